@@ -6,6 +6,7 @@ VENV ?= .venv
 BUILD ?= build/make
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WERROR ?= OFF
+NEEDLE_CUDA ?= auto
 PYTEST_ARGS ?=
 ARGS ?=
 
@@ -21,12 +22,13 @@ BIN := $(abspath $(VENV))/bin
 RUN := PYTHONPATH=python:. $(BIN)/python
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 CMAKE := $(if $(CXX),CXX="$(CXX)") $(BIN)/cmake
-CONFIGURE_CPP = $(CMAKE) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja -DNEEDLE_WERROR=$(WERROR)
+CONFIGURE_CPP = $(CMAKE) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja -DNEEDLE_WERROR=$(WERROR) \
+	-DNEEDLE_CUDA=$(NEEDLE_CUDA)
 CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
-.PHONY: help train check test test-all test-torch test-course test-cuda train-cuda test-s3 test-browser soak fuzz lint bench ladder ladder-cuda bench-against bench-smoke bench-data bench-cuda sanitize docs notebook clean distclean build build-tests
+.PHONY: help train check test test-all test-torch test-course test-cuda sanitize-cuda train-cuda test-s3 test-browser soak fuzz lint bench ladder ladder-cuda bench-against bench-smoke bench-data bench-cuda bench-cuda-lenet5 sanitize docs notebook wheel clean distclean build build-tests
 
 help:  ## this list of targets
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
@@ -118,23 +120,36 @@ test-course: $(VENV)/.needle-test  ## the course: each exercise emptied, solved,
 	@$(RUN) -m apps.course prove $(PART)
 	@$(RUN) -m apps.course prove --wrong $(PART)
 
-# Fail without a GPU: the tests would run on the emulated one. CHECKER belongs to CUDA.
+# Fail without a GPU: the tests would run on the emulated one.
 HAVE_GPU := $(RUN) -c "import needle; why = needle.cuda().why(); exit(why and 'needle: ' + why)"
-CHECKER := compute-sanitizer --error-exitcode 1
 
 test-cuda: $(VENV)/.needle-test build  ## conformance, gradients, training and memory on this machine's GPU
 	@$(HAVE_GPU)
 	NEEDLE_CUDA_SYNC=1 $(RUN) -m needle.testing.conformance cuda
 	$(RUN) -m pytest -q tests/gpu
 	NEEDLE_TEST_DEVICES=cuda $(RUN) -m pytest -q tests/ops tests/init tests/accelerated tests/optim
-	if command -v compute-sanitizer > /dev/null; then for tool in memcheck racecheck; do \
-		PYTHONPATH=python:. $(CHECKER) --tool $$tool $(BIN)/python -m needle.testing.conformance cuda \
-		|| exit 1; done; fi
 
-bench-cuda: $(VENV)/.needle-train build  ## speed on this machine's GPU, beside PyTorch's on it where installed
+# compute-sanitizer belongs to CUDA. Exact allocations show memcheck where each array ends.
+TOOLS ?= memcheck racecheck
+sanitize-cuda: $(VENV)/.needle-test build  ## the CUDA kernels under memcheck and racecheck; TOOLS=racecheck: one of them
 	@$(HAVE_GPU)
-	for precision in float32 tf32 bf16; do \
-		$(RUN) -m apps.bench.cuda --precision $$precision $(ARGS) || exit 1; done
+	@command -v compute-sanitizer > /dev/null || { echo "needle: compute-sanitizer is not on PATH; it is in" \
+		"the folder bin/ of CUDA's toolkit"; exit 1; }
+	for tool in $(TOOLS); do for what in "needle.testing.conformance cuda" \
+		"pytest -q -p no:xdist tests/gpu/test_products.py -k odd"; do \
+		NEEDLE_CUDA_EXACT=1 PYTHONPATH=python:. compute-sanitizer --error-exitcode 1 --tool $$tool \
+		$(BIN)/python -m $$what || exit 1; done; done
+
+# Each part takes less than ten minutes and writes its page as figures come: make bench-cuda-bf16.
+BENCH_CUDA := bench-cuda-float32 bench-cuda-tf32 bench-cuda-bf16
+bench-cuda: $(BENCH_CUDA) bench-cuda-lenet5  ## speed on this machine's GPU, beside PyTorch's on it where installed
+
+$(BENCH_CUDA): bench-cuda-%: $(VENV)/.needle-train build
+	@$(HAVE_GPU)
+	$(RUN) -m apps.bench.cuda --precision $* $(ARGS)
+
+bench-cuda-lenet5: $(VENV)/.needle-train build
+	@$(HAVE_GPU)
 	$(RUN) apps/profile_layers.py --model lenet5 --devices cpu_numpy,cpu,cuda \
 		--batch-sizes 1,16,128,1024 --picture apps/bench/cuda/lenet5.png \
 		> apps/bench/cuda/LENET5.md || { cat apps/bench/cuda/LENET5.md; exit 1; }
@@ -227,6 +242,17 @@ bench-data: $(VENV)/.needle-train $(VENV)/.needle-images build  ## comparison of
 docs: $(VENV)/.needle-docs build  ## the documentation site in build/docs
 	@PYTHONPATH="$(CURDIR)/python:$(CURDIR)" $(BIN)/python -m sphinx -c docs -W --keep-going -q . build/docs
 	@echo "needle: the site begins at build/docs/index.html"
+
+# auditwheel is for Linux: it checks which systems the wheel runs on, and names them in its tag.
+wheel: $(VENV)/.needle-release  ## a release: this machine's wheel, the pure wheel, the source archive, in dist/
+	@rm -rf dist $(BUILD)/wheel
+	@$(BIN)/python -m build --sdist --outdir dist
+	@NEEDLE_PURE=on $(BIN)/python -m build --wheel --outdir dist dist/needle-*.tar.gz
+	@$(BIN)/python -m build --wheel --outdir $(BUILD)/wheel dist/needle-*.tar.gz
+	@if [ "$$(uname)" = Linux ]; then \
+		PATH="$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist $(BUILD)/wheel/*.whl; \
+	else cp $(BUILD)/wheel/*.whl dist; fi
+	@$(BIN)/twine check --strict dist/*
 
 notebook: $(VENV)/.needle-docs  ## hw_notebook.ipynb from its source, hw_notebook.py
 	@$(RUN) -m apps.notebook

@@ -619,7 +619,7 @@ exercises("cache-evict", "shared-draw")
 # in formulas. The suite's report on a function of `cpu`:
 
 # %%
-print(conformance.run("cpu", only="matmul").table())
+print(conformance.run(kernels_of(device), only="matmul").table())
 
 # %% [markdown]
 # The exercises write the ten functions one by one: first with a Python array as buffer and one

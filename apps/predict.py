@@ -25,7 +25,7 @@ BATCH = 64
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    result = argparse.ArgumentParser(prog="apps/predict.py", description="Classify pictures.")
+    result = argparse.ArgumentParser(description="Classify pictures.")
     add = result.add_argument
     add("pictures", nargs="*", type=Path, help="files, or folders with pictures")
     add(

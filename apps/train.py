@@ -43,6 +43,7 @@ from apps.training.folder import (
 from apps.training.interruption import Interrupted, StopRequest, end_if_interrupted
 from apps.training.overview import remarks, write_overview
 from apps.training.own_pictures import as_place
+from apps.training.parallel import LONG_WORK, NoRecords, chosen_folder, failed, silence
 from apps.training.range_test import range_test, remark, write_range_test
 from apps.training.recipes import Recipe, find_recipe, recipe_names
 from apps.training.records import Records, tensorboard_package
@@ -51,6 +52,7 @@ from apps.training.run import Progress, Run
 from apps.training.settings import OPTIMIZERS, SCHEDULES, Settings, resumed
 from apps.training.sources import PLACES, SOURCES, Workers, find_source
 from needle import config
+from needle.distributed import communicator
 from needle.errors import CheckpointError, DataError, NeedleError
 
 PACKAGES = ("matplotlib", "safetensors")
@@ -58,9 +60,7 @@ PACKAGES = ("matplotlib", "safetensors")
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser. An option that is not given is None; the data set's recipe decides it."""
-    result = argparse.ArgumentParser(
-        prog="apps/train.py", description="Train a model and report its accuracy."
-    )
+    result = argparse.ArgumentParser(description="Train a model and report its accuracy.")
     add = result.add_argument
     add("--recipe", help=f"a file of options, or one of {', '.join(recipe_names())}")
     add("--model", help=f"{', '.join(sorted(MODELS))} (default: lenet5)")
@@ -130,6 +130,12 @@ def parser() -> argparse.ArgumentParser:
         "depend on their number",
     )
     add("--engine", help="kind of the workers: processes (the default) or threads")
+    add(
+        "--virtual-replicas",
+        type=_positive(int),
+        help="cut each batch into so many slices whose gradients are added in a fixed order: any "
+        "number of processes gives the same weights (docs/many_machines.md)",
+    )
     add("--out", type=Path, help="folder of the run (default: a new runs/MODEL-DATA)")
     add("--resume", action="store_true", help="continue the run in --out; --epochs N extends it")
     add("--no-report", action="store_true", help="do not write report.html and its pictures")
@@ -154,18 +160,18 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the program; return its exit code."""
     options = vars(parser().parse_args(arguments))
     try:
+        silence(communicator())
         return train(dict(options))
     except Interrupted as stop:
         return stop.exit_code
     except KeyboardInterrupt:
-        print("\nstopped; nothing new was saved")
+        print("\nstopped; nothing new was saved", flush=True)
+        communicator().abort(130)
         return 130
     except (NeedleError, OSError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        return failed(f"error: {error}")
     except NotImplementedError as error:  # of an unfinished backend, or of an open exercise
-        print(f"error: {_not_implemented(error, options['device'])}", file=sys.stderr)
-        return 1
+        return failed(f"error: {_not_implemented(error, options['device'])}")
 
 
 def _not_implemented(error: NotImplementedError, device: str | None) -> str:
@@ -186,18 +192,24 @@ def train(options: dict[str, Any]) -> int:
         options.pop,
         ("download", "resume", "force", "keep", "profile", "find_lr", "goal", "no_report"),
     )
+    group = communicator()
+    if group.size > 1 and (find_lr or profile):
+        raise NeedleError(
+            f"--{'find-lr' if find_lr else 'profile'}: needs one process, got {group.size}; start "
+            "it without mpiexec"
+        )
     workers = _workers(options.pop("workers"), options.pop("engine"))
     _name_pictures(options)
     recipe = find_recipe(options.pop("recipe") or _recipe_for(options))
     out = options.pop("out") or _default_folder(options, recipe, resume)
     if not resume:
         settings = new_settings(options, recipe)
-    with contextlib.closing(RunFolder(out, resume, force)) as folder:
+    with contextlib.closing(chosen_folder(group, out, resume, force)) as folder:
         if resume:
             settings = _saved_settings(folder, options)
             resume = folder.checkpoint.exists()  # else it starts again
         try:
-            run = Run(settings, data_dir, download, workers)
+            run = Run(settings, data_dir, download, workers, group)
         except DataError as error:
             if settings.source != "builtin":
                 raise
@@ -213,13 +225,16 @@ def train(options: dict[str, Any]) -> int:
             facts = _facts(run, recipe, workers, folder if resume else None)
             folder.write_facts(facts)
             _say_start(run, resume)
-            if run.source.size is None and not resume:
+            if run.source.size is None and not resume and run.writes:
                 _show_pictures(run, folder)
             if profile:
                 _write_profile(run, folder.path)
             _train(run, folder, keep, resume)
-        _finish(run, folder, facts, not no_report)
-        return _goal_exit_code(run, goal)
+            run.evaluate()
+        if run.writes:
+            _finish(run, folder, facts, not no_report)
+        group.barrier(LONG_WORK)
+        return _goal_exit_code(run, goal) if run.writes else 0
 
 
 def _goal_exit_code(run: Run, goal: float | None) -> int:
@@ -240,10 +255,12 @@ def _train(run: Run, folder: RunFolder, keep: int, resume: bool) -> None:
     done = run.progress.epochs_done
 
     def after_epoch(progress: Progress) -> None:
-        write_epochs(folder.path / "epochs.csv", progress.history)
+        if run.writes:
+            write_epochs(folder.path / "epochs.csv", progress.history)
         print(_epoch_line(progress.history[-1], run.settings.epochs), flush=True)
 
-    records = Records(folder.path, run.progress.records if resume else None, done)
+    kept = run.progress.records if resume else None
+    records = Records(folder.path, kept, done) if run.writes else NoRecords()
     again = command(f"--out {folder.path} --resume")
     with contextlib.closing(records), StopRequest() as stop:
         try:
@@ -395,6 +412,8 @@ def _say_start(run: Run, resume: bool) -> None:
     if resume:
         p = run.progress
         print(f"resumed after {p.epochs_done} epochs and {p.seen:,} images of the next one")
+    if run.ranks:
+        print(f"{run.ranks.group.size} processes, a batch in {run.ranks.slices} slices")
     if run.extension:
         print(
             f"{run.extension['from']} epochs were planned, now {s.epochs}: the learning rate goes "
@@ -468,7 +487,7 @@ def command(arguments: str) -> str:
     """Return the command line that calls this program again, by make if make called it."""
     if "MAKELEVEL" in os.environ:
         return f'make train ARGS="{arguments}"'
-    return f"python apps/train.py {arguments}"
+    return f"python -m needle train {arguments}"
 
 
 def _finite(x: float) -> bool:

@@ -1,11 +1,23 @@
-"""A public name has one meaning in ``needle`` and in the packages that programs import from."""
+"""Public names: one meaning in all packages that programs import from, and none lost unnoticed.
+
+public_interface.txt records the names and their parameters; docs/stability.md says what may change.
+Run ``python -m tests.test_public_names`` to record a change that is meant.
+"""
 
 from __future__ import annotations
 
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
 import needle
-from needle import data, init, nn, ops, optim
+from needle import data, init, nn, ops, optim, testing
 
 HOMES = (needle, ops, nn, init, optim, data)
+RECORD = Path(__file__).with_name("public_interface.txt")
 
 COURSE_CLASHES = {"Conv", "ReLU", "Tanh"}
 """The course gives an op class and a layer these names (its layer for tanh is ours)."""
@@ -29,3 +41,44 @@ def test_the_functions_and_the_course_classes_are_flat() -> None:
     assert {row.name for row in ops.REGISTRY.values()} | ops.COURSE_CLASSES == set(ops.PUBLIC)
     for name, thing in ops.PUBLIC.items():
         assert getattr(needle, name) is getattr(ops, name) is thing
+
+
+# ---- the recorded interface ------------------------------------------------------------------
+
+
+def interface() -> list[str]:
+    """Return one line per public name: its home, name and parameters."""
+    homes = (*HOMES, testing)
+    return [f"{home.__name__}.{line}" for home in homes for line in sorted(_lines(home))]
+
+
+def _lines(home: ModuleType) -> list[str]:
+    return [name + _parameters(getattr(home, name)) for name in home.__all__]
+
+
+def _parameters(thing: object) -> str:
+    """Return the parameters of a function or class, with ``=`` behind those that are optional."""
+    if not callable(thing) or (isinstance(thing, type) and issubclass(thing, BaseException)):
+        return ""  # what an exception takes differs between versions of Python
+    found = inspect.signature(thing).parameters.values()
+    return f"({', '.join(map(_parameter, found))})"
+
+
+def _parameter(found: inspect.Parameter) -> str:
+    star = {found.VAR_POSITIONAL: "*", found.VAR_KEYWORD: "**"}.get(found.kind, "")
+    return f"{star}{found.name}{'' if found.default is found.empty else '='}"
+
+
+@pytest.mark.skipif(needle.BACKEND == "np", reason="NumPy mode has NumPy's arrays")
+def test_the_public_interface_is_as_recorded() -> None:
+    recorded, found = RECORD.read_text("utf-8").splitlines(), interface()
+    removed, added = set(recorded) - set(found), set(found) - set(recorded)
+    assert not removed and not added, (
+        f"removed or changed: {sorted(removed)}; added or changed: {sorted(added)}; if this is "
+        "meant, tell users in CHANGELOG.md and run python -m tests.test_public_names"
+    )
+
+
+if __name__ == "__main__":
+    RECORD.write_text("\n".join(interface()) + "\n", encoding="utf-8")
+    print(f"{len(interface())} names in {RECORD.name}", file=sys.stderr)

@@ -1,5 +1,7 @@
 """Print what pip must install for some extras of pyproject.toml, without needle itself.
 
+``--oldest`` asks for the oldest version of each package that is admitted.
+
 Called by the Makefile: the package is imported from python/ there, so that an edit counts at once.
 """
 
@@ -23,7 +25,14 @@ def requirements(project: dict, extras: list[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def oldest(line: str) -> str:
+    """Return a requirement that admits its oldest version only; one without a bound stays."""
+    return re.sub(r">=([\w.]+)", r"==\1", line, count=1)
+
+
 if __name__ == "__main__":
     source = Path(__file__).resolve().parents[1] / "pyproject.toml"
     table = tomllib.loads(source.read_text(encoding="utf-8"))
-    print("\n".join(requirements(table["project"], sys.argv[1:])))
+    extras = [word for word in sys.argv[1:] if word != "--oldest"]
+    found = requirements(table["project"], extras)
+    print("\n".join(map(oldest, found) if "--oldest" in sys.argv else found))

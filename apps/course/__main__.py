@@ -1,4 +1,4 @@
-"""``python -m apps.course``: the commands of the course.
+"""The course and its exercises: python -m apps.course
 
 Exit status: 1 if a check fails, 2 for an invalid request.
 """

@@ -18,9 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 STATE = ".course"
 SOLUTIONS, TAKEN = "solutions.json", "taken.json"
 
-LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "*.so", "*.pyd", "*.dylib", "*.pyc"
-)
+COMPILED = ("*.so", "*.pyd", "*.dylib", "*.pyc", "__pycache__")
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", ".*_cache", ".hypothesis", *COMPILED)
 WRONG = Path("tests/exercises/wrong")
 """The wrong answers of the proof; a student tree does not have them: most differ from the solution
 in a word."""
@@ -59,6 +58,9 @@ def write_edition(
         return set(LEFT_OUT(folder, names)) | (top & set(names)) | own
 
     shutil.copytree(source, target, ignore=left_out, dirs_exist_ok=True)
+    if not (source / "python").is_dir():  # in an installed package, a folder beside its modules
+        without = shutil.ignore_patterns(source.name, *COMPILED)
+        shutil.copytree(source.parent, target / "python" / "needle", ignore=without)
     solutions = {tag: blocks for tag, blocks in blocks_in(target).items() if tag in tags}
     kept = {
         tag: [block.text for block in blocks if with_solutions]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import platform
 import shutil
 import subprocess
 import tempfile
@@ -23,16 +22,6 @@ def compiler() -> str | None:
     """Return CXX, or the first usual name of a C++ compiler that is installed; None if none is."""
     names = (os.environ.get("CXX"), "c++", "g++", "clang++")
     return next((name for name in names if name and shutil.which(name)), None)
-
-
-def processor() -> str:
-    """Return the processor's model name, or what Python knows where the system does not tell it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or platform.machine()
 
 
 def measure(threads: int, seconds: float = 0.1) -> dict[str, float]:

@@ -14,13 +14,12 @@ import shutil
 import subprocess
 import sys
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
 import needle
-from apps.profiling.limits import processor
 from needle.errors import NeedleError
+from needle.installation import facts
 
 CHECKPOINT, BEST = "checkpoint.safetensors", "best.safetensors"
 MODEL, RUN, LOCK = "model.safetensors", "run.json", ".lock"
@@ -42,7 +41,6 @@ OWN = (
     *(KEPT, "profile.md", "trace.json", "tensorboard/events.*"),
 )
 """The files that a run writes; --force removes these and no others."""
-PACKAGES = ("numpy", "safetensors", "matplotlib", "tqdm", "tensorboardX")
 SOURCE = Path(__file__).resolve().parents[2]
 
 
@@ -135,25 +133,10 @@ def facts_of_this_machine() -> dict[str, Any]:
     return {
         "needle": needle.__version__,
         "commit": _commit(),
-        "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
-        "machine": {
-            "system": platform.platform(),
-            "processor": processor(),
-            "cores": os.cpu_count(),
-            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        },
-        "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith("NEEDLE_")},
+        **facts(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _commit() -> str | None:

@@ -240,14 +240,14 @@ def _count(number: int) -> str:
 def _commands(facts: dict[str, Any], folder: Path) -> str:
     """Return the commands that made the run, and those to go on with it."""
     parts = [*facts.get("parts", []), facts]
-    made = [shlex.join(["python", "apps/train.py", *part["command"][1:]]) for part in parts]
+    made = [shlex.join(["python", "-m", "needle", "train", *part["command"][1:]]) for part in parts]
     made = [line for line, _ in groupby(made)]
     where = shlex.quote(str(folder))
     lines = [
         *made,
         "",
         "# classify pictures; on a page: --serve",
-        f"python apps/predict.py --checkpoint {where}/best.safetensors picture.png",
+        f"python -m needle predict --checkpoint {where}/best.safetensors picture.png",
     ]
     commit = f"<p>Commit {escape(str(facts['commit']))}.</p>" if facts.get("commit") else ""
     return f"<pre>{escape(chr(10).join(lines))}</pre>{commit}"

@@ -20,11 +20,13 @@ import needle
 from apps.models import build_model, image_size, load_weights
 from apps.profiling import Profile, profile_step
 from needle import nn, optim
+from needle.distributed import Communicator
 from needle.errors import CheckpointError, DataError, NeedleError, ShapeError
 
 from .evaluation import Evaluation, evaluate, ranks
 from .folder import RunFolder
 from .interruption import Interrupted, StopRequest
+from .parallel import LONG_WORK, NoBar, Ranks, SharedState
 from .recipes import augmentations
 from .records import Clock, Records
 from .settings import Settings, build_optimizer, build_schedule
@@ -106,20 +108,31 @@ class Run:
         data_dir: Path,
         download: bool = False,
         workers: Workers | None = None,
+        group: Communicator | None = None,
     ) -> None:
         self.settings = settings
+        group = group or Communicator()
+        self.ranks = Ranks(settings, group) if group.size > 1 or settings.virtual_replicas else None
+        """The run's share in several processes; None in one process without virtual replicas."""
+        self.writes = group.rank == 0
         self.image_size = image_size(settings.model, settings.image_size)
         self.source = source = find_source(settings.data)
         device = needle.device(settings.device)
         check_precision(settings.precision, device)
         began = time.time(), time.perf_counter()
         place = settings.data, settings.source, data_dir
+        if download and group.rank:
+            group.barrier(LONG_WORK)  # rank 0 downloads
         training = limited(open_source(*place, True, download), settings.limit)
         training_read = time.perf_counter()
         self.classes: tuple[str, ...] = tuple(training.classes)
         test = limited(open_source(*place, False, download), settings.limit)
+        if download and not group.rank:
+            group.barrier(LONG_WORK)
         self.datasets = training, test
         self.test = open_split(source, test, self.image_size)
+        if self.ranks:
+            self.ranks.agree(settings, self.datasets)
         self.reading = (began[0], training_read - began[1], time.perf_counter() - training_read)
         np.random.seed(settings.seed)
         self.model = build_model(
@@ -134,23 +147,33 @@ class Run:
             source,
             training,
             self.image_size,
-            settings.batch_size,
+            self.ranks.batch_size if self.ranks else settings.batch_size,
             settings.seed,
             device,
             augmentations(settings.augment),
             workers,
+            self.ranks.sampler(len(training), shuffle=True) if self.ranks else None,
         )
-        self.test_loader = evaluation_loader(self.test, EVALUATION_BATCH, device)
+        self.test_loader = self._test_loader(device)
         self.samples = len(training)
         loss_function = nn.CrossEntropyLoss(settings.label_smoothing)
         self.gradients = Gradients(self.model, loss_function, settings.accumulate)
         self.optimizer = build_optimizer(settings, self.model.parameters())
         self.schedule = build_schedule(settings, self.optimizer, len(self.loader))
+        if self.ranks:
+            self.ranks.prepare(self.gradients, device)
         self.average = optim.ExponentialAverage(self.model, settings.ema) if settings.ema else None
         self.progress = Progress()
         self.evaluation: Evaluation | None = None
         self.extension: dict[str, float] | None = None
         """The change of the number of epochs, if the run was resumed with another one."""
+
+    def _test_loader(self, device: needle.Device) -> Any:
+        if not self.ranks:
+            return evaluation_loader(self.test, EVALUATION_BATCH, device)
+        size = self.ranks.group.size
+        rows = max(1, EVALUATION_BATCH // self.ranks.slices) * self.ranks.slices // size
+        return evaluation_loader(self.test, rows, device, self.ranks.sampler(len(self.test), False))
 
     def _check_image_size(self) -> None:
         """Raise NeedleError if the model does not take images of the size in the settings."""
@@ -177,7 +200,9 @@ class Run:
             "model": self.model,
             "optimizer": self.optimizer,
             "schedule": self.schedule,
-            "loader": self.loader,
+            "loader": SharedState(self.loader, self.ranks.group.size)
+            if self.ranks
+            else self.loader,
             "average": self.average,
         }
 
@@ -241,7 +266,10 @@ class Run:
         something cannot be written; the latest complete checkpoint can be resumed then.
         """
         self.model.train()
-        if not folder.checkpoint.exists():
+        begun = folder.checkpoint.exists()
+        if self.ranks:
+            self.ranks.await_all()  # all have looked before rank 0 writes
+        if not begun:
             self._record_reading(records)
             self._save(folder, records)
 
@@ -249,6 +277,8 @@ class Run:
             if stop.number is not None:
                 raise Interrupted(stop.number)
 
+        if self.ranks:
+            check_stop = self.ranks.stop_check(lambda: stop.number)
         while self.progress.epochs_done < self.settings.epochs:
             try:
                 if not self.progress.batches_done:
@@ -256,8 +286,9 @@ class Run:
                 began = time.time()
                 self.evaluation = self._evaluate(check_stop)
                 self._end_epoch(self.evaluation, records, began)
-            except (Interrupted, OSError, DataError):  # OSError: a record could not be written
-                self._save(folder, records)
+            except (Interrupted, OSError, DataError) as error:  # OSError: of writing a record
+                if not self.ranks or isinstance(error, Interrupted):  # else one rank stops alone
+                    self._save(folder, records)
                 raise
             self._save(folder, records)
             if self.progress.best:
@@ -267,7 +298,10 @@ class Run:
 
     def _save(self, folder: RunFolder, records: Records) -> None:
         self.progress.records = records.size()
-        self.save(folder.checkpoint)
+        if self.writes:
+            self.save(folder.checkpoint)
+        if self.ranks:
+            self.ranks.await_all()
 
     def _record_reading(self, records: Records) -> None:
         began, training, test = self.reading
@@ -299,12 +333,24 @@ class Run:
     def _evaluate(self, check_stop: Callable[[], None]) -> Evaluation:
         clock, total = Clock(), self.progress.test_clock
         with self.averaged():
-            found = evaluate(
-                self.model, self.test_loader, check_stop, self.settings.flip_test, clock
-            )
+            if self.ranks:
+                found = self._evaluate_together(check_stop, clock)
+            else:
+                found = evaluate(
+                    self.model, self.test_loader, check_stop, self.settings.flip_test, clock
+                )
         total.begin_epoch()
         total.add(clock.loading, clock.duration)
         return found
+
+    def _evaluate_together(self, check_stop: Callable[[], None], clock: Clock) -> Evaluation:
+        assert self.ranks is not None
+
+        def own(batches: Any) -> Evaluation:
+            return evaluate(self.model, batches, flip=self.settings.flip_test, clock=clock)
+
+        shape = len(self.test), len(self.classes)
+        return self.ranks.evaluate(own, self.test_loader, check_stop, shape)
 
     def _train_epoch(self, check_stop: Callable[[], None], records: Records) -> None:
         progress = self.progress
@@ -312,9 +358,9 @@ class Run:
         if not progress.recorded:
             self._record_batch(records)
         asked = time.perf_counter()
-        for images, labels in (bar := self._bar()):
+        for batch in (bar := self._bar()):
             got = time.perf_counter()
-            loss = self._step(images, labels)
+            loss = self._step(*batch)
             progress.batches += 1
             progress.clock.add(got - asked, time.perf_counter() - asked)
             self._check(loss)
@@ -334,19 +380,26 @@ class Run:
         records.batch(done.epochs_done + 1, done.started, done.clock, number, batches)
         done.recorded = True
 
-    def _step(self, images: needle.Tensor, labels: needle.Tensor) -> float:
+    def _step(self, *batch: needle.Tensor) -> float:
         """Do one optimiser step, count correct answers and return the mean loss before it."""
-        loss, logits = self.gradients(images, labels)
+        if self.ranks:
+            place = self.progress.epochs_done, self.progress.batches
+            seen, loss_sum, correct, among_five = self.ranks.step(place, *batch)
+        else:
+            images, labels = batch
+            loss, logits = self.gradients(images, labels)
+            before = ranks(logits, labels.numpy())
+            seen, loss_sum = len(before), loss * len(before)
+            correct, among_five = int((before == 0).sum()), int((before < 5).sum())
         self.optimizer.step()
         self.schedule.step()
         if self.average:
             self.average.update()
-        before = ranks(logits, labels.numpy())
-        self.progress.loss_sum += loss * len(before)
-        self.progress.correct += int((before == 0).sum())
-        self.progress.among_five += int((before < 5).sum())
-        self.progress.seen += len(before)
-        return loss
+        self.progress.loss_sum += loss_sum
+        self.progress.correct += correct
+        self.progress.among_five += among_five
+        self.progress.seen += seen
+        return loss_sum / seen
 
     def _check(self, loss: float) -> None:
         if not math.isfinite(loss):
@@ -379,7 +432,9 @@ class Run:
         progress.history.append(row)
         progress.begin_epoch()
 
-    def _bar(self) -> needle.progress[Any]:
-        """Return the rest of this epoch's batches behind a progress bar."""
+    def _bar(self) -> Any:
+        """Return the rest of this epoch's batches behind a progress bar, on rank 0."""
+        if not self.writes:
+            return NoBar(self.loader)
         title = f"epoch {self.progress.epochs_done + 1}/{self.settings.epochs}"
         return needle.progress(self.loader, title, done=self.progress.batches, keep=False)

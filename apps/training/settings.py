@@ -48,12 +48,17 @@ class Settings:
     """Precision of matrix products, as config.matmul_precision."""
     image_size: int = 0
     """Height and width of the model's images; 0: the model's own."""
+    virtual_replicas: int = 0
+    """Number of slices of a batch whose gradients are added in a fixed order; 0: any order."""
     limit: int = 0
     """Number of samples of each split to use, balanced over the classes; 0: all."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the options by name."""
-        return asdict(self)
+        """Return the options by name; virtual_replicas only if there are any."""
+        options = asdict(self)
+        if not self.virtual_replicas:
+            del options["virtual_replicas"]
+        return options
 
 
 # Each takes (params, lr, weight_decay).

@@ -131,7 +131,7 @@ def open_source(name: str, place: str, data_dir: Path, train: bool, download: bo
     here = data_dir / f"{name}-{place}"
     if not here.exists():
         raise DataError(
-            f"--source {place}: {here} does not exist; make it with python apps/upload.py --data "
+            f"--source {place}: {here} does not exist; make it with python -m needle upload --data "
             f"{name} --to {place}"
         )
     if place == "packed":
@@ -236,8 +236,11 @@ def training_loader(
     device: Any,
     augment: Sequence[data.Transform] = (),
     workers: Workers | None = None,
+    sampler: data.Sampler | None = None,
 ) -> data.DataLoader:
     """Return a loader of shuffled, augmented batches.
+
+    sampler: of one of several processes; its batches say which samples are valid.
 
     Order and random numbers depend on (seed, epoch) only. Pixels stay bytes in memory; one pass
     fits, augments, normalises and transposes a batch to channels first, on the device if it can.
@@ -249,7 +252,9 @@ def training_loader(
     return data.DataLoader(
         dataset,
         batch_size,
-        shuffle=True,
+        shuffle=sampler is None,
+        sampler=sampler,
+        valid_mask=sampler is not None,
         transforms=[*before, *augment, data.ToFloat(), normalize, data.ToCHW()],
         seed=seed,
         device=device,
@@ -259,10 +264,14 @@ def training_loader(
     )
 
 
-def evaluation_loader(split: Split, batch_size: int, device: Any) -> data.DataLoader:
-    """Return a loader of all samples, once and in order."""
+def evaluation_loader(
+    split: Split, batch_size: int, device: Any, sampler: data.Sampler | None = None
+) -> data.DataLoader:
+    """Return a loader of all samples, once and in order; of several processes by a sampler."""
     plain = data.ArrayDataset(_channels_first(split.images), split.labels)
-    return data.DataLoader(plain, batch_size, device=device)
+    return data.DataLoader(
+        plain, batch_size, device=device, sampler=sampler, valid_mask=sampler is not None
+    )
 
 
 def _channels_first(images: Images) -> Images:

@@ -48,7 +48,7 @@ globals().update(ops.PUBLIC)  # needle.exp, ...
 array_namespace.tensor_type = Tensor
 array_namespace.tensor_constant = Tensor.make_const
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "BACKEND",
     "CaptureWarning",
@@ -95,9 +95,9 @@ __all__ = [
 
 if BACKEND == "nd":
     from . import backend_ndarray
-    from .array_namespace import cpu_numpy, cuda
+    from .array_namespace import cpu_numpy, cuda, webgpu
 
-    __all__ += ["backend_ndarray", "cpu_numpy", "cuda"]
+    __all__ += ["backend_ndarray", "cpu_numpy", "cuda", "webgpu"]
 
 
 def __getattr__(name: str) -> Any:

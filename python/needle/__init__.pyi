@@ -22,6 +22,7 @@ from .array_namespace import cuda as cuda
 from .array_namespace import default_device as default_device
 from .array_namespace import device as device
 from .array_namespace import set_default_device as set_default_device
+from .array_namespace import webgpu as webgpu
 from .autograd import Tensor as Tensor
 from .autograd import TensorTuple as TensorTuple
 from .autograd import enable_grad as enable_grad

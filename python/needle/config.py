@@ -48,6 +48,11 @@ CUDA_SYNC = Variable(
     "",
     "1: wait for every CUDA kernel, so that the call that launched it raises its error",
 )
+CUDA_EXACT = Variable(
+    "NEEDLE_CUDA_EXACT",
+    "",
+    "1: take GPU memory in exact sizes and never cache it, for compute-sanitizer's memcheck",
+)
 DATA_DIR = Variable("NEEDLE_DATA_DIR", "data", "folder of datasets, into which they are downloaded")
 CACHE_DIR = Variable(
     "NEEDLE_CACHE_DIR", "~/.cache/needle", "cache of objects from object stores and web servers"
@@ -61,11 +66,33 @@ RUNTIME_DIR = Variable(
     "",
     "folder of the sockets of shared loaders' servers (empty: the temporary folder)",
 )
+COMMUNICATOR = Variable(
+    "NEEDLE_COMMUNICATOR",
+    "",
+    "engine of distributed training: single or mpi (empty: mpi under mpiexec, else single)",
+)
+COLLECTIVE_TIMEOUT = Variable(
+    "NEEDLE_COLLECTIVE_TIMEOUT", "8", "seconds after which a rank that does not answer is an error"
+)
 
 VARIABLES = (
-    *(BACKEND, CPU_ISA, NUM_THREADS, CONV2D, MATMUL_PRECISION, CUDA_SYNC),
+    *(BACKEND, CPU_ISA, NUM_THREADS, CONV2D, MATMUL_PRECISION, CUDA_SYNC, CUDA_EXACT),
     *(DATA_DIR, CACHE_DIR, CACHE_BYTES, NETRC, RUNTIME_DIR),
+    *(COMMUNICATOR, COLLECTIVE_TIMEOUT),
 )
+
+RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+"""Set by mpiexec and srun: MPICH and Intel MPI, PMIx (Slurm), Open MPI."""
+
+
+def started_by_mpi() -> bool:
+    """Return True if mpiexec or srun started this process as one of several."""
+    return any(name in os.environ for name in RANKS) and os.environ.get("PMI_SIZE") != "1"
+
+
+def given() -> dict[str, str]:
+    """Return the variables that are set in the environment, with their values."""
+    return {row.name: os.environ[row.name] for row in VARIABLES if row.name in os.environ}
 
 
 class Setting:

@@ -40,6 +40,14 @@ class DeviceError(NeedleError, RuntimeError):
     """Operands are on different devices, or a device is missing or disabled."""
 
 
+class DeviceMemoryError(DeviceError, MemoryError):
+    """The memory of a device is exhausted, or an array is larger than its largest buffer."""
+
+
+class DeviceLostError(DeviceError):
+    """The driver gave up a device, and its arrays are gone."""
+
+
 class GraphError(NeedleError, RuntimeError):
     """A gradient cannot be computed: no graph was recorded, or it has been released."""
 
@@ -66,6 +74,10 @@ class WorkerError(NeedleError, RuntimeError):
 
 class LoaderServerError(WorkerError):
     """The server of a shared loader does not exist, has died or does not answer."""
+
+
+class DistributedError(NeedleError, RuntimeError):
+    """The processes of a distributed run disagree, or one of them does not answer."""
 
 
 class LoaderTimeout(NeedleError, TimeoutError):

@@ -9,6 +9,7 @@
 #include "bind_backend.h"
 #include "cuda/allocator.h"
 #include "cuda/device.h"
+#include "cuda/feed.h"
 #include "cuda/graph.h"
 #include "cuda/kernels.h"
 #include "cuda/precision.h"
@@ -105,8 +106,13 @@ void bind_devices(py::module_& m) {
       py::arg("device"), "Bytes in_use, cached, peak; counts allocations, reuses.");
   m.def(
       "empty_cache_of",
-      [](int device) { translated([&] { return cuda::empty_cache(checked(device)), 0; }); },
-      py::arg("device"), "Gives cached buffers back to the GPU.");
+      [](int device) {
+        translated([&] {
+          cuda::empty_feed(checked(device));
+          return cuda::empty_cache(device), 0;
+        });
+      },
+      py::arg("device"), "Gives cached buffers, and those of uploads, back to the GPU.");
   m.def(
       "synchronize_on",
       [](int device) {
@@ -174,17 +180,36 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
   m.def("why", &needle::cuda::why, "The driver's reason why device_count() is 0.");
   m.def("set_synchronous", &needle::cuda::set_synchronous, pybind11::arg("on"),
         "With True, every kernel is waited for, so that its error is raised where it is called.");
+  m.def("set_exact", &needle::cuda::set_exact, pybind11::arg("on"),
+        "With True, before the first array: buffers are neither rounded up nor cached.");
   bind_transfers(m);
   bind_devices(m);
   bind_graphs(m);
   bind_precision(m);
   bind_cuda_images(m);
 #ifdef NEEDLE_CUDA_ON_CPU
-  m.def("set_order", [](const std::string& name) {
-    using cuda_on_cpu::Order;
-    cuda_on_cpu::set_order(name == "forward"    ? Order::kForward
-                           : name == "reversed" ? Order::kReversed
-                                                : Order::kShuffled);
+  m.def(
+      "set_order",
+      [](const std::string& name, unsigned seed) {
+        using cuda_on_cpu::Order;
+        cuda_on_cpu::set_order(name == "forward"    ? Order::kForward
+                               : name == "reversed" ? Order::kReversed
+                               : name == "shuffled" ? Order::kShuffled
+                                                    : Order::kInterleaved,
+                               seed);
+      },
+      pybind11::arg("name"), pybind11::arg("seed") = 0);
+  m.def("set_processors", &cuda_on_cpu::set_processors);
+  m.def("watch_races", &cuda_on_cpu::watch_races);
+  m.def("count_accesses", &cuda_on_cpu::count_accesses);
+  m.def("table_of_counts", &cuda_on_cpu::table_of_counts);
+  m.def("counted", [] {
+    std::vector<pybind11::tuple> rows;
+    for (const auto& c : cuda_on_cpu::counted()) {
+      rows.push_back(
+          pybind11::make_tuple(c.kernel, c.place, c.shared, c.write, c.accesses, c.parts, c.least));
+    }
+    return rows;
   });
   m.def("launches", &cuda_on_cpu::launches);
   m.def("fail_next_kernel", &cuda_on_cpu::fail_next_kernel);

@@ -54,10 +54,14 @@ void BufferCache::make_room(std::size_t size) {
   give_back_until(most + std::max(most / 8, source_.idle) - needed);
 }
 
+std::size_t BufferCache::size_for(std::size_t bytes) const {
+  return source_.exact ? std::max<std::size_t>(1, bytes) : class_size(bytes, source_.smallest);
+}
+
 void* BufferCache::allocate(std::size_t bytes) {
   std::lock_guard lock(mutex_);
   if (bytes > kLargest) fail(source_.owner, bytes, stats_);
-  const std::size_t size = class_size(bytes, source_.smallest);
+  const std::size_t size = size_for(bytes);
   auto& list = free_[class_of(size)];
   void* buffer = nullptr;
   if (!list.empty()) {
@@ -82,9 +86,10 @@ void* BufferCache::allocate(std::size_t bytes) {
 }
 
 void BufferCache::release(void* buffer, std::size_t bytes) noexcept {
-  const std::size_t size = class_size(bytes, source_.smallest);
+  const std::size_t size = size_for(bytes);
   std::lock_guard lock(mutex_);
   stats_.in_use -= size;
+  if (source_.exact) return source_.give_back(buffer, size);
   try {
     free_[class_of(size)].push_back(buffer);
     stats_.cached += size;

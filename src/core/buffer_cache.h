@@ -40,6 +40,8 @@ class BufferCache {
     // What may be cached, or an eighth, beyond the most that was in use at a time, before buffers
     // are given back for others.
     std::int64_t idle = kNoLimit;
+    // Nothing is rounded up or cached, so that a checker of memory sees where each buffer ends.
+    bool exact = false;
   };
 
   explicit BufferCache(const Source& source) : source_(source) {}
@@ -57,6 +59,7 @@ class BufferCache {
 
   void give_back_until(std::int64_t left);
   void make_room(std::size_t size);
+  std::size_t size_for(std::size_t bytes) const;
 
   Source source_;
   std::mutex mutex_;

@@ -6,6 +6,10 @@
 // longest merged dimension.
 #pragma once
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include "channel_rows.h"
 #include "core/scratch.h"
 #include "core/thread_pool.h"
@@ -108,12 +112,51 @@ struct OfChannel {
   }
 };
 
+// Returns true if results are stored past the caches: so many would drive out the operands, which
+// are read twice, and leave the caches before they are read themselves. Rows must be vectors.
+template <class T>
+bool streams(const ChannelRows& rows, const T* to, int out) {
+  constexpr Index kStreamedBytes = Index{12} << 20;
+  const Index width = rows.width() * Index{sizeof(T)};
+  const bool dense = rows.leading.ndim == 1 && rows.leading.strides[out][0] == rows.channels;
+  return dense && rows.count() * width > kStreamedBytes && width % simd::kVectorBytes == 0 &&
+         reinterpret_cast<std::uintptr_t>(to) % simd::kVectorBytes == 0;
+}
+
+// Stores a vector past the caches; end_stream() makes it visible to other threads.
+template <class T>
+[[gnu::always_inline]] inline void stream(T* p, simd::Vector<T> v) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(p), reinterpret_cast<__m512i>(v));
+#elif defined(__AVX2__)
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(v));
+#else
+  put(p, v);
+#endif
+}
+[[gnu::always_inline]] inline void end_stream() {
+#if defined(__AVX2__)
+  _mm_sfence();
+#endif
+}
+
+template <class T, class V>
+[[gnu::always_inline]] inline void put_result(T* to, V value, bool streamed) {
+  if constexpr (sizeof(V) > sizeof(T)) {
+    if (streamed) return stream(to, value);
+  }
+  put(to, value);
+}
+
 // to[at[out] + i] = formula(V{}, constants, at, i): the elements' places are at[v] + i in each
-// view.
+// view. Tasks go from the last rows to the first: the pass before read the last ones last, so the
+// cache still holds them, and it will hold the results that the next kernel reads first.
 template <class T, class F>
 void apply_rows(const ChannelRows& rows, T* to, int out, F&& formula) {
-  const Index grain = kTaskElements / rows.width() + 1;
-  parallel_for(rows.count(), grain, [&](Index begin, Index end) {
+  const Index grain = kTaskElements / rows.width() + 1, all = rows.count();
+  const bool streamed = streams(rows, to, out);
+  parallel_for(all, grain, [&](Index before, Index last) {
+    const Index begin = all - last, end = all - before;
     rows.each(begin, end, [&](const Index* at, const Index* strides, Index count, Index columns) {
       each_group<2>(count, [&](auto group, Index row) {
         constexpr int kRows = decltype(group)::value;
@@ -129,10 +172,11 @@ void apply_rows(const ChannelRows& rows, T* to, int out, F&& formula) {
           for (int r = 0; r < kRows; ++r) {
             results[r] = local(kind, OfColumn{c}, static_cast<const Index*>(places[r]), c);
           }
-          for (int r = 0; r < kRows; ++r) put(results_at[r] + c, results[r]);
+          for (int r = 0; r < kRows; ++r) put_result(results_at[r] + c, results[r], streamed);
         });
       });
     });
+    if (streamed) end_stream();
   });
 }
 

@@ -106,13 +106,14 @@ void sum_range(const WeightGradient<T>& w, Index begin, Index end, Index first, 
     const Index k = smaller(B::KC, end - p);
     panels.pack(w, p, k, first, last);
     for (Index o = 0; o < outputs; o += B::NR) {
-      const bool wide = outputs - o > B::W;
       for (Index i = 0; i < rows; i += B::MR) {
-        const auto tile = wide ? &packed_tile<T, B::MR, 2> : &packed_tile<T, B::MR, 1>;
-        tile(k, panels.seen + i / B::MR * Panels::kSeenStep,
-             panels.grads + o / B::NR * Panels::kGradStep, B::NR,
-             {partial + (first + i) * outputs + o, outputs, 1, smaller(B::MR, rows - i),
-              smaller(B::NR, outputs - o), p > begin});
+        const TileOut<T> out{
+            partial + (first + i) * outputs + o, outputs,  1, smaller(B::MR, rows - i),
+            smaller(B::NR, outputs - o),         p > begin};
+        with_tile<T>(out.rows, out.columns, [&]<int R, int V>() {
+          packed_tile<T, R, V>(k, panels.seen + i / B::MR * Panels::kSeenStep,
+                               panels.grads + o / B::NR * Panels::kGradStep, B::NR, out);
+        });
       }
     }
   }

@@ -23,15 +23,14 @@ bool copies_patches(const TapProduct<T>& p) {
   return p.source.channel_stride != 1 || p.source.channels < kFewChannels;
 }
 
-// Packs the weights into panels of NR output channels; a panel has one row for each (tap, channel).
+// Packs the weights of NR output channels from j on, for taps [first, last): a panel with one row
+// for each (tap, channel).
 template <class T>
-void pack_weights(const TapProduct<T>& p, T* packed) {
+void pack_panel(const TapProduct<T>& p, Index j, Index first, Index last, T* packed) {
   constexpr Index NR = Blocking<T>::NR;
-  for (Index j = 0; j < p.out.channels; j += NR) {
-    for (Index t = 0; t < p.tap_count; ++t, packed += p.source.channels * NR) {
-      pack_b(p.weight + p.taps[t].weight + j * p.output_stride, p.input_stride, p.output_stride,
-             p.source.channels, smaller(NR, p.out.channels - j), packed);
-    }
+  for (Index t = first; t < last; ++t, packed += p.source.channels * NR) {
+    pack_b(p.weight + p.taps[t].weight + j * p.output_stride, p.input_stride, p.output_stride,
+           p.source.channels, smaller(NR, p.out.channels - j), packed);
   }
 }
 
@@ -77,10 +76,11 @@ Rows<T> copy_patches(const TapProduct<T>& p, Index begin, Index end, T* patches,
 }
 
 // Multiplies `pixels` rows by the panels of columns [first, last) and writes the product to out, or
-// adds it. Runs are taken in slices, so that the part of a panel in use stays in L1.
-template <class T>
-void multiply_rows(const Rows<T>& rows, Index pixels, const T* packed, Index first, Index last,
-                   T* out, Index pixel_stride, bool add) {
+// adds it. Runs are taken in slices, so that the part of a panel in use stays in L1. weights(j, run,
+// runs) returns the panel of columns j on, rows of `runs` runs from `run` on.
+template <class T, class F>
+void multiply_rows(const Rows<T>& rows, Index pixels, F&& weights, Index first, Index last, T* out,
+                   Index pixel_stride, bool add) {
   constexpr int MR = Blocking<T>::MR;
   constexpr Index NR = Blocking<T>::NR;
   const Index slice = larger(1, Blocking<T>::KC / larger(rows.length, 1));
@@ -88,7 +88,7 @@ void multiply_rows(const Rows<T>& rows, Index pixels, const T* packed, Index fir
   do {
     const Index runs = smaller(slice, rows.runs - run);
     for (Index j = first; j < last; j += NR) {
-      const T* panel = packed + (j * rows.runs + run * NR) * rows.length;
+      const T* panel = weights(j, run, runs);
       for (Index i = 0; i < pixels; i += MR) {
         rows_tile<T, MR>(runs, rows.length, rows.tile(i / MR) + run * MR, 1, panel, NR,
                          {out + i * pixel_stride + j, pixel_stride, 1, smaller(MR, pixels - i),
@@ -139,10 +139,12 @@ void raise(const TapProduct<T>& p, Index pixels, Index first, Index last, T* out
   }
 }
 
-// Computes columns [first, last) of pixels [begin, end): bias, product, ReLU.
+// Computes columns [first, last) of pixels [begin, end): bias, product, ReLU. packed: all panels, or
+// null if this chunk is the only one: then a slice of a panel is packed just before its use.
 template <class T>
 void run_chunk(const TapProduct<T>& p, Index begin, Index end, Index first, Index last,
                const T* packed, const T* zeros) {
+  constexpr Index NR = Blocking<T>::NR;
   const Index room = round_up(end - begin, Blocking<T>::MR), outputs = p.out.channels;
   const bool copies = copies_patches(p);
   const Scratch pointers(bytes_for<T*>(room * (copies ? 1 : p.tap_count)));
@@ -155,7 +157,15 @@ void run_chunk(const TapProduct<T>& p, Index begin, Index end, Index first, Inde
   T* out = linear ? p.out.data + begin * p.out.column_stride : aside.as<T>();
   const Index pixel_stride = linear ? p.out.column_stride : outputs;
   set_bias(p.bias, end - begin, first, last, out, pixel_stride);
-  multiply_rows(rows, end - begin, packed, first, last, out, pixel_stride, p.bias != nullptr);
+  const Index depth = larger(rows.length, smaller(Blocking<T>::KC, p.depth()));  // of a slice
+  const ThreadScratch slice(bytes_for<T>(packed != nullptr ? 0 : NR * depth));
+  const auto weights = [&](Index j, Index run, Index runs) -> const T* {
+    if (packed != nullptr) return packed + j * p.depth() + run * NR * rows.length;
+    const Index taps = p.tap_count / rows.runs;  // in a run
+    pack_panel(p, j, run * taps, (run + runs) * taps, slice.as<T>());
+    return slice.as<const T>();
+  };
+  multiply_rows(rows, end - begin, weights, first, last, out, pixel_stride, p.bias != nullptr);
   raise(p, end - begin, first, last, out, pixel_stride);
   if (!linear) scatter_rows(p, begin, end, aside.as<const T>(), first, last);
 }
@@ -164,13 +174,15 @@ template <class T>
 void run_rows(const TapProduct<T>& p) {
   constexpr Index NR = Blocking<T>::NR;
   const Index pixels = p.grid.size(), outputs = p.out.channels;
-  const Scratch packed(bytes_for<T>(round_up(outputs, NR) * p.depth()));
-  pack_weights(p, packed.as<T>());
+  constexpr Index kChunk = kChunkTiles * Blocking<T>::MR;
+  const Index chunks = ceil_div(pixels, kChunk);
+  const Scratch packed(bytes_for<T>(chunks > 1 ? round_up(outputs, NR) * p.depth() : 0));
+  for (Index j = 0; chunks > 1 && j < outputs; j += NR) {
+    pack_panel(p, j, 0, p.tap_count, packed.as<T>() + j * p.depth());
+  }
   const Scratch zeros(bytes_for<T>(p.source.channels));
   for (Index c = 0; c < p.source.channels; ++c) zeros.as<T>()[c] = T(0);
 
-  constexpr Index kChunk = kChunkTiles * Blocking<T>::MR;
-  const Index chunks = ceil_div(pixels, kChunk);
   const Index parts = smaller(ceil_div(outputs, NR), ceil_div(kEnoughTasks, chunks));
   const Index part = round_up(ceil_div(outputs, parts), NR);
   parallel_for(chunks * parts, 1, [&](Index first_task, Index last_task) {
@@ -178,7 +190,7 @@ void run_rows(const TapProduct<T>& p) {
       const Index begin = task % chunks * kChunk, first = task / chunks * part;
       if (first >= outputs) continue;
       run_chunk(p, begin, smaller(begin + kChunk, pixels), first, smaller(first + part, outputs),
-                packed.as<const T>(), zeros.as<const T>());
+                chunks > 1 ? packed.as<const T>() : nullptr, zeros.as<const T>());
     }
   });
 }

@@ -31,18 +31,22 @@ template <class T, int R, int V, class ScalarOfA>
   }
 }
 
-// Computes a tile. a is packed as k x MR, of which the first R rows count; b has k rows of V
-// vectors, `b_stride` apart.
-template <class T, int R = Blocking<T>::MR, int V = 2>
+template <class T>
+using PackedStep = std::integral_constant<Index, Blocking<T>::MR>;
+
+// Computes a tile. a has k rows, `a_step` apart, of which the first R elements count; b has k rows
+// of V vectors, `b_stride` apart. Where a is not packed, its next k rows are prefetched.
+template <class T, int R = Blocking<T>::MR, int V = 2, class Step = PackedStep<T>>
 [[gnu::noinline]] void packed_tile(Index k, const T* a, const T* b, Index b_stride,
-                                   const TileOut<T>& out) {
-  constexpr int MR = Blocking<T>::MR;
+                                   const TileOut<T>& out, Step a_step = {}) {
   prefetch_tile<T, R>(out);
   Vector<T> acc[R][V] = {}, total[R][V];
+  [[maybe_unused]] const Index ahead = k * a_step;
   for (Index left = k, n = 0; left > 0; left -= n) {
     if (left < k) end_partial<T, R, V>(acc, total, left + kPartial == k);
     n = partial_of(left);
-    for (Index p = 0; p < n; ++p, a += MR, b += b_stride) {
+    for (Index p = 0; p < n; ++p, a += a_step, b += b_stride) {
+      if constexpr (std::is_same_v<Step, Index>) __builtin_prefetch(a + ahead, 0, 2);
       outer_product<T, R>(acc, b, [a](int i) { return a[i]; });
     }
   }
@@ -81,6 +85,24 @@ template <class T, int R, int V = 2, class Runs>
   }
   if (partial_of(k) < k) add_total<T, R, V>(acc, total);
   store_tile<T, R>(acc, out);
+}
+
+// Calls tile.operator()<R, V>() for the smallest tile of R rows and V vectors that holds the shape.
+template <class T, class F>
+[[gnu::always_inline]] inline void with_tile(Index rows, Index columns, F&& tile) {
+  constexpr int MR = Blocking<T>::MR, kHalf = smaller(MR, 8);
+  const bool wide = columns > Blocking<T>::W;
+  if (rows > kHalf) {
+    wide ? tile.template operator()<MR, 2>() : tile.template operator()<MR, 1>();
+  } else if (rows > 4) {
+    wide ? tile.template operator()<kHalf, 2>() : tile.template operator()<kHalf, 1>();
+  } else if (rows > 2) {
+    wide ? tile.template operator()<4, 2>() : tile.template operator()<4, 1>();
+  } else if (rows == 2) {
+    wide ? tile.template operator()<2, 2>() : tile.template operator()<2, 1>();
+  } else {
+    wide ? tile.template operator()<1, 2>() : tile.template operator()<1, 1>();
+  }
 }
 
 }  // namespace

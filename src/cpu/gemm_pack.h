@@ -12,17 +12,39 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
+constexpr Index kPackedTogether = 16;
+
+// pack_a where the rows are neighbours in memory: some steps along k of all panels at a time, so
+// that memory is read front to back.
+template <class T>
+void pack_a_across(const T* a, Index k_stride, Index m, Index k, T* packed) {
+  constexpr int MR = Blocking<T>::MR;
+  for (Index first = 0; first < k; first += kPackedTogether) {
+    const Index last = smaller(k, first + kPackedTogether);
+    for (Index i = 0; i < m; i += MR) {
+      T* const panel = packed + i * k;
+      const Index rows = smaller(MR, m - i);
+      for (Index p = first; p < last; ++p) {
+        const T* from = a + p * k_stride + i;
+        if (rows == MR) {
+          std::memcpy(panel + p * MR, from, MR * sizeof(T));
+        } else {
+          for (Index r = 0; r < MR; ++r) panel[p * MR + r] = r < rows ? from[r] : T(0);
+        }
+      }
+    }
+  }
+}
+
 // An m x k block of A as panels of MR rows, each k x MR; missing rows are zeros.
 template <class T>
 void pack_a(const T* a, Index row_stride, Index k_stride, Index m, Index k, T* packed) {
   constexpr int MR = Blocking<T>::MR;
+  if (row_stride == 1) return pack_a_across(a, k_stride, m, k, packed);
   for (Index i = 0; i < m; i += MR, packed += MR * k) {
     const T* panel = a + i * row_stride;
     const Index rows = smaller(MR, m - i);
-    if (rows == MR && row_stride == 1) {
-      for (Index p = 0; p < k; ++p)
-        std::memcpy(packed + p * MR, panel + p * k_stride, MR * sizeof(T));
-    } else if (rows == MR && k_stride == 1) {
+    if (rows == MR && k_stride == 1) {
       for (Index p = 0; p < k; ++p) {
 #pragma GCC unroll 16
         for (int r = 0; r < MR; ++r) packed[p * MR + r] = panel[r * row_stride + p];

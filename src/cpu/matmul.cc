@@ -4,8 +4,9 @@
 // panels, which the micro-kernel of gemm.h reads sequentially. Then each task multiplies a block of
 // rows with the packed panels; it packs the rows too, unless they are contiguous and the columns
 // are too few to repay it. Packing handles every transposition. Small and thin products read their
-// operands in place, and a single column is a row of dot products. The division of the work depends
-// on the shape alone, so the result does not depend on the number of threads.
+// operands in place, and a single column is a row of dot products. Few sums of many products are
+// cut along k. The division of the work depends on the shape alone, so the result does not depend
+// on the number of threads.
 #include "core/scratch.h"
 #include "core/thread_pool.h"
 #include "gemm_pack.h"
@@ -58,22 +59,6 @@ struct PackedB {
   Index k() const { return depth * slices; }
   Index size() const { return k() * columns; }
 };
-
-// Calls tile.operator()<R, V>() for the smallest tile of R rows and V vectors that holds the shape.
-template <class T, class F>
-[[gnu::always_inline]] inline void with_tile(Index rows, Index columns, F&& tile) {
-  constexpr int MR = Blocking<T>::MR;
-  const bool wide = columns > Blocking<T>::W;
-  if (rows > 4) {
-    wide ? tile.template operator()<MR, 2>() : tile.template operator()<MR, 1>();
-  } else if (rows > 2) {
-    wide ? tile.template operator()<4, 2>() : tile.template operator()<4, 1>();
-  } else if (rows == 2) {
-    wide ? tile.template operator()<2, 2>() : tile.template operator()<2, 1>();
-  } else {
-    wide ? tile.template operator()<1, 2>() : tile.template operator()<1, 1>();
-  }
-}
 
 // Columns [j, j + NR) of c += or = rows of a, in place, @ a panel of b with rows `b_stride` apart.
 template <class T>
@@ -183,6 +168,96 @@ void multiply_packed(const Matrix<const T>& a, const Matrix<const T>& b, const M
   }
 }
 
+// ---- long sums ---------------------------------------------------------------------------------
+
+constexpr Index kLongElements = 1 << 16;  // elements of a result that fits a part of L2
+constexpr Index kLongRange = 2048;        // products of a sum that are worth a task
+constexpr Index kLongDepth = kPartial + kPartial / 2;  // of a slice of k: one partial sum
+constexpr Index kLongRows = 576;                       // rows of A, whose slice fits a part of L2
+
+// Returns true for few sums of many products, such as a weight's gradient over a batch of pixels.
+template <class T>
+bool has_long_sums(const Matrix<const T>& a, const Matrix<T>& c) {
+  return c.rows * c.columns <= kLongElements && a.columns >= 4 * kLongRange &&
+         a.columns >= 8 * larger(c.rows, c.columns);
+}
+
+// The rows of A, which are neighbours in memory, that tiles read in place: a tile must not pass the
+// end of a row, so the rows of a last tile must be as many as there are tiles for.
+template <class T>
+Index rows_in_place(const Matrix<const T>& a) {
+  const Index left = a.rows % Blocking<T>::MR;
+  const bool exact = left == 8 || left == 4 || left <= 2;
+  return a.row_stride != 1 ? 0 : exact ? a.rows : a.rows - left;
+}
+
+// c += or = a @ b for a slice of k. b is packed; rows of A are packed into `room` if need be.
+template <class T>
+void multiply_slice(const Matrix<const T>& a, const T* b, const Matrix<T>& c, bool add, T* room) {
+  constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
+  const Index k = a.columns, in_place = rows_in_place(a);
+  pack_a(a.at(in_place, 0), a.row_stride, a.column_stride, c.rows - in_place, k, room);
+  for (Index j = 0; j < c.columns; j += NR) {
+    for (Index i = 0; i < c.rows; i += MR) {
+      const TileOut<T> out{
+          c.at(i, j), c.row_stride, 1, smaller(MR, c.rows - i), smaller(NR, c.columns - j), add};
+      with_tile<T>(out.rows, out.columns, [&]<int R, int V>() {
+        if (i < in_place) {
+          packed_tile<T, R, V>(k, a.at(i, 0), b + j * k, NR, out, a.column_stride);
+        } else {
+          packed_tile<T, R, V>(k, room + (i - in_place) * k, b + j * k, NR, out);
+        }
+      });
+    }
+  }
+}
+
+// c = a @ b, in one task, which reads both operands once, slice by slice of k.
+template <class T>
+void multiply_range(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
+  constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
+  const Index rows = round_up(ceil_div(c.rows, ceil_div(c.rows, kLongRows)), MR);
+  const Index columns = round_up(c.columns, NR);
+  const ThreadScratch memory(static_cast<std::size_t>((rows + columns) * kLongDepth) * sizeof(T));
+  T *const right = memory.as<T>(), *const left = right + columns * kLongDepth;
+  for (Index p = 0; p < a.columns; p += kLongDepth) {
+    const Index k = smaller(kLongDepth, a.columns - p);
+    pack_b(b.at(p, 0), b.row_stride, b.column_stride, k, b.columns, right);
+    for (Index i = 0; i < c.rows; i += rows) {
+      const Index m = smaller(rows, c.rows - i);
+      multiply_slice<T>({a.at(i, p), m, k, a.row_stride, a.column_stride}, right,
+                        {c.at(i, 0), m, c.columns, c.row_stride, 1}, p > 0, left);
+    }
+  }
+}
+
+// c = a @ b: k is cut into ranges, whose results are added in their order.
+template <class T>
+void multiply_ranges(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
+  const Index most = smaller(kTasks, a.columns / kLongRange), size = c.rows * c.columns;
+  const Index range = round_up(ceil_div(a.columns, most), kLongDepth);
+  const Index ranges = ceil_div(a.columns, range);
+  const ThreadScratch memory(static_cast<std::size_t>(ranges * size) * sizeof(T));
+  T* const sums = memory.as<T>();
+  parallel_for(ranges, 1, [&](Index first, Index last) {
+    for (Index r = first; r < last; ++r) {
+      const Index p = r * range, k = smaller(range, a.columns - p);
+      multiply_range<T>({a.at(0, p), a.rows, k, a.row_stride, a.column_stride},
+                        {b.at(p, 0), k, b.columns, b.row_stride, b.column_stride},
+                        {sums + r * size, c.rows, c.columns, c.columns, 1});
+    }
+  });
+  parallel_for(c.rows, ceil_div(kTaskElements, ranges * c.columns), [&](Index first, Index last) {
+    for (Index i = first; i < last; ++i) {
+      T* const row = sums + i * c.columns;
+      for (Index r = 1; r < ranges; ++r) {
+        for (Index j = 0; j < c.columns; ++j) row[j] += row[r * size + j];
+      }
+      for (Index j = 0; j < c.columns; ++j) *c.at(i, j) = row[j];
+    }
+  });
+}
+
 // ---- in place ----------------------------------------------------------------------------------
 
 // b's columns lie next to each other; only a last, narrow panel is copied.
@@ -250,6 +325,7 @@ void multiply(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T
   const bool few = a.columns * c.columns * Index{sizeof(T)} <= kSmallBytes;
   const bool small = c.rows <= 2 || (few && c.rows * c.columns * a.columns <= kSmallWork);
   if (small && (b.column_stride == 1 || c.columns == 1)) return multiply_in_place(a, b, c);
+  if (has_long_sums(a, c)) return multiply_ranges(a, b, c);
   multiply_packed(a, b, c);
 }
 

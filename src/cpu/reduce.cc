@@ -6,6 +6,7 @@
 // into segments of fixed length whose results are combined in order.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "core/check.h"
@@ -145,6 +146,26 @@ template <class Rule>
   return Rule::template step<V>(Rule::template step<V>(a, b), Rule::template step<V>(c, d));
 }
 
+// Folds the lanes of a vector by halves: the steps of neighbouring rows overlap.
+template <class Rule, class V>
+[[gnu::always_inline]] inline typename Rule::Lane fold_lanes(const V& v) {
+  using Lane = typename Rule::Lane;
+  constexpr int lanes = sizeof(V) / sizeof(Lane);
+  if constexpr (lanes * sizeof(Lane) > 16) {
+    typedef Lane Half __attribute__((vector_size(sizeof(V) / 2)));
+    Half low, high;
+    std::memcpy(&low, &v, sizeof low);
+    std::memcpy(&high, reinterpret_cast<const char*>(&v) + sizeof low, sizeof high);
+    return fold_lanes<Rule>(Rule::template step<Half>(low, high));
+  } else {
+    Lane total = static_cast<Lane>(v[0]);
+    for (int lane = 1; lane < lanes; ++lane) {
+      total = Rule::template step<Lane>(total, static_cast<Lane>(v[lane]));
+    }
+    return total;
+  }
+}
+
 // Folds n <= kBlock neighbours.
 template <class Rule>
 typename Rule::Lane fold_block(const typename Rule::Lane* p, std::int64_t n) {
@@ -161,9 +182,7 @@ typename Rule::Lane fold_block(const typename Rule::Lane* p, std::int64_t n) {
       sum = Rule::template step<V>(sum, fold_groups<Rule>(p + i, count));
       i += count * group;
     }
-    for (int lane = 0; lane < lanes; ++lane) {
-      total = Rule::template step<Lane>(total, static_cast<Lane>(sum[lane]));
-    }
+    total = fold_lanes<Rule>(sum);
   }
   for (; i < n; ++i) total = Rule::template step<Lane>(total, p[i]);
   return total;
@@ -208,6 +227,13 @@ typename Rule::Wide fold_row(const Plan& plan, const char* a, std::int64_t begin
   for_each_run(plan.reduced, begin, end,
                [&](std::int64_t n, char* const data[]) { fold(a + (data[0] - plan.base), n); });
   return wide;
+}
+
+// Returns true for short rows of neighbours, where fold_row would cost more than the sum.
+template <class Rule>
+bool is_one_block(const Plan& plan, std::int64_t n) {
+  return plan.reduced.ndim == 1 && n <= kBlock &&
+         plan.reduced.strides[0][0] == std::int64_t(sizeof(typename Rule::Lane));
 }
 
 // ---- columns ----
@@ -275,6 +301,16 @@ void fold_run(const Plan& plan, const char* a, std::int64_t n, std::int64_t begi
               Emit&& emit) {
   if (!plan.columns) {
     const std::int64_t step = plan.kept.strides[0][plan.kept.ndim - 1];
+    if (is_one_block<Rule>(plan, end - begin)) {
+      const char* row =
+          a + (plan.reduced.data[0] - plan.base) + begin * sizeof(typename Rule::Lane);
+      for (std::int64_t j = 0; j < n; ++j, row += step) {
+        typename Rule::Wide wide;
+        wide.add(fold_block<Rule>(reinterpret_cast<const typename Rule::Lane*>(row), end - begin));
+        emit(j, wide);
+      }
+      return;
+    }
     for (std::int64_t j = 0; j < n; ++j) emit(j, fold_row<Rule>(plan, a + j * step, begin, end));
     return;
   }

@@ -35,10 +35,18 @@ T largest(const T* a, Index n) {
   return unordered ? T(NAN) : best;
 }
 
-// out = exp(a - shift); returns the sum.
+// out = exp(a - shift); returns the sum. Few elements are computed as one vector.
 template <class T>
 T exp_sum(const T* a, Index n, T shift, T* out) {
-  for (Index i = 0; i < n; ++i) out[i] = math::exp(a[i] - shift);
+  constexpr Index W = simd::kLanes<T>;
+  if (n < W) {
+    T lanes[W];
+    for (Index i = 0; i < W; ++i) lanes[i] = i < n ? a[i] - shift : T(0);
+    for (Index i = 0; i < W; ++i) lanes[i] = math::exp(lanes[i]);
+    for (Index i = 0; i < n; ++i) out[i] = lanes[i];
+  } else {
+    for (Index i = 0; i < n; ++i) out[i] = math::exp(a[i] - shift);
+  }
   double total[1] = {};
   const Run<T> run{out, 1};
   sum_terms<T>(n, true, total, [&run](auto v, Index i, auto* sums) {

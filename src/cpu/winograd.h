@@ -31,14 +31,15 @@ template <class T>
 Winograd<T> winograd_of(const TapProduct<T>& p, const T* zeros) {
   const TileSource<T> source =
       tile_source<T>(p.source, p.grid, corner_of(p.taps), kTileBlock, Blocking<T>::W, zeros);
-  const Index sums_size = round_up(p.out.channels, Blocking<T>::NR);
+  const Index sums_size = round_up(p.out.channels, Blocking<T>::W);
   return {p, source, odd_lines(sums_size * p.source.channels), odd_lines(kTileBlock * sums_size),
           sums_size};
 }
 
 // ---- the three steps ---------------------------------------------------------------------------
 
-// Per frequency: panels of NR output channels, each with a row for every input channel.
+// Per frequency: panels of two vectors of output channels (the last may have one), each with a row
+// for every input channel.
 template <class T>
 void transform_weights(const Winograd<T>& w, T* transformed) {
   constexpr Index W = Blocking<T>::W, NR = Blocking<T>::NR;
@@ -47,18 +48,19 @@ void transform_weights(const Winograd<T>& w, T* transformed) {
   for (Index t = 0; t < 9; ++t) {
     at[p.taps[t].dy - w.source.top][p.taps[t].dx - w.source.left] = p.taps[t].weight;
   }
-  parallel_for(w.sums_size / NR * w.inputs(), 16, [&](Index first, Index last) {
-    for (Index row = first; row < last; ++row) {
-      const Index c = row % w.inputs();
-      for (Index half = 0; half < NR; half += W) {
-        const Index o = row / w.inputs() * NR + half, n = larger(0, w.outputs() - o);
-        const T* from = p.weight + c * p.input_stride + (n > 0 ? o * p.output_stride : 0);
-        both_ways<T, 3, 6, weight_step<T>>(
-            [&](int i, int j) { return load_part(from + at[i][j], p.output_stride, n); },
-            [&](int i, int j, const Vector<T>& u) {
-              store<T>(transformed + (i * kSeenSide + j) * w.weights_step + row * NR + half, u);
-            });
-      }
+  parallel_for(w.sums_size / W * w.inputs(), 32, [&](Index first, Index last) {
+    for (Index vector = first; vector < last; ++vector) {
+      const Index c = vector % w.inputs(), o = vector / w.inputs() * W;
+      const Index panel = o / NR * NR, width = smaller(NR, w.sums_size - panel);
+      const T* from = p.weight + c * p.input_stride + o * p.output_stride;
+      T* to = transformed + panel * w.inputs() + c * width + (o - panel);
+      both_ways<T, 3, 6, weight_step<T>>(
+          [&](int i, int j) {
+            return load_part(from + at[i][j], p.output_stride, w.outputs() - o);
+          },
+          [&](int i, int j, const Vector<T>& u) {
+            store<T>(to + (i * kSeenSide + j) * w.weights_step, u);
+          });
     }
   });
 }
@@ -72,14 +74,17 @@ void multiply_frequencies(const Winograd<T>& w, Index tiles, const T* seen, cons
        ++f, seen += w.source.step, weights += w.weights_step, sums += w.sums_step) {
     for (Index k = 0; k < w.inputs(); k += B::KC) {
       for (Index j = 0; j < w.sums_size; j += B::NR) {
+        const Index width = smaller(B::NR, w.sums_size - j);
+        const auto tile =
+            width == B::NR ? &rows_tile<T, B::MR, 2, OneRun> : &rows_tile<T, B::MR, 1, OneRun>;
         for (Index i = 0; i < tiles; i += B::MR) {
           const T* rows[B::MR];
           for (Index r = 0; r < B::MR; ++r) {
             rows[r] = seen + smaller(i + r, tiles - 1) * w.source.size + k;
           }
-          rows_tile<T, B::MR>(OneRun{}, smaller(B::KC, w.inputs() - k), rows, 1,
-                              weights + j * w.inputs() + k * B::NR, B::NR,
-                              {sums + i * w.sums_size + j, w.sums_size, 1, B::MR, B::NR, k > 0});
+          tile(OneRun{}, smaller(B::KC, w.inputs() - k), rows, 1,
+               weights + j * w.inputs() + k * width, width,
+               {sums + i * w.sums_size + j, w.sums_size, 1, B::MR, width, k > 0});
         }
       }
     }
@@ -118,7 +123,7 @@ void transform_output(const Winograd<T>& w, Index begin, Index end, const T* sum
 // larger error.
 template <class T>
 bool winograd_pays(const TapProduct<T>& p) {
-  const Index inputs = p.source.channels, outputs = round_up(p.out.channels, Blocking<T>::NR);
+  const Index inputs = p.source.channels, outputs = round_up(p.out.channels, Blocking<T>::W);
   if (smaller(inputs, p.out.channels) < kFewestChannels) return false;
   const Index tiles =
       p.grid.images * ceil_div(p.grid.rows, kTileSide) * ceil_div(p.grid.columns, kTileSide);

@@ -124,24 +124,50 @@ template <class T, int kSide, void (*kStep)(const Vector<T> (&)[kSide], Vector<T
       [&](int i, int j, const Vector<T>& v) { store<T>(to + (i * kSeenSide + j) * step, v); });
 }
 
+// The same for pixels that lie inside the image, from `corner` on.
+template <class T, int kSide, void (*kStep)(const Vector<T> (&)[kSide], Vector<T> (&)[6])>
+[[gnu::noinline]] void transform_inner_tile(const T* corner, Index row_stride, Index column_stride,
+                                            Index step, T* to) {
+  both_ways<T, kSide, 6, kStep>(
+      [&](int i, int j) { return load(corner + i * row_stride + j * column_stride); },
+      [&](int i, int j, const Vector<T>& v) { store<T>(to + (i * kSeenSide + j) * step, v); });
+}
+
+// Returns the first pixel that a tile sees if all of them are inside the image, else null.
+template <class T, int kSide>
+const T* inner_corner(const TileSource<T>& source, const TileAt& tile) {
+  const Image<const T>& image = source.image;
+  const Index y = tile.row + source.top, x = tile.column + source.left;
+  const bool inside = y >= 0 && x >= 0 && y + kSide <= image.height && x + kSide <= image.width;
+  return inside ? image.at(tile.n, y, x) : nullptr;
+}
+
 // Tiles [begin, end), kSide pixels high and wide, to all frequencies.
 template <class T, int kSide, void (*kStep)(const Vector<T> (&)[kSide], Vector<T> (&)[6])>
 void transform_tiles(const TileSource<T>& source, Index begin, Index end, T* to) {
   constexpr Index W = Blocking<T>::W;
   constexpr int kPixels = kSide * kSide;
+  const Image<const T>& image = source.image;
+  const Index whole = image.channel_stride == 1 ? image.channels / W * W : 0;
   const T* pixels[kPixels];
   T copies[kPixels * W];
   const T* copied[kPixels];
   for (int p = 0; p < kPixels; ++p) copied[p] = copies + p * W;
   for (Index tile = begin; tile < end; ++tile, to += source.size) {
-    point_at_pixels<T, kSide>(source, tile_at(source, tile), pixels);
-    for (Index c = 0; c < source.filled; c += W) {
-      if (source.image.channel_stride == 1 && c + W <= source.image.channels) {
-        transform_tile<T, kSide, kStep>(pixels, c, source.step, to + c);
+    const TileAt at = tile_at(source, tile);
+    const T* corner = inner_corner<T, kSide>(source, at);
+    if (corner == nullptr || whole < source.filled) point_at_pixels<T, kSide>(source, at, pixels);
+    for (Index c = 0; c < whole; c += W) {
+      if (corner != nullptr) {
+        transform_inner_tile<T, kSide, kStep>(corner + c, image.row_stride, image.column_stride,
+                                              source.step, to + c);
       } else {
-        copy_pixels<T, kPixels>(source, pixels, c, copies);
-        transform_tile<T, kSide, kStep>(copied, 0, source.step, to + c);
+        transform_tile<T, kSide, kStep>(pixels, c, source.step, to + c);
       }
+    }
+    for (Index c = whole; c < source.filled; c += W) {
+      copy_pixels<T, kPixels>(source, pixels, c, copies);
+      transform_tile<T, kSide, kStep>(copied, 0, source.step, to + c);
     }
   }
 }

@@ -12,7 +12,9 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-constexpr Index kSummedTiles = 48;      // transformed at a time
+constexpr Index kSummedTiles = 48;      // transformed at a time,
+constexpr Index kMoreTiles = 96;        // and where few channels leave room in L2
+constexpr Index kFewerChannels = 64;    // of the image and of the gradient together
 constexpr Index kChannelsAtOnce = 128;  // of the image and of the gradient, in a task
 constexpr Index kGradientTasks = 16;
 
@@ -23,6 +25,7 @@ struct WinogradGradient {
   const Tap* taps;
   Index tiles, ranges, range;  // how the tiles are cut
   Index inputs, outputs;       // channels of a task
+  Index together;              // tiles transformed at a time
   Index input_blocks, output_blocks;
 
   Index elements() const { return 9 * x.channels * grad.channels; }
@@ -31,17 +34,26 @@ struct WinogradGradient {
 template <class T>
 WinogradGradient<T> winograd_gradient(const Image<const T>& grad, const Image<const T>& x,
                                       const Grid& grid, const Tap* taps) {
-  WinogradGradient<T> g{grad, x, grid, taps, 0, 0, 0, 0, 0, 0, 0};
+  WinogradGradient<T> g{grad, x, grid, taps, 0, 0, 0, 0, 0, 0, 0, 0};
   g.input_blocks = ceil_div(x.channels, kChannelsAtOnce);
   g.output_blocks = ceil_div(grad.channels, kChannelsAtOnce);
   g.inputs = round_up(ceil_div(x.channels, g.input_blocks), Blocking<T>::W);
   g.outputs = round_up(ceil_div(grad.channels, g.output_blocks), Blocking<T>::NR);
   g.tiles = grid.images * ceil_div(grid.rows, kTileSide) * ceil_div(grid.columns, kTileSide);
+  g.together = g.inputs + g.outputs <= kFewerChannels ? kMoreTiles : kSummedTiles;
   const Index wanted = ceil_div(kGradientTasks, g.input_blocks * g.output_blocks);
-  const Index ranges = larger(1, smaller(wanted, g.tiles / (2 * kSummedTiles)));
-  g.range = round_up(ceil_div(g.tiles, ranges), kSummedTiles);
+  const Index ranges = larger(1, smaller(wanted, g.tiles / (2 * g.together)));
+  g.range = round_up(ceil_div(g.tiles, ranges), g.together);
   g.ranges = ceil_div(g.tiles, g.range);
   return g;
+}
+
+// The rows of a tile where `left` are left: 16 are two tiles of 8, since the sums of a tile of two
+// would wait for each other.
+template <class T>
+constexpr Index tile_rows(Index left) {
+  constexpr Index MR = Blocking<T>::MR;
+  return left > MR && left <= 16 ? smaller(MR, 8) : smaller(MR, left);
 }
 
 // sums[frequency] (inputs, outputs) = or += seen[frequency]^T @ grads[frequency] over `tiles`.
@@ -52,11 +64,15 @@ void multiply_tiles(const TileSource<T>& x, const TileSource<T>& grad, Index til
   const Index inputs = x.image.channels, outputs = grad.filled;
   for (int f = 0; f < kFrequencies; ++f, seen += x.step, grads += grad.step, sums += sums_step) {
     for (Index o = 0; o < outputs; o += B::NR) {
-      for (Index c = 0; c < inputs; c += B::MR) {
-        const T* rows[B::MR];
-        for (Index r = 0; r < B::MR; ++r) rows[r] = seen + smaller(c + r, inputs - 1);
-        rows_tile<T, B::MR>(OneRun{}, tiles, rows, x.size, grads + o, grad.size,
-                            {sums + c * outputs + o, outputs, 1, B::MR, B::NR, add});
+      const Index width = smaller(B::NR, outputs - o);
+      for (Index c = 0, n = 0; c < inputs; c += n) {
+        n = tile_rows<T>(inputs - c);
+        with_tile<T>(n, width, [&]<int R, int V>() {
+          const T* rows[R];
+          for (Index r = 0; r < R; ++r) rows[r] = seen + smaller(c + r, inputs - 1);
+          rows_tile<T, R, V>(OneRun{}, tiles, rows, x.size, grads + o, grad.size,
+                             {sums + c * outputs + o, outputs, 1, R, width, add});
+        });
       }
     }
   }
@@ -83,16 +99,16 @@ void sum_tiles(const WinogradGradient<T>& g, Index c, Index o, Index begin, Inde
                const T* zeros, T* partial) {
   using B = Blocking<T>;
   const TileSource<T> x = tile_source<T>(g.x.group(c, smaller(g.inputs, g.x.channels - c)), g.grid,
-                                         corner_of(g.taps), kSummedTiles, B::W, zeros);
+                                         corner_of(g.taps), g.together, B::W, zeros);
   const TileSource<T> grad =
       tile_source<T>(g.grad.group(o, smaller(g.outputs, g.grad.channels - o)), g.grid, {0, 0},
-                     kSummedTiles, B::NR, zeros);
+                     g.together, B::W, zeros);
   const Index sums_step = odd_lines(round_up(x.image.channels, B::MR) * grad.filled);
   const ThreadScratch sums(bytes_for<T>(kFrequencies * sums_step));
   const ThreadScratch seen(bytes_for<T>(kFrequencies * x.step));
   const ThreadScratch grads(bytes_for<T>(kFrequencies * grad.step));
-  for (Index tile = begin; tile < end; tile += kSummedTiles) {
-    const Index last = smaller(tile + kSummedTiles, end);
+  for (Index tile = begin; tile < end; tile += g.together) {
+    const Index last = smaller(tile + g.together, end);
     transform_tiles<T, kSeenSide, input_step<T>>(x, tile, last, seen.as<T>());
     transform_tiles<T, kTileSide, gradient_step<T>>(grad, tile, last, grads.as<T>());
     multiply_tiles(x, grad, last - tile, seen.as<const T>(), grads.as<const T>(), sums.as<T>(),
@@ -141,7 +157,7 @@ void run_winograd_gradient(const WinogradGradient<T>& g, T* to, Index input_stri
 // Returns true if it takes two thirds of the direct sum's time or less, as in winograd.h.
 template <class T>
 bool winograd_pays(const WinogradGradient<T>& g) {
-  const Index inputs = g.x.channels, outputs = round_up(g.grad.channels, Blocking<T>::NR);
+  const Index inputs = g.x.channels, outputs = round_up(g.grad.channels, Blocking<T>::W);
   if (smaller(inputs, g.grad.channels) < kFewestChannels) return false;
   const Index transforms = kTransformCost * (inputs * g.output_blocks + outputs * g.input_blocks);
   const Index work = g.tiles * kFrequencies * (inputs * outputs + transforms) +

@@ -1,5 +1,7 @@
 #include "allocator.h"
 
+#include <atomic>
+
 #include "device.h"
 
 namespace needle::cuda {
@@ -7,12 +9,15 @@ namespace {
 
 constexpr std::size_t kSmallest = 512;
 
+std::atomic<bool> exact{false};
+
 // Never destroyed: arrays may be released while the process ends.
 template <int... kDevice>
 BufferCache& cache_of(int device, std::integer_sequence<int, kDevice...>) {
   static BufferCache* const caches[] = {new BufferCache(
       {"the GPU", kSmallest, [](std::size_t size) { return take_memory(kDevice, size); },
-       [](void* buffer, std::size_t) { give_memory_back(kDevice, buffer); }})...};
+       [](void* buffer, std::size_t) { give_memory_back(kDevice, buffer); }, BufferCache::kNoLimit,
+       exact})...};
   return *caches[device];
 }
 
@@ -23,6 +28,8 @@ BufferCache& cache(int device) {
 thread_local KeptMemory* keeping = nullptr;
 
 }  // namespace
+
+void set_exact(bool on) { exact = on; }
 
 void* allocate(std::size_t bytes, int device) {
   void* buffer = cache(device).allocate(bytes);

@@ -10,6 +10,9 @@
 
 namespace needle::cuda {
 
+// Buffers as long as asked for, from the driver and back to it (NEEDLE_CUDA_EXACT); to be said
+// before the first of them.
+void set_exact(bool on);
 void* allocate(std::size_t bytes, int device);  // contents undefined; throws OutOfMemory
 void release(void* buffer, std::size_t bytes, int device) noexcept;
 MemoryStats memory_stats(int device);

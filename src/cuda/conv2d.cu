@@ -29,8 +29,8 @@ struct WindowProduct {
 };
 
 // blockIdx.x: tile of the result; y: group.
-template <class T, class Tile>
-__global__ void __launch_bounds__(Tile::kThreads)
+template <class T, class Tile, By kA, By kB>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     conv2d_kernel(const __grid_constant__ WindowProduct<T> p) {
   const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
   const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
                      p.weight_column,
                      p.weight_channel,
                      p.taps};
-  tile_product<T, Tile>(
+  tile_product<T, Tile, kA, kB>(
       a, b, down * Tile::kTileM, across * Tile::kTileN, 0, p.taps.depth,
       [&](std::uint32_t row, std::uint32_t column, T value) {
         if (row >= p.windows.pixels.size || column >= p.lines) return;
@@ -56,13 +56,38 @@ __global__ void __launch_bounds__(Tile::kThreads)
       });
 }
 
-template <class T, class Tile>
-void launch_tiles(const char* op, WindowProduct<T>& p, std::uint32_t groups, int device) {
+template <class T, class Tile, By kA, By kB>
+void launch_by(const char* op, WindowProduct<T>& p, std::uint32_t groups, int device) {
   const std::uint32_t across = ceil_div<std::uint32_t>(p.lines, Tile::kTileN);
   p.tiles_across = Divisor(across);
   launch(op, device,
          {across * ceil_div<std::uint32_t>(p.windows.pixels.size, Tile::kTileM), groups},
-         {Tile::kThreads}, conv2d_kernel<T, Tile>, p);
+         {Tile::kThreads}, conv2d_kernel<T, Tile, kA, kB>, p);
+}
+
+// Weights lie in aligned fours, from one tap and group to the next too.
+template <class T>
+bool weights_in_fours(const WindowProduct<T>& p, std::int64_t strides, std::int64_t count) {
+  const auto address = reinterpret_cast<std::uintptr_t>(p.weight) / sizeof(T);
+  return ((static_cast<std::int64_t>(address) | p.weight_row | p.weight_column | p.weight_group |
+           strides | count) %
+          4) == 0;
+}
+
+template <class T, class Tile>
+void launch_tiles(const char* op, WindowProduct<T>& p, std::uint32_t groups, int device) {
+  if constexpr (Tile::kTensorCores && Tile::kThreads == 256) {
+    const std::int64_t channels = p.taps.channels.divisor;
+    if (in_fours(p.source, channels)) {
+      if (p.weight_line == 1 && weights_in_fours(p, p.weight_channel, p.lines)) {
+        return launch_by<T, Tile, By::kDepths, By::kLines>(op, p, groups, device);
+      }
+      if (p.weight_channel == 1 && weights_in_fours(p, p.weight_line, channels)) {
+        return launch_by<T, Tile, By::kDepths, By::kDepths>(op, p, groups, device);
+      }
+    }
+  }
+  launch_by<T, Tile, By::kElements, By::kElements>(op, p, groups, device);
 }
 
 constexpr std::int64_t kMostGroups = 32768;  // of one launch

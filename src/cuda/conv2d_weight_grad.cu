@@ -25,7 +25,6 @@ struct TapLines {
   __device__ const T* at(const Line& line, const Depth& depth) const {
     return element(image, depth, line);
   }
-  __device__ const T* any() const { return image.data; }
   __device__ bool deep() const { return taps.channels.divisor < 8; }  // few channels: along pixels
 };
 
@@ -48,7 +47,6 @@ struct GradientLines {
   __device__ const T* at(Line line, Depth depth) const {
     return line == nullptr ? nullptr : line + depth;
   }
-  __device__ const T* any() const { return image.data; }
   __device__ bool deep() const { return image.channel != 1; }
 };
 
@@ -67,8 +65,8 @@ struct PixelProduct {
 };
 
 // blockIdx.x: tile of the result; y: part of the pixels; z: group.
-template <class T, class Tile>
-__global__ void __launch_bounds__(Tile::kThreads)
+template <class T, class Tile, By kBy>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     conv2d_weight_grad_kernel(const __grid_constant__ PixelProduct<T> p) {
   const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
   const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;
@@ -80,7 +78,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   const GradientLines<T> b{grad, p.windows.pixels, p.lines};
   const std::uint32_t begin = blockIdx.y * p.part;
   const std::uint32_t end = std::min(begin + p.part, p.windows.pixels.size);
-  tile_product<T, Tile>(
+  tile_product<T, Tile, kBy, kBy>(
       a, b, down * Tile::kTileM, across * Tile::kTileN, begin, end,
       [&](std::uint32_t row, std::uint32_t column, T value) {
         if (row >= p.taps.depth || column >= p.lines) return;
@@ -89,31 +87,53 @@ __global__ void __launch_bounds__(Tile::kThreads)
       });
 }
 
+template <class T, class Tile, By kBy>
+void launch_as(const PixelProduct<T>& p, Grid blocks, int device) {
+  launch("conv2d_weight_grad", device, blocks, {Tile::kThreads},
+         conv2d_weight_grad_kernel<T, Tile, kBy>, p);
+}
+
 template <class T, class Tile>
 void launch_tiles(PixelProduct<T>& p, std::uint32_t parts, std::uint32_t groups, int device) {
   const std::uint32_t across = ceil_div<std::uint32_t>(p.lines, Tile::kTileN);
   p.tiles_across = Divisor(across);
-  launch("conv2d_weight_grad", device,
-         {across * ceil_div<std::uint32_t>(p.taps.depth, Tile::kTileM), parts, groups},
-         {Tile::kThreads}, conv2d_weight_grad_kernel<T, Tile>, p);
+  const Grid blocks{across * ceil_div<std::uint32_t>(p.taps.depth, Tile::kTileM), parts, groups};
+  if constexpr (Tile::kThreads == 256) {
+    const std::int64_t channels = p.taps.channels.divisor;
+    if (channels >= 8 && in_fours(p.x, channels) && in_fours(p.grad, p.lines)) {
+      return launch_as<T, Tile, By::kLines>(p, blocks, device);
+    }
+  }
+  launch_as<T, Tile, By::kElements>(p, blocks, device);
+}
+
+// The number of parts with the least cost: waves of blocks, each as long as its part of the pixels
+// and what it takes to write and add up the results. Blocks of 256 threads fill an H100 (132
+// processors) two at a time; the number must not depend on the GPU that runs, for its sums would.
+template <class Tile>
+std::int64_t parts_of(std::int64_t rows, std::int64_t columns, std::int64_t pixels,
+                      std::int64_t groups) {
+  constexpr std::int64_t kWave = 132 * 512 / Tile::kThreads, kOverhead = 256, kLeast = 512;
+  constexpr std::int64_t kMost = 256;
+  const std::int64_t tiles =
+      ceil_div<std::int64_t>(rows, Tile::kTileM) * ceil_div<std::int64_t>(columns, Tile::kTileN);
+  std::int64_t best = 1, least = 0;
+  for (std::int64_t parts = 1; parts <= std::clamp<std::int64_t>(pixels / kLeast, 1, kMost);
+       ++parts) {
+    const std::int64_t cost =
+        ceil_div(tiles * groups * parts, kWave) * (ceil_div(pixels, parts) + kOverhead);
+    if (least == 0 || cost < least) best = parts, least = cost;
+  }
+  return best;
 }
 
 constexpr std::int64_t kMostGroups = 32768;  // of one launch
 
-template <class T>
+template <class T, class Tile>
 void run_product(PixelProduct<T> p, std::int64_t parts, std::int64_t groups, int device) {
   for (; groups > 0; groups -= kMostGroups) {
     const auto some = static_cast<std::uint32_t>(std::min(groups, kMostGroups));
-    const auto pieces = static_cast<std::uint32_t>(parts);
-    with_precision<T>(device, [&](auto precision) {
-      using Small = SmallTile<decltype(precision)::value>;
-      using Narrow = NarrowTile<T, decltype(precision)::value>;
-      if (p.lines > kNarrow && p.taps.depth > std::uint32_t(Small::kTileM)) {
-        launch_tiles<T, Narrow>(p, pieces, some, device);
-      } else {
-        launch_tiles<T, Small>(p, pieces, some, device);
-      }
-    });
+    launch_tiles<T, Tile>(p, static_cast<std::uint32_t>(parts), some, device);
     p.x.data += some * p.x_group;
     p.grad.data += some * p.grad_group;
     p.out += some * p.out_group;
@@ -158,20 +178,15 @@ void depthwise_weight_grad(In grad, In x, Out weight_grad, const Geometry& geome
   sum_parts(parts_like(weight_grad, tiles.chunks, memory.as<void>()), weight_grad);
 }
 
-template <class T>
-void weight_gradient(In grad, In x, Out weight_grad, const Geometry& geometry) {
-  if (size_of(weight_grad) == 0) return;
-  if (size_of(grad) == 0) return fill(weight_grad, 0.0, 0);
-  if (is_depthwise(weight_grad, geometry.groups)) {
-    return depthwise_weight_grad<T>(grad, x, weight_grad, geometry);
-  }
+template <class T, class Tile>
+void gradient_in_tiles(In grad, In x, Out weight_grad, const Geometry& geometry) {
   const char* op = "conv2d_weight_grad";
   const std::int64_t inputs = weight_grad.shape[2],
                      outputs = weight_grad.shape[3] / geometry.groups;
   const std::int64_t rows = weight_grad.shape[0] * weight_grad.shape[1] * inputs;
   check_count(op, rows);
   const PixelGrid pixels(op, grad.shape[0], grad.shape[1], grad.shape[2]);
-  const std::int64_t parts = parts_of_k(rows, outputs, pixels.size, geometry.groups);
+  const std::int64_t parts = parts_of<Tile>(rows, outputs, pixels.size, geometry.groups);
   const std::size_t bytes = parts > 1 ? std::size_t(parts * size_of(weight_grad)) * sizeof(T) : 0;
   const Temporary memory(bytes, x.device);
   const View all = parts_like(weight_grad, parts, memory.as<void>());
@@ -195,8 +210,28 @@ void weight_gradient(In grad, In x, Out weight_grad, const Geometry& geometry) {
       ceil_div<std::uint32_t>(pixels.size, static_cast<std::uint32_t>(parts)),
       all.strides[0],
       {}};
-  run_product(p, parts, geometry.groups, x.device);
+  run_product<T, Tile>(p, parts, geometry.groups, x.device);
   if (parts > 1) sum_parts(all, weight_grad);
+}
+
+template <class T>
+void weight_gradient(In grad, In x, Out weight_grad, const Geometry& geometry) {
+  if (size_of(weight_grad) == 0) return;
+  if (size_of(grad) == 0) return fill(weight_grad, 0.0, 0);
+  if (is_depthwise(weight_grad, geometry.groups)) {
+    return depthwise_weight_grad<T>(grad, x, weight_grad, geometry);
+  }
+  const std::int64_t outputs = weight_grad.shape[3] / geometry.groups;
+  const std::int64_t rows = size_of(weight_grad) / weight_grad.shape[3];
+  with_precision<T>(x.device, [&](auto precision) {
+    using Small = SmallTile<decltype(precision)::value>;
+    using Narrow = NarrowTile<T, decltype(precision)::value>;
+    if (outputs > kNarrow && rows > Small::kTileM) {
+      gradient_in_tiles<T, Narrow>(grad, x, weight_grad, geometry);
+    } else {
+      gradient_in_tiles<T, Small>(grad, x, weight_grad, geometry);
+    }
+  });
 }
 
 }  // namespace

@@ -88,6 +88,14 @@ __device__ Distance distance_of(const Image<const T>& image, const Taps& taps, s
   return {y * image.row + x * image.column + at.channel * image.channel, y, x};
 }
 
+// Channels lie in aligned fours, also from one pixel and one group to the next.
+template <class T>
+bool in_fours(const Image<const T>& image, std::int64_t channels) {
+  const auto address = reinterpret_cast<std::uintptr_t>(image.data) / sizeof(T);
+  const std::int64_t all = channels | image.column | image.row | image.image;
+  return image.channel == 1 && (static_cast<std::int64_t>(address) | all) % 4 == 0;
+}
+
 // The left operand: a line is a window, k runs through its taps.
 template <class T>
 struct Windows {
@@ -102,7 +110,6 @@ struct Windows {
   __device__ const T* at(const Line& line, const Depth& depth) const {
     return element(image, line, depth);
   }
-  __device__ const T* any() const { return image.data; }
   __device__ bool deep() const { return image.channel == 1; }
 };
 
@@ -126,7 +133,6 @@ struct Filters {
   __device__ const T* at(Line line, Depth depth) const {
     return line == nullptr ? nullptr : line + depth;
   }
-  __device__ const T* any() const { return data; }
   __device__ bool deep() const { return channel == 1; }
 };
 

@@ -81,7 +81,13 @@ int device_count() { return count().devices; }
 std::string why() { return count().why; }
 
 void use(int device) { check(cudaSetDevice(device), "cuda"); }
-int processors(int device) { return device_of(device).processors; }
+int processors(int device) {
+#ifdef NEEDLE_CUDA_ON_CPU
+  return device_of(device), cuda_on_cpu::processors();  // tests change it
+#else
+  return device_of(device).processors;
+#endif
+}
 int capability(int device) { return device_of(device).capability; }
 cudaStream_t stream(int device) {
   return device == recorded.device ? recorded.stream : device_of(device).stream;
@@ -125,6 +131,7 @@ void copy_from_host(int device, void* to, const void* from, std::size_t bytes) {
   refuse_while_recording("upload");
   use(device);
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream(device)), "upload");
+  synchronize(device);
 }
 
 void copy_later(cudaStream_t on, void* to, const void* from, std::size_t bytes) {

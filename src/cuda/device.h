@@ -50,8 +50,7 @@ void give_memory_back(int device, void* memory);
 // Only `bytes` may be accessed: the emulator guards the memory behind them, a GPU cannot.
 void mark_end(int device, void* memory, std::size_t bytes);
 
-// In stream order. The source may change on return: CUDA copies pageable memory first, and pinned
-// memory is refused (feed.h copies from it).
+// In stream order, and waited for: the source may change on return. transfer.h does not wait.
 void copy_from_host(int device, void* to, const void* from, std::size_t bytes);
 void copy_to_host(int device, void* to, const void* from, std::size_t bytes);  // waits
 // In the order of `on`. A source in pinned memory must stay unchanged until the copy has ended.
@@ -100,6 +99,7 @@ template <class... Parameters, class... Arguments>
 void launch(const char* op, int device, Grid blocks, Grid threads, void (*kernel)(Parameters...),
             Arguments&&... arguments) {
   use(device);
+  static_assert((sizeof(Parameters) + ... + 0) <= 32764);  // the limit of CUDA 12.1 from sm_70 on
   cudaLaunchConfig_t config{};
   config.gridDim = {blocks.x, blocks.y, blocks.z};
   config.blockDim = {threads.x, threads.y, threads.z};

@@ -74,6 +74,11 @@ class Feed {
     return buffer.device.data;
   }
 
+  void empty() {
+    const std::lock_guard lock(mutex);
+    for (Buffer& buffer : buffers_) give_back(buffer);
+  }
+
   void end() {
     now().used->record(stream(device_));
     now().sent->wait("upload");
@@ -83,18 +88,22 @@ class Feed {
   Buffer& now() { return buffers_[turn_]; }
 
   // Waits until the previous fill and the previous reads of the buffer have ended.
-  void make_room(Buffer& buffer, std::size_t bytes) {
-    if (buffer.device.bytes >= bytes && buffer.device.data != nullptr) return;
+  void give_back(Buffer& buffer) const {
     if (buffer.device.data != nullptr) {
       buffer.used->wait("upload");
       give_memory_back(device_, buffer.device.data);
     }
     if (buffer.host.data != nullptr) give_pinned_back(buffer.host.data);
     buffer.device = buffer.host = {};
+  }
+
+  void make_room(Buffer& buffer, std::size_t bytes) {
+    if (buffer.device.bytes >= bytes && buffer.device.data != nullptr) return;
+    give_back(buffer);
     auto* data = static_cast<char*>(take_memory(device_, grown(bytes)));
     if (data == nullptr) {
-      throw OutOfMemory("run_images: the GPU has no " + std::to_string(grown(bytes)) +
-                        " bytes left for a batch; make it smaller, or free arrays");
+      throw OutOfMemory("upload: the GPU has no " + std::to_string(grown(bytes)) +
+                        " bytes left to stage a batch; make it smaller, or free arrays");
     }
     buffer.device = {data, grown(bytes)};
   }
@@ -142,6 +151,8 @@ FeedTurn::~FeedTurn() {
   } catch (const DeviceFailure&) {  // shows again at the next call
   }
 }
+
+void empty_feed(int device) { feed_of(device).empty(); }
 
 char* FeedTurn::send(std::span<const HostPiece> pieces) { return feed_.send(pieces); }
 

@@ -1,6 +1,6 @@
 // Copies from host memory to a device on a separate stream, while kernels work on the previous
 // data. There are two buffers on the device: one is filled while kernels read the other. Used for
-// batches of images and for uploads from pinned memory.
+// batches of images and for uploads (transfer.cu).
 #pragma once
 
 #include <cstddef>
@@ -39,5 +39,8 @@ class FeedTurn {
   Feed& feed_;
   std::unique_lock<std::mutex> lock_;
 };
+
+// Gives the buffers back to the driver, once they have been read.
+void empty_feed(int device);
 
 }  // namespace needle::cuda

@@ -19,56 +19,69 @@
 namespace needle::cuda {
 namespace {
 
-// The pieces of a step in shared memory; the padding puts columns into different banks.
-template <class T, class Tile>
-using PieceA = T[Tile::kStep][Tile::kTileM + Tile::kPadding / sizeof(T)];
-template <class T, class Tile>
-using PieceB = T[Tile::kStep][Tile::kTileN + Tile::kPadding / sizeof(T)];
+// A piece of a step in shared memory, and the operand's element in it; the padding puts what a warp
+// reads at once into different banks. Words of four depths stay together: [line][depth].
+template <class T, By kBy, int kLines, class Tile>
+using Piece = std::conditional_t<kBy == By::kDepths, T[kLines][Tile::kStep + 4],
+                                 T[Tile::kStep][kLines + Tile::kPadding / sizeof(T)]>;
 
 // The interface of an operand (a by its rows, b by its columns: "lines"):
 //   Line line(n), Depth depth(k)     the constant part along a line, and across lines
 //   const T* at(line, depth)          the element's address, null outside the matrix
-//   const T* any()                    some address of the operand's memory
 //   bool deep()                       true if memory is contiguous along k
-// Threads take elements in the order of memory, along k eight at a time, so that a warp reads whole
-// sectors of it.
-template <class T, class Operand, int kLines, int kStep, int kThreads>
+// Single elements are taken in the order of memory, along k eight at a time, so that a warp reads
+// whole sectors of it.
+template <class T, class Operand, By kBy, int kLines, class Tile>
 struct Loader {
-  static constexpr int kLoads = kLines * kStep / kThreads, kRun = 8;
-  static_assert(kLines * kStep % kThreads == 0 && kStep % kRun == 0);
+  struct alignas(4 * sizeof(T)) Four {
+    T of[4];
+  };
+  static constexpr bool kWide = kBy != By::kElements;
+  using Word = std::conditional_t<kWide, Four, T>;
+  static constexpr int kStep = Tile::kStep, kThreads = Tile::kThreads;
+  static constexpr int kPack = kWide ? 4 : 1, kRun = 8, kWords = kLines * kStep / kPack;
+  static constexpr int kLoads = (kWords + kThreads - 1) / kThreads;
+  static_assert((kWide || kWords % kThreads == 0) && kStep % kRun == 0 && kLines % kPack == 0);
   typename Operand::Line lines[kLoads];
-  Copy<T> copies[kLoads];
+  Copy<Word> copies[kLoads];
 
+  static __device__ int word(int i) { return int(threadIdx.x) + i * kThreads; }
+  static __device__ bool some(int i) { return kWords % kThreads == 0 || word(i) < kWords; }
   static __device__ int line_of(bool deep, int i) {
-    const int e = int(threadIdx.x) + i * kThreads;
-    return deep ? e / kRun % kLines : e % kLines;
+    if constexpr (kBy == By::kLines) return word(i) % (kLines / kPack) * kPack;
+    if constexpr (kBy == By::kDepths) return word(i) / (kStep / kPack);
+    return deep ? word(i) / kRun % kLines : word(i) % kLines;
   }
   static __device__ int depth_of(bool deep, int i) {
-    const int e = int(threadIdx.x) + i * kThreads;
-    return deep ? e % kRun + e / (kRun * kLines) * kRun : e / kLines;
+    if constexpr (kBy == By::kLines) return word(i) / (kLines / kPack);
+    if constexpr (kBy == By::kDepths) return word(i) % (kStep / kPack) * kPack;
+    return deep ? word(i) % kRun + word(i) / (kRun * kLines) * kRun : word(i) / kLines;
+  }
+  static __device__ Word* place(Piece<T, kBy, kLines, Tile>& piece, bool deep, int i) {
+    const int line = line_of(deep, i), depth = depth_of(deep, i);
+    if constexpr (kBy == By::kDepths) return reinterpret_cast<Word*>(&piece[line][depth]);
+    if constexpr (kBy != By::kDepths) return reinterpret_cast<Word*>(&piece[depth][line]);
   }
   __device__ void begin(const Operand& operand, std::uint32_t first) {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) lines[i] = operand.line(first + line_of(operand.deep(), i));
   }
-  template <int kWidth>
   __device__ void start(const Operand& operand, std::uint32_t k, std::uint32_t end,
-                        T (&piece)[kStep][kWidth]) {
+                        Piece<T, kBy, kLines, Tile>& piece) {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      const int down = depth_of(operand.deep(), i);
-      const std::uint32_t depth = k + down;
+      if (!some(i)) continue;
+      const std::uint32_t depth = k + depth_of(operand.deep(), i);
       const T* const from = depth < end ? operand.at(lines[i], operand.depth(depth)) : nullptr;
-      copies[i].start(&piece[down][line_of(operand.deep(), i)],
-                      from != nullptr ? from : operand.any(), from != nullptr);
+      copies[i].start(place(piece, operand.deep(), i), reinterpret_cast<const Word*>(from),
+                      from != nullptr);
     }
   }
-  template <int kWidth>
-  __device__ void finish(const Operand& operand, T (&piece)[kStep][kWidth]) const {
-    Copy<T>::wait();
+  __device__ void finish(const Operand& operand, Piece<T, kBy, kLines, Tile>& piece) const {
+    Copy<Word>::wait();
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      copies[i].finish(&piece[depth_of(operand.deep(), i)][line_of(operand.deep(), i)]);
+      if (some(i)) copies[i].finish(place(piece, operand.deep(), i));
     }
   }
 };
@@ -95,8 +108,9 @@ struct Lines {
 };
 
 // A thread's kRegM x kRegN of the tile.
-template <class T, class Tile>
+template <class T, class Tile, By kA, By kB>
 struct RegisterPart {
+  static_assert(kA != By::kDepths && kB != By::kDepths);  // lines are loaded as vectors
   using Rows = Lines<T, Tile::kTileM, Tile::kRegM>;
   using Columns = Lines<T, Tile::kTileN, Tile::kRegN>;
   T sums[Tile::kRegM][Tile::kRegN] = {};
@@ -104,7 +118,8 @@ struct RegisterPart {
   static __device__ int row() { return int(threadIdx.x) / Tile::kAcross; }
   static __device__ int column() { return int(threadIdx.x) % Tile::kAcross; }
 
-  __device__ void add(const PieceA<T, Tile>& a, const PieceB<T, Tile>& b) {
+  __device__ void add(const Piece<T, kA, Tile::kTileM, Tile>& a,
+                      const Piece<T, kB, Tile::kTileN, Tile>& b) {
 #pragma unroll
     for (int k = 0; k < Tile::kStep; ++k) {
       T x[Tile::kRegM], y[Tile::kRegN];
@@ -135,9 +150,11 @@ struct RegisterTile {
   static constexpr int kTileM = kM, kTileN = kN, kStep = kK, kRegM = kRegM_, kRegN = kRegN_;
   static constexpr int kAcross = kN / kRegN, kThreads = (kM / kRegM) * kAcross;
   static constexpr int kPadding = 16;  // bytes
-  static constexpr bool kRuns = true;
-  template <class T>
-  using Part = RegisterPart<T, RegisterTile>;
+  // Of a processor: two of 256 threads with 128 registers each; two of the largest would spill.
+  static constexpr int kBlocks = kThreads == 256 && kM * kN <= 128 * 64 ? 2 : 1;
+  static constexpr bool kRuns = true, kTensorCores = false;
+  template <class T, By kA = By::kElements, By kB = By::kElements>
+  using Part = RegisterPart<T, RegisterTile, kA, kB>;
 };
 
 template <Precision kPrecision, class InFull, class OnTensorCores>
@@ -152,15 +169,18 @@ using SmallTile =
 
 // store(row, column, value) for the tile's elements, those outside the result too; k in [begin,
 // end).
-template <class T, class Tile, class A, class B, class Store>
+template <class T, class Tile, By kA = By::kElements, By kB = By::kElements, class A, class B,
+          class Store>
 __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uint32_t column,
                              std::uint32_t begin, std::uint32_t end, Store&& store) {
   if constexpr (Tile::kRuns) {
-    NEEDLE_SHARED(pieces_a, PieceA<T, Tile>[2]);
-    NEEDLE_SHARED(pieces_b, PieceB<T, Tile>[2]);
-    Loader<T, A, Tile::kTileM, Tile::kStep, Tile::kThreads> loader_a;
-    Loader<T, B, Tile::kTileN, Tile::kStep, Tile::kThreads> loader_b;
-    typename Tile::template Part<T> part;
+    using PieceA = Piece<T, kA, Tile::kTileM, Tile>;
+    using PieceB = Piece<T, kB, Tile::kTileN, Tile>;
+    NEEDLE_SHARED(pieces_a, PieceA[2]);
+    NEEDLE_SHARED(pieces_b, PieceB[2]);
+    Loader<T, A, kA, Tile::kTileM, Tile> loader_a;
+    Loader<T, B, kB, Tile::kTileN, Tile> loader_b;
+    typename Tile::template Part<T, kA, kB> part;
     /// BEGIN SOLUTION [cuda-gemm-tile]
     const auto start = [&](std::uint32_t k, int place) {
       loader_a.start(a, k, end, pieces_a[place]);

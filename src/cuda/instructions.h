@@ -23,6 +23,13 @@
 #define NEEDLE_SM80 0
 #endif
 
+#ifndef NEEDLE_CUDA_ON_CPU  // the emulator's twin of mma.sync; where there is none it is not called
+namespace cuda_on_cpu {
+template <int kK, class Value>
+void mma(float (&sums)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], Value value);
+}
+#endif
+
 namespace needle::cuda {
 namespace {
 
@@ -40,7 +47,7 @@ inline constexpr bool kTensorCores = false;
 // late, as a GPU may.
 template <class T>
 struct AsyncCopy {
-  // `from` is read if there `is` one, and an address of the GPU's memory anyhow.
+  // `from` is read if there `is` one: of 0 bytes cp.async reads none and fills up with zeros.
   __device__ void start(T* to, const T* from, bool is) {
 #if NEEDLE_SM80
     const auto place = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -66,7 +73,7 @@ struct AsyncCopy {
 template <class T>
 struct RegisterCopy {
   T value;
-  __device__ void start(T*, const T* from, bool is) { value = is ? *from : T(0); }
+  __device__ void start(T*, const T* from, bool is) { value = is ? *from : T{}; }
   static __device__ void wait() {}
   __device__ void finish(T* to) const { *to = value; }
 };
@@ -111,17 +118,12 @@ inline __device__ float fp16_value(std::uint32_t bits) {
   if (exponent == 31) size = float_of(mantissa == 0 ? 0x7f800000 : 0x7fffffff);
   return (bits & 0x8000) != 0 ? -size : size;
 }
-// Of two words of operands: the product, or the sum of the products of their two numbers.
+// The number that an element's bits stand for.
 template <Precision kPrecision>
-__device__ float dot(std::uint32_t x, std::uint32_t y) {
-  if constexpr (kPrecision == Precision::kTf32) {
-    return float_of(x) * float_of(y);
-  } else if constexpr (kPrecision == Precision::kBf16) {
-    return float_of(x << 16) * float_of(y << 16) +
-           float_of(x & 0xffff0000) * float_of(y & 0xffff0000);
-  } else {
-    return fp16_value(x) * fp16_value(y) + fp16_value(x >> 16) * fp16_value(y >> 16);
-  }
+__device__ float value_of(std::uint32_t bits) {
+  if constexpr (kPrecision == Precision::kTf32) return float_of(bits);
+  if constexpr (kPrecision == Precision::kBf16) return float_of(bits << 16);
+  return fp16_value(bits);
 }
 #endif
 
@@ -174,22 +176,7 @@ __device__ void multiply_add(float (&sums)[4], const std::uint32_t (&a)[4],
   }
 #undef NEEDLE_MMA
 #else
-  const int lane = int(threadIdx.x) % kWarp, group = lane / 4, t = lane % 4;
-  const auto both = [](std::uint32_t low, std::uint32_t high) {
-    return static_cast<unsigned long long>(high) << 32 | low;
-  };
-  for (int from = 0; from < 4; ++from) {  // the lane of four that has these k
-    const auto upper = __shfl_sync(kAllLanes, both(a[0], a[2]), group * 4 + from);
-    const auto lower = __shfl_sync(kAllLanes, both(a[1], a[3]), group * 4 + from);
-    for (int j = 0; j < 2; ++j) {
-      const auto column = __shfl_sync(kAllLanes, both(b[0], b[1]), (2 * t + j) * 4 + from);
-      for (int half = 0; half < 64; half += 32) {
-        const auto y = static_cast<std::uint32_t>(column >> half);
-        sums[j] += dot<kPrecision>(static_cast<std::uint32_t>(upper >> half), y);
-        sums[2 + j] += dot<kPrecision>(static_cast<std::uint32_t>(lower >> half), y);
-      }
-    }
-  }
+  cuda_on_cpu::mma<kPrecision == Precision::kTf32 ? 8 : 16>(sums, a, b, value_of<kPrecision>);
 #endif
 }
 

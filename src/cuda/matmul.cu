@@ -25,7 +25,6 @@ struct Matrix {
   __device__ const T* at(Line line, Depth depth) const {
     return line == nullptr ? nullptr : line + depth;
   }
-  __device__ const T* any() const { return data; }
   __device__ bool deep() const { return depth_stride == 1; }
 };
 
@@ -39,8 +38,9 @@ struct Product {
 };
 
 // blockIdx.x: tile of the result; y: part of k; z: batch.
-template <class T, class Tile>
-__global__ void __launch_bounds__(Tile::kThreads) matmul_kernel(const __grid_constant__ Product p) {
+template <class T, class Tile, By kA, By kB>
+__global__ void __launch_bounds__(Tile::kThreads, kA == By::kElements ? Tile::kBlocks : 2)
+    matmul_kernel(const __grid_constant__ Product p) {
   const auto at = locate<3>(p.batch, blockIdx.z);
   const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
   const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;
@@ -50,21 +50,49 @@ __global__ void __launch_bounds__(Tile::kThreads) matmul_kernel(const __grid_con
                     p.b_depth};
   T* out = reinterpret_cast<T*>(p.batch.data[0] + at.of[0] + blockIdx.y * p.part_stride);
   const std::uint32_t begin = blockIdx.y * p.part, end = std::min(begin + p.part, p.k);
-  tile_product<T, Tile>(a, b, down * Tile::kTileM, across * Tile::kTileN, begin, end,
-                        [&](std::uint32_t row, std::uint32_t column, T value) {
-                          if (row < p.m && column < p.n) {
-                            out[row * p.out_row + column * p.out_column] = value;
-                          }
-                        });
+  tile_product<T, Tile, kA, kB>(a, b, down * Tile::kTileM, across * Tile::kTileN, begin, end,
+                                [&](std::uint32_t row, std::uint32_t column, T value) {
+                                  if (row < p.m && column < p.n) {
+                                    out[row * p.out_row + column * p.out_column] = value;
+                                  }
+                                });
 }
 
-template <class T, class Tile>
-void launch_tiles(Product& p, int device) {
+template <class T, class Tile, By kA, By kB>
+void launch_by(Product& p, int device) {
   const std::uint32_t across = ceil_div<std::uint32_t>(p.n, Tile::kTileN);
   p.tiles_across = Divisor(across);
   launch("matmul", device,
          {across * ceil_div<std::uint32_t>(p.m, Tile::kTileM), p.parts, p.batch.size},
-         {Tile::kThreads}, matmul_kernel<T, Tile>, p);
+         {Tile::kThreads}, matmul_kernel<T, Tile, kA, kB>, p);
+}
+
+// How an operand's matrices, `which` of the batch, lie in memory: by aligned fours of lines or
+// depths.
+By words_of(const Product& p, int which, std::uint32_t lines, std::int64_t line_stride,
+            std::int64_t depth_stride) {
+  auto places = reinterpret_cast<std::uintptr_t>(p.batch.data[which]);
+  for (int i = 0; i < p.batch.ndim; ++i) {
+    places |= static_cast<std::uintptr_t>(p.batch.strides[which][i]);
+  }
+  const auto fours = [&](std::int64_t stride, std::uint32_t count) {
+    return places % 16 == 0 && stride % 4 == 0 && count % 4 == 0;
+  };
+  if (line_stride == 1 && fours(depth_stride, lines)) return By::kLines;
+  return depth_stride == 1 && fours(line_stride, p.k | p.part) ? By::kDepths : By::kElements;
+}
+
+template <class T, class Tile>
+void launch_tiles(Product& p, int device) {
+  if constexpr (Tile::kTensorCores && Tile::kThreads == 256) {
+    const By a = words_of(p, 1, p.m, p.a_row, p.a_depth);
+    const By b = words_of(p, 2, p.n, p.b_column, p.b_depth);
+    constexpr By kLines = By::kLines, kDepths = By::kDepths;
+    if (a == kDepths && b == kLines) return launch_by<T, Tile, kDepths, kLines>(p, device);
+    if (a == kDepths && b == kDepths) return launch_by<T, Tile, kDepths, kDepths>(p, device);
+    if (a == kLines && b == kLines) return launch_by<T, Tile, kLines, kLines>(p, device);
+  }
+  launch_by<T, Tile, By::kElements, By::kElements>(p, device);
 }
 
 // The views less their last two axes.

@@ -11,7 +11,12 @@
 namespace needle::cuda {
 namespace {
 
-template <Precision kPrecision, class Tile>
+// How threads bring an operand to shared memory: one element at a time, or four neighbours in
+// memory as one word of 16 bytes, a quarter of the instructions: four lines, or four depths. Words
+// must be aligned, and their elements all inside or all outside.
+enum class By { kElements, kLines, kDepths };
+
+template <Precision kPrecision, class Tile, By kA, By kB>
 struct WarpPart {
   static constexpr int kDown = Tile::kWarpM / 16, kAcross = Tile::kWarpN / 8;
   static constexpr int kDepth = kPrecision == Precision::kTf32 ? 8 : 16;  // of one instruction
@@ -28,16 +33,21 @@ struct WarpPart {
 
   // The instruction's depths 2t and 2t + 1 are t and t + 4 here: the products may be added in any
   // order, as long as both operands have the same.
-  template <int kWidth>
-  static __device__ std::uint32_t word(const float (&tile)[Tile::kStep][kWidth], int depth,
-                                       int line) {
-    if constexpr (kPrecision == Precision::kTf32) return tf32(tile[depth][line]);
-    return pair<kPrecision>(tile[depth][line], tile[depth + 4][line]);
+  template <bool kDeep, class Piece>
+  static __device__ float element(const Piece& piece, int depth, int line) {
+    if constexpr (kDeep) return piece[line][depth];
+    return piece[depth][line];
+  }
+  template <bool kDeep, class Piece>
+  static __device__ std::uint32_t word(const Piece& piece, int depth, int line) {
+    const float first = element<kDeep>(piece, depth, line);
+    if constexpr (kPrecision == Precision::kTf32) return tf32(first);
+    return pair<kPrecision>(first, element<kDeep>(piece, depth + 4, line));
   }
 
-  template <int kWidthA, int kWidthB>
-  __device__ void add(const float (&a)[Tile::kStep][kWidthA],
-                      const float (&b)[Tile::kStep][kWidthB]) {
+  template <class PieceA, class PieceB>
+  __device__ void add(const PieceA& a, const PieceB& b) {
+    constexpr bool kDeepA = kA == By::kDepths, kDeepB = kB == By::kDepths;
     const int row = first_row() + lane() / 4, column = first_column() + lane() / 4;
 #pragma unroll
     for (int k = 0; k < Tile::kStep; k += kDepth) {
@@ -46,11 +56,11 @@ struct WarpPart {
 #pragma unroll
       for (int i = 0; i < kDown * 4; ++i) {
         left[i / 4][i % 4] =
-            word(a, depth + i % 4 / 2 * (kDepth / 2), row + i / 4 * 16 + i % 2 * 8);
+            word<kDeepA>(a, depth + i % 4 / 2 * (kDepth / 2), row + i / 4 * 16 + i % 2 * 8);
       }
 #pragma unroll
       for (int j = 0; j < kAcross * 2; ++j) {
-        right[j / 2][j % 2] = word(b, depth + j % 2 * (kDepth / 2), column + j / 2 * 8);
+        right[j / 2][j % 2] = word<kDeepB>(b, depth + j % 2 * (kDepth / 2), column + j / 2 * 8);
       }
 #pragma unroll
       for (int i = 0; i < kDown; ++i) {
@@ -84,9 +94,11 @@ struct TensorTile {
   static constexpr int kTileM = kM, kTileN = kN, kStep = kK, kWarpM = kWarpM_, kWarpN = kWarpN_;
   static constexpr int kThreads = (kM / kWarpM) * (kN / kWarpN) * kWarp;
   static constexpr int kPadding = 32;  // bytes
-  static constexpr bool kRuns = kTensorCores;
-  template <class T>
-  using Part = WarpPart<kPrecision, TensorTile>;
+  // Of a processor: two of 128 registers a thread; two of the largest would spill.
+  static constexpr int kBlocks = kThreads == 256 && kM * kN <= 128 * 64 ? 2 : 1;
+  static constexpr bool kRuns = cuda::kTensorCores, kTensorCores = true;
+  template <class T, By kA = By::kElements, By kB = By::kElements>
+  using Part = WarpPart<kPrecision, TensorTile, kA, kB>;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "transfer.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "allocator.h"
@@ -11,22 +12,25 @@
 namespace needle::cuda {
 namespace {
 
-constexpr std::size_t kSmall = 1 << 16;
+constexpr std::size_t kTurn = 8 << 20;   // bytes staged at a time
+constexpr std::size_t kPiece = 1 << 20;  // bytes that a thread copies to pinned memory at a time
 
 std::size_t bytes_of(const View& v) {
   return static_cast<std::size_t>(size_of(v)) * size_of(v.dtype);
 }
 
-// Runs beside kernels. The source may change on return, so small ones are copied first.
-void upload_pinned(const void* host, const View& out, std::size_t bytes) {
-  if (bytes <= kSmall && is_compact(out)) {
-    const auto* from = static_cast<const char*>(host);
-    const std::vector<char> pageable(from, from + bytes);
-    return copy_from_host(out.device, out.data, pageable.data(), bytes);
+// `bytes` to `to`, beside the kernels of earlier calls. A turn has read the source when it ends.
+// CUDA promises this for no asynchronous copy, from pageable memory neither.
+void send(int device, const char* host, std::size_t bytes, char* to) {
+  for (std::size_t at = 0; at < bytes; at += kTurn) {
+    const std::size_t end = std::min(at + kTurn, bytes), each = is_pinned(host) ? kTurn : kPiece;
+    std::vector<HostPiece> pieces;
+    for (std::size_t i = at; i < end; i += each) {
+      pieces.push_back({host + i, std::min(each, end - i)});
+    }
+    FeedTurn turn(device);
+    copy_later(stream(device), to + at, turn.send(pieces), end - at);
   }
-  FeedTurn turn(out.device);
-  const HostPiece all{host, bytes};
-  copy(row_major(out, turn.send({&all, 1})), out);
 }
 
 }  // namespace
@@ -34,10 +38,10 @@ void upload_pinned(const void* host, const View& out, std::size_t bytes) {
 void upload(const void* host, const View& out) {
   const std::size_t bytes = bytes_of(out);
   if (bytes == 0) return;
-  if (is_pinned(host)) return upload_pinned(host, out, bytes);
-  if (is_compact(out)) return copy_from_host(out.device, out.data, host, bytes);
+  const auto* const from = static_cast<const char*>(host);
+  if (is_compact(out)) return send(out.device, from, bytes, static_cast<char*>(out.data));
   const Temporary straight(bytes, out.device);
-  copy_from_host(out.device, straight.as<void>(), host, bytes);
+  send(out.device, from, bytes, straight.as<char>());
   copy(row_major(out, straight.as<void>()), out);
 }
 

@@ -19,7 +19,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("prediction", "plot", "upload"),
     ("bench.loopback_store", "bench.native", "bench.ladder", "bench.storage_page", "bench.data"),
     ("bench.against", "bench.gemm_ladder", "bench.conv_ladder"),
-    ("bench.cuda", "bench.work"),
+    ("bench.cuda", "bench.work", "bench.parallel"),
     ("bench",),
     ("course",),
     ("notebook",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +30,28 @@ def test_pieces_are_timed_and_written(tmp_path: Path, monkeypatch: pytest.Monkey
     page = (tmp_path / "RESULTS-bf16.md").read_text(encoding="utf-8")
     assert "TFLOP/s (bf16)" in page and "0.6 of PyTorch" in page
     assert bench.main(["--device", "cpu", "--precision", "bf16"]) == 1
+
+
+@pytest.mark.skipif(emulated.module is None, reason="not built: CMake target cuda_on_cpu")
+def test_a_run_that_is_cut_off_leaves_its_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "has_torch", lambda: False)
+    asked = ["--quick", "--device", emulated.NAME, "--work", "relu,product", "--out", str(tmp_path)]
+    whole = bench.measured
+
+    def measured(piece: Any, *rest: Any) -> Any:
+        if piece.flops:  # the second
+            raise KeyboardInterrupt
+        return whole(piece, *rest)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(bench, "measured", measured)
+        bench.main(asked)
+    rows = (tmp_path / "RESULTS.md").read_text(encoding="utf-8").splitlines()[6:]
+    assert len(rows) == 1 and rows[0].startswith("| relu |")
+    assert bench.main([*asked, "--seconds", "-1"]) == 0
+    assert "--work relu,product of 32 x 32 measures the rest" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(emulated.module is None, reason="not built: CMake target cuda_on_cpu")

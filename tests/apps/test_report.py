@@ -156,8 +156,8 @@ def test_the_page_begins_with_the_result_and_ends_with_the_options(page: Outline
     assert "<small>" in words and "27 parameters" in words
     (commands,) = (text for tag, text in page.texts if tag == "pre")
     assert commands.splitlines()[:2] == [
-        "python apps/train.py --data few",
-        "python apps/train.py --out 'a b' --resume --epochs 3",
+        "python -m needle train --data few",
+        "python -m needle train --out 'a b' --resume --epochs 3",
     ]
 
 

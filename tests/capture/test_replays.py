@@ -392,8 +392,8 @@ def test_temporaries_share_memory() -> None:
     run = Run("resnet9", OPTIMIZERS["momentum"], True)
     run.step(*batch(8, 3, 0))
     program = run.step.programs[0]
-    sizes = [s.size * s.dtype.itemsize for s in program.slots if s.owned and not s.output]
-    assert 0 < program.planned_bytes < 0.6 * sum(sizes)
+    recorded = program.stages[0].recording
+    assert 0 < program.planned_bytes < 0.6 * sum(s.bytes for s in recorded.temporaries())
     in_use = needle.cpu().memory_stats()["in_use"]
     for i in range(3):
         run.step(*batch(8, 3, i))

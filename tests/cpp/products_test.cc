@@ -141,6 +141,7 @@ TEST(products_of_random_shapes_are_exact) {
     check_matmul<float>(t, 1, 300, 400);
     check_matmul<float>(t, 300, 1, 400);
     check_matmul<float>(t, 201, 303, 517);
+    for (std::int64_t rows : {8, 14, 23}) check_matmul<float>(t, rows, 9, 8300);
   });
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
+#include "watch.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -80,6 +81,7 @@ struct Block {
 Block block;
 Order order = Order::kForward;
 std::int64_t launched = 0;
+std::mt19937 interleaving;
 std::vector<std::unique_ptr<Fiber>> fibers;
 std::vector<Fiber*> idle;
 alignas(64) unsigned char shared_bytes[kSharedMost + 64 * kGuard];
@@ -130,7 +132,7 @@ void to_scheduler(Fiber* fiber) {
 }
 
 void enter(unsigned thread) {
-  block.current = thread;
+  block.current = running.thread = thread;
   const dim3& size = blockDim;
   threadIdx = {thread % size.x, thread / size.x % size.y, thread / size.x / size.y};
 }
@@ -207,6 +209,7 @@ std::string waiting_threads() {
 void run_threads() {
   while (block.done < block.threads.size()) {
     bool moved = false;
+    if (running.interleaved) std::shuffle(block.order.begin(), block.order.end(), interleaving);
     for (block.next = 0; block.next < block.order.size();) {
       const unsigned t = block.order[block.next];
       Thread& thread = block.threads[t];
@@ -269,14 +272,18 @@ void run_block(unsigned count, const std::vector<unsigned>& sequence) {
   block.order = sequence;
   block.arrived = block.done = 0;
   block.met = false;
+  running.epoch = 0;
+  std::fill(std::begin(running.warp_epochs), std::end(running.warp_epochs), 0u);
   block.pieces.clear();
   if (block.copies.size() < count) block.copies.resize(count);
   for (auto& copies : block.copies) copies.clear();
   close_shared(0, sizeof shared_bytes);
   run_threads();
   open_shared(0, sizeof shared_bytes);
+  end_block();
   if (failure.empty()) check_shared();
   if (failure.empty()) return;
+  running.watched = false;
   idle.clear();  // fibers of threads that wait hold what will never go on
   fibers.clear();
   const std::string message = std::exchange(failure, "");
@@ -291,12 +298,21 @@ void wait(State state, int line) {
   to_scheduler(me.fiber);
 }
 
+}  // namespace
+
 [[noreturn]] void give_up(const std::string& message) {
   if (failure.empty()) failure = message;
   for (;;) to_scheduler(block.threads[block.current].fiber);
 }
 
-}  // namespace
+bool in_shared(const void* at) {
+  const auto* const byte = static_cast<const unsigned char*>(at);
+  return byte >= shared_bytes && byte < shared_bytes + sizeof shared_bytes;
+}
+
+void suspend() {
+  if (interleaving() % 8 == 0) wait(State::kReady, 0);
+}
 
 void block_barrier(int line) {
   if (++block.arrived == block.threads.size()) {
@@ -308,6 +324,7 @@ void block_barrier(int line) {
       if (thread.state == State::kAtBarrier) thread.state = State::kReady;
     }
     block.arrived = 0;
+    ++running.epoch;
     return wait(State::kReady, line);
   }
   wait(State::kAtBarrier, line);
@@ -315,7 +332,8 @@ void block_barrier(int line) {
 
 int lane() { return static_cast<int>(block.current % kWarp); }
 
-void warp_barrier(unsigned mask, int line) {
+// `orders`: memory too; of the warp's functions only __syncwarp does.
+static void meet(unsigned mask, int line, bool orders) {
   const unsigned first = block.current / kWarp * kWarp;
   const unsigned size = std::min<unsigned>(kWarp, block.threads.size() - first);
   const unsigned all = size == kWarp ? ~0u : (1u << size) - 1;
@@ -330,6 +348,7 @@ void warp_barrier(unsigned mask, int line) {
   }
   warp.arrived |= mine;
   if (warp.arrived == mask) {
+    if (orders) ++running.warp_epochs[block.current / kWarp];
     for (unsigned t = first; t < first + size; ++t) {
       if (block.threads[t].state == State::kAtWarpBarrier) block.threads[t].state = State::kReady;
     }
@@ -340,11 +359,13 @@ void warp_barrier(unsigned mask, int line) {
   wait(State::kAtWarpBarrier, line);
 }
 
+void warp_barrier(unsigned mask, int line) { meet(mask, line, true); }
+
 std::uint64_t exchange(unsigned mask, std::uint64_t value, int from, int line) {
   Warp& warp = block.warps[block.current / kWarp];
   const unsigned slot = block.threads[block.current].exchanges++ % 2;
   warp.values[slot][lane()] = value;
-  warp_barrier(mask, line);
+  meet(mask, line, false);
   if (from < 0 || from >= int(kWarp) || (mask >> from & 1) == 0) return value;
   return warp.values[slot][from];
 }
@@ -353,13 +374,23 @@ unsigned ballot(unsigned mask, bool vote, int line) {
   Warp& warp = block.warps[block.current / kWarp];
   const unsigned slot = block.threads[block.current].exchanges++ % 2;
   warp.values[slot][lane()] = vote;
-  warp_barrier(mask, line);
+  meet(mask, line, false);
   const unsigned size =
       std::min<unsigned>(kWarp, block.threads.size() - block.current / kWarp * kWarp);
   unsigned votes = 0;
   for (unsigned i = 0; i < size; ++i)
     votes |= (mask >> i & 1) && warp.values[slot][i] ? 1u << i : 0;
   return votes;
+}
+
+std::array<std::uint64_t, 32> exchange_all(std::uint64_t value, int line) {
+  Warp& warp = block.warps[block.current / kWarp];
+  const unsigned slot = block.threads[block.current].exchanges++ % 2;
+  warp.values[slot][lane()] = value;
+  meet(~0u, line, false);
+  std::array<std::uint64_t, 32> all;
+  std::copy_n(warp.values[slot], 32, all.begin());
+  return all;
 }
 
 void* shared_memory(std::size_t bytes) {
@@ -388,23 +419,33 @@ void start_copy(void* to, const void* from, std::size_t bytes) {
     give_up("cp.async copies 4, 8 or 16 bytes from and to multiples of as many, not " +
             std::to_string(bytes) + " between such places");
   }
+  see(Access::kRead, from, bytes, __builtin_return_address(0));
+  see(Access::kCopy, to, bytes, __builtin_return_address(0));
   auto& copies = block.copies[block.current];
   copies.push_back({to, from, bytes});
   const bool early = order == Order::kReversed ||
-                     (order == Order::kShuffled && (block.current + copies.size()) % 2 == 0);
+                     (order == Order::kShuffled && (block.current + copies.size()) % 2 == 0) ||
+                     (order == Order::kInterleaved && interleaving() % 2 == 0);
   if (early) arrive(copies.back());
 }
 
 void wait_for_copies() {
   auto& copies = block.copies[block.current];
-  for (const LateCopy& copy : copies) arrive(copy);
+  for (const LateCopy& copy : copies) {
+    arrive(copy);
+    see(Access::kLanded, copy.to, copy.bytes, __builtin_return_address(0));
+  }
   copies.clear();
 }
 
-void set_order(Order wanted) { order = wanted; }
+void set_order(Order wanted, unsigned seed) {
+  order = wanted;
+  running.interleaved = wanted == Order::kInterleaved;
+  interleaving.seed(seed);
+}
 std::int64_t launches() { return launched; }
 
-void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel) {
+void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel, const void* code) {
   const unsigned count = threads.x * threads.y * threads.z;
   const unsigned grid = blocks.x * blocks.y * blocks.z;
   if (count == 0 || count > 1024 || grid == 0 || blocks.y > 65535 || blocks.z > 65535) {
@@ -418,15 +459,20 @@ void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel) {
   std::mt19937 random(static_cast<unsigned>(launched));
   if (order != Order::kForward) std::reverse(places.begin(), places.end());
   if (order == Order::kReversed) std::reverse(sequence.begin(), sequence.end());
+  if (running.interleaved) std::shuffle(places.begin(), places.end(), interleaving);
   const Turn turn;
+  running.launch = static_cast<std::uint32_t>(launched);
+  begin_watching(code);
   block.kernel = &kernel;
   blockDim = threads;
   gridDim = blocks;
   for (const unsigned b : places) {
     if (order == Order::kShuffled) std::shuffle(sequence.begin(), sequence.end(), random);
+    running.block = b;
     blockIdx = {b % blocks.x, b / blocks.x % blocks.y, b / blocks.x / blocks.y};
     run_block(count, sequence);
   }
+  running.watched = false;
   check_guards();
 }
 

@@ -318,6 +318,9 @@ void run(const Test& test) {
       throw;
     }
   }
+  cuda_on_cpu::set_order(Order::kForward);
+  cuda_on_cpu::watch_races(true);  // what no order has shown
+  test.run();
 }
 
 int report(const Test& test) {

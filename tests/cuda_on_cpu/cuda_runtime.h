@@ -4,12 +4,14 @@
 // uses is here; tensor cores are not (src/cuda/instructions.h: their plain twins run).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -38,6 +40,7 @@ void warp_barrier(unsigned mask, int line);
 // Leaves `value` for the warp, waits for its threads and gives what thread `lane` left.
 std::uint64_t exchange(unsigned mask, std::uint64_t value, int lane, int line);
 unsigned ballot(unsigned mask, bool vote, int line);
+std::array<std::uint64_t, 32> exchange_all(std::uint64_t value, int line);  // of a whole warp
 int lane();
 // The next piece of the block's shared memory: the same for every thread of the block, which must
 // therefore all ask in one order. Filled with NaN, with guards around it.
@@ -64,13 +67,72 @@ T exchanged(unsigned mask, T value, int from, int line) {
   return value;
 }
 
+// mma.sync.aligned.m16n8kK.row.col.f32, K = 16 of 16-bit elements or 8 of TF32; `value` makes a
+// float of an element's bits. Where a lane's elements lie is written as in the PTX ISA, "Matrix
+// Fragments for mma.m16n8k16" and "m16n8k8", and nowhere taken from the kernels.
+template <int kK, class Value>
+void mma(float (&sums)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], Value value) {
+  constexpr bool kShort = kK == 16;
+  const auto low = exchange_all(a[0] | std::uint64_t(a[1]) << 32, 0);
+  const auto high = exchange_all(a[2] | std::uint64_t(a[3]) << 32, 1);
+  const auto of_b = exchange_all(b[0] | std::uint64_t(b[1]) << 32, 2);
+  const auto element = [&](const std::uint64_t* words, int i) {
+    if constexpr (kShort) return value(std::uint32_t(words[i / 4] >> i % 4 * 16) & 0xffff);
+    return value(std::uint32_t(words[i / 2] >> i % 2 * 32));
+  };
+  float matrix_a[16][kK], matrix_b[kK][8];
+  for (int laneid = 0; laneid < 32; ++laneid) {
+    const int groupID = laneid >> 2, threadID_in_group = laneid % 4;
+    const std::uint64_t words[] = {low[laneid], high[laneid]};
+    for (int i = 0; i < (kShort ? 8 : 4); ++i) {
+      const bool first = kShort ? i < 2 || (4 <= i && i < 6) : i == 0 || i == 2;
+      const int column = kShort ? threadID_in_group * 2 + (i & 1) + (i < 4 ? 0 : 8)
+                                : threadID_in_group + (i < 2 ? 0 : 4);
+      matrix_a[first ? groupID : groupID + 8][column] = element(words, i);
+    }
+    for (int i = 0; i < (kShort ? 4 : 2); ++i) {
+      const int row = kShort ? threadID_in_group * 2 + (i & 1) + (i < 2 ? 0 : 8)
+                             : threadID_in_group + (i == 0 ? 0 : 4);
+      matrix_b[row][groupID] = element(&of_b[laneid], i);
+    }
+  }
+  const int groupID = lane() >> 2, threadID_in_group = lane() % 4;
+  for (int i = 0; i < 4; ++i) {
+    const int row = i < 2 ? groupID : groupID + 8, column = threadID_in_group * 2 + (i & 1);
+    for (int k = 0; k < kK; ++k) sums[i] += matrix_a[row][k] * matrix_b[k][column];
+  }
+}
+
 // ---- launches; errors of a kernel are thrown by them, as std::runtime_error ----
 
-void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel);
+// `code`: the kernel's address, by which it is named.
+void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel, const void* code);
 
-enum class Order { kForward, kReversed, kShuffled };
-void set_order(Order order);  // of blocks, of threads between barriers, and of warps
-std::int64_t launches();      // so far
+// Of blocks, of threads between barriers, and of warps. Interleaved: random, and a thread may also
+// be suspended at any access to shared or device memory, for others to go on.
+enum class Order { kForward, kReversed, kShuffled, kInterleaved };
+void set_order(Order order, unsigned seed = 0);
+void set_processors(int count);  // multiprocessors of each device
+int processors();
+std::int64_t launches();  // so far
+
+// ---- accesses (watch.cc), where kernels are compiled so that each one is seen ----
+
+// From now on two threads on one word without a barrier between, one of which writes, are an error.
+void watch_races(bool on);
+// From now on accesses are counted, for counted().
+void count_accesses(bool on);
+struct Counted {
+  std::string kernel, place;
+  bool shared, write;
+  std::int64_t accesses;  // of whole warps
+  // Device memory: sectors of 32 bytes, and as many as the bytes would fill. Shared memory: turns
+  // of the banks, and as many as there would be without conflicts.
+  std::int64_t parts, least;
+};
+std::vector<Counted> counted();
+std::string table_of_counts();  // a line for each
+void see_atomic(const void* at, std::size_t bytes, const void* from);
 
 // ---- device memory ----
 
@@ -87,8 +149,8 @@ void guard(void* buffer, std::size_t bytes);  // fills anew; behind `bytes` noth
 void check_guards();                          // std::runtime_error where a kernel did
 void set_memory_limit(std::size_t bytes);     // of each device
 
-// A copy from pinned memory comes to pass as late as it may: when something that is ordered after
-// it in its stream, or that waits for its event, runs. This does what waits in the stream.
+// A copy from the host's memory comes to pass as late as it may: when something that is ordered
+// after it in its stream, or that waits for its event, runs. This does what waits in the stream.
 void catch_up(struct ::cuda_on_cpu_stream* stream);
 // Whether the stream is recorded, in which case the launch is noted and must not run.
 bool note(struct ::cuda_on_cpu_stream* stream, const std::function<void()>& launch);
@@ -125,7 +187,8 @@ inline unsigned __umulhi(unsigned a, unsigned b) {
 }
 // One thread of the host runs the grid, so plain operations are atomic.
 template <class T>
-T atomicAdd(T* at, std::type_identity_t<T> value) {
+__attribute__((noinline, no_sanitize("thread"))) T atomicAdd(T* at, std::type_identity_t<T> value) {
+  ::cuda_on_cpu::see_atomic(at, sizeof(T), __builtin_return_address(0));
   const T before = *at;
   *at = before + value;
   return before;
@@ -206,7 +269,9 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
     auto copies = given;
     const auto show = [](auto&... copy) { (cuda_on_cpu::true_pointers(&copy, sizeof copy), ...); };
     std::apply(show, copies);
-    cuda_on_cpu::run_grid(blocks, threads, [&] { std::apply(kernel, copies); });
+    cuda_on_cpu::run_grid(
+        blocks, threads, [&] { std::apply(kernel, copies); },
+        reinterpret_cast<const void*>(kernel));
   };
   if (cuda_on_cpu::note(config->stream, run)) return cudaSuccess;
   cuda_on_cpu::catch_up(config->stream);

@@ -10,6 +10,8 @@
 #include "cuda/instructions.h"
 #include "cuda_runtime.h"
 
+namespace py = pybind11;
+
 namespace {
 
 using needle::cuda::AsyncCopy;
@@ -156,6 +158,79 @@ __global__ void throws(const float*, float*) {
 
 __global__ void count_threads(const float*, float* out) { atomicAdd(out, 1.0f); }
 
+// ---- races that give the right result in each order that runs threads one after the other ----
+
+// The block's sum in shared memory; `atomic`: as it must be added.
+__global__ void sum_in_place(const float* in, float* out, bool atomic) {
+  NEEDLE_SHARED(sum, float);
+  if (threadIdx.x == 0) sum = 0;
+  __syncthreads();
+  if (atomic) {
+    atomicAdd(&sum, in[threadIdx.x]);
+  } else {
+    sum += in[threadIdx.x];
+  }
+  __syncthreads();
+  out[threadIdx.x] = sum;
+}
+
+// The same over all blocks, in device memory: each adds to the element that the host has set to 0.
+__global__ void sum_of_blocks(const float* in, float* out, bool atomic) {
+  if (threadIdx.x != 0) return;
+  if (blockIdx.x == 0) out[1] = 0;
+  const float mine = in[blockIdx.x];
+  if (atomic) {
+    atomicAdd(&out[0], mine);
+  } else {
+    out[0] += mine;
+  }
+}
+
+// A lane reads what its neighbour wrote before both met in a shuffle, which orders no memory.
+__global__ void after_a_shuffle(const float* in, float* out, bool barrier) {
+  NEEDLE_SHARED(all, float[kThreads]);
+  all[threadIdx.x] = in[threadIdx.x];
+  const float other = __shfl_xor_sync(0xffffffffu, in[threadIdx.x], 1);
+  if (barrier) __syncwarp();
+  out[threadIdx.x] = all[threadIdx.x ^ 1] - other;
+}
+
+// Bytes of one word that belong to different threads are no race.
+__global__ void write_bytes(const float*, float* out) {
+  reinterpret_cast<unsigned char*>(out)[threadIdx.x] = static_cast<unsigned char>(threadIdx.x);
+}
+
+// One instruction of a warp: `words` are 4 of a and 2 of b for each lane, out its 4 sums.
+template <int kK>
+__global__ void mma_kernel(const std::uint32_t* words, float* out) {
+  std::uint32_t a[4], b[2];
+  for (int i = 0; i < 4; ++i) a[i] = words[threadIdx.x * 6 + i];
+  for (int i = 0; i < 2; ++i) b[i] = words[threadIdx.x * 6 + 4 + i];
+  float sums[4] = {};
+  constexpr auto kPrecision =
+      kK == 8 ? needle::cuda::Precision::kTf32 : needle::cuda::Precision::kBf16;
+  needle::cuda::multiply_add<kPrecision>(sums, a, b);
+  for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = sums[i];
+}
+
+// ---- accesses that cost more than they need ----
+
+struct alignas(16) Four {
+  float of[4];
+};
+
+// `step` elements from lane to lane, in device memory and then in shared memory.
+__global__ void strided(const float* in, float* out, int step) {
+  NEEDLE_SHARED(all, float[kThreads * 32]);
+  all[threadIdx.x * step] = in[threadIdx.x * step % kThreads];
+  __syncthreads();
+  out[threadIdx.x] = all[threadIdx.x * step];
+}
+__global__ void by_fours(const float* in, float* out) {
+  if (threadIdx.x >= kThreads / 4) return;
+  reinterpret_cast<Four*>(out)[threadIdx.x] = reinterpret_cast<const Four*>(in)[threadIdx.x];
+}
+
 struct Buffer {
   explicit Buffer(std::size_t size) : bytes(size * sizeof(float)) {
     if (cudaMalloc(&data, bytes) != cudaSuccess) throw std::bad_alloc();
@@ -166,16 +241,34 @@ struct Buffer {
   std::size_t bytes;
 };
 
-// Runs a kernel on `in`, one block; what it left in a buffer of as many elements.
+// Runs a kernel on `in`; what it left in a buffer of as many elements.
 template <class... More>
-std::vector<float> run(const std::vector<float>& in, void (*kernel)(const float*, float*, More...),
-                       More... more) {
+std::vector<float> run_blocks(unsigned blocks, const std::vector<float>& in,
+                              void (*kernel)(const float*, float*, More...), More... more) {
   const Buffer from(in.size()), to(in.size());
   std::vector<float> out(in.size());
   cudaMemcpyAsync(from.data, in.data(), from.bytes, cudaMemcpyHostToDevice, nullptr);
   cudaLaunchConfig_t config;
+  config.gridDim = {blocks, 1, 1};
   config.blockDim = {kThreads, 1, 1};
   cudaLaunchKernelEx(&config, kernel, from.get(), to.get(), more...);
+  cudaMemcpyAsync(out.data(), to.data, to.bytes, cudaMemcpyDeviceToHost, nullptr);
+  return out;
+}
+template <class... More>
+std::vector<float> run(const std::vector<float>& in, void (*kernel)(const float*, float*, More...),
+                       More... more) {
+  return run_blocks(1, in, kernel, more...);
+}
+
+std::vector<float> one_mma(const std::vector<std::uint32_t>& words, int depth) {
+  const Buffer from(words.size()), to(32 * 4);
+  std::vector<float> out(32 * 4);
+  cudaMemcpyAsync(from.data, words.data(), from.bytes, cudaMemcpyHostToDevice, nullptr);
+  cudaLaunchConfig_t config;
+  config.blockDim = {32, 1, 1};
+  cudaLaunchKernelEx(&config, depth == 8 ? mma_kernel<8> : mma_kernel<16>,
+                     static_cast<const std::uint32_t*>(from.data), to.get());
   cudaMemcpyAsync(out.data(), to.data, to.bytes, cudaMemcpyDeviceToHost, nullptr);
   return out;
 }
@@ -201,6 +294,8 @@ const struct {
     {"lanes_missing", lanes_missing},
     {"throws", throws},
     {"count_threads", count_threads},
+    {"write_bytes", write_bytes},
+    {"by_fours", by_fours},
 };
 
 }  // namespace
@@ -223,6 +318,30 @@ PYBIND11_MODULE(cuda_faults, m) {
   m.attr("under_address_sanitizer") = false;
 #endif
   m.def("touch_on_host", [] { return Buffer(4).get()[0]; });
-  m.def("set_order",
-        [](int order) { cuda_on_cpu::set_order(static_cast<cuda_on_cpu::Order>(order)); });
+  m.def("sum_in_place",
+        [](const Floats& in, bool atomic) { return run(in, sum_in_place, atomic); });
+  m.def("sum_of_blocks",
+        [](const Floats& in, bool atomic) { return run_blocks(4, in, sum_of_blocks, atomic); });
+  m.def("after_a_shuffle",
+        [](const Floats& in, bool barrier) { return run(in, after_a_shuffle, barrier); });
+  m.def("one_mma", one_mma);
+  m.def("strided", [](const Floats& in, int step) { return run(in, strided, step); });
+  m.def(
+      "set_order",
+      [](int order, unsigned seed) {
+        cuda_on_cpu::set_order(static_cast<cuda_on_cpu::Order>(order), seed);
+      },
+      py::arg("order"), py::arg("seed") = 0);
+  m.def("watch_races", &cuda_on_cpu::watch_races);
+  m.def("counted", [](const py::function& kernel) {
+    cuda_on_cpu::count_accesses(true);
+    kernel();
+    cuda_on_cpu::count_accesses(false);
+    std::vector<py::tuple> rows;
+    for (const auto& c : cuda_on_cpu::counted()) {
+      rows.push_back(
+          py::make_tuple(c.kernel, c.place, c.shared, c.write, c.accesses, c.parts, c.least));
+    }
+    return rows;
+  });
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
+#include "watch.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -181,6 +182,17 @@ void check_guards() {
 
 void set_memory_limit(std::size_t bytes) { limit = bytes; }
 
+bool in_device(const void* at) {
+  const auto* const byte = static_cast<const char*>(at);
+  const Device& d = devices[current];
+  return d.base != nullptr && byte >= d.base && byte < d.base + d.open;
+}
+
+// Few by default, so that threads take several turns.
+static int multiprocessors = 2;
+void set_processors(int count) { multiprocessors = count; }
+int processors() { return multiprocessors; }
+
 }  // namespace cuda_on_cpu
 
 // ---- streams: copies from pinned memory wait in them ----
@@ -298,8 +310,8 @@ cudaError_t cudaSetDevice(int chosen) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  // few processors, so that threads take several turns; a GPU that has tensor cores
-  *value = attribute == cudaDevAttrMultiProcessorCount ? 2 : 8;
+  // a GPU that has tensor cores
+  *value = attribute == cudaDevAttrMultiProcessorCount ? processors() : 8;
   return cudaSuccess;
 }
 
@@ -449,7 +461,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   if (spoils(stream)) return cudaErrorStreamCaptureUnsupported;
   const auto copy = [=] {
@@ -458,8 +470,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     check_guards();
   };
   const Pinned* piece = stream == nullptr ? nullptr : pinned_of(from, bytes);
-  if (piece != nullptr) {
-    if (piece->registered) from_registered += static_cast<std::int64_t>(bytes);
+  // CUDA may stage pageable memory before it returns, and need not.
+  if (piece != nullptr || (kind == cudaMemcpyHostToDevice && stream != nullptr)) {
+    if (piece != nullptr && piece->registered) from_registered += static_cast<std::int64_t>(bytes);
     put_off(stream, copy);
     return cudaSuccess;
   }

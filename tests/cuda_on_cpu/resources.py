@@ -2,8 +2,9 @@
 
 ``make test-all`` compiles src/cuda for all targets where nvcc is, unless the table is of these very
 sources (``resources.sha256``): that takes minutes. ``keep_ptxas.py`` keeps the reports. ``python -m
-tests.cuda_on_cpu.resources`` writes them to ``resources.csv``, which is in the repository: what a
-change does to them is seen in its diff, and a test refuses a jump.
+tests.cuda_on_cpu.resources`` writes them to ``resources.csv``, and what the code of the loops with
+tensor cores has (``sass.py``) to ``loops.csv``. Both are in the repository: what a change does to
+them is seen in its diff, and a test refuses a jump.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import csv
 import hashlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.cuda_on_cpu import sass
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -61,12 +64,14 @@ def _family(mangled: str) -> str:
     return min((name for name in named if name.endswith("_kernel")), key=len, default=mangled)
 
 
-def _kernels(text: str) -> Iterator[tuple[str, str, int, int, int, int]]:
+def _kernels(
+    text: str, named: Callable[[str], str]
+) -> Iterator[tuple[str, str, int, int, int, int]]:
     kernel = target = ""
     stack = spilled = 0
     for line in text.splitlines():
         if match := _COMPILING.search(line):
-            kernel, target = _family(match[1]), match[2]
+            kernel, target = named(match[1]), match[2]
         elif match := _SPILLS.search(line):
             stack, spilled = int(match[1]), int(match[2]) + int(match[3])
         elif (match := _USED.search(line)) and kernel:
@@ -79,11 +84,25 @@ def table() -> list[Row]:
     rows: dict[tuple[str, str, str], Row] = {}
     for path in reports():
         file = path.name.removesuffix(".o.ptxas")
-        for kernel, target, *used in _kernels(path.read_text()):
+        for kernel, target, *used in _kernels(path.read_text(), _family):
             before = rows.get((file, kernel, target), Row(file, kernel, target, 0, 0, 0, 0, 0))
             most = [max(pair) for pair in zip(before[4:], used, strict=True)]
             rows[file, kernel, target] = Row(file, kernel, target, before.kernels + 1, *most)
     return [rows[key] for key in sorted(rows)]
+
+
+def loops() -> list[sass.Row]:
+    """Return a row for each kernel with tensor cores on sm_90, sorted."""
+    rows = []
+    for path in reports():
+        used = {
+            mangled: (registers, shared)
+            for mangled, target, registers, shared, *_ in _kernels(path.read_text(), str)
+            if target == "sm_90"
+        }
+        for loop in sass.loops(path.with_suffix("")):
+            rows.append(sass.row(_family(loop.kernel), loop, *used[loop.kernel]))
+    return sorted(rows)
 
 
 def kept() -> dict[tuple[str, str, str], Row]:
@@ -116,4 +135,6 @@ if __name__ == "__main__":
     else:
         with KEPT.open("w", newline="") as to:
             csv.writer(to, lineterminator="\n").writerows([Row._fields, *table()])
+        with sass.KEPT.open("w", newline="") as to:
+            csv.writer(to, lineterminator="\n").writerows([sass.Row._fields, *loops()])
         KEPT_DIGEST.write_text(f"{digest()}\n")

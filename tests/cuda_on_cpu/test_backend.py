@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -252,6 +253,7 @@ def test_memory_is_counted_reused_and_given_back(backend: Any) -> None:
 
 
 def test_out_of_memory_names_sizes_and_is_survived(backend: Any) -> None:
+    backend.empty_cache()  # what uploads went through too, as long as the longest was
     emulated.module.set_memory_limit(4 << 20)
     try:
         kept = [backend.allocate(2 << 18, F32)]
@@ -299,6 +301,27 @@ def test_upload_takes_any_host_layout(backend: Any, source: np.ndarray) -> None:
     view = View(backend.allocate(source.size, F32), source.shape, strides, 0, F32)
     backend.upload(source, view)
     np.testing.assert_array_equal(backend.download(view), source)
+
+
+EXACT = """
+from needle import backends
+from tests.cuda_on_cpu import emulated
+backend = backends.get(emulated.NAME)
+import numpy as np
+kept = [backend.allocate(size, np.dtype("float32")) for size in (0, 1, 1001)]
+assert backend.memory_stats()["in_use"] == 1 + 4 + 4004, backend.memory_stats()
+kept.clear()
+stats = backend.memory_stats()
+assert stats["in_use"] == stats["cached"] == 0 and stats["peak"] == 4009, stats
+"""
+
+
+def test_the_environment_asks_for_exact_allocations() -> None:
+    environment = {**os.environ, "NEEDLE_CUDA_EXACT": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", EXACT], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_environment_asks_for_waiting_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

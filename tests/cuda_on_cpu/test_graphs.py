@@ -104,6 +104,20 @@ def test_graphs_give_the_bits_of_the_eager_step(device: Any) -> None:
     assert program.graphs.recorded <= 5 * parts
 
 
+def test_graphs_of_a_step_with_a_budget_give_the_same_bits(device: Any) -> None:
+    plain = Training(device, True)
+    plain.steps(1)
+    with pytest.raises(ValueError, match="smallest possible figure is") as refused:
+        Training(device, True, memory=1).steps(1)
+    least = int(str(refused.value).split("figure is ")[1].split()[0])
+    assert least < plain.step.programs[0].planned_bytes
+    eager, captured = Training(device, False), Training(device, True, memory=least)
+    losses = [run.steps(4) for run in (eager, captured)]
+    assert_same(eager, captured, losses)
+    (program,) = captured.step.programs
+    assert program.graphs.launched and program.planned_bytes <= least
+
+
 def test_what_kernels_took_while_they_were_recorded_stays_theirs(device: Any) -> None:
     """Arrays that are made between replays take all memory that is free; nothing writes in them."""
     eager, captured = Training(device, False), Training(device, True)

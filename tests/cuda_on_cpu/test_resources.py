@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cuda_on_cpu import resources
+from tests.cuda_on_cpu import resources, sass
 
 ROOT = Path(__file__).parent.parent.parent
 TARGETS = {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90"}
@@ -59,6 +59,53 @@ def test_registers_and_shared_memory_are_those_of_the_table() -> None:
         if row[:3] not in kept
         or row.registers > kept[row[:3]].registers + SLACK
         or row.shared > kept[row[:3]].shared
+    ]
+    assert not wrong, (
+        f"{wrong[:3]}; if it has to be, python -m tests.cuda_on_cpu.resources writes the table"
+    )
+
+
+def code(name: str, *words: int) -> sass.Loop | None:
+    return next(iter(sass._loop(name, list(words))), None)
+
+
+def test_the_loop_around_tensor_cores_is_found() -> None:
+    """Seven instructions, of which the branch goes back by five: 16 bytes each, with the encoding
+    that ptxas of CUDA 13 writes for sm_90."""
+    back = (-5 * 4) & (1 << 56) - 1
+    branch = sass.BRANCH | (back & 0xFF) << 16 | back >> 8 << 34
+    copy = 0xFAE | 6 << 73
+    loop = code("k", 0x223, 0x223, copy, sass.HMMA, sass.HMMA, 0x223, branch)
+    assert loop == sass.Loop("k", 5, 2, 16)
+    assert code("k", copy, sass.HMMA, 0x223) is None
+
+
+def test_the_wide_loops_of_the_table_meet_their_goals() -> None:
+    """The kernels that aligned operands take: copies of 16 bytes, and how far their instructions
+    are below those of single elements."""
+    kept = sass.kept()
+    wide = [row for row in kept.values() if "elements" not in row.operands]
+    assert len(wide) == 18 and {row.widest for row in wide} == {16}
+    for row in wide:
+        single = "elements" if row.kernel.startswith("conv2d_w") else "elements, elements"
+        before = kept[row.kernel, row.precision, row.tile, single]
+        assert row.instructions / row.hmma < before.instructions / before.hmma / 2
+        assert row.blocks >= 2
+
+
+@compiled
+def test_loops_are_no_longer_than_those_of_the_table() -> None:
+    release = subprocess.run(["nvcc", "--version"], capture_output=True, text=True).stdout
+    if "sm_90" not in {row.target for row in FOUND} or f"release {resources.NVCC}," not in release:
+        pytest.skip(f"the table is of nvcc {resources.NVCC} and sm_90")
+    kept = sass.kept()
+    wrong = [
+        (row, kept.get(row[:4]))
+        for row in resources.loops()
+        if row[:4] not in kept
+        or row.instructions / row.hmma > 1.03 * kept[row[:4]].instructions / kept[row[:4]].hmma
+        or row.widest < kept[row[:4]].widest
+        or row.blocks < kept[row[:4]].blocks
     ]
     assert not wrong, (
         f"{wrong[:3]}; if it has to be, python -m tests.cuda_on_cpu.resources writes the table"

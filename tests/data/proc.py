@@ -11,6 +11,8 @@ from contextlib import suppress
 from multiprocessing import resource_tracker
 from pathlib import Path
 
+from needle.data.workers import shared_supervisor
+
 INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 """The first line of a program that is sent Ctrl-C: a job in the background may ignore it."""
 
@@ -35,17 +37,35 @@ def children(pid: int | None = None) -> set[int]:
     return found - {getattr(tracker, "_pid", None)}
 
 
+def remaining() -> set[int]:
+    """Return the children without the supervisor, which stays for the next loader."""
+    return children() - set(supervisors())
+
+
+def supervisors() -> dict[int, str]:
+    """Return the processes that start workers for this one, each with the name of its socket."""
+    started = shared_supervisor._SUPERVISORS.get(os.getpid(), [])
+    return {each.process.pid: _name(each._control.fileno()) for each in started}
+
+
+def _name(descriptor: int) -> str:
+    return os.readlink(f"/proc/self/fd/{descriptor}") if descriptor >= 0 else ""
+
+
 def descriptors() -> Counter[str]:
     """Return the open files of this process, as often as each is open.
 
     ``descriptors() <= before`` is true if nothing was left open since. A count would differ if an
-    earlier test's garbage were collected in between, and would hide as many leaks.
+    earlier test's garbage were collected in between, and would hide as many leaks. The sockets of
+    ``supervisors`` are left out.
     """
     gc.collect()
     found: Counter[str] = Counter()
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # the one that listed the folder
-            found[os.readlink(f"/proc/self/fd/{name}")] += 1
+            found[_name(int(name))] += 1
+    for kept in supervisors().values():
+        del found[kept]
     return found
 
 

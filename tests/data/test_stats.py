@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from needle import data
+from needle.data.loader.doctor import _judge
 from needle.errors import DataError
 
 
@@ -105,3 +106,17 @@ def test_the_doctor_of_workers_and_streams():
     assert data.doctor(data.DataLoader(Lines(), 3)).samples == 9
     with pytest.raises(ValueError, match="must have a batch"):
         data.doctor(data.DataLoader([]))
+
+
+def test_the_doctor_says_when_processes_cost_more_than_they_bring():
+    """Arrays in memory: the figures are those of two cores."""
+    images = data.ArrayDataset(np.zeros((64, 4, 4, 3), np.uint8))
+    rates = {"fetch only": 900e3, "prepare only": 850e3, "full": 290e3}
+    with data.DataLoader(images, 8, num_workers=2) as loader:
+        _, advice = _judge(loader, rates, {"collate": 1.0})
+        assert advice[0] == (
+            "2 processes prepare 290,000 samples/s, one thread alone 850,000: they cost more than "
+            "they bring; try num_workers=0, or 'auto'"
+        )
+        _, advice = _judge(loader, {**rates, "full": 1700e3}, {"collate": 1.0})
+        assert not any("cost more" in line for line in advice)

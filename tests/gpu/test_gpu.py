@@ -6,7 +6,7 @@ test-all`` runs it on the emulated one, with fewer steps.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,27 +17,10 @@ from needle import data, nn
 from needle.backend_selection import BACKEND
 from needle.data import transforms as T
 from needle.testing import check_gradients
-from tests.cuda_on_cpu import emulated
 from tests.cuda_on_cpu.test_backend import train
+from tests.gpu.place import Place
 
 pytestmark = pytest.mark.skipif(BACKEND == "np", reason="plain NumPy arrays have no backends")
-
-
-class Place(NamedTuple):
-    """A device to test, and how many steps of training it has time for."""
-
-    device: Any
-    steps: int
-
-
-@pytest.fixture(scope="module")
-def place() -> Place:
-    """The first GPU, else the emulated one."""
-    if needle.cuda().enabled():
-        return Place(needle.cuda(), 1000)
-    if emulated.module is None:
-        pytest.skip(f"{needle.cuda().why()}; and the emulator (target cuda_on_cpu) is not built")
-    return Place(needle.device(emulated.NAME), 4)
 
 
 def loss_of(kernel: Any, x: Any) -> Any:

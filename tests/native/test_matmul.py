@@ -12,7 +12,7 @@ from layout_runs import close, results, same_for_any_threads
 SHAPES = [
     (1, 1, 1), (2, 3, 4), (7, 17, 5), (1, 40, 33), (40, 1, 33), (13, 33, 257), (65, 70, 300),
     (97, 301, 64), (3, 0, 4), (3, 4, 0), (0, 4, 3), (130, 129, 1), (20, 300, 1000), (9, 1100, 1201),
-    (50, 7, 90), (5, 24, 900), (400, 10, 401),
+    (50, 7, 90), (5, 24, 900), (400, 10, 401), (22, 5, 9001), (590, 3, 8193), (3, 40, 8192),
 ]  # fmt: skip  # (m, n, k)
 
 
@@ -84,7 +84,7 @@ def test_nan_and_infinity_pass_through(kernels: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "m, n, k", [(200, 300, 600), (20, 1500, 900), (2, 900, 700), (700, 1, 900)]
+    "m, n, k", [(200, 300, 600), (20, 1500, 900), (2, 900, 700), (700, 1, 900), (23, 9, 20000)]
 )
 def test_threads_do_not_change_the_result(kernels: Any, m: int, n: int, k: int) -> None:
     a, b = view_of(random((m, k), "float32")), view_of(random((k, n), "float32", 1))

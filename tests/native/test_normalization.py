@@ -68,6 +68,29 @@ def test_batch_norm_gradient(kernels: Any, shape: tuple[int, ...], dtype: str) -
             close(one, want, 1e-5, layout)
 
 
+# Results of more than 12 MB are stored past the caches; rows of 12 channels are merged.
+@pytest.mark.parametrize("shape", [(53001, 64), (280001, 12)], ids=str)
+def test_batch_norm_of_a_large_array(kernels: Any, shape: tuple[int, int]) -> None:
+    grad, x = (random(shape, "float32", i) for i in range(2))
+    weight, bias = (random(shape[1:], "float32", i) for i in range(2, 4))
+    exact = [a.astype(np.float64) for a in (grad, x, weight)]
+    normal, mean, var = normalized(exact[1], (0,))
+    views = [view_of(a) for a in (x, weight, bias, grad, mean[0].astype("float32"))]
+    statistics = [views[4], view_of(var[0].astype("float32"))]
+    channels = shape[1:]
+
+    def call() -> list[np.ndarray]:
+        outs = [empty_view(s, "float32") for s in (shape, channels, channels) * 2]
+        kernels.batch_norm(*views[:3], *outs[:3], EPS, NO_EPILOGUE)
+        kernels.batch_norm_grad(views[3], *views[:2], *statistics, *outs[3:], EPS, EpilogueGrad())
+        return [numpy_of(out) for out in outs]
+
+    wanted = normal * weight + bias, mean[0], var[0], *gradients(*exact, (0,))
+    for got, want in zip(call(), wanted, strict=True):
+        close(got, want, 1e-5)
+    same_for_any_threads(kernels.module, call)
+
+
 # A first value far from all others must not spoil the sums either: they stay within the rounding of
 # float32 sums of a few hundred terms.
 @pytest.mark.parametrize("first, tolerance", [(1e4, 1e-6), (2e4, 4e-6)])

@@ -1,8 +1,9 @@
 """Measure needle and PyTorch on one GPU in turns, and write RESULTS.md into this folder.
 
-``python -m apps.bench.cuda [--device cuda:1] [--work NAME,...] [--precision tf32] [--quick] [--out
-FOLDER]``. The page compares each piece with the GPU's measured ceilings: memory bandwidth (the
-best side's relu of 512 MB) and arithmetic (the best side's largest product).
+``python -m apps.bench.cuda [--device cuda:1] [--work NAME,...] [--precision tf32] [--seconds 480]
+[--quick] [--out FOLDER]``. The page compares each piece with the GPU's measured ceilings: memory
+bandwidth (the best side's relu of 512 MB) and arithmetic (the best side's largest product). It is
+written after each piece, so a run that is cut off leaves what it has measured.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from .work import Piece, pieces
 
 ROUNDS, SECONDS = 5, 0.2
 OURS = ("needle", "needle, captured")
+CAPTURED = (OURS[1], "PyTorch, CUDA graph")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,9 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not has_torch():
         print("PyTorch is not installed: only needle is measured", flush=True)
     found: dict[str, dict[str, float]] = {}
-    work, failed = pieces(options.quick, options.precision), False
+    work, failed, left = pieces(options.quick, options.precision), False, []
+    ends = time.monotonic() + options.seconds
     for name, piece in work.items():
         if options.work and not any(word in name for word in options.work):
+            continue
+        if time.monotonic() > ends:
+            left.append(name)
             continue
         with config.matmul_precision.using(options.precision):
             found[name], errors = measured(piece, taking_part(piece, sides), options)
@@ -49,13 +55,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(
             f"{name}: " + ", ".join([*texts, *(f"{s}: {e}" for s, e in errors.items())]), flush=True
         )
+        write(work, found, options)
+    if left:
+        print(f"{options.seconds:.0f} s are over; --work {','.join(left)} measures the rest")
+    return 1 if failed else 0
+
+
+def write(
+    work: dict[str, Piece], found: dict[str, dict[str, float]], options: argparse.Namespace
+) -> None:
+    """Write the page of what has been measured so far."""
     full = options.precision == config.MATMUL_PRECISION.default
     options.out.mkdir(parents=True, exist_ok=True)
     page = options.out / ("RESULTS.md" if full else f"RESULTS-{options.precision}.md")
     lines = table(work, found, options.device, options.precision)
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(f"written to {page}")
-    return 1 if failed else 0
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -65,6 +79,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--work", type=lambda text: text.split(","), help="parts of names")
     choices = config.matmul_precision.choices
     parser.add_argument("--precision", choices=choices, default="float32", help="of products")
+    parser.add_argument(
+        "--seconds", type=float, default=480, help="no piece is begun after so many (default 480)"
+    )
     parser.add_argument("--quick", action="store_true", help="tiny work, only to see that it runs")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
     return parser.parse_args(arguments)
@@ -77,7 +94,7 @@ def has_torch() -> bool:
 def taking_part(piece: Piece, sides: Sequence[str]) -> list[str]:
     """Return the sides of a piece; only whole steps are captured."""
     sides = [name for name in sides if name in OURS or not piece.ours]
-    return [name for name in sides if piece.captured or name != OURS[1]]
+    return [name for name in sides if piece.captured or name not in CAPTURED]
 
 
 def measured(
@@ -134,28 +151,33 @@ def table(
         f"Measured ceilings: {bandwidth / 1e9:.0f} GB/s, {rate / 1e12:.1f} TFLOP/s ({precision}). "
         "Milliseconds per call; medians over rounds in turns. `make bench-cuda` writes this page.",
         "",
-        "| work | needle | captured | PyTorch | of PyTorch's speed | of the ceiling | goal |",
-        "|---|---|---|---|---|---|---|",
+        "| work | needle | captured | PyTorch | CUDA graph | of PyTorch's speed | of the graph's "
+        "| of the ceiling | goal |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, times in found.items():
         piece = work[name]
         ours = best(times, OURS)
-        theirs = best(times, [side for side in times if side not in OURS])
+        graph = times.get(CAPTURED[1], float("nan"))
+        theirs = best(times, [side for side in times if side not in (*OURS, *CAPTURED)])
         floor = max(piece.moved / bandwidth if bandwidth else 0, piece.flops / rate if rate else 0)
         goal = (
             ""
             if piece.goal is None
             else f"{piece.goal} of {'ceiling' if piece.of_limit else 'PyTorch'}"
         )
-        shown = [milliseconds(times.get(side)) for side in OURS] + [milliseconds(theirs)]
-        lines.append(
-            f"| {name} | {' | '.join(shown)} | {theirs / ours:.2f} | {floor / ours:.2f} | {goal} |"
-        )
+        shown = [milliseconds(each) for each in (*map(times.get, OURS), theirs, graph)]
+        shares = [share(seconds / ours) for seconds in (theirs, graph, floor)]
+        lines.append(f"| {' | '.join([name, *shown, *shares, goal])} |")
     return lines
 
 
 def milliseconds(seconds: float | None) -> str:
     return "–" if seconds is None or seconds != seconds else f"{1e3 * seconds:.3f}"
+
+
+def share(of: float) -> str:
+    return "–" if of != of else f"{of:.2f}"
 
 
 if __name__ == "__main__":

@@ -25,6 +25,9 @@ class GpuSide(Side, Protocol):
 
     def wait(self) -> None: ...
 
+    def operand(self, array: Any) -> Any:
+        """Return a factor of a product, in the type that is fastest in the chosen precision."""
+
     def augment(self, images: Any, resident: bool) -> Step:
         """Return a call that crops, mirrors and normalises uint8 (N, H, W, C).
 
@@ -43,6 +46,9 @@ class NeedleOn(Needle):
 
     def release(self) -> None:
         self.device.empty_cache()
+
+    def operand(self, array: Any) -> Any:
+        return self.tensor(array)
 
     def augment(self, images: Any, resident: bool) -> Step:
         chain = Chain(
@@ -112,11 +118,12 @@ class TorchOn(Torch):
         precision = config.matmul_precision.get()
         self.torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
         self.torch.backends.cudnn.allow_tf32 = precision == "tf32"
-        short = {"bf16": self.torch.bfloat16, "fp16": self.torch.float16}.get(precision)
-        if short is not None:
-            self.torch.set_autocast_dtype(device, short)
+        self.torch.backends.cudnn.benchmark = True  # the fastest algorithm of those for the sizes
+        self.short = {"bf16": self.torch.bfloat16, "fp16": self.torch.float16}.get(precision)
+        if self.short is not None:
+            self.torch.set_autocast_dtype(device, self.short)
             self.torch.set_autocast_cache_enabled(False)  # weights change at every step
-        self.torch.set_autocast_enabled(device, short is not None)
+        self.torch.set_autocast_enabled(device, self.short is not None)
 
     def wait(self) -> None:
         if self.place == "cuda":
@@ -127,6 +134,14 @@ class TorchOn(Torch):
 
     def norm(self, channels: int) -> Any:
         return super().norm(channels).to(self.place)
+
+    def operand(self, array: Any) -> Any:
+        return self.tensor(array).to(self.short or self.torch.float32)
+
+    def conv2d(self, what: str, x: Any, weight: Any, grad: Any, **geometry: int) -> Step:
+        """Return a call on tensors of the precision's type; autocast does not reach gradients."""
+        short = self.short or self.torch.float32
+        return super().conv2d(what, *(each.to(short) for each in (x, weight, grad)), **geometry)
 
     def model(self, name: str) -> Any:
         return super().model(name).to(self.place)
@@ -157,12 +172,38 @@ class TorchOn(Torch):
         return step
 
 
+class TorchGraph(TorchOn):
+    """PyTorch whose training steps are replayed as one CUDA graph, as "needle, captured" does."""
+
+    def training_step(self, model: Any, images: Any, labels: Any) -> Step:
+        step = super().training_step(model, images, labels)
+        if self.place == "cpu":
+            return step
+        torch = self.torch
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):  # algorithms are chosen and memory is taken before
+            for _ in range(3):
+                step()
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            loss = step()
+
+        def replay() -> Any:
+            graph.replay()
+            return loss
+
+        return replay
+
+
 Make = Callable[[str], GpuSide]
 SIDES: dict[str, Make] = {
     "needle": lambda device: NeedleOn(device),
     "needle, captured": lambda device: NeedleOn(device, captured=True),
     "PyTorch": lambda device: TorchOn("eager", torch_device(device)),
     "PyTorch, channels last": lambda device: TorchOn("channels last", torch_device(device)),
+    "PyTorch, CUDA graph": lambda device: TorchGraph("channels last", torch_device(device)),
 }
 
 

@@ -43,7 +43,7 @@ def relu(side: GpuSide, count: int) -> Step:
 
 
 def product(side: GpuSide, n: int) -> Step:
-    a, b = side.tensor(numbers(n, n)), side.tensor(numbers(n, n, seed=1))
+    a, b = side.operand(numbers(n, n)), side.operand(numbers(n, n, seed=1))
     return lambda: a @ b
 
 

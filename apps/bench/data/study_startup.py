@@ -1,7 +1,11 @@
-"""Start-up: additional seconds to the first batch with 1.2 million paths."""
+"""Start-up: seconds to the first batch of a program's loaders, and more with 1.2 million paths."""
 
 from __future__ import annotations
 
+import os
+import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,11 +23,20 @@ from .target import Target, median_and_range, spread, table
 TITLE = "Start-up with 1.2 million paths, 2 workers: seconds to the first batch"
 WORKERS = 2
 METHODS = ("spawn", "forkserver")
+PROGRAMS = {"needle, a program's loaders": "needle", "torch, fork, a program's loaders": "torch"}
 
 
 def cases(settings: Settings) -> list[Case]:
     """Return the cases by start method; paths are a list of str, or needle's table of text."""
-    found = []
+    found = [
+        Case(
+            name,
+            partial(open_program, library=library),
+            {},
+            () if library == "needle" else ("torch",),
+        )
+        for name, library in PROGRAMS.items()
+    ]
     for method in METHODS:
         for kind in ("list", "table"):
             opening = partial(open_ours, method=method, kind=kind)
@@ -33,6 +46,20 @@ def cases(settings: Settings) -> list[Case]:
             rounds = 2 if method == "spawn" else 1
             found.append(Case(f"torch, {method}, list", opening, {}, ("torch",), rounds=rounds))
     return found
+
+
+def open_program(settings: Settings, library: str) -> Subject:
+    """Open a program that makes loaders of one library, started again for each measurement."""
+    return Once(partial(in_a_program, library))
+
+
+def in_a_program(library: str) -> Numbers:
+    """Return the seconds to the first batch of a program's first loader and of further ones."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, "-m", "apps.bench.data.first_batches", library]
+    out = subprocess.check_output(command, env=environment, text=True)
+    first, *further = map(float, out.split())
+    return {"first": first, "further": statistics.median(further)}
 
 
 def paths(settings: Settings) -> list[str]:
@@ -65,14 +92,14 @@ def open_torch(settings: Settings, method: str) -> Subject:
 
 def both(build: Callable[[Any], Any], names: Any) -> Numbers:
     """Return seconds without paths, with all paths, and their difference."""
-    empty, full = to_first_batch(build, []), to_first_batch(build, names)
+    empty, full = (to_first_batch(build, ours.Paths(found)) for found in ([], names))
     return {"empty": empty, "full": full, "more": full - empty}
 
 
-def to_first_batch(build: Callable[[Any], Any], names: Any) -> float:
+def to_first_batch(build: Callable[[Any], Any], dataset: Any) -> float:
     """Return the seconds from before the loader is made to the first batch."""
     started = time.perf_counter()
-    loader = build(ours.Paths(names))
+    loader = build(dataset)
     batches = iter(loader)
     next(batches)
     seconds = time.perf_counter() - started
@@ -84,8 +111,13 @@ def to_first_batch(build: Callable[[Any], Any], names: Any) -> float:
 
 
 def targets(result: Result) -> list[Target]:
-    """Return the targets: at most one second more than without paths."""
+    """Return the targets: those of a program's loaders, and at most a second more with paths."""
     found = []
+    ours, theirs = PROGRAMS
+    for key, goal in (("first", 0.15), ("further", 0.03)):
+        words = [f"{median_and_range(result, name, key)} s" for name in (ours, theirs)]
+        name = f"first batch of the {key} loader of a program, {WORKERS} workers"
+        found.append(Target(name, result.median(ours, key), goal, *words, at_most=True, unit="s"))
     for method in METHODS:
         for kind, words in (("table", "as ImageFolder holds them"), ("list", "in a list")):
             own, peer = (
@@ -108,10 +140,19 @@ def targets(result: Result) -> list[Target]:
 
 
 def tables(result: Result) -> list[str]:
-    """Return a table of seconds."""
+    """Return two tables of seconds."""
+    starts = [
+        [name, *(spread(o.median(key), o.span(key)) for key in ("first", "further"))]
+        for name, o in result.outcomes.items()
+        if "first" in o.values
+    ]
     rows = [
         [name, *(spread(o.median(key), o.span(key)) for key in ("empty", "full", "more"))]
         for name, o in result.outcomes.items()
         if "more" in o.values
     ]
-    return table(("", "no path, s", "1.2 M paths, s", "more, s"), rows)
+    return [
+        *table(("first batch of", "first loader, s", "further loaders, s"), starts),
+        "",
+        *table(("", "no path, s", "1.2 M paths, s", "more, s"), rows),
+    ]

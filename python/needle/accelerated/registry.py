@@ -23,6 +23,10 @@ Array = Any
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_INT64 = np.dtype(np.int64)
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+"""Types of arguments that are no arrays, for which a look for ``dtype`` takes longest."""
+
 OPERATIONS: dict[str, Accelerated[Any, Any]] = {}
 """Every accelerated operation by name, in the order of definition."""
 ELEMENTWISE: dict[str, Elementwise] = {}
@@ -73,12 +77,15 @@ class Accelerated(Generic[P, R]):
         """
         device, dtype = first.device, first.dtype
         for array in arrays:
-            if array.device is not device and array.device != device:
+            if array is first:
+                continue
+            place, other = array.device, array.dtype
+            if place is not device and place != device:
                 raise DeviceError(
                     f"{self.name}: all arrays must be on one device, got {device} and "
-                    f"{array.device}; move one with to(device)"
+                    f"{place}; move one with to(device)"
                 )
-            if array.dtype is not dtype and array.dtype.kind == "f" and array.dtype != dtype:
+            if other is not dtype and other.kind == "f" and other != dtype:
                 return False
         return True
 
@@ -119,6 +126,8 @@ def _arrays(args: Sequence[Any]) -> list[Array]:
     """Return the arrays among the arguments and in those sequences whose items are all arrays."""
     found: list[Array] = []
     for item in args:
+        if type(item) in _PLAIN:
+            continue
         if hasattr(item, "dtype"):
             found.append(item)
         elif isinstance(item, Epilogue):
@@ -173,4 +182,4 @@ def full(like: Array, shape: tuple[int, ...], value: float, dtype: Any = None) -
 
 def as_int64(index: Array) -> Array:
     """Return the array as int64, the dtype that kernels expect of indices and labels."""
-    return index if index.dtype == "int64" else index.astype("int64")
+    return index if index.dtype == _INT64 else index.astype(_INT64)

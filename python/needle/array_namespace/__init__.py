@@ -21,6 +21,7 @@ if BACKEND == "nd":
     NDArray: Any = _mode.NDArray
     Device: Any = _mode.BackendDevice
     cuda: Any = _mode.cuda
+    webgpu: Any = _mode.webgpu
     cpu_numpy: Any = _mode.cpu_numpy
 elif BACKEND == "np":
     _mode = importlib.import_module(".numpy_mode", __package__)
@@ -66,4 +67,4 @@ __all__ = [
     "to_numpy",
 ]
 if BACKEND == "nd":
-    __all__ += ["cpu_numpy", "cuda"]
+    __all__ += ["cpu_numpy", "cuda", "webgpu"]

@@ -35,6 +35,10 @@ class Device:
         """Return True if arrays can be made on this device."""
         return False
 
+    def why(self) -> str | None:
+        """Return the reason why this device cannot be used, or None if it can."""
+        return None if self.enabled() else f"{self.name}: the arrays of this mode are NumPy's"
+
 
 def _shape_of(shape: tuple[Any, ...]) -> Any:
     """Return ``(2, 3)`` for both f(2, 3) and f((2, 3))."""

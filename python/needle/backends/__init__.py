@@ -29,9 +29,10 @@ BUILT_IN = {
     "cpu": "needle.backends.native:load",
     "cpu_numpy": "needle.backends.numpy_backend:NumpyBackend",
     "cuda": "needle.backends.cuda:load",
+    "webgpu": "needle.backends.webgpu:load",
 }
 
-_NUMBERED = re.compile(r"(cuda):([0-9]{1,4})")
+_NUMBERED = re.compile(r"(cuda|webgpu):([0-9]{1,4})")
 """The name of one of several devices of a built-in backend, such as ``cuda:1``, the second GPU."""
 
 _registered: dict[str, Backend | Factory] = {}

@@ -6,8 +6,10 @@ arithmetic on views on the floors above and need no function of the backend.
 
 The caller guarantees the following, so a backend need not check it:
 
-* all views of one call belong to this backend; output views are writable, overlap no input
-  (elementwise functions may get ``out`` *identical* to an input) and have no axis of stride 0;
+* all views of one call belong to this backend; output views are writable, overlap no input and
+  have no axis of stride 0; but ``out`` may be *identical* to an input of an elementwise function
+  (``apply_epilogue`` and ``relu_grad`` too) or to x of ``batch_norm``, and ``x_grad`` to grad or x
+  of ``batch_norm_grad``;
 * operands of ``binary`` and ``where`` have the shape of ``out`` (broadcasting is stride 0) and one
   dtype; a scalar is a Python ``bool``, ``int`` or ``float``, to be converted to that dtype;
 * any axis may have size 0 or 1, any stride may be negative or 0, any offset may be non-zero.
@@ -24,7 +26,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray as NumpyArray
 
-from ..dtypes import DType
+from ..dtypes import BY_NAME, DType
 from ..shapes import Geometry
 
 Scalar = bool | int | float
@@ -108,8 +110,15 @@ class Backend(ABC):
     """Rows of the conformance suite that a backend under construction may still fail."""
     optional_unary: Sequence[str] = ()
     """Names that ``unary`` takes beyond UNARY; their definitions: ``accelerated.elementwise``."""
+    commits_on_use: bool = False
+    """True if a new buffer takes memory only where it is written, as pages of a host do."""
     matmul_precisions: Sequence[str] = ("float32",)
     """The values of ``config.matmul_precision`` that its products support; others mean float32."""
+
+    dtypes: Sequence[str] = tuple(BY_NAME)
+    """The names of the dtypes that it has; ``allocate`` raises DTypeError for others."""
+    int64_range: Pair = (-(2**63), 2**63 - 1)
+    """The smallest and the largest int64 that it holds; ``upload`` raises DTypeError for others."""
 
     # ---- required: the ten -------------------------------------------------------------------
 

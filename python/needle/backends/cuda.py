@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 
-from ..config import CUDA_SYNC, matmul_precision
+from ..config import CUDA_EXACT, CUDA_SYNC, matmul_precision
 from ..errors import DeviceError
 from .base import Backend
 from .native import backend_of
@@ -56,6 +56,7 @@ def backend_of_device(module: ModuleType, index: int) -> Backend:
             f"cuda: GPU {index} does not exist, this machine has {count}; use needle.cuda(0) to "
             f"needle.cuda({count - 1})"
         )
+    module.set_exact(CUDA_EXACT.read() not in ("", "0"))
     module.set_synchronous(CUDA_SYNC.read() not in ("", "0"))
     matmul_precision.follow(module.set_matmul_precision)
     return backend_of(

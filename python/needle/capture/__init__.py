@@ -19,7 +19,9 @@ from .. import backends
 from ..array_namespace import BACKEND
 from ..graph import recording
 from ..host_steps import current
-from .program import Program, StaleRecordingError
+from .passes import Options, byte_count
+from .program import Program
+from .recorded import StaleRecordingError
 from .signature import CaptureWarning, signature
 from .tracer import RefusedError, Tracer
 
@@ -49,8 +51,11 @@ class Captured(Generic[P, R]):
     recently used last; ``print`` one to see its kernel calls.
     """
 
-    def __init__(self, function: Callable[P, R], kept: int, as_graphs: bool) -> None:
+    def __init__(
+        self, function: Callable[P, R], kept: int, as_graphs: bool, options: Options
+    ) -> None:
         self.function, self.kept, self.as_graphs = function, kept, as_graphs
+        self.options = options
         self.recordings = self.replays = 0
         self._cache: OrderedDict[Any, _CacheEntry] = OrderedDict()
         self._unused_recordings = 0
@@ -61,6 +66,14 @@ class Captured(Generic[P, R]):
     def programs(self) -> list[Program]:
         """The recordings that are kept, the most recently used last."""
         return [program for entry in self._cache.values() for program in entry.programs]
+
+    def explain(self, verbose: bool = False) -> str:
+        """Return, for each recording, what each pass did: its calls and its memory.
+
+        The memory is the largest sum of temporaries that are live at a time. ``verbose``: followed
+        by the calls as they were recorded and after each pass.
+        """
+        return "\n\n".join(program.explain(verbose) for program in self.programs)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -117,7 +130,7 @@ class Captured(Generic[P, R]):
             self._cache.clear()
             return self.function(*args, **options)
         with _recording_lock:
-            tracer = Tracer(self.function, leaves)
+            tracer = Tracer(self.function, leaves, self.options)
             result: R = tracer.run(backends.loaded(), args, options)
             try:
                 result, program = tracer.program(result, self.as_graphs)
@@ -151,7 +164,11 @@ class Captured(Generic[P, R]):
 
 
 def capture(
-    function: Callable[P, R], *, recordings: int = 8, graphs: bool = True
+    function: Callable[P, R],
+    *,
+    recordings: int = 8,
+    graphs: bool = True,
+    memory: int | str | None = None,
 ) -> Captured[P, R]:
     """Return ``function`` as a callable that records its first call and replays later ones.
 
@@ -159,8 +176,11 @@ def capture(
     strides, dtypes and devices, and whose other arguments are equal (objects other than plain
     values: identical). At most ``recordings`` of them are kept. Results, ``.grad`` and buffers are
     constants in new memory at every call. ``graphs``: on a device with graphs (CUDA), launch all
-    kernels between two host steps as one graph. TypeError if ``function`` is not callable,
-    ValueError if ``recordings`` is below 1.
+    kernels between two host steps as one graph. ``memory``: the largest size of the intermediate
+    values of a replay, in bytes or as text such as "800MB"; where they would need more, cheap
+    kernels are called again instead of keeping their results. The first call raises ValueError with
+    the smallest possible figure if that does not suffice. TypeError if ``function`` is not
+    callable, ValueError if ``recordings`` is below 1 or ``memory`` is no number of bytes.
     """
     if not callable(function):
         raise TypeError(
@@ -171,4 +191,4 @@ def capture(
         raise ValueError(
             f"capture: recordings must be at least 1, got {recordings}; leave it out for 8"
         )
-    return Captured(function, recordings, graphs)
+    return Captured(function, recordings, graphs, Options(byte_count(memory)))

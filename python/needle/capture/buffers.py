@@ -1,12 +1,11 @@
-"""The buffers of a recording: slots that kernel arguments refer to, and the memory plan."""
+"""The buffers of a recording: slots that kernel arguments refer to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..backends.base import Backend, View
+from ..backends.base import View
 from ..changes import note_write
 
 _new_view = tuple.__new__
@@ -17,10 +16,11 @@ class BufferSlot:
     """A placeholder for a buffer; ``bind`` gives it the buffer of the current replay.
 
     ``uses`` lists the argument positions that refer to it. There are three kinds of slot. A
-    *temporary* (``owned``) has a fixed buffer that belongs to the recording. An *output* (``owned``
-    and ``output``) gets a new buffer at each replay, because the program may keep it. An *external*
-    slot (neither) is bound to an array of the Python state or of a host step.
+    *temporary* (``owned``) has a fixed place in memory that belongs to the recording. An *output*
+    (``owned`` and ``output``) gets a new buffer at each replay, because the program may keep it. An
+    *external* slot (neither) is bound to an array of the Python state or of a host step.
 
+    ``first_use`` and ``last_use`` are numbers of calls, counted from 1; 0 if no call uses it.
     ``exposed``: arrays are made on the slot. ``written``: kernels write to it although it is
     external; ``bind`` notes this for graphs that need its old values. ``lazy``: views are created
     only when a kernel is called directly (``update_views``), which launching a graph does not need.
@@ -43,6 +43,16 @@ class BufferSlot:
     """(arguments, position, field of the named tuple at that position or None, view)"""
     lazy: bool = False
     stale: bool = True
+
+    @property
+    def temporary(self) -> bool:
+        """True if no Python object ever refers to the buffer."""
+        return self.owned and not self.output
+
+    @property
+    def bytes(self) -> int:
+        """The size in bytes; 0 for an external slot."""
+        return int(self.size * self.dtype.itemsize)
 
     def bind(self, handle: Any, offset: int = 0) -> None:
         """Use ``handle`` from now on; ``offset`` is the start of its view."""
@@ -78,30 +88,3 @@ class BufferSlot:
         """Return the recorded view ``like``, on the current buffer."""
         _, shape, strides, start, dtype = like
         return View(self.handle, shape, strides, start + self.shift, dtype)
-
-
-def assign_buffers(slots: Sequence[BufferSlot], backend: Backend) -> int:
-    """Give each temporary a buffer, shared where lifetimes do not overlap; return the bytes.
-
-    A free buffer is reused if it is at most twice as large as needed. The most recently released
-    one comes first, because it is most likely still in the cache.
-    """
-    free: list[tuple[int, Any, Any]] = []
-    live: list[tuple[int, tuple[int, Any, Any]]] = []
-    total = 0
-    for slot in sorted(slots, key=lambda s: s.first_use):
-        free += [buffer for last, buffer in live if last < slot.first_use]
-        live = [(last, buffer) for last, buffer in live if last >= slot.first_use]
-        fits = [
-            i
-            for i, (size, dtype, _) in enumerate(free)
-            if dtype == slot.dtype and slot.size <= size <= 2 * slot.size
-        ]
-        if fits:
-            buffer = free.pop(fits[-1])
-        else:
-            buffer = (slot.size, slot.dtype, backend.allocate(slot.size, slot.dtype))
-            total += slot.size * slot.dtype.itemsize
-        live.append((slot.last_use, buffer))
-        slot.bind(buffer[2])
-    return total

@@ -33,8 +33,11 @@ class Observer(Protocol):
     def host(self, function: Any, args: Any, options: Any, changes_state: bool) -> Any:
         """Call the function of a host step and record the call."""
 
-    def called(self, backend: Backend, kernel: Any, name: str, args: Any, options: Any) -> None:
-        """Record a kernel call; called before the kernel runs."""
+    def called(self, backend: Backend, name: str, args: Any, options: Any) -> bool:
+        """Record a kernel call before it runs; return True if it is not to run now."""
+
+    def used(self, name: str, args: Any, options: Any) -> None:
+        """Run the deferred calls if a call outside of the recording depends on them."""
 
     def allocated(self, handle: Any, size: int, dtype: Any) -> None:
         """Record a new buffer of ``size`` elements."""
@@ -71,7 +74,10 @@ def _kernel(observer: Observer, backend: Backend, name: str) -> Any:
 
     def call(*args: Any, **options: Any) -> Any:
         if current.recorder is observer:
-            observer.called(backend, kernel, name, args, options)
+            if observer.called(backend, name, args, options):
+                return None
+        else:
+            observer.used(name, args, options)
         return kernel(*args, **options)
 
     return call
@@ -83,6 +89,8 @@ def _transfer(observer: Observer, backend: Backend, name: str) -> Any:
     def call(*args: Any, **options: Any) -> Any:
         if current.recorder is observer:
             observer.refuse(f"{HOST_TRANSFERS[name]}, {_caller()}")
+        else:
+            observer.used(name, args, options)
         return function(*args, **options)
 
     return call

@@ -1,6 +1,6 @@
-"""A recorded step: kernel calls of one backend, their buffers, and how they are replayed.
+"""A recorded step that can be replayed: its kernel calls bound to buffers, and its guards.
 
-The kernel calls are (kernel, views, scalars), as a CUDA graph holds them (``device_graphs``). Host
+The kernel calls are (kernel, arguments), as a CUDA graph holds them (``device_graphs``). Host
 steps (``host_steps``) divide them into segments. ``tracer`` builds a Program, ``Captured`` runs it.
 """
 
@@ -13,145 +13,44 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from ..autograd import Tensor
-from ..backends.base import Backend, View, provides
-from ..ndarray.array import wrap
-from ..ndarray.device import BackendDevice
-from .buffers import BufferSlot, assign_buffers
+from ..backends.base import Backend, provides
+from .buffers import BufferSlot
 from .device_graphs import DeviceGraphs
-from .python_state import MISSING, Location, array_in, describe_view, unchanged
-
-Kernel = Callable[..., Any]
-Leaves = Sequence[Any]
-
-
-class StaleRecordingError(Exception):
-    """The recording does not fit this call; the message names the guard that failed."""
-
-
-@dataclass(eq=False)
-class InputBinding:
-    """Binds a slot to the array at ``location``, whose layout must be as recorded."""
-
-    slot: BufferSlot
-    location: Location
-    like: View
-
-    def run(self, leaves: Leaves) -> None:
-        """Bind the slot; StaleRecordingError if the array is missing or has another layout."""
-        array = array_in(self.location.get(leaves))
-        view = None if array is None else array.view
-        if view is None or view[1:3] != self.like[1:3] or view.dtype != self.like.dtype:
-            found = "missing" if view is None else describe_view(view)
-            raise StaleRecordingError(
-                f"{self.location.label} was {describe_view(self.like)} and is now {found}"
-            )
-        self.slot.bind(view.handle, view.offset)
-
-
-@dataclass(eq=False)
-class ArrayTemplate:
-    """A recipe for a Tensor (of class ``kind``) or, without ``kind``, an NDArray on a slot."""
-
-    slot: BufferSlot
-    like: View
-    device: BackendDevice
-    kind: type[Tensor] | None = None
-    requires_grad: bool = False
-
-    def make(self) -> Any:
-        """Return a new object on the slot's current buffer."""
-        array = wrap(self.slot.view(self.like), self.device)
-        return array if self.kind is None else self.kind.make_const(array, self.requires_grad)
-
-
-@dataclass(eq=False)
-class HostCall:
-    """A call of a host step.
-
-    Arguments are constants or ``ValueSource``; its result may fill a slot.
-    """
-
-    function: Kernel
-    args: tuple[Any, ...]
-    options: dict[str, Any]
-    result: BufferSlot | None = None
-    like: View | None = None
-
-    def run(self, leaves: Leaves, values: list[Any]) -> None:
-        """Call the function and append its result to ``values``."""
-
-        def now(given: Any) -> Any:
-            return given.value(leaves, values) if isinstance(given, ValueSource) else given
-
-        value = self.function(
-            *map(now, self.args), **{name: now(given) for name, given in self.options.items()}
-        )
-        values.append(value)
-        if self.result is not None:
-            assert self.like is not None
-            array = array_in(value)
-            view = value if array is None else array.view
-            if view[1:3] != self.like[1:3] or view.dtype != self.like.dtype:
-                raise RuntimeError(
-                    f"capture: {self.function.__name__} returned {describe_view(self.like)} when "
-                    f"recorded, but now {describe_view(view)}; call the step without capture"
-                )
-            self.result.bind(view.handle, view.offset)
-
-
-@dataclass(eq=False)
-class ValueSource:
-    """The origin of a value that differs from call to call."""
-
-    leaf: int | None = None
-    step: int | None = None
-    made: ArrayTemplate | None = None
-
-    def value(self, leaves: Leaves, values: Sequence[Any]) -> Any:
-        """Return an argument of this call, the result of a host step, or an array on a slot."""
-        if self.leaf is not None:
-            return leaves[self.leaf]
-        if self.step is not None:
-            return values[self.step]
-        assert self.made is not None
-        return self.made.make()
-
-
-@dataclass(eq=False)
-class Segment:
-    """Kernel calls without a host step in between: the bindings before, the writes after."""
-
-    bindings: list[InputBinding] = field(default_factory=list)
-    calls: list[tuple[Kernel, str, list[Any]]] = field(default_factory=list)
-    writes: list[tuple[Location, Any]] = field(default_factory=list)
-    host: HostCall | None = None
+from .passes import Options, Stage, optimise, size_text
+from .python_state import MISSING, Location, unchanged
+from .recorded import (
+    ArrayTemplate,
+    InputBinding,
+    Leaves,
+    Recording,
+    Segment,
+    StaleRecordingError,
+)
 
 
 @dataclass(eq=False)
 class Program:
     """One recording, ready to be replayed.
 
-    ``planned_bytes`` is the memory of its temporaries.
+    ``planned_bytes`` is the memory of its temporaries. ``stages`` has the recording as it was made,
+    then after each pass; ``print`` one to see its calls.
     """
 
-    backend: Backend
-    segments: list[Segment]
-    slots: list[BufferSlot]
+    recording: Recording
     rebuild: Callable[[Leaves, Sequence[Any]], Any]
     guards: list[tuple[Location, Any]]
+    options: Options = field(default_factory=Options)
     as_graphs: bool = True
     graphs: DeviceGraphs | None = None
     replays: int = 0
     planned_bytes: int = 0
+    stages: list[Stage] = field(default_factory=list)
     _lock: Any = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
-        self._outputs = [slot for slot in self.slots if slot.owned and slot.output]
+        self.stages, plan = optimise(self.recording, self.options)
+        _check_budget(plan.bytes, self.options.memory)
         self._borrowed = [slot for slot in self.slots if slot.output or not slot.owned]
-        self.planned_bytes = assign_buffers(
-            [s for s in self.slots if s.owned and not s.output], self.backend
-        )
         # The common case, checked first: an entry of a dict that must be the same object.
         self._dict_guards = [
             (location.holder.get, location.key, expected, location)
@@ -162,16 +61,13 @@ class Program:
         ]
         known = {id(location) for *_, location in self._dict_guards}
         self._other_guards = [guard for guard in self.guards if id(guard[0]) not in known]
-        # The segments without the texts, which serve for printing only.
         self._steps = [
-            (
-                part.bindings,
-                [(kernel, args) for kernel, _, args in part.calls],
-                part.writes,
-                part.host,
-            )
+            (part.bindings, [c.linked(self.backend) for c in part.calls], part.writes, part.host)
             for part in self.segments
         ]
+        self.backend.empty_cache()  # of the memory that the recording took
+        self.planned_bytes = plan.allocate(self.backend)
+        self._made_in = _first_uses(self.slots, self.segments)
         self._released_after = _last_uses(self.slots, self.segments)
         if self.as_graphs and provides(self.backend, "record_graph"):
             self.graphs = DeviceGraphs(self.backend, [run[1] for run in self._steps], self.slots)
@@ -206,9 +102,6 @@ class Program:
         graphs, allocate = self.graphs, self.backend.allocate
         if graphs is not None:
             graphs.allocate()
-        else:
-            for slot in self._outputs:
-                slot.bind(allocate(slot.size, slot.dtype))
         values: list[Any] = []
         for number, (bindings, calls, writes, host) in enumerate(self._steps):
             if number:
@@ -216,6 +109,8 @@ class Program:
             if graphs is not None:
                 graphs.run(number)
             else:
+                for slot in self._made_in[number]:
+                    slot.bind(allocate(slot.size, slot.dtype))
                 for kernel, args in calls:
                     kernel(*args)
             for location, made in writes:
@@ -229,7 +124,38 @@ class Program:
 
     def __str__(self) -> str:
         """Return the list of calls, one per line."""
-        return "\n".join(line for part in self.segments for line in _lines(part))
+        return str(self.recording)
+
+    def explain(self, verbose: bool = False) -> str:
+        """Return a line for each stage; with ``verbose``, its calls as well."""
+        lines = [stage.summary for stage in self.stages]
+        if verbose:
+            lines += [f"\n--- {stage.name} ---\n{stage}" for stage in self.stages]
+        return "\n".join(lines)
+
+    @property
+    def backend(self) -> Backend:
+        """The backend whose kernels are called."""
+        return self.recording.backend
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The calls between two host steps, with what is done before and after them."""
+        return self.recording.segments
+
+    @property
+    def slots(self) -> list[BufferSlot]:
+        """The slots of the buffers that the calls use."""
+        return self.recording.slots
+
+
+def _check_budget(needed: int, budget: int | None) -> None:
+    if budget is not None and needed > budget:
+        raise ValueError(
+            f"capture: the intermediate values of this step do not fit into memory={budget} bytes; "
+            f"the smallest possible figure is {needed} ({size_text(needed)}), or use a smaller "
+            "batch"
+        )
 
 
 def _check(location: Location, expected: Any, leaves: Leaves) -> None:
@@ -248,23 +174,30 @@ def _rebind(bindings: Sequence[InputBinding], leaves: Leaves) -> None:
         ) from None
 
 
+def _first_uses(slots: list[BufferSlot], segments: list[Segment]) -> list[list[BufferSlot]]:
+    """Return, for each segment, the outputs that its kernels are the first to use.
+
+    They are allocated no earlier, because a host step before may free the gradients of the last
+    step.
+    """
+    made: list[list[BufferSlot]] = [[] for _ in segments]
+    ends = _ends(segments)
+    for slot in slots:
+        if slot.owned and slot.output:
+            made[bisect_left(ends, slot.first_use)].append(slot)
+    return made
+
+
 def _last_uses(slots: list[BufferSlot], segments: list[Segment]) -> list[list[BufferSlot]]:
     """Return, for each segment, the external slots that its kernels are the last to use."""
     done: list[list[BufferSlot]] = [[] for _ in segments]
-    ends = list(accumulate(len(part.calls) for part in segments))
+    ends = _ends(segments)
     for slot in slots:
         if slot.uses and not slot.owned and not slot.exposed:
             done[bisect_left(ends, slot.last_use)].append(slot)
     return done
 
 
-def _lines(part: Segment) -> list[str]:
-    lines = [f"%{bind.slot.number} = {bind.location.label}" for bind in part.bindings]
-    lines += [text for _, text, _ in part.calls]
-    for location, made in part.writes:
-        value = f"%{made.slot.number}" if isinstance(made, ArrayTemplate) else made
-        lines.append(f"{location.label} = {value}")
-    if part.host is not None:
-        called = f"host: {part.host.function.__qualname__}"
-        lines.append(f"%{part.host.result.number} = {called}" if part.host.result else called)
-    return lines
+def _ends(segments: list[Segment]) -> list[int]:
+    """Return the number of the last call of each segment."""
+    return list(accumulate(len(part.calls) for part in segments))

@@ -245,6 +245,18 @@ class ReachableState:
         """Return the current entries of every container."""
         return [container.entries() for container in self.containers]
 
+    def restore(self, snapshot: list[dict[Any, Any]]) -> None:
+        """Put the entries of a snapshot back where arrays took their places."""
+        for container, before in zip(self.containers, snapshot, strict=True):
+            holder = container.holder
+            for key, value in container.entries().items():
+                if value is before.get(key, MISSING) or array_in(value) is None:
+                    continue
+                if key in before:
+                    container.location(key).put(self.leaves, before[key])
+                elif isinstance(holder, dict):
+                    del holder[key]
+
     def arrays(self) -> dict[int, list[ArrayReference]]:
         """Return all references to arrays, by the id of their buffer."""
         found: dict[int, list[ArrayReference]] = {}

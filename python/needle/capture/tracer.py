@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import random
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,14 +16,18 @@ from typing import Any
 import numpy as np
 
 from ..autograd import Tensor
-from ..backends.base import Backend, Epilogue, EpilogueGrad, View
+from ..backends.base import Backend, View
 from ..changes import RECORDS, buffer_written_since, now
 from ..host_steps import current
 from ..ndarray import NDArray
 from .buffers import BufferSlot
+from .calls import Call
+from .deferral import DeferredCalls
 from .interception import HostNumber, intercept
-from .program import ArrayTemplate, HostCall, InputBinding, Program, Segment, ValueSource
+from .passes import Options
+from .program import Program
 from .python_state import PLAIN_TYPES, ArrayReference, Location, ReachableState, array_in
+from .recorded import ArrayTemplate, HostCall, InputBinding, Recording, Segment, ValueSource
 from .signature import map_leaves
 
 GRAPH_KEYS = ("op", "inputs", *RECORDS)
@@ -43,8 +48,10 @@ class RefusedError(Exception):
 class Tracer:
     """One recording of ``function``; ``run`` is called once, then ``program``."""
 
-    def __init__(self, function: Callable[..., Any], leaves: Sequence[Any]) -> None:
-        self.function, self.leaves = function, leaves
+    def __init__(
+        self, function: Callable[..., Any], leaves: Sequence[Any], options: Options
+    ) -> None:
+        self.function, self.leaves, self.options = function, leaves, options
         self.refusal: RefusedError | None = None
         self.backend: Backend | None = None
         self.slots: list[BufferSlot] = []
@@ -52,13 +59,15 @@ class Tracer:
         self._by_handle: dict[int, tuple[BufferSlot, Callable[[], Any]]] = {}
         # The slots of buffers that were there before; the handles stay alive and so do their ids.
         self._externals: list[tuple[BufferSlot, Any]] = []
+        self._deferred = DeferredCalls(options)
+        self._lock = threading.RLock()  # deferred calls may be used in another thread
         self._start = now()
         self._host_results: list[Any] = []  # the results of host steps
-        self._call_count = 0
         self._writes: dict[tuple[int | None, int, Any], Location] = {}
         self._state = ReachableState(function, leaves)
         self._guards = self._state.guards()
         self._snapshot_state()
+        self._safe = self._before
 
     # ---- running the step --------------------------------------------------------------------
 
@@ -66,9 +75,12 @@ class Tracer:
         """Run the step eagerly while its calls are recorded; return its result."""
         self._random = _random_state()
         with intercept(self, backends):
-            return self.function(*args, **options)
+            try:
+                return self.function(*args, **options)
+            finally:
+                self._run_deferred()
 
-    def program(self, result: Any, as_graphs: bool = True) -> tuple[Any, Program]:
+    def program(self, result: Any, as_graphs: bool) -> tuple[Any, Program]:
         """Return the result with constant tensors, and the recording.
 
         RefusedError if there is none.
@@ -87,13 +99,15 @@ class Tracer:
         changed = set(self._writes)
         guards = [g for g in self._guards if _key(g[0]) not in changed]
         rebuild = _rebuilder(plan)
-        program = Program(self.backend, self.segments, self.slots, rebuild, guards, as_graphs)
+        recording = Recording(self.backend, self.segments, self.slots)
+        program = Program(recording, rebuild, guards, self.options, as_graphs)
         return result, program
 
     def refuse(self, reason: str, this_call_only: bool = False) -> None:
         """Note why the step cannot be recorded; the step itself continues."""
         if self.refusal is None:
             self.refusal = RefusedError(reason, this_call_only)
+            self._run_deferred()
 
     # ---- kernel calls ------------------------------------------------------------------------
 
@@ -111,59 +125,59 @@ class Tracer:
             self.refuse(f"buffers of {type(handle).__name__} have no weak references")
         return slot
 
-    def called(
-        self, backend: Backend, kernel: Any, name: str, args: tuple[Any, ...], options: Any
-    ) -> None:
-        """Record a kernel call; called before the kernel runs."""
+    def called(self, backend: Backend, name: str, args: tuple[Any, ...], options: Any) -> bool:
+        """Record a kernel call before it runs; return True if it is not to run now."""
         if self.refusal is not None:
-            return
+            return False
         if self.backend is None:
             self.backend = backend
         if backend is not self.backend or options:
             self.refuse(f"{name} is called on a second device, or with keywords")
+            return False
+        given = Call(name, args)
+        call = given.with_views(self._on_slot)
+        if self.refusal is not None:
+            return False
+        self.segments[-1].calls.append(call)
+        if not backend.commits_on_use:
+            return False
+        buffers = {
+            view.handle: (actual.handle, self._by_handle[id(actual.handle)][1])
+            for (view, _), (actual, _) in zip(call.views(), given.views(), strict=True)
+        }
+        with self._lock:
+            self._deferred.add(call, buffers)
+        return True
+
+    def used(self, name: str, args: tuple[Any, ...], options: Any) -> None:
+        """Run the deferred calls if a call outside of the recording depends on them."""
+        if options:
+            self._run_deferred()
             return
-        self._call_count += 1
-        recorded: list[Any] = []
-        self._record_arguments(recorded, args)
-        text = f"{name}({', '.join(self._format_argument(a) for a in args)})"
-        self.segments[-1].calls.append((kernel, text, recorded))
+        for view, written in Call(name, args).views():
+            found = self._by_handle.get(id(view.handle))
+            if found is not None and self._deferred.touch(found[0], written):
+                self._run_deferred()
 
-    def _record_arguments(self, into: list[Any], args: Sequence[Any]) -> None:
-        """Copy the arguments of a call, and note the positions of the views of each slot."""
-        for position, arg in enumerate(args):
-            if isinstance(arg, View):
-                self._use(arg, into, position)
-                into.append(None)
-            elif isinstance(arg, Epilogue | EpilogueGrad):
-                views = {n: v for n, v in arg._asdict().items() if isinstance(v, View)}
-                without: dict[str, Any] = dict.fromkeys(views)
-                into.append(arg._replace(**without))
-                for name, view in views.items():
-                    self._use(view, into, position, name)
-            elif isinstance(arg, list) or (isinstance(arg, tuple) and _has_view(arg)):
-                inner: list[Any] = []
-                self._record_arguments(inner, arg)
-                into.append(inner)
-            else:
-                into.append(arg)
+    def _run_deferred(self) -> None:
+        """Run the deferred calls; if one fails, the Python state becomes that of the last run."""
+        if self.backend is None or not self._deferred.waiting:
+            return
+        recorder, current.recorder = current.recorder, None
+        try:
+            with self._lock:
+                self._deferred.run(self.backend)
+                self.backend.empty_cache()  # of the arena, before the optimiser allocates
+                self._safe = self._state.snapshot()
+        except BaseException:
+            self._state.restore(self._safe)
+            raise
+        finally:
+            current.recorder = recorder
 
-    def _use(self, view: View, into: list[Any], position: int, name: str | None = None) -> None:
-        """Note that ``into[position]``, or its field ``name``, is a view of a slot."""
-        slot = self._slot_of(view)
-        if slot is not None:
-            slot.uses.append((into, position, name, view._replace(handle=None)))
-            slot.last_use = self._call_count
-            slot.first_use = slot.first_use or self._call_count
-
-    def _format_argument(self, arg: Any) -> str:
-        if isinstance(arg, View):
-            slot = self._slot_of(arg)
-            return f"%{slot.number if slot else '?'}{list(arg.shape)}"
-        if isinstance(arg, Epilogue | EpilogueGrad):
-            return f"{type(arg).__name__}({', '.join(self._format_argument(a) for a in arg)})"
-        if isinstance(arg, list):
-            return f"[{', '.join(self._format_argument(a) for a in arg)}]"
-        return repr(arg)
+    def _on_slot(self, view: View) -> View:
+        """Return the view with the slot of its buffer for its handle."""
+        return view._replace(handle=self._slot_of(view))
 
     def _slot_of(self, view: View) -> BufferSlot | None:
         """Return the slot of a view's buffer; bind an external buffer to its location."""
@@ -208,7 +222,9 @@ class Tracer:
             self._note_state_changes()
             sources = tuple(self._source(a) for a in args)
             named = {name: self._source(a) for name, a in options.items()}
-            call = HostCall(function, sources, named)
+            call = HostCall(function, sources, named, changes_state)
+        if changes_state:
+            self._run_deferred()
         current.recorder = None
         try:
             result = function(*args, **options)
@@ -353,7 +369,7 @@ class Tracer:
 
     def _check_live_buffers(self, result: Any) -> None:
         """Check that all buffers that outlive the step are output slots. RefusedError otherwise."""
-        self._before = []
+        self._before = self._safe = []
         for collected in (False, True):
             if collected:
                 gc.collect()
@@ -384,10 +400,6 @@ def _make_constant(value: Any) -> None:
 def _random_state() -> Any:
     state: Any = np.random.get_state(legacy=True)
     return state[1].tobytes(), *state[2:], random.getstate()
-
-
-def _has_view(items: Sequence[Any]) -> bool:
-    return any(isinstance(item, View) for item in items)
 
 
 def _key(location: Location) -> tuple[int | None, int, Any]:

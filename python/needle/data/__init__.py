@@ -51,15 +51,6 @@ from .sampling import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from .storage import (
-    ObjectCache,
-    Patience,
-    RemoteImageFolder,
-    RemotePacked,
-    Retry,
-    open_remote,
-    upload,
-)
 from .transforms import (
     CenterCrop,
     ColorJitter,
@@ -87,6 +78,15 @@ from .transforms import (
 
 if TYPE_CHECKING:
     from .sharing import GlobalDataLoader
+    from .storage import (
+        ObjectCache,
+        Patience,
+        RemoteImageFolder,
+        RemotePacked,
+        Retry,
+        open_remote,
+        upload,
+    )
 
 __all__ = [
     "CIFAR10",
@@ -166,10 +166,21 @@ __all__ = [
 ]
 
 
+_LATER = {
+    "sharing": ("GlobalDataLoader",),
+    "storage": (
+        *("ObjectCache", "Patience", "RemoteImageFolder", "RemotePacked", "Retry"),
+        *("open_remote", "upload"),
+    ),
+}
+
+
 def __getattr__(name: str) -> Any:
-    """The loader that tasks share is imported when somebody asks for it."""
-    if name == "GlobalDataLoader":
-        return importlib.import_module(".sharing", __name__).GlobalDataLoader
+    """Import what few programs need at its first use: the shared loader, and asyncio's stores."""
+    for room, names in _LATER.items():
+        if name == room or name in names:
+            module = importlib.import_module(f".{room}", __name__)
+            return module if name == room else getattr(module, name)
     raise missing_attribute(__name__, name)
 
 

@@ -57,6 +57,7 @@ from .device import (
     default_device,
     device,
     set_default_device,
+    webgpu,
 )
 from .elementwise import (
     abs,
@@ -353,6 +354,7 @@ __all__ = [
     "unstack",
     "var",
     "vecdot",
+    "webgpu",
     "where",
     "zeros",
     "zeros_like",

@@ -177,7 +177,10 @@ def empty_like(x: NDArray, /, dtype: Any = None, *, device: Any = None) -> NDArr
 
 def full_like(x: NDArray, /, fill_value: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     """Return ``full`` with the shape, dtype and device of ``x``."""
-    out = empty_like(x, dtype, device=device)
+    if dtype is None and device is None:  # the usual case
+        out = x.new_empty(x.shape, x.dtype)
+    else:
+        out = empty_like(x, dtype, device=device)
     out.assign(fill_value, new=True)
     return out
 

@@ -147,6 +147,11 @@ def cuda(index: int = 0) -> BackendDevice:
     return device(f"cuda:{index}" if index else "cuda")
 
 
+def webgpu(index: int = 0) -> BackendDevice:
+    """Return an adapter of WebGPU, by default the best; disabled where there is none."""
+    return device(f"webgpu:{index}" if index else "webgpu")
+
+
 def cpu_numpy() -> BackendDevice:
     """Return the device of the NumPy backend, which is always usable."""
     return device("cpu_numpy")

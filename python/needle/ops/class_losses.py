@@ -69,7 +69,8 @@ def cross_entropy(
         return _of_probabilities(logits, ids, label_smoothing, reduction, weight)
     host = _checked_labels("cross_entropy", ids, shape, ignore_index)
     device = device_of(logits.realize_cached_data())
-    if len(shape) == 2 and _is_plain(host, weight, ignore_index):
+    plain = len(shape) == 2 and weight is None and ignore_index == IGNORED
+    if plain and (not host.size or np.minimum.reduce(host) >= 0):
         # A replay of this step refuses an ignored label, which the recorded step had none of.
         return CrossEntropy(on_device(host, device), label_smoothing, reduction)(logits)
     numbers = _numbers(host, ignore_index, device)
@@ -130,6 +131,8 @@ def check_reduction(name: str, reduction: str, known: tuple[str, ...] = REDUCTIO
 
 
 def _checked_smoothing(value: Any) -> float:
+    if type(value) is float and 0.0 <= value <= 1.0:
+        return value
     given = np.ndim(value) == 0  # PyTorch's first option is the class weights
     share = float(as_number("cross_entropy", value, "label_smoothing")) if given else np.nan
     if not 0.0 <= share <= 1.0:
@@ -190,6 +193,9 @@ def _checked_labels(name: str, ids: Any, shape: Shape, ignore_index: int) -> Hos
             f"{name}: labels must be one class number per row, shape {wanted}, got shape "
             f"{host.shape}; reshape them, or take the argmax of one-hot labels"
         )
+    # A negative number is a large one without sign, so one pass finds both limits.
+    if not host.size or np.maximum.reduce(host.view(np.uint64), axis=None) < classes:
+        return host
     wrong = host[((host < 0) | (host >= classes)) & (host != ignore_index)]
     if wrong.size:
         raise ShapeError(
@@ -197,10 +203,6 @@ def _checked_labels(name: str, ids: Any, shape: Shape, ignore_index: int) -> Hos
             "give the model more outputs"
         )
     return host
-
-
-def _is_plain(host: Host, weight: Tensor | None, ignore_index: int) -> bool:
-    return weight is None and ignore_index == IGNORED and not (host == IGNORED).any()
 
 
 @host_step

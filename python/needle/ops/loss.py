@@ -20,7 +20,7 @@ from ..shapes import normalize_axes, normalize_axis, reduced_shape
 from .elementwise import exp
 from .reduction import summation
 from .registry import op
-from .shape import broadcast_to, reshape
+from .shape import reshape
 
 Array = Any
 Axes = int | Sequence[int] | None
@@ -125,34 +125,41 @@ class CrossEntropy(TensorOp):
         return total / losses.shape[0] if self.reduction == "mean" else total
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        (rows,) = self.labels.shape
-        if self.reduction == "mean":
-            out_grad = out_grad / rows
-        if self.reduction != "none":
-            out_grad = broadcast_to(out_grad, (rows,))
-        return CrossEntropyGrad(self.labels, self.smoothing)(out_grad, node.inputs[0])
+        backward = CrossEntropyGrad(self.labels, self.smoothing, self.reduction)
+        return backward(out_grad, node.inputs[0])
 
 
 class CrossEntropyGrad(TensorOp):
-    """Gradient of the unreduced cross entropy for the logits, as one kernel."""
+    """Gradient of the cross entropy for the logits, as one kernel.
 
-    def __init__(self, labels: Array, smoothing: float) -> None:
-        self.labels, self.smoothing = labels, smoothing
+    The gradient of the loss has shape (N,), or one element if the losses are reduced.
+    """
+
+    def __init__(self, labels: Array, smoothing: float, reduction: str = "none") -> None:
+        self.labels, self.smoothing, self.reduction = labels, smoothing, reduction
 
     def compute(self, grad: Array, logits: Array) -> Array:
+        (rows,) = self.labels.shape
+        if self.reduction == "mean":
+            grad = grad / rows
+        if self.reduction != "none":
+            grad = xp.broadcast_to(grad, (rows,))
         logits = _as_floats(logits)
         return accelerated.cross_entropy_grad(grad, logits, self.labels, self.smoothing)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, Tensor]:
         grad, logits = node.inputs
-        ones = Tensor.make_const(xp.ones_like(grad.realize_cached_data()))
-        slope = CrossEntropyGrad(self.labels, self.smoothing)(ones, logits)
+        (rows,) = self.labels.shape
+        one = xp.ones_like(grad.realize_cached_data())
+        slope = CrossEntropyGrad(self.labels, self.smoothing, self.reduction)(
+            Tensor.make_const(one), logits
+        )
         p = softmax(logits, axis=1)
         tangent = p * (out_grad - summation(p * out_grad, axes=1, keepdims=True))
-        return (
-            summation(out_grad * slope, axes=1),
-            reshape(grad, (-1, 1)) * tangent,
-        )
+        if self.reduction == "none":
+            return summation(out_grad * slope, axes=1), reshape(grad, (-1, 1)) * tangent
+        each = grad / rows if self.reduction == "mean" else grad
+        return reshape(summation(out_grad * slope), grad.shape), reshape(each, (1, 1)) * tangent
 
 
 def _as_floats(a: Array) -> Array:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proc import INTERRUPTIBLE, children
+from proc import INTERRUPTIBLE, descriptors, remaining
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = (ROOT / "python", ROOT / "tests" / "data")
@@ -95,8 +95,8 @@ def resident_bytes() -> int:
 def holdings() -> dict[str, Any]:
     """Return what loaders could leave behind: processes, descriptors, threads, shared mappings."""
     return {
-        "children": children(),
-        "descriptors": len(os.listdir("/proc/self/fd")),
+        "children": remaining(),
+        "descriptors": sum(descriptors().values()),
         "threads": threading.active_count(),
         "mappings": Path("/proc/self/maps").read_text().count("memfd:needle"),
     }

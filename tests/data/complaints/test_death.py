@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from proc import alive, becomes, children, descriptors
+from proc import alive, becomes, children, descriptors, remaining
 
 from needle import data
 from needle.data.workers import deaths
@@ -200,7 +200,7 @@ def epochs_in_a_storm(seconds: float, interval: float, seed: int) -> None:
             seen = [i for _, labels in loader for i in labels.numpy().tolist()]
             assert sorted(seen) == list(range(64))
         over.set()
-    assert becomes(lambda: not children())
+    assert becomes(lambda: not remaining())
 
 
 def test_4_processes_killed_faster_than_they_start_cost_time_and_not_the_epoch():

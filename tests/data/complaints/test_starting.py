@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from proc import children
+from proc import remaining
 
 from needle import data
 
@@ -89,7 +89,7 @@ def test_8_lambdas_and_local_classes_travel(method):
 @linux
 def test_8_what_cannot_travel_is_named_before_a_process_starts():
     """The path to the attribute, why, and the remedy; nothing has been started."""
-    before = children()
+    before = remaining()
     dataset, lock = Numbers(), threading.Lock()
     dataset.cache = {"open": [lock]}  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match=r"dataset\.cache\['open'\]\[0\] -> .*lock.*threads"):
@@ -100,7 +100,7 @@ def test_8_what_cannot_travel_is_named_before_a_process_starts():
 
     with pytest.raises(TypeError, match=r"collate \(its variable lock\) -> .*lock"):
         data.DataLoader(Numbers(), 4, num_workers=2, collate=collate)
-    assert children() == before
+    assert remaining() == before
     with data.DataLoader(dataset, 4, num_workers=2, engine="threads") as loader:
         assert len(list(loader)) == 25  # the remedy is one
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from forks import Forked
-from proc import becomes, children, descriptors
+from proc import becomes, descriptors, remaining
 
 from needle import data
 from needle.data.sharing import GlobalDataLoader, Options, Server
@@ -96,13 +96,13 @@ class Leftovers:
     """Resources that this process has open: descriptors, mappings, children."""
 
     def __init__(self) -> None:
-        self.files, self.children = descriptors(), children()
+        self.files, self.children = descriptors(), remaining()
         self.mapped = self._mapped()
 
     def assert_none(self) -> None:
         """Nothing more than at the start, soon."""
         assert becomes(lambda: descriptors() <= self.files), descriptors() - self.files
-        assert becomes(lambda: children() <= self.children), children() - self.children
+        assert becomes(lambda: remaining() <= self.children), remaining() - self.children
         assert becomes(lambda: self._mapped() <= self.mapped), self._mapped()
 
     @staticmethod

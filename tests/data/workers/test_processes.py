@@ -15,7 +15,7 @@ import engine_datasets as datasets
 import numpy as np
 import pytest
 from complaints.programs import holdings
-from proc import becomes, children
+from proc import becomes, children, remaining
 from process_checks import ask, numbers_are, one, running, stream
 
 from needle.data.batching.pipeline import Pipeline
@@ -146,12 +146,15 @@ def test_nothing_is_left_over() -> None:
 def test_closing_does_not_wait_for_a_process_that_has_not_started_a_worker() -> None:
     before = children()
     engine = ProcessEngine(Pipeline(datasets.Numbers()), workers=2)
-    for pid in children() - before:
+    stopped = children() - before
+    for pid in stopped:
         os.kill(pid, signal.SIGSTOP)  # as if it imported for long
     start = time.monotonic()
     engine.close()
     assert time.monotonic() - start < 0.9  # it had a second
-    assert children() <= before
+    assert remaining() <= before
+    for pid in stopped:
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_missing_memory_is_an_error_not_a_crash() -> None:
@@ -245,7 +248,7 @@ def test_closed_engines_say_so() -> None:
         pass
     with pytest.raises(WorkerError, match="closed"):
         ask(engine, 0, [1])
-    assert becomes(lambda: not children())
+    assert becomes(lambda: not remaining())
 
 
 KEPT = """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import http.client
+import importlib
 import os
 import time
 import zlib
@@ -17,13 +17,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.request import Request
 
 from ...errors import DataError
 from .files import MAX_BYTES, PathLike, without_secrets
-from .http_limits import open_limited
 from .progress import progress_bar
 
 CHUNK = 1 << 16
@@ -153,7 +152,7 @@ def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
             return _whole_already(error, part, have)
         message = f"HTTP status {error.code} {error.reason}"
         raise (_Interrupted if error.code in TEMPORARY else _Refused)(message) from error
-    except (URLError, http.client.HTTPException, TimeoutError, ConnectionError) as e:
+    except (URLError, _http().HTTPException, TimeoutError, ConnectionError) as e:
         raise _Interrupted(f"{type(e).__name__}: {getattr(e, 'reason', e)}") from e
     except ValueError as error:
         if isinstance(error, DataError):
@@ -161,9 +160,21 @@ def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
         raise _Refused(f"not an address: {error}") from error
 
 
-def _request(url: str, have: int) -> Request:
+def _request(url: str, have: int) -> Any:
     headers = {"User-Agent": "needle", "Accept-Encoding": "identity"}
-    return Request(url, headers={**headers, **({"Range": f"bytes={have}-"} if have else {})})
+    return _http().Request(
+        url, headers={**headers, **({"Range": f"bytes={have}-"} if have else {})}
+    )
+
+
+def open_limited(request: Any, timeout: float) -> Any:
+    """Return the answer; see http_limits.py."""
+    return _http().open_limited(request, timeout)
+
+
+def _http() -> ModuleType:
+    """Return http_limits.py, which the first download imports, since it takes a while."""
+    return importlib.import_module(".http_limits", __package__)
 
 
 def _whole_already(error: HTTPError, part: Path, have: int) -> bool:

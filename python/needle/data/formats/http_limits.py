@@ -12,8 +12,12 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from http.client import HTTPException
 from threading import Event, Timer
 from typing import Any
+from urllib.request import Request
+
+__all__ = ["HTTPException", "Request", "open_limited"]
 
 
 class _Answer(http.client.HTTPResponse):
@@ -72,7 +76,7 @@ class _Https(_Limits, urllib.request.HTTPSHandler):
     pass
 
 
-def open_limited(request: urllib.request.Request, timeout: float) -> Any:
+def open_limited(request: Request, timeout: float) -> Any:
     """Return the answer, as ``urllib.request.urlopen`` does.
 
     timeout: seconds for the connection, for the headers, and for each ``read1`` of the answer.

@@ -37,6 +37,7 @@ from ..sampling.epoch_order import (
 from ..transforms.executors import pinning
 from ..workers import engine_names, make_engine
 from . import options
+from .choice import ChosenEngine, choose
 from .delivery import Delivery
 from .engine_holder import EngineHolder
 from .iteration import LoaderIterator, RunningEpoch
@@ -74,9 +75,11 @@ class DataLoader(PointsToKeywords):
 
     Workers:
 
-    * num_workers: the number of workers; 0 prepares in this thread. The batches are the same, byte
-      for byte, for any number of workers and either engine. With workers and without a seed, one is
-      drawn from ``np.random`` now.
+    * num_workers: the number of workers; 0 prepares in this thread, "auto" measures some samples
+      now and chooses the engine and the number (``choose`` in choice.py has the rule;
+      ``loader.explain()`` tells the reason). The batches are the same, byte for byte, for any
+      number of workers and either engine. With workers and without a seed, one is drawn from
+      ``np.random`` now.
     * engine: "processes" (the default with workers), which get a copy of the dataset as it is now,
       or "threads".
     * start_method: how processes start: "forkserver", "spawn" or "fork".
@@ -99,7 +102,7 @@ class DataLoader(PointsToKeywords):
         *,
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[Sequence[int]] | None = None,
-        num_workers: int = 0,
+        num_workers: int | str = 0,
         engine: str | None = None,
         start_method: str | None = None,
         prefetch: int | None = None,
@@ -122,7 +125,8 @@ class DataLoader(PointsToKeywords):
         self.device = None if device is None else find_device(device)
         self.batch_size = check_batch_size("DataLoader", batch_size)
         self.drop_last, self.ordered, self.timeout = drop_last, bool(ordered), timeout
-        self.num_workers = options.worker_count(num_workers)
+        auto = num_workers == "auto"
+        self.num_workers = options.worker_count(1 if auto else num_workers)
         self.engine = options.engine_name(engine, self.num_workers, start_method)
         self.prefetch = options.prefetch_count(self.engine, prefetch, timeout)
         self.start_method, self.restart_workers = start_method, bool(restart_workers)
@@ -158,6 +162,12 @@ class DataLoader(PointsToKeywords):
         self.sampler = self._default_sampler() if sampler is None else sampler
         self.order = self._find_order()
         self.pipeline = self.make_pipeline()
+        self._choice: ChosenEngine | None = None
+        if auto:
+            given = engine or (start_method and self.engine)
+            size = getattr(batch_sampler, "batch_size", self.batch_size)
+            self._choice = choose(self.pipeline, size, self.seed, given)
+            self.engine, self.num_workers = self._choice.engine, self._choice.workers
         self._stats = Stats(workers=self.num_workers)
         self._next = Progress(0)
         self._current: Progress | None = None
@@ -301,7 +311,9 @@ class DataLoader(PointsToKeywords):
         where = {"inline": "in this thread", "threads": f"in {self.num_workers} threads"}.get(
             self.engine, f"by {self.num_workers} workers ({self.engine})"
         )
-        return f"batches of {self.batch_size} are prepared {where}\n{self.pipeline.explain()}"
+        why = "" if self._choice is None else f" (chosen since {self._choice.reason})"
+        text = f"batches of {self.batch_size} are prepared {where}{why}"
+        return f"{text}\n{self.pipeline.explain()}"
 
     def _default_sampler(self) -> Sampler | None:
         if self.stream:

@@ -6,21 +6,17 @@ work in one thread, and all of it by the loader's engine. The position of the lo
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
-
-import numpy as np
 
 from ..batching.pipeline import Pipeline
 from ..samples.ticket import SERIALS, Ticket
 from ..samples.timing import add_seconds
 from ..workers import make_engine
 from ..workers.engine import Engine
+from .choice import available_cores, random_state_kept
 from .dataloader import DataLoader
 from .statistics import Stats
 
@@ -56,9 +52,9 @@ class Diagnosis:
 def doctor(loader: DataLoader, batches: int = BATCHES) -> Diagnosis:
     """Measure ``loader`` on its first ``batches`` batches, in three passes over them.
 
-    The global NumPy stream is restored afterwards. ValueError for a loader without batches.
+    The global random streams are restored afterwards. ValueError for a loader without batches.
     """
-    with _random_state_kept():
+    with random_state_kept():
         tickets = _first_tickets(loader, batches)
         collate = None if loader.collate is None else _nothing
         fetching = Pipeline(loader.dataset, None, collate, on_error=loader.on_error)
@@ -139,7 +135,7 @@ def _judge(
 ) -> tuple[str, tuple[str, ...]]:
     limit = max(stages, key=lambda name: stages[name]) if stages else "collate"
     advice = [_for_stage(limit)]
-    cores = os.cpu_count() or 1
+    cores = available_cores()
     gain = rates["full"] / rates["prepare only"] if loader.num_workers else 1.0
     if not loader.num_workers:
         if rates["prepare only"] < 50_000:
@@ -147,7 +143,12 @@ def _judge(
         else:
             advice.append("one thread prepares this quickly; workers would gain little")
     elif gain < 1:
-        advice.insert(0, "workers cost more than they gain here: try num_workers=0")
+        advice.insert(
+            0,
+            f"{loader.num_workers} {loader.engine} prepare {rates['full']:,.0f} samples/s, one "
+            f"thread alone {rates['prepare only']:,.0f}: they cost more than they bring; try "
+            f"num_workers=0, or 'auto'",
+        )
     elif gain < 0.6 * min(loader.num_workers, cores):
         other = "processes" if loader.engine == "threads" else "threads"
         advice.append(
@@ -178,12 +179,3 @@ def _bars(values: dict[str, float], unit: str) -> list[str]:
         f"  {name:<13}{'#' * max(1, round(BAR * value / top)):<{BAR}} {value:>10,.0f} {unit}"
         for name, value in values.items()
     ]
-
-
-@contextmanager
-def _random_state_kept() -> Iterator[None]:
-    state = np.random.get_state()
-    try:
-        yield
-    finally:
-        np.random.set_state(state)

@@ -41,7 +41,9 @@ def is_stream(dataset: Any) -> bool:
 def worker_count(num_workers: Any) -> int:
     """Return ``num_workers`` as an int of at least 0."""
     if isinstance(num_workers, bool) or not isinstance(num_workers, (int, np.integer)):
-        raise TypeError(f"DataLoader: num_workers must be an int, got {num_workers!r}")
+        raise TypeError(
+            f"DataLoader: num_workers must be an int, got {num_workers!r}; give a number, or 'auto'"
+        )
     if num_workers < 0:
         raise ValueError(
             f"DataLoader: num_workers must not be negative, got {num_workers}; 0 is this process"

@@ -1,7 +1,7 @@
 """The parent's side of starting worker processes and learning how they ended.
 
-"forkserver" and "spawn" start workers through a supervisor (supervisor.py), which reaps them and
-ends with the parent; "fork" copies this process, where that is safe.
+"forkserver" and "spawn" start workers through the supervisor of the program, which reaps them and
+ends with the program (shared_supervisor.py); "fork" copies this process, where that is safe.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from multiprocessing import process as multiprocessing_process
-from multiprocessing import spawn as multiprocessing_spawn
-from pathlib import Path
 from typing import Any, NoReturn
 
-from ...config import one_thread_environment
 from ...errors import WorkerError
 from . import supervisor
 from .limits import limit_error
+from .shared_supervisor import (
+    SupervisorProcess,
+    forget_inherited,
+    interrupts_blocked,
+    shared_supervisor,
+)
+from .start_methods import refuse_fork
 
 _START_SECONDS = 120.0  # includes a first import from a slow disk
 _ANSWER_SECONDS = 10.0
@@ -34,19 +35,19 @@ _ANSWER_SECONDS = 10.0
 class Child:
     """A process: its id, and ``sentinel``, a descriptor readable once it has ended, or None."""
 
-    def __init__(self, pid: int, sentinel: int | None, status: Callable[[bool], int | None]):
+    def __init__(self, pid: int, sentinel: int | None, status: Callable[[], int | None]):
         self.pid, self.sentinel, self._ask = pid, sentinel, status
         self.code: int | None = None
         self.ended = False
 
-    def poll(self, wait: bool = False) -> bool:
+    def poll(self) -> bool:
         """Return True if it has ended; ``code`` is its exit code, -signal, or None if unknown."""
         if self.ended:
             return True
-        if self.sentinel is not None and not wait and not _readable(self.sentinel):
+        if self.sentinel is not None and not _readable(self.sentinel):
             return False
         try:
-            self.code = self._ask(wait)
+            self.code = self._ask()
             self.ended = self.code is not None
         except (OSError, WorkerError, ChildProcessError):
             self.ended = True  # the supervisor that knew its status is gone
@@ -74,37 +75,14 @@ class Launcher:
 
     def __init__(self, method: str, run_forked: Callable[[socket.socket], None]) -> None:
         self.method, self._run_forked = method, run_forked
-        self._process: subprocess.Popen[bytes] | None = None
+        self._supervisor: SupervisorProcess | None = None
         self._channel: socket.socket | None = None
-        self._answered = False  # until then the supervisor imports, and has no workers to end
 
     def prepare(self) -> None:
-        """Start the supervisor, if the method needs one and none runs; do not wait for it."""
-        if self.method == "fork" or self._process is not None:
-            return
-        script = str(Path(supervisor.__file__).resolve())
-        command = [executable(), *interpreter_flags(), script]
-        try:
-            self._channel, theirs = socket.socketpair()
-            self._answered = False
-            with theirs, interrupts_blocked():
-                self._process = subprocess.Popen(
-                    [*command, str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                    env=one_thread_environment(),
-                )
-        except OSError as error:
-            self.close()
-            raise limit_error(f"starting {command[0]}", error) from error
-        settings = {
-            "method": self.method,
-            "path": sys.path,
-            "parent": os.getpid(),
-            "command": command[:-1],
-        }
-        with suppress(OSError):  # the first start reports that it died at once
-            supervisor.send(self._channel, settings)
+        """Connect to the supervisor, if the method needs one; start it if none runs."""
+        if self.method != "fork" and self._channel is None:
+            self._supervisor = shared_supervisor()
+            self._channel = self._supervisor.connect(self.method)
 
     def start(self, channel: socket.socket) -> Child:
         """Start a worker with its end of the socket to the parent.
@@ -120,39 +98,32 @@ class Launcher:
             error = OSError(answer["errno"], os.strerror(answer["errno"]))
             raise limit_error("starting a worker process", error)
         if "failure" in answer:
+            if self._supervisor is not None:
+                self._supervisor.retire()
             raise WorkerError(
                 "DataLoader: a worker process cannot start:\n\n" + answer["failure"].rstrip()
             )
-        pid, reaper = int(answer["pid"]), self._process
+        pid, asked = int(answer["pid"]), self._channel
         sentinel = fds[0] if fds else None
-        return Child(pid, sentinel, lambda wait: self._status(reaper, pid, wait))
+        return Child(pid, sentinel, lambda: self._status(asked, pid))
 
     def close(self) -> None:
-        """End the supervisor; its workers should have ended before."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
-        process, self._process = self._process, None
-        if process is not None:
-            try:
-                process.wait(1.0 if self._answered else 0.0)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        """Disconnect from the supervisor, which kills what still runs of the workers."""
+        channel, self._channel = self._channel, None
+        if channel is not None and self._supervisor is not None:
+            self._supervisor.disconnect(channel)
 
     def disown(self) -> None:
         """Forget the supervisor in a forked copy of the parent, to which it does not belong."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
-        if self._process is not None:
-            self._process.returncode = 0
-            self._process = None
+        forget_inherited()
 
-    def _status(self, reaper: object, pid: int, wait: bool) -> int | None:
-        if reaper is None or reaper is not self._process:
+    def _status(self, asked: object, pid: int) -> int | None:
+        if asked is None or asked is not self._channel:
             raise ChildProcessError("the supervisor that started it is gone")
-        answer, _ = self._call({"do": "status", "pid": pid, "wait": wait}, (), _ANSWER_SECONDS)
+        answer, _ = self._call({"do": "status", "pid": pid}, (), _ANSWER_SECONDS)
         if "unknown" in answer:
             raise ChildProcessError(answer["unknown"])
         code = answer["status"]
@@ -161,14 +132,16 @@ class Launcher:
     def _call(
         self, message: dict[str, Any], fds: tuple[int, ...], seconds: float
     ) -> tuple[dict[str, Any], list[int]]:
-        """Ask the supervisor; one that does not answer is ended, and its workers with it."""
-        answer, process = None, self._process
+        """Ask the supervisor; one that does not answer is killed, and its workers with it."""
+        answer, process, channel = None, self._supervisor, self._channel
+        if process is None or channel is None:
+            raise WorkerError("DataLoader: the loader was closed while its workers started")
         try:
-            if self._channel is not None:
-                self._channel.settimeout(seconds)
-                supervisor.send(self._channel, message, fds)
-                answer = supervisor.receive(self._channel)
-                self._answered = answer is not None
+            channel.settimeout(seconds)
+            supervisor.send(channel, message, fds)
+            answer = supervisor.receive(channel)
+        except TimeoutError:
+            process.kill()
         except OSError as error:
             if error.errno == errno.EMFILE:
                 raise limit_error("receiving the descriptor of a worker process", error) from error
@@ -176,7 +149,7 @@ class Launcher:
             if answer is None:  # also after Ctrl-C between question and answer
                 self.close()
         if answer is None:
-            code = None if process is None else process.returncode
+            code = process.exit_code()
             kind = SupervisorKilled if code is not None and code < 0 else WorkerError
             raise kind(
                 "DataLoader: the process that starts the workers has died, or cannot start "
@@ -194,64 +167,6 @@ class Launcher:
                 _become_worker(self._run_forked, channel)
         sentinel = supervisor.pidfd(pid)
         return Child(pid, sentinel, partial(supervisor.exit_code, pid))
-
-
-def check_method(op: str, method: str | None) -> str:
-    """Return ``method``, or the default; raise if the system or the moment does not allow it."""
-    if os.name != "posix":
-        raise WorkerError(
-            f"{op}: engine='processes' needs a POSIX system (Linux, macOS), got {sys.platform}; "
-            f"take engine='threads'"
-        )
-    if getattr(multiprocessing_process.current_process(), "_inheriting", False):
-        raise WorkerError(
-            f"{op}: this process is being started by multiprocessing, which runs the main program "
-            f"again; put what makes the loader under: if __name__ == '__main__':"
-        )
-    if method is None:  # forking is not safe in any process of macOS
-        return "spawn" if sys.platform == "darwin" else "forkserver"
-    if method == "fork":
-        refuse_fork(op)
-    return method
-
-
-def refuse_fork(op: str) -> None:
-    """Raise WorkerError with the reason if this process cannot be forked safely."""
-    reason = _fork_hazard()
-    if reason is not None:
-        raise WorkerError(
-            f"{op}: start_method='fork' copies a process with one thread and no GPU in use, got "
-            f"one where {reason}; take start_method='forkserver'"
-        )
-
-
-def _fork_hazard() -> str | None:
-    if threading.active_count() > 1:
-        names = ", ".join(thread.name for thread in threading.enumerate())
-        return f"threads run ({names})"
-    with suppress(OSError):
-        if len(os.listdir("/proc/self/task")) > 1:
-            return (
-                "native threads run (of BLAS, OpenMP or needle's kernels; none start with "
-                "OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NEEDLE_NUM_THREADS=1)"
-            )
-    with suppress(OSError):
-        if "/dev/nvidia" in Path("/proc/self/maps").read_text():
-            return "CUDA is in use"
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        return "CUDA is in use"
-    return None
-
-
-@contextmanager
-def interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT inside the block, also in processes that are started there."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _become_worker(run: Callable[[socket.socket], None], channel: socket.socket) -> NoReturn:
@@ -275,14 +190,3 @@ def _readable(fd: int) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(0))
-
-
-def executable() -> str:
-    """Return the path of the interpreter that processes are started with."""
-    found: Any = multiprocessing_spawn.get_executable()
-    return os.fsdecode(found) if found else sys.executable
-
-
-def interpreter_flags() -> list[str]:
-    """Return the options of this interpreter, for the processes that it starts."""
-    return list(subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined]

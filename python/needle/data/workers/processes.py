@@ -23,12 +23,13 @@ from ..samples.ticket import NO_SAMPLE, Ticket
 from ..samples.timing import add_seconds, smoothed
 from .deaths import Deaths, named, not_replaced
 from .engine import Completed, Engine, closed_meanwhile
-from .launch import SupervisorKilled, check_method
+from .launch import SupervisorKilled
 from .messages import BROKEN, DIED, READY
 from .pending import MOST_PARTS, Batch, BatchMemory, Part, part_count
 from .pickling import explain_failure, pack
 from .process_pool import ProcessPool, WorkerHandle
 from .shared_memory import Memory
+from .start_methods import check_method
 from .work_queue import ANY_WORKER, Entry, WorkQueue, key_of
 
 _HELD = 2  # batches that the consumer may hold in slots; further ones are copied

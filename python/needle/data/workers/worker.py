@@ -18,10 +18,12 @@ import sys
 from typing import Any
 
 import numpy as np
+import numpy.random
 import numpy.typing as npt
 
 from ..batching.fetch import Withdrawn
 from ..batching.pipeline import Pipeline, Work
+from ..samples.native_kernels import kernels as kernels  # called by the supervisor
 from ..samples.pytree import Slice, Structure, tag_sample
 from ..samples.random_source import reseed_every_sample
 from ..samples.ticket import NO_INDICES, NO_SAMPLE

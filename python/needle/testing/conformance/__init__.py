@@ -62,6 +62,8 @@ def _has(backend: Backend, row: str) -> bool:
 
 
 def _check(backend: Backend, case: Case, row: Row) -> None:
+    if not case.applies(backend):
+        return
     row.cases += 1
     try:
         case.check(backend)

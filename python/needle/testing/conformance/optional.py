@@ -7,6 +7,7 @@ are in ``optional_images`` and ``optional_steps``. Called by ``run``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,12 +53,20 @@ def _kernel(name: str, *parameters: Any) -> Callable[[Any, Any, Any], None]:
     return call
 
 
+def _in_place(case: Case, *targets: int) -> Iterator[Case]:
+    """Yield the case with its first output in place of each of the inputs ``targets``."""
+    for target in targets:
+        label = f"{case.label} in place of input {target}"
+        yield replace(case, label=label, in_place=True, target=target, pairs=PAIRS[1:6])
+
+
 def _relu_cases(dtype: DType) -> Iterator[Case]:
     for shape in ((), (7,), (3, 5), (2, 3, 4), (0, 3), (5, 131)):
         y, grad = large_values(shape, dtype), large_values(shape, dtype)[::-1] if shape else None
         grad = np.ones((), dtype) if grad is None else grad.copy()
         oracle, call = in_float64(lambda *given: relu_grad(*given)[0]), _kernel("relu_grad", None)
-        yield Case("relu_grad", f"{dtype} {shape}", (grad, y), oracle, call, pairs=PAIRS)
+        case = Case("relu_grad", f"{dtype} {shape}", (grad, y), oracle, call, pairs=PAIRS)
+        yield from (case, *_in_place(case, 0, 1))
         special = values(shape, dtype)
         yield Case("relu_grad", f"{dtype} {shape} NaN", (grad, special), oracle, call, pairs=PAIRS)
 
@@ -110,10 +119,12 @@ def _epilogue_cases(dtype: DType) -> Iterator[Case]:
 
         label = f"{dtype} {shape}"
         oracle = in_float64(bias_relu)
-        yield Case("apply_epilogue", label, (a, bias), oracle, forward, SLACK, pairs=PAIRS)
+        case = Case("apply_epilogue", label, (a, bias), oracle, forward, SLACK, pairs=PAIRS)
+        yield from (case, *_in_place(case, 0))
         oracle = in_float64(lambda grad, y: relu_grad(grad, y, True))
         call = _kernel("relu_grad")
-        yield Case("relu_grad", f"{label} sums", (grad, y), oracle, call, SLACK, pairs=PAIRS)
+        case = Case("relu_grad", f"{label} sums", (grad, y), oracle, call, SLACK, pairs=PAIRS)
+        yield from (case, *_in_place(case, 0, 1))
 
 
 def bias_relu(a: HostArray, bias: HostArray) -> HostArray:
@@ -195,7 +206,7 @@ def _norm_cases(dtype: DType) -> Iterator[Case]:
             forward_call = _kernel(name, eps, *([NO_EPILOGUE] if plain else []))
             backward_call = _kernel(f"{name}_grad", eps, *([EpilogueGrad()] if plain else []))
             # Inputs are not broadcast: the statistics would belong to another x.
-            yield Case(
+            case = Case(
                 name,
                 f"{dtype} {shape}",
                 (x, weight, bias),
@@ -204,7 +215,8 @@ def _norm_cases(dtype: DType) -> Iterator[Case]:
                 5 * SLACK,
                 pairs=PAIRS[:6],
             )
-            yield Case(
+            yield from (case, *_in_place(case, *[0][:plain]))
+            case = Case(
                 f"{name}_grad",
                 f"{dtype} {shape}",
                 (grad, x, weight, mean, var),
@@ -213,6 +225,7 @@ def _norm_cases(dtype: DType) -> Iterator[Case]:
                 20 * SLACK,
                 pairs=PAIRS[:6],
             )
+            yield from (case, *_in_place(case, *[0, 1][: 2 * plain]))
 
 
 def _fused_norm_cases(dtype: DType) -> Iterator[Case]:
@@ -261,7 +274,8 @@ def _fused_norm_cases(dtype: DType) -> Iterator[Case]:
         ):
             label = f"{dtype} {shape} {what}"
             expected = in_float64(oracle)
-            yield Case(name, label, given, expected, call, slack * SLACK, pairs=PAIRS[:6])
+            case = Case(name, label, given, expected, call, slack * SLACK, pairs=PAIRS[:6])
+            yield from (case, *_in_place(case, *((0, 1) if name == "batch_norm_grad" else (0,))))
 
 
 def _row_cases(dtype: DType) -> Iterator[Case]:

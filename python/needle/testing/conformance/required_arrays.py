@@ -21,7 +21,7 @@ WRITES = tuple(("compact", layout) for layout in ("compact", "offset", "permuted
 def array_cases() -> Iterator[Case]:
     """Yield every case of the functions that make, fill and move arrays."""
     for dtype in DTYPES:
-        yield Case("allocate", f"{dtype}", (), lambda: (), _allocate(dtype))
+        yield Case("allocate", f"{dtype}", (values((1,), dtype),), lambda a: (), _allocate(dtype))
         yield Case(
             "download",
             f"{dtype}",

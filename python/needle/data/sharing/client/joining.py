@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ....errors import DataError, LoaderServerError, NeedleError, WorkerError
-from ...workers.launch import executable, interpreter_flags, interrupts_blocked
 from ...workers.limits import described_limit
 from ...workers.pickling import explain_failure, pack, unpack
 from ...workers.shared_memory import Memory
+from ...workers.shared_supervisor import executable, interpreter_flags, interrupts_blocked
 from ..serving.event_loop import Server, serve
 from ..serving.feed import ServerOptions
 from ..wire.address import connect, socket_path

@@ -1,0 +1,18 @@
+"""The WebGPU backend: kernels in WGSL, which run on Metal, Vulkan and Direct3D 12.
+
+``backends.get("webgpu")`` calls ``load``; ``"webgpu:1"`` is the second adapter. The kernels are
+the .wgsl files here, called by ``required`` and ``optional``; ``memory`` stores the dtypes.
+"""
+
+from __future__ import annotations
+
+from ..base import Backend
+from .adapters import adapter
+from .optional import WebGpuBackend
+
+__all__ = ["WebGpuBackend", "load"]
+
+
+def load(index: int = 0) -> Backend:
+    """Return the backend of adapter ``index``; DeviceError, with the reason, without one."""
+    return WebGpuBackend(adapter(index), f"webgpu:{index}" if index else "webgpu")

@@ -1,0 +1,33 @@
+// conv2d_weight_grad: rows are the window (KH, KW, C), k is the pixels of the result in pieces, columns
+// are the output channels of a group. a: images, b: gradient of the result. Each piece writes a
+// weight of its own at P[9].x times its number; reduce sums them.
+
+var<private> piece: i32;
+
+fn prepare(z: i32) {
+  group = z / P[0].w;
+  piece = z % P[0].w;
+}
+
+fn left_at(row: i32, k: i32) -> T {
+  let i = piece * P[0].y + k;
+  if (i >= P[9].y) { return T(0); }
+  let to = pixel(i, P[5].z, P[5].w);
+  let tap = pixel(row, P[6].y, P[6].z);
+  let h = to.y * P[7].x - P[7].z + tap.x * P[8].x;
+  let w = to.z * P[7].y - P[7].w + tap.y * P[8].y;
+  if (h < 0 || w < 0 || h >= P[5].x || w >= P[5].y) { return T(0); }
+  return load(a[P[1].x + dot4(vec4<i32>(to.x, h, w, group * P[6].z + tap.z), P[2])]);
+}
+
+fn right_at(k: i32, column: i32) -> T {
+  let i = piece * P[0].y + k;
+  if (i >= P[9].y) { return T(0); }
+  let source = vec4<i32>(pixel(i, P[5].z, P[5].w), group * P[6].w + column);
+  return load(b[P[1].z + dot4(source, P[3])]);
+}
+
+fn write(row: i32, column: i32, value: T) {
+  let tap = vec4<i32>(pixel(row, P[6].y, P[6].z), group * P[6].w + column);
+  out[P[1].y + piece * P[9].x + dot4(tap, P[4])] = store(value);
+}

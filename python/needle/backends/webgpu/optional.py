@@ -1,0 +1,256 @@
+"""Optional kernels on WebGPU: each is the .wgsl file of its name.
+
+Convolutions are products in tiles; the others have one thread for each result or row, and gradients
+gather, since WGSL has no atomic floats. ``load`` makes one ``WebGpuBackend`` for each adapter.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from ...dtypes import DType
+from ...shapes import Geometry, compact_strides, product
+from ..base import Epilogue, Pair, View
+from . import sources
+from .queue import ROW
+from .required import THREADS, RequiredKernels, grid, merged
+
+PIECE, PIECES = 1024, 64
+"""Least length and largest number of the pieces of a long product, which run at the same time."""
+
+
+def words(*values: float) -> list[int]:
+    """Return floats as the int32 of their float32 words."""
+    return list(struct.unpack(f"<{len(values)}i", struct.pack(f"<{len(values)}f", *values)))
+
+
+class WebGpuBackend(RequiredKernels):
+    """The kernels of needle/backends/webgpu on one adapter."""
+
+    def _threads(
+        self, name: str, count: int, dtype: DType, views: Sequence[View], parameters: Sequence[int]
+    ) -> None:
+        """Run a kernel of one thread for each of ``count`` results.
+
+        views: those of the bindings out, a, b, c and d. parameters: two for P[0], then P[1] on.
+        """
+        if count == 0:
+            return
+        buffers = [view.handle for view in views]
+        buffers += [views[0].handle] * (5 - len(buffers))
+        everything = [count, *parameters[:2], ROW, *parameters[2:]]
+        source = sources.kernel(dtype, "threads", name)
+        self.queue.dispatch(source, everything, buffers, grid(-(-count // THREADS)))
+
+    # ---- convolutions ------------------------------------------------------------------------
+
+    def conv2d(
+        self, x: View, weight: View, out: View, geometry: Geometry, epilogue: Epilogue
+    ) -> None:
+        kh, kw, c, _ = weight.shape
+        rows, columns = product(out.shape[:3]), out.shape[3] // geometry.groups
+        parameters = _windows(x, weight, out, geometry, epilogue, (rows, kh * kw * c, columns, 1))
+        buffers = (out, x, weight, epilogue.bias or out)
+        self._tiles("conv2d", rows, columns, geometry.groups, buffers, parameters)
+
+    def conv2d_input_grad(self, grad: View, weight: View, x_grad: View, geometry: Geometry) -> None:
+        kh, kw, columns, o = weight.shape
+        rows, k = product(x_grad.shape[:3]), kh * kw * o // geometry.groups
+        sizes = (rows, k, columns, 1)
+        parameters = _windows(x_grad, weight, grad, geometry, Epilogue(), sizes)
+        buffers = (x_grad, grad, weight, grad)
+        self._tiles("conv2d_input_grad", rows, columns, geometry.groups, buffers, parameters)
+
+    def conv2d_weight_grad(
+        self, grad: View, x: View, weight_grad: View, geometry: Geometry
+    ) -> None:
+        shape, k = weight_grad.shape, product(grad.shape[:3])
+        if k == 0:
+            self.fill(weight_grad, 0)
+            return
+        pieces = min(PIECES, -(-k // PIECE))
+        rows, columns = product(shape[:3]), shape[3] // geometry.groups
+        target, step = weight_grad, 0
+        if pieces > 1:
+            step, strides = product(shape), compact_strides(shape)
+            handle = self.allocate(pieces * step, grad.dtype)
+            target = View(handle, shape, strides, 0, grad.dtype)
+        sizes = (rows, -(-k // pieces), columns, pieces)
+        parameters = [*_windows(x, target, grad, geometry, Epilogue(), sizes), step, k, 0, 0]
+        buffers, batches = (target, x, grad, grad), geometry.groups * pieces
+        self._tiles("conv2d_weight_grad", rows, columns, batches, buffers, parameters)
+        if pieces > 1:
+            parts = target._replace(shape=(pieces, *shape), strides=(step, *target.strides))
+            whole = (1, *shape), (0, *weight_grad.strides)
+            self.reduce("sum", parts, weight_grad._replace(shape=whole[0], strides=whole[1]))
+
+    def _tiles(
+        self,
+        name: str,
+        rows: int,
+        columns: int,
+        batches: int,
+        views: Sequence[View],
+        parameters: Sequence[int],
+    ) -> None:
+        """Run a product of tile.wgsl whose elements are those of a convolution."""
+        if rows * columns == 0:
+            return
+        source, across = sources.tiles(views[0].dtype, columns, "windows", name)
+        groups = (-(-columns // across), -(-rows // 64), batches)
+        self.queue.dispatch(source, parameters, [view.handle for view in views], groups)
+
+    # ---- pools -------------------------------------------------------------------------------
+
+    def max_pool2d(self, x: View, out: View, kernel: Pair, stride: Pair, padding: Pair) -> None:
+        parameters = _pool(x, out, x, kernel, stride, padding)
+        self._threads("max_pool2d", product(out.shape), x.dtype, (out, x), parameters)
+
+    def max_pool2d_grad(
+        self, grad: View, x: View, x_grad: View, kernel: Pair, stride: Pair, padding: Pair
+    ) -> None:
+        parameters = _pool(x, grad, x_grad, kernel, stride, padding)
+        views = (x_grad, x, grad)
+        self._threads("max_pool2d_grad", product(x.shape), x.dtype, views, parameters)
+
+    def avg_pool2d(self, x: View, out: View, kernel: Pair, stride: Pair, padding: Pair) -> None:
+        parameters = _pool(x, out, x, kernel, stride, padding)
+        self._threads("avg_pool2d", product(out.shape), x.dtype, (out, x), parameters)
+
+    def avg_pool2d_grad(
+        self, grad: View, x_grad: View, kernel: Pair, stride: Pair, padding: Pair
+    ) -> None:
+        parameters = _pool(x_grad, grad, x_grad, kernel, stride, padding)
+        views = (x_grad, grad, grad)
+        self._threads("avg_pool2d_grad", product(x_grad.shape), grad.dtype, views, parameters)
+
+    # ---- rows and losses ---------------------------------------------------------------------
+
+    def softmax(self, a: View, out: View, axis: int) -> None:
+        self._along("softmax", a, out, axis)
+
+    def log_softmax(self, a: View, out: View, axis: int) -> None:
+        self._along("log_softmax", a, out, axis)
+
+    def _along(self, name: str, a: View, out: View, axis: int) -> None:
+        """Run a kernel with one thread for each row along ``axis``."""
+        if 0 in a.shape:
+            return
+        rest = (*a.shape[:axis], *a.shape[axis + 1 :])
+        steps = [(*v.strides[:axis], *v.strides[axis + 1 :]) for v in (a, out)]
+        outer = merged(rest, tuple(steps))
+        parameters = [len(outer), a.shape[axis], a.offset, out.offset]
+        parameters += [a.strides[axis], out.strides[axis]]
+        for size, (step_a, step_out) in outer:
+            parameters += [size, step_a, step_out, 0]
+        self._threads(name, product(rest), a.dtype, (out, a), parameters)
+
+    def cross_entropy(self, logits: View, labels: View, out: View, smoothing: float) -> None:
+        n, classes = logits.shape
+        parameters = [0, classes, logits.offset, labels.offset, out.offset, 0]
+        parameters += [logits.strides[0], labels.strides[0], out.strides[0], 0]
+        parameters += [logits.strides[1], 0, *words(1 - smoothing, smoothing / classes)]
+        views = (out, logits, labels)
+        self._threads("cross_entropy", n, logits.dtype, views, parameters)
+
+    def cross_entropy_grad(
+        self, grad: View, logits: View, labels: View, out: View, smoothing: float
+    ) -> None:
+        n, classes = logits.shape
+        parameters = [0, classes, logits.offset, labels.offset, out.offset, grad.offset]
+        parameters += [logits.strides[0], labels.strides[0], out.strides[0], grad.strides[0]]
+        parameters += [logits.strides[1], out.strides[1]]
+        parameters += words(1 - smoothing, smoothing / classes)
+        views = (out, logits, labels, grad)
+        self._threads("cross_entropy_grad", n, logits.dtype, views, parameters)
+
+    # ---- rows by index -----------------------------------------------------------------------
+
+    def gather(self, a: View, index: View, out: View) -> None:
+        self._by_index("gather", a, index, out)
+
+    def scatter(self, a: View, index: View, out: View) -> None:
+        self._by_index("scatter", a, index, out)
+
+    def scatter_add(self, a: View, index: View, out: View) -> None:
+        self._by_index("scatter_add", a, index, out)
+
+    def _by_index(self, name: str, a: View, index: View, out: View) -> None:
+        if 0 in out.shape:
+            return
+        parameters = [len(out.shape) - 1, index.shape[0], out.offset, a.offset, index.offset, 0]
+        parameters += [out.strides[0], a.strides[0], index.strides[0], 0]
+        for size, step_out, step_a in zip(out.shape[1:], out.strides[1:], a.strides[1:]):
+            parameters += [size, step_out, step_a, 0]
+        self._threads(name, product(out.shape), out.dtype, (out, a, index), parameters)
+
+    # ---- optimiser steps ---------------------------------------------------------------------
+
+    def sgd_step(
+        self,
+        params: Sequence[View],
+        grads: Sequence[View],
+        velocities: Sequence[View],
+        outs: Sequence[View],
+        lr: float,
+        momentum: float,
+        dampening: float,
+        weight_decay: float,
+        nesterov: bool,
+    ) -> None:
+        settings = words(lr, momentum, 1 - dampening, weight_decay)
+        for i, (p, g, out) in enumerate(zip(params, grads, outs)):
+            v = velocities[i] if velocities else out
+            parameters = [int(bool(velocities)), int(nesterov)]
+            parameters += [out.offset, p.offset, g.offset, v.offset, *settings]
+            self._threads("sgd_step", product(p.shape), p.dtype, (out, p, g, v), parameters)
+
+    def adam_step(
+        self,
+        params: Sequence[View],
+        grads: Sequence[View],
+        firsts: Sequence[View],
+        seconds: Sequence[View],
+        outs: Sequence[View],
+        lr: float,
+        beta1: float,
+        beta2: float,
+        eps: float,
+        weight_decay: float,
+        decoupled: bool,
+        step: int,
+    ) -> None:
+        settings = words(lr / (1 - beta1**step), beta1, beta2, eps)
+        settings += words(weight_decay, 1 - lr * weight_decay, 1 / (1 - beta2**step), 1 - beta1)
+        settings += [*words(1 - beta2), 0, 0, 0]
+        for p, g, m, v, out in zip(params, grads, firsts, seconds, outs):
+            parameters = [int(decoupled), v.offset]
+            parameters += [out.offset, p.offset, g.offset, m.offset, *settings]
+            self._threads("adam_step", product(p.shape), p.dtype, (out, p, g, m, v), parameters)
+
+
+def _windows(
+    images: View,
+    weight: View,
+    result: View,
+    geometry: Geometry,
+    epilogue: Epilogue,
+    sizes: Sequence[int],
+) -> list[int]:
+    """Return the parameters of windows.wgsl."""
+    kh, kw, c, o = weight.shape
+    bias = epilogue.bias
+    flags = int(bias is not None) + 2 * epilogue.relu
+    parameters = [*sizes, images.offset, weight.offset, result.offset, bias.offset if bias else 0]
+    parameters += [*images.strides, *result.strides, *weight.strides]
+    parameters += [*images.shape[1:3], *result.shape[1:3], kh, kw, c, o // geometry.groups]
+    parameters += [*geometry.stride, *geometry.padding, *geometry.dilation]
+    return [*parameters, bias.strides[0] if bias else 0, flags]
+
+
+def _pool(x: View, y: View, x_grad: View, kernel: Pair, stride: Pair, padding: Pair) -> list[int]:
+    """Return the parameters of the pools; ``y`` is the result or its gradient."""
+    parameters = [0, 0, x.offset, y.offset, x_grad.offset, 0]
+    parameters += [*x.strides, *y.strides, *x_grad.strides, *x.shape[1:3], *y.shape[1:3]]
+    return [*parameters, x.shape[3], 0, 0, 0, *kernel, *stride, *padding, 0, 0]

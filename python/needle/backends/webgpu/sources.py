@@ -1,0 +1,112 @@
+"""The text of kernels: .wgsl files, and functions made from the rows of elementwise.wgsl.
+
+Called by ``required`` and ``optional``; tests compare the rows with those of C++ and validate every
+text.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from ...dtypes import DType
+
+FOLDER = Path(__file__).parent
+_ROW = re.compile(r"^// +ROW\((\w+), (\w+), (\w+), (.+)\)$", re.MULTILINE)
+_MATH = {"float32": "float32", "int32": "int32", "int64": "int32", "uint8": "uint8", "bool": "bool"}
+_COMBINE = {
+    "sum": "x + y",
+    "prod": "x * y",
+    "max": "math_maximum(x, y)",
+    "min": "math_minimum(x, y)",
+    "any": "x | y",
+    "all": "x & y",
+}
+
+
+class Row(NamedTuple):
+    """A row of elementwise.wgsl: an operation, its dtypes, that of the result, and its formula."""
+
+    name: str
+    domain: str
+    result: str
+    formula: str
+
+
+@cache
+def text(name: str) -> str:
+    """Return the contents of a .wgsl file."""
+    return (FOLDER / f"{name}.wgsl").read_text(encoding="utf-8")
+
+
+@cache
+def rows() -> dict[str, Row]:
+    """Return the elementwise operations by name."""
+    found = (Row(*match) for match in _ROW.findall(text("elementwise")))
+    return {row.name: row for row in found if row.name != "name"}
+
+
+def math(dtype: DType) -> str:
+    """Return the functions of a dtype: its type T, load, store and math_*."""
+    return text(f"scalar_math_{_MATH[dtype.name]}")
+
+
+@cache
+def operation(name: str, dtype: DType) -> str:
+    """Return the kernel of a unary or binary operation on a dtype."""
+    row = rows()[name]
+    result = "store(r)" if row.result == "kSame" else "select(0u, 1u, r)"
+    body = f"let x = load(a); let y = load(b); let r = {row.formula}; return {result};"
+    return _elementwise(math(dtype), body)
+
+
+@cache
+def conversion(source: DType, target: DType) -> str:
+    """Return the kernel of copy from one dtype to another."""
+    return _elementwise("", f"return {_converted(source.name, target.name)};")
+
+
+def _converted(source: str, target: str) -> str:
+    """Return the conversion of word ``a``: as in C, floats out of range saturate."""
+    if source == target or (source == "bool" and target != "float32"):
+        return "a"
+    if target == "bool":
+        return "float_to_bool(a)" if source == "float32" else "to_bool(a)"
+    if target == "float32":
+        signed = source in ("int32", "int64")
+        return "bitcast<u32>(f32(bitcast<i32>(a)))" if signed else "bitcast<u32>(f32(a))"
+    whole = "bitcast<u32>(float_to_int32(bitcast<f32>(a)))" if source == "float32" else "a"
+    return f"{whole} & 255u" if target == "uint8" else whole
+
+
+@cache
+def selection() -> str:
+    """Return the kernel of where."""
+    return _elementwise("", "return select(c, b, a != 0u);")
+
+
+def _elementwise(functions: str, body: str) -> str:
+    compute = f"fn compute(a: u32, b: u32, c: u32) -> u32 {{ {body} }}\n"
+    return "\n".join([functions or text("storage"), compute, text("elementwise")])
+
+
+@cache
+def reduction(name: str, dtype: DType) -> str:
+    """Return the kernel of a reduction of a dtype."""
+    combine = f"fn combine(x: T, y: T) -> T {{ return {_COMBINE[name]}; }}\n"
+    return "\n".join([math(dtype), combine, text("reduce")])
+
+
+@cache
+def tiles(dtype: DType, columns: int, *names: str) -> tuple[str, int]:
+    """Return the kernel of files in tile.wgsl, and the columns of its tile, by those it has."""
+    across = 1 if columns <= 16 else 4
+    return f"const ACROSS = {across};\n" + kernel(dtype, *names, "tile"), 16 * across
+
+
+@cache
+def kernel(dtype: DType, *names: str) -> str:
+    """Return the kernel of files, with the functions of a dtype."""
+    return "\n".join([math(dtype), *map(text, names)])

@@ -1,0 +1,13 @@
+// One thread for each result: the bindings of such kernels, and the number of a thread.
+
+@group(0) @binding(0) var<storage, read> P: array<vec4<i32>>;
+@group(0) @binding(1) var<storage, read_write> out: array<u32>;
+@group(0) @binding(2) var<storage, read_write> a: array<u32>;
+@group(0) @binding(3) var<storage, read_write> b: array<u32>;
+@group(0) @binding(4) var<storage, read_write> c: array<u32>;
+@group(0) @binding(5) var<storage, read_write> d: array<u32>;
+
+// P[0] = (threads, ..., groups in a row)
+fn thread_of(group: vec3<u32>, local: u32) -> i32 {
+  return i32((group.y * u32(P[0].w) + group.x) * 256u + local);
+}

@@ -1,0 +1,22 @@
+// The windows of a convolution: what conv2d.wgsl, conv2d_input_grad.wgsl and conv2d_weight_grad.wgsl
+// share. Images are channels last.
+
+@group(0) @binding(0) var<storage, read> P: array<vec4<i32>>;
+@group(0) @binding(1) var<storage, read_write> out: array<u32>;
+@group(0) @binding(2) var<storage, read_write> a: array<u32>;
+@group(0) @binding(3) var<storage, read_write> b: array<u32>;
+@group(0) @binding(4) var<storage, read_write> bias: array<u32>;
+
+// P[0] = (rows, k, columns, pieces of k), P[1] = offsets of (images, weight, result, bias),
+// P[2], P[3] = strides of images and result (N, H, W, C), P[4] = strides of the weight (KH, KW, C, O),
+// P[5] = (H, W, OH, OW), P[6] = (KH, KW, C, O) of a group, P[7] = stride and padding,
+// P[8] = dilation, stride of the bias, epilogue: 1 for a bias, 2 for relu.
+var<private> group: i32;
+fn left_along_k() -> bool { return true; }
+fn right_along_k() -> bool { return false; }
+fn dot4(x: vec4<i32>, y: vec4<i32>) -> i32 { return x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w; }
+
+// Index (n, row, column) of an image of a row of the product
+fn pixel(i: i32, height: i32, width: i32) -> vec3<i32> {
+  return vec3<i32>(i / (height * width), (i / width) % height, i % width);
+}

@@ -1,0 +1,125 @@
+"""A recorded kernel call: its arguments, with slots in place of buffers, and which it writes.
+
+``tracer`` makes calls, ``passes`` rewrite them, ``program`` runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from inspect import signature
+from typing import Any
+
+from ..backends.base import Backend, Epilogue, EpilogueGrad, View
+from .buffers import BufferSlot
+
+WRITTEN = {
+    *("out", "x_grad", "weight_grad", "bias_grad", "residual_grad"),
+    *("outs", "velocities", "firsts", "seconds"),
+}
+"""The names of parameters of kernels, and of fields of ``EpilogueGrad``, that are written."""
+STATISTICS = {"batch_norm": {"mean", "var"}, "layer_norm": {"mean", "var"}}
+"""Further parameters that are written: those of kernels whose gradients read them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call of the backend's kernel ``name``; a View in ``args`` has a slot for its handle.
+
+    Calls are never changed: a pass replaces a call by another one.
+    """
+
+    name: str
+    args: tuple[Any, ...]
+
+    def views(self) -> Iterator[tuple[View, bool]]:
+        """Yield (view, True if the kernel writes it), in the order of the arguments."""
+        for argument, written in zip(self.args, writes(self.name), strict=True):
+            yield from _views(argument, written)
+
+    @property
+    def reads(self) -> list[BufferSlot]:
+        """The slots of the views that the kernel only reads."""
+        return [view.handle for view, written in self.views() if not written]
+
+    @property
+    def writes(self) -> list[BufferSlot]:
+        """The slots of the views that the kernel writes; it may read them too."""
+        return [view.handle for view, written in self.views() if written]
+
+    def with_views(self, change: Callable[[View], Any]) -> Call:
+        """Return the call with ``change(view)`` in place of each view."""
+        return Call(self.name, tuple(_changed(argument, change) for argument in self.args))
+
+    def with_slots(self, others: dict[BufferSlot, BufferSlot]) -> Call:
+        """Return the call with other slots: ``others`` maps a slot to its replacement."""
+        return self.with_views(lambda v: v._replace(handle=others.get(v.handle, v.handle)))
+
+    def linked(self, backend: Backend) -> tuple[Callable[..., Any], list[Any]]:
+        """Return the kernel and its arguments, whose views ``BufferSlot.bind`` fills in."""
+        args: list[Any] = []
+        _link(self.args, args)
+        return getattr(backend, self.name), args
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(_text(argument) for argument in self.args)})"
+
+
+@cache
+def writes(name: str) -> tuple[bool, ...]:
+    """Return, for each argument of a kernel of the interface, True if the kernel writes it."""
+    written = WRITTEN | STATISTICS.get(name, set())
+    parameters = list(signature(getattr(Backend, name)).parameters)[1:]
+    return tuple(parameter in written for parameter in parameters)
+
+
+def _views(argument: Any, written: bool) -> Iterator[tuple[View, bool]]:
+    if isinstance(argument, View):
+        yield argument, written
+    elif isinstance(argument, Epilogue | EpilogueGrad):
+        for field, value in argument._asdict().items():
+            yield from _views(value, field in WRITTEN)
+    elif isinstance(argument, tuple | list):
+        for inner in argument:
+            yield from _views(inner, written)
+
+
+def _changed(argument: Any, change: Callable[[View], Any]) -> Any:
+    if isinstance(argument, View):
+        return change(argument)
+    if isinstance(argument, Epilogue | EpilogueGrad):
+        return argument._replace(**{n: _changed(v, change) for n, v in argument._asdict().items()})
+    if isinstance(argument, tuple | list) and any(isinstance(inner, View) for inner in argument):
+        return tuple(_changed(inner, change) for inner in argument)
+    return tuple(argument) if isinstance(argument, list) else argument
+
+
+def _link(args: Sequence[Any], into: list[Any]) -> None:
+    """Copy the arguments of a call, and note the positions of the views of each slot."""
+    for position, arg in enumerate(args):
+        if isinstance(arg, View):
+            arg.handle.uses.append((into, position, None, arg._replace(handle=None)))
+            into.append(None)
+        elif isinstance(arg, Epilogue | EpilogueGrad):
+            views = {n: v for n, v in arg._asdict().items() if isinstance(v, View)}
+            without: dict[str, Any] = dict.fromkeys(views)
+            into.append(arg._replace(**without))
+            for name, view in views.items():
+                view.handle.uses.append((into, position, name, view._replace(handle=None)))
+        elif type(arg) is tuple and any(isinstance(inner, View) for inner in arg):
+            inner: list[Any] = []
+            _link(arg, inner)
+            into.append(inner)
+        else:
+            into.append(arg)
+
+
+def _text(argument: Any) -> str:
+    if isinstance(argument, View):
+        return f"%{argument.handle.number}{list(argument.shape)}"
+    if isinstance(argument, Epilogue | EpilogueGrad):
+        return f"{type(argument).__name__}({', '.join(_text(value) for value in argument)})"
+    if type(argument) is tuple and any(isinstance(inner, View) for inner in argument):
+        return f"[{', '.join(_text(inner) for inner in argument)}]"
+    return repr(argument)

@@ -1,0 +1,81 @@
+"""Deferred calls: while a step is recorded, its kernels wait and then run in planned memory.
+
+An eager step needs more memory than a replay, so a recording that ran its kernels at once would
+determine the peak of a training. Where a buffer takes memory only when it is written
+(``Backend.commits_on_use``), calls are kept instead. They run before a host step that changes the
+Python state, before something outside of the recording reads or writes one of their buffers, and at
+the end. By then most buffers have been dropped: their values are temporaries of a plan. ``tracer``
+calls this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ..backends.base import Backend
+from .buffers import BufferSlot
+from .calls import Call
+from .passes import Options, optimise
+from .recorded import Recording, Segment
+
+
+class DeferredCalls:
+    """Recorded calls that have not run yet."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._computed: set[BufferSlot] = set()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._calls: list[Call] = []
+        # The slots that the calls make, whose buffers may be dropped before the calls run, and the
+        # buffers of those that were there before, which must not.
+        self._made: dict[BufferSlot, Callable[[], Any]] = {}
+        self._held: dict[BufferSlot, Any] = {}
+
+    def add(self, call: Call, buffers: dict[BufferSlot, tuple[Any, Callable[[], Any]]]) -> None:
+        """Keep a call; ``buffers``: the buffer of each of its slots and a weak reference to it."""
+        self._calls.append(call)
+        written = set(call.writes)
+        for slot, (handle, reference) in buffers.items():
+            if slot.owned and slot in written and slot not in self._computed:
+                self._made.setdefault(slot, reference)
+            elif slot not in self._made:
+                self._held[slot] = handle
+
+    @property
+    def waiting(self) -> bool:
+        """True if there are calls that have not run yet."""
+        return bool(self._calls)
+
+    def touch(self, slot: BufferSlot, written: bool) -> bool:
+        """Note a use outside of the recording; return True if waiting calls must run before it."""
+        if slot in self._made or (written and slot in self._held):
+            return True
+        if written:
+            self._computed.add(slot)
+        return False
+
+    def run(self, backend: Backend) -> None:
+        """Run the calls; values whose buffers were dropped get places in a plan."""
+        calls, made, held = self._calls, self._made, self._held
+        self._forget()
+        alive = {slot: handle for slot, ref in made.items() if (handle := ref()) is not None}
+        slots = {
+            slot: replace(slot, uses=[], owned=slot in made, output=slot in alive)
+            for slot in (*made, *held)
+        }
+        segment = Segment(calls=[call.with_slots(slots) for call in calls])
+        recording = Recording(backend, [segment], list(slots.values()))
+        _, plan = optimise(recording, self.options)
+        linked = [call.linked(backend) for call in recording.calls()]
+        backend.empty_cache()  # or the arena would come on top of it
+        plan.allocate(backend)
+        for slot, handle in (*held.items(), *alive.items()):
+            slots[slot].bind(handle, slot.offset)
+        for kernel, args in linked:
+            kernel(*args)
+        self._computed.update(made)

@@ -1,0 +1,77 @@
+"""The passes over a recording: each rewrites its calls, and all keep the bits of the eager step.
+
+A pass is a function of a file of this package: it changes the lists ``segment.calls`` of a
+Recording and returns a phrase that says what it did. ``PASSES`` has their order. ``planning``
+comes last and gives each temporary its place in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..recorded import Recording
+from . import dead_calls, in_place, rematerialisation
+from .options import Options, byte_count
+from .planning import Plan, plan
+
+__all__ = [
+    "PASSES",
+    "Options",
+    "Pass",
+    "Plan",
+    "Stage",
+    "byte_count",
+    "optimise",
+    "plan",
+    "size_text",
+]
+
+Pass = Callable[[Recording, Options], str]
+PASSES: dict[str, Pass] = {
+    "dead calls": dead_calls.remove,
+    "rematerialisation": rematerialisation.rematerialise,
+    "in place": in_place.write_over_inputs,
+}
+"""The name of each pass, for ``explain``, and its function, in the order in which they run."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The recording after one pass; ``print`` it to see its calls."""
+
+    name: str
+    text: str
+    recording: Recording
+    calls: int
+    live: int
+    """The largest sum of the bytes of temporaries that are live at a time."""
+
+    @property
+    def summary(self) -> str:
+        """The name of the pass, what it did, and what is left."""
+        return f"{self.name}: {self.text}; {self.calls} calls, {size_text(self.live)}"
+
+    def __str__(self) -> str:
+        """Return the list of calls, one per line."""
+        return str(self.recording)
+
+
+def optimise(recording: Recording, options: Options) -> tuple[list[Stage], Plan]:
+    """Run all passes over ``recording``; return what each left, and the plan of its memory."""
+    stages = [_stage("recorded", f"{len(recording.segments)} segments", recording)]
+    for name, run in PASSES.items():
+        stages.append(_stage(name, run(recording, options), recording))
+    made = plan(recording.temporaries())
+    text = f"{len(made.places)} temporaries in {size_text(made.bytes)}"
+    return [*stages, _stage("planning", text, recording)], made
+
+
+def _stage(name: str, text: str, recording: Recording) -> Stage:
+    live = max(recording.live_bytes(), default=0)
+    return Stage(name, text, recording.copy(), len(recording.calls()), live)
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes as text in MB (10**6 bytes), or in KB if it is smaller."""
+    return f"{count / 1e6:.2f} MB" if count >= 10**6 else f"{count / 1e3:.2f} KB"

@@ -1,0 +1,81 @@
+"""The pass "in place": an elementwise kernel writes over an input that nobody reads any more.
+
+The temporary that the kernel would write is replaced, in this call and in all later ones, by the
+temporary that ends here. Both must have the same size and dtype, and the two views the same shape,
+strides and offset: then each element is read before it is written. ``IN_PLACE`` has the kernels
+whose interface allows it (``backends.base``).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from inspect import signature
+
+from ...backends.base import Backend, View
+from ..buffers import BufferSlot
+from ..calls import Call
+from ..recorded import Recording
+from .options import Options
+
+IN_PLACE = {
+    "unary": ("out", "a"),
+    "binary": ("out", "a", "b"),
+    "where": ("out", "a", "b"),
+    "apply_epilogue": ("out", "a"),
+    "relu_grad": ("out", "grad", "y"),
+    "batch_norm": ("out", "x"),
+    "batch_norm_grad": ("x_grad", "grad", "x"),
+}
+"""The output of a kernel, then the inputs that it may be identical to."""
+
+
+def write_over_inputs(recording: Recording, options: Options) -> str:
+    """Let calls write over an input whose life ends with them."""
+    recording.note_uses()
+    last = {slot: slot.last_use for slot in recording.slots}
+    merged: dict[BufferSlot, BufferSlot] = {}
+    number = 0
+    for segment in recording.segments:
+        for place, recorded in enumerate(segment.calls):
+            number += 1
+            call = recorded.with_slots(merged)
+            pair = _pair(call, number, last)
+            if pair is not None:
+                out, given = pair
+                merged[out], last[given] = given, last[out]
+                call = call.with_slots({out: given})
+            segment.calls[place] = call
+    recording.slots[:] = [slot for slot in recording.slots if slot not in merged]
+    return f"{len(merged)} calls write over an input"
+
+
+def _pair(
+    call: Call, number: int, last: dict[BufferSlot, int]
+) -> tuple[BufferSlot, BufferSlot] | None:
+    """Return the slot of the output and that of an input to take its place, or None."""
+    output, *inputs = _positions(call.name)
+    out = call.args[output] if inputs else None
+    if out is None or not out.handle.temporary or out.handle.first_use != number:
+        return None
+    for position in inputs:
+        view = call.args[position]
+        if not isinstance(view, View) or view[1:] != out[1:]:
+            continue
+        slot = view.handle
+        used = [each for each, _ in call.views() if each.handle is slot]
+        same = [p for p in inputs if call.args[p] == view]
+        if (
+            slot.temporary
+            and last[slot] == number
+            and (slot.size, slot.dtype) == (out.handle.size, out.handle.dtype)
+            and len(used) == len(same)
+        ):
+            return out.handle, slot
+    return None
+
+
+@cache
+def _positions(name: str) -> tuple[int, ...]:
+    """Return the positions of the arguments that ``IN_PLACE`` names; (-1,) if there are none."""
+    parameters = list(signature(getattr(Backend, name)).parameters)[1:]
+    return tuple(parameters.index(each) for each in IN_PLACE.get(name, ())) or (-1,)

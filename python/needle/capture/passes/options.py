@@ -1,0 +1,44 @@
+"""The options of ``needle.capture`` that passes read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+UNITS = {
+    "": 1,
+    **{f"{prefix}B": 1000**power for power, prefix in enumerate(["", "K", "M", "G", "T"])},
+    **{f"{prefix}iB": 1024**power for power, prefix in enumerate(["K", "M", "G", "T"], start=1)},
+}
+"""The units of a number of bytes in a string."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of one captured step."""
+
+    memory: int | None = None
+    """The number of bytes that the temporaries should fit into; None: no limit."""
+
+
+def byte_count(memory: int | str | None) -> int | None:
+    """Return a number of bytes such as 800_000_000, "800MB" or "1.5GiB" as an int.
+
+    ValueError for anything else, or less than 1 byte.
+    """
+    if memory is None:
+        return None
+    number: float = 0
+    unit = ""
+    if isinstance(memory, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([a-zA-Z]*)\s*", memory)
+        number, unit = (float(found[1]), found[2]) if found else (0, "")
+    elif isinstance(memory, int) and not isinstance(memory, bool):
+        number = memory
+    count = int(number * UNITS.get(unit, 0))
+    if count < 1:
+        raise ValueError(
+            f"capture: memory must be a positive number of bytes, got {memory!r}; pass an int, or "
+            'text with a unit such as "800MB" or "1.5GiB"'
+        )
+    return count

@@ -1,0 +1,168 @@
+"""The pass "rematerialisation": values are computed twice instead of kept, to meet a budget.
+
+A value of the forward pass that a gradient reads is kept for a long time. If a cheap kernel made
+it, and what that kernel read is there when the gradient runs, the kernel can be called again just
+before: relu and batch norm read the result of a convolution, which the gradient of batch norm needs
+anyway. If an argument is gone, it is computed again as well, by up to ``MAX_CHAIN`` calls.
+
+As long as more memory than ``Options.memory`` is needed, the pass looks at the call during which
+most bytes are live, and chooses among the values that are live but not used there the one with the
+best ratio of bytes times lifetime saved to bytes read and written again. This greedy choice follows
+"Dynamic Tensor Rematerialization" (Kirisame et al. 2021), with all lifetimes known in advance.
+Kernels are deterministic, hence the results have the same bits.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from dataclasses import replace
+
+from ..buffers import BufferSlot
+from ..calls import Call
+from ..recorded import Recording
+from .in_place import write_over_inputs
+from .options import Options
+from .planning import plan
+
+CHEAP = {
+    *("fill", "copy", "unary", "binary", "where", "one_hot"),
+    *("apply_epilogue", "batch_norm", "layer_norm"),
+}
+"""Kernels whose time is that of reading their arguments and writing their results."""
+MAX_CHAIN = 6
+"""The largest number of calls that are repeated for one value."""
+PATIENCE = 10
+"""The number of values after which the pass stops if the memory has not fallen."""
+LEAST_SHARE = 1e-3
+"""The smallest share of the live bytes for which it is worth to look at a value."""
+
+
+def rematerialise(recording: Recording, options: Options) -> str:
+    """Repeat cheap calls until the temporaries fit into ``options.memory``, if that is possible."""
+    if options.memory is None:
+        return "repeated 0 calls"
+    before, stalled = len(recording.calls()), 0
+    later = _in_place(recording, options)
+    least, best = _needed(later, options.memory), recording.copy()
+    while least > options.memory and stalled < PATIENCE:
+        if not _Choice(recording, later.live_bytes()).take_best():
+            break
+        later = _in_place(recording, options)
+        needed, stalled = _needed(later, options.memory), stalled + 1
+        if needed < least:
+            least, best, stalled = needed, recording.copy(), 0
+    recording.segments[:], recording.slots[:] = best.segments, best.slots
+    return f"repeated {len(recording.calls()) - before} calls"
+
+
+def _needed(recording: Recording, budget: int) -> int:
+    """Return the bytes of the plan, or the lower bound if that is above the budget already."""
+    bound = max(recording.live_bytes(), default=0)
+    return bound if bound > budget else plan(recording.temporaries()).bytes
+
+
+def _in_place(recording: Recording, options: Options) -> Recording:
+    """Return the recording as it will be after the pass "in place", which changes no positions."""
+    result = recording.copy()
+    write_over_inputs(result, options)
+    return result
+
+
+class _Choice:
+    """One step of the pass: which value to compute again, and where."""
+
+    def __init__(self, recording: Recording, live: list[int]) -> None:
+        self.recording, self.calls = recording, recording.calls()
+        self.peak = max(range(len(live)), key=live.__getitem__)
+        self.least = LEAST_SHARE * live[self.peak]
+        self.readers: dict[BufferSlot, list[int]] = defaultdict(list)
+        self.writers: dict[BufferSlot, list[int]] = defaultdict(list)
+        for index, call in enumerate(self.calls):
+            for view, written in call.views():
+                (self.writers if written else self.readers)[view.handle].append(index)
+        # The numbers of the first calls after a host step that may change parameters.
+        self.barriers, count = [], 0
+        for part in recording.segments:
+            count += len(part.calls)
+            if part.host is not None and part.host.changes_state:
+                self.barriers.append(count)
+
+    def take_best(self) -> bool:
+        """Repeat the calls that are worth most; return False if there are none."""
+        found: list[tuple[float, int, list[int], BufferSlot]] = []
+        for slot in self.recording.temporaries():
+            late = self._late_use(slot)
+            if late is not None and slot.bytes >= self.least:
+                chain: list[int] = []
+                if self._repeat(slot, late, chain):
+                    early = max(i for i in self._uses(slot) if i < late)
+                    value = slot.bytes * (late - early) / self._cost(chain)
+                    found.append((value, late, chain, slot))
+        if found:
+            _, late, chain, slot = max(found, key=lambda each: (each[0], each[3].number))
+            self._insert(slot, late, chain)
+        return bool(found)
+
+    def _uses(self, slot: BufferSlot) -> list[int]:
+        return sorted({*self.readers[slot], *self.writers[slot]})
+
+    def _late_use(self, slot: BufferSlot) -> int | None:
+        """Return the first use after the peak of a slot that is live but not used there."""
+        uses = self._uses(slot)
+        after = bisect_left(uses, self.peak)
+        if after in (0, len(uses)) or uses[after] == self.peak:
+            return None
+        return uses[after]
+
+    def _repeat(self, slot: BufferSlot, late: int, chain: list[int]) -> bool:
+        """Add to ``chain`` the calls that make ``slot`` again at ``late``; False if impossible."""
+        (index, *others) = self.writers[slot] or [late]
+        if index in chain:
+            return True
+        chain.append(index)
+        if others or index >= late or len(chain) > MAX_CHAIN:
+            return False
+        call = self.calls[index]
+        if call.name not in CHEAP or not all(s.temporary for s in call.writes):
+            return False
+        return all(
+            self._kept(read, index, late) or self._repeat(read, late, chain) for read in call.reads
+        )
+
+    def _kept(self, slot: BufferSlot, index: int, late: int) -> bool:
+        """Return True if at ``late`` the slot still has the value that call ``index`` read."""
+        if any(index <= writer < late for writer in self.writers[slot]):
+            return False
+        if slot.owned:
+            return not slot.temporary or self._uses(slot)[-1] >= late
+        return not any(index < barrier <= late for barrier in self.barriers)
+
+    def _cost(self, chain: list[int]) -> int:
+        views = [view for index in chain for view, _ in self.calls[index].views()]
+        return 1 + sum(_elements(view.shape) * view.dtype.itemsize for view in views)
+
+    def _insert(self, slot: BufferSlot, late: int, chain: list[int]) -> None:
+        """Insert copies of the calls before ``late``, and use their results from there on."""
+        new: dict[BufferSlot, BufferSlot] = {}
+        for index in chain:
+            for written in self.calls[index].writes:
+                new[written] = replace(written, number=len(self.recording.slots), uses=[])
+                self.recording.slots.append(new[written])
+        copies = [self.calls[index].with_slots(new) for index in sorted(chain)]
+        place = 0
+        for part in self.recording.segments:
+            calls: list[Call] = []
+            for call in part.calls:
+                if place == late:
+                    calls += copies
+                calls.append(call if place < late else call.with_slots({slot: new[slot]}))
+                place += 1
+            part.calls = calls
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    size = 1
+    for length in shape:
+        size *= length
+    return size

@@ -1,0 +1,187 @@
+"""The choice of an engine for ``num_workers="auto"``, by a short measurement.
+
+dataloader.py asks for it; the batches do not depend on it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..batching.pipeline import Pipeline
+from ..datasets.stream import shards_of
+from ..samples.ticket import Ticket
+from ..workers.pickling import dumps
+
+SHORT_BATCH = 1e-3
+"""Seconds; handing over a batch costs up to half as much as preparing a shorter one."""
+WAITING = 0.5
+"""A sample that computes for a smaller part of its time waits for a disk or a network."""
+TOGETHER = 1.5
+"""Two threads that are so many times as fast as one do not wait for the interpreter lock."""
+MOST_WORKERS = 8
+WAITING_WORKERS = 16
+_MEASURED = 0.02  # seconds of a measurement, unless one sample takes longer
+_TRIALS = 3  # of two threads
+
+
+@dataclass(frozen=True)
+class ChosenEngine:
+    """An engine, its number of workers, and the reason."""
+
+    engine: str
+    workers: int
+    reason: str
+
+
+def choose(
+    pipeline: Pipeline, batch_size: int, seed: int | None, engine: str | None = None
+) -> ChosenEngine:
+    """Return the engine for a pipeline, measured on its first samples in this thread and in two.
+
+    * Batches that take less than 1 ms are prepared in the calling thread; so are all batches on
+      one core, unless samples wait.
+    * Samples that wait for more than half of their time (disk, network) are read by threads, four
+      per core, at most 16.
+    * If two threads are at least 1.5 times as fast as one, or the kernels use several cores
+      already, there is one thread per core, at most 8.
+    * Otherwise there is one process per core, at most 8; threads, if the data set cannot be
+      pickled.
+
+    A stream has at most one worker per shard. engine: one that is given is not measured, and
+    has one worker per core. The global random streams of NumPy and Python are restored afterwards.
+    """
+    cores = available_cores()
+    if engine is not None:
+        workers = _count(pipeline, min(cores, MOST_WORKERS))
+        return ChosenEngine(engine, workers, f"engine={engine!r} was given")
+    if not pipeline.stream and not len(pipeline.dataset):
+        return ChosenEngine("inline", 0, "the data set is empty")
+    probe = _Probe(pipeline, batch_size, seed)
+    with random_state_kept():
+        try:
+            name, reason = _judge(probe, batch_size, cores)
+        except Exception as error:  # the batch with this sample will raise it
+            name, reason = "processes", f"the measurement failed ({type(error).__name__})"
+    if name == "processes" and not _is_picklable(pipeline):
+        name, reason = "threads", f"{reason}, but the data set cannot be pickled for processes"
+    wanted = {"inline": 0, "waiting": min(WAITING_WORKERS, 4 * cores)}.get(
+        name, min(cores, MOST_WORKERS)
+    )
+    workers = _count(pipeline, wanted) if wanted else 0
+    return ChosenEngine("threads" if name == "waiting" else name, workers, reason)
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Restore the global random streams of NumPy and Python after the block."""
+    arrays, numbers = np.random.get_state(), random.getstate()
+    try:
+        yield
+    finally:
+        np.random.set_state(arrays)
+        random.setstate(numbers)
+
+
+class _Probe:
+    """Measures a pipeline on the first samples of its data set, at most one batch of them."""
+
+    def __init__(self, pipeline: Pipeline, batch_size: int, seed: int | None) -> None:
+        self.pipeline, self.seed = pipeline, seed
+        self.most = batch_size if pipeline.stream else min(batch_size, len(pipeline.dataset))
+        self.count, self.seconds, self.cores = 1, 0.0, 0.0
+
+    def run(self, times: int = 1) -> None:
+        """Prepare ``count`` samples, again and again."""
+        for _ in range(times):
+            self.pipeline.prepare(self._ticket())
+
+    def alone(self) -> None:
+        """Measure in this thread the seconds of ``count`` samples and the cores they keep busy."""
+        self._timed()  # imports, and fills the caches
+        while self.count < self.most and self._timed()[0] < _MEASURED / 4:
+            self.count = min(self.most, 4 * self.count)
+        runs = [self._timed()]
+        while sum(seconds for seconds, _ in runs) < _MEASURED:
+            runs.append(self._timed())
+        self.seconds = min(seconds for seconds, _ in runs)  # other programs disturb single runs
+        total = sum(seconds for seconds, _ in runs)
+        self.cores = sum(computed for _, computed in runs) / total
+
+    def _timed(self) -> tuple[float, float]:
+        began, computed = time.perf_counter(), _computed()
+        self.run()
+        return time.perf_counter() - began, _computed() - computed
+
+    def together(self) -> float:
+        """Return how many times as fast as one thread two are, at best."""
+        times = max(1, round(_MEASURED / 2 / self.seconds))
+        return max(2 * times * self.seconds / self._in_two_threads(times) for _ in range(_TRIALS))
+
+    def _in_two_threads(self, times: int) -> float:
+        threads = [threading.Thread(target=self.run, args=(times,)) for _ in range(2)]
+        began = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return time.perf_counter() - began
+
+    def _ticket(self) -> Ticket:
+        if self.pipeline.stream:
+            return Ticket(0, self.seed, 0, shard=0, start=0, size=self.count)
+        return Ticket(0, self.seed, 0, np.arange(self.count))
+
+
+def _computed() -> float:
+    """Return the processor time of this program, and how long this thread waited for a core."""
+    waited = 0.0
+    with suppress(OSError, ValueError, IndexError):  # of Linux
+        waited = float(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    return time.process_time() + waited
+
+
+def _judge(probe: _Probe, batch_size: int, cores: int) -> tuple[str, str]:
+    """Return "inline", "waiting", "threads" or "processes", and the reason."""
+    probe.alone()
+    batch = probe.seconds / probe.count * batch_size
+    taken = f"a batch takes {1e3 * batch:.1f} ms"
+    if batch < SHORT_BATCH:
+        return "inline", f"{taken}, about as long as it takes to hand one over"
+    if probe.cores < WAITING:
+        return "waiting", f"{taken}, {100 * (1 - probe.cores):.0f} % of them waiting"
+    if cores == 1:
+        return "inline", f"{taken}, and there is one core"
+    if probe.cores >= TOGETHER:
+        return "threads", f"{taken}, and its kernels use {probe.cores:.1f} cores"
+    faster = probe.together()
+    name = "threads" if faster >= TOGETHER else "processes"
+    return name, f"{taken}, and two threads are {faster:.1f} times as fast as one"
+
+
+def _count(pipeline: Pipeline, wanted: int) -> int:
+    return min(wanted, shards_of(pipeline.dataset)) if pipeline.stream else wanted
+
+
+def _is_picklable(value: Any) -> bool:
+    try:
+        dumps(value, [])
+    except Exception:
+        return False
+    return True

@@ -1,0 +1,124 @@
+"""The communicator: the methods that an engine offers to processes that work together.
+
+``Communicator`` itself is a group of one process, registered as ``single``. Engines are registered
+by name, like backends. Called by ``data_parallel``, ``agreement`` and programs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from .. import config
+from ..errors import DistributedError, unknown_name
+
+Array = npt.NDArray[Any]
+Wait = Callable[[], None]
+
+
+class Communicator:
+    """A group of processes, of which this one has the number ``rank`` of ``size``.
+
+    This class is the group of a single process; a subclass overrides its methods. Arrays are NumPy
+    arrays, C-contiguous, of one shape and dtype on all ranks; they are changed in place. All ranks
+    call the same methods in the same order.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    def begin_all_reduce(self, array: Array, ordered: bool = False) -> Wait:
+        """Begin to replace ``array`` by its sum over all ranks; return a function that waits.
+
+        ordered: add in the order of ``tree_sum``, so that the bits depend on the addends alone.
+        Until the wait has returned, the array must not be used.
+        """
+        return lambda: None
+
+    def all_reduce(self, array: Array, ordered: bool = False) -> None:
+        """Replace ``array`` by its sum over all ranks, as ``begin_all_reduce`` does, and wait."""
+        self.begin_all_reduce(array, ordered)()
+
+    def broadcast(self, array: Array, root: int = 0) -> None:
+        """Replace ``array`` by that of the rank ``root``."""
+
+    def barrier(self, seconds: float | None = None) -> None:
+        """Wait until all ranks have called this method.
+
+        seconds: the longest wait, where a rank has long work to do; None: that of an engine's other
+        methods.
+        """
+
+    def await_turn(self) -> None:
+        """Wait before a message of failure: a lower rank that fails alike ends this one first."""
+
+    def abort(self, code: int = 1) -> None:
+        """End all processes of the group with this exit code; nothing in a group of one."""
+
+
+def tree_sum(parts: Sequence[Array]) -> Array:
+    """Return the sum of arrays, added in a fixed tree; the arrays are changed.
+
+    Of n arrays, array i + ceil(n / 2) is added to array i, until one is left. The arrays i, i + s,
+    i + 2s ... of n = s * 2**k arrays are therefore added first, whoever adds them.
+    """
+    left = list(parts)
+    while len(left) > 1:
+        half = -(-len(left) // 2)
+        for i in range(len(left) - half):
+            left[i] += left[half + i]
+        left = left[:half]
+    return left[0]
+
+
+# Named like entry points, so that no engine is imported before it is needed.
+BUILT_IN = {
+    "single": "needle.distributed.communicator:Communicator",
+    "mpi": "needle.distributed.mpi:MPICommunicator",
+}
+
+_registered: dict[str, Callable[[], Communicator]] = {}
+_made: dict[str, Communicator] = {}
+
+
+def register(name: str, factory: Callable[[], Communicator]) -> None:
+    """Register an engine; ``factory`` is called once, when a program asks for ``name``."""
+    _registered[name] = factory
+    _made.pop(name, None)
+
+
+def names() -> list[str]:
+    """Return the names of all engines, built-in ones first."""
+    return list(dict.fromkeys([*BUILT_IN, *_registered]))
+
+
+def communicator(name: str | None = None) -> Communicator:
+    """Return the communicator called ``name``; the same object every time.
+
+    None: NEEDLE_COMMUNICATOR; if that is empty, ``mpi`` in a program started by mpiexec or srun,
+    else ``single``. UnknownNameError if there is no such engine; DistributedError, which says what
+    to install, if it cannot be used here.
+    """
+    chosen = name or config.COMMUNICATOR.read() or ("mpi" if config.started_by_mpi() else "single")
+    if chosen not in _made:
+        if chosen not in names():
+            raise unknown_name("communicator", chosen, names())
+        _made[chosen] = _make(chosen)
+    return _made[chosen]
+
+
+def _make(name: str) -> Communicator:
+    if name in _registered:
+        return _registered[name]()
+    module, _, attribute = BUILT_IN[name].partition(":")
+    try:
+        made: Communicator = getattr(importlib.import_module(module), attribute)()
+    except (ImportError, RuntimeError) as error:  # mpi4py raises RuntimeError without a library
+        raise DistributedError(
+            f"{name}: the communicator needs mpi4py and an MPI library, got {error}; pip install "
+            "'needle[mpi]', or set NEEDLE_COMMUNICATOR=single to train in one process"
+        ) from error
+    return made

@@ -1,0 +1,217 @@
+"""Data-parallel training: every process computes gradients of its samples, all get the average.
+
+A batch is cut into slices. Each process computes the gradients of one or more of them, and the
+gradients are averaged over all samples. Called by training programs between backward and the
+optimiser's step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..errors import DistributedError
+from ..host_steps import host_step
+from .agreement import require_same
+from .communicator import Array, Communicator, Wait, communicator, tree_sum
+from .flat import FlatModel, NamesTensors, constant, host_copy
+
+
+class DataParallel:
+    """The average of a model's gradients and buffers over the slices of all processes.
+
+    group: the communicator; by default ``communicator()``. slices: the number of slices of each
+    batch; by default one for each process, whose gradients are sent while backward computes
+    others. With a number, the slices are added in a fixed tree (``tree_sum``) instead: for 8 slices
+    1, 2, 4 and 8 processes give the same bits. A process computes the slices ``rank, rank + size,
+    ...`` of ``self.slices``; their number must be a power of two. check_every: number of steps
+    after which parameters and buffers are compared between the ranks.
+
+    The buffers of each slice, such as running statistics, begin as those of the step, and their
+    average over the samples is kept. The constructor gives all ranks the parameters and buffers of
+    rank 0. DistributedError if the models differ, or for a number of slices that cannot be divided.
+
+    >>> import needle
+    >>> model = needle.nn.Linear(3, 2)
+    >>> parallel = DataParallel(model)
+    >>> with parallel.slice(5) as numbers:
+    ...     model(needle.ones(5, 3)).sum().backward()
+    ...     numbers.append(2.5)
+    >>> parallel.average()
+    array([5. , 2.5])
+    """
+
+    def __init__(
+        self,
+        model: NamesTensors,
+        group: Communicator | None = None,
+        slices: int | None = None,
+        check_every: int = 100,
+    ) -> None:
+        self.group = group or communicator()
+        self.ordered, self.count = slices is not None, _checked_count(slices, self.group.size)
+        self.slices = range(self.group.rank, self.count, self.group.size)
+        """The numbers of this process's slices."""
+        self.check_every, self.steps = check_every, 0
+        self._flat = FlatModel(model)
+        require_same(self.group, {"the model": self._flat.description(), "slices": self.count})
+        self._begin_step()
+        self.broadcast()
+        if not self.ordered and self.group.size > 1:
+            for i, p in enumerate(self._flat.parameters):
+                p.register_hook(partial(self._send, i))
+
+    def _begin_step(self) -> None:
+        self._vectors: list[Array] = []
+        self._numbers: list[Array] = []
+        self._open, self._weight = False, 0.0
+        self._written: set[int] = set()
+        self._waits: list[Wait] = []
+
+    def broadcast(self) -> None:
+        """Give all ranks the parameters and buffers of rank 0."""
+        for tensor in [*self._flat.parameters, *self._flat.buffers()]:
+            values = np.ascontiguousarray(host_copy(tensor))
+            self.group.broadcast(values)
+            if self.group.rank:
+                tensor.data = constant(values, tensor)
+
+    # ---- a slice -----------------------------------------------------------------------------
+
+    @contextmanager
+    def slice(self, samples: int) -> Iterator[list[float]]:
+        """Return a context for the one backward pass of a slice with a mean over ``samples``.
+
+        A slice without samples needs no backward pass. Numbers that the program appends to the
+        list, as many for each slice, are added over all slices by ``average``.
+        """
+        self._begin_slice(samples)
+        numbers: list[float] = []
+        yield numbers
+        self._end_slice()
+        self._numbers.append(np.array([samples, *numbers], np.float64))
+
+    @host_step(changes_state=True)
+    def _begin_slice(self, samples: int) -> None:
+        if len(self._vectors) == len(self.slices):
+            raise DistributedError(
+                f"DataParallel: a step has {len(self.slices)} slices on this rank, got one more; "
+                "call average() after the last one"
+            )
+        for p in self._flat.parameters:
+            p.grad = None
+        if not self._vectors:
+            self._before = [host_copy(b) for b in self._flat.buffers()]
+        else:
+            for tensor, old in zip(self._flat.buffers(), self._before):
+                tensor.data = constant(old, tensor)
+        self._vectors.append(np.zeros(self._flat.size, self._flat.dtype))
+        self._written.clear()
+        self._open, self._weight = True, float(samples)
+
+    @host_step
+    def _send(self, i: int, gradient: Any) -> None:
+        """Take a gradient that backward has completed, and send the buckets that are complete."""
+        if not self._open:
+            return
+        if i in self._written:
+            raise DistributedError(
+                "DataParallel: a slice must have one backward pass, got a second one; give "
+                "DataParallel(slices=...) a slice for each pass"
+            )
+        self._flat.write_gradient(self._vectors[-1], i, gradient, self._weight)
+        self._written.add(i)
+        self._send_buckets()
+
+    def _send_buckets(self) -> None:
+        buckets = self._flat.buckets
+        while len(self._waits) < len(buckets):
+            start, stop, first = buckets[len(self._waits)]
+            last = buckets[len(self._waits) - 1][2] if self._waits else len(self._flat.parameters)
+            if not self._written.issuperset(range(first, last)):
+                return
+            self._waits.append(self.group.begin_all_reduce(self._vectors[-1][start:stop]))
+
+    @host_step(changes_state=True)
+    def _end_slice(self) -> None:
+        vector = self._vectors[-1]
+        for i, p in enumerate(self._flat.parameters):
+            if i not in self._written and p.grad is not None:
+                self._flat.write_gradient(vector, i, p.grad, self._weight)
+        self._flat.write_buffers(vector, self._weight, self._before)
+        self._open = False
+
+    # ---- a step ------------------------------------------------------------------------------
+
+    @host_step(changes_state=True)
+    def average(self) -> Array:
+        """Set gradients and buffers to their average over all samples, after the last slice.
+
+        Returns the sums of the number of samples and of the numbers of all slices, float64.
+        DistributedError if a slice is missing, if there are no samples, or if a parameter was found
+        to differ between the ranks.
+        """
+        if len(self._vectors) != len(self.slices):
+            raise DistributedError(
+                f"DataParallel: average() needs {len(self.slices)} slices on this rank, got "
+                f"{len(self._vectors)}; enter slice(0) for one without samples"
+            )
+        sums, total = tree_sum(self._numbers), tree_sum(self._vectors)
+        if self.ordered:
+            self.group.all_reduce(sums, ordered=True)
+            self.group.all_reduce(total, ordered=True)
+        else:
+            self._send_rest(sums)
+        if not sums[0] > 0:
+            raise DistributedError(
+                "DataParallel: a batch must have samples, got none on any rank; leave out the step"
+            )
+        total[: self._flat.presence] /= total.dtype.type(sums[0])
+        total[self._flat.tail :] /= total.dtype.type(sums[0])
+        self._flat.read_gradients(total)
+        self._flat.read_buffers(total, self._before)
+        self._begin_step()
+        self.steps += 1
+        if self.steps % self.check_every == 0:
+            self.compare()
+        return sums
+
+    def _send_rest(self, sums: Array) -> None:
+        """Send what backward has not sent, and wait for all sums."""
+        self._written.update(range(len(self._flat.parameters)))  # others have no gradient here
+        self._send_buckets()
+        for rest in (self._vectors[-1][self._flat.presence :], sums):
+            self._waits.append(self.group.begin_all_reduce(rest))
+        for wait in self._waits:
+            wait()
+
+    def compare(self) -> None:
+        """Compare all parameters and buffers; DistributedError, on all ranks, if one differs."""
+        names, sums = self._flat.checksums()
+        table = np.zeros((self.group.size, len(names)), np.int64)
+        table[self.group.rank] = sums
+        self.group.all_reduce(table)
+        wrong = np.argwhere((table != table[0]).T)
+        if len(wrong):
+            column = wrong[0][0]
+            ranks = [int(rank) for place, rank in wrong if place == column]
+            raise DistributedError(
+                f"DataParallel: {names[column]} must be the same on all ranks, but differs from "
+                f"rank 0's on {ranks} after {self.steps} steps; change parameters on all ranks "
+                "alike, or call broadcast() afterwards"
+            )
+
+
+def _checked_count(slices: int | None, size: int) -> int:
+    count = size if slices is None else slices
+    own = count // size
+    if count < 1 or count % size or own & (own - 1):
+        raise DistributedError(
+            f"DataParallel: each of the {size} processes must compute 1, 2, 4, 8 ... slices, got "
+            f"{slices} slices; give {size} times a power of two, or start other processes"
+        )
+    return count

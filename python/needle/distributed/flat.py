@@ -1,0 +1,124 @@
+"""The tensors of a model as one vector, which a few messages can carry. Called by data_parallel."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..array_namespace import from_numpy, to_numpy
+from ..autograd import Tensor
+from ..dtypes import is_floating
+from .communicator import Array
+
+BUCKET_BYTES = 1 << 20
+"""Size of the pieces of the vector that are sent while backward computes the next ones."""
+
+
+class NamesTensors(Protocol):
+    """The interface of a model that can be trained in parallel."""
+
+    def named_parameters(self) -> Iterable[tuple[str, Any]]:
+        """Yield (dotted name, Tensor) of the trained tensors."""
+
+    def named_buffers(self) -> Iterable[tuple[str, Any]]:
+        """Yield (dotted name, Tensor) of tensors that are saved but not trained."""
+
+
+class FlatModel:
+    """Places of a model's gradients and buffers in a vector.
+
+    The gradients come first, those of the last parameter at the beginning, as backward completes
+    them; then one number for each parameter, which is not 0 if it has a gradient; then the buffers,
+    integers among them as the increase since the beginning of the step.
+    """
+
+    def __init__(self, model: NamesTensors) -> None:
+        self.model = model
+        named = list(model.named_parameters())
+        self.names, self.parameters = [name for name, _ in named], [p for _, p in named]
+        dtypes = [p.dtype for p in self.parameters]
+        self.dtype = np.result_type(np.float32, *(d for d in dtypes if is_floating(d)))
+        sizes = [p.size for p in self.parameters]
+        ends = np.cumsum(sizes[::-1])[::-1]
+        self.places = [slice(int(end) - size, int(end)) for end, size in zip(ends, sizes)]
+        self.presence = sum(sizes)
+        self.tail = self.presence + len(sizes)
+        found = [b for _, b in model.named_buffers()]
+        self._has_buffers = bool(found)
+        self.size = self.tail + sum(b.size for b in found)
+        self.buckets = self._buckets(BUCKET_BYTES // self.dtype.itemsize)
+
+    def _buckets(self, length: int) -> list[tuple[int, int, int]]:
+        """Return (start, stop, first parameter in it) of neighbouring pieces, in their order."""
+        found, start = [], 0
+        for i in reversed(range(len(self.places))):
+            stop = self.places[i].stop
+            if stop - start >= length or i == 0:
+                found.append((start, stop, i))
+                start = stop
+        return found
+
+    def buffers(self) -> list[Any]:
+        """Return the buffers; a step may replace them by other tensors."""
+        return [b for _, b in self.model.named_buffers()] if self._has_buffers else []
+
+    def description(self) -> str:
+        """Return a checksum of the names, shapes and dtypes."""
+        named = [*zip(self.names, self.parameters), *self.model.named_buffers()]
+        text = repr([(name, tuple(t.shape), str(t.dtype)) for name, t in named])
+        return f"{len(named)} arrays, checksum {zlib.crc32(text.encode()):08x}"
+
+    # ---- writing -----------------------------------------------------------------------------
+
+    def write_gradient(self, vector: Array, i: int, gradient: Any, weight: float) -> None:
+        """Write a gradient, multiplied by its weight, to its place."""
+        values = np.asarray(to_numpy(gradient.realize_cached_data())).reshape(-1)
+        np.multiply(values, weight, out=vector[self.places[i]], casting="same_kind")
+        vector[self.presence + i] = 1
+
+    def write_buffers(self, vector: Array, weight: float, before: list[Array]) -> None:
+        """Write the buffers, multiplied by a weight; ``before``: their values before the step."""
+        start = self.tail
+        for tensor, old in zip(self.buffers(), before):
+            value = host_copy(tensor)
+            if not is_floating(tensor.dtype):
+                value = value - old
+            vector[start : start + value.size] = value.reshape(-1) * weight
+            start += value.size
+
+    # ---- reading -----------------------------------------------------------------------------
+
+    def read_gradients(self, vector: Array) -> None:
+        """Set every ``.grad`` from the vector; None where no rank has one."""
+        for i, p in enumerate(self.parameters):
+            there = vector[self.presence + i] != 0
+            values = vector[self.places[i]].reshape(p.shape)
+            p.grad = constant(values, p) if there else None
+
+    def read_buffers(self, vector: Array, before: list[Array]) -> None:
+        """Set every buffer from the vector."""
+        start = self.tail
+        for tensor, old in zip(self.buffers(), before):
+            value = vector[start : start + old.size].reshape(old.shape)
+            start += old.size
+            whole = value if is_floating(tensor.dtype) else old + np.rint(value)
+            tensor.data = constant(whole, tensor)
+
+    def checksums(self) -> tuple[list[str], Array]:
+        """Return the names of all parameters and buffers, and a checksum of each, int64."""
+        named = [*zip(self.names, self.parameters), *self.model.named_buffers()]
+        sums = [zlib.crc32(host_copy(t).tobytes()) for _, t in named]
+        return [name for name, _ in named], np.array(sums, np.int64)
+
+
+def host_copy(tensor: Any) -> Array:
+    """Return a copy of a tensor's values as a NumPy array."""
+    return np.array(to_numpy(tensor.realize_cached_data()))
+
+
+def constant(values: Any, like: Any) -> Any:
+    """Return a constant Tensor with a copy of the values, of the dtype and device of ``like``."""
+    return Tensor.make_const(from_numpy(np.array(values, like.dtype), like.device, like.dtype))

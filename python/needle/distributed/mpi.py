@@ -1,0 +1,166 @@
+"""The communicator ``mpi``: collectives of an MPI library through mpi4py.
+
+Every wait is a loop of tests with pauses in between, so that no processor is busy while it waits,
+and so that a rank that never comes is reported. Registered in ``communicator``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from .. import config
+from ..errors import DistributedError
+from .communicator import Array, Communicator, Wait, tree_sum
+
+TESTS_BEFORE_PAUSE = 50
+SHORTEST_PAUSE, LONGEST_PAUSE = 2e-5, 1e-3  # seconds
+QUESTION = 0.5  # seconds in which the ranks that wait tell each other so
+TAG = 4711
+TURN = 0.1  # seconds between the messages of two ranks that fail alike; the first ends the others
+LAST_TURN = 3.0
+
+
+class MPICommunicator(Communicator):
+    """The processes that mpiexec or srun started; DistributedError if a rank does not come.
+
+    A rank that does not join a collective within NEEDLE_COLLECTIVE_TIMEOUT seconds is named in the
+    error. An exception that a program does not handle ends all ranks.
+    """
+
+    def __init__(self) -> None:
+        self._mpi = MPI = importlib.import_module("mpi4py.MPI")  # the import starts MPI
+        self._all, self._questions = MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup()
+        self.rank, self.size = self._all.Get_rank(), self._all.Get_size()
+        self._places: list[str] = self._all.allgather(
+            f"process {os.getpid()} on {MPI.Get_processor_name()}"
+        )
+        self._begun = 0
+        if self.size > 1:
+            self._former_hook, sys.excepthook = sys.excepthook, self._end_all
+
+    def begin_all_reduce(self, array: Array, ordered: bool = False) -> Wait:
+        """Begin to replace ``array`` by its sum over all ranks."""
+        if self.size == 1:
+            return lambda: None
+        if not array.flags.c_contiguous:
+            raise ValueError(
+                f"all_reduce: the array must be C-contiguous, got strides {array.strides} for "
+                f"shape {array.shape}; pass a copy, np.ascontiguousarray(array)"
+            )
+        flat = array.reshape(-1)
+        if ordered:
+            return self._begin_ordered(flat)
+        request = self._all.Iallreduce(self._mpi.IN_PLACE, flat)
+        return self._waiter(request, "all_reduce", flat)
+
+    def _begin_ordered(self, flat: Array) -> Wait:
+        """Send each rank its part of all arrays; the wait adds them in order and shares them."""
+        bounds = np.linspace(0, len(flat), self.size + 1).astype(int)
+        counts, starts = np.diff(bounds), bounds[:-1]
+        own = int(counts[self.rank])
+        received = np.empty((self.size, own), flat.dtype)
+        send = [flat, (counts, starts)]
+        request = self._all.Ialltoallv(send, [received, own])
+        wait = self._waiter(request, "all_reduce", (flat, received))
+
+        def finish() -> None:
+            wait()
+            total = np.ascontiguousarray(tree_sum(list(received)))
+            request = self._all.Iallgatherv(total, [flat, (counts, starts)])
+            self._waiter(request, "all_reduce", (flat, total))()
+
+        return finish
+
+    def broadcast(self, array: Array, root: int = 0) -> None:
+        """Replace ``array`` by that of the rank ``root``."""
+        self._waiter(self._all.Ibcast(array, root), "broadcast", array)()
+
+    def barrier(self, seconds: float | None = None) -> None:
+        """Wait until all ranks have called this method, at most so many seconds."""
+        self._waiter(self._all.Ibarrier(), "barrier", None, seconds)()
+
+    def await_turn(self) -> None:
+        """Wait before a message of failure: a lower rank that fails alike ends this one first."""
+        time.sleep(min(TURN * self.rank, LAST_TURN))
+
+    def abort(self, code: int = 1) -> None:
+        """End all processes of the group with this exit code."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._all.Abort(code)
+
+    # ---- waiting -----------------------------------------------------------------------------
+
+    def _waiter(self, request: Any, name: str, keep: object, seconds: float | None = None) -> Wait:
+        """Return the function that waits for a request; ``keep`` lives until then."""
+        self._begun += 1
+        number = self._begun
+
+        def wait(_: object = keep) -> None:
+            limit = float(config.COLLECTIVE_TIMEOUT.read()) if seconds is None else seconds
+            if not _wait_for(request.Test, limit):
+                raise self._missing(name, number, limit)
+
+        return wait
+
+    def _missing(self, name: str, number: int, limit: float) -> DistributedError:
+        """Return the error that names the ranks that do not wait in a collective.
+
+        The ranks that wait tell each other so. The lowest of them returns first, so that its
+        message is the only one if the program then ends all ranks.
+        """
+        message = np.array([number])
+        for peer in range(self.size):
+            if peer != self.rank:
+                self._questions.Isend(message, peer, TAG)
+        waiting = {self.rank: number}
+        until = time.monotonic() + QUESTION
+        while time.monotonic() < until:
+            status = self._mpi.Status()
+            while self._questions.Iprobe(self._mpi.ANY_SOURCE, TAG, status):
+                answer = np.zeros(1, int)
+                self._questions.Recv(answer, status.Get_source(), TAG)
+                waiting[status.Get_source()] = int(answer[0])
+            time.sleep(LONGEST_PAUSE)
+        time.sleep(0.0 if self.rank == min(waiting) else 3 * QUESTION)
+        absent = [
+            f"rank {rank} ({place})"
+            for rank, place in enumerate(self._places)
+            if rank not in waiting
+        ]
+        found = f"{', '.join(absent)} did not" if absent else f"they wait in calls {waiting}"
+        return DistributedError(
+            f"{name}: every rank must join call {number} within {limit:g} s, {found}; look for the "
+            "cause there, or set NEEDLE_COLLECTIVE_TIMEOUT to more seconds"
+        )
+
+    def _end_all(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        """Print an exception that no program has handled, and end all ranks."""
+        self.await_turn()
+        print(f"rank {self.rank} of {self.size} ({self._places[self.rank]}):", file=sys.stderr)
+        self._former_hook(kind, error, trace)
+        self.abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
+
+
+def _wait_for(test: Callable[[], bool], seconds: float) -> bool:
+    """Return True as soon as ``test`` does, or False after so many seconds."""
+    for _ in range(TESTS_BEFORE_PAUSE):
+        if test():
+            return True
+    until, pause = time.monotonic() + seconds, SHORTEST_PAUSE
+    while not test():
+        if time.monotonic() > until:
+            return False
+        time.sleep(pause)
+        pause = min(pause * 1.2, LONGEST_PAUSE)
+    return True

@@ -1,0 +1,123 @@
+"""The machine code of kernels for sm_90, read from object files without a disassembler.
+
+An instruction of sm_70 and later has 16 bytes; its lowest 12 bits say which one it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+CUDA, SM_90 = 190, 90
+HMMA, BRANCH = 0x23C, 0x947
+ASYNC_COPIES, LOADS = (0xFAE,), (0x381, 0x981)
+_WORDS = {4: 4, 5: 8, 6: 16}
+"""Bytes by the size field of a load or a copy."""
+
+
+class Loop(NamedTuple):
+    """The loop of a kernel that uses tensor cores: its instructions, those of tensor cores, and
+    the widest of its copies from global memory in bytes."""
+
+    kernel: str
+    instructions: int
+    hmma: int
+    widest: int
+
+
+def loops(path: Path) -> Iterator[Loop]:
+    """Yield the loop around the tensor cores of each kernel of an object file that has one."""
+    data = path.read_bytes()
+    at = data.find(b"\x7fELF", 1)
+    while at >= 0:
+        machine, flags = struct.unpack_from("<18xH28xI", data, at)
+        if machine == CUDA and flags >> 8 & 0xFF == SM_90:
+            for name, text in _sections(data, at):
+                code = [int.from_bytes(text[i : i + 16], "little") for i in range(0, len(text), 16)]
+                yield from _loop(name.removeprefix(".text."), code)
+        at = data.find(b"\x7fELF", at + 4)
+
+
+def _sections(data: bytes, elf: int) -> Iterator[tuple[str, bytes]]:
+    """Yield the names and the contents of the sections with code."""
+    first, count, names = struct.unpack_from("<40xQ12xHH", data, elf)
+    rows = [struct.unpack_from("<I20xQQ", data, elf + first + 64 * i) for i in range(count)]
+    for name, offset, size in rows:
+        begin = elf + rows[names][1] + name
+        text = data[begin : data.index(b"\0", begin)].decode()
+        if text.startswith(".text."):
+            yield text, data[elf + offset : elf + offset + size]
+
+
+def _loop(kernel: str, code: list[int]) -> Iterator[Loop]:
+    """Yield the shortest loop with tensor cores, if there is one."""
+    found = []
+    for end, word in enumerate(code):
+        begin = end + 1 + _distance(word) // 4 if word & 0xFFF == BRANCH else end
+        body = code[max(begin, 0) : end + 1]
+        if begin < end and any(each & 0xFFF == HMMA for each in body):
+            found.append(body)
+    if found:
+        body = min(found, key=len)
+        hmma = sum(each & 0xFFF == HMMA for each in body)
+        yield Loop(kernel, len(body), hmma, max(map(_bytes, body)))
+
+
+def _distance(branch: int) -> int:
+    """Return the distance of a branch from the next instruction, in words of 4 bytes."""
+    field = (branch >> 34 & (1 << 48) - 1) << 8 | branch >> 16 & 0xFF
+    return field - (1 << 56) if field >> 55 else field
+
+
+def _bytes(word: int) -> int:
+    """Return the bytes that a copy or load from global memory moves; 0 of other instructions."""
+    moves = word & 0xFFF in (*ASYNC_COPIES, *LOADS)
+    return _WORDS.get(word >> 73 & 7, 0) if moves else 0
+
+
+# ---- the table in the repository: python -m tests.cuda_on_cpu.resources writes it ----
+
+KEPT = Path(__file__).parent / "loops.csv"
+PRECISIONS, BY = ("float32", "tf32", "bf16", "fp16"), ("elements", "lines", "depths")
+_TILE = re.compile(r"TensorTileILNS0_9PrecisionE(\d)E" + r"Li(\d+)E" * 5)
+_BY = re.compile(r"(?:2ByE|S\d+_)(\d)E")
+REGISTERS, SHARED, RESERVED = 65536, 227 << 10, 1 << 10
+"""Of a processor of sm_90; the last: shared memory that each block takes for CUDA itself."""
+
+
+class Row(NamedTuple):
+    """A kernel with tensor cores on sm_90: how its operands come to shared memory, the
+    instructions of its loop and those of tensor cores among them, the bytes of its widest copy,
+    and the blocks that fit a processor."""
+
+    kernel: str
+    precision: str
+    tile: str
+    operands: str
+    instructions: int
+    hmma: int
+    widest: int
+    blocks: int
+
+
+def row(kernel: str, loop: Loop, registers: int, shared: int) -> Row:
+    """Return the row of a kernel of this name (``kernel`` without its parameters)."""
+    found = _TILE.search(loop.kernel)
+    assert found is not None, loop.kernel
+    precision, m, n, k, warp_m, warp_n = map(int, found.groups())
+    threads = (m // warp_m) * (n // warp_n) * 32
+    fitting = REGISTERS // (-(-registers // 8) * 8 * threads)
+    blocks = min(fitting, SHARED // (shared + RESERVED), 2048 // threads)
+    by = ", ".join(BY[int(each)] for each in _BY.findall(loop.kernel[found.end() :]))
+    return Row(kernel, PRECISIONS[precision], f"{m} x {n} x {k}", by, *loop[1:], blocks)
+
+
+def kept() -> dict[tuple[str, ...], Row]:
+    """Return the rows in the repository, by what names a kernel."""
+    with KEPT.open() as lines:
+        rows = [Row(*each[:4], *map(int, each[4:])) for each in list(csv.reader(lines))[1:]]
+    return {each[:4]: each for each in rows}

@@ -1,0 +1,228 @@
+"""The emulator names races with file and line, counts sectors and bank conflicts, interleaves
+threads, and lays the operands of tensor cores out as the PTX manual says."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle
+from needle import config
+from needle.backend_selection import BACKEND
+from tests.cuda_on_cpu import emulated
+
+faults: Any = emulated.compiled("cuda_faults")
+if faults is None:
+    pytest.skip("not built: CMake target cuda_on_cpu", allow_module_level=True)
+if faults.under_address_sanitizer:
+    pytest.skip("the address sanitizer watches instead", allow_module_level=True)
+SOURCE = (Path(__file__).parent / "faults.cc").read_text().splitlines()
+VALUES = [float(i) for i in range(64)]
+ORDERS = {"forward": 0, "reversed": 1, "shuffled": 2, "interleaved": 3}
+
+
+@pytest.fixture(params=ORDERS)
+def order(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each order of threads, races watched."""
+    faults.set_order(ORDERS[request.param], 7)
+    faults.watch_races(True)
+    yield request.param
+    faults.watch_races(False)
+    faults.set_order(0)
+
+
+RACES = {
+    "turn_around": ("shared", "all[threadIdx.x] = in", "out[threadIdx.x] = all[kThreads"),
+    "turn_warps_around": ("shared", "all[threadIdx.x] = in", "out[threadIdx.x] = all[threadIdx"),
+    "sum_twice": ("shared", "warps[threadIdx.x / 32] = total", "out[threadIdx.x] = warps[0]"),
+    "sum_in_place": ("shared", "sum += in", "sum += in"),
+    "sum_of_blocks": ("device", "out[0] += mine", "out[0] += mine"),
+    "after_a_shuffle": ("shared", "all[threadIdx.x] = in", "all[threadIdx.x ^ 1] - other"),
+}
+"""Kernels that race without their barrier (or atomic addition): the memory, and both lines."""
+
+
+@pytest.mark.parametrize("kernel", RACES)
+def test_a_race_is_named_with_both_lines_in_every_order(kernel: str, order: str) -> None:
+    memory, *lines = RACES[kernel]
+    getattr(faults, kernel)(VALUES, True)  # with the barrier it is right
+    with pytest.raises(RuntimeError, match=f"a race in {memory} memory: thread") as raised:
+        getattr(faults, kernel)(VALUES, False)
+    said = [SOURCE[int(at) - 1] for at in re.findall(r"faults\.cc:(\d+)", str(raised.value))]
+    assert len(said) == 2 and all(any(line in each for line in lines) for each in said), said
+
+
+def test_what_the_order_of_threads_did_not_show() -> None:
+    """These are right in each order that ends one thread before the next begins."""
+    for number in (0, 1, 2):
+        faults.set_order(number)
+        assert faults.sum_in_place(VALUES, False) == [sum(VALUES)] * 64
+        assert faults.after_a_shuffle(VALUES, False) == [0.0] * 64
+    faults.set_order(0)
+
+
+@pytest.mark.parametrize("kernel", ["copy_twice", "copy_too_early"])
+def test_a_copy_that_is_not_waited_for_is_a_race(kernel: str, order: str) -> None:
+    missing = (False,) if kernel == "copy_twice" else ()
+    if missing:
+        faults.copy_twice(VALUES, True)
+    with pytest.raises(RuntimeError, match="copies to in .* and has not waited for the copy"):
+        getattr(faults, kernel)(VALUES, *missing)
+
+
+def test_bytes_of_a_word_may_belong_to_several_threads(order: str) -> None:
+    found = np.array(faults.write_bytes(VALUES), "float32").view("uint8")[:64]
+    np.testing.assert_array_equal(found, np.arange(64))
+
+
+def test_interleavings_differ_with_the_seed_and_repeat_with_it() -> None:
+    """Threads lose each other's additions, as on a GPU."""
+    sums = []
+    for seed in (1, 2, 3, 1):
+        faults.set_order(ORDERS["interleaved"], seed)
+        sums.append(faults.sum_in_place(VALUES, False)[0])
+        assert faults.sum_in_place(VALUES, True) == [sum(VALUES)] * 64
+    faults.set_order(0)
+    assert sums[0] == sums[3] and len(set(sums)) == 3 and max(sums) < sum(VALUES)
+
+
+def rows(kernel: Any) -> dict[tuple[str, str], tuple[int, int, int]]:
+    """Return accesses, parts and their least number by memory and direction."""
+    return {
+        ("shared" if shared else "device", "write" if write else "read"): tuple(numbers)
+        for _, _, shared, write, *numbers in faults.counted(kernel)
+    }
+
+
+@pytest.mark.parametrize(
+    ("step", "sectors", "turns"), [(1, 8, 2), (2, 16, 4), (8, 16, 16), (31, 16, 2), (32, 4, 64)]
+)
+def test_sectors_and_bank_conflicts_are_counted(step: int, sectors: int, turns: int) -> None:
+    """Two warps read in[i * step % 64] and go down shared memory in steps."""
+    found = rows(lambda: faults.strided(VALUES, step))
+    assert found["device", "read"][:2] == (2, sectors)
+    assert found["shared", "write"] == found["shared", "read"] == (2, turns, 2)
+    assert found["device", "write"] == (2, 8, 8)
+
+
+def test_sixteen_bytes_at_a_time_are_one_access() -> None:
+    found = faults.counted(lambda: faults.by_fours(VALUES))
+    assert [row[0] for row in found] == ["by_fours"] * 2
+    assert {SOURCE[int(row[1].split(":")[1]) - 1].strip()[:20] for row in found} == {
+        "reinterpret_cast<Fou"
+    }
+    assert [tuple(row[4:]) for row in found] == [(1, 8, 8)] * 2
+
+
+@pytest.mark.parametrize("words", ["right", "exchanged"])
+@pytest.mark.parametrize("depth", [8, 16])
+def test_tensor_cores_take_operands_as_the_manual_lays_them_out(depth: int, words: str) -> None:
+    """Fragments made here by the formulas of the PTX ISA; a's middle words exchanged: another
+    product, which no other part of the kernels undoes."""
+    random = np.random.default_rng(depth)
+    a = random.integers(-4, 5, (16, depth)).astype("float32")
+    b = random.integers(-4, 5, (depth, 8)).astype("float32")
+    group, lane = np.divmod(np.arange(32), 4)
+    if depth == 8:  # TF32, a word an element: a0 (g, t), a1 (g + 8, t), a2 (g, t + 4), a3
+        of_a = [a[group + 8 * (i % 2), lane + 4 * (i // 2)].view("uint32") for i in range(4)]
+        of_b = [b[lane + 4 * i, group].view("uint32") for i in range(2)]
+    else:  # bf16, two elements a word: the upper halves of float32
+
+        def both(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+            return low.view("uint32") >> 16 | (high.view("uint32") & 0xFFFF0000)
+
+        of_a, of_b = [], []
+        for i in range(4):
+            row, column = group + 8 * (i % 2), 2 * lane + 8 * (i // 2)
+            of_a.append(both(a[row, column], a[row, column + 1]))
+        for i in range(2):
+            row = 2 * lane + 8 * i
+            of_b.append(both(b[row, group], b[row + 1, group]))
+    if words == "exchanged":
+        of_a[1], of_a[2] = of_a[2], of_a[1]
+    registers = np.stack([*of_a, *of_b], 1).astype("uint32").ravel().tolist()
+    found = np.array(faults.one_mma(registers, depth)).reshape(32, 4)
+    got = np.empty((16, 8))
+    for i in range(4):
+        got[group + 8 * (i // 2), 2 * lane + i % 2] = found[:, i]
+    assert np.array_equal(got, a @ b) == (words == "right")
+
+
+def test_the_example_prints_what_its_page_shows(tmp_path: Path) -> None:
+    root = Path(__file__).parent.parent.parent
+    if not shutil.which("g++") or not shutil.which("addr2line"):
+        pytest.skip("the example needs g++ and addr2line")
+    text = (root / "examples" / "emulated_transpose.cc").read_text()
+    commands = re.findall(r"^//   (.*)$", text, re.MULTILINE)
+    script = "\n".join(["set -e", *commands]).replace("/tmp/t", str(tmp_path / "t"))
+    done = subprocess.run(["sh", "-c", script], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    shown = re.search(r"```text\n(straight\n.*?)```", (root / "docs/emulator.md").read_text(), re.S)
+    assert shown is not None and done.stdout == shown[1]
+
+
+needs_backend = pytest.mark.skipif(
+    BACKEND == "np" or emulated.module is None, reason="plain NumPy arrays have no backends"
+)
+
+
+@pytest.fixture
+def watched() -> Iterator[Any]:
+    """The emulated device, its kernels watched for races."""
+    emulated.module.watch_races(True)
+    yield needle.device(emulated.NAME)
+    emulated.module.watch_races(False)
+
+
+CONFORMS = """
+from needle.testing import conformance
+from tests.cuda_on_cpu import emulated
+emulated.module.watch_races(True)
+emulated.module.set_order("interleaved", 11)
+report = conformance.run(emulated.NAME)
+assert report.ok, report.table()
+"""
+
+
+@needs_backend
+@pytest.mark.slow
+def test_the_kernels_have_no_races() -> None:
+    done = subprocess.run([sys.executable, "-c", CONFORMS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_backend
+@pytest.mark.parametrize("precision", config.matmul_precision.choices)
+def test_products_have_no_races(precision: str, watched: Any) -> None:
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal(s).astype("float32") for s in ((150, 40), (40, 130)))
+    with config.matmul_precision.using(precision):
+        left, right = (needle.backend_ndarray.array(x, device=watched) for x in (a, b))
+        np.testing.assert_allclose((left @ right).numpy(), a @ b, atol=0.2)
+
+
+@needs_backend
+def test_the_choice_of_tiles_follows_the_number_of_processors() -> None:
+    """A product of 4 large tiles: on 2 processors they are taken, on 132 small ones."""
+
+    def kernels() -> list[int]:
+        emulated.module.count_accesses(True)
+        _ = ones @ ones
+        emulated.module.count_accesses(False)
+        return [row[4] for row in emulated.module.counted() if row[2]]
+
+    ones = needle.device(emulated.NAME).ones((256, 256))
+    try:
+        few = kernels()
+        emulated.module.set_processors(132)
+        assert kernels() != few
+    finally:
+        emulated.module.set_processors(2)

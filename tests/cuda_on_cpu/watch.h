@@ -1,0 +1,34 @@
+// What block.cc tells watch.cc of the thread that runs, and asks of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace cuda_on_cpu {
+
+struct Running {
+  std::uint32_t launch = 0, block = 0;  // numbers
+  std::uint32_t epoch = 0;              // barriers of the block so far
+  std::uint32_t warp_epochs[32] = {};   // and of each warp
+  std::uint32_t thread = 0;
+  bool watched = false;      // accesses are looked at
+  bool interleaved = false;  // a thread may be suspended at an access
+};
+extern Running running;
+
+void begin_watching(const void* kernel);  // a launch
+void end_block();                         // accesses of its warps are complete
+// An access by the thread that runs, from the instruction before `from`: also those that the
+// compiler does not report. kCopy begins to write, kLanded has written.
+enum class Access : std::uint8_t { kRead, kWrite, kAtomic, kCopy, kLanded };
+void see(Access access, const void* at, std::size_t bytes, const void* from);
+
+// By block.cc.
+bool in_shared(const void* at);
+void suspend();                                         // as if the thread's warp had been
+[[noreturn]] void give_up(const std::string& message);  // of the block
+// By memory.cc.
+bool in_device(const void* at);
+
+}  // namespace cuda_on_cpu

@@ -1,0 +1,290 @@
+"""One process starts the workers of all loaders, has what the program has, and ends with it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from complaints.programs import environment, holdings, run
+from complaints.sets import Numbers
+from proc import alive, becomes, children, stat, supervisors
+
+from needle import data
+from needle.data.workers.shared_supervisor import shared_supervisor
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+class Surroundings(data.Dataset):
+    """Each sample is text: the surroundings that a process has from the one that started it."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        limit = resource.getrlimit(resource.RLIMIT_CORE)[0]
+        folder, variable = os.getcwd(), os.environ.get("FOR_WORKERS", "none")
+        return [f"{folder} {variable} {limit} {sys.path[-1]} {os.umask(os.umask(0o77))}"]
+
+
+def lines(loader: data.DataLoader) -> set[str]:
+    return {line for batch in loader for line in batch[0]}
+
+
+def labels(loader: data.DataLoader) -> list[int]:
+    return [label for _, batch in loader for label in batch.numpy().tolist()]
+
+
+def starter(loader: data.DataLoader) -> int:
+    """Return the id of the process that has started the workers of a loader."""
+    (found,) = {stat(pid, 1) for pid in loader._engine.running().process_ids()}
+    return int(found or 0)
+
+
+@contextmanager
+def loading(dataset: Any, **options: Any) -> Iterator[data.DataLoader]:
+    with data.DataLoader(dataset, 2, num_workers=2, **options) as loader:
+        yield loader
+
+
+def test_loaders_share_the_process_that_starts_their_workers() -> None:
+    """One after another, at once, and by both methods."""
+    with loading(Numbers(10)) as first:
+        assert labels(first) == list(range(10))
+        found = starter(first)
+    with loading(Numbers(12)) as second, loading(Numbers(7), start_method="spawn") as third:
+        assert labels(second) == list(range(12))
+        assert labels(third) == list(range(7))
+        assert {starter(second), starter(third)} == {found}
+        second.close()
+        assert labels(third) == list(range(7))
+    assert set(supervisors()) == {found}
+    assert len(os.listdir(f"/proc/{found}/task")) == 1
+
+
+def test_loaders_of_many_threads_share_it() -> None:
+    found: list[tuple[list[int], int]] = []
+
+    def load(count: int) -> None:
+        with loading(Numbers(count)) as loader:
+            found.append((labels(loader), starter(loader)))
+
+    threads = [threading.Thread(target=load, args=(count,)) for count in range(2, 8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen for seen, _ in found) == [list(range(count)) for count in range(2, 8)]
+    assert {pid for _, pid in found} == set(supervisors())
+
+
+def test_workers_have_what_the_program_has_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change after the first loader reaches the workers of the next one; the first goes on."""
+    limit = resource.getrlimit(resource.RLIMIT_CORE)
+    umask = os.umask(0o22)
+    os.umask(umask)
+    with loading(Surroundings()) as first:
+        before = lines(first)
+        assert before == lines(data.DataLoader(Surroundings(), 2))
+        process = starter(first)
+        try:
+            monkeypatch.chdir(tmp_path)
+            monkeypatch.setenv("FOR_WORKERS", "new")
+            monkeypatch.syspath_prepend("/nowhere")
+            monkeypatch.setattr(sys, "path", [*sys.path, "/somewhere"])
+            resource.setrlimit(
+                resource.RLIMIT_CORE, (limit[1] // 2 if limit[1] > 0 else 0, limit[1])
+            )
+            os.umask(0o27)
+            with loading(Surroundings()) as second:
+                assert lines(second) == lines(data.DataLoader(Surroundings(), 2))
+                assert lines(second) & before == set()
+                assert starter(second) != process
+        finally:
+            os.umask(umask)
+            resource.setrlimit(resource.RLIMIT_CORE, limit)
+        assert lines(first) == before
+        assert alive(process)
+    assert stat(process, 0) is None  # ended with its last loader, and was reaped
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(30, marks=pytest.mark.soak)])
+def test_killed_between_loaders_it_is_started_again(times: int) -> None:
+    with loading(Numbers(4)) as loader:
+        assert labels(loader) == list(range(4))
+    before = holdings()
+    for _ in range(times):
+        (process,) = supervisors()
+        os.kill(process, signal.SIGKILL)
+        with loading(Numbers(9)) as loader:
+            assert labels(loader) == list(range(9))
+            assert starter(loader) != process
+        assert stat(process, 0) is None
+    assert holdings() == before
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(30, marks=pytest.mark.soak)])
+def test_killed_under_two_loaders_both_go_on(times: int) -> None:
+    before = holdings()
+    with loading(Numbers(40), seed=1) as one, loading(Numbers(30), seed=1) as two:
+        for _ in range(times):
+            ones, twos = iter(one), iter(two)
+            seen = next(ones)[1].numpy().tolist() + next(twos)[1].numpy().tolist()
+            for process in supervisors():
+                os.kill(process, signal.SIGKILL)
+            for _, batch in (*ones, *twos):
+                seen += batch.numpy().tolist()
+            assert sorted(seen) == sorted([*range(40), *range(30)])
+    assert becomes(lambda: holdings() == before)
+
+
+PROGRAM = """
+import sys, time
+from complaints.sets import Numbers
+from proc import children
+from needle import data
+loader = data.DataLoader(Numbers(1000), 2, num_workers=2)
+batches = iter(loader)
+next(batches)
+other = data.DataLoader(Numbers(10), 2, num_workers=1)
+next(iter(other))
+print(*children(), flush=True)
+if sys.argv[1] == "killed":
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(30, marks=pytest.mark.soak)])
+def test_it_ends_with_a_program_that_is_killed(times: int) -> None:
+    for _ in range(times):
+        program = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, "killed"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        assert program.stdout is not None
+        pids = [int(word) for word in program.stdout.readline().split()]
+        program.kill()
+        program.communicate()
+        assert len(pids) == 4
+        assert becomes(lambda found=pids: not any(alive(pid) for pid in found), 5)
+
+
+def test_it_is_gone_when_a_program_has_ended(tmp_path: Path) -> None:
+    pids = [int(word) for word in run(tmp_path, PROGRAM, "ends").split()]
+    assert len(pids) == 4
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_a_forked_copy_of_the_program_has_its_own() -> None:
+    """Neither its use nor its end disturbs the program's."""
+    with loading(Numbers(8)) as loader:
+        assert labels(loader) == list(range(8))
+        process = starter(loader)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                with loading(Numbers(6)) as own:
+                    assert labels(own) == list(range(6)) and starter(own) != process
+                    assert process not in supervisors()
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert labels(loader) == list(range(8))
+        assert starter(loader) == process
+
+
+THREAD = """
+import threading, time
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+"""
+
+
+def test_it_does_not_fork_beside_a_thread_of_an_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fork would copy the locks that the thread holds; workers are new interpreters then."""
+    (tmp_path / "sitecustomize.py").write_text(THREAD)
+    with loading(Numbers(4)) as loader:
+        assert labels(loader) == list(range(4))
+        assert all("supervisor.py" in line for line in commands(loader))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    with loading(Numbers(4)) as loader:
+        assert labels(loader) == list(range(4))
+        assert not any("supervisor.py" in line for line in commands(loader))
+
+
+def commands(loader: data.DataLoader) -> list[str]:
+    pids = loader._engine.running().process_ids()
+    return [Path(f"/proc/{pid}/cmdline").read_text() for pid in pids]
+
+
+class Imported(data.Dataset):
+    """Each sample says which of the given modules the worker has imported."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Any:
+        return np.array([name in sys.modules for name in self.names])
+
+
+def test_modules_of_the_program_that_workers_need_are_imported_once() -> None:
+    """A worker finds Pillow imported, if the program had imported it before."""
+    image = pytest.importorskip("PIL.Image")
+    assert image is sys.modules["PIL.Image"]
+    with loading(Imported("PIL.Image", "PIL.ImageQt")) as loader:
+        assert [batch.numpy().tolist() for batch in loader] == [[[True, False]] * 2]
+
+
+def test_a_worker_imports_no_client_of_the_network(tmp_path: Path) -> None:
+    """Their import takes long, and few data sets need them."""
+    text = """
+from needle import data
+from workers.test_shared_supervisor import Imported
+names = "asyncio", "ssl", "http.client", "needle.data.storage", "numpy.random", "numpy"
+with data.DataLoader(Imported(*names), 2, num_workers=1) as loader:
+    print(*next(iter(loader)).numpy()[0])
+"""
+    assert run(tmp_path, text) == "False False False False True True\n"
+
+
+def test_a_supervisor_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("needle.data.workers.launch._START_SECONDS", 1.0)
+    with loading(Numbers(4)) as loader:
+        assert labels(loader) == list(range(4))
+    (process,) = supervisors()
+    os.kill(process, signal.SIGSTOP)
+    with loading(Numbers(6)) as loader:
+        assert labels(loader) == list(range(6))
+        assert starter(loader) != process
+    assert stat(process, 0) is None
+
+
+def test_it_is_not_started_for_what_cannot_be_pickled() -> None:
+    before = children()
+    dataset = Numbers(4)
+    dataset.lock = threading.Lock()  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        data.DataLoader(dataset, 2, num_workers=2)
+    assert children() == before
+    with closing(shared_supervisor().connect("forkserver")):
+        assert len(children() - before) == 1

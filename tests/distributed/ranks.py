@@ -1,0 +1,131 @@
+"""The program of the tests of this folder; every rank runs it. Its first argument names a case."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+import needle
+from needle import nn, optim
+from needle.distributed import DataParallel, communicator, gather, require_same
+
+GROUP = communicator()
+
+
+def sums(*_: str) -> None:
+    """All methods of the communicator, on all dtypes that are used."""
+    rank, size = GROUP.rank, GROUP.size
+    for dtype in (np.float32, np.float64, np.int64, np.uint8):
+        for ordered in (False, True):
+            for length in (0, 1, 5, 1000):
+                own = (np.arange(length) % 7 + rank).astype(dtype)
+                expected = sum((np.arange(length) % 7 + r).astype(dtype) for r in range(size))
+                GROUP.all_reduce(own, ordered)
+                np.testing.assert_array_equal(own, expected)
+    got = np.full(3, rank)
+    GROUP.broadcast(got, size - 1)
+    assert got.tolist() == [size - 1] * 3
+    assert gather(GROUP, {"rank": rank, "text": "é" * rank}) == [
+        {"rank": r, "text": "é" * r} for r in range(size)
+    ]
+    GROUP.barrier()
+
+
+def small_model() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(8 * 36, 300),
+        nn.ReLU(),
+        nn.Linear(300, 10),
+    )
+
+
+def train(out: str, slices: str = "0", captured: str = "1", samples: str = "22") -> None:
+    """Six steps with momentum, clipping and a moving average; rank 0 saves what came out."""
+    np.random.seed(GROUP.rank)  # rank 0's weights count
+    model = small_model()
+    parallel = DataParallel(model, GROUP, int(slices) or None, check_every=2)
+    optimizer = optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    average = optim.ExponentialAverage(model, 0.5)
+    loss_function = nn.SoftmaxLoss()
+
+    def passes(x, y):
+        loss = loss_function(model(x), y)
+        loss.backward()
+        return loss
+
+    step = needle.capture(passes) if captured == "1" else passes
+    random, totals = np.random.default_rng(0), []
+    for _ in range(6):
+        images = random.standard_normal((int(samples), 3, 6, 6)).astype(np.float32)
+        labels = random.integers(0, 10, len(images))
+        for i in parallel.slices:
+            x, y = images[i :: parallel.count], labels[i :: parallel.count]
+            with parallel.slice(len(y)) as numbers:
+                loss = step(needle.Tensor(np.array(x), requires_grad=False), y) if len(y) else None
+                numbers.append(float(loss.numpy()) * len(y) if len(y) else 0.0)
+        totals.append(parallel.average().tolist())
+        optimizer.clip_grad_norm(1.0)
+        optimizer.step()
+        average.update()
+    if GROUP.rank == 0:
+        arrays = {name: t.numpy() for name, t in model.state_dict().items()}
+        averages = {f"average.{k}": v for k, v in average.state_dict()["arrays"].items()}
+        np.savez(out, totals=totals, **arrays, **averages)
+
+
+def differ(*_: str) -> None:
+    """A parameter that one rank changes is found and named."""
+    model = nn.Linear(3, 2)
+    parallel = DataParallel(model, GROUP)
+    if GROUP.rank == 1:
+        model.bias.data = model.bias.data + 1.0
+    parallel.compare()
+
+
+def disagree(*_: str) -> None:
+    require_same(GROUP, {"seed": 3 if GROUP.rank == 1 else 0, "data": "digits"})
+
+
+def other_model(*_: str) -> None:
+    DataParallel(nn.Linear(3, 2 + GROUP.rank), GROUP)
+
+
+def fail(*_: str) -> None:
+    if GROUP.rank == 1:
+        raise ValueError("the reason")
+    GROUP.barrier()
+
+
+def die(*_: str) -> None:
+    if GROUP.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    GROUP.barrier()
+
+
+def hang(*_: str) -> None:
+    if GROUP.rank == 1:
+        time.sleep(60)
+    GROUP.all_reduce(np.ones(3))
+
+
+def idle(*_: str) -> None:
+    """Print the processor time that a rank takes while it waits for two seconds."""
+    if GROUP.rank == 1:
+        time.sleep(2)
+    before = time.process_time()
+    GROUP.barrier()
+    if GROUP.rank == 0:
+        print(json.dumps(time.process_time() - before))
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

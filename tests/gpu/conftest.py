@@ -1,0 +1,12 @@
+"""The fixture ``place``: the first GPU, else the emulated one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gpu import place as places
+
+
+@pytest.fixture(scope="module")
+def place() -> places.Place:
+    return places.first()

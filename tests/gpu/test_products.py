@@ -1,0 +1,174 @@
+"""Products that fill the large tiles of a GPU, in every precision, beside float64.
+
+Operands are rounded in NumPy as the tensor cores round them, so what differs is the order of the
+sums. The small tiles: tests/cuda_on_cpu/test_precision.py and the conformance suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import needle
+from needle import accelerated, config
+from needle.backend_selection import BACKEND
+from needle.shapes import Geometry
+from tests.cuda_on_cpu.test_precision import ROUNDED, uniform
+from tests.gpu.place import Place
+
+pytestmark = pytest.mark.skipif(BACKEND == "np", reason="plain NumPy arrays have no backends")
+Round = Callable[[np.ndarray], np.ndarray]
+
+
+@pytest.fixture(params=["float32", *ROUNDED])
+def rounded(request: pytest.FixtureRequest, place: Place) -> Iterator[Round]:
+    """Set each precision in turn and return its rounding of an operand, to float64."""
+    if request.param not in place.device.matmul_precisions:
+        pytest.skip(f"{place.device} multiplies in {', '.join(place.device.matmul_precisions)}")
+    of = ROUNDED.get(request.param, lambda x: x)
+    with config.matmul_precision.using(request.param):
+        yield lambda x: of(x).astype("float64")
+
+
+def assert_products(got: Any, want: np.ndarray, unrounded: np.ndarray) -> None:
+    """Equal but for the rounding of the sums, and farther from what other operands would give."""
+    distance = np.abs(got.numpy() - want)
+    assert distance.max() <= 1e-4 * np.abs(want).max(), np.unravel_index(
+        distance.argmax(), want.shape
+    )
+    mean = np.linalg.norm(distance) / np.linalg.norm(want)
+    assert mean <= 2e-5
+    if not np.array_equal(unrounded, want):  # not in float32
+        assert np.linalg.norm(got.numpy() - unrounded) / np.linalg.norm(want) > 5 * mean
+
+
+class Matmul(NamedTuple):
+    """Sizes of a product: on a GPU, and on the emulator, which has few processors."""
+
+    gpu: tuple[int, int, int]
+    emulated: tuple[int, int, int]
+
+
+MATMULS = {
+    "large tiles": Matmul((1537, 515, 1545), (130, 21, 140)),
+    "large tiles, whole": Matmul((1536, 512, 1536), (256, 32, 256)),
+    "k in parts": Matmul((200, 8200, 72), (40, 1030, 24)),
+    "one row": Matmul((1, 4096, 5000), (1, 64, 130)),
+}
+
+
+@pytest.mark.parametrize("flipped", [False, True], ids=["rows", "columns"])
+@pytest.mark.parametrize("case", MATMULS)
+def test_matmul(case: str, flipped: bool, place: Place, rounded: Round) -> None:
+    """``flipped``: both operands lie in memory as their transposes."""
+    m, k, n = MATMULS[case].gpu if place.real else MATMULS[case].emulated
+    a, b = uniform(m, k), uniform(k, n)
+    of = place.device
+
+    def held(x: np.ndarray) -> Any:
+        if flipped:
+            return needle.backend_ndarray.array(np.ascontiguousarray(x.T), device=of).permute(
+                (1, 0)
+            )
+        return needle.backend_ndarray.array(x, device=of)
+
+    unrounded = a.astype("float64") @ b.astype("float64")
+    assert_products(held(a) @ held(b), rounded(a) @ rounded(b), unrounded)
+
+
+class Convolution(NamedTuple):
+    """Shapes x (N, H, W, C) and weight (KH, KW, C/groups, O), and the geometry."""
+
+    gpu: tuple[tuple[int, ...], tuple[int, ...]]
+    emulated: tuple[tuple[int, ...], tuple[int, ...]]
+    how: Geometry
+
+
+CONVOLUTIONS = {
+    "narrow tiles": Convolution(
+        ((32, 24, 25, 64), (3, 3, 64, 136)),
+        ((1, 17, 16, 12), (3, 3, 12, 36)),
+        Geometry((1, 1), (1, 1), (1, 1), 1),
+    ),
+    "narrow tiles, odd channels": Convolution(
+        ((64, 33, 18, 37), (3, 2, 37, 75)),
+        ((2, 17, 16, 11), (3, 2, 11, 37)),
+        Geometry((1, 1), (1, 0), (1, 2), 1),
+    ),
+    "a stride": Convolution(
+        ((64, 33, 34, 36), (3, 3, 36, 72)),
+        ((1, 20, 19, 9), (3, 3, 9, 36)),
+        Geometry((2, 2), (1, 1), (1, 1), 1),
+    ),
+    "small tiles": Convolution(
+        ((8, 28, 27, 16), (5, 5, 16, 24)),
+        ((1, 7, 6, 3), (3, 3, 3, 5)),
+        Geometry((1, 1), (2, 2), (1, 1), 1),
+    ),
+    "pixels in parts": Convolution(
+        ((128, 32, 31, 64), (3, 3, 64, 64)),
+        ((2, 30, 29, 6), (3, 3, 6, 5)),
+        Geometry((1, 1), (1, 1), (1, 1), 1),
+    ),
+    "groups": Convolution(
+        ((32, 24, 25, 80), (3, 3, 40, 96)),
+        ((1, 12, 13, 20), (3, 3, 10, 72)),
+        Geometry((1, 1), (1, 1), (1, 1), 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolutions(case: str, place: Place, rounded: Round) -> None:
+    x_shape, weight_shape = CONVOLUTIONS[case].gpu if place.real else CONVOLUTIONS[case].emulated
+    how = CONVOLUTIONS[case].how
+    forward, of_x, of_weight = (
+        accelerated.conv2d,
+        accelerated.conv2d_input_grad,
+        accelerated.conv2d_weight_grad,
+    )
+    x, weight = uniform(*x_shape), uniform(*weight_shape)
+
+    def wanted(function: Any, a: np.ndarray, b: np.ndarray, *more: Any) -> tuple[Any, Any]:
+        """Return what the operation gives of rounded operands and of these."""
+        return (
+            function.definition(rounded(a), rounded(b), *more, how),
+            function.definition(a.astype("float64"), b.astype("float64"), *more, how),
+        )
+
+    def held(a: np.ndarray) -> Any:
+        return needle.backend_ndarray.array(a, device=place.device)
+
+    want = wanted(forward, x, weight)
+    grad = uniform(*want[0].shape)
+    assert_products(forward(held(x), held(weight), how), *want)
+    assert_products(
+        of_x(held(grad), held(weight), x_shape, how), *wanted(of_x, grad, weight, x_shape)
+    )
+    assert_products(
+        of_weight(held(grad), held(x), weight_shape, how), *wanted(of_weight, grad, x, weight_shape)
+    )
+
+
+@pytest.mark.parametrize("layout", ["compact", "strided"])
+@pytest.mark.parametrize("size", [7, 50_000, 9_000_000])
+def test_the_source_of_an_upload_may_change_at_once(size: int, layout: str, place: Place) -> None:
+    """On a GPU three uploads follow kernels that run for a while."""
+    device = place.device
+    host = np.empty((size, 1), "float32")
+    want = np.arange(size, dtype="float32")[:, None]
+    target = [
+        device.empty((size, 2 if layout == "strided" else 1), "float32")[:, :1] for _ in range(3)
+    ]
+    busy = device.ones((2048, 2048) if place.real else (4, 4))
+    for _ in range(20):
+        busy = busy @ busy * 0.0
+    for number, view in enumerate(target):
+        host[:] = want + number
+        device.upload(host, view.view)
+        host[:] = -1
+    for number, view in enumerate(target):
+        np.testing.assert_array_equal(view.numpy(), want + number)
