@@ -138,6 +138,17 @@ class Needle:
 
         return self.needle.capture(step) if self.captured else step
 
+    def inference(self, model: Any, images: Host) -> Step:
+        """Return a call of a model in evaluation mode, from the images to an array of logits."""
+        taken = self.needle.capture(model) if self.captured else model
+        x = self.tensor(images)
+
+        def call() -> Any:
+            with self.needle.no_grad():
+                return taken(x).numpy()
+
+        return call
+
     def ready(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return function
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import study_conv2d, study_limits, study_matmul, study_memory, study_start
+from . import study_conv2d, study_inference, study_limits, study_matmul, study_memory, study_start
 from .settings import Settings
 from .study_models import STUDIES as MODELS
 
@@ -14,6 +14,7 @@ STUDIES: dict[str, Any] = {
     **MODELS,
     "matmul": study_matmul,
     "conv2d": study_conv2d,
+    "inference": study_inference,
     "memory": study_memory,
     "start": study_start,
     "limits": study_limits,
