@@ -140,7 +140,7 @@ class Needle:
 
     def inference(self, model: Any, images: Host) -> Step:
         """Return a call of a model in evaluation mode, from the images to an array of logits."""
-        taken = self.needle.capture(model) if self.captured else model
+        taken = self.needle.capture(model, exact=False) if self.captured else model
         x = self.tensor(images)
 
         def call() -> Any:
