@@ -28,7 +28,7 @@ CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
 .DELETE_ON_ERROR:
-.PHONY: help train check test test-all test-torch test-course test-cuda sanitize-cuda train-cuda test-s3 test-browser soak fuzz lint bench ladder ladder-cuda bench-against bench-smoke bench-data bench-cuda bench-cuda-lenet5 sanitize docs notebook wheel clean distclean build build-tests
+.PHONY: help train check test test-all test-torch test-course test-cuda test-webgpu sanitize-cuda train-cuda test-s3 test-browser soak fuzz lint bench ladder ladder-cuda bench-against bench-smoke bench-data bench-cuda bench-cuda-lenet5 sanitize docs notebook wheel clean distclean build build-tests
 
 help:  ## this list of targets
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
@@ -110,6 +110,8 @@ build-tests: build  ## the emulated CUDA backend and, if its sources changed and
 test-all: test build-tests  ## make test, then the emulated GPU, object stores, a browser, slow tests
 	@$(MAKE) -s --no-print-directory $(VENV)/.needle-stores \
 		|| echo "needle: OpenStack Swift cannot be installed here; its tests are skipped"
+	@$(MAKE) -s --no-print-directory $(VENV)/.needle-webgpu \
+		|| echo "needle: wgpu cannot be installed here; its tests are skipped"
 	@echo "needle: the extended tests"
 	@$(RUN) $(PYTEST) --suite extended $(PYTEST_ARGS)
 
@@ -129,6 +131,11 @@ test-cuda: $(VENV)/.needle-test build  ## conformance, gradients, training and m
 	NEEDLE_CUDA_SYNC=1 $(RUN) -m needle.testing.conformance cuda
 	$(RUN) -m pytest -q tests/gpu
 	NEEDLE_TEST_DEVICES=cuda $(RUN) -m pytest -q tests/ops tests/init tests/accelerated tests/optim
+
+# On Linux without a GPU, Mesa's software driver will do (Debian: mesa-vulkan-drivers, libvulkan1).
+test-webgpu: $(VENV)/.needle-test $(VENV)/.needle-webgpu build  ## conformance and training on WebGPU
+	$(RUN) -m needle.testing.conformance webgpu
+	$(RUN) -m pytest -q tests/webgpu -m "slow or not slow"
 
 # compute-sanitizer belongs to CUDA. Exact allocations show memcheck where each array ends.
 TOOLS ?= memcheck racecheck

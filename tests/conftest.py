@@ -31,7 +31,7 @@ CHECK = """
 """Files of ``--suite check``, without their slow tests and on one instruction set."""
 
 EXTENDED = "browser/* cuda_on_cpu/* s3/*".split()
-"""Files of ``--suite extended``, to which the tests marked slow of all other files belong too."""
+"""Files of ``--suite extended``, to which tests that are slow or need a GPU belong too."""
 
 NUMPY_MODE = """
     accelerated/* course/* init/* nn/* ops/* optim/* test_autograd.py
@@ -94,7 +94,7 @@ def _belongs(item: pytest.Item, config: pytest.Config, named: bool) -> bool:
         return False
     slow = item.get_closest_marker("slow") is not None
     if suite == "extended":
-        return slow or _matches(item.path, EXTENDED)
+        return slow or _matches(item.path, EXTENDED) or "gpu" in getattr(item, "fixturenames", ())
     if suite == "check" and _isa(item) not in (None, BEST_ISA):
         return False
     return not slow or named or "slow" in asked

@@ -183,6 +183,9 @@ def test_a_budget_is_met_with_the_same_bits(dropout: float) -> None:
         (program,) = run.step.programs
         assert program.planned_bytes <= budget and run.step.replays == 3
         assert ("repeated 0 calls" in run.step.explain()) == (budget == needed)
+    run = Training(True, dropout, memory="least")
+    assert_same(run.steps(), expected)
+    assert run.step.programs[0].planned_bytes == least
 
 
 @needs_kernels

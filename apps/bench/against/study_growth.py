@@ -1,4 +1,4 @@
-"""How the cost of a convolution grows with the batch, the channels and the image.
+"""Convolutions over batch sizes, channels and image sizes.
 
 A kernel has cliffs where a block, a cache or a thread is no longer full. Along each line of shapes
 the rate should rise to the machine's limit and stay there; where it falls, there is a cliff.

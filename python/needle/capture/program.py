@@ -216,7 +216,7 @@ def _reference(handle: Any) -> Callable[[], Any]:
 
 
 def _check_budget(needed: int, budget: int | None) -> None:
-    if budget is not None and needed > budget:
+    if budget and needed > budget:
         raise ValueError(
             f"capture: the intermediate values of this step do not fit into memory={budget} bytes; "
             f"the smallest possible figure is {needed} ({size_text(needed)}), or use a smaller "

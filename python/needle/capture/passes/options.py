@@ -18,7 +18,7 @@ class Options:
     """The options of one captured step."""
 
     memory: int | None = None
-    """The number of bytes that the temporaries should fit into; None: no limit."""
+    """The number of bytes that the temporaries should fit into; None: no limit; 0: the least."""
     exact: bool = True
     """Keep the bits of the eager step."""
     inference: bool = False
@@ -26,12 +26,14 @@ class Options:
 
 
 def byte_count(memory: int | str | None) -> int | None:
-    """Return a number of bytes such as 800_000_000, "800MB" or "1.5GiB" as an int.
+    """Return a number of bytes such as 800_000_000, "800MB" or "1.5GiB" as an int; "least" is 0.
 
     ValueError for anything else, or less than 1 byte.
     """
     if memory is None:
         return None
+    if memory == "least":
+        return 0
     number: float = 0
     unit = ""
     if isinstance(memory, str):
@@ -43,6 +45,6 @@ def byte_count(memory: int | str | None) -> int | None:
     if count < 1:
         raise ValueError(
             f"capture: memory must be a positive number of bytes, got {memory!r}; pass an int, or "
-            'text with a unit such as "800MB" or "1.5GiB"'
+            'text with a unit such as "800MB" or "1.5GiB", or "least"'
         )
     return count
