@@ -15,7 +15,7 @@ import pytest
 
 import needle
 from apps.bench.against import __main__ as against
-from apps.bench.against import report, tables
+from apps.bench.against import report, study_growth, tables
 from apps.bench.against.flops import training_flops
 from apps.bench.against.pieces import PEAK, Pieces
 from apps.bench.against.settings import Settings
@@ -128,6 +128,15 @@ def test_a_sample_is_milliseconds_of_a_call_and_lasts_long_enough() -> None:
     before = len(calls)
     assert pieces.run(True) == {} and len(calls) == before
     assert pieces.run(False) == {"one": 250.0} and len(calls) == before + 5
+
+
+def test_a_cliff_is_a_rate_far_below_that_of_a_smaller_shape() -> None:
+    outcome = Outcome("needle")
+    for name, shape, batch in study_growth.shapes():
+        slow = 3.0 if shape.side == 28 else 1.0
+        outcome.add({f"{name}: forward": slow * shape.flops(batch)})
+    found = study_growth.cliffs(Result("growth", {"needle": outcome}))
+    assert found == ["28x28, batch 16, 64 channels: forward"]
 
 
 def test_arithmetic_of_the_models_is_the_known_one() -> None:

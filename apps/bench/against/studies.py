@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import study_conv2d, study_inference, study_limits, study_matmul, study_memory, study_start
+from . import (
+    study_conv2d,
+    study_growth,
+    study_inference,
+    study_limits,
+    study_matmul,
+    study_memory,
+    study_start,
+)
 from .settings import Settings
 from .study_models import STUDIES as MODELS
 
@@ -15,6 +23,7 @@ STUDIES: dict[str, Any] = {
     "matmul": study_matmul,
     "conv2d": study_conv2d,
     "inference": study_inference,
+    "growth": study_growth,
     "memory": study_memory,
     "start": study_start,
     "limits": study_limits,
