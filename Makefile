@@ -112,8 +112,15 @@ test-all: test build-tests  ## make test, then the emulated GPU, object stores, 
 		|| echo "needle: OpenStack Swift cannot be installed here; its tests are skipped"
 	@$(MAKE) -s --no-print-directory $(VENV)/.needle-webgpu \
 		|| echo "needle: wgpu cannot be installed here; its tests are skipped"
+	@$(MAKE) -s --no-print-directory build/naga \
+		|| echo "needle: naga-wasm cannot be installed here; the WGSL kernels are not translated to Metal"
 	@echo "needle: the extended tests"
 	@$(RUN) $(PYTEST) --suite extended $(PYTEST_ARGS)
+
+# naga-wasm translates the WGSL kernels to Metal's language for tests/webgpu/test_naga.py.
+build/naga:
+	@npm install --silent --no-save --fetch-retries=0 --prefix $@.part naga-wasm@30.1.0
+	@mv $@.part $@
 
 test-torch: $(VENV)/.needle-peers test  ## make test with PyTorch installed, for the comparisons with it
 
