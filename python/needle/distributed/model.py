@@ -44,12 +44,18 @@ class Network:
 
 @dataclass(frozen=True)
 class Work:
-    """A training step in one process: ``fixed`` seconds, and ``per_sample`` for each sample."""
+    """A training step in one process: ``fixed`` seconds, and ``per_sample`` for each sample.
+
+    handling: seconds in which DataParallel copies gradients. crowding: the time of a step relative
+    to one alone, while other processes of the machine compute too.
+    """
 
     parameters: int
     fixed: float
     per_sample: float
     sample_bytes: int = 3072
+    handling: float = 0.0
+    crowding: float = 1.0
 
     def seconds(self, samples: float) -> float:
         """Return the time of a step with so many samples."""
@@ -150,32 +156,39 @@ def predict(
     deviation: standard deviation of a process's step time, relative to its mean.
     """
     alone = work.seconds(samples)
-    compute = alone * slowest(processes, deviation)
+    crowding, handling = (work.crowding, work.handling) if processes > 1 else (1.0, 0.0)
+    compute = alone * crowding * slowest(processes, deviation)
     waiting = exposed(work, compute, processes, network)
     total = samples * processes
     costs = {
         "network": waiting,
-        "slowest process": compute - alone,
-        "loader": samples / supply.loader - compute - waiting,
-        "requests to the store": total / supply.requests - compute - waiting,
-        "bandwidth of the store": total * work.sample_bytes / supply.bandwidth - compute - waiting,
+        "slowest process": compute - alone * crowding,
+        "shared caches": alone * (crowding - 1),
+        "copies of gradients": handling,
     }
+    seconds = compute + waiting + handling
+    supplies = {
+        "loader": samples / supply.loader,
+        "requests to the store": total / supply.requests,
+        "bandwidth of the store": total * work.sample_bytes / supply.bandwidth,
+    }
+    costs |= {name: least - seconds for name, least in supplies.items()}
     limit = max(costs, key=lambda name: costs[name])
-    idle = max(0.0, *list(costs.values())[2:])
-    seconds = compute + waiting + idle
+    seconds = max(seconds, *supplies.values())
     return Prediction(processes, seconds, alone / seconds, limit)
 
 
 # ---- figures ---------------------------------------------------------------------------------
 
 WORKS = {
-    "lenet5": Work(61_706, 1.7e-4, 2.8e-5, 1024),
-    "resnet20": Work(269_722, 4.1e-3, 1.14e-3),
-    "resnet18": Work(11_173_962, 2.7e-2, 8.6e-3),
-    "resnet50": Work(23_520_842, 4.6e-2, 3.69e-2),
+    "lenet5": Work(61_706, 1.7e-4, 2.7e-5, 1024, 1.7e-3, 1.0),
+    "resnet20": Work(269_722, 4.1e-3, 9.7e-4, 3072, 6.5e-3, 1.1),
+    "resnet18": Work(11_173_962, 2.7e-2, 8.4e-3, 3072, 5.4e-2, 1.0),
+    "resnet50": Work(23_520_842, 4.6e-2, 3.53e-2, 3072, 0.134, 1.03),
 }
-"""Images of 32 x 32 pixels, a process with one thread of a 2-core AMD EPYC (Zen 5, AVX-512):
-two batch sizes of ``NEEDLE_NUM_THREADS=1 python -m apps.bench.parallel`` give both times."""
+"""Images of 32 x 32 pixels, processes with one thread of a 2-core AMD EPYC (Zen 5, AVX-512):
+``NEEDLE_NUM_THREADS=1 python -m apps.bench.parallel`` with two batch sizes, two programs at once,
+and under ``mpiexec -n 2``."""
 
 NETWORKS = {
     "ethernet": Network(3e-5, 1.25e9),
