@@ -1,7 +1,8 @@
 """The communicator ``mpi``: collectives of an MPI library through mpi4py.
 
 Every wait is a loop of tests, after half a millisecond with pauses in between, so that no processor
-is busy while it waits, and so that a rank that never comes is reported. Registered in ``communicator``.
+is busy while it waits, and so that a rank that never comes is reported. ``communicator`` registers
+this class.
 """
 
 from __future__ import annotations
