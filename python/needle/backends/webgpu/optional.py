@@ -149,7 +149,7 @@ class WebGpuBackend(NormKernels):
         """Run a kernel with one thread for each row along ``axis``."""
         if 0 not in a.shape:
             rows, parameters = _rows(a, out, axis)
-            self._threads(name, rows, a.dtype, (out, a), parameters, "rows")
+            self._threads(name, rows, a.dtype, (out, a), parameters, "rows", "row_exp")
 
     def argmax(self, a: View, out: View, axis: int) -> None:
         self._positions("max", a, out, axis)
@@ -168,7 +168,7 @@ class WebGpuBackend(NormKernels):
         parameters += [logits.strides[0], labels.strides[0], out.strides[0], 0]
         parameters += [logits.strides[1], 0, *words(1 - smoothing, smoothing / classes)]
         views = (out, logits, labels)
-        self._threads("cross_entropy", n, logits.dtype, views, parameters)
+        self._threads("cross_entropy", n, logits.dtype, views, parameters, "logits")
 
     def cross_entropy_grad(
         self, grad: View, logits: View, labels: View, out: View, smoothing: float
@@ -179,7 +179,7 @@ class WebGpuBackend(NormKernels):
         parameters += [logits.strides[1], out.strides[1]]
         parameters += words(1 - smoothing, smoothing / classes)
         views = (out, logits, labels, grad)
-        self._threads("cross_entropy_grad", n, logits.dtype, views, parameters)
+        self._threads("cross_entropy_grad", n, logits.dtype, views, parameters, "logits")
 
     # ---- rows by index -----------------------------------------------------------------------
 
@@ -199,7 +199,8 @@ class WebGpuBackend(NormKernels):
         parameters += [out.strides[0], a.strides[0], index.strides[0], 0]
         for size, step_out, step_a in zip(out.shape[1:], out.strides[1:], a.strides[1:]):
             parameters += [size, step_out, step_a, 0]
-        self._threads(name, product(out.shape), out.dtype, (out, a, index), parameters)
+        views = (out, a, index)
+        self._threads(name, product(out.shape), out.dtype, views, parameters, "indexed")
 
     def one_hot(self, index: View, out: View) -> None:
         parameters = [out.shape[1], out.offset, index.offset, index.strides[0], *out.strides]

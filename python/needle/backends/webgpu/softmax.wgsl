@@ -1,17 +1,4 @@
-// softmax: one thread for each row of a.
-
-fn maximum_of(at: i32) -> T {
-  var best = -math_infinity();
-  for (var j = 0; j < P[0].z; j++) { best = math_maximum(load(a[at + j * P[1].z]), best); }
-  return best;
-}
-
-fn sum_of_exp(at: i32, shift: T) -> T {
-  var total = 0.0;
-  for (var j = 0; j < P[0].z; j++) { total += math_exp(load(a[at + j * P[1].z]) - shift); }
-  return total;
-}
-
+// softmax of a row of a.
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let i = thread_of(group, local);

@@ -1,0 +1,13 @@
+// The largest element of a row of a, and the sum of its exponentials; the parameters are those of
+// rows.wgsl.
+fn maximum_of(at: i32) -> T {
+  var best = -math_infinity();
+  for (var j = 0; j < P[0].z; j++) { best = math_maximum(load(a[at + j * P[1].z]), best); }
+  return best;
+}
+
+fn sum_of_exp(at: i32, shift: T) -> T {
+  var total = 0.0;
+  for (var j = 0; j < P[0].z; j++) { total += math_exp(load(a[at + j * P[1].z]) - shift); }
+  return total;
+}
