@@ -471,3 +471,11 @@ def test_a_graph_of_several_batches_runs_after_what_came_before(gpu):
     launch()
     assert backend.queue.submissions == before + 2
     np.testing.assert_array_equal(backend.download(view), np.full(4, 405))
+
+
+@pytest.mark.slow
+def test_the_three_products_of_the_page_on_kernels(gpu, capsys):
+    page = (ROOT / "docs" / "own_webgpu_kernel.md").read_text("utf-8")
+    exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})
+    said = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in said] == ["naive", "tiles", "registers"]
