@@ -225,6 +225,26 @@ def test_a_view_of_a_larger_array_is_copied_as_it_lies() -> None:
     assert step.replays == 2
 
 
+def test_zeros_made_in_a_step_are_a_kernel_call() -> None:
+    """No host step divides the calls, so a batch norm behind it is folded too."""
+    conv = nn.Conv2d(3, 4, 3, padding=1, bias=False, device=needle.cpu())
+    norm = nn.BatchNorm2d(4, device=needle.cpu()).eval()
+
+    def padded(x: Any) -> Any:
+        y = conv(x)
+        zeros = needle.init.zeros(2, 1, 5, 5, device=x.device)
+        return needle.ops.concatenate((norm(y), zeros), axis=1)
+
+    x = needle.Tensor(np.random.randn(2, 3, 5, 5), device=needle.cpu(), requires_grad=False)
+    step = needle.capture(padded, exact=False)
+    with needle.no_grad():
+        expected = padded(x).numpy()
+        for _ in range(2):
+            np.testing.assert_allclose(step(x).numpy(), expected, rtol=1e-5, atol=1e-6)
+    assert len(step.programs[0].segments) == 1
+    assert "folded 1 batch norms" in step.explain()
+
+
 def test_a_batch_of_the_program_is_no_constant() -> None:
     """Its activations would be kept, although a replay needs two at a time."""
     model, x = trained()
