@@ -46,6 +46,11 @@ def note_write(handle: Any) -> None:
     _written[id(handle)] = _last_write = now()
 
 
+def last_write() -> int:
+    """Return the time of the last write to any buffer."""
+    return _last_write
+
+
 def written_since(data: Any, time: int) -> bool:
     """Return True if the buffer of an array (or of one in a tuple) was written to after ``time``.
 

@@ -6,6 +6,7 @@
 // The input gradient is the same sum on the output gradient: the input pixels whose coordinates
 // agree modulo the stride form a grid, which only some taps reach. Alternatively each pixel of the
 // output gradient is spread over the pixels of its window (conv_spread.h).
+#include "conv_applied.h"
 #include "conv_planes.h"
 #include "conv_rows.h"
 #include "conv_spread.h"
@@ -50,8 +51,11 @@ void run_product(const TapProduct<T>& p, const Windows<T>* windows) {
 }
 
 template <class T>
-void forward(const View& x, const View& weight, const T* bias, T least, const View& out,
-             const Geometry& geometry) {
+void forward(const View& x, const View& whole, const T* bias, T least, const View& out,
+             const Geometry& whole_geometry) {
+  const Kernel kernel = applied_kernel<T>(x, whole, out, whole_geometry);
+  const View& weight = kernel.weight;
+  const Geometry& geometry = kernel.geometry;
   const Image<const T> source = image_of<const T>(x);
   const Image<T> target = image_of<T>(out);
   const Grid grid{target.images, target.height, target.width, geometry.stride};
@@ -195,9 +199,12 @@ void group_input_gradient(const Image<const T>& grad, const Image<T>& x_grad, co
 }
 
 template <class T>
-void input_gradient(const View& grad_view, const View& weight, const View& x_grad_view,
-                    const Geometry& geometry) {
+void input_gradient(const View& grad_view, const View& whole, const View& x_grad_view,
+                    const Geometry& whole_geometry) {
   if (size_of(x_grad_view) == 0) return;
+  const Kernel kernel = applied_kernel<T>(x_grad_view, whole, grad_view, whole_geometry);
+  const View& weight = kernel.weight;
+  const Geometry& geometry = kernel.geometry;
   const Image<const T> grad = image_of<const T>(grad_view);
   const Image<T> x_grad = image_of<T>(x_grad_view);
   if (is_depthwise(grad, readable(x_grad), weight, geometry.groups)) {

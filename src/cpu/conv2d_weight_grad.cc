@@ -4,6 +4,7 @@
 // patches slice by slice (never all of them) and writes a partial result. The partial results are
 // added in order. Ranges depend on the shape alone, so the sum does not depend on the number of
 // threads.
+#include "conv_applied.h"
 #include "conv_window_sums.h"
 #include "core/thread_pool.h"
 #include "depthwise.h"
@@ -240,8 +241,12 @@ void one_group(WeightGradient<T>& w, const Geometry& geometry, const View& weigh
 }
 
 template <class T>
-void weight_gradient(const View& grad, const View& x, const View& weight_grad,
-                     const Geometry& geometry) {
+void weight_gradient(const View& grad, const View& x, const View& whole,
+                     const Geometry& whole_geometry) {
+  const Kernel kernel = applied_kernel<T>(x, whole, grad, whole_geometry);
+  const View& weight_grad = kernel.weight;
+  const Geometry& geometry = kernel.geometry;
+  if (size_of(weight_grad) < size_of(whole)) fill(whole, 0, 0);
   const ThreadScratch taps(bytes_for<Tap>(weight_grad.shape[0] * weight_grad.shape[1]));
   const Index count = forward_taps(weight_grad, geometry, taps.as<Tap>());
   const Grid grid{grad.shape[0], grad.shape[1], grad.shape[2], geometry.stride};

@@ -8,7 +8,7 @@
 // neighbours, are first copied into patches, a chunk of pixels at a time.
 #pragma once
 
-#include "conv_taps.h"
+#include "conv_results.h"
 #include "core/thread_pool.h"
 
 namespace needle::cpu::NEEDLE_ISA {
@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kChunkTiles = 16;     // tiles of MR pixels in a task
 constexpr Index kFewChannels = 8;   // with fewer channels, pointers cost more than copies
+constexpr Index kFewPixels = 64;    // for fewer, packed weights are not worth the time
 constexpr Index kEnoughTasks = 64;  // with fewer, the output channels are split too
 
 template <class T>
@@ -38,41 +39,72 @@ void pack_panel(const TapProduct<T>& p, Index j, Index first, Index last, T* pac
 template <class T>
 struct Rows {
   Index runs, length;  // along k
-  const T** pointers;  // [tile][run][MR]
-  const T* const* tile(Index t) const { return pointers + t * runs * Blocking<T>::MR; }
+  Index height;        // pixels of a tile
+  const T** pointers;  // [tile][run][height]
+  const T* const* tile(Index t) const { return pointers + t * runs * height; }
 };
+
+// Returns the pixels of a tile, one of the heights of with_tile, that wastes little on few pixels.
+template <class T>
+Index tile_height(Index pixels) {
+  constexpr Index MR = Blocking<T>::MR, kHalf = smaller(MR, 8);
+  for (const Index height : {1, 2, 4}) {
+    if (pixels <= height) return height;
+  }
+  return pixels <= kHalf || (pixels > MR && pixels <= 2 * kHalf) ? kHalf : MR;
+}
 
 // Returns pointers to the channels that each pixel in [begin, end) reads through each tap.
 template <class T>
 Rows<T> point_at_channels(const TapProduct<T>& p, Index begin, Index end, const T* zeros,
                           const T** pointers) {
-  constexpr Index MR = Blocking<T>::MR;
+  const Index height = tile_height<T>(end - begin);
   Pixel pixel = pixel_at(p.grid, begin);
-  for (Index at = 0; at < round_up(end - begin, MR); ++at) {
-    const T** column = pointers + at / MR * p.tap_count * MR + at % MR;
+  for (Index at = 0; at < round_up(end - begin, height); ++at) {
+    const T** column = pointers + at / height * p.tap_count * height + at % height;
     for (Index t = 0; t < p.tap_count; ++t) {
       const T* source = begin + at < end ? source_of(p.source, p.grid, pixel, p.taps[t]) : nullptr;
-      column[t * MR] = source != nullptr ? source : zeros;
+      column[t * height] = source != nullptr ? source : zeros;
     }
     advance(p.grid, pixel);
   }
-  return {p.tap_count, p.source.channels, pointers};
+  return {p.tap_count, p.source.channels, height, pointers};
 }
 
 // Copies the patches of pixels [begin, end); returns a pointer to each.
 template <class T>
 Rows<T> copy_patches(const TapProduct<T>& p, Index begin, Index end, T* patches,
                      const T** pointers) {
-  const Index depth = p.depth();
+  const Index depth = p.depth(), height = tile_height<T>(end - begin);
   Pixel pixel = pixel_at(p.grid, begin);
-  for (Index at = 0; at < round_up(end - begin, Blocking<T>::MR); ++at) {
+  for (Index at = 0; at < round_up(end - begin, height); ++at) {
     const Index row = smaller(at, end - begin - 1);
     pointers[at] = patches + row * depth;
     if (begin + at >= end) continue;
     copy_patch(p.source, p.grid, pixel, p.taps, 0, depth, patches + at * depth);
     advance(p.grid, pixel);
   }
-  return {1, depth, pointers};
+  return {1, depth, height, pointers};
+}
+
+// Rows of the weights of NR output channels.
+template <class T>
+struct Panel {
+  const T* rows;
+  Index stride;
+};
+
+// Returns true if few pixels read the rows of taps [first, last) for output channels j on, which
+// follow each other: then they are not packed.
+template <class T>
+bool reads_in_place(const TapProduct<T>& p, Index pixels, Index j, Index first, Index last) {
+  const Index step = p.source.channels * p.input_stride;
+  bool follow =
+      pixels <= kFewPixels && p.output_stride == 1 && p.out.channels - j >= Blocking<T>::NR;
+  for (Index t = first + 1; follow && t < last; ++t) {
+    follow = p.taps[t].weight == p.taps[t - 1].weight + step;
+  }
+  return follow;
 }
 
 // Multiplies `pixels` rows by the panels of columns [first, last) and writes the product to out, or
@@ -81,62 +113,24 @@ Rows<T> copy_patches(const TapProduct<T>& p, Index begin, Index end, T* patches,
 template <class T, class F>
 void multiply_rows(const Rows<T>& rows, Index pixels, F&& weights, Index first, Index last, T* out,
                    Index pixel_stride, bool add) {
-  constexpr int MR = Blocking<T>::MR;
   constexpr Index NR = Blocking<T>::NR;
   const Index slice = larger(1, Blocking<T>::KC / larger(rows.length, 1));
   Index run = 0;
   do {
     const Index runs = smaller(slice, rows.runs - run);
     for (Index j = first; j < last; j += NR) {
-      const T* panel = weights(j, run, runs);
-      for (Index i = 0; i < pixels; i += MR) {
-        rows_tile<T, MR>(runs, rows.length, rows.tile(i / MR) + run * MR, 1, panel, NR,
-                         {out + i * pixel_stride + j, pixel_stride, 1, smaller(MR, pixels - i),
-                          smaller(NR, last - j), add || run > 0});
-      }
+      const Panel<T> panel = weights(j, run, runs);
+      with_tile<T>(rows.height, last - j, [&]<int R, int V>() {
+        for (Index i = 0; i < pixels; i += R) {
+          rows_tile<T, R, V>(runs, rows.length, rows.tile(i / R) + run * R, 1, panel.rows,
+                             panel.stride,
+                             {out + i * pixel_stride + j, pixel_stride, 1, smaller(R, pixels - i),
+                              smaller(NR, last - j), add || run > 0});
+        }
+      });
     }
     run += runs;
   } while (run < rows.runs);
-}
-
-// Returns true if consecutive pixels of the grid have one distance in memory and contiguous
-// channels.
-template <class T>
-bool is_linear(const Image<T>& out) {
-  return out.channel_stride == 1 &&
-         (out.height == 1 || out.row_stride == out.width * out.column_stride) &&
-         (out.images == 1 || out.image_stride == out.height * out.width * out.column_stride);
-}
-
-// Writes columns [first, last) of a chunk that was computed in a buffer.
-template <class T>
-void scatter_rows(const TapProduct<T>& p, Index begin, Index end, const T* rows, Index first,
-                  Index last) {
-  Pixel pixel = pixel_at(p.grid, begin);
-  for (Index at = begin; at < end; ++at, rows += p.out.channels) {
-    T* to = p.out.at(pixel.n, pixel.i, pixel.j);
-    for (Index o = first; o < last; ++o) to[o * p.out.channel_stride] = rows[o];
-    advance(p.grid, pixel);
-  }
-}
-
-// Initialises the rows of results with the bias, if there is one.
-template <class T>
-void set_bias(const T* bias, Index pixels, Index first, Index last, T* out, Index pixel_stride) {
-  if (bias == nullptr) return;
-  for (Index at = 0; at < pixels; ++at, out += pixel_stride) {
-    for (Index o = first; o < last; ++o) out[o] = bias[o];
-  }
-}
-
-// With ReLU, raises the rows of results to p.least.
-template <class T>
-void raise(const TapProduct<T>& p, Index pixels, Index first, Index last, T* out,
-           Index pixel_stride) {
-  if (!p.has_floor()) return;
-  for (Index at = 0; at < pixels; ++at, out += pixel_stride) {
-    for (Index o = first; o < last; ++o) out[o] = p.least > out[o] ? p.least : out[o];
-  }
 }
 
 // Computes columns [first, last) of pixels [begin, end): bias, product, ReLU. packed: all panels,
@@ -159,11 +153,14 @@ void run_chunk(const TapProduct<T>& p, Index begin, Index end, Index first, Inde
   set_bias(p.bias, end - begin, first, last, out, pixel_stride);
   const Index depth = larger(rows.length, smaller(Blocking<T>::KC, p.depth()));  // of a slice
   const ThreadScratch slice(bytes_for<T>(packed != nullptr ? 0 : NR * depth));
-  const auto weights = [&](Index j, Index run, Index runs) -> const T* {
-    if (packed != nullptr) return packed + j * p.depth() + run * NR * rows.length;
+  const auto weights = [&](Index j, Index run, Index runs) -> Panel<T> {
+    if (packed != nullptr) return {packed + j * p.depth() + run * NR * rows.length, NR};
     const Index taps = copies ? p.tap_count : 1;  // in a run
+    if (reads_in_place(p, end - begin, j, run * taps, (run + runs) * taps)) {
+      return {p.weight + p.taps[run * taps].weight + j, p.input_stride};
+    }
     pack_panel(p, j, run * taps, (run + runs) * taps, slice.as<T>());
-    return slice.as<const T>();
+    return {slice.as<const T>(), NR};
   };
   multiply_rows(rows, end - begin, weights, first, last, out, pixel_stride, p.bias != nullptr);
   raise(p, end - begin, first, last, out, pixel_stride);
@@ -174,8 +171,9 @@ template <class T>
 void run_rows(const TapProduct<T>& p) {
   constexpr Index NR = Blocking<T>::NR;
   const Index pixels = p.grid.size(), outputs = p.out.channels;
-  constexpr Index kChunk = kChunkTiles * Blocking<T>::MR;
-  const Index chunks = ceil_div(pixels, kChunk);
+  constexpr Index MR = Blocking<T>::MR;
+  const Index chunks = ceil_div(pixels, kChunkTiles * MR);
+  const Index chunk = round_up(ceil_div(pixels, chunks), MR);
   const Scratch packed(bytes_for<T>(chunks > 1 ? round_up(outputs, NR) * p.depth() : 0));
   for (Index j = 0; chunks > 1 && j < outputs; j += NR) {
     pack_panel(p, j, 0, p.tap_count, packed.as<T>() + j * p.depth());
@@ -187,9 +185,9 @@ void run_rows(const TapProduct<T>& p) {
   const Index part = round_up(ceil_div(outputs, parts), NR);
   parallel_for(chunks * parts, 1, [&](Index first_task, Index last_task) {
     for (Index task = first_task; task < last_task; ++task) {
-      const Index begin = task % chunks * kChunk, first = task / chunks * part;
-      if (first >= outputs) continue;
-      run_chunk(p, begin, smaller(begin + kChunk, pixels), first, smaller(first + part, outputs),
+      const Index begin = task % chunks * chunk, first = task / chunks * part;
+      if (begin >= pixels || first >= outputs) continue;
+      run_chunk(p, begin, smaller(begin + chunk, pixels), first, smaller(first + part, outputs),
                 chunks > 1 ? packed.as<const T>() : nullptr, zeros.as<const T>());
     }
   });

@@ -65,6 +65,7 @@ template <class T, int R, int V = 2, class Runs>
                                  Index b_stride, const TileOut<T>& out) {
   prefetch_tile<T, R>(out);
   Vector<T> acc[R][V] = {}, total[R][V];
+  asm("" : "=m"(total));  // against a warning: end_partial writes it before it is read
   const Index k = runs * length;
   Index left = k, room = partial_of(k);
   for (Index run = 0; run < runs; ++run, a += R) {

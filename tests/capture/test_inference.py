@@ -132,9 +132,7 @@ def test_what_is_left_of_a_replay() -> None:
         run(x)
         program = run.step.programs[0]
         counts[exact] = [call.name for call in program.recording.calls()]
-        assert all(
-            call.name == "binary" or call.name == "unary" for call in program.recording.constants
-        )
+        assert all(call.name in ("binary", "unary", "copy") for call in program.recording.constants)
         assert "folded 3 batch norms" in run.step.explain() or exact
     assert counts[True].count("conv2d") == counts[False].count("conv2d") == 3
     assert len(counts[False]) == 5  # and the addition with the last ReLU
@@ -173,6 +171,78 @@ def test_nothing_is_moved_with_gradients_or_if_memory_is_limited() -> None:
     limited = inference(model, memory="10MB")
     limited(x)
     assert "moved 0 calls" in step.explain() and "moved 0 calls" in limited.step.explain()
+
+
+def test_small_parameters_are_read_from_copies() -> None:
+    """A replay then binds its argument alone; a large parameter keeps its place."""
+    np.random.seed(4)
+    model = nn.Sequential(
+        nn.Linear(30, 20, device=needle.cpu()),
+        nn.ReLU(),
+        nn.Linear(20, 2000, device=needle.cpu()),
+    )
+    x = needle.Tensor(np.random.randn(3, 30), device=needle.cpu(), requires_grad=False)
+    run = inference(model)
+    np.testing.assert_array_equal(run(x), eager(model, x))
+    program = run.step.programs[0]
+    labels = [bind.location.label for part in program.segments for bind in part.bindings]
+    assert len(labels) == 2 and sum("weight" in label for label in labels) == 1
+    assert "copies: copied 3 parameters" in run.step.explain()
+    for parameter in model.parameters():
+        parameter.data = parameter.data * 1.5
+        np.testing.assert_array_equal(run(x), eager(model, x))
+        array = parameter.realize_cached_data()
+        array[...] = array * 1.5
+        np.testing.assert_array_equal(run(x), eager(model, x))
+    assert run.step.recordings == 1
+
+
+def test_a_parameter_that_is_returned_is_the_present_one() -> None:
+    """Only constants read it, yet a replay must find it."""
+    norm = nn.BatchNorm2d(3, device=needle.cpu()).eval()
+    x = needle.Tensor(np.random.randn(1, 3, 4, 4), device=needle.cpu(), requires_grad=False)
+    step = needle.capture(lambda x: (norm(x), norm.running_mean))
+    with needle.no_grad():
+        for number in range(3):
+            norm.running_mean.data = needle.Tensor(np.full(3, float(number)), device=needle.cpu())
+            result, mean = step(x)
+            np.testing.assert_array_equal(mean.numpy(), np.full(3, float(number)))
+            np.testing.assert_array_equal(result.numpy(), norm(x).numpy())
+    assert step.replays == 2
+
+
+def test_a_view_of_a_larger_array_is_copied_as_it_lies() -> None:
+    base = needle.Tensor(np.random.randn(6, 4), device=needle.cpu(), requires_grad=False)
+    scale = base[2:5]
+    x = needle.Tensor(np.random.randn(3, 4), device=needle.cpu(), requires_grad=False)
+    step = needle.capture(lambda x: x * scale + scale[1] + scale.transpose()[2:3, 0:1])
+    with needle.no_grad():
+        for _ in range(3):
+            expected = x * scale + scale[1] + scale.transpose()[2:3, 0:1]
+            np.testing.assert_array_equal(step(x).numpy(), expected.numpy())
+            array = scale.realize_cached_data()
+            array[...] = array * 2.0
+    assert step.replays == 2
+
+
+def test_zeros_made_in_a_step_are_a_kernel_call() -> None:
+    """No host step divides the calls, so a batch norm behind it is folded too."""
+    conv = nn.Conv2d(3, 4, 3, padding=1, bias=False, device=needle.cpu())
+    norm = nn.BatchNorm2d(4, device=needle.cpu()).eval()
+
+    def padded(x: Any) -> Any:
+        y = conv(x)
+        zeros = needle.init.zeros(2, 1, 5, 5, device=x.device)
+        return needle.ops.concatenate((norm(y), zeros), axis=1)
+
+    x = needle.Tensor(np.random.randn(2, 3, 5, 5), device=needle.cpu(), requires_grad=False)
+    step = needle.capture(padded, exact=False)
+    with needle.no_grad():
+        expected = padded(x).numpy()
+        for _ in range(2):
+            np.testing.assert_allclose(step(x).numpy(), expected, rtol=1e-5, atol=1e-6)
+    assert len(step.programs[0].segments) == 1
+    assert "folded 1 batch norms" in step.explain()
 
 
 def test_a_batch_of_the_program_is_no_constant() -> None:

@@ -70,6 +70,14 @@ CASES = [
     Case((6, 11, 10, 1), (4, 3), 1, (1, 2), (0, 2), (2, 1)),
     Case((5, 10, 9, 3), (3, 3), 21, (1, 1), (2, 2), (1, 2)),  # taps that are runs of their own
     Case((4, 9, 21, 20), (3, 3), 20, (1, 2), (1, 1), groups=20),  # depthwise, a vector and a half
+    Case((2, 1, 1, 40), (3, 3), 64, padding=(1, 1)),  # the centre alone meets the image
+    Case((1, 2, 2, 70), (3, 3), 40, (2, 2), (1, 1)),  # 2 x 2 of the kernel do
+    Case((1, 2, 1, 8), (5, 7), 33, padding=(3, 4), dilation=(2, 1)),
+    Case((3, 1, 2, 4), (3, 3), 6, (1, 2), (2, 2), (2, 2), groups=2),
+    Case((2, 1, 1, 8), (3, 3), 8, padding=(1, 1), groups=8),  # depthwise
+    Case((1, 4, 4, 72), (3, 3), 96, padding=(1, 1)),  # few pixels: weights are read where they lie
+    Case((1, 1, 5, 40), (1, 3), 70, padding=(0, 1)),
+    Case((1, 15, 17, 20), (3, 2), 36, padding=(1, 0)),  # two chunks of one size
 ]
 
 

@@ -7,19 +7,19 @@ steps (``host_steps``) divide them into segments. ``tracer`` builds a Program, `
 from __future__ import annotations
 
 import threading
-import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
+from ..autograd import Tensor
 from ..backends.base import Backend, provides
-from ..changes import buffer_written_since, now
 from .buffers import BufferSlot
+from .constants import Constants
 from .device_graphs import DeviceGraphs
 from .passes import Options, Stage, optimise, size_text
-from .python_state import MISSING, LengthLocation, Location, array_in, unchanged
+from .python_state import MISSING, LengthLocation, Location, unchanged
 from .recorded import (
     ArrayTemplate,
     InputBinding,
@@ -52,21 +52,27 @@ class Program:
     def __post_init__(self) -> None:
         self.stages, plan = optimise(self.recording, self.options)
         _check_budget(plan.bytes, self.options.memory)
-        self._borrowed = [slot for slot in self.slots if slot.output or not slot.owned]
+        bound = {bind.slot for part in self.segments for bind in part.bindings}
+        of_constants = {bind.slot for bind in self.recording.parameters} - bound
+        self._borrowed = [
+            slot for slot in self.slots if slot.output or not (slot.owned or slot in of_constants)
+        ]
         # The common cases, in lists of their own: entries of dicts, and numbers of entries.
-        self._dict_guards = [
+        in_dicts = [
             (location.holder.get, location.key, expected, location)
             for location, expected in self.guards
             if isinstance(location.holder, dict)
             and type(location) is Location
             and location.leaf is None
         ]
+        self._constant_guards = [guard for guard in in_dicts if _is_constant(guard[2])]
+        self._dict_guards = [guard for guard in in_dicts if not _is_constant(guard[2])]
         self._length_guards = [
             (location.holder, expected, location)
             for location, expected in self.guards
             if type(location) is LengthLocation
         ]
-        known = {id(location) for *_, location in (*self._dict_guards, *self._length_guards)}
+        known = {id(location) for *_, location in (*in_dicts, *self._length_guards)}
         self._other_guards = [guard for guard in self.guards if id(guard[0]) not in known]
         self._steps = [
             (part.bindings, [c.linked(self.backend) for c in part.calls], part.writes, part.host)
@@ -74,7 +80,7 @@ class Program:
         ]
         self.backend.empty_cache()  # of the memory that the recording took
         self.planned_bytes = plan.allocate(self.backend)
-        self._constants = _Constants(self.recording)
+        self._constants = Constants(self.recording)
         self._made_in = _first_uses(self.slots, self.segments)
         self._released_after = _last_uses(self.slots, self.segments)
         if self.as_graphs and provides(self.backend, "record_graph"):
@@ -85,6 +91,10 @@ class Program:
         for get, key, expected, location in self._dict_guards:
             value = get(key, MISSING)
             if value is not expected:
+                _check(location, value, expected)
+        for get, key, expected, location in self._constant_guards:
+            value = get(key, MISSING)
+            if type(value) is not expected or value.requires_grad:
                 _check(location, value, expected)
         for holder, length, location in self._length_guards:
             if len(holder) != length:
@@ -162,59 +172,6 @@ class Program:
         return self.recording.slots
 
 
-class _Constants:
-    """The calls that run when a parameter has changed, and the parameters that they read."""
-
-    def __init__(self, recording: Recording) -> None:
-        self._calls = [call.linked(recording.backend) for call in recording.constants]
-        self._parameters = recording.parameters
-        for slot in recording.slots:
-            if slot.kept:
-                slot.bind(recording.backend.allocate(slot.size, slot.dtype))
-        self._known: list[tuple[InputBinding, Callable[[], Any], int]] = []
-        self._time = 0
-
-    def update(self, leaves: Leaves) -> None:
-        """Run the calls if a parameter is another array than before, or was written to.
-
-        StaleRecordingError if a parameter is missing or has another layout.
-        """
-        if self._known and all(self._is_known(*each, leaves) for each in self._known):
-            return
-        self._known = []
-        for bind in self._parameters:
-            bind.run(leaves)
-            bind.slot.update_views()
-            self._known.append((bind, _reference(bind.slot.handle), bind.slot.shift))
-        for kernel, args in self._calls:
-            kernel(*args)
-        self._time = now()
-        for bind in self._parameters:
-            bind.slot.release()
-
-    def _is_known(
-        self, bind: InputBinding, buffer: Callable[[], Any], shift: int, leaves: Leaves
-    ) -> bool:
-        array = array_in(bind.location.get(leaves))
-        if array is None:
-            return False
-        handle, shape, strides, offset, _ = array.view
-        return (
-            buffer() is handle
-            and shift == offset - bind.slot.offset
-            and (shape, strides) == bind.like[1:3]
-            and not buffer_written_since(handle, self._time)
-        )
-
-
-def _reference(handle: Any) -> Callable[[], Any]:
-    """Return a weak reference to a buffer, since an optimiser writes over one that is unshared."""
-    try:
-        return weakref.ref(handle)
-    except TypeError:  # the calls run at every replay
-        return lambda: None
-
-
 def _check_budget(needed: int, budget: int | None) -> None:
     if budget and needed > budget:
         raise ValueError(
@@ -227,6 +184,11 @@ def _check_budget(needed: int, budget: int | None) -> None:
 def _check(location: Location, value: Any, expected: Any) -> None:
     if not unchanged(value, expected):
         raise StaleRecordingError(f"{location.label} has changed")
+
+
+def _is_constant(expected: Any) -> bool:
+    """Return True if a guard expects a Tensor of this class that requires no gradient."""
+    return isinstance(expected, type) and issubclass(expected, Tensor)
 
 
 def _rebind(bindings: Sequence[InputBinding], leaves: Leaves) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 
 from ..autograd import Tensor
 from ..backends.base import Backend, View
+from ..dtypes import DType
 from ..ndarray.array import wrap
 from ..ndarray.device import BackendDevice
+from ..shapes import Shape, compact_strides, product
 from .buffers import BufferSlot
 from .calls import Call
 from .python_state import Location, array_in, describe_view
@@ -146,6 +148,13 @@ class Recording:
         """Return the temporaries that a call uses, with ``first_use`` and ``last_use`` set."""
         self.note_uses()
         return [slot for slot in self.slots if slot.temporary and slot.first_use]
+
+    def new_constant(self, shape: Shape, dtype: DType) -> View:
+        """Return a view of a new slot, whose contents are kept from replay to replay."""
+        number = max(slot.number for slot in self.slots) + 1
+        slot = BufferSlot(number, product(shape), dtype, kept=True)
+        self.slots.append(slot)
+        return View(slot, shape, compact_strides(shape), 0, dtype)
 
     def note_uses(self) -> None:
         """Set ``first_use`` and ``last_use`` of all slots."""

@@ -119,7 +119,6 @@ def randb(
     return Tensor(hits, device=device or default_device(), dtype=dtype, requires_grad=requires_grad)
 
 
-@host_step
 def constant(
     *shape: int,
     c: float = 1.0,
@@ -128,12 +127,8 @@ def constant(
     requires_grad: bool = False,
 ) -> Tensor:
     """Return a tensor of which every element is ``c``."""
-    return Tensor(
-        np.full(as_shape("constant", shape), c, dtype=numpy_dtype(dtype, "constant")),
-        device=device or default_device(),
-        dtype=dtype,
-        requires_grad=requires_grad,
-    )
+    sizes, kind = as_shape("constant", shape), numpy_dtype(dtype, "constant")
+    return Tensor.make_const((device or default_device()).full(sizes, c, kind), requires_grad)
 
 
 def ones(

@@ -21,30 +21,36 @@ from .options import Options
 
 def move(recording: Recording, options: Options) -> str:
     """Move the calls whose results are constants out of the replay."""
-    hosts = [part.host for part in recording.segments if part.host is not None]
-    moves = options.inference and options.memory is None
-    if moves and not any(host.changes_state for host in hosts):
-        written = Counter(slot for call in recording.calls() for slot in call.writes)
-        known = _parameters(recording) - set(written)
-        for part in recording.segments:
-            kept: list[Call] = []
-            for call in part.calls:
-                if _is_constant(call, known, written):
-                    recording.constants.append(call)
-                    known.update(call.writes)
-                else:
-                    kept.append(call)
-            part.calls = kept
+    written = Counter(slot for call in recording.calls() for slot in call.writes)
+    known = unchanged_parameters(recording, options)
+    for part in recording.segments:
+        kept: list[Call] = []
+        for call in part.calls:
+            if _is_constant(call, known, written):
+                recording.constants.append(call)
+                known.update(call.writes)
+            else:
+                kept.append(call)
+        part.calls = kept
     for call in recording.constants:
         for slot in call.writes:
             slot.kept = True
     return f"moved {len(recording.constants)} calls out of the replay"
 
 
-def _parameters(recording: Recording) -> set[BufferSlot]:
-    """Return the slots of arrays of the Python state, except those of a function's arguments."""
+def unchanged_parameters(recording: Recording, options: Options) -> set[BufferSlot]:
+    """Return the slots of arrays of the Python state that a replay leaves as they are.
+
+    The arguments of the function are left out. There are none if nothing may be kept.
+    """
+    hosts = [part.host for part in recording.segments if part.host is not None]
+    if not options.inference or options.memory is not None:
+        return set()
+    if any(host.changes_state for host in hosts):
+        return set()
     bindings = (bind for part in recording.segments for bind in part.bindings)
-    return {bind.slot for bind in bindings if bind.location.leaf is None}
+    found = {bind.slot for bind in bindings if bind.location.leaf is None}
+    return found - {slot for call in recording.calls() for slot in call.writes}
 
 
 def note_parameters(recording: Recording) -> None:
@@ -53,7 +59,9 @@ def note_parameters(recording: Recording) -> None:
     used = {view.handle for call in recording.calls() for view, _ in call.views()}
     for part in recording.segments:
         recording.parameters += [bind for bind in part.bindings if bind.slot in read]
-        part.bindings = [b for b in part.bindings if b.slot in used or b.slot not in read]
+        part.bindings = [
+            b for b in part.bindings if b.slot in used or b.slot.exposed or b.slot not in read
+        ]
 
 
 def _is_constant(call: Call, known: set[BufferSlot], written: Counter[BufferSlot]) -> bool:

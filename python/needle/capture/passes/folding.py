@@ -13,8 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from ...backends.base import Epilogue, View
-from ...shapes import compact_strides
-from ..buffers import BufferSlot
 from ..calls import Call
 from ..recorded import Recording
 from .options import Options
@@ -111,14 +109,8 @@ class _Folder:
 
     def _constant(self, name: str, a: View, b: View) -> View:
         """Return a new constant, computed from two others of one shape."""
-        slots = self.recording.slots
-        size = 1
-        for length in a.shape:
-            size *= length
-        slot = BufferSlot(max(s.number for s in slots) + 1, size, a.dtype, kept=True)
-        slots.append(slot)
-        self.constants.add(slot)
-        out = View(slot, a.shape, compact_strides(a.shape), 0, a.dtype)
+        out = self.recording.new_constant(a.shape, a.dtype)
+        self.constants.add(out.handle)
         self.recording.constants.append(Call("binary", (name, a, b, out)))
         return out
 

@@ -1,0 +1,82 @@
+"""The constants of a recording: results that are kept from replay to replay.
+
+The pass ``constants`` chooses their calls, which read parameters alone. ``program`` asks for an
+update before each replay.
+"""
+
+from __future__ import annotations
+
+import weakref
+from operator import attrgetter
+from typing import Any
+
+from ..autograd import Tensor
+from ..changes import buffer_written_since, last_write, now
+from ..ndarray import NDArray
+from .python_state import Location, array_in
+from .recorded import Leaves, Recording
+
+_array_of = attrgetter("cached_data")
+
+
+class Constants:
+    """The calls whose results are kept, and the arrays of the parameters that they have read."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._calls = [call.linked(recording.backend) for call in recording.constants]
+        self._parameters = recording.parameters
+        for slot in recording.slots:
+            if slot.kept:
+                slot.bind(recording.backend.allocate(slot.size, slot.dtype))
+        self._in_dicts, self._elsewhere = _split([bind.location for bind in self._parameters])
+        self._arrays: list[weakref.ref[NDArray]] = []
+        """Weak, because an optimiser writes over arrays that nothing else refers to."""
+        self._ids: list[int] = []
+        self._time = 0
+
+    def update(self, leaves: Leaves) -> None:
+        """Run the calls if a parameter is another array than before, or was written to.
+
+        StaleRecordingError if a parameter is missing or has another layout.
+        """
+        if not self._parameters or self._is_known(leaves):
+            return
+        self._ids = []
+        for bind in self._parameters:
+            bind.run(leaves)
+            bind.slot.update_views()
+        for kernel, args in self._calls:
+            kernel(*args)
+        self._time = now()
+        arrays = self._find(leaves)
+        self._arrays = [weakref.ref(array, self._forget) for array in arrays]
+        self._ids = [*map(id, arrays)]
+        for bind in self._parameters:
+            bind.slot.release()
+
+    def _find(self, leaves: Leaves) -> list[Any]:
+        """Return the present arrays of the parameters; None or another object if there is none."""
+        arrays = [*map(_array_of, map(dict.get, *self._in_dicts))] if self._in_dicts[0] else []
+        return arrays + [array_in(place.get(leaves)) for place in self._elsewhere]
+
+    def _is_known(self, leaves: Leaves) -> bool:
+        if not self._ids or [*map(id, self._find(leaves))] != self._ids:
+            return False
+        if last_write() > self._time:
+            time = now()
+            for array in self._find(leaves):
+                if buffer_written_since(array.view.handle, self._time):
+                    return False
+            self._time = time
+        return True
+
+    def _forget(self, _: Any) -> None:
+        """Note that an array is gone: another one may get its id."""
+        self._ids = []
+
+
+def _split(places: list[Location]) -> tuple[tuple[list[Any], list[Any]], list[Location]]:
+    """Return the holders and keys of the Tensors that dicts hold, and all other places."""
+    in_dicts = [p for p in places if isinstance(p.holder, dict) and isinstance(p.get(()), Tensor)]
+    others = [place for place in places if place not in in_dicts]
+    return ([p.holder for p in in_dicts], [p.key for p in in_dicts]), others
