@@ -40,7 +40,7 @@ html_title = f"needle {version}"
 html_extra_path = ["redirect"]  # the site's own index.html leads to docs/index.html
 html_theme_options = {"dark_css_variables": {"mystnb-source-border-color": "#3f4244"}}
 html_static_path, html_css_files = ["style"], ["tables.css"]
-html_js_files = [("keyboard.js", {"defer": "defer"})]
+html_js_files = [(name, {"defer": "defer"}) for name in ("keyboard.js", "versions.js")]
 html_copy_source = False
 
 myst_heading_anchors = 3

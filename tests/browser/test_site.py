@@ -5,8 +5,10 @@ make test-browser builds the site in build/docs, and installs axe-core in build/
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -32,7 +34,13 @@ class Quiet(SimpleHTTPRequestHandler):
 def site() -> Iterator[str]:
     if not (BUILD / "docs/docs/index.html").exists():
         pytest.skip("needs the site; make docs builds it")
-    handler = partial(Quiet, directory=str(BUILD / "docs"))
+    with served(BUILD / "docs") as address:
+        yield address
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    handler = partial(Quiet, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
@@ -77,3 +85,28 @@ def test_the_first_key_reaches_the_skip_link_and_shows_it(opened: Any, site: str
     ActionChains(browser).send_keys(Keys.TAB).perform()
     outline = browser.switch_to.active_element.value_of_css_property("outline-style")
     assert outline not in ("none", "")
+
+
+def test_a_version_offers_the_others(opened: Any, site: str, tmp_path: Path) -> None:
+    from selenium.webdriver.support.ui import Select, WebDriverWait
+
+    for version in ("0.3.0", "0.2.0"):
+        (tmp_path / version).symlink_to(BUILD / "docs")
+    (tmp_path / "0.1.0/docs").mkdir(parents=True)
+    (tmp_path / "0.1.0/index.html").write_text("<title>first page</title>")
+    (tmp_path / "versions.json").write_text(json.dumps(["0.3.0", "0.2.0", "0.1.0"]))
+    with served(tmp_path) as address:
+        browser = opened(f"{address}/0.2.0/docs/index.html")
+        wait = WebDriverWait(browser, 20, 0.05)
+
+        def offered() -> Any:
+            return Select(wait.until(lambda b: b.find_element("css selector", "select.versions")))
+
+        assert [option.text for option in offered().options] == ["0.3.0", "0.2.0", "0.1.0"]
+        assert offered().first_selected_option.text == "0.2.0"
+        offered().select_by_visible_text("0.3.0")
+        wait.until(lambda b: b.current_url == f"{address}/0.3.0/docs/index.html")
+        offered().select_by_visible_text("0.1.0")  # has no such page
+        wait.until(lambda b: b.title == "first page")
+    browser = opened(f"{site}/docs/index.html")
+    assert browser.find_elements("css selector", "select.versions") == []
