@@ -127,7 +127,9 @@ def table(runs: list[Measured]) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the program; return its exit code."""
-    parser = argparse.ArgumentParser(description="Compare training runs.")
+    parser = argparse.ArgumentParser(
+        prog="python -m needle plot", description="Compare training runs."
+    )
     parser.add_argument("runs", nargs="+", type=Path, help="folders written by apps/train.py")
     parser.add_argument("--out", type=Path, default=Path("comparison.png"), help="the picture")
     options = parser.parse_args(arguments)

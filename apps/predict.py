@@ -25,7 +25,9 @@ BATCH = 64
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    result = argparse.ArgumentParser(description="Classify pictures.")
+    result = argparse.ArgumentParser(
+        prog="python -m needle predict", description="Classify pictures."
+    )
     add = result.add_argument
     add("pictures", nargs="*", type=Path, help="files, or folders with pictures")
     add(

@@ -217,7 +217,7 @@ def _bars(axis: Any, measured: Measured, phase: str) -> None:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m needle profile_layers", description=__doc__)
     add = parser.add_argument
     add("--model", default="lenet5", help=", ".join(sorted(MODELS)))
     add("--devices", default="cpu_numpy,cpu", help="separated by commas")

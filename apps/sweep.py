@@ -295,7 +295,9 @@ def write(rows: list[dict[str, Any]], out: Path, to: Path | None) -> None:
 
 def main(arguments: list[str] | None = None, train: Train = train_apart) -> int:
     """Run the program; return its exit code."""
-    parser = argparse.ArgumentParser(description="The storage study.")
+    parser = argparse.ArgumentParser(
+        prog="python -m needle sweep", description="The storage study."
+    )
     parser.add_argument(
         "study", type=Path, help="a TOML file such as apps/bench/storage_study.toml"
     )

@@ -60,7 +60,9 @@ PACKAGES = ("matplotlib", "safetensors")
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser. An option that is not given is None; the data set's recipe decides it."""
-    result = argparse.ArgumentParser(description="Train a model and report its accuracy.")
+    result = argparse.ArgumentParser(
+        prog="python -m needle train", description="Train a model and report its accuracy."
+    )
     add = result.add_argument
     add("--recipe", help=f"a file of options, or one of {', '.join(recipe_names())}")
     add("--model", help=f"{', '.join(sorted(MODELS))} (default: lenet5)")

@@ -50,7 +50,7 @@ def as_bytes(dataset: Any) -> Any:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the program; return its exit code."""
-    parser = argparse.ArgumentParser(description="Copy a data set.")
+    parser = argparse.ArgumentParser(prog="python -m needle upload", description="Copy a data set.")
     parser.add_argument("--data", required=True, help=", ".join(sorted(SOURCES)))
     parser.add_argument("--to", required=True, help="folder, packed, s3://bucket/prefix or a path")
     parser.add_argument(
