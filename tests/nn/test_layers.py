@@ -249,9 +249,9 @@ def test_who_watches_or_changes_a_layer_sees_it_called_by_itself(device, monkeyp
         assert kind(other, relu) is ops.ReLU
     assert kind(linear, OwnReLU()) is ops.AddScalar
     for watched in (linear, relu):
-        with monkeypatch.context() as patch:
-            patch.setattr(watched, "forward", watched.forward)  # on the instance, as listeners do
-            assert kind(linear, relu) is ops.ReLU
+        watched.forward = watched.forward  # on the instance, as listeners do
+        assert kind(linear, relu) is ops.ReLU
+        del watched.forward
     with monkeypatch.context() as patch:
         patch.setattr(nn.Linear, "forward", lambda self, y: y)
         assert kind(linear, relu) is ops.ReLU
