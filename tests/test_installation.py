@@ -45,7 +45,7 @@ def test_every_program_runs_from_any_folder(tmp_path: Path) -> None:
 
 def test_exit_status_and_arguments_are_those_of_the_program(tmp_path: Path) -> None:
     found = run("train", "--epochs", "none", cwd=tmp_path)
-    assert found.returncode == 2 and "train.py: error: argument --epochs" in found.stderr
+    assert found.returncode == 2 and "needle train: error: argument --epochs" in found.stderr
 
 
 def test_help_lists_the_commands_and_an_unknown_one_is_refused(tmp_path: Path) -> None:

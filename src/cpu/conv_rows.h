@@ -44,16 +44,6 @@ struct Rows {
   const T* const* tile(Index t) const { return pointers + t * runs * height; }
 };
 
-// Returns the pixels of a tile, one of the heights of with_tile, that wastes little on few pixels.
-template <class T>
-Index tile_height(Index pixels) {
-  constexpr Index MR = Blocking<T>::MR, kHalf = smaller(MR, 8);
-  for (const Index height : {1, 2, 4}) {
-    if (pixels <= height) return height;
-  }
-  return pixels <= kHalf || (pixels > MR && pixels <= 2 * kHalf) ? kHalf : MR;
-}
-
 // Returns pointers to the channels that each pixel in [begin, end) reads through each tap.
 template <class T>
 Rows<T> point_at_channels(const TapProduct<T>& p, Index begin, Index end, const T* zeros,

@@ -106,5 +106,15 @@ template <class T, class F>
   }
 }
 
+// Returns the height of the tiles, one of those of with_tile, that wastes little on few rows.
+template <class T>
+Index tile_height(Index rows) {
+  constexpr Index MR = Blocking<T>::MR, kHalf = smaller(MR, 8);
+  for (const Index height : {1, 2, 4}) {
+    if (rows <= height) return height;
+  }
+  return rows <= kHalf || (rows > MR && rows <= 2 * kHalf) ? kHalf : MR;
+}
+
 }  // namespace
 }  // namespace needle::cpu::NEEDLE_ISA

@@ -14,6 +14,7 @@ namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
 constexpr Index kTileBlock = round_up(24, kTileRows);  // tiles in a task
+constexpr Index kTileShare = 4, kFrequencyShare = 6;   // of a block, in a part of a task
 constexpr Index kWeightElements = 1 << 21;  // transformed weights that are computed at a time
 
 template <class T>
@@ -65,27 +66,30 @@ void transform_weights(const Winograd<T>& w, T* transformed) {
   });
 }
 
-// sums[frequency] = seen[frequency] @ weights[frequency], for `tiles` rows.
+// sums[frequency] = seen[frequency] @ weights[frequency] for frequencies [first, last), with
+// `tiles` rows each.
 template <class T>
-void multiply_frequencies(const Winograd<T>& w, Index tiles, const T* seen, const T* weights,
-                          T* sums) {
+void multiply_frequencies(const Winograd<T>& w, Index first, Index last, Index tiles, const T* seen,
+                          const T* weights, T* sums) {
   using B = Blocking<T>;
-  for (int f = 0; f < kFrequencies;
-       ++f, seen += w.source.step, weights += w.weights_step, sums += w.sums_step) {
+  const Index height = tile_height<T>(tiles);
+  for (Index f = first; f < last; ++f) {
+    const T* rows_of = seen + f * w.source.step;
     for (Index k = 0; k < w.inputs(); k += B::KC) {
       for (Index j = 0; j < w.sums_size; j += B::NR) {
         const Index width = smaller(B::NR, w.sums_size - j);
-        const auto tile =
-            width == B::NR ? &rows_tile<T, B::MR, 2, OneRun> : &rows_tile<T, B::MR, 1, OneRun>;
-        for (Index i = 0; i < tiles; i += B::MR) {
-          const T* rows[B::MR];
-          for (Index r = 0; r < B::MR; ++r) {
-            rows[r] = seen + smaller(i + r, tiles - 1) * w.source.size + k;
+        const T* panel = weights + f * w.weights_step + j * w.inputs() + k * width;
+        with_tile<T>(height, width, [&]<int R, int V>() {
+          for (Index i = 0; i < tiles; i += R) {
+            const T* rows[R];
+            for (Index r = 0; r < R; ++r) {
+              rows[r] = rows_of + smaller(i + r, tiles - 1) * w.source.size + k;
+            }
+            rows_tile<T, R, V, OneRun>(
+                OneRun{}, smaller(B::KC, w.inputs() - k), rows, 1, panel, width,
+                {sums + f * w.sums_step + i * w.sums_size + j, w.sums_size, 1, R, width, k > 0});
           }
-          tile(OneRun{}, smaller(B::KC, w.inputs() - k), rows, 1,
-               weights + j * w.inputs() + k * width, width,
-               {sums + i * w.sums_size + j, w.sums_size, 1, B::MR, width, k > 0});
-        }
+        });
       }
     }
   }
@@ -149,9 +153,18 @@ void run_part(const TapProduct<T>& p, const T* zeros) {
   parallel_for(w.source.tiles(), kTileBlock, [&](Index first, Index last) {
     const ThreadScratch seen(bytes_for<T>(kFrequencies * w.source.step));
     const ThreadScratch sums(bytes_for<T>(kFrequencies * w.sums_step));
-    transform_tiles<T, kSeenSide, input_step<T>>(w.source, first, last, seen.as<T>());
-    multiply_frequencies(w, last - first, seen.as<const T>(), weights.as<const T>(), sums.as<T>());
-    transform_output(w, first, last, sums.as<const T>());
+    // If there is one block, threads share its steps; else these loops are inside of a task.
+    parallel_for(last - first, kTileShare, [&](Index begin, Index end) {
+      transform_tiles<T, kSeenSide, input_step<T>>(w.source, first + begin, first + end,
+                                                   seen.as<T>() + begin * w.source.size);
+    });
+    parallel_for(kFrequencies, kFrequencyShare, [&](Index begin, Index end) {
+      multiply_frequencies(w, begin, end, last - first, seen.as<const T>(), weights.as<const T>(),
+                           sums.as<T>());
+    });
+    parallel_for(last - first, kTileShare, [&](Index begin, Index end) {
+      transform_output(w, first + begin, first + end, sums.as<const T>() + begin * w.sums_size);
+    });
   });
 }
 

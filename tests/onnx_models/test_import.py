@@ -100,7 +100,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any]]] = {
     "gelu": ("Gelu", IMAGE, {}, {"opset": 20, "approximate": "tanh"}),
     "hard swish": ("HardSwish", IMAGE * 4, {}, {}),
     "hard sigmoid": ("HardSigmoid", IMAGE * 4, {}, {"alpha": 0.15, "beta": 0.4}),
-    "softplus": ("Softplus", IMAGE * 30, {}, {}),
+    "softplus": ("Softplus", IMAGE * 20, {}, {}),
     "celu": ("Celu", IMAGE, {}, {"alpha": 2.0}),
     "sequences": ("Conv", numbers(2, 4, 9), {"w": numbers(6, 2, 3)}, {"group": 2, "pads": [1, 2]}),
     "convolution": (

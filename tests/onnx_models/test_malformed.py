@@ -130,7 +130,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "more bytes": (_longer, "a stored value of shape .* needs 576 bytes, got 580|Data size"),
     "fewer bytes": (_shorter, "a stored value of shape .* needs 576 bytes, got 575|ata size"),
     "a negative size": (_dims(-8, -2, 3, 3), "sizes of 0 or more|Negative"),
-    "a large size": (_dims(2**40, 2**40), "needs .* bytes|overflow|size"),
+    "a large size": (_dims(2**40, 2**40), "needs .* bytes|overflow|size|0-element"),
     "a cycle": (_cycle, "opological"),
     "a name twice": (_twice, "'w' is defined twice|unique"),
     "an output twice": (_same_output, "defined twice|SSA"),

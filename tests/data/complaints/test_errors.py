@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import time
 import traceback
 import urllib.error
@@ -61,7 +62,8 @@ def test_17_an_exception_comes_back_as_it_was(make, options):
         assert same_as(caught.value, make())
         told = "".join(traceback.format_exception(caught.value))
         assert "in __getitem__" in told and "raise self.make()" in told
-        assert data.samples.pytree.tagged_sample(caught.value) == 5 and "sample 5" in told
+        assert data.samples.pytree.tagged_sample(caught.value) == 5
+        assert "sample 5" in told or sys.version_info < (3, 11)  # which has no notes
         assert sum(len(labels.numpy()) for _, labels in batches) == 12  # the others are there
 
 

@@ -124,7 +124,8 @@ def _members(path: str, file: Any) -> Iterator[Member]:
     place = 0
     try:
         with tarfile.open(fileobj=file, mode="r:") as tar:
-            while (found := tar.next()) is not None:
+            # In an empty file, where the offset stays 0, next() of Python 3.10 fails.
+            while tar.offset and (found := tar.next()) is not None:
                 if found.offset_data <= place or found.size < 0:
                     raise ValueError("its members overlap")
                 place = found.offset_data
