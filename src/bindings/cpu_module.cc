@@ -11,6 +11,7 @@
 #include "cpu/allocator.h"
 #include "cpu/conv2d_algorithm.h"
 #include "cpu/select.h"
+#include "prepared_conv2d.h"
 #include "translated.h"
 
 namespace py = pybind11;
@@ -261,6 +262,7 @@ PYBIND11_MODULE(ndarray_backend_cpu, m) {
   bind_data(m);
   try {
     bind_backend<CpuDevice>(m.ptr());
+    bind_prepared_conv2d(m.ptr());
   } catch (const PythonError&) {
     throw pybind11::error_already_set();
   }

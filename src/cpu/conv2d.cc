@@ -6,6 +6,9 @@
 // The input gradient is the same sum on the output gradient: the input pixels whose coordinates
 // agree modulo the stride form a grid, which only some taps reach. Alternatively each pixel of the
 // output gradient is spread over the pixels of its window (conv_spread.h).
+//
+// An algorithm reads the weights in an order of its own. For inference they can be prepared once
+// (prepared_conv2d.h).
 #include "conv_applied.h"
 #include "conv_planes.h"
 #include "conv_rows.h"
@@ -50,48 +53,121 @@ void run_product(const TapProduct<T>& p, const Windows<T>* windows) {
   }
 }
 
+// The operands of a forward pass, without the kernel positions that only meet padding.
 template <class T>
-void forward(const View& x, const View& whole, const T* bias, T least, const View& out,
-             const Geometry& whole_geometry) {
-  const Kernel kernel = applied_kernel<T>(x, whole, out, whole_geometry);
-  const View& weight = kernel.weight;
-  const Geometry& geometry = kernel.geometry;
-  const Image<const T> source = image_of<const T>(x);
-  const Image<T> target = image_of<T>(out);
-  const Grid grid{target.images, target.height, target.width, geometry.stride};
-  const Scratch taps(bytes_for<Tap>(weight.shape[0] * weight.shape[1]));
-  const Index count = forward_taps(weight, geometry, taps.as<Tap>());
-  if (is_depthwise(source, readable(target), weight, geometry.groups)) {
-    return depthwise(source, target, grid, taps.as<Tap>(), count, weight, bias, least);
+struct Convolution {
+  Kernel kernel;
+  Image<const T> source;
+  Image<T> target;
+  Grid grid;
+  Scratch taps;
+  Index tap_count;
+
+  Convolution(const View& x, const View& weight, const View& out, const Geometry& geometry)
+      : kernel(applied_kernel<T>(x, weight, out, geometry)),
+        source(image_of<const T>(x)),
+        target(image_of<T>(out)),
+        grid{target.images, target.height, target.width, geometry.stride},
+        taps(bytes_for<Tap>(kernel.weight.shape[0] * kernel.weight.shape[1])),
+        tap_count(forward_taps(kernel.weight, kernel.geometry, taps.as<Tap>())) {}
+
+  bool by_channel() const {
+    return is_depthwise(source, readable(target), kernel.weight, kernel.geometry.groups);
   }
-  const Index inputs = weight.shape[2], outputs = weight.shape[3] / geometry.groups;
+  // The product of a group, without bias and ReLU.
+  TapProduct<T> product(Index group) const {
+    const View& weight = kernel.weight;
+    const Index inputs = weight.shape[2], outputs = weight.shape[3] / kernel.geometry.groups;
+    return {source.group(group * inputs, inputs),
+            target.group(group * outputs, outputs),
+            grid,
+            taps.as<const Tap>(),
+            tap_count,
+            data_of<const T>(weight) + group * outputs * weight.strides[3],
+            weight.strides[2],
+            weight.strides[3]};
+  }
+  Windows<T> windows(const TapProduct<T>& p) const {
+    return windows_of(p.source, grid, kernel.weight, kernel.geometry);
+  }
+};
+
+// ---- prepared weights --------------------------------------------------------------------------
+
+constexpr Index kMostPixels = 4096;  // with more, preparing the weights takes a few percent
+
+// Returns the size of the weights in the order in which the algorithm reads them; 0 if it reads
+// them as they lie, or if reordering them takes little of the time.
+template <class T>
+Index ordered_size(const TapProduct<T>& p, const Windows<T>& windows) {
+  if (p.grid.size() == 0 || p.out.channels == 0 || p.grid.size() > kMostPixels) return 0;
+  switch (choose(p, &windows).way) {
+    case Way::kWinograd:
+      if constexpr (sizeof(T) == 4) return transformed_size(p);
+      return 0;
+    case Way::kWindows: return panels_size(p);
+    case Way::kRows: return packed_size(p);
+    case Way::kPlanes: return 0;
+  }
+  return 0;
+}
+
+template <class T>
+void order_weights(const TapProduct<T>& p, const Windows<T>& windows, T* to) {
+  switch (choose(p, &windows).way) {
+    case Way::kWinograd:
+      if constexpr (sizeof(T) == 4) transform_weights(winograd_of<T>(p, nullptr), to);
+      return;
+    case Way::kWindows: return pack_panels(p, to);
+    case Way::kRows: return pack_weights(p, to);
+    case Way::kPlanes: return;
+  }
+}
+
+// The element behind ordered weights: they are those of instruction sets with vectors of this size.
+template <class T>
+constexpr T kMark = T(Blocking<T>::NR);
+
+// Returns the ordered weights if they are what this product reads, else null.
+template <class T>
+const T* ordered_weights(const TapProduct<T>& p, const Windows<T>& windows, const View& prepared) {
+  const T* weights = data_of<const T>(prepared);
+  const Index size = ordered_size(p, windows);
+  return size > 0 && prepared.shape[0] == size + 1 && weights[size] == kMark<T> ? weights : nullptr;
+}
+
+// ---- forward -----------------------------------------------------------------------------------
+
+template <class T>
+void forward(const View& x, const View& weight, const View* prepared, const T* bias, T least,
+             const View& out, const Geometry& geometry) {
+  const Convolution<T> convolution(x, weight, out, geometry);
+  if (convolution.by_channel()) {
+    return depthwise(convolution.source, convolution.target, convolution.grid,
+                     convolution.taps.template as<Tap>(), convolution.tap_count,
+                     convolution.kernel.weight, bias, least);
+  }
   for (Index g = 0; g < geometry.groups; ++g) {
-    const TapProduct<T> p{source.group(g * inputs, inputs),
-                          target.group(g * outputs, outputs),
-                          grid,
-                          taps.as<Tap>(),
-                          count,
-                          data_of<const T>(weight) + g * outputs * weight.strides[3],
-                          weight.strides[2],
-                          weight.strides[3],
-                          bias != nullptr ? bias + g * outputs : nullptr,
-                          least};
-    const Windows<T> windows = windows_of(p.source, grid, weight, geometry);
+    TapProduct<T> p = convolution.product(g);
+    p.bias = bias != nullptr ? bias + g * p.out.channels : nullptr;
+    p.least = least;
+    const Windows<T> windows = convolution.windows(p);
+    if (prepared != nullptr) p.prepared = ordered_weights(p, windows, *prepared);
     run_product(p, &windows);
   }
 }
 
 template <class T>
-void forward_then(const View& x, const View& weight, const View& out, const Geometry& geometry,
-                  const Epilogue& epilogue) {
+void forward_then(const View& x, const View& weight, const View* prepared, const View& out,
+                  const Geometry& geometry, const Epilogue& epilogue) {
   const T least = epilogue.relu ? T(0) : no_floor<T>();
-  if (epilogue.bias == nullptr) return forward<T>(x, weight, nullptr, least, out, geometry);
-  const View& bias = *epilogue.bias;
-  const Scratch values(bytes_for<T>(bias.shape[0]));
-  for (Index o = 0; o < bias.shape[0]; ++o) {
-    values.as<T>()[o] = data_of<const T>(bias)[o * bias.strides[0]];
+  const Index outputs = epilogue.bias != nullptr ? epilogue.bias->shape[0] : 0;
+  const Scratch values(bytes_for<T>(outputs));
+  for (Index o = 0; o < outputs; ++o) {
+    values.as<T>()[o] = data_of<const T>(*epilogue.bias)[o * epilogue.bias->strides[0]];
   }
-  forward<T>(x, weight, values.as<const T>(), least, out, geometry);
+  const T* bias = epilogue.bias != nullptr ? values.as<const T>() : nullptr;
+  forward<T>(x, weight, prepared, bias, least, out, geometry);
 }
 
 // ---- input gradient ----------------------------------------------------------------------------
@@ -225,7 +301,7 @@ void input_gradient(const View& grad_view, const View& whole, const View& x_grad
 
 void conv2d(In x, In weight, Out out, const Geometry& geometry, const Epilogue& epilogue) {
   with_float(out.dtype, [&](auto tag) {
-    forward_then<typename decltype(tag)::type>(x, weight, out, geometry, epilogue);
+    forward_then<typename decltype(tag)::type>(x, weight, nullptr, out, geometry, epilogue);
   });
 }
 
@@ -234,5 +310,61 @@ void conv2d_input_grad(In grad, In weight, Out x_grad, const Geometry& geometry)
     input_gradient<typename decltype(tag)::type>(grad, weight, x_grad, geometry);
   });
 }
+
+namespace {
+
+View compact(const std::int64_t (&shape)[4], void* data) {
+  View v{data, DType::kFloat32, 4};
+  for (std::int64_t i = 3, stride = 1; i >= 0; stride *= shape[i--]) {
+    v.shape[i] = shape[i];
+    v.strides[i] = stride;
+  }
+  return v;
+}
+
+// Calls f(product, windows) for a convolution of one group over images of a shape, whose memory is
+// not read.
+template <class F>
+void with_product(const ImageShape& image, const View& weight, const Geometry& g, F&& f) {
+  const auto windows = [](Index pixels, Index kernel, Index stride, Index padding, Index dilation) {
+    return (pixels + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
+  };
+  const View x = compact({image.n, image.h, image.w, image.c}, nullptr);
+  const View out = compact(
+      {image.n, windows(image.h, weight.shape[0], g.stride.h, g.padding.h, g.dilation.h),
+       windows(image.w, weight.shape[1], g.stride.w, g.padding.w, g.dilation.w), weight.shape[3]},
+      nullptr);
+  const Convolution<float> convolution(x, weight, out, g);
+  if (g.groups != 1 || convolution.by_channel()) return;
+  const TapProduct<float> p = convolution.product(0);
+  f(p, convolution.windows(p));
+}
+
+Index prepared_size(const ImageShape& image, const ImageShape& weight, const Geometry& geometry) {
+  Index size = 0;
+  const View kernel = compact({weight.n, weight.h, weight.w, weight.c}, nullptr);
+  with_product(image, kernel, geometry,
+               [&](const auto& p, const auto& windows) { size = ordered_size(p, windows); });
+  return size > 0 ? size + 1 : 0;
+}
+
+void prepare(In weight, Out out, const ImageShape& image, const Geometry& geometry) {
+  with_product(image, weight, geometry, [&](const auto& p, const auto& windows) {
+    const Index size = ordered_size(p, windows);
+    float* to = data_of<float>(out);
+    if (size + 1 != out.shape[0]) return;  // a mark would be missing
+    order_weights(p, windows, to);
+    to[size] = kMark<float>;
+  });
+}
+
+void run_prepared(In x, In weight, In prepared, Out out, const Geometry& geometry,
+                  const Epilogue& epilogue) {
+  forward_then<float>(x, weight, &prepared, out, geometry, epilogue);
+}
+
+}  // namespace
+
+constinit const PreparedConv2d prepared_conv2d = {&prepared_size, &prepare, &run_prepared};
 
 }  // namespace needle::cpu::NEEDLE_ISA

@@ -124,7 +124,7 @@ void multiply_rows(const Rows<T>& rows, Index pixels, F&& weights, Index first, 
 }
 
 // Computes columns [first, last) of pixels [begin, end): bias, product, ReLU. packed: all panels,
-// or null if this chunk is the only one: then a slice of a panel is packed just before its use.
+// or null if this is the only chunk: then a slice of a panel is packed just before its use.
 template <class T>
 void run_chunk(const TapProduct<T>& p, Index begin, Index end, Index first, Index last,
                const T* packed, const T* zeros) {
@@ -158,16 +158,32 @@ void run_chunk(const TapProduct<T>& p, Index begin, Index end, Index first, Inde
 }
 
 template <class T>
+Index packed_size(const TapProduct<T>& p) {
+  return round_up(p.out.channels, Blocking<T>::NR) * p.depth();
+}
+
+// Packs the panels of all output channels.
+template <class T>
+void pack_weights(const TapProduct<T>& p, T* packed) {
+  constexpr Index NR = Blocking<T>::NR;
+  parallel_for(ceil_div(p.out.channels, NR), 1, [&](Index first, Index last) {
+    for (Index j = first * NR; j < smaller(last * NR, p.out.channels); j += NR) {
+      pack_panel(p, j, 0, p.tap_count, packed + j * p.depth());
+    }
+  });
+}
+
+template <class T>
 void run_rows(const TapProduct<T>& p) {
   constexpr Index NR = Blocking<T>::NR;
   const Index pixels = p.grid.size(), outputs = p.out.channels;
   constexpr Index MR = Blocking<T>::MR;
   const Index chunks = ceil_div(pixels, kChunkTiles * MR);
   const Index chunk = round_up(ceil_div(pixels, chunks), MR);
-  const Scratch packed(bytes_for<T>(chunks > 1 ? round_up(outputs, NR) * p.depth() : 0));
-  for (Index j = 0; chunks > 1 && j < outputs; j += NR) {
-    pack_panel(p, j, 0, p.tap_count, packed.as<T>() + j * p.depth());
-  }
+  const bool packs = chunks > 1 && p.prepared == nullptr;
+  const Scratch packed(bytes_for<T>(packs ? packed_size(p) : 0));
+  if (packs) pack_weights(p, packed.as<T>());
+  const T* panels = packs ? packed.as<const T>() : p.prepared;
   const Scratch zeros(bytes_for<T>(p.source.channels));
   for (Index c = 0; c < p.source.channels; ++c) zeros.as<T>()[c] = T(0);
 
@@ -178,7 +194,7 @@ void run_rows(const TapProduct<T>& p) {
       const Index begin = task % chunks * chunk, first = task / chunks * part;
       if (begin >= pixels || first >= outputs) continue;
       run_chunk(p, begin, smaller(begin + chunk, pixels), first, smaller(first + part, outputs),
-                chunks > 1 ? packed.as<const T>() : nullptr, zeros.as<const T>());
+                panels, zeros.as<const T>());
     }
   });
 }

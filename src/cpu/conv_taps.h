@@ -176,6 +176,7 @@ struct TapProduct {
   Index input_stride, output_stride;
   const T* bias = nullptr;  // one value for each output channel, contiguous; null for none
   T least = no_floor<T>();
+  const T* prepared = nullptr;  // the weights as the algorithm orders them, if that is done already
 
   Index depth() const { return tap_count * source.channels; }
   bool has_floor() const { return least > no_floor<T>(); }

@@ -225,6 +225,11 @@ void run_band(const WindowProduct<T>& p, Index unit, T* room, T* aside) {
   }
 }
 
+template <class T>
+Index panels_size(const TapProduct<T>& p) {
+  return round_up(p.out.channels, Blocking<T>::W) * p.depth();
+}
+
 // Panels of output channels, two vectors wide or, the last, one: rows (tap, channel).
 template <class T>
 void pack_panels(const TapProduct<T>& p, T* packed) {
@@ -257,15 +262,22 @@ template <class T>
 void run_windows(const Windows<T>& w, const TapProduct<T>& p) {
   const Index outputs = p.out.channels, filled = round_up(outputs, Blocking<T>::W);
   const Index rows = band_rows(w.grid, w.grid.step.h * w.pitch(), kBandElements);
-  const Scratch weights(bytes_for<T>(filled * w.depth())), bias(bytes_for<T>(filled));
+  const bool packs = p.prepared == nullptr;
+  const Scratch weights(bytes_for<T>(packs ? panels_size(p) : 0)), bias(bytes_for<T>(filled));
   const Scratch runs(bytes_for<Index>(w.runs())), pixels(bytes_for<Index>(rows * w.grid.columns));
-  pack_panels(p, weights.as<T>());
+  if (packs) pack_panels(p, weights.as<T>());
   for (Index o = 0; o < filled; ++o) {
     bias.as<T>()[o] = p.bias != nullptr && o < outputs ? p.bias[o] : T(0);
   }
   window_offsets(w, rows, runs.as<Index>(), pixels.as<Index>());
-  const WindowProduct<T> product{
-      w, p.out, rows, runs.as<Index>(), pixels.as<Index>(), weights.as<T>(), bias.as<T>(), p.least};
+  const WindowProduct<T> product{w,
+                                 p.out,
+                                 rows,
+                                 runs.as<Index>(),
+                                 pixels.as<Index>(),
+                                 packs ? weights.as<T>() : p.prepared,
+                                 bias.as<T>(),
+                                 p.least};
   const bool linear = p.out.channel_stride == 1 &&
                       (rows == 1 || p.out.row_stride == p.out.width * p.out.column_stride);
   const Index work = rows * w.grid.columns * filled * w.depth();

@@ -5,7 +5,7 @@
 // instead of std::vector (tests/test_native_build.py checks the objects).
 #pragma once
 
-#include "core/kernel_table.h"
+#include "prepared_conv2d.h"
 
 namespace needle::cpu::NEEDLE_ISA {
 
@@ -14,5 +14,6 @@ NEEDLE_KERNELS(NEEDLE_ROW)
 #undef NEEDLE_ROW
 
 extern const KernelTable table;
+extern const PreparedConv2d prepared_conv2d;  // in conv2d.cc
 
 }  // namespace needle::cpu::NEEDLE_ISA

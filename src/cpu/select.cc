@@ -8,54 +8,64 @@
 
 namespace needle::cpu {
 
-#define ROW(isa)                  \
-  namespace isa {                 \
-  extern const KernelTable table; \
+#define ROW(isa)                               \
+  namespace isa {                              \
+  extern const KernelTable table;              \
+  extern const PreparedConv2d prepared_conv2d; \
   }
 NEEDLE_ISAS(ROW)
 #undef ROW
 
 namespace {
 
-// The tables that run on this machine, worst first.
-const std::vector<const KernelTable*>& usable_tables() {
-  static const std::vector<const KernelTable*> tables = [] {
-    std::vector<const KernelTable*> usable;
-    for (const KernelTable* compiled : {
-#define ROW(isa) &isa::table,
+struct Target {
+  const KernelTable* table;
+  const PreparedConv2d* prepared_conv2d;
+};
+
+// The targets that run on this machine, worst first.
+const std::vector<Target>& usable_targets() {
+  static const std::vector<Target> targets = [] {
+    std::vector<Target> usable;
+    for (const Target& compiled : {
+#define ROW(isa) Target{&isa::table, &isa::prepared_conv2d},
              NEEDLE_ISAS(ROW)
 #undef ROW
          }) {
-      if (cpu_supports(compiled->isa)) usable.push_back(compiled);
+      if (cpu_supports(compiled.table->isa)) usable.push_back(compiled);
     }
     return usable;
   }();
-  return tables;
+  return targets;
 }
 
-std::atomic<const KernelTable*> selected{nullptr};
+std::atomic<const Target*> selected{nullptr};
+
+const Target& selected_target() {
+  const Target* target = selected.load(std::memory_order_acquire);
+  return target != nullptr ? *target : usable_targets().back();
+}
 
 }  // namespace
 
 std::vector<std::string> available_isas() {
   std::vector<std::string> names;
-  for (const KernelTable* table : usable_tables()) names.emplace_back(table->isa);
+  for (const Target& target : usable_targets()) names.emplace_back(target.table->isa);
   return names;
 }
 
-const KernelTable& selected_table() {
-  const KernelTable* table = selected.load(std::memory_order_acquire);
-  return table != nullptr ? *table : *usable_tables().back();
-}
+const KernelTable& selected_table() { return *selected_target().table; }
+
+const PreparedConv2d& selected_prepared_conv2d() { return *selected_target().prepared_conv2d; }
 
 void select_isa(const std::string& name) {
   std::string known;
-  for (const KernelTable* table : usable_tables()) {
-    if (name == table->isa) {
-      selected.store(table, std::memory_order_release);
+  for (const Target& target : usable_targets()) {
+    if (name == target.table->isa) {
+      selected.store(&target, std::memory_order_release);
       return;
     }
-    known += (known.empty() ? "" : ", ") + std::string(table->isa);
+    known += (known.empty() ? "" : ", ") + std::string(target.table->isa);
   }
   raise_error("select_isa: '" + name +
               "' is not an instruction set that runs here; choose one of " + known);

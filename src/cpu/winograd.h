@@ -145,11 +145,20 @@ bool uses_winograd(const TapProduct<T>& p) {
   return algorithm == Conv2dAlgorithm::kWinograd || winograd_pays(p);
 }
 
+// The elements of all transformed weights; 0 if they are transformed in several parts.
+template <class T>
+Index transformed_size(const TapProduct<T>& p) {
+  const bool fits = kFrequencies * p.source.channels * p.out.channels <= kWeightElements;
+  return fits ? kFrequencies * winograd_of<T>(p, nullptr).weights_step : 0;
+}
+
 template <class T>
 void run_part(const TapProduct<T>& p, const T* zeros) {
   const Winograd<T> w = winograd_of(p, zeros);
-  const ThreadScratch weights(bytes_for<T>(kFrequencies * w.weights_step));
-  transform_weights(w, weights.as<T>());
+  const bool transforms = p.prepared == nullptr;
+  const ThreadScratch room(bytes_for<T>(transforms ? kFrequencies * w.weights_step : 0));
+  if (transforms) transform_weights(w, room.as<T>());
+  const T* weights = transforms ? room.as<const T>() : p.prepared;
   parallel_for(w.source.tiles(), kTileBlock, [&](Index first, Index last) {
     const ThreadScratch seen(bytes_for<T>(kFrequencies * w.source.step));
     const ThreadScratch sums(bytes_for<T>(kFrequencies * w.sums_step));
@@ -159,8 +168,7 @@ void run_part(const TapProduct<T>& p, const T* zeros) {
                                                    seen.as<T>() + begin * w.source.size);
     });
     parallel_for(kFrequencies, kFrequencyShare, [&](Index begin, Index end) {
-      multiply_frequencies(w, begin, end, last - first, seen.as<const T>(), weights.as<const T>(),
-                           sums.as<T>());
+      multiply_frequencies(w, begin, end, last - first, seen.as<const T>(), weights, sums.as<T>());
     });
     parallel_for(last - first, kTileShare, [&](Index begin, Index end) {
       transform_output(w, first + begin, first + end, sums.as<const T>() + begin * w.sums_size);
@@ -174,7 +182,7 @@ void run_winograd(const TapProduct<T>& p) {
   constexpr Index NR = Blocking<T>::NR;
   const Index most = larger(NR, kWeightElements / (kFrequencies * p.source.channels) / NR * NR);
   const Zeros<T> zeros(p.source.channels);
-  const Index parts = ceil_div(p.out.channels, most);
+  const Index parts = p.prepared != nullptr ? 1 : ceil_div(p.out.channels, most);
   const Index part = round_up(ceil_div(p.out.channels, parts), NR);
   for (Index o = 0; o < p.out.channels; o += part) {
     TapProduct<T> some = p;

@@ -152,6 +152,65 @@ def test_forward(kernels: Any, case: Case, dtype: str) -> None:
                 close(got, result, 2e-6, layout)
 
 
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.usefixtures("algorithm")
+def test_prepared_weights_give_the_same_bits(kernels: Any, case: Case) -> None:
+    """So do weights that are not those that the convolution reads: it takes the plain ones."""
+    x, weight, _ = operands(case, "float32")
+    module = kernels.module
+    size = module.prepared_conv2d_size(case.x, case.weight, case.geometry)
+    if case.groups > 1:
+        assert size == 0
+    view, filters = view_of(x), view_of(weight)
+    for length in {size, size + 1, 1}:
+        prepared = view_of(np.full(length, 3, np.float32))
+        if length == size:
+            module.prepare_conv2d(filters, prepared, case.x, case.geometry)
+        got = empty_view(case.out, "float32")
+        want = empty_view(case.out, "float32")
+        kernels.conv2d(view, filters, want, case.geometry, NO_EPILOGUE)
+        module.conv2d_prepared(view, filters, prepared, got, case.geometry, NO_EPILOGUE)
+        np.testing.assert_array_equal(numpy_of(got), numpy_of(want))
+
+
+def test_weights_prepared_for_another_instruction_set_are_not_read(kernels: Any) -> None:
+    case = Case((1, 8, 8, 32), (3, 3), 32, padding=(1, 1))
+    x, weight, _ = operands(case, "float32")
+    module, before = kernels.module, kernels.module.isa
+    size = module.prepared_conv2d_size(case.x, case.weight, case.geometry)
+    prepared = view_of(np.zeros(size, np.float32))
+    view, filters = view_of(x), view_of(weight)
+    module.prepare_conv2d(filters, prepared, case.x, case.geometry)
+    try:
+        for isa in module.available_isas():
+            module.select_isa(isa)
+            got = empty_view(case.out, "float32")
+            want = empty_view(case.out, "float32")
+            kernels.conv2d(view, filters, want, case.geometry, NO_EPILOGUE)
+            module.conv2d_prepared(view, filters, prepared, got, case.geometry, NO_EPILOGUE)
+            np.testing.assert_array_equal(numpy_of(got), numpy_of(want))
+    finally:
+        module.select_isa(before)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"prepared": np.zeros((2, 2), np.float32)}, "must be a compact float32 vector"),
+        ({"prepared": np.zeros(4)}, "must be a compact float32 vector"),
+        ({"x": np.zeros((1, 3, 3, 5), np.float32)}, "conv2d: "),
+    ],
+)
+def test_prepared_weights_are_checked(kernels: Any, change: Any, message: str) -> None:
+    case = Case((1, 3, 3, 4), (3, 3), 4)
+    x, weight, _ = operands(case, "float32")
+    arrays = {"x": x, "weight": weight, "prepared": np.zeros(4, np.float32), **change}
+    views = [view_of(array) for array in arrays.values()]
+    out = empty_view(case.out, "float32")
+    with pytest.raises(ValueError, match=message):
+        kernels.module.conv2d_prepared(*views, out, case.geometry, NO_EPILOGUE)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.usefixtures("algorithm")

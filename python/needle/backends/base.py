@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray as NumpyArray
 
 from ..dtypes import BY_NAME, DType
-from ..shapes import Geometry
+from ..shapes import Geometry, Shape
 
 Scalar = bool | int | float
 
@@ -415,6 +415,30 @@ class Backend(ABC):
         """
         raise NotImplementedError
 
+    def prepared_conv2d_size(self, x_shape: Shape, weight_shape: Shape, geometry: Geometry) -> int:
+        """Return how many elements ``prepare_conv2d`` writes; 0 if ``conv2d`` is as fast.
+
+        A backend that overrides this has all three functions; ``needle.capture`` calls them for
+        float32 in inference. x_shape: (N, H, W, C); weight_shape: (KH, KW, C, O).
+        """
+        return 0
+
+    def prepare_conv2d(self, weight: View, out: View, x_shape: Shape, geometry: Geometry) -> None:
+        """Write the weights in the order that ``conv2d_prepared`` reads, a compact vector."""
+        raise NotImplementedError
+
+    def conv2d_prepared(
+        self,
+        x: View,
+        weight: View,
+        prepared: View,
+        out: View,
+        geometry: Geometry,
+        epilogue: Epilogue,
+    ) -> None:
+        """Compute ``conv2d`` with the same bits; ``prepared`` has been made from ``weight``."""
+        raise NotImplementedError
+
     def run_images(
         self,
         steps: Sequence[tuple[str, tuple[float, ...]]],
@@ -449,6 +473,9 @@ SERVICES = (
     "empty_cache",
     "synchronize",
     "record_graph",
+    "prepared_conv2d_size",
+    "prepare_conv2d",
+    "conv2d_prepared",
     "run_images",
     "pin",
 )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..recorded import Recording
-from . import constants, copies, dead_calls, folding, in_place, rematerialisation
+from . import constants, copies, dead_calls, folding, in_place, preparation, rematerialisation
 from .options import Options, byte_count
 from .planning import Plan, plan
 
@@ -33,6 +33,7 @@ PASSES: dict[str, Pass] = {
     "constants": constants.move,
     "folding": folding.fold,
     "copies": copies.copy_parameters,
+    "preparation": preparation.prepare,
     "rematerialisation": rematerialisation.rematerialise,
     "in place": in_place.write_over_inputs,
 }
