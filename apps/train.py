@@ -138,6 +138,12 @@ def parser() -> argparse.ArgumentParser:
         help="cut each batch into so many slices whose gradients are added in a fixed order: any "
         "number of processes gives the same weights (docs/many_machines.md)",
     )
+    add(
+        "--sync-batch-norm",
+        action="store_true",
+        default=None,
+        help="batch norm takes its statistics over the batches of all processes",
+    )
     add("--out", type=Path, help="folder of the run (default: a new runs/MODEL-DATA)")
     add("--resume", action="store_true", help="continue the run in --out; --epochs N extends it")
     add("--no-report", action="store_true", help="do not write report.html and its pictures")

@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 import needle
 from needle import backends, data
 from needle.data.sampling import DistributedSampler
-from needle.distributed import Communicator, DataParallel, communicator, gather, require_same
+from needle.distributed import (
+    Communicator,
+    DataParallel,
+    communicator,
+    gather,
+    require_same,
+    synchronise_batch_norm,
+)
 from needle.errors import NeedleError
 
 from .evaluation import Evaluation, ranks
@@ -61,6 +68,12 @@ class Ranks:
         self.batch_size = settings.batch_size // group.size
         # Parts of a batch are added before they are sent; only whole slices are sent early.
         self._ordered = bool(settings.virtual_replicas) or settings.accumulate > 1
+        self._synchronised = settings.sync_batch_norm
+        if self._synchronised and self._ordered:
+            raise NeedleError(
+                "--sync-batch-norm: needs a batch in one piece on each process; leave out "
+                "--virtual-replicas and --accumulate"
+            )
 
     def sampler(self, length: int, shuffle: bool) -> DistributedSampler:
         """Return this rank's sampler of a data set of so many samples."""
@@ -82,9 +95,17 @@ class Ranks:
 
     # ---- a step ------------------------------------------------------------------------------
 
-    def prepare(self, gradients: Gradients, device: Any) -> None:
-        """Give all ranks the weights of rank 0."""
+    def prepare(self, gradients: Gradients, device: Any, samples: int) -> None:
+        """Give all ranks the weights of rank 0; ``samples``: their number in the training data."""
         self.gradients, self.device = gradients, device
+        if self._synchronised:
+            size = self.group.size
+            if 0 < (last := samples % (self.batch_size * size)) < size:
+                raise NeedleError(
+                    f"--sync-batch-norm: the last batch of {samples} samples must have one for "
+                    f"each of the {size} processes, got {last}; give another --batch-size"
+                )
+            synchronise_batch_norm(gradients.model, self.group)
         count = self.slices if self._ordered else None
         self.parallel = DataParallel(gradients.model, self.group, count)
 

@@ -161,7 +161,7 @@ class Run:
         self.optimizer = build_optimizer(settings, self.model.parameters())
         self.schedule = build_schedule(settings, self.optimizer, len(self.loader))
         if self.ranks:
-            self.ranks.prepare(self.gradients, device)
+            self.ranks.prepare(self.gradients, device, self.samples)
         self.average = optim.ExponentialAverage(self.model, settings.ema) if settings.ema else None
         self.progress = Progress()
         self.evaluation: Evaluation | None = None

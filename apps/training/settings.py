@@ -50,14 +50,17 @@ class Settings:
     """Height and width of the model's images; 0: the model's own."""
     virtual_replicas: int = 0
     """Number of slices of a batch whose gradients are added in a fixed order; 0: any order."""
+    sync_batch_norm: bool = False
+    """Batch norm takes its statistics over the batches of all processes."""
     limit: int = 0
     """Number of samples of each split to use, balanced over the classes; 0: all."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the options by name; virtual_replicas only if there are any."""
+        """Return the options by name; those of several processes only if they are given."""
         options = asdict(self)
-        if not self.virtual_replicas:
-            del options["virtual_replicas"]
+        for name in ("virtual_replicas", "sync_batch_norm"):
+            if not options[name]:
+                del options[name]
         return options
 
 

@@ -12,7 +12,13 @@ import numpy as np
 
 import needle
 from needle import nn, optim
-from needle.distributed import DataParallel, communicator, gather, require_same
+from needle.distributed import (
+    DataParallel,
+    communicator,
+    gather,
+    require_same,
+    synchronise_batch_norm,
+)
 
 GROUP = communicator()
 
@@ -80,6 +86,47 @@ def train(out: str, slices: str = "0", captured: str = "1", samples: str = "22")
         arrays = {name: t.numpy() for name, t in model.state_dict().items()}
         averages = {f"average.{k}": v for k, v in average.state_dict()["arrays"].items()}
         np.savez(out, totals=totals, **arrays, **averages)
+
+
+def synchronised(out: str, captured: str) -> None:
+    """Three steps in float64, with statistics over unequal batches; rank 0 saves what came out."""
+    np.random.seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 6, 3, dtype="float64"),
+        nn.BatchNorm2d(6, dtype="float64"),
+        nn.ReLU(),
+        nn.Residual(
+            nn.Sequential(
+                nn.Conv2d(6, 6, 3, padding=1, dtype="float64"),
+                nn.BatchNorm2d(6, momentum=None, affine=False, dtype="float64"),
+            )
+        ),
+        nn.Flatten(),
+        nn.Linear(6 * 16, 5, dtype="float64"),
+        nn.BatchNorm1d(5, dtype="float64"),
+    )
+    synchronise_batch_norm(model, GROUP)
+    parallel = DataParallel(model, GROUP)
+    optimizer = optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    loss_function = nn.CrossEntropyLoss()
+
+    def passes(x, y):
+        loss = loss_function(model(x), y)
+        loss.backward()
+        return loss
+
+    step = needle.capture(passes) if captured == "1" else passes
+    random, arrays = np.random.default_rng(0), {}
+    for number in range(3):
+        images, labels = random.standard_normal((11, 3, 6, 6)), random.integers(0, 5, 11)
+        x, y = images[GROUP.rank :: GROUP.size], labels[GROUP.rank :: GROUP.size]
+        with parallel.slice(len(y)) as numbers:
+            loss = step(needle.Tensor(np.array(x), dtype="float64", requires_grad=False), y)
+            numbers.append(float(loss.numpy()) * len(y))
+        arrays[f"loss {number}"] = parallel.average()
+        optimizer.step()
+    if GROUP.rank == 0:
+        np.savez(out, **arrays, **{name: t.numpy() for name, t in model.state_dict().items()})
 
 
 def differ(*_: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
 from typing import Any
 
@@ -10,7 +12,14 @@ import pytest
 
 import needle
 from needle import nn
-from needle.distributed import Communicator, DataParallel, communicator, names, register
+from needle.distributed import (
+    Communicator,
+    DataParallel,
+    communicator,
+    names,
+    register,
+    synchronise_batch_norm,
+)
 from needle.distributed.communicator import tree_sum
 from needle.errors import DistributedError, UnknownNameError
 
@@ -93,6 +102,47 @@ def test_a_gradient_of_one_slice_alone_is_averaged_over_all_samples() -> None:
         parallel.average()
     found = [float(p.grad.numpy().max()) for p in model.parameters()]
     assert found == [2.5, 2.5, 0.25, 0.25]  # (1 + 3 * 3) / 4, 1 / 4
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("activation", [None, "relu"])
+def test_synchronised_batch_norm_of_one_process_is_batch_norm(
+    affine: bool, activation: str | None
+) -> None:
+    options: dict[str, Any] = {"affine": affine, "activation": activation, "dtype": "float64"}
+    random = np.random.default_rng(3)
+    x, added, grad = random.standard_normal((3, 4, 5, 3, 2))
+    found = []
+    for synchronised in (False, True):
+        norm = nn.BatchNorm2d(5, **options)
+        if affine:
+            norm.weight.data = needle.Tensor(np.arange(1.0, 6.0), dtype="float64")
+        if synchronised:
+            synchronise_batch_norm(norm, Communicator())
+        for layer in (norm, copy.deepcopy(norm), pickle.loads(pickle.dumps(norm))):
+            images = needle.Tensor(x, dtype="float64", requires_grad=True)
+            more = () if activation is None else (needle.Tensor(added, dtype="float64"),)
+            result = layer(images, *more)
+            result.backward(needle.Tensor(grad, dtype="float64"))
+            tensors = [result, images.grad, *layer.buffers()]
+            tensors += [p.grad for p in layer.parameters()]
+            layer.eval()
+            found.append([t.numpy() for t in (*tensors, layer(images, *more))])
+    for other in found[1:]:
+        assert len(other) == len(found[0]) == (7 if affine else 5)
+        for got, expected in zip(other, found[0]):
+            np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-12)
+
+
+def test_synchronised_batch_norm_needs_samples_and_no_slices() -> None:
+    model, *_ = model_and_batch()
+    synchronise_batch_norm(model)
+    with pytest.raises(DistributedError, match=r"batch norm over all processes needs slices=None"):
+        DataParallel(model, slices=2)
+    parallel = DataParallel(model)
+    message = "samples on every rank, got none on rank 0"
+    with pytest.raises(DistributedError, match=message), parallel.slice(0):
+        pass
 
 
 def test_mistakes() -> None:

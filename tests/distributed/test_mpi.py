@@ -57,6 +57,20 @@ def test_overlap_with_a_rank_without_samples(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
 
 
+def test_synchronised_batch_norm_gives_what_one_process_computes(tmp_path: Path) -> None:
+    found = {}
+    for processes, captured in ((1, 0), (2, 0), (3, 1)):
+        out = tmp_path / f"{processes}.npz"
+        done = run(processes, RANKS, "synchronised", out, captured)
+        assert done.returncode == 0, done.stderr
+        found[processes] = dict(np.load(out))
+    for processes in (2, 3):
+        for name, value in found[1].items():
+            np.testing.assert_allclose(
+                found[processes][name], value, rtol=1e-9, atol=1e-12, err_msg=f"{name}, {processes}"
+            )
+
+
 @pytest.mark.parametrize(
     ("case", "words"),
     [

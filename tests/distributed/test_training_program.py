@@ -91,6 +91,17 @@ def test_processes_train_like_one(tmp_path: Path, processes: int) -> None:
     assert facts["samples"] == {"training": 203, "test": 203}
 
 
+def test_synchronised_batch_norm_trains_like_one_process(tmp_path: Path) -> None:
+    options = ("--model", "resnet20", "--epochs", "1", "--weight-decay", "0")
+    trained(tmp_path / "one", 1, *options)
+    trained(tmp_path / "apart", 2, *options)
+    trained(tmp_path / "together", 2, *options, "--sync-batch-norm")
+    one, apart, together = (
+        float(results(tmp_path / name)[0][2]) for name in ("one", "apart", "together")
+    )  # the training losses
+    assert abs(together / one - 1) < 1e-3 < abs(apart / one - 1)
+
+
 def test_accumulated_parts(tmp_path: Path) -> None:
     trained(tmp_path / "a", 2, "--epochs", "1")
     trained(tmp_path / "b", 2, "--epochs", "1", "--accumulate", "3")
@@ -104,6 +115,8 @@ def test_accumulated_parts(tmp_path: Path) -> None:
         (("--virtual-replicas", "6"), "--virtual-replicas: must be the number of processes (4)"),
         (("--batch-size", "42"), "--batch-size: must be divisible by the 4 slices"),
         (("--find-lr",), "--find-lr: needs one process, got 4"),
+        (("--sync-batch-norm", "--virtual-replicas", "4"), "leave out --virtual-replicas"),
+        (("--sync-batch-norm", "--batch-size", "40"), "each of the 4 processes, got 3"),
         (("--model", "lenet6"), "unknown model 'lenet6'"),
     ],
 )

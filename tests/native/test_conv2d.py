@@ -155,7 +155,7 @@ def test_forward(kernels: Any, case: Case, dtype: str) -> None:
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.usefixtures("algorithm")
 def test_prepared_weights_give_the_same_bits(kernels: Any, case: Case) -> None:
-    """So do weights that are not those that the convolution reads: it takes the plain ones."""
+    """Weights that are not those of the algorithm are not read, but the plain ones."""
     x, weight, _ = operands(case, "float32")
     module = kernels.module
     size = module.prepared_conv2d_size(case.x, case.weight, case.geometry)

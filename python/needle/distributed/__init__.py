@@ -6,6 +6,7 @@ started with ``mpiexec -n 4 python program.py``.
 """
 
 from .agreement import gather, require_same
+from .batch_norm import synchronise_batch_norm
 from .communicator import Communicator, communicator, names, register
 from .data_parallel import DataParallel
 
@@ -17,4 +18,5 @@ __all__ = [
     "names",
     "register",
     "require_same",
+    "synchronise_batch_norm",
 ]

@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import DistributedError
 from ..host_steps import host_step
 from .agreement import require_same
+from .batch_norm import is_synchronised
 from .communicator import Array, Communicator, Wait, communicator, tree_sum
 from .flat import FlatModel, NamesTensors, constant, host_copy
 
@@ -57,6 +58,12 @@ class DataParallel:
         self.slices = range(self.group.rank, self.count, self.group.size)
         """The numbers of this process's slices."""
         self.check_every, self.steps = check_every, 0
+        self._synchronised = is_synchronised(model)
+        if self.ordered and self._synchronised:
+            raise DistributedError(
+                "DataParallel: batch norm over all processes needs slices=None, got "
+                f"slices={slices}; each slice has statistics of its own"
+            )
         self._flat = FlatModel(model)
         require_same(self.group, {"the model": self._flat.description(), "slices": self.count})
         self._begin_step()
@@ -101,6 +108,11 @@ class DataParallel:
             raise DistributedError(
                 f"DataParallel: a step has {len(self.slices)} slices on this rank, got one more; "
                 "call average() after the last one"
+            )
+        if self._synchronised and not samples:
+            raise DistributedError(
+                "DataParallel: batch norm over all processes needs samples on every rank, got none "
+                f"on rank {self.group.rank}; leave out the last, smaller batch"
             )
         for p in self._flat.parameters:
             p.grad = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from .. import init, ops
 from ..array_namespace import Device
@@ -163,6 +163,15 @@ class BatchStatistics(Module):
         return x * ops.reshape(scale, shape) - ops.reshape(self.running_mean * scale, shape)
 
 
+class SumOverProcesses(Protocol):
+    """A differentiable sum of a Tensor over processes that train together.
+
+    weight: this process's share of the loss; its own gradient counts as one.
+    """
+
+    def __call__(self, values: Tensor, weight: float) -> Tensor: ...
+
+
 class _BatchNorm(BatchStatistics):
     """Batch norm, in which statistics are over the batch and all positions.
 
@@ -170,9 +179,14 @@ class _BatchNorm(BatchStatistics):
     2015; PyTorch keeps the unbiased one). Addition and relu run in the same passes over memory.
     """
 
+    over_processes: SumOverProcesses | None = None
+    """None: statistics of this process's batch; ``distributed.synchronise_batch_norm`` sets it."""
+
     def _by_batch(
         self, x: Tensor, added: Tensor | None, relu: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
+        if self.over_processes is not None:
+            return self._by_all_batches(as_operand(x), added, relu, self.over_processes)
         if math.prod(x.shape) == self.dim:
             raise ShapeError(
                 f"{type(self).__name__}: training needs more than one value a channel, got shape "
@@ -186,6 +200,25 @@ class _BatchNorm(BatchStatistics):
         more = () if added is None else (added,)
         result = normalization.BatchNorm(self.eps, relu)(x, weight, bias, *more)
         return result[0], result[1], result[2]
+
+    def _by_all_batches(
+        self, x: Tensor, added: Tensor | None, relu: bool, over_all: SumOverProcesses
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return ``_by_batch`` with the statistics of all processes' batches, in two sums."""
+        axes = tuple(axis for axis in range(len(x.shape)) if axis != 1)
+        shape = tuple(self.dim if axis == 1 else 1 for axis in range(len(x.shape)))
+        count = math.prod(x.shape) / self.dim
+        own = [ops.summation(x, axes), constant_like(x, (1,), count)]
+        sums = over_all(ops.concatenate(own), count)
+        total = sums[self.dim :]
+        mean = sums[: self.dim] / total
+        centred = x - ops.reshape(mean, shape)
+        var = over_all(ops.summation(centred * centred, axes), count) / total
+        scale = 1 / ops.sqrt(var + self.eps)
+        y = centred * ops.reshape(scale if self.weight is None else scale * self.weight, shape)
+        y = y if self.bias is None else y + ops.reshape(self.bias, shape)
+        y = y if added is None else y + added
+        return ops.relu(y) if relu else y, mean, var
 
 
 class BatchNorm1d(_BatchNorm):
