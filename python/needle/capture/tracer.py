@@ -65,7 +65,7 @@ class Tracer:
         self._host_results: list[Any] = []  # the results of host steps
         self._writes: dict[tuple[int | None, int, Any], Location] = {}
         self._state = ReachableState(function, leaves)
-        self._guards = self._state.guards()
+        self._guards = [*self._state.guards(), *self._state.grad_guards()]
         self._snapshot_state()
         self._safe = self._before
 
