@@ -96,6 +96,47 @@ def test_a_step_that_reads_a_gradient_notices_that_it_appears() -> None:
     assert step.replays == 3
 
 
+def test_gradients_that_a_step_adds_itself() -> None:
+    """It reads the gradient of the call before and then assigns it."""
+
+    def gradients(captured: bool) -> tuple[list[Any], Any]:
+        np.random.seed(0)
+        layer = nn.Linear(3, 2, device=needle.cpu())
+
+        def add(x: Any) -> None:
+            before = layer.weight.grad
+            (layer(x) ** 2).mean().backward()
+            if before is not None:
+                layer.weight.grad = layer.weight.grad + before
+
+        step: Any = needle.capture(add) if captured else add
+        found = []
+        for number in range(7):
+            step(tensor(np.random.randn(4, 3)))
+            found.append(layer.weight.grad.numpy())
+            if number == 3:
+                layer.weight.grad = None
+        return found, step
+
+    (eager, _), (replayed, step) = gradients(False), gradients(True)
+    np.testing.assert_array_equal(replayed, eager)
+    assert (step.recordings, step.replays) == (2, 5)
+
+
+def test_a_gradient_that_is_assigned_before_it_is_read_needs_one_recording() -> None:
+    layer = nn.Linear(3, 2, device=needle.cpu())
+
+    def train(x: Any) -> Any:
+        (layer(x) ** 2).mean().backward()
+        return layer.weight.grad * 2
+
+    step = needle.capture(train)
+    for _ in range(3):
+        step(tensor(np.random.randn(4, 3)))
+    assert (step.recordings, step.replays) == (1, 2)
+    assert "grad" in vars(needle.autograd.Value) and needle.autograd.Value.grad is None
+
+
 def test_calls_that_raise_are_no_recordings() -> None:
     layer = nn.Linear(3, 2, device=needle.cpu())
     step = needle.capture(lambda x: layer(x))
