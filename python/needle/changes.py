@@ -12,9 +12,11 @@ needs can fail. Writes that needle does not see (by NumPy into shared memory) ar
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from itertools import count
 from typing import Any
+from weakref import WeakValueDictionary
 
 from .errors import GraphError
 
@@ -23,7 +25,8 @@ now = count(1).__next__
 RECORDS = ("saved", "is_changed", "changed_by", "held")
 """The attributes of a Value that belong to this detection: no part of its state."""
 _written: dict[int, int] = {}
-_last_write = 0
+_last_write = _last_shared = 0
+_shared: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
 class Tracked:
@@ -47,8 +50,21 @@ def note_write(handle: Any) -> None:
 
 
 def last_write() -> int:
-    """Return the time of the last write to any buffer."""
-    return _last_write
+    """Return the time of the last write to any buffer, or of the last call of ``note_shared``."""
+    return max(_last_write, _last_shared)
+
+
+def note_shared(handle: Any) -> None:
+    """Note that a host array shares the memory of a buffer, so that writes to it are not seen."""
+    global _last_shared
+    with suppress(TypeError):  # a handle without weak references
+        _shared[id(handle)] = handle
+    _last_shared = now()
+
+
+def is_shared(handle: Any) -> bool:
+    """Return True if the buffer's memory was shared with a host array."""
+    return id(handle) in _shared
 
 
 def written_since(data: Any, time: int) -> bool:

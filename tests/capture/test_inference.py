@@ -17,6 +17,10 @@ needs_kernels = pytest.mark.skipif(
 pytestmark = [needs_kernels, pytest.mark.filterwarnings("error::needle.CaptureWarning")]
 
 
+def tensor(values: Any) -> needle.Tensor:
+    return needle.Tensor(values, device=needle.cpu(), requires_grad=False)
+
+
 class Residual(nn.Module):
     """Convolutions of several kinds, each with a batch norm, and a shortcut."""
 
@@ -272,3 +276,77 @@ def test_a_batch_of_the_program_is_no_constant() -> None:
         np.testing.assert_array_equal(step().numpy(), expected)
     calls = [call.name for call in step.programs[0].recording.calls()]
     assert sum(name.startswith("conv2d") for name in calls) == 3
+
+
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_a_convolution_with_computed_weights_is_not_folded(name: str) -> None:
+    """They are another array in each call, so no constant can be made of them."""
+    norm = nn.BatchNorm2d(4, device=needle.cpu()).eval()
+    weight, bias = tensor(np.random.randn(4, 3, 3, 3)), tensor(np.random.randn(4))
+
+    def dynamic(x: Any) -> Any:
+        given = {"weight": weight, "bias": bias}
+        given[name] = given[name] * x.sum()
+        return norm(needle.ops.conv2d(x, **given, padding=1))
+
+    step = needle.capture(dynamic, exact=False)
+    with needle.no_grad():
+        for _ in range(3):
+            x = tensor(np.random.randn(2, 3, 5, 5))
+            np.testing.assert_allclose(step(x).numpy(), dynamic(x).numpy(), rtol=1e-4, atol=1e-4)
+    assert step.replays == 2 and "folded 0 batch norms" in step.explain()
+
+
+def test_a_convolution_does_not_move_behind_a_write_to_its_input() -> None:
+    conv = nn.Conv2d(3, 4, 1, device=needle.cpu())
+    norm = nn.BatchNorm2d(4, device=needle.cpu()).eval()
+
+    def clearing(x: Any) -> Any:
+        y = conv(x)
+        array = x.realize_cached_data()
+        array[...] = array * 0.0
+        return norm(y)
+
+    step = needle.capture(clearing, exact=False)
+    with needle.no_grad():
+        for _ in range(3):
+            values = np.random.randn(1, 3, 4, 4)
+            expected = clearing(tensor(values)).numpy()
+            np.testing.assert_allclose(step(tensor(values)).numpy(), expected, rtol=1e-5)
+    assert step.replays == 2
+
+
+@pytest.mark.parametrize("adopted", [True, False])
+def test_writes_of_numpy_to_a_shared_parameter_are_seen(adopted: bool) -> None:
+    memory = np.ones(64, "float32")
+    array = needle.ndarray.from_dlpack(memory, device=needle.cpu())
+    scale = needle.Tensor.make_const(array) if adopted else tensor(memory)
+    step = needle.capture(lambda x: x * (scale * 2))
+    x = tensor(np.ones(64))
+    with needle.no_grad():
+        step(x)
+        step(x)
+        shared = memory if adopted else np.asarray(scale.realize_cached_data())
+        for value in (7.0, 9.0):
+            shared[...] = value
+            np.testing.assert_array_equal(step(x).numpy(), np.full(64, 2 * value, "float32"))
+    assert step.replays == 3
+
+
+def test_an_argument_that_shares_a_parameter_is_written_first() -> None:
+    """The constants are computed before the replay, so it cannot be one."""
+    scale = tensor([1.0, 2.0])
+
+    def doubling(x: Any) -> Any:
+        array = x.realize_cached_data()
+        array[...] = array * 2.0
+        return scale * 3.0
+
+    step = needle.capture(doubling)
+    with needle.no_grad():
+        step(tensor([5.0, 6.0]))
+        assert step(tensor([5.0, 6.0])).numpy().tolist() == [3.0, 6.0]
+        shared = needle.Tensor.make_const(scale.realize_cached_data())
+        with pytest.warns(needle.CaptureWarning, match="share one buffer"):
+            assert step(shared).numpy().tolist() == [6.0, 12.0]
+        assert step(tensor([5.0, 6.0])).numpy().tolist() == [6.0, 12.0]

@@ -7,6 +7,7 @@ step that cannot be replayed correctly runs eagerly, and a ``CaptureWarning`` gi
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import warnings
@@ -15,10 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, ParamSpec, TypeVar
 
+import numpy as np
+
 from .. import backends
 from ..array_namespace import BACKEND
+from ..autograd import Tensor
 from ..graph import recording
 from ..host_steps import current
+from ..ndarray import NDArray
 from .passes import Options, byte_count
 from .program import Program
 from .recorded import StaleRecordingError
@@ -30,6 +35,8 @@ __all__ = ["CaptureWarning", "Captured", "capture"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
+ARRAYS = (Tensor, NDArray, np.ndarray)
+"""The arguments that a key does not identify by id."""
 MAX_UNUSED_RECORDINGS = 8
 """Number of consecutive recordings without a replay after which a step always runs eagerly."""
 _recording_lock = threading.RLock()
@@ -65,7 +72,7 @@ class Captured(Generic[P, R]):
     @property
     def programs(self) -> list[Program]:
         """The recordings that are kept, the most recently used last."""
-        return [program for entry in self._cache.values() for program in entry.programs]
+        return [program for entry in list(self._cache.values()) for program in entry.programs]
 
     def explain(self, verbose: bool = False) -> str:
         """Return, for each recording, what each pass did: its calls and its memory.
@@ -92,57 +99,71 @@ class Captured(Generic[P, R]):
         key = (recording.on, signature(args, leaves), signature(options, leaves))
         entry = self._cache.get(key)
         if entry is None:
-            entry = _CacheEntry([leaf for leaf in leaves if not hasattr(leaf, "dtype")])
-            self._cache[key] = entry
+            objects = [leaf for leaf in leaves if not isinstance(leaf, ARRAYS)]
+            entry = self._cache.setdefault(key, _CacheEntry(objects))
         if entry.refused:
             return self.function(*args, **options)
-        reason = None
+        try:
+            return self._replay(key, entry, leaves)
+        except StaleRecordingError as stale:
+            return self._record(key, entry, stale, leaves, args, options)
+
+    def _replay(self, key: Any, entry: _CacheEntry, leaves: list[Any]) -> Any:
+        """Replay the last recording that fits; StaleRecordingError if there is none."""
+        reason = StaleRecordingError(
+            "no call repeats the arguments of an earlier one; pass numbers as Tensors"
+        )
         for program in reversed(entry.programs):
             try:
-                result: R = self._replay(program, leaves)
+                result = program.run(leaves)
             except StaleRecordingError as stale:
                 reason = stale
             else:
-                self._cache.move_to_end(key)
+                self._cache[key] = self._cache.pop(key, entry)  # the last one
+                self._unused_recordings = 0
+                self.replays += 1
                 return result
-        return self._record(entry, reason, leaves, args, options)
-
-    def _replay(self, program: Program, leaves: list[Any]) -> Any:
-        result = program.run(leaves)
-        self._unused_recordings = 0
-        self.replays += 1
-        return result
+        raise reason
 
     def _record(
         self,
+        key: Any,
         entry: _CacheEntry,
-        stale: Exception | None,
+        stale: Exception,
         leaves: list[Any],
         args: Any,
         options: Any,
     ) -> R:
-        self._unused_recordings += 1
-        if self._unused_recordings > MAX_UNUSED_RECORDINGS:
-            why = (
-                stale or "no call repeats the arguments of an earlier one; pass numbers as Tensors"
-            )
-            self._warn(f"every call would need a new recording: {why}")
+        if self._unused_recordings == MAX_UNUSED_RECORDINGS:
+            self._unused_recordings += 1
+            self._warn(f"every call would need a new recording: {stale}")
             self._cache.clear()
             return self.function(*args, **options)
+        tried = len(entry.programs)
         with _recording_lock:
+            if len(entry.programs) > tried:  # another thread has recorded the step by now
+                with contextlib.suppress(StaleRecordingError):
+                    return self._replay(key, entry, leaves)
             chosen = replace(self.options, inference=not recording.on)
             tracer = Tracer(self.function, leaves, chosen)
-            result: R = tracer.run(backends.loaded(), args, options)
+            try:
+                result: R = tracer.run(backends.loaded(), args, options)
+            except BaseException:
+                if not entry.programs:
+                    self._cache.pop(key, None)
+                raise
             try:
                 result, program = tracer.program(result, self.as_graphs)
             except RefusedError as refused:
                 self._warn(str(refused), this_call_only=refused.this_call_only)
                 entry.refused = not refused.this_call_only
-                self._unused_recordings -= refused.this_call_only
+                self._unused_recordings += entry.refused
                 return result
-        self.recordings += 1
-        entry.programs.append(program)
-        self._evict()
+            self._unused_recordings += 1
+            self.recordings += 1
+            entry.programs.append(program)
+            self._cache[key] = entry
+            self._evict()
         return result
 
     def _evict(self) -> None:

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from ..autograd import Tensor
-from ..changes import buffer_written_since, last_write, now
+from ..changes import buffer_written_since, is_shared, last_write, now
 from ..ndarray import NDArray
 from .python_state import Location, array_in
 from .recorded import Leaves, Recording
@@ -33,6 +33,8 @@ class Constants:
         """Weak, because an optimiser writes over arrays that nothing else refers to."""
         self._ids: list[int] = []
         self._time = 0
+        self._shared = False
+        """True if a program may write to an array unseen; then no call is left out."""
 
     def update(self, leaves: Leaves) -> None:
         """Run the calls if a parameter is another array than before, or was written to.
@@ -51,8 +53,13 @@ class Constants:
         arrays = self._find(leaves)
         self._arrays = [weakref.ref(array, self._forget) for array in arrays]
         self._ids = [*map(id, arrays)]
+        self._shared = any(is_shared(array.view.handle) for array in arrays)
         for bind in self._parameters:
             bind.slot.release()
+
+    def buffers(self, leaves: Leaves) -> set[int]:
+        """Return the ids of the buffers of the parameters."""
+        return {id(array.view.handle) for array in self._find(leaves)}
 
     def _find(self, leaves: Leaves) -> list[Any]:
         """Return the present arrays of the parameters; None or another object if there is none."""
@@ -60,12 +67,13 @@ class Constants:
         return arrays + [array_in(place.get(leaves)) for place in self._elsewhere]
 
     def _is_known(self, leaves: Leaves) -> bool:
-        if not self._ids or [*map(id, self._find(leaves))] != self._ids:
+        if not self._ids or self._shared or [*map(id, self._find(leaves))] != self._ids:
             return False
         if last_write() > self._time:
             time = now()
             for array in self._find(leaves):
-                if buffer_written_since(array.view.handle, self._time):
+                handle = array.view.handle
+                if buffer_written_since(handle, self._time) or is_shared(handle):
                     return False
             self._time = time
         return True

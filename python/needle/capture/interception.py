@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from ..autograd import Value
 from ..backends.base import OPTIONAL, REQUIRED, Backend
 from ..host_steps import current
 
@@ -42,6 +43,9 @@ class Observer(Protocol):
     def allocated(self, handle: Any, size: int, dtype: Any) -> None:
         """Record a new buffer of ``size`` elements."""
 
+    def read_grad(self, tensor: Value) -> None:
+        """Record that the step reads a ``.grad`` that it has not assigned."""
+
     def refuse(self, reason: str) -> None:
         """Record that the step does something which a replay cannot repeat."""
 
@@ -53,13 +57,39 @@ def intercept(observer: Observer, backends: Sequence[Backend]) -> Iterator[None]
     for backend, functions in wrappers:
         vars(backend).update(functions)
     current.recorder = observer
+    Value.grad = _WatchedGrad(observer)
     try:
         yield
     finally:
         current.recorder = None
+        Value.grad = None
         for backend, functions in wrappers:
             for name in functions:
                 vars(backend).pop(name, None)
+
+
+class _WatchedGrad:
+    """The attribute ``grad`` while a step is recorded: reports reads before the first assignment.
+
+    Other threads find and store the same values as before.
+    """
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+        self.assigned: set[int] = set()
+        """The ids of tensors, without references, which would keep the step's results alive."""
+
+    def __get__(self, tensor: Value | None, kind: Any = None) -> Any:
+        if tensor is None:
+            return None
+        if current.recorder is self.observer and id(tensor) not in self.assigned:
+            self.observer.read_grad(tensor)
+        return vars(tensor).get("grad")
+
+    def __set__(self, tensor: Value, grad: Any) -> None:
+        if current.recorder is self.observer:
+            self.assigned.add(id(tensor))
+        vars(tensor)["grad"] = grad
 
 
 def _wrappers(observer: Observer, backend: Backend) -> dict[str, Any]:

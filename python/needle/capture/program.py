@@ -57,6 +57,7 @@ class Program:
         self._borrowed = [
             slot for slot in self.slots if slot.output or not (slot.owned or slot in of_constants)
         ]
+        self._written = [slot for slot in self.slots if slot.written and not slot.owned]
         # The common cases, in lists of their own: entries of dicts, and numbers of entries.
         in_dicts = [
             (location.holder.get, location.key, expected, location)
@@ -122,6 +123,8 @@ class Program:
             bind.run(leaves)
         if len({id(bind.slot.handle) for bind in first}) < len(first):
             raise StaleRecordingError("two tensors now share one buffer")
+        if self._written and self._writes_to_parameters(leaves):
+            raise StaleRecordingError("the step now writes to a parameter")
         graphs, allocate = self.graphs, self.backend.allocate
         if graphs is not None:
             graphs.allocate()
@@ -144,6 +147,10 @@ class Program:
                 host.run(leaves, values)
         self.replays += 1
         return self.rebuild(leaves, values)
+
+    def _writes_to_parameters(self, leaves: Leaves) -> bool:
+        """Return True if a buffer that is written is one of those that constants have read."""
+        return not self._constants.buffers(leaves).isdisjoint(id(s.handle) for s in self._written)
 
     def __str__(self) -> str:
         """Return the list of calls, one per line."""

@@ -299,6 +299,21 @@ class ReachableState:
                 )
         return found
 
+    def grad_guards(self) -> list[tuple[Location, Any]]:
+        """Return guards of ``.grad``: None, or the class of a constant Tensor.
+
+        There are none if no code that was visited has to do with gradients.
+        """
+        if not any("grad" in name for name in self.names):
+            return []
+        owners = [c for c in self.containers if c.owner is not None]
+        grads = [(c.location("grad"), c.holder.setdefault("grad", None)) for c in owners]
+        return [
+            (location, None if grad is None else type(grad))
+            for location, grad in grads
+            if grad is None or not grad.requires_grad
+        ]
+
     def _expected(self, value: Any) -> Any:
         """Return the value to guard: the type alone for a constant Tensor with one location.
 
@@ -317,7 +332,14 @@ def unchanged(value: Any, expected: Any) -> bool:
     if isinstance(value, Tensor):
         return type(value) is expected and not value.requires_grad
     same_kind = type(value) is type(expected) and isinstance(value, PLAIN_TYPES)
-    return same_kind and bool(value == expected)
+    return same_kind and bool(plain_key(value) == plain_key(expected))
+
+
+def plain_key(value: Any) -> Any:
+    """Return a key of a plain value that tells -0.0 from 0.0 and is equal for one NaN."""
+    if isinstance(value, float):
+        return value.hex()
+    return value.tobytes() if isinstance(value, np.inexact) else value
 
 
 def _is_library_module(module: str) -> bool:

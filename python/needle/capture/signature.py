@@ -9,7 +9,7 @@ import numpy as np
 
 from ..autograd import Tensor
 from ..ndarray import NDArray
-from .python_state import PLAIN_TYPES
+from .python_state import PLAIN_TYPES, plain_key
 
 
 class CaptureWarning(UserWarning):
@@ -53,7 +53,7 @@ def signature(value: Any, leaves: list[Any]) -> Hashable:
     if isinstance(value, np.ndarray):
         return (np.ndarray, value.dtype, value.shape)
     if isinstance(value, PLAIN_TYPES):
-        return (type(value), value)
+        return (type(value), plain_key(value))
     return (type(value), id(value))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd import Tensor
+from ..autograd import Tensor, Value
 from ..backends.base import Backend, View
 from ..changes import RECORDS, buffer_written_since, now
 from ..host_steps import current
@@ -65,9 +65,10 @@ class Tracer:
         self._host_results: list[Any] = []  # the results of host steps
         self._writes: dict[tuple[int | None, int, Any], Location] = {}
         self._state = ReachableState(function, leaves)
-        self._guards = self._state.guards()
+        self._guards = [*self._state.guards(), *self._state.grad_guards()]
         self._snapshot_state()
         self._safe = self._before
+        self._read_grads: set[tuple[int | None, int, Any]] = set()
 
     # ---- running the step --------------------------------------------------------------------
 
@@ -97,6 +98,7 @@ class Tracer:
         for slot, handle in self._externals:
             slot.written = buffer_written_since(handle, self._start)
         changed = set(self._writes)
+        changed -= self._read_grads
         guards = [g for g in self._guards if _key(g[0]) not in changed]
         rebuild = _rebuilder(plan)
         recording = Recording(self.backend, self.segments, self.slots)
@@ -205,6 +207,10 @@ class Tracer:
             InputBinding(slot, held.location, like._replace(handle=None))
         )
         return slot
+
+    def read_grad(self, tensor: Value) -> None:
+        """Guard ``.grad``, although the step may assign it later: it has read the last one."""
+        self._read_grads.add((None, id(vars(tensor)), "grad"))
 
     # ---- host steps --------------------------------------------------------------------------
 

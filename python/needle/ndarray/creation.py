@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.base import View
+from ..changes import note_shared
 from ..dtypes import DType, as_dtype, bool_, default_float
 from ..errors import DeviceError, DTypeError, ShapeError
 from ..shapes import MAX_SIZE, as_shape, compact_strides
@@ -105,6 +106,7 @@ def adopt(host: Any, device: BackendDevice) -> NDArray | None:
 
 def _dense_view(handle: Any, host: Any) -> View:
     shape = host.shape
+    note_shared(handle)
     return View(handle, shape, compact_strides(shape), 0, as_dtype(host.dtype, "asarray"))
 
 

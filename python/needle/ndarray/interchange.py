@@ -15,6 +15,7 @@ from numpy.typing import NDArray as NumpyArray
 
 from .. import shapes
 from ..backends.base import View
+from ..changes import note_shared
 from ..dtypes import DType
 from ..errors import DeviceError, DTypeError, PrecisionWarning, ShapeError, warn_caller
 from ..host_steps import host_step
@@ -99,6 +100,8 @@ class ArrayInterchange:
     def shared_memory(self) -> HostArray | None:
         """Return a host array on this memory (read-only where elements repeat), or None."""
         shared = self._device.backend.export(self.view)
+        if shared is not None:
+            note_shared(self.view.handle)
         if shared is not None and kernels.has_repeats(self.view):
             shared.flags.writeable = False
         return shared

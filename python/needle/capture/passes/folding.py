@@ -13,8 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from ...backends.base import Epilogue, View
+from ..buffers import BufferSlot
 from ..calls import Call
 from ..recorded import Recording
+from .constants import unchanged_parameters
 from .options import Options
 
 
@@ -22,7 +24,7 @@ def fold(recording: Recording, options: Options) -> str:
     """Fold constant scales and shifts of channels, and ReLU, into convolutions before them."""
     folded = 0
     if not options.exact:
-        folder = _Folder(recording)
+        folder = _Folder(recording, unchanged_parameters(recording, options))
         for segment in recording.segments:
             for call in [call for call in segment.calls if call.name == "conv2d"]:
                 folded += folder.fold(segment.calls, call)
@@ -32,16 +34,20 @@ def fold(recording: Recording, options: Options) -> str:
 class _Folder:
     """Rewrites the calls of a recording that has constants."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, parameters: set[BufferSlot]) -> None:
         self.recording = recording
         self.constants = {slot for call in recording.constants for slot in call.writes}
+        self.known = parameters | self.constants
 
     def fold(self, calls: list[Call], conv: Call) -> bool:
         """Fold the batch norm after ``conv``, if there is one; return True if there was."""
         x, weight, out, geometry, epilogue = conv.args
         channels = weight.shape[-1]
         scaled = self._next(calls, out, "multiply", channels)
-        if epilogue.relu or scaled is None:
+        added = [] if epilogue.bias is None else [epilogue.bias]
+        if not self.known.issuperset(view.handle for view in [weight, *added]):
+            return False
+        if epilogue.relu or epilogue.residual is not None or scaled is None:
             return False
         multiply, scale = scaled
         shifted = self._next(calls, multiply.args[3], "add", channels)
@@ -51,6 +57,9 @@ class _Folder:
         done, relu = add, self._relu(calls, add)
         if relu is not None:
             done = relu
+        between = calls[calls.index(conv) : calls.index(done)]
+        if any(x.handle in call.writes for call in between):
+            return False
         bias = _channels(shift, channels)
         if epilogue.bias is not None:
             bias = self._constant(

@@ -1,0 +1,177 @@
+"""Calls that a recording must not serve, and calls that must leave the next one right."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle
+from needle import nn, optim
+from needle.errors import ShapeError
+
+needs_kernels = pytest.mark.skipif(
+    needle.backend_selection.BACKEND != "nd" or not needle.cpu().enabled(),
+    reason="needs the compiled backend",
+)
+pytestmark = [needs_kernels, pytest.mark.filterwarnings("error::needle.CaptureWarning")]
+
+
+def tensor(values: Any) -> needle.Tensor:
+    return needle.Tensor(values, device=needle.cpu(), requires_grad=False)
+
+
+class Divisor:
+    """An attribute that a step reads; ``dtype`` makes it look like an array."""
+
+    dtype = "float32"
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+
+@pytest.mark.parametrize("kind", [float, np.float32, np.float64])
+def test_a_recording_of_zero_does_not_fit_negative_zero(kind: Any) -> None:
+    as_argument = needle.capture(lambda x, divisor: x / divisor)
+    held = Divisor(kind(0.0))
+    as_attribute = needle.capture(lambda x: x / held.value)
+    x = tensor([1.0, 2.0])
+    for _ in range(2):
+        for zero, expected in ((0.0, np.inf), (-0.0, -np.inf)):
+            held.value = kind(zero)
+            assert as_argument(x, kind(zero)).numpy().tolist() == [expected] * 2
+            assert as_attribute(x).numpy().tolist() == [expected] * 2
+    assert as_argument.recordings == as_attribute.recordings == 2
+
+
+def test_one_nan_fits_another() -> None:
+    step = needle.capture(lambda x, factor: x * factor)
+    for _ in range(4):
+        assert np.isnan(step(tensor([1.0]), float("nan")).numpy()).all()
+    assert (step.recordings, step.replays) == (1, 3)
+
+
+def test_an_object_is_not_taken_for_a_later_one_with_its_id() -> None:
+    step = needle.capture(lambda x, divisor: x / divisor.value)
+    x = tensor([8.0])
+    found = [step(x, Divisor(float(value))).numpy().item() for value in range(1, 8)]
+    np.testing.assert_array_equal(found, np.float32(8.0) / np.arange(1, 8, dtype="float32"))
+
+
+def test_the_gradient_of_an_unused_parameter_is_reset() -> None:
+    """When the step was recorded, resetting it changed nothing."""
+
+    def weights(captured: bool) -> list[Any]:
+        np.random.seed(0)
+        used, unused = (nn.Linear(3, 2, device=needle.cpu()) for _ in range(2))
+        optimizer = optim.SGD([*used.parameters(), *unused.parameters()], lr=0.1)
+
+        def train(x: Any) -> None:
+            optimizer.reset_grad()
+            (used(x) ** 2).mean().backward()
+            optimizer.step()
+
+        step: Any = needle.capture(train) if captured else train
+        for number in range(5):
+            step(tensor(np.random.randn(4, 3)))
+            if number == 2:
+                unused.weight.grad = needle.ones(*unused.weight.shape, device=needle.cpu())
+        return [p.numpy() for p in optimizer.params]
+
+    for eager, replayed in zip(weights(False), weights(True), strict=True):
+        np.testing.assert_array_equal(replayed, eager)
+
+
+def test_a_step_that_reads_a_gradient_notices_that_it_appears() -> None:
+    weight = nn.Parameter(needle.ones(2, device=needle.cpu()))
+    step = needle.capture(lambda x: x + weight if weight.grad is None else x * weight.grad)
+    for gradient in (None, 3.0, 5.0, None, 7.0):
+        weight.grad = None if gradient is None else tensor([gradient] * 2)
+        expected = [2.0 if gradient is None else gradient] * 2
+        assert step(tensor([1.0, 1.0])).numpy().tolist() == expected
+    assert step.replays == 3
+
+
+def test_gradients_that_a_step_adds_itself() -> None:
+    """It reads the gradient of the call before and then assigns it."""
+
+    def gradients(captured: bool) -> tuple[list[Any], Any]:
+        np.random.seed(0)
+        layer = nn.Linear(3, 2, device=needle.cpu())
+
+        def add(x: Any) -> None:
+            before = layer.weight.grad
+            (layer(x) ** 2).mean().backward()
+            if before is not None:
+                layer.weight.grad = layer.weight.grad + before
+
+        step: Any = needle.capture(add) if captured else add
+        found = []
+        for number in range(7):
+            step(tensor(np.random.randn(4, 3)))
+            found.append(layer.weight.grad.numpy())
+            if number == 3:
+                layer.weight.grad = None
+        return found, step
+
+    (eager, _), (replayed, step) = gradients(False), gradients(True)
+    np.testing.assert_array_equal(replayed, eager)
+    assert (step.recordings, step.replays) == (2, 5)
+
+
+def test_a_gradient_that_is_assigned_before_it_is_read_needs_one_recording() -> None:
+    layer = nn.Linear(3, 2, device=needle.cpu())
+
+    def train(x: Any) -> Any:
+        (layer(x) ** 2).mean().backward()
+        return layer.weight.grad * 2
+
+    step = needle.capture(train)
+    for _ in range(3):
+        step(tensor(np.random.randn(4, 3)))
+    assert (step.recordings, step.replays) == (1, 2)
+    assert "grad" in vars(needle.autograd.Value) and needle.autograd.Value.grad is None
+
+
+def test_calls_that_raise_are_no_recordings() -> None:
+    layer = nn.Linear(3, 2, device=needle.cpu())
+    step = needle.capture(lambda x: layer(x))
+    for size in range(10, 30):
+        with pytest.raises(ShapeError):
+            step(tensor(np.ones((2, size))))
+    x = tensor(np.random.randn(2, 3))
+    for _ in range(3):
+        np.testing.assert_array_equal(step(x).numpy(), layer(x).numpy())
+    assert (step.recordings, step.replays) == (1, 2)
+
+
+def test_threads_that_begin_together_share_a_recording() -> None:
+    layer = nn.Linear(3, 2, device=needle.cpu())
+    x = tensor(np.random.randn(2, 3))
+    expected, found = layer(x).numpy(), []
+    start = threading.Barrier(12)
+
+    def slow(x: Any) -> Any:
+        time.sleep(0.01)
+        return layer(x)
+
+    step = needle.capture(slow)
+
+    def call() -> None:
+        start.wait()
+        found.extend(step(x).numpy() for _ in range(5))
+
+    threads = [threading.Thread(target=call) for _ in range(12)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(found) == 60 and not caught
+    np.testing.assert_array_equal(found, [expected] * 60)
+    assert step.recordings == 1
