@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import needle
+from apps.bench.webgpu_ladder import __main__ as ladder
 from needle.backends.webgpu import queue, sources
 from needle.testing import conformance
 
@@ -119,6 +120,16 @@ def test_every_kernel_translates_to_metal():
     errors = [f"{name}: {each['error']}" for name, each in found.items() if "error" in each]
     assert not errors, "\n".join(errors)
     assert all("kernel void main_(" in each["msl"] for each in found.values())
+
+
+def test_every_step_of_the_ladder_translates_to_metal():
+    texts = {
+        f"{step} {counted}": ladder.source(step, counted)
+        for step in ladder.STEPS
+        for counted in (False, True)
+    }
+    errors = [f"{name}: {said}" for name, said in translated(texts).items() if "msl" not in said]
+    assert not errors, "\n".join(errors)
 
 
 def test_naga_reports_a_wrong_type_and_an_unknown_name():
