@@ -51,8 +51,6 @@ KERNELS = {
     ("threads", "avg_pool2d_grad"): FLOAT32,
     ("threads", "logits", "cross_entropy"): FLOAT32,
     ("threads", "logits", "cross_entropy_grad"): FLOAT32,
-    ("threads", "sgd_step"): FLOAT32,
-    ("threads", "adam_step"): FLOAT32,
     ("places", "norm"): FLOAT32,
     ("places", "norm_grad"): FLOAT32,
     ("places", "sums", "norm_moments"): FLOAT32,
@@ -92,6 +90,11 @@ def assembled() -> dict[str, str]:
     for names, dtypes in KERNELS.items():
         for dtype in dtypes:
             found[f"{names[-1]} of {dtype}"] = sources.kernel(dtype, *names)
+    for rule, moments in (("sgd_step", 0), ("sgd_step", 1), ("adam_step", 2)):
+        for in_place in (True, False):
+            for count in (1, 2, 3, 4, 30):
+                text = sources.step(rule, moments, in_place, count)
+                found[f"{rule} of {count}, {moments} moments, in place: {in_place}"] = text
     return found
 
 

@@ -479,3 +479,44 @@ def test_the_three_products_of_the_page_on_kernels(gpu, capsys):
     exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})
     said = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in said] == ["naive", "tiles", "registers"]
+
+
+SIZES_OF_LENET5 = [(5, 5, 1, 6), (6,), (5, 5, 6, 16), (16,), (400, 120), (120,), (120, 84), (84,)]
+SIZES_OF_LENET5 += [(84, 10), (10,)]
+STEPPED = {
+    "sgd": (lambda each: optim.SGD(each, lr=0.1), 2),
+    "nesterov": (lambda each: optim.SGD(each, 0.1, 0.9, nesterov=True, weight_decay=0.01), 3),
+    "adam": (lambda each: optim.Adam(each, lr=0.01, weight_decay=0.01), 4),
+}
+"""Optimisers, and the arrays that a step in place has for each parameter."""
+
+
+@pytest.mark.parametrize("most_buffers", [8, 16, None])
+@pytest.mark.parametrize("name", STEPPED)
+def test_a_step_of_many_parameters_takes_few_dispatches(gpu, monkeypatch, name, most_buffers):
+    queue, (make, arrays) = gpu.backend.queue, STEPPED[name]
+    monkeypatch.setattr(queue, "most_buffers", most_buffers or queue.most_buffers)
+    rng = np.random.default_rng(0)
+    values, grads = ([rng.standard_normal(s, "float32") for s in SIZES_OF_LENET5] for _ in "vg")
+    found, counted = {}, {}
+    for device in (gpu, needle.cpu_numpy()):
+        params = [nn.Parameter(needle.Tensor(v, device=device)) for v in values]
+        optimizer, counts = make(params), []
+        for _ in range(3):
+            for param, grad in zip(params, grads):
+                param.grad = needle.Tensor(grad, device=device)
+            counts.append(dispatches_of(queue, optimizer.step, monkeypatch))
+        found[device], counted[device] = [param.numpy() for param in params], counts
+    for got, expected in zip(*found.values()):
+        np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6)
+    together = (queue.most_buffers - 1) // arrays
+    assert counted[gpu][1:] == [-(-len(values) // together)] * 2  # the first one makes the moments
+
+
+def dispatches_of(queue, run, monkeypatch):
+    """Return the number of dispatches that a function adds."""
+    dispatch, seen = queue.dispatch, []
+    with monkeypatch.context() as patch:
+        patch.setattr(queue, "dispatch", lambda *each: seen.append(dispatch(*each)))
+        run()
+    return len(seen)
