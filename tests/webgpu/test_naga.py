@@ -41,6 +41,7 @@ KERNELS = {
     ("threads", "indexed", "scatter"): DTYPES,
     ("threads", "one_hot"): DTYPES,
     ("threads", "indexed", "scatter_add"): NUMBERS,
+    ("logsumexp", "reduce"): FLOAT32,
     ("threads", "rows", "row_exp", "softmax"): FLOAT32,
     ("threads", "rows", "row_exp", "log_softmax"): FLOAT32,
     ("threads", "float64", "random"): FLOAT32,

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -520,3 +521,19 @@ def dispatches_of(queue, run, monkeypatch):
         patch.setattr(queue, "dispatch", lambda *each: seen.append(dispatch(*each)))
         run()
     return len(seen)
+
+
+INF, NAN = np.inf, np.nan
+ROWS = [[-INF] * 3, [INF, 1, -INF], [INF, INF, 0], [NAN, INF, 1], [1e30, -1e30, 0], [88, 90, 89]]
+
+
+def test_logsumexp_is_one_dispatch_for_numbers_of_any_size(gpu, monkeypatch):
+    rng = np.random.default_rng(0)
+    long = rng.standard_normal((3, 5, 700)) * 50
+    for values, axes in ((np.array(ROWS), 1), (long, (0, 2)), (long, 1), (long, None)):
+        x, found = needle.Tensor(values.astype("float32"), device=gpu), []
+        run = partial(lambda x, axes: found.append(needle.ops.logsumexp(x, axes)), x, axes)
+        assert dispatches_of(gpu.backend.queue, run, monkeypatch) == 1
+        with np.errstate(invalid="ignore"):
+            expected = np.logaddexp.reduce(x.numpy().astype("float64"), axis=axes)
+        np.testing.assert_allclose(found[0].numpy(), expected, rtol=1e-6, atol=1e-6)

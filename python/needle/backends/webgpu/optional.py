@@ -145,6 +145,9 @@ class WebGpuBackend(StepKernels):
     def log_softmax(self, a: View, out: View, axis: int) -> None:
         self._along("log_softmax", a, out, axis)
 
+    def logsumexp(self, a: View, out: View) -> None:
+        self._reduce(sources.kernel(a.dtype, "logsumexp", "reduce"), -math.inf, a, out)
+
     def _along(self, name: str, a: View, out: View, axis: int) -> None:
         """Run a kernel with one thread for each row along ``axis``."""
         if 0 not in a.shape:

@@ -109,8 +109,10 @@ def _elementwise(functions: str, body: str) -> str:
 @cache
 def reduction(name: str, dtype: DType) -> str:
     """Return the kernel of a reduction of a dtype."""
+    part = "alias Part = T;\nfn part_of(bits: u32) -> T { return load(bits); }\n"
+    part += "fn word_of(x: T) -> u32 { return store(x); }\n"
     combine = f"fn combine(x: T, y: T) -> T {{ return {_COMBINE[name]}; }}\n"
-    return "\n".join([math(dtype), combine, text("reduce")])
+    return "\n".join([math(dtype), part + combine, text("reduce")])
 
 
 @cache
