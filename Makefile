@@ -127,6 +127,8 @@ test-torch: $(VENV)/.needle-peers test  ## make test with PyTorch installed, for
 # Half an hour on two cores, most of it spent on starting Python. PART=2 proves one part.
 PART ?= all
 test-course: $(VENV)/.needle-test  ## the course: each exercise emptied, solved, answered wrongly
+	@$(MAKE) -s --no-print-directory $(VENV)/.needle-webgpu \
+		|| echo "needle: wgpu cannot be installed here; the exercises in WGSL are skipped"
 	@$(RUN) -m apps.course prove $(PART)
 	@$(RUN) -m apps.course prove --wrong $(PART)
 

@@ -439,6 +439,13 @@ exercises(
 )
 
 # %% [markdown]
+# WGSL kernels run on the GPU of any laptop, also on Apple's, and on a software driver without one
+# (docs/own_webgpu_kernel.md). Three steps of a matrix product:
+
+# %% tags=["remove-input"]
+exercises("wgsl-naive", "wgsl-tiles", "wgsl-registers")
+
+# %% [markdown]
 # ## 7 Convolution, and LeNet-5 on handwritten digits
 #
 # A convolution moves a small kernel over the image. At each position it multiplies the kernel with

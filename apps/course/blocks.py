@@ -19,7 +19,10 @@ SHOW = "python -m apps.course show"
 
 @dataclass(frozen=True)
 class Language:
-    """The markers of a language, and the statement that stands in an empty block."""
+    """The markers of a language, and the line that stands in an empty block.
+
+    It is a statement that raises an error. WGSL has none: the program that reads the file raises.
+    """
 
     begin: re.Pattern[str]
     end: re.Pattern[str]
@@ -36,7 +39,8 @@ CPP = Language(
     re.compile(r"^ */// END SOLUTION$"),
     '::needle::not_implemented("{message}");',
 )
-LANGUAGES = {".py": PYTHON, ".cc": CPP, ".h": CPP, ".cu": CPP}
+WGSL = Language(CPP.begin, CPP.end, "// NotImplementedError: {message}")
+LANGUAGES = {".py": PYTHON, ".cc": CPP, ".h": CPP, ".cu": CPP, ".wgsl": WGSL}
 
 
 class MarkerError(ValueError):

@@ -58,13 +58,19 @@ class Result:
 
     @property
     def state(self) -> str:
-        """One of passes, solved (by ``solve``), open (empty block), waits (for another), fails."""
+        """The state: passes, solved (by ``solve``), open (empty), waits, skipped or fails.
+
+        waits: for another exercise. skipped: this machine lacks a device that the tests need.
+        """
         if self.records and self.passed == len(self.records):
             return "solved" if self.taken else "passes"
         if self.empty:
             return "open"
         failed = [record for record in self.records if record["outcome"] != "passed"]
-        return "waits" if failed and all(record.get("open") for record in failed) else "fails"
+        if failed and all(record.get("open") for record in failed):
+            return "waits"
+        skipped = failed and all(record["outcome"] == "skipped" for record in failed)
+        return "skipped" if skipped else "fails"
 
     @property
     def fine(self) -> bool:

@@ -84,7 +84,11 @@ def score_table(results: Sequence[Result]) -> str:
         if len(tags) > 1:
             also = f"it also fails {', '.join(tags[1:])}"
             rows += textwrap.wrap(also, WIDTH, initial_indent="  ", subsequent_indent="  ")
-        rows += ["", f"for a hint: python -m apps.course hint {failure.get('owner') or tags[0]}"]
+        if failure["outcome"] != "skipped":
+            rows += [
+                "",
+                f"for a hint: python -m apps.course hint {failure.get('owner') or tags[0]}",
+            ]
     return "\n".join(rows)
 
 
@@ -104,7 +108,8 @@ def _causes(results: Sequence[Result]) -> list[tuple[Record, list[str]]]:
 
 def failing_case(record: Record) -> list[str]:
     """Return a failing test in a few lines."""
-    lines = [f"first failing case: {record['test']}"]
+    skipped = record["outcome"] == "skipped"
+    lines = [f"{'cannot run here' if skipped else 'first failing case'}: {record['test']}"]
     if record.get("case"):
         return lines + [f"  {line}" for line in record["case"]]
     error = record.get("error", "").strip().split("\n")

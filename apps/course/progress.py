@@ -26,6 +26,7 @@ MARKS = {
     "changed": "?",
     "fails": "✗",
     "waits": "…",
+    "skipped": "–",
     "open": " ",
 }
 WORDS = {
@@ -35,6 +36,7 @@ WORDS = {
     "changed": "not checked since the last edit",
     "fails": "fails",
     "waits": "waits for an earlier exercise",
+    "skipped": "cannot be checked on this machine",
     "open": "open",
 }
 """The states of an exercise: their marks in ``progress``, and their meaning."""
@@ -161,7 +163,7 @@ def coming(found: dict[str, str], after: str = "") -> list[str]:
     It is the first one behind ``after`` in its part that builds on no open one, else the first one
     that is not done.
     """
-    left = [tag for tag, state in found.items() if state not in DONE]
+    left = [tag for tag, state in found.items() if state not in DONE and state != "skipped"]
     tag = next((tag for tag in left if _can_follow(tag, after, left)), left[0] if left else None)
     if tag is None:
         return ["All exercises are done. Next: docs/backend.md, how to write a backend."]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -47,13 +48,13 @@ class Rate:
 
 
 def rate_of(root: Path, exercise: Exercise) -> Rate | str:
-    """Return the rate of an exercise's code, or why there is none.
+    """Return the rate of an exercise's code, that on a GPU as text, or why there is none.
 
     ``exercise.rate`` names a ladder and a step, such as "gemm_ladder 03", or the library of part 9.
     """
-    rate = _rate_of_library if exercise.rate == LIBRARY else _rate_of_step
+    name = exercise.rate.partition(" ")[0]
     try:
-        return rate(root, exercise.rate)
+        return RATES.get(name, _rate_of_step)(root, exercise.rate)
     except (RuntimeError, subprocess.CalledProcessError) as error:  # the timed code is a learner's
         return f"not timed: {error}"
 
@@ -80,6 +81,23 @@ def _rate_of_library(root: Path, rate: str) -> Rate:
     cores = os.cpu_count() or 1
     one, all_of_them = (flops(size) / _seconds(root, size, n) / 1e9 for n in (1, cores))
     return Rate(one, reference["gflops"], limits["peak"], (cores, all_of_them / one))
+
+
+def _rate_on_gpu(root: Path, rate: str) -> str:
+    """Return the rate of a step of webgpu_ladder, beside the library's kernel on the adapter."""
+    name, step = rate.split()
+    command = [sys.executable, "-m", f"apps.bench.{name}", "--step", step]
+    said = subprocess.check_output(command, cwd=root, env=environment_of(root, "np"), text=True)
+    row = json.loads(said)
+    share = row["own"] / row["reference"]
+    return f"{row['own']:6.1f} GFLOP/s, {share:.0%} of the library's kernel, on {row['adapter']}"
+
+
+RATES: dict[str, Callable[[Path, str], Rate | str]] = {
+    LIBRARY: _rate_of_library,
+    "webgpu_ladder": _rate_on_gpu,
+}
+"""The timing of an exercise by the first word of its rate; of other words, the step of a ladder."""
 
 
 def _seconds(root: Path, size: int, threads: int) -> float:

@@ -18,7 +18,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("training",),
     ("prediction", "plot", "upload"),
     ("bench.loopback_store", "bench.native", "bench.ladder", "bench.storage_page", "bench.data"),
-    ("bench.against", "bench.gemm_ladder", "bench.conv_ladder"),
+    ("bench.against", "bench.gemm_ladder", "bench.conv_ladder", "bench.webgpu_ladder"),
     ("bench.cuda", "bench.work", "bench.parallel"),
     ("bench",),
     ("course",),

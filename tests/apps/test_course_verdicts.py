@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.course import checking, pages, registry
+from apps.course import checking, pages, progress, registry
 from apps.course.blocks import blocks_in, fill
 from apps.course.compare import WrongAnswer
 from apps.course.edition import write_edition
@@ -60,6 +60,21 @@ def test_answers_that_end_or_block_the_process_leave_the_others_their_verdicts(
     assert ended and "ended with SIGABRT" in ended["error"] and ended["owner"] == "gradients-of"
     assert [r["error"] for r in results["hooks"].records[1:]] == [checking.NOT_RUN]
     assert "not run" not in str(results["backward"].records)
+
+
+def test_an_exercise_whose_device_is_missing_is_skipped_with_the_reason(
+    tree: Path,
+) -> None:
+    (tree / "wgpu.py").write_text("raise ImportError('not installed here')\n")
+    (result,) = results = checking.check(tree, registry.select(["wgsl-naive"]))
+    (tree / "wgpu.py").unlink()
+    assert (result.empty, result.points) == (False, 0)
+    assert result.state == "skipped" and not result.fine
+    said = pages.score_table(results)
+    assert "cannot run here: " in said and "pip install 'needle[webgpu]'" in said
+    assert "for a hint" not in said and "failing" not in said
+    left = dict.fromkeys(registry.exercises(), "own") | {"wgsl-naive": "skipped"}
+    assert "All exercises are done" in progress.coming(left)[0]
 
 
 def test_after_a_loop_the_tests_that_build_on_it_are_not_run(answered: Path) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import needle
+from apps.bench.webgpu_ladder import __main__ as ladder
 from needle.backends.webgpu import queue, sources
 from needle.testing import conformance
 
@@ -40,6 +41,7 @@ KERNELS = {
     ("threads", "indexed", "scatter"): DTYPES,
     ("threads", "one_hot"): DTYPES,
     ("threads", "indexed", "scatter_add"): NUMBERS,
+    ("logsumexp", "reduce"): FLOAT32,
     ("threads", "rows", "row_exp", "softmax"): FLOAT32,
     ("threads", "rows", "row_exp", "log_softmax"): FLOAT32,
     ("threads", "float64", "random"): FLOAT32,
@@ -50,8 +52,6 @@ KERNELS = {
     ("threads", "avg_pool2d_grad"): FLOAT32,
     ("threads", "logits", "cross_entropy"): FLOAT32,
     ("threads", "logits", "cross_entropy_grad"): FLOAT32,
-    ("threads", "sgd_step"): FLOAT32,
-    ("threads", "adam_step"): FLOAT32,
     ("places", "norm"): FLOAT32,
     ("places", "norm_grad"): FLOAT32,
     ("places", "sums", "norm_moments"): FLOAT32,
@@ -91,6 +91,11 @@ def assembled() -> dict[str, str]:
     for names, dtypes in KERNELS.items():
         for dtype in dtypes:
             found[f"{names[-1]} of {dtype}"] = sources.kernel(dtype, *names)
+    for rule, moments in (("sgd_step", 0), ("sgd_step", 1), ("adam_step", 2)):
+        for in_place in (True, False):
+            for count in (1, 2, 3, 4, 30):
+                text = sources.step(rule, moments, in_place, count)
+                found[f"{rule} of {count}, {moments} moments, in place: {in_place}"] = text
     return found
 
 
@@ -119,6 +124,16 @@ def test_every_kernel_translates_to_metal():
     errors = [f"{name}: {each['error']}" for name, each in found.items() if "error" in each]
     assert not errors, "\n".join(errors)
     assert all("kernel void main_(" in each["msl"] for each in found.values())
+
+
+def test_every_step_of_the_ladder_translates_to_metal():
+    texts = {
+        f"{step} {counted}": ladder.source(step, counted)
+        for step in ladder.STEPS
+        for counted in (False, True)
+    }
+    errors = [f"{name}: {said}" for name, said in translated(texts).items() if "msl" not in said]
+    assert not errors, "\n".join(errors)
 
 
 def test_naga_reports_a_wrong_type_and_an_unknown_name():

@@ -1,8 +1,8 @@
 """The WebGPU backend: kernels in WGSL, which run on Metal, Vulkan and Direct3D 12.
 
 ``backends.get("webgpu")`` calls ``load``; ``"webgpu:1"`` is the second adapter. The kernels are
-the .wgsl files here, called by ``required``, ``norms``, ``optional`` and ``images``; ``memory``
-stores the dtypes.
+the .wgsl files here, called by ``required``, ``norms``, ``steps``, ``optional`` and ``images``;
+``memory`` stores the dtypes.
 """
 
 from __future__ import annotations

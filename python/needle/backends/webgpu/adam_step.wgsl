@@ -1,20 +1,15 @@
-// adam_step of one parameter. a: parameter, b: gradient, c and d: moments.
+// adam_step of one element: the new parameter and moments. step_all.wgsl calls it.
 
-// P[0] = (elements, decoupled 1 or 0, offset of d, groups in a row), P[1] = offsets of (out, a, b, c),
-// P[2] = words of (lr / (1 - beta1^step), beta1, beta2, eps), P[3] = words of (weight decay,
-// 1 - lr * weight decay, 1 / (1 - beta2^step), ...).
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  let i = thread_of(group, local);
-  if (i >= P[0].x) { return; }
-  let setting = bitcast<vec4<f32>>(P[2]);
-  let more = bitcast<vec4<f32>>(P[3]);
-  var p = load(a[P[1].y + i]);
-  var g = load(b[P[1].z + i]);
-  if (P[0].y == 1) { p *= more.y; } else { g += more.x * p; }
-  let m = setting.y * load(c[P[1].w + i]) + more.w * g;
-  let v = setting.z * load(d[P[0].z + i]) + bitcast<f32>(P[4].x) * g * g;
-  c[P[1].w + i] = store(m);
-  d[P[0].z + i] = store(v);
-  out[P[1].x + i] = store(p - setting.x * m / (sqrt(v * more.z) + setting.w));
+// P[1] = words of (lr / (1 - beta1^step), beta1, beta2, eps), P[2] = words of (weight decay,
+// 1 - lr * weight decay, 1 / (1 - beta2^step), 1 - beta1), P[3] = (word of 1 - beta2, decoupled 1 or
+// 0, ...).
+fn stepped(param: f32, grad: f32, first: f32, second: f32) -> vec3<f32> {
+  let setting = bitcast<vec4<f32>>(P[1]);
+  let more = bitcast<vec4<f32>>(P[2]);
+  var p = param;
+  var g = grad;
+  if (P[3].y == 1) { p *= more.y; } else { g += more.x * p; }
+  let m = setting.y * first + more.w * g;
+  let v = setting.z * second + bitcast<f32>(P[3].x) * g * g;
+  return vec3(p - setting.x * m / (sqrt(v * more.z) + setting.w), m, v);
 }

@@ -14,7 +14,11 @@ from ...errors import DeviceError
 REMEDY = "install it with pip install 'needle[webgpu]', or use needle.cpu()"
 _KINDS = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")
 _DRIVERS = ("Metal", "Vulkan", "D3D12", "OpenGL")
-_LIMITS = ("max-buffer-size", "max-storage-buffer-binding-size")
+_LIMITS = (
+    "max-buffer-size",
+    "max-storage-buffer-binding-size",
+    "max-storage-buffers-per-shader-stage",
+)
 
 
 def adapter(index: int) -> Any:
@@ -60,7 +64,7 @@ def _rank(found: Any) -> tuple[int, int]:
 
 
 def open_device(found: Any) -> Any:
-    """Return a device of the adapter with the largest buffers that it allows."""
+    """Return a device of the adapter with the largest and the most buffers that it allows."""
     limits = {name: found.limits[name] for name in _LIMITS}
     try:
         return found.request_device_sync(label="needle", required_limits=limits)

@@ -14,9 +14,9 @@ from ...philox import TENSOR_STREAM
 from ...shapes import Geometry, compact_strides, product
 from ..base import Epilogue, Pair, View
 from . import sources
-from .norms import NormKernels
 from .queue import ROW
 from .required import THREADS, grid, merged, words
+from .steps import StepKernels
 
 PIECE, PIECES = 1024, 64
 """Least length and largest number of the pieces of a long product, which run at the same time."""
@@ -26,7 +26,7 @@ NEVER = 3
 MASK = 2**32 - 1
 
 
-class WebGpuBackend(NormKernels):
+class WebGpuBackend(StepKernels):
     """The kernels of needle/backends/webgpu on one adapter."""
 
     def _threads(
@@ -145,6 +145,9 @@ class WebGpuBackend(NormKernels):
     def log_softmax(self, a: View, out: View, axis: int) -> None:
         self._along("log_softmax", a, out, axis)
 
+    def logsumexp(self, a: View, out: View) -> None:
+        self._reduce(sources.kernel(a.dtype, "logsumexp", "reduce"), -math.inf, a, out)
+
     def _along(self, name: str, a: View, out: View, axis: int) -> None:
         """Run a kernel with one thread for each row along ``axis``."""
         if 0 not in a.shape:
@@ -220,50 +223,6 @@ class WebGpuBackend(NormKernels):
         for size, step in zip(out.shape, out.strides):
             parameters += [size, step, 0, 0]
         self._threads("random", -(-count // 4), out.dtype, (out,), parameters, "float64")
-
-    # ---- optimiser steps ---------------------------------------------------------------------
-
-    def sgd_step(
-        self,
-        params: Sequence[View],
-        grads: Sequence[View],
-        velocities: Sequence[View],
-        outs: Sequence[View],
-        lr: float,
-        momentum: float,
-        dampening: float,
-        weight_decay: float,
-        nesterov: bool,
-    ) -> None:
-        settings = words(lr, momentum, 1 - dampening, weight_decay)
-        for i, (p, g, out) in enumerate(zip(params, grads, outs)):
-            v = velocities[i] if velocities else out
-            parameters = [int(bool(velocities)), int(nesterov)]
-            parameters += [out.offset, p.offset, g.offset, v.offset, *settings]
-            self._threads("sgd_step", product(p.shape), p.dtype, (out, p, g, v), parameters)
-
-    def adam_step(
-        self,
-        params: Sequence[View],
-        grads: Sequence[View],
-        firsts: Sequence[View],
-        seconds: Sequence[View],
-        outs: Sequence[View],
-        lr: float,
-        beta1: float,
-        beta2: float,
-        eps: float,
-        weight_decay: float,
-        decoupled: bool,
-        step: int,
-    ) -> None:
-        settings = words(lr / (1 - beta1**step), beta1, beta2, eps)
-        settings += words(weight_decay, 1 - lr * weight_decay, 1 / (1 - beta2**step), 1 - beta1)
-        settings += [*words(1 - beta2), 0, 0, 0]
-        for p, g, m, v, out in zip(params, grads, firsts, seconds, outs):
-            parameters = [int(decoupled), v.offset]
-            parameters += [out.offset, p.offset, g.offset, m.offset, *settings]
-            self._threads("adam_step", product(p.shape), p.dtype, (out, p, g, m, v), parameters)
 
 
 def _signed(word: int) -> int:

@@ -61,7 +61,10 @@ class Graph:
 
 
 class Queue:
-    """A device with its pipelines, bind groups, memory and commands that wait to be submitted."""
+    """A device with its pipelines, bind groups, memory and commands that wait to be submitted.
+
+    most_buffers: the buffers that a dispatch may have, that of its parameters included.
+    """
 
     def __init__(self, device: Any) -> None:
         self._wgpu = importlib.import_module("wgpu")
@@ -69,6 +72,7 @@ class Queue:
         usage = self._wgpu.BufferUsage
         limits = device.limits
         size = min(limits["max-buffer-size"], limits["max-storage-buffer-binding-size"])
+        self.most_buffers = limits["max-storage-buffers-per-shader-stage"]
         self._usage = usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
         self._lock = threading.RLock()
         self.pool = Pool(device, self._usage, size, self._lock, self.forget)

@@ -1,13 +1,15 @@
 // The kernel of reduce. A workgroup of 256 threads computes several results, each with as many
 // lanes (threads) as its number of elements asks for; the lanes' values are combined as a tree, in
-// an order that depends on the shape alone. Blocks of 32 elements keep float32 sums accurate. The
-// backend puts the dtype's functions and combine(x, y: T) -> T in front.
+// an order that depends on the shape alone. Blocks of 32 elements keep float32 sums accurate.
+//
+// The backend puts in front what a lane keeps of the elements that it has seen: Part, part_of(word of
+// an element) -> Part, combine(x, y: Part) -> Part, and word_of(Part) -> u32, the result.
 
 @group(0) @binding(0) var<storage, read> P: array<vec4<i32>>;
 @group(0) @binding(1) var<storage, read_write> out: array<u32>;
 @group(0) @binding(2) var<storage, read_write> a: array<u32>;
 
-var<workgroup> partial: array<T, 256>;
+var<workgroup> partial: array<Part, 256>;
 
 // P[0] = (results, kept axes, lanes of a result, groups in a row), P[1] = (offset of out, of a, word
 // of the identity, 1 if neighbouring threads work on neighbouring results), P[2] = (elements of a
@@ -21,7 +23,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let lane = select(thread % lanes, thread / together, across);
   let result = select(thread / lanes, thread % together, across);
   let i = i32(group.y * u32(P[0].w) + group.x) * together + result;
-  let identity = load(u32(P[1].z));
+  let identity = part_of(u32(P[1].z));
   var total = identity;
   var at = vec2<i32>(P[1].x, P[1].y);
   if (i < P[0].x) {
@@ -41,7 +43,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         place += (inner % size) * P[3 + axis].z;
         inner = inner / size;
       }
-      block = combine(block, load(a[place]));
+      block = combine(block, part_of(a[place]));
       filled++;
       if (filled == 32) {
         total = combine(total, block);
@@ -59,5 +61,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       partial[here] = combine(partial[here], partial[here + half]);
     }
   }
-  if (lane == 0 && i < P[0].x) { out[at.x] = store(partial[result * lanes]); }
+  if (lane == 0 && i < P[0].x) { out[at.x] = word_of(partial[result * lanes]); }
 }

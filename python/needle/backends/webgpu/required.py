@@ -125,6 +125,10 @@ class RequiredKernels(Backend):
     # ---- reductions and products -------------------------------------------------------------
 
     def reduce(self, name: str, a: View, out: View) -> None:
+        self._reduce(sources.reduction(name, a.dtype), _identity(name, a.dtype), a, out)
+
+    def _reduce(self, source: str, identity: Scalar, a: View, out: View) -> None:
+        """Run a kernel of reduce.wgsl."""
         if 0 in out.shape:
             return
         reduced = [i for i, (n, m) in enumerate(zip(a.shape, out.shape)) if n != m]
@@ -135,12 +139,11 @@ class RequiredKernels(Backend):
         results, each = product(out.shape), product(tuple(a.shape[i] for i in reduced))
         lanes = lanes_of(each)
         across = bool(outer) and abs(outer[-1][1][1]) == 1
-        identity = scalar_word(_identity(name, a.dtype), a.dtype)
         parameters = [results, len(outer), lanes, ROW]
-        parameters += [out.offset, a.offset, identity, int(across), each, len(inner), 0, 0]
+        parameters += [out.offset, a.offset, scalar_word(identity, a.dtype), int(across)]
+        parameters += [each, len(inner), 0, 0]
         for size, (step_out, step_a) in (*outer, *inner):
             parameters += [size, step_out, step_a, 0]
-        source = sources.reduction(name, a.dtype)
         groups = grid(-(-results * lanes // THREADS))
         self.queue.dispatch(source, parameters, [out.handle, a.handle], groups)
 

@@ -109,8 +109,10 @@ def _elementwise(functions: str, body: str) -> str:
 @cache
 def reduction(name: str, dtype: DType) -> str:
     """Return the kernel of a reduction of a dtype."""
+    part = "alias Part = T;\nfn part_of(bits: u32) -> T { return load(bits); }\n"
+    part += "fn word_of(x: T) -> u32 { return store(x); }\n"
     combine = f"fn combine(x: T, y: T) -> T {{ return {_COMBINE[name]}; }}\n"
-    return "\n".join([math(dtype), combine, text("reduce")])
+    return "\n".join([math(dtype), part + combine, text("reduce")])
 
 
 @cache
@@ -118,6 +120,27 @@ def positions(reduction: str, dtype: DType) -> str:
     """Return the kernel of argmax or argmin: the positions of ``max`` or ``min`` of a dtype."""
     combine = f"fn combine(x: T, y: T) -> T {{ return {_COMBINE[reduction]}; }}\n"
     return "\n".join([math(dtype), combine, *map(text, ("threads", "rows", "arg_reduce"))])
+
+
+@cache
+def step(rule: str, moments: int, in_place: bool, count: int) -> str:
+    """Return the kernel of an optimiser's rule for ``count`` parameters with so many moments.
+
+    The bindings of each parameter are p, g, its moments m and v, and out; in place, out is p.
+    """
+    names = ["p", "g", *"mv"[:moments], *([] if in_place else ["out"])]
+    head, cases = ["@group(0) @binding(0) var<storage, read> P: array<vec4<i32>>;"], []
+    for k in range(count):
+        for i, name in enumerate(names, 1 + k * len(names)):
+            head.append(f"@group(0) @binding({i}) var<storage, read_write> {name}{k}: array<f32>;")
+        old = [f"{name}{k}[b.{axis}]" if name in names else "0.0" for name, axis in ("mx", "vy")]
+        out = f"p{k}[a.x]" if in_place else f"out{k}[b.z]"
+        store = [f"{old[j]} = r.{'yz'[j]};" for j in range(moments)]
+        body = f"let r = stepped(p{k}[a.x], g{k}[a.y], {', '.join(old)}); {out} = r.x;"
+        cases.append(f"case {k}: {{ {' '.join([body, *store])} }}")
+    choice = "\n".join(["switch (which) {", *cases, "default: {}", "}"])
+    function = f"fn step(which: i32, a: vec2<i32>, b: vec3<i32>) {{\n{choice}\n}}\n"
+    return "\n".join([*head, text(rule), function, text("step_all")])
 
 
 @cache

@@ -1,0 +1,1 @@
+"""A matrix product in WGSL: one thread a result, tiles, and results in registers."""
