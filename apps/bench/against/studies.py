@@ -6,6 +6,7 @@ from typing import Any
 
 from . import (
     study_conv2d,
+    study_distributed,
     study_growth,
     study_inference,
     study_limits,
@@ -24,6 +25,7 @@ STUDIES: dict[str, Any] = {
     "conv2d": study_conv2d,
     "inference": study_inference,
     "growth": study_growth,
+    "distributed": study_distributed,
     "memory": study_memory,
     "start": study_start,
     "limits": study_limits,

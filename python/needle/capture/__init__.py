@@ -108,18 +108,21 @@ class Captured(Generic[P, R]):
         except StaleRecordingError as stale:
             return self._record(key, entry, stale, leaves, args, options)
 
-    def _replay(self, key: Any, entry: _CacheEntry, leaves: list[Any]) -> Any:
+    def _replay(self, key: Any, entry: _CacheEntry, leaves: list[Any]) -> R:
         """Replay the last recording that fits; StaleRecordingError if there is none."""
         reason = StaleRecordingError(
             "no call repeats the arguments of an earlier one; pass numbers as Tensors"
         )
         for program in reversed(entry.programs):
             try:
-                result = program.run(leaves)
+                result: R = program.run(leaves)
             except StaleRecordingError as stale:
                 reason = stale
             else:
-                self._cache[key] = self._cache.pop(key, entry)  # the last one
+                try:
+                    self._cache.move_to_end(key)
+                except KeyError:  # another thread has evicted it
+                    self._cache[key] = entry
                 self._unused_recordings = 0
                 self.replays += 1
                 return result
