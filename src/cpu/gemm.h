@@ -92,28 +92,15 @@ template <class T, int R, int V = 2, class Runs>
 template <class T, class F>
 [[gnu::always_inline]] inline void with_tile(Index rows, Index columns, F&& tile) {
   constexpr int MR = Blocking<T>::MR, kHalf = smaller(MR, 8);
-  const bool wide = columns > Blocking<T>::W;
-  if (rows > kHalf) {
-    wide ? tile.template operator()<MR, 2>() : tile.template operator()<MR, 1>();
-  } else if (rows > 4) {
-    wide ? tile.template operator()<kHalf, 2>() : tile.template operator()<kHalf, 1>();
-  } else if (rows > 2) {
-    wide ? tile.template operator()<4, 2>() : tile.template operator()<4, 1>();
-  } else if (rows == 2) {
-    wide ? tile.template operator()<2, 2>() : tile.template operator()<2, 1>();
-  } else {
-    wide ? tile.template operator()<1, 2>() : tile.template operator()<1, 1>();
-  }
-}
-
-// Returns the height of the tiles, one of those of with_tile, that wastes little on few rows.
-template <class T>
-Index tile_height(Index rows) {
-  constexpr Index MR = Blocking<T>::MR, kHalf = smaller(MR, 8);
-  for (const Index height : {1, 2, 4}) {
-    if (rows <= height) return height;
-  }
-  return rows <= kHalf || (rows > MR && rows <= 2 * kHalf) ? kHalf : MR;
+  const auto of_height = [&]<int R>() {
+    const bool wide = columns > Blocking<T>::W;
+    wide ? tile.template operator()<R, 2>() : tile.template operator()<R, 1>();
+  };
+  if (rows > kHalf) return of_height.template operator()<MR>();
+  if (rows > 4) return of_height.template operator()<kHalf>();
+  if (rows > 2) return of_height.template operator()<4>();
+  if (rows == 2) return of_height.template operator()<2>();
+  of_height.template operator()<1>();
 }
 
 }  // namespace

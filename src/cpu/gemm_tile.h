@@ -48,6 +48,17 @@ constexpr Index ceil_div(Index n, Index step) { return (n + step - 1) / step; }
 constexpr Index smaller(Index a, Index b) { return a < b ? a : b; }
 constexpr Index larger(Index a, Index b) { return a > b ? a : b; }
 
+// Returns the height of the tiles, one of those of with_tile in gemm.h, that wastes little on few
+// rows.
+template <class T>
+Index tile_height(Index rows) {
+  constexpr Index MR = Blocking<T>::MR, kHalf = smaller(MR, 8);
+  for (const Index height : {1, 2, 4}) {
+    if (rows <= height) return height;
+  }
+  return rows <= kHalf || (rows > MR && rows <= 2 * kHalf) ? kHalf : MR;
+}
+
 // Where a tile of the result goes: `rows` of its MR rows and `columns` of its NR columns are real.
 template <class T>
 struct TileOut {
