@@ -109,12 +109,14 @@ REGISTRATIONS = {
     "needle.ops.tuples: TensorTuple.item_of",
     "needle.ops.tuples: TensorTuple.sum_of",
     "needle.capture: current.recorder",
+    "needle.capture: Value.grad",
 }
 """The attributes that a file sets on an object of a lower floor, all of them on purpose.
 
 Such an attribute lets the lower floor call upward without an import, so each needs a reason.
 Devices and batches make objects of classes above them. NumPy and the array API standard ask an
-array for its functions. TensorTuple needs two ops for its items. A recorder listens to a thread.
+array for its functions. TensorTuple needs two ops for its items. A recorder listens to a thread
+and to reads of gradients.
 """
 
 

@@ -60,7 +60,7 @@ def test_help_lists_the_commands_and_an_unknown_one_is_refused(tmp_path: Path) -
 
 def test_facts_are_those_of_this_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NEEDLE_DATA_DIR", "elsewhere")
-    facts = installation.facts()
+    facts = installation.facts(needle.all_devices())
     assert facts["packages"]["numpy"] == np.__version__
     assert facts["environment"]["NEEDLE_DATA_DIR"] == "elsewhere"
     assert facts["default device"] == repr(needle.default_device())

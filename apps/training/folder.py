@@ -133,7 +133,7 @@ def facts_of_this_machine() -> dict[str, Any]:
     return {
         "needle": needle.__version__,
         "commit": _commit(),
-        **facts(),
+        **facts([needle.default_device()]),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }

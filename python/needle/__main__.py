@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from . import __version__
+from .array_namespace import all_devices
 from .installation import describe, facts
 
 PACKAGE = Path(__file__).resolve().parent
@@ -54,7 +55,7 @@ def main(arguments: list[str]) -> int:
     """Run the command; return the exit status."""
     command = arguments[0] if arguments else "--help"
     if command == "info":
-        print(describe({"needle": __version__, **facts()}))
+        print(describe({"needle": __version__, **facts(all_devices())}))
         return 0
     known = programs()
     if command in ("-h", "--help"):

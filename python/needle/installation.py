@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .array_namespace import Device, all_devices, default_device
+from .array_namespace import Device, default_device
 from .config import given
 
 PACKAGES = (
@@ -22,11 +23,11 @@ PACKAGES = (
 """Packages whose version may explain what a program does."""
 
 
-def facts() -> dict[str, Any]:
+def facts(devices: Sequence[Device]) -> dict[str, Any]:
     """Return versions, machine, devices and environment as values that JSON can hold.
 
-    "devices" gives for each device its details, or the reason why it cannot be used; "packages"
-    the version of each package, or None if it is not installed.
+    "devices" gives for each of ``devices`` its details, or the reason why it cannot be used;
+    "packages" the version of each package, or None if it is not installed.
     """
     return {
         "location": str(Path(__file__).resolve().parent),
@@ -39,7 +40,7 @@ def facts() -> dict[str, Any]:
         },
         "packages": {name: version_of(name) for name in PACKAGES},
         "default device": repr(default_device()),
-        "devices": {repr(device): _state(device) for device in all_devices()},
+        "devices": {repr(device): _state(device) for device in devices},
         "environment": given(),
     }
 
