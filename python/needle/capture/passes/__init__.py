@@ -11,7 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..recorded import Recording
-from . import constants, copies, dead_calls, folding, in_place, preparation, rematerialisation
+from . import (
+    constants,
+    copies,
+    dead_calls,
+    folding,
+    fusion,
+    in_place,
+    preparation,
+    rematerialisation,
+)
 from .options import Options, byte_count
 from .planning import Plan, plan
 
@@ -32,6 +41,7 @@ PASSES: dict[str, Pass] = {
     "dead calls": dead_calls.remove,
     "constants": constants.move,
     "folding": folding.fold,
+    "fusion": fusion.fuse,
     "copies": copies.copy_parameters,
     "preparation": preparation.prepare,
     "rematerialisation": rematerialisation.rematerialise,

@@ -1,14 +1,13 @@
-"""The pass "folding": a convolution takes in the scale, shift and ReLU of a batch norm after it.
+"""The pass "folding": a convolution takes in the scale and the shift of a batch norm after it.
 
 In evaluation mode batch norm multiplies each channel by a constant s and adds a constant t. Since
-conv(x, w) s + t = conv(x, w s) + t, the scaled weights are computed once, and the addition and
-a following ReLU run in the convolution's epilogue. Sums are rounded in another order, so this pass
-runs with ``capture(step, exact=False)`` only.
+conv(x, w) s + t = conv(x, w s) + t, the scaled weights are computed once, and the addition runs in
+the convolution's epilogue. Sums are rounded in another order, so this pass runs with
+``capture(step, exact=False)`` only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +17,11 @@ from ..calls import Call
 from ..recorded import Recording
 from .constants import unchanged_parameters
 from .options import Options
+from .patterns import alike, is_binary, is_whole, only_users, placed
 
 
 def fold(recording: Recording, options: Options) -> str:
-    """Fold constant scales and shifts of channels, and ReLU, into convolutions before them."""
+    """Fold constant scales and shifts of channels into convolutions before them."""
     folded = 0
     if not options.exact:
         folder = _Folder(recording, unchanged_parameters(recording, options))
@@ -54,10 +54,7 @@ class _Folder:
         if shifted is None:
             return False
         add, shift = shifted
-        done, relu = add, self._relu(calls, add)
-        if relu is not None:
-            done = relu
-        between = calls[calls.index(conv) : calls.index(done)]
+        between = calls[calls.index(conv) : calls.index(add)]
         if any(x.handle in call.writes for call in between):
             return False
         bias = _channels(shift, channels)
@@ -66,21 +63,20 @@ class _Folder:
                 "add", self._constant("multiply", epilogue.bias, _channels(scale, channels)), bias
             )
         new_weight = self._constant("multiply", weight, _channels(scale, channels, weight.shape))
-        result = done.args[-1]
-        new_out = View(result.handle, out.shape, out.strides, result.offset, out.dtype)
-        args = (x, new_weight, new_out, geometry, Epilogue(bias, None, relu is not None))
+        args = (x, new_weight, placed(out, add.args[3]), geometry, Epilogue(bias))
         # The result may be read or written no earlier than the last of the calls was run.
-        calls[calls.index(done)] = replace(conv, args=args)
-        for call in {conv, multiply, add} - {done}:
-            calls.remove(call)
+        calls[calls.index(add)] = replace(conv, args=args)
+        calls.remove(conv)
+        calls.remove(multiply)
         return True
 
     def _next(
         self, calls: list[Call], view: View, name: str, channels: int
     ) -> tuple[Call, View] | None:
         """Return the call of ``name`` with this result and a constant per channel, and that one."""
-        call = self._only_reader(calls, view)
-        if call is None or call.name != "binary" or call.args[0] != name:
+        users = only_users(self.recording, view)
+        call = users[1] if users else None
+        if call is None or call not in calls or not is_binary(call, name):
             return None
         _, a, b, out = call.args
         for value, constant in ((a, b), (b, a)):
@@ -89,32 +85,12 @@ class _Folder:
                 and isinstance(value, View)
                 and value.handle is view.handle
                 and constant.handle in self.constants
-                and _is_whole(value, view)
-                and _alike(value, out)
+                and is_whole(value, view)
+                and alike(value, out)
                 and _varies_with_channel(constant, value, channels)
             ):
                 return call, constant
         return None
-
-    def _only_reader(self, calls: list[Call], view: View) -> Call | None:
-        """Return the only call that uses a temporary after it was written, or None."""
-        slot = view.handle
-        if not slot.temporary:
-            return None
-        users = [call for call in calls if any(v.handle is slot for v, _ in call.views())]
-        everywhere = sum(
-            any(v.handle is slot for v, _ in call.views()) for call in self.recording.calls()
-        )
-        return users[1] if len(users) == everywhere == 2 else None
-
-    def _relu(self, calls: list[Call], add: Call) -> Call | None:
-        """Return the call that computes relu of the result of ``add`` in its layout, or None."""
-        view = add.args[3]
-        call = self._only_reader(calls, view)
-        if call is None or call.name != "binary" or call.args[0] != "maximum":
-            return None
-        _, a, b, out = call.args
-        return call if a == view and b == 0.0 and _alike(out, view) else None
 
     def _constant(self, name: str, a: View, b: View) -> View:
         """Return a new constant, computed from two others of one shape."""
@@ -122,21 +98,6 @@ class _Folder:
         self.constants.add(out.handle)
         self.recording.constants.append(Call("binary", (name, a, b, out)))
         return out
-
-
-def _axes(view: View) -> Iterator[tuple[int, int]]:
-    """Yield (length, stride) of the axes with more than one element."""
-    return ((n, s) for n, s in zip(view.shape, view.strides) if n > 1)
-
-
-def _alike(a: View, b: View) -> bool:
-    """Return True if two views have one shape, and one stride for each axis."""
-    return a.shape == b.shape and list(_axes(a)) == list(_axes(b))
-
-
-def _is_whole(value: View, out: View) -> bool:
-    """Return True if ``value`` has the elements of ``out``, perhaps with its axes permuted."""
-    return sorted(_axes(value)) == sorted(_axes(out)) and value.offset == out.offset
 
 
 def _varies_with_channel(constant: View, value: View, channels: int) -> bool:
