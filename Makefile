@@ -114,12 +114,21 @@ test-all: test build-tests  ## make test, then the emulated GPU, object stores, 
 		|| echo "needle: wgpu cannot be installed here; its tests are skipped"
 	@$(MAKE) -s --no-print-directory build/naga \
 		|| echo "needle: naga-wasm cannot be installed here; the WGSL kernels are not translated to Metal"
+	@$(MAKE) -s --no-print-directory $(VENV)/.needle-browser \
+		|| echo "needle: selenium cannot be installed here; the tests in a browser are skipped"
+	@$(MAKE) -s --no-print-directory build/axe || echo "$(NO_AXE)"
 	@echo "needle: the extended tests"
 	@$(RUN) $(PYTEST) --suite extended $(PYTEST_ARGS)
 
 # naga-wasm translates the WGSL kernels to Metal's language for tests/webgpu/test_naga.py.
 build/naga:
 	@npm install --silent --no-save --fetch-retries=0 --prefix $@.part naga-wasm@30.1.0
+	@mv $@.part $@
+
+# axe-core looks for what keeps keyboards and screen readers from a page.
+NO_AXE := needle: axe-core cannot be installed here; its tests are skipped
+build/axe:
+	@npm install --silent --no-save --fetch-retries=0 --prefix $@.part axe-core@4
 	@mv $@.part $@
 
 test-torch: $(VENV)/.needle-peers test  ## make test with PyTorch installed, for the comparisons with it
@@ -186,10 +195,8 @@ train-cuda: $(VENV)/.needle-train build  ## ResNet-18 on CIFAR-10 on this machin
 test-s3: $(VENV)/.needle-test $(VENV)/.needle-stores build  ## data sets in real object stores on loopback: Swift, Ceph
 	@$(RUN) -m pytest -m "s3 or not s3" tests/s3 $(PYTEST_ARGS)
 
-# axe-core is an npm package that looks for obstacles to keyboards and screen readers.
 test-browser: $(VENV)/.needle-test $(VENV)/.needle-browser docs  ## the site and the page of apps/predict.py in headless Chromium
-	@npm install --silent --no-save --prefix build/axe axe-core@4 \
-		|| echo "needle: axe-core cannot be installed here; its tests are skipped"
+	@$(MAKE) -s --no-print-directory build/axe || echo "$(NO_AXE)"
 	@$(RUN) -m pytest -m browser tests/browser $(PYTEST_ARGS)
 
 # One at a time, for they measure times and count processes. No suite contains them.

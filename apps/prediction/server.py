@@ -1,7 +1,7 @@
 """A local web page that classifies a drawing or a dropped picture. Called by predict.py.
 
-The server listens on the loopback interface unless told otherwise. A request is a picture of
-limited size, its answer JSON; the server writes nothing and serves nothing else.
+The server listens on the loopback interface unless told otherwise. It serves the page, the network
+as a program for the visitor's GPU, and answers to pictures of limited size; it writes nothing.
 
 Limits: a picture has at most 8 MB and 50 million pixels; 256 connections are served at once and
 1 024 more wait; a connection that is silent for 20 s is closed.
@@ -10,6 +10,7 @@ Limits: a picture has at most 8 MB and 50 million pixels; 256 connections are se
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import ipaddress
 import socket
@@ -28,13 +29,13 @@ from numpy.typing import NDArray
 from needle.errors import NeedleError
 
 from .classifier import Classifier
+from .gpu_program import program_of
 
 try:
     import bottle
 except ImportError:
     bottle = None
 
-PAGE = Path(__file__).with_name("page.html")
 MOST_BYTES = 8_000_000
 MOST_CONNECTIONS, WAITING_CONNECTIONS = 256, 1024
 IDLE_SECONDS = 20
@@ -44,32 +45,55 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def application(classifier: Classifier, host: str = "127.0.0.1") -> Any:
-    """Return the WSGI application: ``GET /``, ``GET /about`` and ``POST /predict``."""
+    """Return the WSGI application.
+
+    ``GET``: the page and its scripts, ``/about`` (classes), ``/program`` and ``/weights`` (for a
+    GPU). ``POST`` of a picture: ``/predict`` (the answer), ``/prepare`` (float32 of the network's
+    input).
+    """
     if bottle is None:
         raise ModuleNotFoundError("--serve: needs the package bottle; pip install 'needle[serve]'")
     app, one_at_a_time = bottle.Bottle(), threading.Lock()
+    listed = functools.cache(lambda: program_of(classifier))
     app.default_error_handler = _plain_error
 
     @app.hook("before_request")  # type: ignore[untyped-decorator]
     def check_sender() -> None:
         _check_sender(bottle.request, host)
 
-    @app.get("/")  # type: ignore[untyped-decorator]
-    def page() -> Any:
+    @app.get("/<name:re:|page.js|gpu.js>")  # type: ignore[untyped-decorator]
+    def page(name: str) -> Any:
         policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
-        policy += "script-src 'unsafe-inline'; connect-src 'self'"
-        bottle.response.set_header("Content-Security-Policy", policy)
-        bottle.response.content_type = "text/html; charset=utf-8"
-        return PAGE.read_text(encoding="utf-8")
+        bottle.response.set_header(
+            "Content-Security-Policy", policy + "script-src 'self'; connect-src 'self'"
+        )
+        kind = "javascript" if name else "html"
+        bottle.response.content_type = f"text/{kind}; charset=utf-8"
+        return Path(__file__).with_name(name or "page.html").read_text(encoding="utf-8")
 
     @app.get("/about")  # type: ignore[untyped-decorator]
     def about() -> dict[str, Any]:
         return {"classes": classifier.classes, "drawing": classifier.source.channels == 1}
 
-    @app.post("/predict")  # type: ignore[untyped-decorator]
-    def predict() -> dict[str, Any]:
+    @app.get("/<part:re:program|weights>")  # type: ignore[untyped-decorator]
+    def network(part: str) -> Any:
+        try:
+            with one_at_a_time:
+                program, weights = listed()
+        except NeedleError as error:
+            raise bottle.HTTPResponse(str(error), 501) from error
+        if part == "program":
+            return program
+        bottle.response.content_type = "application/octet-stream"
+        return weights
+
+    @app.post("/<what:re:predict|prepare>")  # type: ignore[untyped-decorator]
+    def predict(what: str) -> Any:
         try:
             picture = _body(bottle.request)
+            if what == "prepare":
+                bottle.response.content_type = "application/octet-stream"
+                return classifier.prepare(picture).astype("<f4").tobytes()
             with one_at_a_time:
                 return answer(classifier, picture)
         except NeedleError as error:

@@ -23,6 +23,7 @@ from wsgiref.util import setup_testing_defaults
 import numpy as np
 import pytest
 
+import needle
 from apps import predict as program
 from apps import train
 from apps.prediction.classifier import Classifier
@@ -207,6 +208,51 @@ def test_the_page_and_what_it_asks_first(server: int) -> None:
     assert b"http://" not in content and b"https://" not in content  # nothing from elsewhere
     about = json.loads(ask(server, "GET", "/about")[1])
     assert about == {"classes": [str(i) for i in range(10)], "drawing": True}
+
+
+def test_the_page_allows_its_own_scripts_alone(server: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server, timeout=30)
+    for path, kind in (("/", "html"), ("/page.js", "javascript"), ("/gpu.js", "javascript")):
+        connection.request("GET", path)
+        reply = connection.getresponse()
+        assert reply.status == 200 and len(reply.read()) > 1000
+        assert reply.getheader("Content-Type") == f"text/{kind}; charset=utf-8"
+        policy = str(reply.getheader("Content-Security-Policy"))
+        assert "script-src 'self';" in policy and policy.startswith("default-src 'none'")
+        connection.close()
+
+
+def test_the_prepared_picture_is_that_of_the_classifier(
+    server: int, run: Path, pictures: Path
+) -> None:
+    path = min(pictures.glob("*-0.png"))
+    status, content = ask(server, "POST", "/prepare", path.read_bytes())
+    expected = Classifier(run / "model.safetensors").prepare(path)
+    np.testing.assert_array_equal(np.frombuffer(content, "<f4"), expected.ravel())
+    status, content = ask(server, "POST", "/prepare", b"no picture")
+    assert status == 400 and "the picture sent" in json.loads(content)["error"]
+
+
+@pytest.mark.skipif(needle.backend_selection.BACKEND != "nd", reason="needs needle's own arrays")
+def test_the_network_is_served_for_a_gpu(server: int, run: Path) -> None:
+    """Test the list; test_listing.py runs it on an adapter, and test_page.py in a browser."""
+    listed = json.loads(ask(server, "GET", "/program")[1])
+    weights = ask(server, "GET", "/weights")[1]
+    model = Classifier(run / "model.safetensors").model
+    assert len(weights) == 4 * sum(p.size for p in model.parameters())
+    assert [part[2] for part in listed["weights"]][1:] == [p[3] for p in listed["weights"]][:-1]
+    shapes = {layer["name"]: layer["shape"] for layer in listed["layers"]}
+    assert shapes["features.0"] == [1, 6, 28, 28] and shapes["classifier.5"] == [1, 10]
+    assert len(shapes) == 12 and listed["output"]["shape"] == [1, 10]
+    ends = [layer["commands"] for layer in listed["layers"]]
+    assert all(first < last for first, last in ends) and ends == sorted(ends)
+    assert all("@compute" in source for source in listed["sources"])
+
+
+@pytest.mark.skipif(needle.backend_selection.BACKEND == "nd", reason="there are kernels")
+def test_without_kernels_the_page_is_told_why(server: int) -> None:
+    status, content = ask(server, "GET", "/program")
+    assert status == 501 and b"NEEDLE_BACKEND=np has no kernels for a GPU" in content
 
 
 def test_the_page_refuses_what_it_should(server: int) -> None:

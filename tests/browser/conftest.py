@@ -17,24 +17,35 @@ axe.run(document, {resultTypes: ["violations"]}).then(found => done(
   found.violations.filter(each => ["serious", "critical"].includes(each.impact))
     .map(each => `${each.id}: ${each.nodes[0].html}`)));
 """
-SWITCHES = ("headless=new", "no-sandbox", "disable-gpu", "disable-background-networking")
+SWITCHES = ("headless=new", "no-sandbox", "disable-background-networking")
+SOFTWARE_GPU = ("enable-unsafe-webgpu", "use-webgpu-adapter=swiftshader")
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def chromium(profile: Path, *switches: str) -> Iterator[Any]:
+    """Yield a browser with these switches."""
     webdriver = pytest.importorskip("selenium.webdriver")
     found = [shutil.which(name) for name in ("chromium", "chromedriver")]
     if None in found:
         pytest.skip("needs Chromium and its driver; Debian: apt install chromium chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = found[0]
-    profile = f"user-data-dir={tmp_path_factory.mktemp('profile')}"
-    for switch in (*SWITCHES, profile):
+    for switch in (*SWITCHES, *switches, f"user-data-dir={profile}"):
         options.add_argument(f"--{switch}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options, webdriver.ChromeService(found[1]))
     yield driver
     driver.quit()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    yield from chromium(tmp_path_factory.mktemp("profile"), "disable-gpu")
+
+
+@pytest.fixture(scope="module")
+def gpu_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Yield a browser whose pages find a GPU, computed by SwiftShader."""
+    yield from chromium(tmp_path_factory.mktemp("profile"), *SOFTWARE_GPU)
 
 
 @pytest.fixture
@@ -54,12 +65,12 @@ def opened(browser: Any) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def obstacles(browser: Any) -> Callable[[], list[str]]:
-    """Return a function that lists the serious obstacles of the open page, found by axe-core."""
+def obstacles() -> Callable[[Any], list[str]]:
+    """Return a function that lists the serious obstacles of a browser's page, found by axe-core."""
     if not AXE.exists():
         pytest.skip("needs axe-core; make test-browser installs it")
 
-    def find() -> list[str]:
+    def find(browser: Any) -> list[str]:
         browser.execute_script(AXE.read_text(encoding="utf-8"))
         found: list[str] = browser.execute_async_script(OBSTACLES)
         return found

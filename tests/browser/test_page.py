@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import needle
 from apps import train
 from apps.course.checking import environment_of
 from apps.course.edition import write_edition
@@ -94,18 +95,26 @@ def expected(classifier: Classifier, picture: Any) -> list[tuple[str, str]]:
     return list(zip(best.classes, shares, strict=True))
 
 
+def draw(browser: Any) -> bytes:
+    """Draw a line, wait for the answer, and return the picture."""
+    from selenium.webdriver import ActionChains
+
+    board = element(browser, "board")
+    strokes = ActionChains(browser, duration=20).move_to_element_with_offset(board, 0, -90)
+    strokes.click_and_hold().move_by_offset(5, 90).move_by_offset(-5, 90).release().perform()
+    wait_for(browser, lambda: text(browser, "answers"))
+    drawn = browser.execute_script("return arguments[0].toDataURL('image/png')", board)
+    return base64.b64decode(drawn.partition(",")[2])
+
+
 def test_what_is_drawn_is_classified_and_its_maps_are_shown(
     page: Any, classifier: Classifier
 ) -> None:
-    from selenium.webdriver import ActionChains
-
-    board = element(page, "board")
-    strokes = ActionChains(page, duration=20).move_to_element_with_offset(board, 0, -90)
-    strokes.click_and_hold().move_by_offset(5, 90).move_by_offset(-5, 90).release().perform()
-    wait_for(page, lambda: text(page, "answers"))
-    drawn = page.execute_script("return arguments[0].toDataURL('image/png')", board)
-    picture = base64.b64decode(drawn.partition(",")[2])
+    picture = draw(page)
     assert len(set(classifier.prepare(picture).ravel().tolist())) > 2, "nothing was drawn"
+    assert text(page, "where") == (
+        "Computed by the server, because this browser offers no GPU (WebGPU)."
+    )
     assert shown(page) == expected(classifier, picture)
     images = page.find_elements("css selector", "#maps img")
     wait_for(page, lambda: all(int(image.get_property("naturalWidth")) > 0 for image in images))
@@ -149,6 +158,79 @@ def test_a_page_of_a_program_has_no_serious_obstacle(
 ) -> None:
     pages = {"prediction": address, "report": f"file://{run / 'report.html'}"}
     browser = opened(pages.get(name, f"file://{portrait}"), screen, theme)
-    assert obstacles() == []
+    assert obstacles(browser) == []
     wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert browser.execute_script(wide) == 0
+
+
+# ---- the visitor's GPU -----------------------------------------------------------------------
+
+
+LAYERS = """
+const done = arguments[1];
+network.run(new Float32Array(arguments[0])).then((found) => done(found.layers.map((v) => [...v])));
+"""
+
+
+@pytest.fixture
+def gpu_page(gpu_browser: Any, address: str) -> Any:
+    gpu_browser.get(address)
+    wait_for(gpu_browser, lambda: text(gpu_browser, "where"))
+    assert text(gpu_browser, "where").startswith("Computed by your GPU: google swiftshader")
+    return gpu_browser
+
+
+def test_the_visitors_gpu_computes_what_the_cpu_computes(
+    gpu_page: Any, classifier: Classifier
+) -> None:
+    picture = draw(gpu_page)
+    assert shown(gpu_page) == expected(classifier, picture)
+    image = classifier.prepare(picture)
+    layers = gpu_page.execute_async_script(LAYERS, image.ravel().tolist())
+    modules = [*classifier.model.features.modules, *classifier.model.classifier.modules]
+    assert len(layers) == len(modules)
+    x = needle.Tensor(image[None], requires_grad=False)
+    with needle.no_grad():
+        for module, values in zip(modules, layers, strict=True):
+            x = module(x)
+            np.testing.assert_allclose(values, x.numpy().ravel(), rtol=1e-4, atol=1e-5)
+
+
+def test_each_layer_shows_its_maps_and_its_kernel(gpu_page: Any) -> None:
+    draw(gpu_page)
+    figures = gpu_page.find_elements("css selector", "figure")
+    assert len(figures) == 12
+    assert figures[0].text.startswith("features.0: Conv2d(1, 6, kernel_size=(5, 5)")
+    canvas = figures[0].find_element("css selector", "canvas")
+    assert canvas.get_attribute("aria-label") == "feature maps of features.0"
+    pixels = "return new Set(arguments[0].getContext('2d').getImageData(0, 0, 84, 84).data).size"
+    assert gpu_page.execute_script(pixels, canvas) > 10
+    kernel = figures[0].find_element("css selector", "pre")
+    assert not kernel.is_displayed()
+    figures[0].find_element("css selector", "summary").click()
+    wait_for(gpu_page, kernel.is_displayed)
+    assert "@compute" in kernel.text
+    assert not [entry for entry in gpu_page.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+def test_the_server_answers_when_the_gpu_is_lost(gpu_page: Any, classifier: Classifier) -> None:
+    gpu_page.execute_script("network.device.destroy()")
+    wait_for(gpu_page, lambda: text(gpu_page, "where").startswith("Computed by the server"))
+    assert "because the GPU was lost" in text(gpu_page, "where")
+    picture = draw(gpu_page)
+    assert shown(gpu_page) == expected(classifier, picture)
+    assert gpu_page.find_elements("css selector", "#maps img")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_layers_on_the_page_are_no_serious_obstacle(
+    gpu_page: Any, obstacles: Any, width: int
+) -> None:
+    metrics = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": False}
+    gpu_page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    draw(gpu_page)
+    for summary in gpu_page.find_elements("css selector", "figure > details > summary")[:2]:
+        summary.click()
+    assert obstacles(gpu_page) == []
+    wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert gpu_page.execute_script(wide) == 0

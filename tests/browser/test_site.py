@@ -68,8 +68,7 @@ def test_a_page_is_as_wide_as_the_screen(opened: Any, site: str, page: str, scre
 def test_a_page_has_no_serious_obstacle(
     opened: Any, obstacles: Any, site: str, page: str, screen: str, theme: str
 ) -> None:
-    opened(f"{site}/{page}.html", screen, theme)
-    assert obstacles() == []
+    assert obstacles(opened(f"{site}/{page}.html", screen, theme)) == []
 
 
 def test_the_first_key_reaches_the_skip_link_and_shows_it(opened: Any, site: str) -> None:
