@@ -48,10 +48,11 @@ function figuresOf(urls) {
 function figureOf(layer, values) {
   const [first, last] = layer.commands, { commands, sources } = network.program;
   const kernels = commands.slice(first, last).filter((command) => "source" in command);
+  const count = kernels.length === 1 ? "a kernel" : `${kernels.length} kernels`;
   const title = `${layer.name}: ${layer.title}`, size = layer.shape.slice(1).join(" × ");
   return made("figure", {}, made("figcaption", { textContent: title }), canvasOf(layer, values),
     made("details", {},
-      made("summary", { textContent: `${size} numbers; ${kernels.length} kernel(s) in WGSL` }),
+      made("summary", { textContent: `${size} numbers by ${count} in WGSL` }),
       ...kernels.flatMap(({ source, workgroups }) => kernelOf(sources[source], workgroups))));
 }
 
