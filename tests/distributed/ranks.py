@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 import needle
-from needle import nn, optim
+from needle import data, nn, optim
 from needle.distributed import (
     DataParallel,
     communicator,
@@ -136,6 +136,37 @@ def differ(*_: str) -> None:
     if GROUP.rank == 1:
         model.bias.data = model.bias.data + 1.0
     parallel.compare()
+
+
+class Counted(data.Dataset):
+    """Sixty samples; each reading of one adds a line to the file that READS names."""
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        with open(os.environ["READS"], "a") as file:
+            file.write(f"{index}\n")
+        return np.full(4, index, np.float32), index
+
+    def __len__(self) -> int:
+        return 60
+
+
+def folds(dies: str = "") -> None:
+    """Two epochs of a cross-validation: each rank leaves out a part of the samples."""
+    fold = [i for i in range(60) if i % GROUP.size != GROUP.rank]
+    task = f"fold {GROUP.rank}"
+    with data.GlobalDataLoader(Counted(), 7, task=task, indices=fold, seed=GROUP.rank) as loader:
+        pids = gather(GROUP, loader.server_status()["pid"])
+        if GROUP.rank == 0:
+            print(json.dumps(pids), flush=True)
+        for _ in range(2):
+            seen = []
+            for images, indices in loader:
+                np.testing.assert_array_equal(images.numpy()[:, 0], indices.numpy())
+                seen += indices.numpy().tolist()
+                if dies and GROUP.rank == 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            assert sorted(seen) == fold
+            GROUP.barrier()
 
 
 def disagree(*_: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -69,6 +70,34 @@ def test_synchronised_batch_norm_gives_what_one_process_computes(tmp_path: Path)
             np.testing.assert_allclose(
                 found[processes][name], value, rtol=1e-9, atol=1e-12, err_msg=f"{name}, {processes}"
             )
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_the_ranks_of_a_machine_read_each_sample_once(tmp_path: Path, processes: int) -> None:
+    reads = tmp_path / "reads"
+    done = run(processes, RANKS, "folds", READS=str(reads))
+    assert done.returncode == 0, done.stderr
+    (server,) = set(json.loads(done.stdout))
+    assert sorted(map(int, reads.read_text().split())) == list(range(60))
+    assert ends(server)
+
+
+def test_a_shared_loader_ends_with_the_ranks(tmp_path: Path) -> None:
+    done = run(3, RANKS, "folds", "dies", READS=str(tmp_path / "reads"))
+    assert done.returncode != 0
+    (server,) = set(json.loads(done.stdout.splitlines()[0]))
+    assert ends(server)
+
+
+def ends(process: int) -> bool:
+    """Return True once the process has ended, within ten seconds."""
+    for _ in range(200):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 @pytest.mark.parametrize(
