@@ -175,6 +175,8 @@ def test_engines_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(communicator(), Own)
     with pytest.raises(UnknownNameError, match="'singel'.*single"):
         communicator("singel")
+    with pytest.raises(UnknownNameError, match="'nccl'; known: mpi, .*single. Use mpi; .* GPUs"):
+        communicator("nccl")
 
 
 def test_a_missing_engine_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from launch import needs_mpi, run
 
+from tests.gpu import place as gpu
+
 pytestmark = [needs_mpi, pytest.mark.slow]
 RANKS = Path(__file__).with_name("ranks.py")
 
@@ -56,6 +58,14 @@ def test_overlap_with_a_rank_without_samples(tmp_path: Path) -> None:
     found = trained(tmp_path / "f.npz", 3, 0, 1, 2)
     for name, value in ordered.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+def test_gradients_of_gpus_are_averaged(tmp_path: Path) -> None:
+    assert gpu.first().device.enabled()  # or the test is skipped
+    host = trained(tmp_path / "cpu.npz", 2, 0, 1, 8)
+    found = trained(tmp_path / "gpu.npz", 2, 0, 1, 8, "gpu")
+    for name, value in host.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
 def test_synchronised_batch_norm_gives_what_one_process_computes(tmp_path: Path) -> None:
