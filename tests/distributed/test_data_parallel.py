@@ -81,6 +81,48 @@ def test_integer_buffers_count_steps_not_slices() -> None:
     assert [int(b.numpy()) for b in counts] == [3]
 
 
+class Buffered(nn.Module):
+    """A layer with a buffer; the forward pass assigns ``next``, if it is there."""
+
+    def __init__(self, values: Any, dtype: str) -> None:
+        super().__init__()
+        self.layer, self.next = nn.Linear(3, 2), None
+        self.register_buffer("held", needle.Tensor(np.array(values), dtype=dtype))
+
+    def forward(self, x: Any) -> Any:
+        if self.next is not None:
+            self.held = needle.Tensor(np.array(self.next), dtype=self.held.dtype)
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "before", "after"),
+    [
+        ("float32", np.random.default_rng(0).standard_normal(50), np.arange(50.0)),
+        ("float32", [0.0, -np.inf], [1.0, -np.inf]),
+        ("float32", [np.inf, -np.inf], [3.0, 5.0]),
+        ("bool", [True, False, True], [False, True, True]),
+        ("uint8", [3, 200], [200, 3]),
+        ("int64", [2**40 + 1, 0], [2**40 + 2, -1]),
+    ],
+)
+def test_buffers_of_each_dtype(dtype: str, before: Any, after: Any) -> None:
+    """An unchanged buffer keeps its bits, one that all slices change alike gets the new value."""
+    model = Buffered(before, dtype)
+    parallel = DataParallel(model, Communicator(), 4)
+    for new in (None, None, after):
+        model.next = new
+        for samples in (23, 11, 7, 0):
+            with parallel.slice(samples):
+                if samples:
+                    model(needle.ones(2, 3)).sum().backward()
+        parallel.average()
+        assert model.held.dtype == dtype
+        expected = np.array(before if new is None else new, dtype)
+        rounding = 0.0 if new is None else 1e-6
+        np.testing.assert_allclose(model.held.numpy(), expected, rtol=rounding)
+
+
 def test_a_parameter_without_gradient_keeps_none() -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.Linear(3, 2))
     parallel = DataParallel(model, Communicator())
