@@ -81,6 +81,28 @@ def test_integer_buffers_count_steps_not_slices() -> None:
     assert [int(b.numpy()) for b in counts] == [3]
 
 
+@pytest.mark.parametrize("slices", [None, 2])
+def test_a_step_that_an_exception_ends_can_begin_again(slices: int | None) -> None:
+    found = []
+    for fails in (False, True):
+        model, images, labels = model_and_batch()
+        parallel = DataParallel(model, Communicator(), slices)
+        if fails:
+            with pytest.raises(KeyboardInterrupt), parallel.slice(9):
+                nn.SoftmaxLoss()(model(needle.Tensor(images[:9])), labels[:9]).backward()
+                raise KeyboardInterrupt
+        for i in parallel.slices:
+            x, y = images[i :: parallel.count], labels[i :: parallel.count]
+            with parallel.slice(len(y)) as numbers:
+                nn.SoftmaxLoss()(model(needle.Tensor(x)), y).backward()
+                numbers.append(1.0)
+        assert parallel.average().tolist() == [20.0, len(parallel.slices)]
+        found.append([p.grad.numpy() for p in model.parameters()])
+        found[-1] += [b.numpy() for b in model.buffers()]
+    for whole, again in zip(*found, strict=True):
+        np.testing.assert_array_equal(again, whole)
+
+
 class Buffered(nn.Module):
     """A layer with a buffer; the forward pass assigns ``next``, if it is there."""
 
