@@ -110,6 +110,16 @@ def ends(process: int) -> bool:
     return False
 
 
+def test_timed_steps_have_the_same_sums() -> None:
+    """So many steps that DataParallel would compare its parameters in one of them."""
+    options = ("--model", "lenet5", "--batch-size", 4, "--steps", 100)
+    done = run(2, "-m", "apps.bench.parallel", *options)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["processes"] == 2 and found["step_ms"] > 0
+    assert found["sums_ms"] > 0 and found["waiting_ms"] > 0
+
+
 @pytest.mark.parametrize(
     ("case", "words"),
     [
