@@ -114,7 +114,8 @@ class Watched(Communicator):
         """Return milliseconds of waiting in the best step, and of the same sums by themselves."""
         if self.size == 1 or not self.sums:
             return {}
-        count = len(self.sums) // (steps + WARMING)
+        count, rest = divmod(len(self.sums), steps + WARMING)
+        assert not rest, "each step has as many sums"
         waiting = [sum(self.waits[i : i + count]) for i in range(0, len(self.waits), count)]
         arrays = [np.ones(size, dtype) for size, dtype in self.sums[-count:]]
         alone = []
@@ -148,7 +149,8 @@ def needle_side(options: argparse.Namespace) -> tuple[Watched, Callable[[], Any]
     )
     optimizer = optim.SGD(model.parameters(), 0.01, momentum=0.9)
     loss_function, alone = nn.CrossEntropyLoss(), group.size == 1 and not options.slices
-    parallel = None if alone else DataParallel(model, group, options.slices)
+    never = options.steps + WARMING + 1  # a comparison of parameters is a sum that no step needs
+    parallel = None if alone else DataParallel(model, group, options.slices, check_every=never)
     pixels, labels = _batch(options, group.size)
     parts = len(parallel.slices) if parallel else 1
     batches = [

@@ -19,6 +19,7 @@ from needle.distributed import (
     require_same,
     synchronise_batch_norm,
 )
+from tests.gpu import place as gpu
 
 GROUP = communicator()
 
@@ -54,8 +55,12 @@ def small_model() -> nn.Module:
     )
 
 
-def train(out: str, slices: str = "0", captured: str = "1", samples: str = "22") -> None:
+def train(
+    out: str, slices: str = "0", captured: str = "1", samples: str = "22", device: str = "cpu"
+) -> None:
     """Six steps with momentum, clipping and a moving average; rank 0 saves what came out."""
+    if device == "gpu":
+        needle.set_default_device(gpu.first().device)
     np.random.seed(GROUP.rank)  # rank 0's weights count
     model = small_model()
     parallel = DataParallel(model, GROUP, int(slices) or None, check_every=2)

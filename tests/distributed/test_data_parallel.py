@@ -81,6 +81,70 @@ def test_integer_buffers_count_steps_not_slices() -> None:
     assert [int(b.numpy()) for b in counts] == [3]
 
 
+@pytest.mark.parametrize("slices", [None, 2])
+def test_a_step_that_an_exception_ends_can_begin_again(slices: int | None) -> None:
+    found = []
+    for fails in (False, True):
+        model, images, labels = model_and_batch()
+        parallel = DataParallel(model, Communicator(), slices)
+        if fails:
+            with pytest.raises(KeyboardInterrupt), parallel.slice(9):
+                nn.SoftmaxLoss()(model(needle.Tensor(images[:9])), labels[:9]).backward()
+                raise KeyboardInterrupt
+        for i in parallel.slices:
+            x, y = images[i :: parallel.count], labels[i :: parallel.count]
+            with parallel.slice(len(y)) as numbers:
+                nn.SoftmaxLoss()(model(needle.Tensor(x)), y).backward()
+                numbers.append(1.0)
+        assert parallel.average().tolist() == [20.0, len(parallel.slices)]
+        found.append([p.grad.numpy() for p in model.parameters()])
+        found[-1] += [b.numpy() for b in model.buffers()]
+    for whole, again in zip(*found, strict=True):
+        np.testing.assert_array_equal(again, whole)
+
+
+class Buffered(nn.Module):
+    """A layer with a buffer; the forward pass assigns ``next``, if it is there."""
+
+    def __init__(self, values: Any, dtype: str) -> None:
+        super().__init__()
+        self.layer, self.next = nn.Linear(3, 2), None
+        self.register_buffer("held", needle.Tensor(np.array(values), dtype=dtype))
+
+    def forward(self, x: Any) -> Any:
+        if self.next is not None:
+            self.held = needle.Tensor(np.array(self.next), dtype=self.held.dtype)
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "before", "after"),
+    [
+        ("float32", np.random.default_rng(0).standard_normal(50), np.arange(50.0)),
+        ("float32", [0.0, -np.inf], [1.0, -np.inf]),
+        ("float32", [np.inf, -np.inf], [3.0, 5.0]),
+        ("bool", [True, False, True], [False, True, True]),
+        ("uint8", [3, 200], [200, 3]),
+        ("int64", [2**40 + 1, 0], [2**40 + 2, -1]),
+    ],
+)
+def test_buffers_of_each_dtype(dtype: str, before: Any, after: Any) -> None:
+    """An unchanged buffer keeps its bits, one that all slices change alike gets the new value."""
+    model = Buffered(before, dtype)
+    parallel = DataParallel(model, Communicator(), 4)
+    for new in (None, None, after):
+        model.next = new
+        for samples in (23, 11, 7, 0):
+            with parallel.slice(samples):
+                if samples:
+                    model(needle.ones(2, 3)).sum().backward()
+        parallel.average()
+        assert model.held.dtype == dtype
+        expected = np.array(before if new is None else new, dtype)
+        rounding = 0.0 if new is None else 1e-6
+        np.testing.assert_allclose(model.held.numpy(), expected, rtol=rounding)
+
+
 def test_a_parameter_without_gradient_keeps_none() -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.Linear(3, 2))
     parallel = DataParallel(model, Communicator())
@@ -175,6 +239,8 @@ def test_engines_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(communicator(), Own)
     with pytest.raises(UnknownNameError, match="'singel'.*single"):
         communicator("singel")
+    with pytest.raises(UnknownNameError, match="'nccl'; known: mpi, .*single. Use mpi; .* GPUs"):
+        communicator("nccl")
 
 
 def test_a_missing_engine_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from launch import needs_mpi, run
 
+from tests.gpu import place as gpu
+
 pytestmark = [needs_mpi, pytest.mark.slow]
 RANKS = Path(__file__).with_name("ranks.py")
 
@@ -58,6 +60,14 @@ def test_overlap_with_a_rank_without_samples(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
 
 
+def test_gradients_of_gpus_are_averaged(tmp_path: Path) -> None:
+    assert gpu.first().device.enabled()  # or the test is skipped
+    host = trained(tmp_path / "cpu.npz", 2, 0, 1, 8)
+    found = trained(tmp_path / "gpu.npz", 2, 0, 1, 8, "gpu")
+    for name, value in host.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
 def test_synchronised_batch_norm_gives_what_one_process_computes(tmp_path: Path) -> None:
     found = {}
     for processes, captured in ((1, 0), (2, 0), (3, 1)):
@@ -98,6 +108,16 @@ def ends(process: int) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def test_timed_steps_have_the_same_sums() -> None:
+    """So many steps that DataParallel would compare its parameters in one of them."""
+    options = ("--model", "lenet5", "--batch-size", 4, "--steps", 100)
+    done = run(2, "-m", "apps.bench.parallel", *options)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["processes"] == 2 and found["step_ms"] > 0
+    assert found["sums_ms"] > 0 and found["waiting_ms"] > 0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from .. import config
-from ..errors import DistributedError, unknown_name
+from ..errors import DistributedError, UnknownNameError, unknown_name
 
 Array = npt.NDArray[Any]
 Wait = Callable[[], None]
@@ -107,9 +107,16 @@ def communicator(name: str | None = None) -> Communicator:
     chosen = name or config.COMMUNICATOR.read() or ("mpi" if config.started_by_mpi() else "single")
     if chosen not in _made:
         if chosen not in names():
-            raise unknown_name("communicator", chosen, names())
+            raise _unknown(chosen)
         _made[chosen] = _make(chosen)
     return _made[chosen]
+
+
+def _unknown(name: str) -> UnknownNameError:
+    error = unknown_name("communicator", name, names())
+    if name in ("nccl", "gloo"):
+        return UnknownNameError(f"{error}. Use mpi; it sends gradients of GPUs from host memory")
+    return error
 
 
 def _make(name: str) -> Communicator:

@@ -94,11 +94,17 @@ class DataParallel:
         """Return a context for the one backward pass of a slice with a mean over ``samples``.
 
         A slice without samples needs no backward pass. Numbers that the program appends to the
-        list, as many for each slice, are added over all slices by ``average``.
+        list, as many for each slice, are added over all slices by ``average``. After an exception
+        the program may begin the step again, unless gradients have been sent.
         """
         self._begin_slice(samples)
         numbers: list[float] = []
-        yield numbers
+        try:
+            yield numbers
+        except BaseException:
+            if not self._waits:
+                self._drop_step()
+            raise
         self._end_slice()
         self._numbers.append(np.array([samples, *numbers], np.float64))
 
@@ -124,6 +130,13 @@ class DataParallel:
         self._vectors.append(self._flat.new_vector())
         self._written.clear()
         self._open, self._weight = True, float(samples)
+
+    def _drop_step(self) -> None:
+        """Forget the slices of this step and what they did to the buffers."""
+        for tensor, old in zip(self._flat.buffers(), self._before):
+            tensor.data = constant(old, tensor)
+        self._flat.reuse(self._vectors)
+        self._begin_step()
 
     @host_step
     def _send(self, i: int, gradient: Any) -> None:

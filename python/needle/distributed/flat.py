@@ -31,8 +31,9 @@ class FlatModel:
     """Places of a model's gradients and buffers in a vector.
 
     The gradients come first, those of the last parameter at the beginning, as backward completes
-    them; then one number for each parameter, which is not 0 if it has a gradient; then the buffers,
-    integers among them as the increase since the beginning of the step.
+    them; then one number for each parameter, which is not 0 if it has a gradient, and one for each
+    buffer, which is not 0 if it has changed; then the buffers, integers and bools among them as the
+    increase since the beginning of the step.
     """
 
     def __init__(self, model: NamesTensors) -> None:
@@ -45,8 +46,9 @@ class FlatModel:
         ends = np.cumsum(sizes[::-1])[::-1]
         self.places = [slice(int(end) - size, int(end)) for end, size in zip(ends, sizes)]
         self.presence = sum(sizes)
-        self.tail = self.presence + len(sizes)
         found = [b for _, b in model.named_buffers()]
+        self._changed = slice(self.presence + len(sizes), self.presence + len(sizes) + len(found))
+        self.tail = self._changed.stop
         self._has_buffers = bool(found)
         self.size = self.tail + sum(b.size for b in found)
         self._free: list[Array] = []
@@ -95,12 +97,18 @@ class FlatModel:
         vector[self.presence + i] = 1
 
     def write_buffers(self, vector: Array, weight: float, before: list[Array]) -> None:
-        """Write the buffers, multiplied by a weight; ``before``: their values before the step."""
+        """Write the buffers, multiplied by a weight; ``before``: their values before the step.
+
+        Without weight nothing is written: 0 times an infinite value is not a number.
+        """
+        if not weight:
+            return
+        pairs = [(host_copy(b), old) for b, old in zip(self.buffers(), before)]
+        vector[self._changed] = [not np.array_equal(value, old) for value, old in pairs]
         start = self.tail
-        for tensor, old in zip(self.buffers(), before):
-            value = host_copy(tensor)
-            if not is_floating(tensor.dtype):
-                value = value - old
+        for value, old in pairs:
+            if not is_floating(value.dtype):
+                value = value.astype(np.int64) - old
             vector[start : start + value.size] = value.reshape(-1) * weight
             start += value.size
 
@@ -114,13 +122,13 @@ class FlatModel:
             p.grad = constant(values, p) if there else None
 
     def read_buffers(self, vector: Array, before: list[Array]) -> None:
-        """Set every buffer from the vector."""
+        """Set every buffer from the vector; one that no slice has changed keeps its bits."""
         start = self.tail
-        for tensor, old in zip(self.buffers(), before):
+        for tensor, old, changed in zip(self.buffers(), before, vector[self._changed]):
             value = vector[start : start + old.size].reshape(old.shape)
             start += old.size
             whole = value if is_floating(tensor.dtype) else old + np.rint(value)
-            tensor.data = constant(whole, tensor)
+            tensor.data = constant(whole if changed else old, tensor)
 
     def checksums(self) -> tuple[list[str], Array]:
         """Return the names of all parameters and buffers, and a checksum of each, int64."""
