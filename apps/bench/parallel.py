@@ -64,6 +64,7 @@ def main() -> None:
         }
         print(json.dumps({**vars(options), **found}))
     if options.framework == "torch":
+        distributed.barrier()  # a process that leaves early can end the other one
         distributed.destroy_process_group()
 
 
