@@ -111,7 +111,7 @@ def ends(process: int) -> bool:
 
 
 def test_timed_steps_have_the_same_sums() -> None:
-    """So many steps that DataParallel would compare its parameters in one of them."""
+    """A hundred steps, after which DataParallel compares its parameters by default."""
     options = ("--model", "lenet5", "--batch-size", 4, "--steps", 100)
     done = run(2, "-m", "apps.bench.parallel", *options)
     assert done.returncode == 0, done.stderr
