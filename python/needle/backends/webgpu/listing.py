@@ -98,6 +98,9 @@ class Listing(Queue):
         self._filled.add(buffer.number)
         self.written.append((buffer.number, offset, bytes(memoryview(data).cast("B"))))
 
+    def wait(self) -> None:
+        """Return at once: nothing runs."""
+
     def read(self, buffer: Buffer, offset: int, size: int) -> NoReturn:
         """Raise DeviceError: nothing has run."""
         raise DeviceError("webgpu: a program cannot read values while it is listed")
