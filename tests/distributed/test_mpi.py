@@ -111,7 +111,7 @@ def ends(process: int) -> bool:
 
 
 def test_timed_steps_have_the_same_sums() -> None:
-    """Test more steps than DataParallel does between two comparisons of its parameters."""
+    """A hundred steps, after which DataParallel compares its parameters by default."""
     options = ("--model", "lenet5", "--batch-size", 4, "--steps", 100)
     done = run(2, "-m", "apps.bench.parallel", *options)
     assert done.returncode == 0, done.stderr
