@@ -1,6 +1,6 @@
 """The communicator ``mpi``: collectives of an MPI library through mpi4py.
 
-Every wait is a loop of tests, after half a millisecond with pauses in between, so that no processor
+Every wait is a loop of tests, after five milliseconds with pauses in between, so that no processor
 is busy while it waits, and so that a rank that never comes is reported. ``communicator`` registers
 this class.
 """
@@ -21,7 +21,7 @@ from .. import config
 from ..errors import DistributedError
 from .communicator import Array, Communicator, Wait, tree_sum
 
-BEFORE_PAUSES = 5e-4  # seconds in which a wait gives its core to others, but does not sleep
+BEFORE_PAUSES = 5e-3  # seconds in which a wait gives its core to others, but does not sleep
 SHORTEST_PAUSE, LONGEST_PAUSE = 2e-5, 1e-3  # seconds
 QUESTION = 0.5  # seconds in which the ranks that wait tell each other so
 TAG = 4711
@@ -60,6 +60,7 @@ class MPICommunicator(Communicator):
         if ordered:
             return self._begin_ordered(flat)
         request = self._all.Iallreduce(self._mpi.IN_PLACE, flat)
+        request.Test()  # MPI moves the data of all sums inside of its calls only
         return self._waiter(request, "all_reduce", flat)
 
     def _begin_ordered(self, flat: Array) -> Wait:
