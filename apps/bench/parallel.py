@@ -14,6 +14,7 @@ import json
 import os
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -64,8 +65,10 @@ def main() -> None:
         }
         print(json.dumps({**vars(options), **found}))
     if options.framework == "torch":
-        distributed.barrier()  # a process that leaves early can end the other one
-        distributed.destroy_process_group()
+        distributed.barrier()
+        time.sleep(0.5)  # a process that leaves early can end the other one,
+        sys.stdout.flush()
+        os._exit(0)  # and the threads of gloo can end one that takes its group down
 
 
 def _timed(step: Callable[[], Any], count: int) -> Iterator[tuple[float, float]]:
