@@ -28,6 +28,38 @@ struct WindowProduct {
   Divisor tiles_across;
 };
 
+// Rows are pixels, columns the channels of a group.
+template <class T>
+struct PixelResult {
+  struct Row {
+    T* data;
+    bool is;
+  };
+  struct Column {
+    std::int64_t offset;
+    T bias;
+    bool is;
+  };
+  const WindowProduct<T>& p;
+  std::uint32_t group;
+
+  __device__ Row row(std::uint32_t n) const {
+    const bool is = n < p.windows.pixels.size;
+    const Pixel pixel = p.windows.pixels.at(is ? n : 0);
+    return {p.out.at(pixel.image, pixel.row, pixel.column) + group * p.out_group, is};
+  }
+  __device__ Column column(std::uint32_t n) const {
+    const bool is = n < p.lines;
+    const T none = T(-0.0);  // x + -0 is x, for all x
+    return {n * p.out.channel,
+            is && p.bias != nullptr ? p.bias[(group * p.lines + n) * p.bias_step] : none, is};
+  }
+  __device__ void put(const Row& row, const Column& column, T value) const {
+    value += column.bias;
+    row.data[column.offset] = value < p.least ? p.least : value;  // NaN stays
+  }
+};
+
 // blockIdx.x: tile of the result; y: group.
 template <class T, class Tile, By kA, By kB>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
@@ -37,23 +69,15 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   Image<const T> source = p.source;
   source.data += blockIdx.y * p.source_group;
   const Windows<T> a{source, p.windows, p.taps};
-  const Filters<T> b{p.weight + blockIdx.y * p.weight_group,
-                     p.lines,
-                     p.weight_line,
-                     p.weight_row,
-                     p.weight_column,
-                     p.weight_channel,
-                     p.taps};
-  tile_product<T, Tile, kA, kB>(
-      a, b, down * Tile::kTileM, across * Tile::kTileN, 0, p.taps.depth,
-      [&](std::uint32_t row, std::uint32_t column, T value) {
-        if (row >= p.windows.pixels.size || column >= p.lines) return;
-        const Pixel pixel = p.windows.pixels.at(row);
-        if (p.bias != nullptr) value += p.bias[(blockIdx.y * p.lines + column) * p.bias_step];
-        if (value < p.least) value = p.least;  // NaN stays
-        p.out.at(pixel.image, pixel.row,
-                 pixel.column)[blockIdx.y * p.out_group + column * p.out.channel] = value;
-      });
+  const Filters<T, kB == By::kLines> b{p.weight + blockIdx.y * p.weight_group,
+                                       p.lines,
+                                       p.weight_line,
+                                       p.weight_row,
+                                       p.weight_column,
+                                       p.weight_channel,
+                                       p.taps};
+  tile_product<T, Tile, kA, kB>(a, b, down * Tile::kTileM, across * Tile::kTileN, 0, p.taps.depth,
+                                PixelResult<T>{p, blockIdx.y});
 }
 
 template <class T, class Tile, By kA, By kB>
@@ -74,16 +98,25 @@ bool weights_in_fours(const WindowProduct<T>& p, std::int64_t strides, std::int6
           4) == 0;
 }
 
+// All rows of the weights are equally far apart, also from tap to tap (Filters).
+template <class T>
+bool is_even(const WindowProduct<T>& p) {
+  const std::int64_t channels = p.taps.channels.divisor, columns = p.taps.columns.divisor;
+  return p.weight_column == channels * p.weight_channel &&
+         p.weight_row == columns * p.weight_column;
+}
+
 template <class T, class Tile>
 void launch_tiles(const char* op, WindowProduct<T>& p, std::uint32_t groups, int device) {
-  if constexpr (Tile::kTensorCores && Tile::kThreads == 256) {
+  if constexpr (Tile::kTensorCores && (Tile::kThreads == 256 || Tile::OfWords::kRounded)) {
+    using Words = typename Tile::OfWords;
     const std::int64_t channels = p.taps.channels.divisor;
     if (in_fours(p.source, channels)) {
-      if (p.weight_line == 1 && weights_in_fours(p, p.weight_channel, p.lines)) {
-        return launch_by<T, Tile, By::kDepths, By::kLines>(op, p, groups, device);
+      if (p.weight_line == 1 && weights_in_fours(p, p.weight_channel, p.lines) && is_even(p)) {
+        return launch_by<T, Words, By::kDepths, By::kLines>(op, p, groups, device);
       }
       if (p.weight_channel == 1 && weights_in_fours(p, p.weight_line, channels)) {
-        return launch_by<T, Tile, By::kDepths, By::kDepths>(op, p, groups, device);
+        return launch_by<T, Words, By::kDepths, By::kDepths>(op, p, groups, device);
       }
     }
   }
@@ -95,13 +128,17 @@ constexpr std::int64_t kMostGroups = 32768;  // of one launch
 template <class T>
 void run_product(const char* op, WindowProduct<T> p, std::int64_t groups, int device) {
   if (p.windows.pixels.size == 0 || p.lines == 0) return;
+  check_near(op, p.source, p.windows, p.taps);
+  check_near(op, p.taps.rows() * std::abs(p.weight_row) +
+                     p.taps.columns.divisor * std::abs(p.weight_column) +
+                     p.taps.channels.divisor * std::abs(p.weight_channel));
   for (; groups > 0; groups -= kMostGroups) {
     const auto some = static_cast<std::uint32_t>(std::min(groups, kMostGroups));
     with_precision<T>(device, [&](auto precision) {
       using Narrow = NarrowTile<T, decltype(precision)::value>;
       const std::int64_t tiles = ceil_div<std::int64_t>(p.windows.pixels.size, Narrow::kTileM) *
                                  ceil_div<std::int64_t>(p.lines, Narrow::kTileN) * some;
-      if (p.lines > kNarrow && tiles >= processors(device)) {
+      if (p.lines > kNarrow && 10 * tiles >= 9 * processors(device)) {
         launch_tiles<T, Narrow>(op, p, some, device);
       } else {
         launch_tiles<T, SmallTile<decltype(precision)::value>>(op, p, some, device);

@@ -18,35 +18,39 @@ struct TapLines {
   const Taps& taps;
 
   __device__ Line line(std::uint32_t n) const {
-    if (n >= taps.depth) return {0, kOutside, kOutside};
-    return distance_of(image, taps, n);
+    return distance_of(image, taps, n < taps.depth ? n : 0);  // no result beyond is stored
   }
   __device__ Depth depth(std::uint32_t k) const { return window_at(image, grid, k); }
-  __device__ const T* at(const Line& line, const Depth& depth) const {
-    return element(image, depth, line);
+  __device__ bool has(const Line& line, const Depth& depth) const {
+    return is_inside(image, depth, line);
   }
+  __device__ const T* base(const Line&, const Depth& depth) const { return depth.data; }
+  __device__ std::int32_t offset(const Line& line, const Depth&) const { return line.offset; }
   __device__ bool deep() const { return taps.channels.divisor < 8; }  // few channels: along pixels
 };
 
 // The right operand: a line is a channel of the output's gradient, k runs through its pixels.
-template <class T>
+// kEven: all pixels are equally far apart, `column`, also from row to row and from image to image.
+template <class T, bool kEven>
 struct GradientLines {
-  using Line = const T*;  // null outside
-  using Depth = std::int64_t;
+  using Line = std::int32_t;
+  using Depth = const T*;
   const Image<const T>& image;
   const PixelGrid& grid;
   std::uint32_t lines;
 
   __device__ Line line(std::uint32_t n) const {
-    return n < lines ? image.data + n * image.channel : nullptr;
+    return (n < lines ? n : 0) * std::int32_t(image.channel);
   }
   __device__ Depth depth(std::uint32_t k) const {
+    if constexpr (kEven) return image.data + k * image.column;
     const Pixel pixel = grid.at(k);
-    return pixel.image * image.image + pixel.row * image.row + pixel.column * image.column;
+    return image.data + pixel.image * image.image +
+           offset_of(image, std::int32_t(pixel.row), std::int32_t(pixel.column));
   }
-  __device__ const T* at(Line line, Depth depth) const {
-    return line == nullptr ? nullptr : line + depth;
-  }
+  __device__ bool has(Line, Depth) const { return true; }
+  __device__ const T* base(Line, Depth depth) const { return depth; }
+  __device__ std::int32_t offset(Line line, Depth) const { return line; }
   __device__ bool deep() const { return image.channel != 1; }
 };
 
@@ -64,6 +68,31 @@ struct PixelProduct {
   Divisor tiles_across;
 };
 
+// Rows are (tap, channel) pairs, columns output channels.
+template <class T>
+struct WeightResult {
+  struct Row {
+    T* data;
+    bool is;
+  };
+  struct Column {
+    std::int64_t offset;
+    bool is;
+  };
+  const PixelProduct<T>& p;
+  T* out;
+
+  __device__ Row row(std::uint32_t n) const {
+    const bool is = n < p.taps.depth;
+    const Taps::At at = p.taps.at(is ? n : 0);
+    return {out + at.i * p.row + at.j * p.column + at.channel * p.channel, is};
+  }
+  __device__ Column column(std::uint32_t n) const { return {n * p.line, n < p.lines}; }
+  __device__ void put(const Row& row, const Column& column, T value) const {
+    row.data[column.offset] = value;
+  }
+};
+
 // blockIdx.x: tile of the result; y: part of the pixels; z: group.
 template <class T, class Tile, By kBy>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
@@ -75,16 +104,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   grad.data += blockIdx.z * p.grad_group;
   T* const out = p.out + blockIdx.z * p.out_group + blockIdx.y * p.part_stride;
   const TapLines<T> a{x, p.windows, p.taps};
-  const GradientLines<T> b{grad, p.windows.pixels, p.lines};
+  const GradientLines<T, kBy == By::kLines> b{grad, p.windows.pixels, p.lines};
   const std::uint32_t begin = blockIdx.y * p.part;
   const std::uint32_t end = std::min(begin + p.part, p.windows.pixels.size);
-  tile_product<T, Tile, kBy, kBy>(
-      a, b, down * Tile::kTileM, across * Tile::kTileN, begin, end,
-      [&](std::uint32_t row, std::uint32_t column, T value) {
-        if (row >= p.taps.depth || column >= p.lines) return;
-        const Taps::At at = p.taps.at(row);
-        out[at.i * p.row + at.j * p.column + at.channel * p.channel + column * p.line] = value;
-      });
+  tile_product<T, Tile, kBy, kBy>(a, b, down * Tile::kTileM, across * Tile::kTileN, begin, end,
+                                  WeightResult<T>{p, out});
 }
 
 template <class T, class Tile, By kBy>
@@ -93,15 +117,20 @@ void launch_as(const PixelProduct<T>& p, Grid blocks, int device) {
          conv2d_weight_grad_kernel<T, Tile, kBy>, p);
 }
 
+template <class T>
+bool is_even(const Image<const T>& image) {
+  return image.row == image.width * image.column && image.image == image.height * image.row;
+}
+
 template <class T, class Tile>
 void launch_tiles(PixelProduct<T>& p, std::uint32_t parts, std::uint32_t groups, int device) {
   const std::uint32_t across = ceil_div<std::uint32_t>(p.lines, Tile::kTileN);
   p.tiles_across = Divisor(across);
   const Grid blocks{across * ceil_div<std::uint32_t>(p.taps.depth, Tile::kTileM), parts, groups};
-  if constexpr (Tile::kThreads == 256) {
+  if constexpr (Tile::kThreads == 256 || Tile::OfWords::kRounded) {
     const std::int64_t channels = p.taps.channels.divisor;
-    if (channels >= 8 && in_fours(p.x, channels) && in_fours(p.grad, p.lines)) {
-      return launch_as<T, Tile, By::kLines>(p, blocks, device);
+    if (channels >= 8 && in_fours(p.x, channels) && in_fours(p.grad, p.lines) && is_even(p.grad)) {
+      return launch_as<T, typename Tile::OfWords, By::kLines>(p, blocks, device);
     }
   }
   launch_as<T, Tile, By::kElements>(p, blocks, device);
@@ -113,7 +142,8 @@ void launch_tiles(PixelProduct<T>& p, std::uint32_t parts, std::uint32_t groups,
 template <class Tile>
 std::int64_t parts_of(std::int64_t rows, std::int64_t columns, std::int64_t pixels,
                       std::int64_t groups) {
-  constexpr std::int64_t kWave = 132 * 512 / Tile::kThreads, kOverhead = 256, kLeast = 512;
+  constexpr std::int64_t kBlocks = Tile::kTileN > 64 ? 1 : 512 / Tile::kThreads;
+  constexpr std::int64_t kWave = 132 * kBlocks, kOverhead = 256, kLeast = 512;
   constexpr std::int64_t kMost = 256;
   const std::int64_t tiles =
       ceil_div<std::int64_t>(rows, Tile::kTileM) * ceil_div<std::int64_t>(columns, Tile::kTileN);
@@ -210,6 +240,8 @@ void gradient_in_tiles(In grad, In x, Out weight_grad, const Geometry& geometry)
       ceil_div<std::uint32_t>(pixels.size, static_cast<std::uint32_t>(parts)),
       all.strides[0],
       {}};
+  check_near(op, p.x, p.windows, p.taps);
+  check_near(op, p.grad, {pixels, 1, 1, 0, 0}, Taps(1, 1, outputs, {1, 1}));
   run_product<T, Tile>(p, parts, geometry.groups, x.device);
   if (parts > 1) sum_parts(all, weight_grad);
 }
@@ -226,6 +258,10 @@ void weight_gradient(In grad, In x, Out weight_grad, const Geometry& geometry) {
   with_precision<T>(x.device, [&](auto precision) {
     using Small = SmallTile<decltype(precision)::value>;
     using Narrow = NarrowTile<T, decltype(precision)::value>;
+    using Large = LargeTile<decltype(precision)::value>;
+    if constexpr (Large::OfWords::kRounded) {
+      if (outputs > 64) return gradient_in_tiles<T, Large>(grad, x, weight_grad, geometry);
+    }
     if (outputs > kNarrow && rows > Small::kTileM) {
       gradient_in_tiles<T, Narrow>(grad, x, weight_grad, geometry);
     } else {

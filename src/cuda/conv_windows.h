@@ -35,6 +35,7 @@ struct Taps {
         step_y(static_cast<std::int32_t>(step.h)),
         step_x(static_cast<std::int32_t>(step.w)) {}
 
+  std::int64_t rows() const { return depth / (std::int64_t(columns.divisor) * channels.divisor); }
   struct At {
     std::int32_t i, j;
     std::uint32_t channel;
@@ -51,8 +52,6 @@ struct WindowGrid {
   std::int32_t stride_y, stride_x, first_y, first_x;
 };
 
-constexpr std::int32_t kOutside = -(1 << 30);  // so far outside that no distance leads inside
-
 // A position in the images; a distance from it may be inside or outside.
 template <class T>
 struct Place {
@@ -60,32 +59,63 @@ struct Place {
   std::int32_t y, x;
 };
 struct Distance {
-  std::int64_t offset;
-  std::int32_t y, x;
+  std::int32_t offset, y, x;
 };
 
 template <class T>
-__device__ const T* element(const Image<const T>& image, const Place<T>& place, const Distance& d) {
-  const bool inside = std::uint32_t(place.y + d.y) < std::uint32_t(image.height) &&
-                      std::uint32_t(place.x + d.x) < std::uint32_t(image.width);
-  return inside ? place.data + d.offset : nullptr;
+__device__ bool is_inside(const Image<const T>& image, const Place<T>& place, const Distance& d) {
+  return (std::uint32_t(place.y + d.y) < std::uint32_t(image.height)) &
+         (std::uint32_t(place.x + d.x) < std::uint32_t(image.width));
+}
+
+// The elements of an image, and what windows cover beyond its edges, are 32 bits apart
+// (check_near).
+template <class T>
+__device__ std::int32_t offset_of(const Image<const T>& image, std::int32_t y, std::int32_t x) {
+  return y * std::int32_t(image.row) + x * std::int32_t(image.column);
 }
 
 template <class T>
 __device__ Place<T> window_at(const Image<const T>& image, const WindowGrid& grid,
                               std::uint32_t number) {
-  if (number >= grid.pixels.size) return {image.data, kOutside, kOutside};
   const Pixel pixel = grid.pixels.at(number);
   const std::int32_t y = std::int32_t(pixel.row) * grid.stride_y + grid.first_y;
   const std::int32_t x = std::int32_t(pixel.column) * grid.stride_x + grid.first_x;
-  return {image.at(pixel.image, y, x), y, x};
+  return {image.data + pixel.image * image.image + offset_of(image, y, x), y, x};
 }
 
 template <class T>
 __device__ Distance distance_of(const Image<const T>& image, const Taps& taps, std::uint32_t k) {
   const Taps::At at = taps.at(k);
   const std::int32_t y = at.i * taps.step_y, x = at.j * taps.step_x;
-  return {y * image.row + x * image.column + at.channel * image.channel, y, x};
+  return {offset_of(image, y, x) + std::int32_t(at.channel * image.channel), y, x};
+}
+
+inline void check_near(const char* op, std::int64_t span) {
+  if (span >= std::int64_t(1) << 31) {
+    raise_error(std::string(op) +
+                ": on a GPU an image with its padding, and the weights, must lie" +
+                " within 2147483648 elements, got " + std::to_string(span) +
+                "; cut the array or make it compact");
+  }
+}
+
+// How far an axis of windows and taps reaches, in pixels.
+inline std::int64_t reach(std::int64_t first, std::int64_t stride, std::int64_t windows,
+                          std::int64_t step, std::int64_t taps) {
+  return std::max(std::abs(first), std::abs(first + stride * (windows - 1))) +
+         std::abs(step) * (taps - 1);
+}
+
+template <class T>
+void check_near(const char* op, const Image<const T>& image, const WindowGrid& grid,
+                const Taps& taps) {
+  const std::int64_t y =
+      reach(grid.first_y, grid.stride_y, grid.pixels.rows.divisor, taps.step_y, taps.rows());
+  const std::int64_t x = reach(grid.first_x, grid.stride_x, grid.pixels.columns.divisor,
+                               taps.step_x, taps.columns.divisor);
+  check_near(op, y * std::abs(image.row) + x * std::abs(image.column) +
+                     taps.channels.divisor * std::abs(image.channel));
 }
 
 // Channels lie in aligned fours, also from one pixel and one group to the next.
@@ -105,34 +135,39 @@ struct Windows {
   const WindowGrid& grid;
   const Taps& taps;
 
-  __device__ Line line(std::uint32_t n) const { return window_at(image, grid, n); }
-  __device__ Depth depth(std::uint32_t k) const { return distance_of(image, taps, k); }
-  __device__ const T* at(const Line& line, const Depth& depth) const {
-    return element(image, line, depth);
+  // One beyond the last stands for the first: its results are not stored.
+  __device__ Line line(std::uint32_t n) const {
+    return window_at(image, grid, n < grid.pixels.size ? n : 0);
   }
+  __device__ Depth depth(std::uint32_t k) const { return distance_of(image, taps, k); }
+  __device__ bool has(const Line& line, const Depth& depth) const {
+    return is_inside(image, line, depth);
+  }
+  __device__ const T* base(const Line& line, const Depth&) const { return line.data; }
+  __device__ std::int32_t offset(const Line&, const Depth& depth) const { return depth.offset; }
   __device__ bool deep() const { return image.channel == 1; }
 };
 
-// The right operand: the weights, with `lines` columns; k runs as in the windows.
-template <class T>
+// The right operand: the weights, with `lines` columns; k runs as in the windows. kEven: all depths
+// are equally far apart, `channel`, also from tap to tap.
+template <class T, bool kEven>
 struct Filters {
-  using Line = const T*;  // null outside
-  using Depth = std::int64_t;
+  using Line = const T*;
+  using Depth = std::int32_t;
   const T* data;
   std::uint32_t lines;
   std::int64_t line_stride, row, column, channel;  // strides, in elements
   const Taps& taps;
 
-  __device__ Line line(std::uint32_t n) const {
-    return n < lines ? data + n * line_stride : nullptr;
-  }
+  __device__ Line line(std::uint32_t n) const { return data + (n < lines ? n : 0) * line_stride; }
   __device__ Depth depth(std::uint32_t k) const {
+    if constexpr (kEven) return std::int32_t(k * channel);
     const Taps::At at = taps.at(k);
-    return at.i * row + at.j * column + at.channel * channel;
+    return std::int32_t(at.i * row + at.j * column + at.channel * channel);
   }
-  __device__ const T* at(Line line, Depth depth) const {
-    return line == nullptr ? nullptr : line + depth;
-  }
+  __device__ bool has(Line, Depth) const { return true; }
+  __device__ const T* base(Line line, Depth) const { return line; }
+  __device__ std::int32_t offset(Line, Depth depth) const { return depth; }
   __device__ bool deep() const { return channel == 1; }
 };
 

@@ -22,13 +22,24 @@ namespace {
 // A piece of a step in shared memory, and the operand's element in it; the padding puts what a warp
 // reads at once into different banks. Words of four depths stay together: [line][depth].
 template <class T, By kBy, int kLines, class Tile>
-using Piece = std::conditional_t<kBy == By::kDepths, T[kLines][Tile::kStep + 4],
-                                 T[Tile::kStep][kLines + Tile::kPadding / sizeof(T)]>;
+struct PieceOf {
+  using Type = std::conditional_t<kBy == By::kDepths, T[kLines][Tile::kStep + 4],
+                                  T[Tile::kStep][kLines + Tile::kPadding / sizeof(T)]>;
+};
+template <class T, By kBy, int kLines, class Tile>
+  requires Tile::kRounded
+struct PieceOf<T, kBy, kLines, Tile> {
+  using Type = RoundedPiece<kLines>;
+};
+template <class T, By kBy, int kLines, class Tile>
+using Piece = typename PieceOf<T, kBy, kLines, Tile>::Type;
 
 // The interface of an operand (a by its rows, b by its columns: "lines"):
 //   Line line(n), Depth depth(k)     the constant part along a line, and across lines
-//   const T* at(line, depth)          the element's address, null outside the matrix
-//   bool deep()                       true if memory is contiguous along k
+//   bool has(line, depth)            false where the element is outside and counts as 0
+//   const T* base(line, depth)       its address less an offset; lines beyond the last have some
+//   offset(line, depth)              element's; by words the offset has 32 bits
+//   bool deep()                      true if memory is contiguous along k
 // Single elements are taken in the order of memory, along k eight at a time, so that a warp reads
 // whole sectors of it.
 template <class T, class Operand, By kBy, int kLines, class Tile>
@@ -71,10 +82,23 @@ struct Loader {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       if (!some(i)) continue;
-      const std::uint32_t depth = k + depth_of(operand.deep(), i);
-      const T* const from = depth < end ? operand.at(lines[i], operand.depth(depth)) : nullptr;
-      copies[i].start(place(piece, operand.deep(), i), reinterpret_cast<const Word*>(from),
-                      from != nullptr);
+      const std::uint32_t number = k + depth_of(operand.deep(), i);
+      const auto from = [&](const typename Operand::Depth& depth) {
+        return reinterpret_cast<const Word*>(operand.base(lines[i], depth) +
+                                             operand.offset(lines[i], depth));
+      };
+      if constexpr (kWide) {
+        const typename Operand::Depth depth = operand.depth(number);
+        const bool is = (number < end) & operand.has(lines[i], depth);
+        copies[i].start(place(piece, operand.deep(), i), from(depth), is);
+      } else {
+        const Word* some = nullptr;
+        if (number < end) {
+          const typename Operand::Depth depth = operand.depth(number);
+          if (operand.has(lines[i], depth)) some = from(depth);
+        }
+        copies[i].start(place(piece, operand.deep(), i), some, some != nullptr);
+      }
     }
   }
   __device__ void finish(const Operand& operand, Piece<T, kBy, kLines, Tile>& piece) const {
@@ -85,6 +109,10 @@ struct Loader {
     }
   }
 };
+
+template <class T, class Operand, By kBy, int kLines, class Tile>
+  requires Tile::kRounded
+struct Loader<T, Operand, kBy, kLines, Tile> : RoundedLoader<Operand, kBy, kLines, Tile> {};
 
 // A thread's kReg lines of kTile lie in groups of kVector neighbours, 16 bytes if there are as
 // many; the groups of all threads side by side.
@@ -132,17 +160,11 @@ struct RegisterPart {
       }
     }
   }
-  // f(row, column, sum), places in the tile
-  template <class F>
-  __device__ void each(F&& f) const {
-#pragma unroll
-    for (int i = 0; i < Tile::kRegM; ++i) {
-#pragma unroll
-      for (int j = 0; j < Tile::kRegN; ++j) {
-        f(Rows::place(row(), i), Columns::place(column(), j), sums[i][j]);
-      }
-    }
-  }
+  // The thread's sums are those of kRows rows and kColumns columns of the tile.
+  static constexpr int kRows = Tile::kRegM, kColumns = Tile::kRegN;
+  static __device__ int row_of(int i) { return Rows::place(row(), i); }
+  static __device__ int column_of(int j) { return Columns::place(column(), j); }
+  __device__ T sum(int i, int j) const { return sums[i][j]; }
 };
 
 template <int kM, int kN, int kK, int kRegM_, int kRegN_>
@@ -152,7 +174,8 @@ struct RegisterTile {
   static constexpr int kPadding = 16;  // bytes
   // Of a processor: two of 256 threads with 128 registers each; two of the largest would spill.
   static constexpr int kBlocks = kThreads == 256 && kM * kN <= 128 * 64 ? 2 : 1;
-  static constexpr bool kRuns = true, kTensorCores = false;
+  static constexpr bool kRuns = true, kTensorCores = false, kRounded = false;
+  using OfWords = RegisterTile;
   template <class T, By kA = By::kElements, By kB = By::kElements>
   using Part = RegisterPart<T, RegisterTile, kA, kB>;
 };
@@ -167,12 +190,31 @@ template <Precision kPrecision>
 using SmallTile =
     TileFor<kPrecision, RegisterTile<32, 32, 16, 2, 4>, TensorTile<kPrecision, 64, 32, 16, 32, 16>>;
 
-// store(row, column, value) for the tile's elements, those outside the result too; k in [begin,
-// end).
+// The interface of a result, whose elements outside are not stored:
+//   Row row(n), Column column(n)      what all elements of a row (column) share; bool is: inside
+//   void put(row, column, value)
+template <class Part, class Result>
+__device__ void store(const Part& part, const Result& result, std::uint32_t row,
+                      std::uint32_t column) {
+  typename Result::Column columns[Part::kColumns];
+#pragma unroll
+  for (int j = 0; j < Part::kColumns; ++j) columns[j] = result.column(column + part.column_of(j));
+#pragma unroll
+  for (int i = 0; i < Part::kRows; ++i) {
+    const typename Result::Row of = result.row(row + part.row_of(i));
+    if (!of.is) continue;
+#pragma unroll
+    for (int j = 0; j < Part::kColumns; ++j) {
+      if (columns[j].is) result.put(of, columns[j], part.sum(i, j));
+    }
+  }
+}
+
+// The tile of the result from `row` and `column` on, of the sums over k in [begin, end).
 template <class T, class Tile, By kA = By::kElements, By kB = By::kElements, class A, class B,
-          class Store>
+          class Result>
 __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uint32_t column,
-                             std::uint32_t begin, std::uint32_t end, Store&& store) {
+                             std::uint32_t begin, std::uint32_t end, const Result& result) {
   if constexpr (Tile::kRuns) {
     using PieceA = Piece<T, kA, Tile::kTileM, Tile>;
     using PieceB = Piece<T, kB, Tile::kTileN, Tile>;
@@ -203,7 +245,7 @@ __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uin
       if (more) finish(present ^ 1);
     }
     /// END SOLUTION
-    part.each([&](int down, int across, T value) { store(row + down, column + across, value); });
+    store(part, result, row, column);
   }
 }
 

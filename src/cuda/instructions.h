@@ -1,10 +1,14 @@
-// Instructions of GPUs from sm_80 on that C++ cannot express. Where they cannot run (sm_75, the
-// tests' emulator) a plain equivalent follows #else. The complete list, instruction and place:
+// Instructions of GPUs that C++ cannot express, or not with certainty; most of them exist from sm_80
+// on. Where they cannot run (sm_75, the tests' emulator) a plain equivalent follows #else. The
+// complete list, instruction and place:
 //   cp.async.ca.shared.global   AsyncCopy::start
 //   cp.async.wait_all           AsyncCopy::wait
 //   cvt.rna.tf32.f32            tf32
 //   cvt.rn.bf16x2.f32           pair
 //   cvt.rn.f16x2.f32            pair
+//   ld.global.v4.f32            load_four
+//   st.shared.v2.b32            store_two
+//   ldmatrix.sync.aligned.m8n8  load_matrices
 //   mma.sync.aligned.m16n8k8    multiply_add
 //   mma.sync.aligned.m16n8k16   multiply_add
 // tests/cuda_on_cpu/test_instructions.py compares this list with the code and with the PTX.
@@ -23,11 +27,13 @@
 #define NEEDLE_SM80 0
 #endif
 
-#ifndef NEEDLE_CUDA_ON_CPU  // the emulator's twin of mma.sync; where there is none it is not called
+#ifndef NEEDLE_CUDA_ON_CPU  // the emulator's twins; where there is none they are not called
 namespace cuda_on_cpu {
+template <bool kTurned>
+void ldmatrix(std::uint32_t (&words)[4], const void* row);
 template <int kK, class Value>
 void mma(float (&sums)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], Value value);
-}
+}  // namespace cuda_on_cpu
 #endif
 
 namespace needle::cuda {
@@ -152,6 +158,71 @@ __device__ std::uint32_t pair(float low, float high) {
 #else
   if constexpr (kPrecision == Precision::kBf16) return bf16_of(low) | bf16_of(high) << 16;
   return fp16_of(low) | fp16_of(high) << 16;
+#endif
+}
+
+struct alignas(16) Four {
+  float of[4];
+};
+
+// Four numbers at base + offset, 0 where there `is` none. Written out, as a compiler would put the
+// load and all that leads to its address behind a branch of its own.
+inline __device__ Four load_four(const float* base, std::int32_t offset, bool is) {
+#if NEEDLE_SM80
+  Four x;
+  asm volatile(
+      "{\n"
+      ".reg .pred is;\n"
+      ".reg .u64 from;\n"
+      "setp.ne.s32 is, %6, 0;\n"
+      "mad.wide.s32 from, %5, 4, %4;\n"
+      "mov.b32 %0, 0;\n"
+      "mov.b32 %1, 0;\n"
+      "mov.b32 %2, 0;\n"
+      "mov.b32 %3, 0;\n"
+      "@is ld.global.v4.f32 {%0, %1, %2, %3}, [from];\n"
+      "}"
+      : "=&f"(x.of[0]), "=&f"(x.of[1]), "=&f"(x.of[2]), "=&f"(x.of[3])
+      : "l"(base), "r"(offset), "r"(int(is)));
+  return x;
+#else
+  Four x{};
+  if (is) memcpy(&x, base + offset, sizeof x);
+  return x;
+#endif
+}
+
+// Two words to 8 aligned bytes of shared memory.
+inline __device__ void store_two(void* to, std::uint32_t first, std::uint32_t second) {
+#if NEEDLE_SM80
+  const auto place = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(place), "r"(first), "r"(second) : "memory");
+#else
+  const std::uint64_t both = first | std::uint64_t(second) << 32;
+  memcpy(to, &both, sizeof both);
+#endif
+}
+
+// A warp reads four matrices of 8 x 8 elements of 16 bits from shared memory: lane 8 m + r names
+// row r of matrix m, 16 aligned bytes. Word m of lane 4 g + t are elements 2t and 2t + 1 of row g
+// of matrix m, or of its column g if it is turned.
+template <bool kTurned>
+__device__ void load_matrices(std::uint32_t (&words)[4], const void* row) {
+#if NEEDLE_SM80
+  const auto place = static_cast<unsigned>(__cvta_generic_to_shared(row));
+#define NEEDLE_LDMATRIX(form)                                                   \
+  asm volatile(form " {%0, %1, %2, %3}, [%4];"                                  \
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3]) \
+               : "r"(place)                                                     \
+               : "memory")
+  if constexpr (kTurned) {
+    NEEDLE_LDMATRIX("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16");
+  } else {
+    NEEDLE_LDMATRIX("ldmatrix.sync.aligned.m8n8.x4.shared.b16");
+  }
+#undef NEEDLE_LDMATRIX
+#else
+  cuda_on_cpu::ldmatrix<kTurned>(words, row);
 #endif
 }
 

@@ -12,20 +12,40 @@ namespace {
 // A matrix in memory: `lines` of `depth` elements.
 template <class T>
 struct Matrix {
-  using Line = const T*;  // null outside
+  using Line = const T*;
   using Depth = std::int64_t;
   const T* data;
   std::uint32_t lines;
   std::int64_t line_stride, depth_stride;  // in elements
 
-  __device__ Line line(std::uint32_t n) const {
-    return n < lines ? data + n * line_stride : nullptr;
-  }
+  // One beyond the last stands for the first: its results are not stored.
+  __device__ Line line(std::uint32_t n) const { return data + (n < lines ? n : 0) * line_stride; }
   __device__ Depth depth(std::uint32_t k) const { return k * depth_stride; }
-  __device__ const T* at(Line line, Depth depth) const {
-    return line == nullptr ? nullptr : line + depth;
-  }
+  __device__ bool has(Line, Depth) const { return true; }
+  __device__ const T* base(Line line, Depth) const { return line; }
+  __device__ Depth offset(Line, Depth depth) const { return depth; }
   __device__ bool deep() const { return depth_stride == 1; }
+};
+
+template <class T>
+struct MatrixResult {
+  struct Row {
+    T* data;
+    bool is;
+  };
+  struct Column {
+    std::int64_t offset;
+    bool is;
+  };
+  T* data;
+  std::uint32_t rows, columns;
+  std::int64_t row_stride, column_stride;
+
+  __device__ Row row(std::uint32_t n) const { return {data + n * row_stride, n < rows}; }
+  __device__ Column column(std::uint32_t n) const { return {n * column_stride, n < columns}; }
+  __device__ void put(const Row& row, const Column& column, T value) const {
+    row.data[column.offset] = value;
+  }
 };
 
 struct Product {
@@ -39,7 +59,8 @@ struct Product {
 
 // blockIdx.x: tile of the result; y: part of k; z: batch.
 template <class T, class Tile, By kA, By kB>
-__global__ void __launch_bounds__(Tile::kThreads, kA == By::kElements ? Tile::kBlocks : 2)
+__global__ void __launch_bounds__(Tile::kThreads,
+                                  kA == By::kElements || Tile::kRounded ? Tile::kBlocks : 2)
     matmul_kernel(const __grid_constant__ Product p) {
   const auto at = locate<3>(p.batch, blockIdx.z);
   const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
@@ -48,14 +69,11 @@ __global__ void __launch_bounds__(Tile::kThreads, kA == By::kElements ? Tile::kB
                     p.a_depth};
   const Matrix<T> b{reinterpret_cast<const T*>(p.batch.data[2] + at.of[2]), p.n, p.b_column,
                     p.b_depth};
-  T* out = reinterpret_cast<T*>(p.batch.data[0] + at.of[0] + blockIdx.y * p.part_stride);
+  const MatrixResult<T> out{
+      reinterpret_cast<T*>(p.batch.data[0] + at.of[0] + blockIdx.y * p.part_stride), p.m, p.n,
+      p.out_row, p.out_column};
   const std::uint32_t begin = blockIdx.y * p.part, end = std::min(begin + p.part, p.k);
-  tile_product<T, Tile, kA, kB>(a, b, down * Tile::kTileM, across * Tile::kTileN, begin, end,
-                                [&](std::uint32_t row, std::uint32_t column, T value) {
-                                  if (row < p.m && column < p.n) {
-                                    out[row * p.out_row + column * p.out_column] = value;
-                                  }
-                                });
+  tile_product<T, Tile, kA, kB>(a, b, down * Tile::kTileM, across * Tile::kTileN, begin, end, out);
 }
 
 template <class T, class Tile, By kA, By kB>
@@ -76,7 +94,8 @@ By words_of(const Product& p, int which, std::uint32_t lines, std::int64_t line_
     places |= static_cast<std::uintptr_t>(p.batch.strides[which][i]);
   }
   const auto fours = [&](std::int64_t stride, std::uint32_t count) {
-    return places % 16 == 0 && stride % 4 == 0 && count % 4 == 0;
+    return places % 16 == 0 && stride % 4 == 0 && count % 4 == 0 &&
+           p.k * depth_stride < std::int64_t(1) << 31;  // load_four
   };
   if (line_stride == 1 && fours(depth_stride, lines)) return By::kLines;
   return depth_stride == 1 && fours(line_stride, p.k | p.part) ? By::kDepths : By::kElements;
@@ -84,13 +103,14 @@ By words_of(const Product& p, int which, std::uint32_t lines, std::int64_t line_
 
 template <class T, class Tile>
 void launch_tiles(Product& p, int device) {
-  if constexpr (Tile::kTensorCores && Tile::kThreads == 256) {
+  if constexpr (Tile::kTensorCores && (Tile::kThreads == 256 || Tile::OfWords::kRounded)) {
+    using Words = typename Tile::OfWords;
     const By a = words_of(p, 1, p.m, p.a_row, p.a_depth);
     const By b = words_of(p, 2, p.n, p.b_column, p.b_depth);
     constexpr By kLines = By::kLines, kDepths = By::kDepths;
-    if (a == kDepths && b == kLines) return launch_by<T, Tile, kDepths, kLines>(p, device);
-    if (a == kDepths && b == kDepths) return launch_by<T, Tile, kDepths, kDepths>(p, device);
-    if (a == kLines && b == kLines) return launch_by<T, Tile, kLines, kLines>(p, device);
+    if (a == kDepths && b == kLines) return launch_by<T, Words, kDepths, kLines>(p, device);
+    if (a == kDepths && b == kDepths) return launch_by<T, Words, kDepths, kDepths>(p, device);
+    if (a == kLines && b == kLines) return launch_by<T, Words, kLines, kLines>(p, device);
   }
   launch_by<T, Tile, By::kElements, By::kElements>(p, device);
 }

@@ -3,33 +3,19 @@
 // that one instruction adds to; a word loaded is used kWarpN / 8 (kWarpM / 16) times. Rows of
 // shared memory are 8 numbers longer than the tile, which puts the 4 depths x 8 lines that a warp
 // reads at once into 32 different banks. gemm.h brings the operands; precision.h says who asks for
-// it.
+// it. Operands of bf16 and fp16 that come by words have a shorter way: rounded_tile.h.
 #pragma once
 
-#include "instructions.h"
+#include "rounded_tile.h"
 
 namespace needle::cuda {
 namespace {
 
-// How threads bring an operand to shared memory: one element at a time, or four neighbours in
-// memory as one word of 16 bytes, a quarter of the instructions: four lines, or four depths. Words
-// must be aligned, and their elements all inside or all outside.
-enum class By { kElements, kLines, kDepths };
-
 template <Precision kPrecision, class Tile, By kA, By kB>
-struct WarpPart {
-  static constexpr int kDown = Tile::kWarpM / 16, kAcross = Tile::kWarpN / 8;
+struct WarpPart : WarpSums<Tile> {
   static constexpr int kDepth = kPrecision == Precision::kTf32 ? 8 : 16;  // of one instruction
   static_assert(Tile::kStep % kDepth == 0);
-  float sums[kDown][kAcross][4] = {};
-
-  static __device__ int lane() { return int(threadIdx.x) % kWarp; }
-  static __device__ int first_row() {
-    return int(threadIdx.x) / kWarp / (Tile::kTileN / Tile::kWarpN) * Tile::kWarpM;
-  }
-  static __device__ int first_column() {
-    return int(threadIdx.x) / kWarp % (Tile::kTileN / Tile::kWarpN) * Tile::kWarpN;
-  }
+  using WarpSums<Tile>::kDown, WarpSums<Tile>::kAcross, WarpSums<Tile>::lane;
 
   // The instruction's depths 2t and 2t + 1 are t and t + 4 here: the products may be added in any
   // order, as long as both operands have the same.
@@ -48,7 +34,7 @@ struct WarpPart {
   template <class PieceA, class PieceB>
   __device__ void add(const PieceA& a, const PieceB& b) {
     constexpr bool kDeepA = kA == By::kDepths, kDeepB = kB == By::kDepths;
-    const int row = first_row() + lane() / 4, column = first_column() + lane() / 4;
+    const int row = this->first_row() + lane() / 4, column = this->first_column() + lane() / 4;
 #pragma unroll
     for (int k = 0; k < Tile::kStep; k += kDepth) {
       const int depth = k + lane() % 4;
@@ -66,23 +52,7 @@ struct WarpPart {
       for (int i = 0; i < kDown; ++i) {
 #pragma unroll
         for (int j = 0; j < kAcross; ++j) {
-          multiply_add<kPrecision>(sums[i][j], left[i], right[j]);
-        }
-      }
-    }
-  }
-
-  // f(row, column, sum), places in the tile
-  template <class F>
-  __device__ void each(F&& f) const {
-    const int row = first_row() + lane() / 4, column = first_column() + lane() % 4 * 2;
-#pragma unroll
-    for (int i = 0; i < kDown; ++i) {
-#pragma unroll
-      for (int j = 0; j < kAcross; ++j) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          f(row + i * 16 + e / 2 * 8, column + j * 8 + e % 2, sums[i][j][e]);
+          multiply_add<kPrecision>(this->sums[i][j], left[i], right[j]);
         }
       }
     }
@@ -94,9 +64,11 @@ struct TensorTile {
   static constexpr int kTileM = kM, kTileN = kN, kStep = kK, kWarpM = kWarpM_, kWarpN = kWarpN_;
   static constexpr int kThreads = (kM / kWarpM) * (kN / kWarpN) * kWarp;
   static constexpr int kPadding = 32;  // bytes
-  // Of a processor: two of 128 registers a thread; two of the largest would spill.
-  static constexpr int kBlocks = kThreads == 256 && kM * kN <= 128 * 64 ? 2 : 1;
-  static constexpr bool kRuns = cuda::kTensorCores, kTensorCores = true;
+  // Of a processor; more of the largest, or of the smallest, would spill.
+  static constexpr int kBlocks = kM * kN > 128 * 64 ? 1 : kThreads == 256 ? 2 : 3;
+  static constexpr bool kRuns = cuda::kTensorCores, kTensorCores = true, kRounded = false;
+  using OfWords = std::conditional_t<kPrecision == Precision::kTf32, TensorTile,
+                                     RoundedTile<kPrecision, kM, kN, 2 * kK, kM / 2, kWarpN>>;
   template <class T, By kA = By::kElements, By kB = By::kElements>
   using Part = WarpPart<kPrecision, TensorTile, kA, kB>;
 };

@@ -1,7 +1,7 @@
 // CUDA's runtime on the CPU: what src/cuda includes as <cuda_runtime.h> when it is built as plain
 // C++ for the tests. Words of the language are macros, a launch walks the grid in this thread
 // (block.cc), pointers to device memory are of no use to the host (memory.cc). Only what src/cuda
-// uses is here; tensor cores are not (src/cuda/instructions.h: their plain twins run).
+// uses is here; instructions of tensor cores have a twin each, mma and ldmatrix.
 #pragma once
 
 #include <array>
@@ -65,6 +65,24 @@ T exchanged(unsigned mask, T value, int from, int line) {
   bits = exchange(mask, bits, from, line);
   __builtin_memcpy(&value, &bits, sizeof value);
   return value;
+}
+
+// ldmatrix.sync.aligned.m8n8.x4.shared.b16, kTurned: with .trans. Which lane names a row and which
+// gets an element is written as in the PTX ISA, "ldmatrix"; each lane reads its own elements, so
+// that watch.cc sees them.
+template <bool kTurned>
+void ldmatrix(std::uint32_t (&words)[4], const void* row) {
+  const auto rows = exchange_all(reinterpret_cast<std::uint64_t>(row), 0);
+  const int fragment_row = lane() / 4, fragment_column = lane() % 4 * 2;
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    std::uint16_t elements[2];
+    for (int i = 0; i < 2; ++i) {
+      const int at = kTurned ? fragment_column + i : fragment_row;
+      const int of = kTurned ? fragment_row : fragment_column + i;
+      elements[i] = reinterpret_cast<const std::uint16_t*>(rows[matrix * 8 + at])[of];
+    }
+    words[matrix] = elements[0] | std::uint32_t(elements[1]) << 16;
+  }
 }
 
 // mma.sync.aligned.m16n8kK.row.col.f32, K = 16 of 16-bit elements or 8 of TF32; `value` makes a

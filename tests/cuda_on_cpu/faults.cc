@@ -213,6 +213,17 @@ __global__ void mma_kernel(const std::uint32_t* words, float* out) {
   for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = sums[i];
 }
 
+// Four matrices of 8 x 8, row after row in shared memory; out: a lane's 4 words.
+template <bool kTurned>
+__global__ void ldmatrix_kernel(const std::uint32_t* matrices, std::uint32_t* out) {
+  NEEDLE_SHARED(rows, std::uint32_t[32][4]);
+  for (int i = 0; i < 4; ++i) rows[threadIdx.x][i] = matrices[threadIdx.x * 4 + i];
+  __syncthreads();
+  std::uint32_t words[4];
+  needle::cuda::load_matrices<kTurned>(words, rows[threadIdx.x]);
+  for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = words[i];
+}
+
 // ---- accesses that cost more than they need ----
 
 struct alignas(16) Four {
@@ -273,6 +284,19 @@ std::vector<float> one_mma(const std::vector<std::uint32_t>& words, int depth) {
   return out;
 }
 
+std::vector<std::uint32_t> one_ldmatrix(const std::vector<std::uint32_t>& matrices, bool turned) {
+  const Buffer from(matrices.size()), to(matrices.size());
+  std::vector<std::uint32_t> out(matrices.size());
+  cudaMemcpyAsync(from.data, matrices.data(), from.bytes, cudaMemcpyHostToDevice, nullptr);
+  cudaLaunchConfig_t config;
+  config.blockDim = {32, 1, 1};
+  cudaLaunchKernelEx(&config, turned ? ldmatrix_kernel<true> : ldmatrix_kernel<false>,
+                     static_cast<const std::uint32_t*>(from.data),
+                     static_cast<std::uint32_t*>(to.data));
+  cudaMemcpyAsync(out.data(), to.data, to.bytes, cudaMemcpyDeviceToHost, nullptr);
+  return out;
+}
+
 using Floats = std::vector<float>;
 const struct {
   const char* name;
@@ -325,6 +349,7 @@ PYBIND11_MODULE(cuda_faults, m) {
   m.def("after_a_shuffle",
         [](const Floats& in, bool barrier) { return run(in, after_a_shuffle, barrier); });
   m.def("one_mma", one_mma);
+  m.def("one_ldmatrix", one_ldmatrix);
   m.def("strided", [](const Floats& in, int step) { return run(in, strided, step); });
   m.def(
       "set_order",

@@ -83,7 +83,7 @@ def _bytes(word: int) -> int:
 
 KEPT = Path(__file__).parent / "loops.csv"
 PRECISIONS, BY = ("float32", "tf32", "bf16", "fp16"), ("elements", "lines", "depths")
-_TILE = re.compile(r"TensorTileILNS0_9PrecisionE(\d)E" + r"Li(\d+)E" * 5)
+_TILE = re.compile(r"(?:Tensor|Rounded)TileILNS0_9PrecisionE(\d)E" + r"Li(\d+)E" * 5)
 _BY = re.compile(r"(?:2ByE|S\d+_)(\d)E")
 REGISTERS, SHARED, RESERVED = 65536, 227 << 10, 1 << 10
 """A processor of sm_90 has so many; CUDA itself takes RESERVED bytes of SHARED for each block."""

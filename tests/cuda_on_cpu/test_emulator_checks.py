@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import needle
-from needle import config
+from needle import accelerated, config
 from needle.backend_selection import BACKEND
+from needle.shapes import Geometry
 from tests.cuda_on_cpu import emulated
 
 faults: Any = emulated.compiled("cuda_faults")
@@ -156,6 +157,16 @@ def test_tensor_cores_take_operands_as_the_manual_lays_them_out(depth: int, word
     assert np.array_equal(got, a @ b) == (words == "right")
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_ldmatrix_gives_lanes_what_the_manual_says(turned: bool) -> None:
+    """Word m of lane 4 g + t: elements 2 t and 2 t + 1 of row g of matrix m, turned: of column g."""
+    matrices = np.random.default_rng(0).integers(0, 1 << 16, (4, 8, 8), dtype=np.uint16)
+    found = faults.one_ldmatrix(matrices.ravel().view("uint32").tolist(), turned)
+    got = np.array(found, "uint32").view("uint16").reshape(8, 4, 4, 2)  # g, t, m, element
+    want = matrices.transpose(0, 2, 1) if turned else matrices
+    assert np.array_equal(got.transpose(2, 0, 1, 3).reshape(4, 8, 8), want)
+
+
 def test_the_example_prints_what_its_page_shows(tmp_path: Path) -> None:
     root = Path(__file__).parent.parent.parent
     if not shutil.which("g++") or not shutil.which("addr2line"):
@@ -180,6 +191,7 @@ def watched() -> Iterator[Any]:
     emulated.module.watch_races(True)
     yield needle.device(emulated.NAME)
     emulated.module.watch_races(False)
+    emulated.module.set_order("forward")
 
 
 CONFORMS = """
@@ -199,14 +211,44 @@ def test_the_kernels_have_no_races() -> None:
     assert done.returncode == 0, done.stderr
 
 
+PRODUCTS = {"matmul_kernel", "conv2d_kernel", "conv2d_weight_grad_kernel"}
+
+
 @needs_backend
+@pytest.mark.parametrize("order", ["forward", "interleaved"])
+@pytest.mark.parametrize("columns", [130, 132], ids=["elements", "words"])
 @pytest.mark.parametrize("precision", config.matmul_precision.choices)
-def test_products_have_no_races(precision: str, watched: Any) -> None:
+def test_products_have_no_races(precision: str, columns: int, order: str, watched: Any) -> None:
     random = np.random.default_rng(0)
-    a, b = (random.standard_normal(s).astype("float32") for s in ((150, 40), (40, 130)))
+    a, b = (random.standard_normal(s).astype("float32") for s in ((150, 40), (40, columns)))
+    emulated.module.set_order(order, 7)
     with config.matmul_precision.using(precision):
         left, right = (needle.backend_ndarray.array(x, device=watched) for x in (a, b))
         np.testing.assert_allclose((left @ right).numpy(), a @ b, atol=0.2)
+
+
+@needs_backend
+@pytest.mark.parametrize("columns", [64, 24], ids=["large tiles", "small tiles"])
+def test_rounded_operands_come_without_conflicts_or_sectors_to_spare(columns: int) -> None:
+    """A product and the three of a convolution in bf16: each access to shared memory takes the
+    fewest turns of its banks, each load of operands the fewest sectors, but for those of the edges,
+    where lanes read elements of others."""
+    device, how = needle.device(emulated.NAME), Geometry((1, 1), (1, 1), (1, 1), 1)
+    x, weight = device.ones((1, 16, 16, 32)), device.ones((3, 3, 32, columns))
+    grad = device.ones((1, 16, 16, columns))
+    emulated.module.count_accesses(True)
+    with config.matmul_precision.using("bf16"):
+        _ = device.ones((128, 64)) @ device.ones((64, 2 * columns))
+        accelerated.conv2d(x, weight, how)
+        accelerated.conv2d_input_grad(grad, weight, x.shape, how)
+        accelerated.conv2d_weight_grad(grad, x, weight.shape, how)
+    emulated.module.count_accesses(False)
+    found = [row for row in emulated.module.counted() if row[0] in PRODUCTS]
+    assert {row[0] for row in found} == PRODUCTS
+    shared, loads = [r for r in found if r[2]], [r for r in found if not r[2] and not r[3]]
+    assert len(shared) > 8 and len(loads) > 4
+    assert [row for row in shared if row[5] != row[6]] == []
+    assert [row for row in loads if row[5] > 1.1 * row[6]] == []
 
 
 @needs_backend

@@ -24,9 +24,9 @@ def test_no_other_file_has_instructions() -> None:
 
 
 def test_every_instruction_is_in_the_list_and_has_a_twin() -> None:
-    assert len(LISTED) == 7
+    assert len(LISTED) == 10
     here = re.sub(r"//.*", "", TEXT)
-    used = set(re.findall(r'"((?:cp|cvt|mma)\.[\w.]+)', here))
+    used = set(re.findall(r'"(?:@is )?((?:cp|cvt|ld|ldmatrix|mma|st)\.[\w.]+)', here))
     assert used and all(any(name.startswith(each) for each in LISTED) for name in used), used
     assert all(any(name.startswith(each) for name in used) for each in LISTED)
     for place in {place.split("::")[-1] for place in LISTED.values()}:
@@ -46,4 +46,5 @@ def test_the_code_for_sm_80_has_them_and_that_for_sm_75_has_not() -> None:
         if b"80" in found:
             assert [each for each in LISTED if each.encode() not in found[b"80"]] == []
         if b"75" in found:
-            assert [each for each in LISTED if each.encode() in found[b"75"]] == []
+            later = [each for each in LISTED if not each.startswith(("ld.", "st."))]
+            assert [each for each in later if each.encode() in found[b"75"]] == []

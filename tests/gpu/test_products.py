@@ -55,28 +55,29 @@ class Matmul(NamedTuple):
 MATMULS = {
     "large tiles": Matmul((1537, 515, 1545), (130, 21, 140)),
     "large tiles, whole": Matmul((1536, 512, 1536), (256, 32, 256)),
+    "large tiles by words": Matmul((1540, 516, 1548), (260, 68, 132)),
+    "small tiles by words": Matmul((196, 132, 84), (68, 36, 44)),
     "k in parts": Matmul((200, 8200, 72), (40, 1030, 24)),
     "one row": Matmul((1, 4096, 5000), (1, 64, 130)),
 }
 
 
-@pytest.mark.parametrize("flipped", [False, True], ids=["rows", "columns"])
+@pytest.mark.parametrize("flipped", ["", "a", "b", "ab"], ids="flipped {}".format)
 @pytest.mark.parametrize("case", MATMULS)
-def test_matmul(case: str, flipped: bool, place: Place, rounded: Round) -> None:
-    """``flipped``: both operands lie in memory as their transposes."""
+def test_matmul(case: str, flipped: str, place: Place, rounded: Round) -> None:
+    """``flipped``: operands that lie in memory as their transposes."""
     m, k, n = MATMULS[case].gpu if place.real else MATMULS[case].emulated
     a, b = uniform(m, k), uniform(k, n)
     of = place.device
 
-    def held(x: np.ndarray) -> Any:
-        if flipped:
-            return needle.backend_ndarray.array(np.ascontiguousarray(x.T), device=of).permute(
-                (1, 0)
-            )
+    def held(x: np.ndarray, name: str) -> Any:
+        if name in flipped:
+            turned = needle.backend_ndarray.array(np.ascontiguousarray(x.T), device=of)
+            return turned.permute((1, 0))
         return needle.backend_ndarray.array(x, device=of)
 
     unrounded = a.astype("float64") @ b.astype("float64")
-    assert_products(held(a) @ held(b), rounded(a) @ rounded(b), unrounded)
+    assert_products(held(a, "a") @ held(b, "b"), rounded(a) @ rounded(b), unrounded)
 
 
 class Convolution(NamedTuple):
@@ -113,9 +114,14 @@ CONVOLUTIONS = {
         ((2, 30, 29, 6), (3, 3, 6, 5)),
         Geometry((1, 1), (1, 1), (1, 1), 1),
     ),
+    "large weight gradients": Convolution(
+        ((32, 24, 25, 64), (3, 3, 64, 136)),
+        ((1, 12, 13, 16), (3, 3, 16, 68)),
+        Geometry((2, 1), (1, 1), (1, 1), 1),
+    ),
     "groups": Convolution(
         ((32, 24, 25, 80), (3, 3, 40, 96)),
-        ((1, 12, 13, 20), (3, 3, 10, 72)),
+        ((1, 12, 13, 24), (3, 3, 12, 72)),
         Geometry((1, 1), (1, 1), (1, 1), 2),
     ),
 }

@@ -17,6 +17,7 @@
 #include "step02_registers.h"
 #include "step03_vectorised.h"
 #include "step04_tensor_cores.h"
+#include "step05_rounded.h"
 
 namespace ladder {
 
@@ -89,9 +90,10 @@ constexpr Step<Problem> kSteps[] = {
     {"02 registers", Problem::template step<Registers>, intensity(64, 64)},
     {"03 vectorised", Problem::template step<Vectorised>, intensity(128, 128)},
     {"04 tensor cores", Problem::template step<TensorCores>, intensity(128, 64)},
-    {"05 production", Problem::production, intensity(128, Problem::kColumns)},
-    {"06 production, tf32", Problem::production, intensity(128, Problem::kColumns), "tf32"},
-    {"07 production, bf16", Problem::production, intensity(128, Problem::kColumns), "bf16"},
+    {"05 rounded once, bf16", Problem::template step<Rounded>, intensity(128, 128)},
+    {"06 production", Problem::production, intensity(128, Problem::kColumns)},
+    {"07 production, tf32", Problem::production, intensity(128, Problem::kColumns), "tf32"},
+    {"08 production, bf16", Problem::production, intensity(128, Problem::kColumns), "bf16"},
 };
 
 template <class Problem>

@@ -13,9 +13,7 @@ struct Shape {
   int m, n, k;
 };
 
-struct alignas(16) Four {
-  float of[4];
-};
+using needle::cuda::Four;
 
 // The number of blocks for tiles of kTileM x kTileN, and the tile of the current block.
 template <int kTileM, int kTileN>
@@ -25,6 +23,17 @@ struct Tiles {
   }
   static __device__ int row() { return int(blockIdx.y) * kTileM; }
   static __device__ int column() { return int(blockIdx.x) * kTileN; }
+  // Stores a warp's sums (src/cuda/rounded_tile.h).
+  template <class Part, class C>
+  static __device__ void put(const Part& part, const C& c) {
+#pragma unroll
+    for (int i = 0; i < Part::kRows; ++i) {
+#pragma unroll
+      for (int j = 0; j < Part::kColumns; ++j) {
+        c.put(row() + part.row_of(i), column() + part.column_of(j), part.sum(i, j));
+      }
+    }
+  }
 };
 
 }  // namespace ladder

@@ -31,8 +31,7 @@ struct TensorCores : Tiles<128, 64> {
         part.add(left, right);
         __syncthreads();
       }
-      part.each(
-          [&](int down, int across, float sum) { c.put(row() + down, column() + across, sum); });
+      put(part, c);
     }
   }
 };

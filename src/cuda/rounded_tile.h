@@ -1,0 +1,159 @@
+// The tile of a block on tensor cores for bf16 and fp16, where operands come by words of 16 bytes.
+// An operand is rounded once, on its way to shared memory: a thread reads four numbers into
+// registers while the present step is multiplied, and writes them as 8 bytes afterwards. From there
+// ldmatrix brings 16 lines x 16 depths to a warp's registers with one instruction.
+#pragma once
+
+#include "instructions.h"
+
+namespace needle::cuda {
+namespace {
+
+// How threads bring an operand to shared memory: one element at a time, or four neighbours in
+// memory as one word of 16 bytes, a quarter of the instructions: four lines, or four depths. Words
+// must be aligned, and their elements all inside or all outside.
+enum class By { kElements, kLines, kDepths };
+
+// A piece of a step in shared memory, in rows of 32 numbers: by depths one row for each line, by
+// lines one for each depth of 32 lines, and so on for the next 32. A row is as long as 16 of the 32
+// banks, and ldmatrix reads 16 bytes of each of 8 rows at once: the four parts of a row change
+// places with the number of the row, so that these 8 x 16 bytes lie in different banks.
+template <int kLines>
+struct RoundedPiece {
+  static constexpr std::uint32_t kRow = 32, kPart = 8;
+  std::uint16_t of[kLines * kRow];
+
+  // Eight rows further down the parts change places alike.
+  static __device__ std::uint32_t place(std::uint32_t row, std::uint32_t column) {
+    return row * kRow + (column / kPart ^ row / 2 % 4) * kPart + column % kPart;
+  }
+};
+
+template <class Operand, By kBy, int kLines, class Tile>
+struct RoundedLoader {
+  using Piece = RoundedPiece<kLines>;
+  static constexpr std::uint32_t kWordsOfRow = Piece::kRow / 4;
+  static constexpr std::uint32_t kRows =
+      Tile::kThreads / kWordsOfRow;  // that threads bring at once
+  static constexpr int kLoads = kLines / kRows;
+  static_assert(kRows % 8 == 0);
+  static_assert(Tile::kStep == Piece::kRow && kLines % kRows == 0 && kLines % Piece::kRow == 0);
+  typename Operand::Line lines[kLoads];
+  Four words[kLoads];
+
+  static __device__ std::uint32_t row(int i) { return threadIdx.x / kWordsOfRow + i * kRows; }
+  static __device__ std::uint32_t column() { return threadIdx.x % kWordsOfRow * 4; }
+  static __device__ std::uint32_t line_of(int i) {
+    return kBy == By::kDepths ? row(i) : row(i) / Piece::kRow * Piece::kRow + column();
+  }
+  static __device__ std::uint32_t depth_of(int i) {
+    return kBy == By::kDepths ? column() : row(i) % Piece::kRow;
+  }
+  __device__ void begin(const Operand& operand, std::uint32_t first) {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) lines[i] = operand.line(first + line_of(i));
+  }
+  __device__ void start(const Operand& operand, std::uint32_t k, std::uint32_t end, Piece&) {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const std::uint32_t number = k + depth_of(i);
+      const typename Operand::Depth depth = operand.depth(number);
+      const auto offset = static_cast<std::int32_t>(operand.offset(lines[i], depth));
+      words[i] = load_four(operand.base(lines[i], depth), offset,
+                           (number < end) & operand.has(lines[i], depth));
+    }
+  }
+  __device__ void finish(const Operand&, Piece& piece) const {
+    std::uint16_t* const first = &piece.of[Piece::place(row(0), column())];
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const float (&w)[4] = words[i].of;
+      store_two(first + i * kRows * Piece::kRow, pair<Tile::kPrecision>(w[0], w[1]),
+                pair<Tile::kPrecision>(w[2], w[3]));
+    }
+  }
+};
+
+// A warp's sums, kWarpM x kWarpN of the tile as pieces of 16 x 8, as multiply_add has them.
+template <class Tile>
+struct WarpSums {
+  static constexpr int kDown = Tile::kWarpM / 16, kAcross = Tile::kWarpN / 8;
+  float sums[kDown][kAcross][4] = {};
+
+  static __device__ int lane() { return int(threadIdx.x) % kWarp; }
+  static __device__ int first_row() {
+    return int(threadIdx.x) / kWarp / (Tile::kTileN / Tile::kWarpN) * Tile::kWarpM;
+  }
+  static __device__ int first_column() {
+    return int(threadIdx.x) / kWarp % (Tile::kTileN / Tile::kWarpN) * Tile::kWarpN;
+  }
+  static constexpr int kRows = kDown * 2, kColumns = kAcross * 2;
+  static __device__ int row_of(int i) { return first_row() + lane() / 4 + i * 8; }
+  static __device__ int column_of(int j) {
+    return first_column() + lane() % 4 * 2 + j / 2 * 8 + j % 2;
+  }
+  __device__ float sum(int i, int j) const { return sums[i / 2][j / 2][i % 2 * 2 + j % 2]; }
+};
+
+template <class Tile, By kA, By kB>
+struct RoundedPart : WarpSums<Tile> {
+  using WarpSums<Tile>::kDown, WarpSums<Tile>::kAcross;
+
+  // Words of 16 lines from `line` of the warp's on and 16 depths from `depth` on, as four matrices
+  // of 8 x 8. kLinesFirst: the second matrix has the next lines, as in multiply_add's a; else the
+  // next depths.
+  template <By kBy, bool kLinesFirst, int kLines>
+  static __device__ void load(const RoundedPiece<kLines>& piece, int first, int line, int depth,
+                              std::uint32_t (&words)[4]) {
+    using Piece = RoundedPiece<kLines>;
+    constexpr bool kDeep = kBy == By::kDepths;
+    const int lane = WarpSums<Tile>::lane(), row = lane % 8;
+    const int lines = (kLinesFirst ? lane / 8 % 2 : lane / 16) * 8;
+    const int depths = (kLinesFirst ? lane / 16 : lane / 8 % 2) * 8;
+    const std::uint32_t place =
+        kDeep ? Piece::place(first + lines + row, depths + depth) + line * Piece::kRow
+              : Piece::place(first / 32 * 32 + depths + row, first % 32 + lines + line % 32) +
+                    (line / 32 * 32 + depth) * Piece::kRow;
+    load_matrices<!kDeep>(words, &piece.of[place]);
+  }
+  template <class PieceA, class PieceB>
+  __device__ void add(const PieceA& a, const PieceB& b) {
+    static_assert(kAcross % 2 == 0);
+#pragma unroll
+    for (int k = 0; k < Tile::kStep; k += 16) {
+      std::uint32_t left[kDown][4], right[kAcross / 2][4];
+#pragma unroll
+      for (int i = 0; i < kDown; ++i) load<kA, true>(a, this->first_row(), i * 16, k, left[i]);
+#pragma unroll
+      for (int j = 0; j < kAcross / 2; ++j) {
+        load<kB, false>(b, this->first_column(), j * 16, k, right[j]);
+      }
+#pragma unroll
+      for (int i = 0; i < kDown; ++i) {
+#pragma unroll
+        for (int j = 0; j < kAcross; ++j) {
+          const std::uint32_t (&w)[4] = right[j / 2];
+          multiply_add<Tile::kPrecision>(this->sums[i][j], left[i],
+                                         {w[j % 2 * 2], w[j % 2 * 2 + 1]});
+        }
+      }
+    }
+  }
+};
+
+template <Precision kPrecision_, int kM, int kN, int kK, int kWarpM_, int kWarpN_>
+struct RoundedTile {
+  static constexpr Precision kPrecision = kPrecision_;
+  static constexpr int kTileM = kM, kTileN = kN, kStep = kK, kWarpM = kWarpM_, kWarpN = kWarpN_;
+  static constexpr int kThreads = (kM / kWarpM) * (kN / kWarpN) * kWarp;
+  // Of a processor: the sums of the largest tile and the words on their way take more registers
+  // than two blocks would have.
+  static constexpr int kBlocks = kM * kN > 128 * 64 ? 1 : kM * kN == 128 * 64 ? 2 : 4;
+  static constexpr bool kRuns = cuda::kTensorCores, kTensorCores = true, kRounded = true;
+  using OfWords = RoundedTile;
+  template <class T, By kA, By kB>
+  using Part = RoundedPart<RoundedTile, kA, kB>;
+};
+
+}  // namespace
+}  // namespace needle::cuda
