@@ -38,11 +38,12 @@ __global__ void __launch_bounds__(kRowThreads) arg_reduce_kernel(const __grid_co
   const auto at = locate<2>(s.slices, slice);
   const Row<const T> a{reinterpret_cast<const T*>(s.slices.data[1] + at.of[1]), s.step, s.n};
   Best<T> best{a[0], 0};
-#pragma unroll(kInFlight<T>)
-  for (std::uint32_t i = lane; i < s.n; i += kLanes) {
-    const Best<T> next{a[i], i};
-    if (wins<T, kMax>(next, best)) best = next;
-  }
+  stream<T>(
+      lane, s.n, kLanes, [&](std::uint32_t i) { return a[i]; },
+      [&](std::uint32_t i, T x) {
+        const Best<T> next{x, i};
+        if (wins<T, kMax>(next, best)) best = next;
+      });
 #pragma unroll
   for (int by = kLanes / 2; by > 0; by /= 2) {
     const Best<T> other{T(__shfl_xor_sync(kAllLanes, best.value, by)),

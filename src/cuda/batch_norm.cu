@@ -39,12 +39,11 @@ __global__ void __launch_bounds__(kChannelThreads)
   if (my.first < my.end) {
     const T center = x(my.first);
     T sum = T(0), squares = T(0);
-#pragma unroll(kInFlight<T>)
-    for (std::uint32_t i = my.first; i < my.end; i += my.step) {
-      const T deviation = x(i) - center;
+    stream<T>(my.first, my.end, my.step, x, [&](std::uint32_t, T value) {
+      const T deviation = value - center;
       sum += deviation;
       squares += deviation * deviation;
-    }
+    });
     const double count = (my.end - 1 - my.first) / my.step + 1, shift = double(sum) / count;
     total = {count, double(center) + shift, std::fmax(0.0, double(squares) - double(sum) * shift)};
   }
@@ -94,14 +93,25 @@ __global__ void __launch_bounds__(kChannelThreads)
   const ChannelThread my(t);
   if (my.first >= my.end) return;
   const Constants<T> c = constants[my.channel];
-#pragma unroll(kInFlight<T>)
-  for (std::uint32_t i = my.first; i < my.end; i += my.step) {
+  struct Loaded {
+    T* out;
+    T x, added;
+  };
+  const auto load = [&](std::uint32_t i) {
     const auto at = locate<kOperands>(layout.pixels, i);
-    T value = (*layout.at<const T>(1, at.of[1], my.channel) - c.center) * c.scale + c.shift;
-    if constexpr (then == Then::kAddRelu) value += *layout.at<const T>(2, at.of[2], my.channel);
+    Loaded loaded{layout.at<T>(0, at.of[0], my.channel),
+                  *layout.at<const T>(1, at.of[1], my.channel), T()};
+    if constexpr (then == Then::kAddRelu) {
+      loaded.added = *layout.at<const T>(2, at.of[2], my.channel);
+    }
+    return loaded;
+  };
+  stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
+    T value = (loaded.x - c.center) * c.scale + c.shift;
+    if constexpr (then == Then::kAddRelu) value += loaded.added;
     if constexpr (then != Then::kNothing) value = value < T(0) ? T(0) : value;  // NaN stays
-    *layout.at<T>(0, at.of[0], my.channel) = value;
-  }
+    *loaded.out = value;
+  });
 }
 
 template <class T, Then then>

@@ -66,18 +66,28 @@ __global__ void __launch_bounds__(kChannelThreads)
     const T center = v.mean[my.channel];
     const Mask<T, then> mask(v, my.channel);
     T sum = T(0), product = T(0);
-#pragma unroll(kAdds ? 1 : kInFlight<T>)
-    for (std::uint32_t i = my.first; i < my.end; i += my.step) {
+    struct Loaded {
+      T* added_grad;
+      T x, grad, y;
+    };
+    const auto load = [&](std::uint32_t i) {
       const auto at = locate<kAdds ? 4 : 2>(layout.pixels, i);
-      const T centred = *layout.at<const T>(kX, at.of[kX], my.channel) - center;
-      T grad = mask.apply(*layout.at<const T>(kX + 1, at.of[kX + 1], my.channel), centred);
+      Loaded loaded{layout.at<T>(0, at.of[0], my.channel),
+                    *layout.at<const T>(kX, at.of[kX], my.channel),
+                    *layout.at<const T>(kX + 1, at.of[kX + 1], my.channel), T()};
+      if constexpr (kAdds) loaded.y = *layout.at<const T>(3, at.of[3], my.channel);
+      return loaded;
+    };
+    stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
+      const T centred = loaded.x - center;
+      T grad = mask.apply(loaded.grad, centred);
       if constexpr (kAdds) {
-        grad = math::relu_passed(grad, *layout.at<const T>(3, at.of[3], my.channel));
-        *layout.at<T>(0, at.of[0], my.channel) = grad;
+        grad = math::relu_passed(grad, loaded.y);
+        *loaded.added_grad = grad;
       }
       sum += grad;
       product += grad * centred;
-    }
+    });
     total = {double(sum), double(product)};
   }
   total = add_up(total, shared, t.across);
@@ -119,13 +129,20 @@ __global__ void __launch_bounds__(kChannelThreads)
   const T center = v.mean[my.channel];
   const Mask<T, then> mask(v, my.channel);
   const Constants<T> c = constants[my.channel];
-#pragma unroll(kInFlight<T>)
-  for (std::uint32_t i = my.first; i < my.end; i += my.step) {
+  struct Loaded {
+    T* x_grad;
+    T x, grad;
+  };
+  const auto load = [&](std::uint32_t i) {
     const auto at = locate<3>(layout.pixels, i);
-    const T centred = *layout.at<const T>(1, at.of[1], my.channel) - center;
-    const T grad = mask.apply(*layout.at<const T>(2, at.of[2], my.channel), centred);
-    *layout.at<T>(0, at.of[0], my.channel) = c.scale * grad - (centred * c.slope + c.offset);
-  }
+    return Loaded{layout.at<T>(0, at.of[0], my.channel),
+                  *layout.at<const T>(1, at.of[1], my.channel),
+                  *layout.at<const T>(2, at.of[2], my.channel)};
+  };
+  stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
+    const T centred = loaded.x - center, grad = mask.apply(loaded.grad, centred);
+    *loaded.x_grad = c.scale * grad - (centred * c.slope + c.offset);
+  });
 }
 
 // The views of a gradient call; `bias` for kRelu, `y` and `added_grad` for kAddRelu, else unused.

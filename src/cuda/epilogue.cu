@@ -25,12 +25,19 @@ __global__ void __launch_bounds__(kChannelThreads)
   const ChannelThread my(t);
   if (my.first >= my.end) return;
   const T added = bias[my.channel];
-#pragma unroll(kInFlight<T>)
-  for (std::uint32_t i = my.first; i < my.end; i += my.step) {
+  struct Loaded {
+    T* out;
+    T a;
+  };
+  const auto load = [&](std::uint32_t i) {
     const auto at = locate<2>(layout.pixels, i);
-    const T value = *layout.at<const T>(1, at.of[1], my.channel) + added;
-    *layout.at<T>(0, at.of[0], my.channel) = value < T(0) ? T(0) : value;  // NaN stays
-  }
+    return Loaded{layout.at<T>(0, at.of[0], my.channel),
+                  *layout.at<const T>(1, at.of[1], my.channel)};
+  };
+  stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
+    const T value = loaded.a + added;
+    *loaded.out = value < T(0) ? T(0) : value;  // NaN stays
+  });
 }
 
 // Operands: out, grad, y. parts[chunk][channel]: sums of what passed.
@@ -41,14 +48,21 @@ __global__ void __launch_bounds__(kChannelThreads)
   NEEDLE_SHARED(shared, double[kChannelThreads]);
   const ChannelThread my(t);
   double sum = 0;
-#pragma unroll(kInFlight<T>)
-  for (std::uint32_t i = my.first; i < my.end; i += my.step) {
+  struct Loaded {
+    T* out;
+    T grad, y;
+  };
+  const auto load = [&](std::uint32_t i) {
     const auto at = locate<3>(layout.pixels, i);
-    const T grad = *layout.at<const T>(1, at.of[1], my.channel);
-    const T passed = math::relu_passed(grad, *layout.at<const T>(2, at.of[2], my.channel));
-    *layout.at<T>(0, at.of[0], my.channel) = passed;
+    return Loaded{layout.at<T>(0, at.of[0], my.channel),
+                  *layout.at<const T>(1, at.of[1], my.channel),
+                  *layout.at<const T>(2, at.of[2], my.channel)};
+  };
+  stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
+    const T passed = math::relu_passed(loaded.grad, loaded.y);
+    *loaded.out = passed;
     sum += double(passed);
-  }
+  });
   sum = add_up(sum, shared, t.across);
   if (threadIdx.x < t.across && my.channel < t.channels) {
     parts[std::size_t(my.chunk) * t.channels + my.channel] = sum;

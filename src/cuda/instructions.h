@@ -1,6 +1,6 @@
-// Instructions of GPUs that C++ cannot express, or not with certainty; most of them exist from sm_80
-// on. Where they cannot run (sm_75, the tests' emulator) a plain equivalent follows #else. The
-// complete list, instruction and place:
+// Instructions of GPUs that C++ cannot express, or not with certainty; most of them exist from
+// sm_80 on. Where they cannot run (sm_75, the tests' emulator) a plain equivalent follows #else.
+// The complete list, instruction and place:
 //   cp.async.ca.shared.global   AsyncCopy::start
 //   cp.async.wait_all           AsyncCopy::wait
 //   cvt.rna.tf32.f32            tf32

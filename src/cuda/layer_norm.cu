@@ -66,19 +66,19 @@ __global__ void __launch_bounds__(kRowThreads)
   const std::uint32_t some = std::min<std::uint32_t>(r.n, kLanes);
   const T center = lanes.sum(lanes.lane < some ? x[lanes.lane] : T(0)) / T(some);
   T sum = T(0), squares = T(0);
-#pragma unroll(kInFlight<T>)
-  for (std::uint32_t i = lanes.lane; i < r.n; i += kLanes) {
-    const T deviation = x[i] - center;
-    sum += deviation;
-    squares += deviation * deviation;
-  }
+  stream<T>(
+      lanes.lane, r.n, kLanes, [&](std::uint32_t i) { return x[i] - center; },
+      [&](std::uint32_t, T deviation) {
+        sum += deviation;
+        squares += deviation * deviation;
+      });
   const T shift = lanes.sum(sum) / T(r.n);  // the mean is center + shift, not rounded
   const T var = math::maximum(T(0), lanes.sum(squares) / T(r.n) - shift * shift);
   const T scale = T(1) / std::sqrt(var + T(eps));
-#pragma unroll(kInFlight<T>)
-  for (std::uint32_t i = lanes.lane; i < r.n; i += kLanes) {
-    out[i] = ((x[i] - center) - shift) * scale * weight[i] + bias[i];
-  }
+  const auto normal = [&](std::uint32_t i) {
+    return ((x[i] - center) - shift) * scale * weight[i] + bias[i];
+  };
+  stream<T>(lanes.lane, r.n, kLanes, normal, [&](std::uint32_t i, T value) { out[i] = value; });
   if (lanes.lane == 0) r.value<T>(2, at) = center + shift, r.value<T>(3, at) = var;
   /// END SOLUTION
 }
@@ -98,18 +98,20 @@ __global__ void __launch_bounds__(kRowThreads)
   const T mean = s.value<const T>(1, statistics);
   const T scale = T(1) / std::sqrt(s.value<const T>(2, statistics) + T(eps));
   T sum = T(0), product = T(0);
-#pragma unroll(kInFlight<T>)
-  for (std::uint32_t i = lanes.lane; i < r.n; i += kLanes) {
-    const T g = grad[i] * weight[i];
-    sum += g;
-    product += g * ((x[i] - mean) * scale);
-  }
+  struct Loaded {
+    T grad, normal;
+  };
+  const auto load = [&](std::uint32_t i) {
+    return Loaded{grad[i] * weight[i], (x[i] - mean) * scale};
+  };
+  stream<T>(lanes.lane, r.n, kLanes, load, [&](std::uint32_t, const Loaded& loaded) {
+    sum += loaded.grad;
+    product += loaded.grad * loaded.normal;
+  });
   const T offset = lanes.sum(sum) / T(r.n), slope = lanes.sum(product) / T(r.n);
-#pragma unroll(kInFlight<T>)
-  for (std::uint32_t i = lanes.lane; i < r.n; i += kLanes) {
-    const T normal = (x[i] - mean) * scale;
-    x_grad[i] = scale * (grad[i] * weight[i] - offset - normal * slope);
-  }
+  stream<T>(lanes.lane, r.n, kLanes, load, [&](std::uint32_t i, const Loaded& loaded) {
+    x_grad[i] = scale * (loaded.grad - offset - loaded.normal * slope);
+  });
 }
 
 template <class T>
@@ -132,14 +134,18 @@ __global__ void __launch_bounds__(kChannelThreads)
   NEEDLE_SHARED(shared, GradientSums<T>[kChannelThreads]);
   const ChannelThread my(t);
   GradientSums<T> total = {};
-#pragma unroll 2
-  for (std::uint32_t i = my.first; i < my.end; i += my.step) {
+  struct Loaded {
+    T x, grad, mean, var;
+  };
+  const auto load = [&](std::uint32_t i) {
     const auto at = locate<4>(r.rows, i);
-    const T scale = T(1) / std::sqrt(r.value<const T>(3, at) + T(eps));
-    const T normal = (r.row<const T>(0, at)[my.channel] - r.value<const T>(2, at)) * scale;
-    const T grad = r.row<const T>(1, at)[my.channel];
-    total += {grad * normal, grad};
-  }
+    return Loaded{r.row<const T>(0, at)[my.channel], r.row<const T>(1, at)[my.channel],
+                  r.value<const T>(2, at), r.value<const T>(3, at)};
+  };
+  stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
+    const T scale = T(1) / std::sqrt(loaded.var + T(eps));
+    total += {loaded.grad * ((loaded.x - loaded.mean) * scale), loaded.grad};
+  });
   total = add_up(total, shared, t.across);
   if (threadIdx.x < t.across && my.channel < t.channels) {
     T* const part = parts + std::size_t(my.chunk) * t.channels + my.channel;

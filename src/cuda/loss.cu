@@ -67,11 +67,12 @@ __global__ void __launch_bounds__(kRowThreads)
   const std::int64_t label = call.label(lanes.row);
   const T grad = call.knows(label) ? call.grad[lanes.row * call.grad_step]
                                    : std::numeric_limits<T>::quiet_NaN();
-#pragma unroll(kInFlight<T>)
-  for (std::uint32_t i = lanes.lane; i < a.n; i += kLanes) {
-    const T less = math::exp(a[i] - highest) * scale - call.even;
-    out[i] = grad * (i == label ? less - (T(1) - call.smoothing) : less);
-  }
+  stream<T>(
+      lanes.lane, a.n, kLanes, [&](std::uint32_t i) { return a[i]; },
+      [&](std::uint32_t i, T x) {
+        const T less = math::exp(x - highest) * scale - call.even;
+        out[i] = grad * (i == label ? less - (T(1) - call.smoothing) : less);
+      });
 }
 
 template <class T>

@@ -3,7 +3,8 @@
 // that are neighbours have inputs that are neighbours) and short rows: a thread for each output, so
 // that a warp still reads whole cache lines. With few outputs the reduced elements are cut into
 // segments, whose partial results a second kernel combines; the division depends on sizes alone, so
-// results are the same on every GPU.
+// results are the same on every GPU. The warps of a block take the segments of one output after the
+// other, so that all have work where outputs are few.
 #pragma once
 
 #include <algorithm>
@@ -28,6 +29,8 @@ constexpr std::int64_t kMostSegments = 32768;
 
 struct Reduction {
   Walk kept;                    // operand 0: a, operand 1: out
+  Divisor outputs;              // of `kept`
+  std::uint32_t segments;       // of each output, of this launch
   Walk reduced;                 // operand 0: a
   std::int64_t shift;           // bytes from a's first element to that of `reduced`
   std::uint32_t length;         // elements of a segment
@@ -67,17 +70,19 @@ __device__ typename Rule::Wide fold_warp(typename Rule::Wide total) {
   return total;
 }
 
-// blockIdx.x: which outputs; blockIdx.y: which segment. Without `partial` the result goes to out.
+// A warp (a thread) for each segment of each output. Without `partial` the result goes to out.
 template <class Rule, bool kWarpEach>
 __global__ void __launch_bounds__(kThreads)
     reduce_kernel(const __grid_constant__ Reduction r, typename Rule::Wide* partial) {
   const unsigned lane = threadIdx.x % kWarp;
-  const std::uint32_t output = kWarpEach ? blockIdx.x * kRowsOfBlock + threadIdx.x / kWarp
+  const std::uint32_t number = kWarpEach ? blockIdx.x * kRowsOfBlock + threadIdx.x / kWarp
                                          : blockIdx.x * kThreads + threadIdx.x;
-  if (output >= r.kept.size) return;  // whole warps where they work together
+  const std::uint32_t segment = r.outputs.quotient(number);
+  const std::uint32_t output = number - segment * r.outputs.divisor;
+  if (segment >= r.segments) return;  // whole warps where they work together
   const auto at = locate<2>(r.kept, output);
   const char* a = r.kept.data[0] + at.of[0] + r.shift;
-  const std::uint32_t begin = blockIdx.y * r.length;
+  const std::uint32_t begin = segment * r.length;
   const std::uint32_t end = std::min(begin + r.length, r.reduced.size);
   auto total = kWarpEach ? fold<Rule>(a, r.reduced, begin + lane, end, kWarp)
                          : fold<Rule>(a, r.reduced, begin, end, 1);
@@ -86,7 +91,7 @@ __global__ void __launch_bounds__(kThreads)
     if (lane != 0) return;
   }
   if (partial != nullptr) {
-    partial[std::size_t(r.first_segment + blockIdx.y) * r.kept.size + output] = total;
+    partial[std::size_t(r.first_segment + segment) * r.kept.size + output] = total;
   } else {
     *reinterpret_cast<typename Rule::Lane*>(r.kept.data[1] + at.of[1]) = Rule::result(total);
   }
@@ -126,18 +131,19 @@ std::uint32_t launch_segments(const Plan& plan, const LoopPlan& kept,
   const View* reduced_views[] = {plan.a};
   Reduction r{};
   r.kept = make_walk(kept, kept_views);
+  r.outputs = Divisor(kept.size);
   r.length = static_cast<std::uint32_t>(plan.length);
   std::uint32_t segments = 0;
   in_parts(plan.reduced, [&](const LoopPlan& part) {
     r.reduced = make_walk(part, reduced_views);
     r.shift = part.data[0] - static_cast<char*>(plan.a->data);
     r.first_segment = segments;
-    const auto count = static_cast<std::uint32_t>(ceil_div(part.size, plan.length));
+    r.segments = static_cast<std::uint32_t>(ceil_div(part.size, plan.length));
     const unsigned each = plan.columns ? kThreads : kRowsOfBlock;
     const auto kernel = plan.columns ? reduce_kernel<Rule, false> : reduce_kernel<Rule, true>;
-    launch("reduce", plan.a->device, {ceil_div(r.kept.size, each), count}, {kThreads}, kernel, r,
-           partial);
-    segments += count;
+    launch("reduce", plan.a->device, {ceil_div(r.kept.size * r.segments, each)}, {kThreads}, kernel,
+           r, partial);
+    segments += r.segments;
   });
   return segments;
 }

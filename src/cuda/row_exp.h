@@ -13,8 +13,9 @@ namespace {
 template <class T, int kLanes>
 __device__ T largest(const RowLanes<T, kLanes>& lanes, const Row<const T>& a) {
   T best = -std::numeric_limits<T>::infinity();
-#pragma unroll(kInFlight<T>)
-  for (std::uint32_t i = lanes.lane; i < a.n; i += kLanes) best = math::maximum(best, a[i]);
+  stream<T>(
+      lanes.lane, a.n, kLanes, [&](std::uint32_t i) { return a[i]; },
+      [&](std::uint32_t, T x) { best = math::maximum(best, x); });
   return lanes.fold(best, [](T x, T y) { return math::maximum(x, y); });
 }
 

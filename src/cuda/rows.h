@@ -58,8 +58,7 @@ struct RowLanes {
   template <class F>
   __device__ T sum_of(std::uint32_t n, F&& term) const {
     T total = T(0);
-#pragma unroll(kInFlight<T>)
-    for (std::uint32_t i = lane; i < n; i += kLanes) total += term(i);
+    stream<T>(lane, n, kLanes, term, [&](std::uint32_t, T x) { total += x; });
     return sum(total);
   }
 };

@@ -32,11 +32,11 @@ __global__ void __launch_bounds__(kRowThreads)
   const Row<const T> a = slice_of<const T>(s, 1, at.of[1], s.a_step);
   const T highest = largest(lanes, a), total = exp_sum(lanes, a, highest);
   const T last = kLog ? math::log(total) : T(1) / total;
-#pragma unroll(kInFlight<T>)
-  for (std::uint32_t i = lanes.lane; i < s.n; i += kLanes) {
-    const T shifted = a[i] - highest;
-    out[i] = kLog ? shifted - last : math::exp(shifted) * last;
-  }
+  stream<T>(
+      lanes.lane, s.n, kLanes, [&](std::uint32_t i) { return a[i] - highest; },
+      [&](std::uint32_t i, T shifted) {
+        out[i] = kLog ? shifted - last : math::exp(shifted) * last;
+      });
 }
 
 template <class T, bool kLog>
@@ -48,16 +48,14 @@ __global__ void __launch_bounds__(kRowThreads)
   const Row<T> out = slice_of<T>(s, 0, at.of[0], s.out_step);
   const Row<const T> a = slice_of<const T>(s, 1, at.of[1], s.a_step);
   T highest = a[0], total = T(0);
-#pragma unroll(kInFlight<T>)
-  for (std::uint32_t i = 1; i < s.n; ++i) highest = math::maximum(highest, a[i]);
-#pragma unroll(kInFlight<T>)
-  for (std::uint32_t i = 0; i < s.n; ++i) total += math::exp(a[i] - highest);
+  const auto load = [&](std::uint32_t i) { return a[i]; };
+  stream<T>(1, s.n, 1, load, [&](std::uint32_t, T x) { highest = math::maximum(highest, x); });
+  stream<T>(0, s.n, 1, load, [&](std::uint32_t, T x) { total += math::exp(x - highest); });
   const T last = kLog ? math::log(total) : T(1) / total;
-#pragma unroll(kInFlight<T>)
-  for (std::uint32_t i = 0; i < s.n; ++i) {
-    const T shifted = a[i] - highest;
+  stream<T>(0, s.n, 1, load, [&](std::uint32_t i, T x) {
+    const T shifted = x - highest;
     out[i] = kLog ? shifted - last : math::exp(shifted) * last;
-  }
+  });
 }
 
 template <class T, bool kLog>

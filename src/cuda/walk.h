@@ -19,10 +19,29 @@ inline constexpr std::int64_t kPart = 1 << 14;
 inline constexpr std::int64_t kPart = 1 << 30;
 #endif
 
-// Elements that a thread loads before it uses the first; of doubles more would not fit its
+// Elements that a thread loads before it uses the first (stream); of doubles more would not fit its
 // registers.
 template <class T>
 inline constexpr int kInFlight = sizeof(T) <= 4 ? 4 : 1;
+
+// use(i, load(i)) for i = begin, begin + step, ... below end, in this order; T is what load loads.
+// kInFlight loads are on their way before the first is used: of a plain loop the compiler makes one
+// that waits for each.
+template <class T, class Load, class Use>
+__device__ void stream(std::uint32_t begin, std::uint32_t end, std::uint32_t step, Load&& load,
+                       Use&& use) {
+  constexpr std::uint32_t kMany = kInFlight<T>;
+  std::uint32_t i = begin;
+  for (; i + (kMany - 1) * step < end; i += kMany * step) {
+    decltype(load(i)) loaded[kMany];
+#pragma unroll
+    for (std::uint32_t j = 0; j < kMany; ++j) loaded[j] = load(i + j * step);
+#pragma unroll
+    for (std::uint32_t j = 0; j < kMany; ++j) use(i + j * step, loaded[j]);
+  }
+#pragma unroll 1
+  for (; i < end; i += step) use(i, load(i));
+}
 
 // n / divisor for n < 2^31 as one multiplication (Granlund and Montgomery, 1994).
 struct Divisor {
