@@ -31,14 +31,9 @@ struct WindowProduct {
 // Rows are pixels, columns the channels of a group.
 template <class T>
 struct PixelResult {
-  struct Row {
-    T* data;
-    bool is;
-  };
-  struct Column {
-    std::int64_t offset;
+  using Row = ResultRow<T>;
+  struct Column : ResultColumn {
     T bias;
-    bool is;
   };
   const WindowProduct<T>& p;
   std::uint32_t group;
@@ -51,8 +46,8 @@ struct PixelResult {
   __device__ Column column(std::uint32_t n) const {
     const bool is = n < p.lines;
     const T none = T(-0.0);  // x + -0 is x, for all x
-    return {n * p.out.channel,
-            is && p.bias != nullptr ? p.bias[(group * p.lines + n) * p.bias_step] : none, is};
+    return {{n * p.out.channel, is},
+            is && p.bias != nullptr ? p.bias[(group * p.lines + n) * p.bias_step] : none};
   }
   __device__ void put(const Row& row, const Column& column, T value) const {
     value += column.bias;

@@ -71,14 +71,8 @@ struct PixelProduct {
 // Rows are (tap, channel) pairs, columns output channels.
 template <class T>
 struct WeightResult {
-  struct Row {
-    T* data;
-    bool is;
-  };
-  struct Column {
-    std::int64_t offset;
-    bool is;
-  };
+  using Row = ResultRow<T>;
+  using Column = ResultColumn;
   const PixelProduct<T>& p;
   T* out;
 

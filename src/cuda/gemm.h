@@ -193,6 +193,16 @@ using SmallTile =
 // The interface of a result, whose elements outside are not stored:
 //   Row row(n), Column column(n)      what all elements of a row (column) share; bool is: inside
 //   void put(row, column, value)
+template <class T>
+struct ResultRow {
+  T* data;
+  bool is;
+};
+struct ResultColumn {
+  std::int64_t offset;
+  bool is;
+};
+
 template <class Part, class Result>
 __device__ void store(const Part& part, const Result& result, std::uint32_t row,
                       std::uint32_t column) {

@@ -29,14 +29,8 @@ struct Matrix {
 
 template <class T>
 struct MatrixResult {
-  struct Row {
-    T* data;
-    bool is;
-  };
-  struct Column {
-    std::int64_t offset;
-    bool is;
-  };
+  using Row = ResultRow<T>;
+  using Column = ResultColumn;
   T* data;
   std::uint32_t rows, columns;
   std::int64_t row_stride, column_stride;

@@ -159,7 +159,7 @@ def test_tensor_cores_take_operands_as_the_manual_lays_them_out(depth: int, word
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_ldmatrix_gives_lanes_what_the_manual_says(turned: bool) -> None:
-    """Word m of lane 4 g + t: elements 2 t and 2 t + 1 of row g of matrix m, turned: of column g."""
+    """Word m of lane 4 g + t: elements 2 t, 2 t + 1 of row g of matrix m; turned, of column g."""
     matrices = np.random.default_rng(0).integers(0, 1 << 16, (4, 8, 8), dtype=np.uint16)
     found = faults.one_ldmatrix(matrices.ravel().view("uint32").tolist(), turned)
     got = np.array(found, "uint32").view("uint16").reshape(8, 4, 4, 2)  # g, t, m, element
