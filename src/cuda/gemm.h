@@ -3,11 +3,11 @@
 // a (kTileM x kStep) and of b (kStep x kTileN) into shared memory, then each multiplies its
 // kRegM x kRegN part of the tile in registers. There are two of each piece: the next ones are on
 // their way from memory while the present ones are multiplied (by cp.async, where there is:
-// instructions.h), and one barrier a step is enough. A thread computes its Part of the
-// tile from the pieces: here in full precision, in tensor_tile.h by tensor cores. A value loaded
-// into shared memory is used kTileN (kTileM) times, one loaded into a register kRegN (kRegM) times:
-// this reuse makes arithmetic, not memory, the limit. Registers are filled 16 bytes at a time, or
-// loads would be as many as a quarter of the multiplications.
+// instructions.h), and one barrier a step is enough. A thread computes its Part of the tile from
+// the pieces: here in full precision, in tensor_tile.h and rounded_tile.h by tensor cores. A value
+// loaded into shared memory is used kTileN (kTileM) times, one loaded into a register kRegN (kRegM)
+// times: this reuse makes arithmetic, not memory, the limit. Registers are filled 16 bytes at a
+// time, or loads would be as many as a quarter of the multiplications.
 #pragma once
 
 #include <algorithm>
@@ -92,12 +92,12 @@ struct Loader {
         const bool is = (number < end) & operand.has(lines[i], depth);
         copies[i].start(place(piece, operand.deep(), i), from(depth), is);
       } else {
-        const Word* some = nullptr;
+        const Word* found = nullptr;
         if (number < end) {
           const typename Operand::Depth depth = operand.depth(number);
-          if (operand.has(lines[i], depth)) some = from(depth);
+          if (operand.has(lines[i], depth)) found = from(depth);
         }
-        copies[i].start(place(piece, operand.deep(), i), some, some != nullptr);
+        copies[i].start(place(piece, operand.deep(), i), found, found != nullptr);
       }
     }
   }
@@ -193,6 +193,7 @@ using SmallTile =
 // The interface of a result, whose elements outside are not stored:
 //   Row row(n), Column column(n)      what all elements of a row (column) share; bool is: inside
 //   void put(row, column, value)
+// ResultRow and ResultColumn are what most results need of a row and a column.
 template <class T>
 struct ResultRow {
   T* data;

@@ -33,8 +33,7 @@ template <class Operand, By kBy, int kLines, class Tile>
 struct RoundedLoader {
   using Piece = RoundedPiece<kLines>;
   static constexpr std::uint32_t kWordsOfRow = Piece::kRow / 4;
-  static constexpr std::uint32_t kRows =
-      Tile::kThreads / kWordsOfRow;  // that threads bring at once
+  static constexpr std::uint32_t kRows = Tile::kThreads / kWordsOfRow;  // that come at once
   static constexpr int kLoads = kLines / kRows;
   static_assert(kRows % 8 == 0);
   static_assert(Tile::kStep == Piece::kRow && kLines % kRows == 0 && kLines % Piece::kRow == 0);
@@ -54,13 +53,17 @@ struct RoundedLoader {
     for (int i = 0; i < kLoads; ++i) lines[i] = operand.line(first + line_of(i));
   }
   __device__ void start(const Operand& operand, std::uint32_t k, std::uint32_t end, Piece&) {
+    constexpr int kDepths = kBy == By::kDepths ? 1 : int(Piece::kRow / kRows);  // of a thread
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const std::uint32_t number = k + depth_of(i);
+    for (int of = 0; of < kDepths; ++of) {
+      const std::uint32_t number = k + depth_of(of);
       const typename Operand::Depth depth = operand.depth(number);
-      const auto offset = static_cast<std::int32_t>(operand.offset(lines[i], depth));
-      words[i] = load_four(operand.base(lines[i], depth), offset,
-                           (number < end) & operand.has(lines[i], depth));
+#pragma unroll
+      for (int i = of; i < kLoads; i += kDepths) {
+        const auto offset = static_cast<std::int32_t>(operand.offset(lines[i], depth));
+        words[i] = load_four(operand.base(lines[i], depth), offset,
+                             (number < end) & operand.has(lines[i], depth));
+      }
     }
   }
   __device__ void finish(const Operand&, Piece& piece) const {

@@ -84,7 +84,7 @@ def test_the_loop_around_tensor_cores_is_found() -> None:
 def test_the_wide_loops_of_the_table_meet_their_goals() -> None:
     """The kernels that aligned operands take: copies of 16 bytes, fewer than half of the
     instructions of single elements, and of the large tiles of rounded operands, at most 8 beside
-    each of tensor cores; 9.1 of the weight gradient of few channels, which seeks two pixels."""
+    each of tensor cores; 8.2 of the weight gradient of few channels, which seeks two pixels."""
     kept = sass.kept()
     wide = [row for row in kept.values() if "elements" not in row.operands]
     assert len(wide) == 32 and {row.widest for row in wide} == {16}
@@ -96,7 +96,7 @@ def test_the_wide_loops_of_the_table_meet_their_goals() -> None:
         assert row.blocks >= (1 if size == ["128", "128"] and row.precision != "tf32" else 2)
         if depth == "32" and size[0] == "128":
             seeks_two = row.kernel.startswith("conv2d_w") and size[1] == "64"
-            assert row.instructions / row.hmma <= (9.1 if seeks_two else 8)
+            assert row.instructions / row.hmma <= (8.2 if seeks_two else 8)
 
 
 def test_the_page_shows_the_loops_of_the_table() -> None:
