@@ -39,10 +39,11 @@ HOW = (
     "the peak resident size of a process that runs three steps."
 )
 AGAIN = (
-    "`make bench-against` measures everything and writes this page; `python -m apps.bench.against "
-    "--work {work} --threads 1,2 --page apps/bench` measures all or a part of it. All numbers, "
-    "with the tables of each piece of work and needle's slower variants (NumPy backend, plain "
-    "kernels), are then in `runs/bench-against/` (`results.json`, `DETAILS.md`)."
+    "`make bench-against` measures everything and writes `apps/bench/RESULTS.md`; `python -m "
+    "apps.bench.against --work {work} --threads 1,2 --page FOLDER` measures all or a part of it "
+    "and writes the page there. All numbers, with the tables of each piece of work and needle's "
+    "slower variants (NumPy backend, plain kernels), are then in `runs/bench-against/` "
+    "(`results.json`, `DETAILS.md`)."
 )
 
 
