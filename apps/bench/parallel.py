@@ -66,9 +66,10 @@ def main() -> None:
         print(json.dumps({**vars(options), **found}))
     if options.framework == "torch":
         distributed.barrier()
-        time.sleep(0.5)  # a process that leaves early can end the other one,
+        # gloo ends a process whose peer has left the barrier early, or which destroys its group.
+        time.sleep(0.5)
         sys.stdout.flush()
-        os._exit(0)  # and the threads of gloo can end one that takes its group down
+        os._exit(0)
 
 
 def _timed(step: Callable[[], Any], count: int) -> Iterator[tuple[float, float]]:

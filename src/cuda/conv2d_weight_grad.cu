@@ -111,6 +111,7 @@ void launch_as(const PixelProduct<T>& p, Grid blocks, int device) {
          conv2d_weight_grad_kernel<T, Tile, kBy>, p);
 }
 
+// All pixels are equally far apart (GradientLines).
 template <class T>
 bool is_even(const Image<const T>& image) {
   return image.row == image.width * image.column && image.image == image.height * image.row;

@@ -89,7 +89,7 @@ By words_of(const Product& p, int which, std::uint32_t lines, std::int64_t line_
   }
   const auto fours = [&](std::int64_t stride, std::uint32_t count) {
     return places % 16 == 0 && stride % 4 == 0 && count % 4 == 0 &&
-           p.k * depth_stride < std::int64_t(1) << 31;  // load_four
+           p.k * std::abs(depth_stride) < std::int64_t(1) << 31;  // load_four
   };
   if (line_stride == 1 && fours(depth_stride, lines)) return By::kLines;
   return depth_stride == 1 && fours(line_stride, p.k | p.part) ? By::kDepths : By::kElements;

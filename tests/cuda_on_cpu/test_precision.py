@@ -122,6 +122,14 @@ def test_convolutions(case: str, rounded: Callable[[np.ndarray], np.ndarray]) ->
     )
 
 
+def test_a_convolution_refuses_distances_beyond_32_bits() -> None:
+    """A dilation that leads out of every image by more than the kernels can count."""
+    how = Geometry((1, 1), (1 << 29, 0), (1 << 30, 1), 1)
+    x, weight = array(uniform(1, 2, 2, 1)), array(uniform(2, 1, 1, 3))
+    with pytest.raises(Exception, match="conv2d: .* within 2147483648 elements, got .*; cut"):
+        accelerated.conv2d(x, weight, how).numpy()
+
+
 def test_a_small_lenet_trains_without_loss_scaling() -> None:
     """Weights and gradients are float32, so bf16 operands lose no small gradient."""
     want, _ = train(needle.cpu_numpy())

@@ -1,6 +1,6 @@
 // Step 05: operands rounded once. Step 04 rounds a number each time a warp reads it. Here a thread
 // rounds four numbers to bf16 on their way to shared memory, where they take half the space, and
-// one ldmatrix brings a warp what took it 16 loads and as many conversions: 32 multiply-adds of
+// one ldmatrix brings a warp what took it 8 loads and as many conversions: 32 multiply-adds of
 // tensor cores need 12 loads. src/cuda/rounded_tile.h says where the numbers lie.
 #pragma once
 
