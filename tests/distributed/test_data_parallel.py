@@ -69,6 +69,74 @@ def test_average_is_that_of_all_samples(slices: int | None) -> None:
         np.testing.assert_allclose(array, expected, rtol=2e-5, atol=1e-6)
 
 
+class Doubling(Communicator):
+    """A group of two ranks that have the same gradients; it notes the size of each sum."""
+
+    size = 2
+
+    def __init__(self) -> None:
+        self.sums: list[int] = []
+
+    def begin_all_reduce(self, array: Any, ordered: bool = False) -> Any:
+        self.sums.append(array.size)
+        array *= 2
+        return lambda: None
+
+
+def bucket_per_layer(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, DataParallel]:
+    """Return three layers, of 15, 8 and 6 parameters, and their DataParallel."""
+    monkeypatch.setattr("needle.distributed.flat.BUCKET_BYTES", 24)
+    monkeypatch.setattr("needle.distributed.data_parallel.require_same", lambda *_: None)
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2), nn.Linear(2, 2))
+    return model, DataParallel(model, Doubling())
+
+
+def test_buckets_are_sent_during_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, parallel = bucket_per_layer(monkeypatch)
+    group: Any = parallel.group
+    at_first_layer: list[list[int]] = []
+    for captured in (False, True, True):
+        group.sums.clear()
+
+        def passes(x: needle.Tensor) -> needle.Tensor:
+            loss = model(x).mean()
+            loss.backward()
+            return loss
+
+        step = needle.capture(passes) if captured else passes
+        x = needle.Tensor(np.random.default_rng(0).standard_normal((5, 4)))
+        with parallel.slice(5):
+            step(x)
+            at_first_layer.append(list(group.sums))
+        parallel.average()
+        found = [p.grad.numpy() for p in model.parameters()]
+        passes(x)  # its hooks do nothing outside of a slice
+        for p, grad in zip(model.parameters(), found):
+            np.testing.assert_allclose(grad, p.grad.numpy(), rtol=1e-6)
+    assert at_first_layer == [[6, 8]] * 3
+    assert group.sums == [6, 8, 15 + 6, 1]  # the number of samples comes last
+
+
+def test_a_bucket_with_an_unused_parameter_is_sent_after_backward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, parallel = bucket_per_layer(monkeypatch)
+    with parallel.slice(5):
+        model[2](needle.ones(5, 2)).sum().backward()
+    parallel.average()
+    assert [p.grad is None for p in model.parameters()] == [True] * 4 + [False] * 2
+    np.testing.assert_array_equal(model[2].weight.grad.numpy(), np.full((2, 2), 5.0))
+
+
+@pytest.mark.parametrize("again", ["weight", "bias"])
+def test_a_slice_has_one_backward_pass(monkeypatch: pytest.MonkeyPatch, again: str) -> None:
+    """The gradient of a weight completes its bucket, that of a bias is sent with it."""
+    model, parallel = bucket_per_layer(monkeypatch)
+    with pytest.raises(DistributedError, match="one backward pass"), parallel.slice(5):
+        model(needle.ones(5, 4)).sum().backward()
+        getattr(model[2], again).sum().backward()
+
+
 def test_integer_buffers_count_steps_not_slices() -> None:
     model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, momentum=None))
     parallel = DataParallel(model, Communicator(), 4)

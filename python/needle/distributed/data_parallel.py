@@ -16,10 +16,11 @@ import numpy as np
 
 from ..errors import DistributedError
 from ..host_steps import host_step
+from ..nn import Module
 from .agreement import require_same
 from .batch_norm import is_synchronised
 from .communicator import Array, Communicator, Wait, communicator, tree_sum
-from .flat import FlatModel, NamesTensors, constant, host_copy
+from .flat import FlatModel, constant, host_copy
 
 
 class DataParallel:
@@ -48,7 +49,7 @@ class DataParallel:
 
     def __init__(
         self,
-        model: NamesTensors,
+        model: Module,
         group: Communicator | None = None,
         slices: int | None = None,
         check_every: int = 100,
@@ -69,14 +70,15 @@ class DataParallel:
         self._begin_step()
         self.broadcast()
         if not self.ordered and self.group.size > 1:
-            for i, p in enumerate(self._flat.parameters):
-                p.register_hook(partial(self._send, i))
+            for number, bucket in enumerate(self._flat.buckets[:-1]):
+                last = self._flat.parameters[bucket.parameters[0]]
+                last.register_hook(partial(self._send, number))
 
     def _begin_step(self) -> None:
         self._vectors: list[Array] = []
         self._numbers: list[Array] = []
         self._open, self._weight = False, 0.0
-        self._written: set[int] = set()
+        self._sent: dict[int, Any] = {}
         self._waits: list[Wait] = []
 
     def broadcast(self) -> None:
@@ -128,7 +130,6 @@ class DataParallel:
             for tensor, old in zip(self._flat.buffers(), self._before):
                 tensor.data = constant(old, tensor)
         self._vectors.append(self._flat.new_vector())
-        self._written.clear()
         self._open, self._weight = True, float(samples)
 
     def _drop_step(self) -> None:
@@ -139,38 +140,36 @@ class DataParallel:
         self._begin_step()
 
     @host_step
-    def _send(self, i: int, gradient: Any) -> None:
-        """Take a gradient that backward has completed, and send the buckets that are complete."""
-        if not self._open:
+    def _send(self, number: int, gradient: Any) -> None:
+        """Send a bucket when backward has completed the gradient that is usually its last."""
+        if not self._open or number > len(self._waits):
             return
-        if i in self._written:
-            raise DistributedError(
-                "DataParallel: a slice must have one backward pass, got a second one; give "
-                "DataParallel(slices=...) a slice for each pass"
-            )
-        self._flat.write_gradient(self._vectors[-1], i, gradient, self._weight)
-        self._written.add(i)
-        self._send_buckets()
+        first, *others = self._flat.buckets[number].parameters
+        grads = {first: gradient} | {i: self._flat.parameters[i].grad for i in others}
+        if number < len(self._waits):
+            raise _second_backward()
+        if all(grad is not None for grad in grads.values()):
+            for i, grad in grads.items():
+                self._flat.write_gradient(self._vectors[-1], i, grad, self._weight)
+            self._sent |= {i: grads[i] for i in others}
+            self._send_bucket()
 
-    def _send_buckets(self) -> None:
-        buckets = self._flat.buckets
-        while len(self._waits) < len(buckets):
-            start, stop, first = buckets[len(self._waits)]
-            last = buckets[len(self._waits) - 1][2] if self._waits else len(self._flat.parameters)
-            if not self._written.issuperset(range(first, last)):
-                return
-            self._waits.append(self.group.begin_all_reduce(self._vectors[-1][start:stop]))
+    def _send_bucket(self) -> None:
+        bucket = self._flat.buckets[len(self._waits)]
+        self._waits.append(self.group.begin_all_reduce(self._vectors[-1][bucket.place]))
 
     @host_step(changes_state=True)
     def _end_slice(self) -> None:
         vector = self._vectors[-1]
-        for i, p in enumerate(self._flat.parameters):
-            if i in self._written:
-                continue
-            if p.grad is None:
-                self._flat.clear_gradient(vector, i)
-            else:
-                self._flat.write_gradient(vector, i, p.grad, self._weight)
+        if any(self._flat.parameters[i].grad is not grad for i, grad in self._sent.items()):
+            raise _second_backward()
+        for bucket in self._flat.buckets[len(self._waits) :]:
+            for i in bucket.parameters:
+                grad = self._flat.parameters[i].grad
+                if grad is None:
+                    self._flat.clear_gradient(vector, i)
+                else:
+                    self._flat.write_gradient(vector, i, grad, self._weight)
         self._flat.write_buffers(vector, self._weight, self._before)
         self._open = False
 
@@ -212,10 +211,9 @@ class DataParallel:
 
     def _send_rest(self, sums: Array) -> None:
         """Send what backward has not sent, and wait for all sums."""
-        self._written.update(range(len(self._flat.parameters)))  # others have no gradient here
-        self._send_buckets()
-        for rest in (self._vectors[-1][self._flat.presence :], sums):
-            self._waits.append(self.group.begin_all_reduce(rest))
+        while len(self._waits) < len(self._flat.buckets):
+            self._send_bucket()
+        self._waits.append(self.group.begin_all_reduce(sums))
         for wait in self._waits:
             wait()
 
@@ -234,6 +232,13 @@ class DataParallel:
                 f"rank 0's on {ranks} after {self.steps} steps; change parameters on all ranks "
                 "alike, or call broadcast() afterwards"
             )
+
+
+def _second_backward() -> DistributedError:
+    return DistributedError(
+        "DataParallel: a slice must have one backward pass, got a second one; give "
+        "DataParallel(slices=...) a slice for each pass"
+    )
 
 
 def _checked_count(slices: int | None, size: int) -> int:

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..array_namespace import from_numpy, to_numpy
 from ..autograd import Tensor
 from ..dtypes import is_floating
+from ..ndarray import NDArray
+from ..nn import Module
 from .communicator import Array
 
 BUCKET_BYTES = 1 << 20
 """Size of the pieces of the vector that are sent while backward computes the next ones."""
 
 
-class NamesTensors(Protocol):
-    """The interface of a model that can be trained in parallel."""
+class Bucket(NamedTuple):
+    """A piece of the vector, and the numbers of the parameters whose gradients lie in it."""
 
-    def named_parameters(self) -> Iterable[tuple[str, Any]]:
-        """Yield (dotted name, Tensor) of the trained tensors."""
-
-    def named_buffers(self) -> Iterable[tuple[str, Any]]:
-        """Yield (dotted name, Tensor) of tensors that are saved but not trained."""
+    place: slice
+    parameters: range
 
 
 class FlatModel:
@@ -36,7 +35,7 @@ class FlatModel:
     increase since the beginning of the step.
     """
 
-    def __init__(self, model: NamesTensors) -> None:
+    def __init__(self, model: Module) -> None:
         self.model = model
         named = list(model.named_parameters())
         self.names, self.parameters = [name for name, _ in named], [p for _, p in named]
@@ -46,27 +45,27 @@ class FlatModel:
         ends = np.cumsum(sizes[::-1])[::-1]
         self.places = [slice(int(end) - size, int(end)) for end, size in zip(ends, sizes)]
         self.presence = sum(sizes)
-        found = [b for _, b in model.named_buffers()]
+        self._holders = [(m, name) for _, m in model.named_modules() for name in m.buffer_names]
+        found = self.buffers()
         self._changed = slice(self.presence + len(sizes), self.presence + len(sizes) + len(found))
         self.tail = self._changed.stop
-        self._has_buffers = bool(found)
         self.size = self.tail + sum(b.size for b in found)
         self._free: list[Array] = []
         self.buckets = self._buckets(BUCKET_BYTES // self.dtype.itemsize)
 
-    def _buckets(self, length: int) -> list[tuple[int, int, int]]:
-        """Return (start, stop, first parameter in it) of neighbouring pieces, in their order."""
-        found, start = [], 0
-        for i in reversed(range(len(self.places))):
+    def _buckets(self, length: int) -> list[Bucket]:
+        """Return neighbouring pieces of the vector, in the order in which backward fills them."""
+        found, start, after = [], 0, len(self.places)
+        for i in reversed(range(1, after)):
             stop = self.places[i].stop
-            if stop - start >= length or i == 0:
-                found.append((start, stop, i))
-                start = stop
-        return found
+            if stop - start >= length:
+                found.append(Bucket(slice(start, stop), range(i, after)))
+                start, after = stop, i
+        return [*found, Bucket(slice(start, self.size), range(after))]
 
     def buffers(self) -> list[Any]:
         """Return the buffers; a step may replace them by other tensors."""
-        return [b for _, b in self.model.named_buffers()] if self._has_buffers else []
+        return [getattr(module, name) for module, name in self._holders]
 
     def description(self) -> str:
         """Return a checksum of the names, shapes and dtypes."""
@@ -92,7 +91,7 @@ class FlatModel:
 
     def write_gradient(self, vector: Array, i: int, gradient: Any, weight: float) -> None:
         """Write a gradient, multiplied by its weight, to its place."""
-        values = np.asarray(to_numpy(gradient.realize_cached_data())).reshape(-1)
+        values = _to_read(gradient.realize_cached_data()).reshape(-1)
         np.multiply(values, weight, out=vector[self.places[i]], casting="same_kind")
         vector[self.presence + i] = 1
 
@@ -135,6 +134,15 @@ class FlatModel:
         named = [*zip(self.names, self.parameters), *self.model.named_buffers()]
         sums = [zlib.crc32(host_copy(t).tobytes()) for _, t in named]
         return [name for name, _ in named], np.array(sums, np.int64)
+
+
+def _to_read(array: Any) -> Array:
+    """Return a host array to read before anything else runs, without a copy where that is possible.
+
+    Unlike ``numpy.asarray`` it does not mark the memory as shared for good.
+    """
+    shared = array.device.backend.export(array.view) if isinstance(array, NDArray) else None
+    return np.asarray(to_numpy(array)) if shared is None else shared
 
 
 def host_copy(tensor: Any) -> Array:
