@@ -104,15 +104,16 @@ bool is_even(const WindowProduct<T>& p) {
 template <class T, class Tile>
 void launch_tiles(const char* op, WindowProduct<T>& p, std::uint32_t groups, int device) {
   if constexpr (Tile::kTensorCores && (Tile::kThreads == 256 || Tile::OfWords::kRounded)) {
-    using Words = typename Tile::OfWords;
     const std::int64_t channels = p.taps.channels.divisor;
-    if (in_fours(p.source, channels)) {
-      if (p.weight_line == 1 && weights_in_fours(p, p.weight_channel, p.lines) && is_even(p)) {
-        return launch_by<T, Words, By::kDepths, By::kLines>(op, p, groups, device);
-      }
-      if (p.weight_channel == 1 && weights_in_fours(p, p.weight_line, channels)) {
-        return launch_by<T, Words, By::kDepths, By::kDepths>(op, p, groups, device);
-      }
+    const bool lines =
+        p.weight_line == 1 && weights_in_fours(p, p.weight_channel, p.lines) && is_even(p);
+    const bool depths = p.weight_channel == 1 && weights_in_fours(p, p.weight_line, channels);
+    if (in_fours(p.source, channels) && (lines || depths)) {
+      return with_words<Tile>(device, [&](auto words) {
+        using Words = typename decltype(words)::type;
+        if (lines) return launch_by<T, Words, By::kDepths, By::kLines>(op, p, groups, device);
+        launch_by<T, Words, By::kDepths, By::kDepths>(op, p, groups, device);
+      });
     }
   }
   launch_by<T, Tile, By::kElements, By::kElements>(op, p, groups, device);

@@ -125,7 +125,9 @@ void launch_tiles(PixelProduct<T>& p, std::uint32_t parts, std::uint32_t groups,
   if constexpr (Tile::kThreads == 256 || Tile::OfWords::kRounded) {
     const std::int64_t channels = p.taps.channels.divisor;
     if (channels >= 8 && in_fours(p.x, channels) && in_fours(p.grad, p.lines) && is_even(p.grad)) {
-      return launch_as<T, typename Tile::OfWords, By::kLines>(p, blocks, device);
+      return with_words<Tile>(device, [&](auto words) {
+        launch_as<T, typename decltype(words)::type, By::kLines>(p, blocks, device);
+      });
     }
   }
   launch_as<T, Tile, By::kElements>(p, blocks, device);

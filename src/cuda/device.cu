@@ -88,7 +88,13 @@ int processors(int device) {
   return device_of(device).processors;
 #endif
 }
-int capability(int device) { return device_of(device).capability; }
+int capability(int device) {
+#ifdef NEEDLE_CUDA_ON_CPU
+  return device_of(device), cuda_on_cpu::capability();
+#else
+  return device_of(device).capability;
+#endif
+}
 cudaStream_t stream(int device) {
   return device == recorded.device ? recorded.stream : device_of(device).stream;
 }

@@ -14,9 +14,13 @@
 #include "core/view.h"
 
 // Shared memory of a block: NEEDLE_SHARED(tile, float[16][17]); it begins at a multiple of 16
-// bytes. The tests' emulator of the grid has a form of its own.
+// bytes, or of what its type asks for. The tests' emulator of the grid has a form of its own.
 #ifndef NEEDLE_SHARED
-#define NEEDLE_SHARED(name, ...) __shared__ alignas(16) std::type_identity_t<__VA_ARGS__> name
+#define NEEDLE_SHARED(name, ...)                                      \
+  __shared__ alignas(alignof(std::type_identity_t<__VA_ARGS__>) > 16  \
+                         ? alignof(std::type_identity_t<__VA_ARGS__>) \
+                         : 16) std::type_identity_t<__VA_ARGS__>      \
+      name
 #endif
 
 namespace needle::cuda {

@@ -15,6 +15,7 @@
 
 #include "precision.h"
 #include "tensor_tile.h"
+#include "warpgroup_tile.h"
 
 namespace needle::cuda {
 namespace {
@@ -165,6 +166,7 @@ struct RegisterPart {
   static __device__ int row_of(int i) { return Rows::place(row(), i); }
   static __device__ int column_of(int j) { return Columns::place(column(), j); }
   __device__ T sum(int i, int j) const { return sums[i][j]; }
+  __device__ void finish() {}
 };
 
 template <int kM, int kN, int kK, int kRegM_, int kRegN_>
@@ -189,6 +191,16 @@ using LargeTile = TileFor<kPrecision, RegisterTile<128, 128, 8, 8, 8>,
 template <Precision kPrecision>
 using SmallTile =
     TileFor<kPrecision, RegisterTile<32, 32, 16, 2, 4>, TensorTile<kPrecision, 64, 32, 16, 32, 16>>;
+
+// f(the tile for operands by words, as a type).
+template <class Tile, class F>
+void with_words(int device, F&& f) {
+  using Words = typename Tile::OfWords;
+  if constexpr (Words::kRounded) {
+    if (has_warpgroups(device)) return f(std::type_identity<OnWarpgroups<Words>>{});
+  }
+  f(std::type_identity<Words>{});
+}
 
 // The interface of a result, whose elements outside are not stored:
 //   Row row(n), Column column(n)      what all elements of a row (column) share; bool is: inside
@@ -256,6 +268,7 @@ __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uin
       if (more) finish(present ^ 1);
     }
     /// END SOLUTION
+    part.finish();
     store(part, result, row, column);
   }
 }

@@ -1,6 +1,6 @@
 // Instructions of GPUs that C++ cannot express, or not with certainty; most of them exist from
-// sm_80 on. Where they cannot run (sm_75, the tests' emulator) a plain equivalent follows #else.
-// The complete list, instruction and place:
+// sm_80 on, those of warpgroups on sm_90a alone. Where they cannot run (sm_75, the tests' emulator)
+// a plain equivalent follows #else. The complete list, instruction and place:
 //   cp.async.ca.shared.global   AsyncCopy::start
 //   cp.async.wait_all           AsyncCopy::wait
 //   cvt.rna.tf32.f32            tf32
@@ -11,6 +11,11 @@
 //   ldmatrix.sync.aligned.m8n8  load_matrices
 //   mma.sync.aligned.m16n8k8    multiply_add
 //   mma.sync.aligned.m16n8k16   multiply_add
+//   fence.proxy.async           show_to_warpgroups
+//   wgmma.fence.sync.aligned    begin_products
+//   wgmma.mma_async.sync        multiply_add_matrices
+//   wgmma.commit_group.sync     end_products
+//   wgmma.wait_group.sync       wait_for_products
 // tests/cuda_on_cpu/test_instructions.py compares this list with the code and with the PTX.
 #pragma once
 
@@ -27,12 +32,23 @@
 #define NEEDLE_SM80 0
 #endif
 
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define NEEDLE_SM90A 1
+#else
+#define NEEDLE_SM90A 0
+#endif
+
 #ifndef NEEDLE_CUDA_ON_CPU  // the emulator's twins; where there is none they are not called
 namespace cuda_on_cpu {
 template <bool kTurned>
 void ldmatrix(std::uint32_t (&words)[4], const void* row);
 template <int kK, class Value>
 void mma(float (&sums)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], Value value);
+template <bool kTurnedA, bool kTurnedB, int kCount, class Value>
+void wgmma(float (&sums)[kCount][4], std::uint64_t a, std::uint64_t b, Value value);
+std::uint32_t shared_address(const void* at);
+void fence_proxy();
+void wait_for_products();
 }  // namespace cuda_on_cpu
 #endif
 
@@ -44,6 +60,12 @@ namespace {
 inline constexpr bool kTensorCores = true;
 #else
 inline constexpr bool kTensorCores = false;
+#endif
+
+#if NEEDLE_SM90A || defined(NEEDLE_CUDA_ON_CPU)
+inline constexpr bool kWarpgroups = true;
+#else
+inline constexpr bool kWarpgroups = false;
 #endif
 
 // An asynchronous copy of an element from global to shared memory, 0 where there is none: start();
@@ -248,6 +270,108 @@ __device__ void multiply_add(float (&sums)[4], const std::uint32_t (&a)[4],
 #undef NEEDLE_MMA
 #else
   cuda_on_cpu::mma<kPrecision == Precision::kTf32 ? 8 : 16>(sums, a, b, value_of<kPrecision>);
+#endif
+}
+
+// ---- warpgroups: four warps multiply matrices that lie in shared memory, while they go on ----
+
+// Makes the thread's stores to shared memory visible to products that begin after the next barrier.
+inline __device__ void show_to_warpgroups() {
+#if NEEDLE_SM90A
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#elif defined(NEEDLE_CUDA_ON_CPU)
+  cuda_on_cpu::fence_proxy();
+#endif
+}
+
+// Stands before products whose sums other instructions have used.
+inline __device__ void begin_products() {
+#if NEEDLE_SM90A
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+
+// Stands behind products; wait_for_products waits for all before it.
+inline __device__ void end_products() {
+#if NEEDLE_SM90A
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+
+// Until then sums must not be used, nor the matrices written over.
+inline __device__ void wait_for_products() {
+#if NEEDLE_SM90A
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#elif defined(NEEDLE_CUDA_ON_CPU)
+  cuda_on_cpu::wait_for_products();
+#endif
+}
+
+// The descriptor of a matrix of 16-bit elements in shared memory with 64-byte swizzling: atoms of 8
+// rows of 64 bytes, whose parts of 16 bytes change places with bits 1 and 2 of the row's number.
+// stride: from an atom to the next across the rows. leading: to the next along them, where the
+// matrix is turned. Both in bytes; atoms begin at multiples of 512.
+inline __device__ std::uint64_t matrix_at(const void* first, std::uint32_t leading,
+                                          std::uint32_t stride) {
+#if NEEDLE_SM90A
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(first));
+#elif defined(NEEDLE_CUDA_ON_CPU)
+  const std::uint32_t address = cuda_on_cpu::shared_address(first);
+#else
+  const std::uint32_t address = 0;
+#endif
+  constexpr std::uint64_t kBy64Bytes = 2;
+  return (address & 0x3ffff) >> 4 | std::uint64_t(leading >> 4) << 16 |
+         std::uint64_t(stride >> 4) << 32 | kBy64Bytes << 62;
+}
+
+// A warpgroup begins to add a (64 x 16) @ b (16 x 8 kCount) to its sums. Those of warp w are the
+// rows 16 w to 16 w + 15; of 8 columns a lane has what multiply_add gives it. A matrix is turned if
+// its rows in memory are depths, else they are lines (rows of a, columns of b).
+template <Precision kPrecision, bool kTurnedA, bool kTurnedB, int kCount>
+__device__ void multiply_add_matrices(float (&sums)[kCount][4], std::uint64_t a, std::uint64_t b) {
+#if NEEDLE_SM90A
+  static_assert(kCount == 4 || kCount == 8 || kCount == 16);
+#define NEEDLE_OF(j) "+f"(sums[j][0]), "+f"(sums[j][1]), "+f"(sums[j][2]), "+f"(sums[j][3])
+#define NEEDLE_OF_16(j) NEEDLE_OF(j), NEEDLE_OF(j + 1), NEEDLE_OF(j + 2), NEEDLE_OF(j + 3)
+#define NEEDLE_OF_32(j) NEEDLE_OF_16(j), NEEDLE_OF_16(j + 4)
+#define NEEDLE_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define NEEDLE_32 NEEDLE_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define NEEDLE_64                                                         \
+  NEEDLE_32                                                               \
+      ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+// The predicate p: the products are added to the sums.
+#define NEEDLE_WGMMA(form, places, operands, ...)                                                \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n" form " {" places "}, " operands ";\n}" \
+               : __VA_ARGS__                                                                     \
+               : "l"(a), "l"(b), "n"(int(kTurnedA)), "n"(int(kTurnedB)))
+#define NEEDLE_WGMMA_OF(type)                                                      \
+  if constexpr (kCount == 4) {                                                     \
+    NEEDLE_WGMMA("wgmma.mma_async.sync.aligned.m64n32k16.f32." type, NEEDLE_16,    \
+                 "%16, %17, p, 1, 1, %18, %19", NEEDLE_OF_16(0));                  \
+  } else if constexpr (kCount == 8) {                                              \
+    NEEDLE_WGMMA("wgmma.mma_async.sync.aligned.m64n64k16.f32." type, NEEDLE_32,    \
+                 "%32, %33, p, 1, 1, %34, %35", NEEDLE_OF_32(0));                  \
+  } else {                                                                         \
+    NEEDLE_WGMMA("wgmma.mma_async.sync.aligned.m64n128k16.f32." type, NEEDLE_64,   \
+                 "%64, %65, p, 1, 1, %66, %67", NEEDLE_OF_32(0), NEEDLE_OF_32(8)); \
+  }
+  if constexpr (kPrecision == Precision::kBf16) {
+    NEEDLE_WGMMA_OF("bf16.bf16")
+  } else {
+    NEEDLE_WGMMA_OF("f16.f16")
+  }
+#undef NEEDLE_WGMMA_OF
+#undef NEEDLE_WGMMA
+#undef NEEDLE_64
+#undef NEEDLE_32
+#undef NEEDLE_16
+#undef NEEDLE_OF_32
+#undef NEEDLE_OF_16
+#undef NEEDLE_OF
+#elif defined(NEEDLE_CUDA_ON_CPU)
+  cuda_on_cpu::wgmma<kTurnedA, kTurnedB>(sums, a, b, value_of<kPrecision>);
 #endif
 }
 

@@ -98,13 +98,17 @@ By words_of(const Product& p, int which, std::uint32_t lines, std::int64_t line_
 template <class T, class Tile>
 void launch_tiles(Product& p, int device) {
   if constexpr (Tile::kTensorCores && (Tile::kThreads == 256 || Tile::OfWords::kRounded)) {
-    using Words = typename Tile::OfWords;
     const By a = words_of(p, 1, p.m, p.a_row, p.a_depth);
     const By b = words_of(p, 2, p.n, p.b_column, p.b_depth);
     constexpr By kLines = By::kLines, kDepths = By::kDepths;
-    if (a == kDepths && b == kLines) return launch_by<T, Words, kDepths, kLines>(p, device);
-    if (a == kDepths && b == kDepths) return launch_by<T, Words, kDepths, kDepths>(p, device);
-    if (a == kLines && b == kLines) return launch_by<T, Words, kLines, kLines>(p, device);
+    if ((a == kDepths && b != By::kElements) || (a == kLines && b == kLines)) {
+      return with_words<Tile>(device, [&](auto words) {
+        using Words = typename decltype(words)::type;
+        if (a == kLines) return launch_by<T, Words, kLines, kLines>(p, device);
+        if (b == kLines) return launch_by<T, Words, kDepths, kLines>(p, device);
+        launch_by<T, Words, kDepths, kDepths>(p, device);
+      });
+    }
   }
   launch_by<T, Tile, By::kElements, By::kElements>(p, device);
 }

@@ -19,7 +19,7 @@ enum class By { kElements, kLines, kDepths };
 // banks, and ldmatrix reads 16 bytes of each of 8 rows at once: the four parts of a row change
 // places with the number of the row, so that these 8 x 16 bytes lie in different banks.
 template <int kLines>
-struct RoundedPiece {
+struct alignas(512) RoundedPiece {
   static constexpr std::uint32_t kRow = 32, kPart = 8;
   std::uint16_t of[kLines * kRow];
 
@@ -74,6 +74,10 @@ struct RoundedLoader {
       store_two(first + i * kRows * Piece::kRow, pair<Tile::kPrecision>(w[0], w[1]),
                 pair<Tile::kPrecision>(w[2], w[3]));
     }
+    if constexpr (Tile::kWarpgroups) {
+      show_to_warpgroups();
+      wait_for_products();  // of the present step, which the next but one writes over
+    }
   }
 };
 
@@ -96,6 +100,7 @@ struct WarpSums {
     return first_column() + lane() % 4 * 2 + j / 2 * 8 + j % 2;
   }
   __device__ float sum(int i, int j) const { return sums[i / 2][j / 2][i % 2 * 2 + j % 2]; }
+  __device__ void finish() {}
 };
 
 template <class Tile, By kA, By kB>
@@ -153,6 +158,7 @@ struct RoundedTile {
   // than two blocks would have.
   static constexpr int kBlocks = kM * kN > 128 * 64 ? 1 : kM * kN == 128 * 64 ? 2 : 4;
   static constexpr bool kRuns = cuda::kTensorCores, kTensorCores = true, kRounded = true;
+  static constexpr bool kWarpgroups = false;
   using OfWords = RoundedTile;
   template <class T, By kA, By kB>
   using Part = RoundedPart<RoundedTile, kA, kB>;

@@ -71,6 +71,7 @@ struct Block {
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   std::vector<std::vector<LateCopy>> copies;  // of each thread, on their way
+  std::vector<std::vector<std::function<void()>>> products;
   std::vector<unsigned> order;
   unsigned next = 0, current = 0;  // position in the order; thread
   unsigned arrived = 0, done = 0;
@@ -84,7 +85,8 @@ std::int64_t launched = 0;
 std::mt19937 interleaving;
 std::vector<std::unique_ptr<Fiber>> fibers;
 std::vector<Fiber*> idle;
-alignas(64) unsigned char shared_bytes[kSharedMost + 64 * kGuard];
+constexpr std::size_t kAligned = 512;  // as much as wgmma's matrices ask for
+alignas(1024) unsigned char shared_bytes[kSharedMost + 64 * (kGuard + kAligned)];
 std::string failure;        // what a thread found wrong; its block is given up
 std::exception_ptr thrown;  // by a kernel: an empty block of the course
 
@@ -275,8 +277,9 @@ void run_block(unsigned count, const std::vector<unsigned>& sequence) {
   running.epoch = 0;
   std::fill(std::begin(running.warp_epochs), std::end(running.warp_epochs), 0u);
   block.pieces.clear();
-  if (block.copies.size() < count) block.copies.resize(count);
+  if (block.copies.size() < count) block.copies.resize(count), block.products.resize(count);
   for (auto& copies : block.copies) copies.clear();
+  for (auto& products : block.products) products.clear();
   close_shared(0, sizeof shared_bytes);
   run_threads();
   open_shared(0, sizeof shared_bytes);
@@ -396,7 +399,7 @@ std::array<std::uint64_t, 32> exchange_all(std::uint64_t value, int line) {
 void* shared_memory(std::size_t bytes) {
   Thread& me = block.threads[block.current];
   const std::size_t begin = me.shared, end = begin + bytes;
-  me.shared = (end + kGuard + 15) / 16 * 16;
+  me.shared = (end + kGuard + kAligned - 1) / kAligned * kAligned;
   if (me.shared > sizeof shared_bytes)
     give_up("a kernel asks for more shared memory than there is");
   const auto known = std::find(block.pieces.begin(), block.pieces.end(), std::pair{begin, end});
@@ -413,6 +416,13 @@ void* shared_memory(std::size_t bytes) {
   return shared_bytes + begin;
 }
 
+// Of what the thread has begun, the `count`-th: at once, or at the wait for it.
+static bool comes_early(std::size_t count) {
+  return order == Order::kReversed ||
+         (order == Order::kShuffled && (block.current + count) % 2 == 0) ||
+         (order == Order::kInterleaved && interleaving() % 2 == 0);
+}
+
 void start_copy(void* to, const void* from, std::size_t bytes) {
   const auto places = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from);
   if ((bytes != 4 && bytes != 8 && bytes != 16) || places % bytes != 0) {
@@ -423,10 +433,7 @@ void start_copy(void* to, const void* from, std::size_t bytes) {
   see(Access::kCopy, to, bytes, __builtin_return_address(0));
   auto& copies = block.copies[block.current];
   copies.push_back({to, from, bytes});
-  const bool early = order == Order::kReversed ||
-                     (order == Order::kShuffled && (block.current + copies.size()) % 2 == 0) ||
-                     (order == Order::kInterleaved && interleaving() % 2 == 0);
-  if (early) arrive(copies.back());
+  if (comes_early(copies.size())) arrive(copies.back());
 }
 
 void wait_for_copies() {
@@ -436,6 +443,40 @@ void wait_for_copies() {
     see(Access::kLanded, copy.to, copy.bytes, __builtin_return_address(0));
   }
   copies.clear();
+}
+
+void products_later(std::function<void()> products) {
+  auto& later = block.products[block.current];
+  if (comes_early(later.size())) return products();
+  later.push_back(std::move(products));
+}
+
+void wait_for_products() {
+  auto& later = block.products[block.current];
+  for (const auto& products : later) products();
+  later.clear();
+}
+
+int warp() { return static_cast<int>(block.current / kWarp); }
+
+std::uint32_t shared_address(const void* at) {
+  return static_cast<std::uint32_t>(static_cast<const unsigned char*>(at) - shared_bytes);
+}
+
+std::uint16_t element_of(std::uint64_t descriptor, int line, int depth, bool turned) {
+  const auto field = [&](int bit) { return int(descriptor >> bit & 0x3fff) * 16; };
+  const int start = field(0), leading = field(16), stride = field(32);
+  const int mode = int(descriptor >> 62), bytes = mode == 0 ? 16 : 256 >> mode;
+  if (start % 16 != 0 || (descriptor >> 49 & 7) != 0) give_up("wgmma: an odd descriptor");
+  const int of_row = (turned ? line : depth) * 2, row = turned ? depth : line;
+  const int place =
+      start + of_row / bytes * leading + of_row % bytes + row / 8 * stride + row % 8 * bytes;
+  const int part = place >> 7 & (bytes / 16 - 1);  // parts of 16 bytes change places
+  const unsigned char* const at = shared_bytes + (place ^ part << 4);
+  see(Access::kProduct, at, 2, __builtin_return_address(0));
+  std::uint16_t element;
+  std::memcpy(&element, at, sizeof element);
+  return element;
 }
 
 void set_order(Order wanted, unsigned seed) {

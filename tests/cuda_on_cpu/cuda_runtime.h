@@ -1,7 +1,7 @@
 // CUDA's runtime on the CPU: what src/cuda includes as <cuda_runtime.h> when it is built as plain
 // C++ for the tests. Words of the language are macros, a launch walks the grid in this thread
 // (block.cc), pointers to device memory are of no use to the host (memory.cc). Only what src/cuda
-// uses is here; instructions of tensor cores have a twin each, mma and ldmatrix.
+// uses is here; instructions of tensor cores have a twin each: mma, ldmatrix and wgmma.
 #pragma once
 
 #include <array>
@@ -51,6 +51,18 @@ void* shared_memory(std::size_t bytes);
 // once, in forward order as late as may be, in shuffled order the one or the other.
 void start_copy(void* to, const void* from, std::size_t bytes);
 void wait_for_copies();
+
+// wgmma.mma_async: products that a thread begins are there after its wait. When before that they
+// read their matrices is open, as with copies.
+void products_later(std::function<void()> products);
+void wait_for_products();
+void fence_proxy();                            // fence.proxy.async
+std::uint32_t shared_address(const void* at);  // of the block's shared memory
+int warp();                                    // of the block
+// The element of a matrix of 16-bit elements that a descriptor of wgmma finds in shared memory, as
+// in the PTX ISA, "Matrix Descriptor Format" and "Shared Memory Matrix Layout". turned: "MN-major",
+// else "K-major".
+std::uint16_t element_of(std::uint64_t descriptor, int line, int depth, bool turned);
 
 template <class T>
 T& shared() {
@@ -121,6 +133,26 @@ void mma(float (&sums)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)
   }
 }
 
+// wgmma.mma_async.sync.aligned.m64nNk16.f32, N = 8 kCount. Which sums a lane has is written as in
+// the PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16".
+template <bool kTurnedA, bool kTurnedB, int kCount, class Value>
+void wgmma(float (&sums)[kCount][4], std::uint64_t a, std::uint64_t b, Value value) {
+  exchange_all(a, 0);  // the lanes of a warp come together
+  const int laneid = lane(), row = warp() % 4 * 16 + laneid / 4;
+  products_later([&sums, a, b, value, laneid, row] {
+    float of_a[2][16];
+    for (int k = 0; k < 16; ++k) {
+      for (int i = 0; i < 2; ++i) of_a[i][k] = value(element_of(a, row + i * 8, k, kTurnedA));
+    }
+    for (int column = laneid % 4 * 2; column < kCount * 8; column += column % 2 == 0 ? 1 : 7) {
+      for (int k = 0; k < 16; ++k) {
+        const float of_b = value(element_of(b, column, k, kTurnedB));
+        for (int i = 0; i < 2; ++i) sums[column / 8][i * 2 + column % 2] += of_a[i][k] * of_b;
+      }
+    }
+  });
+}
+
 // ---- launches; errors of a kernel are thrown by them, as std::runtime_error ----
 
 // `code`: the kernel's address, by which it is named.
@@ -132,6 +164,8 @@ enum class Order { kForward, kReversed, kShuffled, kInterleaved };
 void set_order(Order order, unsigned seed = 0);
 void set_processors(int count);  // multiprocessors of each device
 int processors();
+void set_capability(int major);  // compute capability of each device, 8 at first
+int capability();
 std::int64_t launches();  // so far
 
 // ---- accesses (watch.cc), where kernels are compiled so that each one is seen ----

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "cuda/instructions.h"
+#include "cuda/warpgroup_tile.h"
 #include "cuda_runtime.h"
 
 namespace py = pybind11;
@@ -224,6 +224,39 @@ __global__ void ldmatrix_kernel(const std::uint32_t* matrices, std::uint32_t* ou
   for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = words[i];
 }
 
+// out = a @ b by one step of a warpgroup, of a[64][32] and b[32][32] (b by its columns), which come
+// one after the other. Faults: "unshown", stores that no fence of the proxy follows; "early", a
+// store to a matrix before the products have been waited for.
+using needle::cuda::By;
+template <By kBy>
+__global__ void products(const float* in, float* out, bool shown, bool early) {
+  using Tile = needle::cuda::WarpgroupTile<needle::cuda::Precision::kBf16, 64, 32>;
+  using PieceA = needle::cuda::RoundedPiece<64>;
+  using PieceB = needle::cuda::RoundedPiece<32>;
+  NEEDLE_SHARED(a, PieceA);
+  NEEDLE_SHARED(b, PieceB);
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < 96 * 32; i += Tile::kThreads) {
+    const int line = i < 64 * 32 ? i / 32 : i / 32 - 64, depth = i % 32;
+    const auto place = kBy == By::kDepths
+                           ? PieceA::place(std::uint32_t(line), std::uint32_t(depth))
+                           : PieceA::place(std::uint32_t(line / 32 * 32 + depth), line % 32);
+    const auto bits = static_cast<std::uint16_t>(needle::cuda::bf16_of(in[i]));
+    (i < 64 * 32 ? a.of : b.of)[place] = bits;
+  }
+  if (shown) needle::cuda::show_to_warpgroups();
+  __syncthreads();
+  Tile::Part<float, kBy, kBy> part;
+  part.add(a, b);
+  if (early) a.of[thread] = 0;
+  part.finish();
+  for (int i = 0; i < part.kRows; ++i) {
+    for (int j = 0; j < part.kColumns; ++j) {
+      out[part.row_of(i) * 32 + part.column_of(j)] = part.sum(i, j);
+    }
+  }
+}
+
 // ---- accesses that cost more than they need ----
 
 struct alignas(16) Four {
@@ -297,6 +330,19 @@ std::vector<std::uint32_t> one_ldmatrix(const std::vector<std::uint32_t>& matric
   return out;
 }
 
+std::vector<float> one_step_of_products(const std::vector<float>& in, bool by_depths, bool shown,
+                                        bool early) {
+  const Buffer from(in.size()), to(64 * 32);
+  std::vector<float> out(64 * 32);
+  cudaMemcpyAsync(from.data, in.data(), from.bytes, cudaMemcpyHostToDevice, nullptr);
+  cudaLaunchConfig_t config;
+  config.blockDim = {128, 1, 1};
+  cudaLaunchKernelEx(&config, by_depths ? products<By::kDepths> : products<By::kLines>, from.get(),
+                     to.get(), shown, early);
+  cudaMemcpyAsync(out.data(), to.data, to.bytes, cudaMemcpyDeviceToHost, nullptr);
+  return out;
+}
+
 using Floats = std::vector<float>;
 const struct {
   const char* name;
@@ -350,6 +396,8 @@ PYBIND11_MODULE(cuda_faults, m) {
         [](const Floats& in, bool barrier) { return run(in, after_a_shuffle, barrier); });
   m.def("one_mma", one_mma);
   m.def("one_ldmatrix", one_ldmatrix);
+  m.def("one_step_of_products", one_step_of_products, py::arg("in"), py::arg("by_depths"),
+        py::arg("shown") = true, py::arg("early") = false);
   m.def("strided", [](const Floats& in, int step) { return run(in, strided, step); });
   m.def(
       "set_order",

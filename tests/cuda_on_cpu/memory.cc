@@ -192,6 +192,9 @@ bool in_device(const void* at) {
 static int multiprocessors = 2;
 void set_processors(int count) { multiprocessors = count; }
 int processors() { return multiprocessors; }
+static int capability_major = 8;
+void set_capability(int major) { capability_major = major; }
+int capability() { return capability_major; }
 
 }  // namespace cuda_on_cpu
 
@@ -311,7 +314,7 @@ cudaError_t cudaSetDevice(int chosen) {
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   // a GPU that has tensor cores
-  *value = attribute == cudaDevAttrMultiProcessorCount ? processors() : 8;
+  *value = attribute == cudaDevAttrMultiProcessorCount ? processors() : capability();
   return cudaSuccess;
 }
 

@@ -43,7 +43,7 @@ class Row(NamedTuple):
     spilled: int
 
 
-_COMPILING = re.compile(r"Compiling entry function '(\w+)' for '(sm_\d+)'")
+_COMPILING = re.compile(r"Compiling entry function '(\w+)' for '(sm_\d+)a?'")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
 _LENGTH = re.compile(r"(?=(\d+))")

@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 CUDA, SM_90 = 190, 90
-HMMA, BRANCH = 0x23C, 0x947
+HMMA, HGMMA, BRANCH = 0x23C, 0x9F0, 0x947
 ASYNC_COPIES, LOADS = (0xFAE,), (0x381, 0x981)
 _WORDS = {4: 4, 5: 8, 6: 16}
 """Bytes by the size field of a load or a copy."""
 
 
 class Loop(NamedTuple):
-    """The loop of a kernel that uses tensor cores: its instructions, those of tensor cores, and
-    the widest of its copies from global memory in bytes."""
+    """The loop of a kernel that uses tensor cores: its instructions, those of tensor cores (of a
+    warpgroup's as many as would do a warp's share), and the widest of its copies from global
+    memory in bytes."""
 
     kernel: str
     instructions: int
@@ -59,11 +60,13 @@ def _loop(kernel: str, code: list[int]) -> Iterator[Loop]:
     for end, word in enumerate(code):
         begin = end + 1 + _distance(word) // 4 if word & 0xFFF == BRANCH else end
         body = code[max(begin, 0) : end + 1]
-        if begin < end and any(each & 0xFFF == HMMA for each in body):
+        if begin < end and any(each & 0xFFF in (HMMA, HGMMA) for each in body):
             found.append(body)
     if found:
         body = min(found, key=len)
         hmma = sum(each & 0xFFF == HMMA for each in body)
+        if tile := re.search(r"WarpgroupTileI.*?Li\d+ELi(\d+)E", kernel):
+            hmma = sum(each & 0xFFF == HGMMA for each in body) * int(tile[1]) // 8
         yield Loop(kernel, len(body), hmma, max(map(_bytes, body)))
 
 
@@ -83,7 +86,8 @@ def _bytes(word: int) -> int:
 
 KEPT = Path(__file__).parent / "loops.csv"
 PRECISIONS, BY = ("float32", "tf32", "bf16", "fp16"), ("elements", "lines", "depths")
-_TILE = re.compile(r"(?:Tensor|Rounded)TileILNS0_9PrecisionE(\d)E" + r"Li(\d+)E" * 5)
+_TILE = re.compile(r"(Tensor|Rounded|Warpgroup)TileILNS0_9PrecisionE(\d)E((?:Li\d+E)+)")
+WARPGROUPS = " by warpgroups"
 _BY = re.compile(r"(?:2ByE|S\d+_)(\d)E")
 REGISTERS, SHARED, RESERVED = 65536, 227 << 10, 1 << 10
 """A processor of sm_90 has so many; CUDA itself takes RESERVED bytes of SHARED for each block."""
@@ -108,12 +112,15 @@ def row(kernel: str, loop: Loop, registers: int, shared: int) -> Row:
     """Return the row of a kernel of this name (``kernel`` without its parameters)."""
     found = _TILE.search(loop.kernel)
     assert found is not None, loop.kernel
-    precision, m, n, k, warp_m, warp_n = map(int, found.groups())
+    name, precision, sizes = found.groups()
+    m, n, *others = map(int, re.findall(r"\d+", sizes))
+    k, warp_m, warp_n = others or (32, 16, n)
     threads = (m // warp_m) * (n // warp_n) * 32
+    tile = f"{m} x {n} x {k}" + WARPGROUPS * (name == "Warpgroup")
     fitting = REGISTERS // (-(-registers // 8) * 8 * threads)
     blocks = min(fitting, SHARED // (shared + RESERVED), 2048 // threads)
     by = ", ".join(BY[int(each)] for each in _BY.findall(loop.kernel[found.end() :]))
-    return Row(kernel, PRECISIONS[precision], f"{m} x {n} x {k}", by, *loop[1:], blocks)
+    return Row(kernel, PRECISIONS[int(precision)], tile, by, *loop[1:], blocks)
 
 
 def kept() -> dict[tuple[str, ...], Row]:

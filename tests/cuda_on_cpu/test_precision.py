@@ -43,13 +43,19 @@ def fp16(x: np.ndarray) -> np.ndarray:
 ROUNDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {"tf32": tf32, "bf16": bf16, "fp16": fp16}
 
 
-@pytest.fixture(params=ROUNDED)
+@pytest.fixture(params=["tf32-8", "bf16-8", "fp16-8", "bf16-9", "fp16-9"])
 def rounded(request: pytest.FixtureRequest) -> Iterator[Callable[[np.ndarray], np.ndarray]]:
-    """Each precision in turn, as what it makes of an operand; threads in shuffled order."""
+    """Each precision in turn, as what it makes of an operand; threads in shuffled order.
+
+    On a GPU of compute capability 8 or 9, where warpgroups multiply.
+    """
+    precision, capability = request.param.split("-")
     emulated.module.set_order("shuffled")
-    with config.matmul_precision.using(request.param):
-        yield ROUNDED[request.param]
+    emulated.module.set_capability(int(capability))
+    with config.matmul_precision.using(precision):
+        yield ROUNDED[precision]
     emulated.module.set_order("forward")
+    emulated.module.set_capability(8)
 
 
 def uniform(*shape: int) -> np.ndarray:
@@ -79,14 +85,14 @@ def test_operands_are_rounded_to_the_nearest(rounded: Callable[[np.ndarray], np.
 
 @pytest.mark.parametrize(
     ("m", "k", "n"),
-    [(33, 17, 40), (3, 1030, 5), (130, 20, 140)],
-    ids=["edges", "long k", "large tiles"],
+    [(33, 17, 40), (3, 1030, 5), (130, 20, 140), (132, 100, 132)],
+    ids=["edges", "long k", "large tiles", "steps"],
 )
 def test_matmul(m: int, k: int, n: int, rounded: Callable[[np.ndarray], np.ndarray]) -> None:
     a, b = uniform(m, k), uniform(k, n)
     want = rounded(a).astype("float64") @ rounded(b)
     assert_products(array(a) @ array(b), want, a.astype("float64") @ b)
-    if m == 33:
+    if m in (33, 132):
         left, right = (array(np.ascontiguousarray(x.T)).T for x in (a, b))
         assert_products(left @ right, want, a.astype("float64") @ b)
 
@@ -94,6 +100,9 @@ def test_matmul(m: int, k: int, n: int, rounded: Callable[[np.ndarray], np.ndarr
 CONVOLUTIONS = {
     "small tiles": ((2, 7, 6, 3), (3, 3, 3, 5), (2, 1), (1, 0), (1, 1), 1),
     "narrow tiles": ((1, 17, 16, 5), (3, 2, 5, 36), (1, 1), (1, 1), (1, 2), 1),
+    "words, narrow tiles": ((1, 17, 16, 8), (3, 2, 8, 36), (1, 1), (1, 1), (1, 2), 1),
+    "words, large tiles": ((2, 9, 8, 16), (1, 3, 16, 68), (1, 1), (0, 1), (1, 1), 1),
+    "words, small tiles": ((2, 7, 6, 12), (3, 3, 12, 8), (2, 1), (1, 0), (1, 1), 1),
     "groups": ((1, 6, 6, 8), (3, 3, 4, 10), (1, 1), (1, 1), (1, 1), 2),
 }
 

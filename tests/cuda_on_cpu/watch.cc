@@ -98,6 +98,7 @@ std::string name_of(const void* kernel) {
 
 struct Seen {
   std::uint32_t launch = 0, block = 0, epoch = 0, warp_epoch = 0, thread = 0;
+  std::uint32_t fences = 0;  // of the proxy that the thread had passed
   bool atomic = false, in_flight = false, many_lanes = false, many_warps = false,
        many_blocks = false;
   const void* from = nullptr;
@@ -119,6 +120,8 @@ struct Word {
   Seen write, read;
 };
 
+std::array<std::uint32_t, 1024> fences = {};  // of the proxy, by each thread of a block
+
 Seen now_seen(Access access, const void* from) {
   const Running& now = running;
   return {now.launch,
@@ -126,6 +129,7 @@ Seen now_seen(Access access, const void* from) {
           now.epoch,
           now.warp_epochs[now.thread / 32],
           now.thread,
+          fences[now.thread],
           access == Access::kAtomic,
           access == Access::kCopy,
           false,
@@ -164,7 +168,9 @@ class Shadow {
 Shadow words, bytes_of_words;
 
 const char* verb(Access access) {
-  return access == Access::kRead ? " reads " : access == Access::kAtomic ? " adds to " : " writes ";
+  return access == Access::kRead || access == Access::kProduct ? " reads "
+         : access == Access::kAtomic                           ? " adds to "
+                                                               : " writes ";
 }
 
 [[noreturn]] void report(const Seen& before, std::string did, Access access, std::size_t bytes,
@@ -175,6 +181,7 @@ const char* verb(Access access) {
   const char* ending = ", and no barrier is between";
   if (before.many_lanes || before.many_warps || before.many_blocks) did = " and others" + did;
   if (before.in_flight) did = " copies to", ending = " and has not waited for the copy";
+  if (access == Access::kProduct) ending = ", and no fence.proxy.async followed";
   give_up("a race in " + std::string(shared ? "shared" : "device") +
           " memory: " + who(running.thread, running.block) + verb(access) + std::to_string(bytes) +
           " bytes in " + place_of(from) + ", which " + who(before.thread, before.block) + did +
@@ -182,6 +189,14 @@ const char* verb(Access access) {
 }
 
 void check(Word& word, Access access, std::size_t bytes, bool shared, const void* from) {
+  if (access == Access::kProduct) {
+    const Seen& write = word.write;
+    const bool here = write.launch == running.launch && write.block == running.block;
+    if (here && fences[write.thread] == write.fences) {
+      report(write, " wrote", access, bytes, shared, from);
+    }
+    access = Access::kRead;
+  }
   const bool atomic = access == Access::kAtomic;
   const Seen mine = now_seen(access, from);
   if (access == Access::kLanded) return void(word.write = mine);
@@ -332,9 +347,12 @@ void see(Access access, const void* at, std::size_t bytes, const void* from) {
   const bool shared = in_shared(at);
   if (!shared && !in_device(at)) return;
   if (running.interleaved) suspend();
-  if (counting && access != Access::kLanded) count(access, at, bytes, shared, from);
+  if (counting && access != Access::kLanded && access != Access::kProduct)
+    count(access, at, bytes, shared, from);
   if (racing) look_for_races(access, at, bytes, shared, from);
 }
+
+void fence_proxy() { ++fences[running.thread]; }
 
 void see_atomic(const void* at, std::size_t bytes, const void* from) {
   see(Access::kAtomic, at, bytes, from);

@@ -20,8 +20,9 @@ extern Running running;
 void begin_watching(const void* kernel);  // a launch
 void end_block();                         // accesses of its warps are complete
 // An access by the thread that runs, from the instruction before `from`: also those that the
-// compiler does not report. kCopy begins to write, kLanded has written.
-enum class Access : std::uint8_t { kRead, kWrite, kAtomic, kCopy, kLanded };
+// compiler does not report. kCopy begins to write, kLanded has written; kProduct is a read by
+// wgmma, which sees what was written before a fence of the proxy.
+enum class Access : std::uint8_t { kRead, kWrite, kAtomic, kCopy, kLanded, kProduct };
 void see(Access access, const void* at, std::size_t bytes, const void* from);
 
 // By block.cc.
