@@ -75,6 +75,7 @@ struct Step {
   void (*run)(const Problem&);
   double intensity;  // FLOP per byte from the GPU's memory or its second-level cache
   const char* precision = "float32";
+  bool warpgroups = false;  // runs on sm_90 alone
 };
 
 // Intensity of a tile of rows x columns with float32 operands.
@@ -90,11 +91,19 @@ constexpr Step<Problem> kSteps[] = {
     {"02 registers", Problem::template step<Registers>, intensity(64, 64)},
     {"03 vectorised", Problem::template step<Vectorised>, intensity(128, 128)},
     {"04 tensor cores", Problem::template step<TensorCores>, intensity(128, 64)},
-    {"05 rounded once, bf16", Problem::template step<Rounded>, intensity(128, 128)},
-    {"06 production", Problem::production, intensity(128, Problem::kColumns)},
-    {"07 production, tf32", Problem::production, intensity(128, Problem::kColumns), "tf32"},
-    {"08 production, bf16", Problem::production, intensity(128, Problem::kColumns), "bf16"},
+    {"05 rounded once, bf16", Problem::template step<ByWarps>, intensity(128, 128)},
+    {"06 warpgroups, bf16", Problem::template step<ByWarpgroups>, intensity(128, 128), "float32",
+     true},
+    {"07 production", Problem::production, intensity(128, Problem::kColumns)},
+    {"08 production, tf32", Problem::production, intensity(128, Problem::kColumns), "tf32"},
+    {"09 production, bf16", Problem::production, intensity(128, Problem::kColumns), "bf16"},
 };
+
+// Returns true if the step is asked for and runs on this GPU.
+template <class Problem>
+bool runs(const Step<Problem>& step, const char* wanted) {
+  return asked(step.name, wanted) && (!step.warpgroups || needle::cuda::has_warpgroups(0));
+}
 
 template <class Problem>
 void run_step(const Step<Problem>& step, const Problem& problem) {
@@ -110,7 +119,7 @@ bool agree(const Problem& problem, const char* wanted) {
   const std::vector<float> want = problem.out.values();
   bool fine = true;
   for (const Step<Problem>& step : kSteps<Problem>) {
-    if (!asked(step.name, wanted)) continue;
+    if (!runs(step, wanted)) continue;
     needle::cuda::copy_from_host(0, problem.out.data(), std::vector<float>(want.size(), NAN).data(),
                                  want.size() * sizeof(float));
     run_step(step, problem);
@@ -167,6 +176,9 @@ inline void print_gpu_limits() {
 template <class Problem>
 int run_program(int count, char** arguments) {
   if (needle::cuda::device_count() == 0) throw needle::cuda::DeviceFailure(needle::cuda::why());
+#ifdef NEEDLE_CUDA_ON_CPU
+  cuda_on_cpu::set_capability(9);
+#endif
   if (count > 1 && std::strcmp(arguments[1], "check") == 0) {
     bool fine = true;
     for (const auto& shape : Problem::kShapes) {
@@ -177,7 +189,7 @@ int run_program(int count, char** arguments) {
   const Problem problem(Problem::of_size(count > 1 ? std::atoi(arguments[1]) : Problem::kSize));
   print_gpu_limits();
   for (const Step<Problem>& step : kSteps<Problem>) {
-    if (!asked(step.name, count > 3 ? arguments[3] : nullptr)) continue;
+    if (!runs(step, count > 3 ? arguments[3] : nullptr)) continue;
     print_step(step.name, 1, seconds_of([&] { run_step(step, problem); }), step.intensity);
   }
   return 0;

@@ -1,15 +1,17 @@
 // Step 05: operands rounded once. Step 04 rounds a number each time a warp reads it. Here a thread
 // rounds four numbers to bf16 on their way to shared memory, where they take half the space, and
 // one ldmatrix brings a warp what took it 8 loads and as many conversions: 32 multiply-adds of
-// tensor cores need 12 loads. src/cuda/rounded_tile.h says where the numbers lie.
+// tensor cores need 12 loads. src/cuda/rounded_tile.h says where the numbers lie. Step 06 needs
+// none: on sm_90 four warps multiply what lies there (src/cuda/warpgroup_tile.h).
 #pragma once
 
+#include "cuda/warpgroup_tile.h"
 #include "step.h"
 
 namespace ladder {
 
+template <class Tile>
 struct Rounded : Tiles<128, 128> {
-  using Tile = needle::cuda::RoundedTile<needle::cuda::Precision::kBf16, 128, 128, 32, 64, 32>;
   using Piece = needle::cuda::RoundedPiece<128>;
   static constexpr int kThreads = Tile::kThreads;
 
@@ -26,20 +28,26 @@ struct Rounded : Tiles<128, 128> {
       NEEDLE_SHARED(left, Piece);   // a row of it is a row of a
       NEEDLE_SHARED(right, Piece);  // a row is 32 columns of a row of b
       const int down = int(threadIdx.x) / 8, across = int(threadIdx.x) % 8 * 4;
-      Tile::Part<float, By::kDepths, By::kLines> part;
+      typename Tile::template Part<float, By::kDepths, By::kLines> part;
       for (int k = 0; k < s.k; k += 32) {
 #pragma unroll
         for (int i = 0; i < 128; i += 32) {
           write(left, i + down, across, a.four(row() + i + down, k + across));
           write(right, i + down, across, b.four(k + down, column() + i + across));
         }
+        if constexpr (Tile::kWarpgroups) needle::cuda::show_to_warpgroups();
         __syncthreads();
         part.add(left, right);
+        part.finish();
         __syncthreads();
       }
       put(part, c);
     }
   }
 };
+
+using ByWarps =
+    Rounded<needle::cuda::RoundedTile<needle::cuda::Precision::kBf16, 128, 128, 32, 64, 32>>;
+using ByWarpgroups = Rounded<needle::cuda::WarpgroupTile<needle::cuda::Precision::kBf16, 128, 128>>;
 
 }  // namespace ladder
