@@ -1,7 +1,8 @@
 // batch_norm: one pass over x for the moments of each channel and one that normalises, in which
 // also relu, or the addition of a residual and relu, is applied. A thread sums deviations from its
-// first value and their squares; such moments, in double, combine by the formula of Chan, Golub and
-// LeVeque (1979), so that neither a large mean nor the number of blocks changes the result.
+// first value and their squares, and moves them, in double, to deviations from the channel's first
+// value, so that they add up. That value belongs to the sample: its squared distance from the mean
+// is at most the number of pixels times the variance, so a large mean costs no digits.
 #include <cmath>
 #include <limits>
 
@@ -10,48 +11,6 @@
 
 namespace needle::cuda {
 namespace {
-
-struct Moments {
-  double count, mean, squares;  // of the deviations from the mean
-
-  __device__ Moments& operator+=(const Moments& other) {
-    const double all = count + other.count, apart = other.mean - mean;
-    if (other.count > 0) {
-      const double share = other.count / all;
-      squares += other.squares + apart * apart * count * share;
-      mean += apart * share;
-      count = all;
-    }
-    return *this;
-  }
-};
-
-template <class T>
-__global__ void __launch_bounds__(kChannelThreads)
-    moments_kernel(const __grid_constant__ Layout layout, const __grid_constant__ ChannelTiles t,
-                   Moments* parts) {
-  NEEDLE_SHARED(shared, Moments[kChannelThreads]);
-  const ChannelThread my(t);
-  const auto x = [&](std::uint32_t pixel) {
-    return *layout.at<const T>(0, locate<1>(layout.pixels, pixel).of[0], my.channel);
-  };
-  Moments total = {};
-  if (my.first < my.end) {
-    const T center = x(my.first);
-    T sum = T(0), squares = T(0);
-    stream<T>(my.first, my.end, my.step, x, [&](std::uint32_t, T value) {
-      const T deviation = value - center;
-      sum += deviation;
-      squares += deviation * deviation;
-    });
-    const double count = (my.end - 1 - my.first) / my.step + 1, shift = double(sum) / count;
-    total = {count, double(center) + shift, std::fmax(0.0, double(squares) - double(sum) * shift)};
-  }
-  total = add_up(total, shared, t.across);
-  if (threadIdx.x < t.across && my.channel < t.channels) {
-    parts[std::size_t(my.chunk) * t.channels + my.channel] = total;
-  }
-}
 
 // out = (x - center) * scale + shift; the shift includes the rounding error of the mean.
 template <class T>
@@ -64,24 +23,46 @@ struct Statistics {
   Vector<const T> weight, bias;
   Vector<T> mean, var;
   double eps;
+  Constants<T>* constants;
+
+  // `sums`: of deviations from `origin` and of their squares.
+  __device__ void write(std::uint32_t channel, const Sums& sums, double origin,
+                        double pixels) const {
+    const double apart = sums.first / pixels, all_mean = origin + apart;
+    const double spread = sums.second / pixels - apart * apart;
+    const double all_var = spread < 0 ? 0 : spread;  // NaN stays
+    const double scale = double(weight[channel]) / std::sqrt(all_var + eps);
+    const T center = T(all_mean);
+    constants[channel] = {center, T(scale),
+                          T(double(bias[channel]) - (all_mean - double(center)) * scale)};
+    mean[channel] = center;
+    var[channel] = T(all_var);
+  }
 };
 
-// A block combines the partial moments of a channel.
 template <class T>
 __global__ void __launch_bounds__(kChannelThreads)
-    statistics_kernel(const __grid_constant__ ChannelTiles t, const Moments* parts,
-                      const __grid_constant__ Statistics<T> s, Constants<T>* constants) {
-  NEEDLE_SHARED(shared, Moments[kChannelThreads]);
-  const std::uint32_t channel = blockIdx.x;
-  const Moments all = add_parts(parts, t, channel, shared);
-  if (threadIdx.x > 0) return;
-  const double var = all.squares / all.count;
-  const double scale = double(s.weight[channel]) / std::sqrt(var + s.eps);
-  const T center = T(all.mean);
-  constants[channel] = {center, T(scale),
-                        T(double(s.bias[channel]) - (all.mean - double(center)) * scale)};
-  s.mean[channel] = center;
-  s.var[channel] = T(var);
+    moments_kernel(const __grid_constant__ Layout layout, const __grid_constant__ ChannelTiles t,
+                   const __grid_constant__ Statistics<T> s, Sums* parts) {
+  const ChannelThread my(t);
+  const auto x = [&](std::uint32_t pixel) {
+    return *layout.at<const T>(0, locate<1>(layout.pixels, pixel).of[0], my.channel);
+  };
+  Sums total = {};
+  if (my.first < my.end) {
+    const T center = x(my.first);
+    T sum = T(0), squares = T(0);
+    stream<T>(my.first, my.end, my.step, x, [&](std::uint32_t, T value) {
+      const T deviation = value - center;
+      sum += deviation;
+      squares += deviation * deviation;
+    });
+    const double count = (my.end - 1 - my.first) / my.step + 1;
+    const double apart = double(center) - double(x(0));
+    total = {double(sum) + count * apart,
+             double(squares) + apart * (2 * double(sum) + count * apart)};
+  }
+  if (add_up(total, parts, t, my)) s.write(my.channel, total, double(x(0)), t.pixels);
 }
 
 // Operands: out, x, added.
@@ -128,15 +109,13 @@ void normalize(In x, In weight, In bias, In added, Out out, Out mean, Out var, d
   const View* written[] = {&out, &x, &added};
   const Pass sums("batch_norm", summed, 2, true);
   const Pass writes("batch_norm", written, then == Then::kAddRelu ? 3 : 2, false);
-  const Temporary parts(sums.tiles.chunks * std::size_t(channels) * sizeof(Moments), x.device);
+  const Temporary parts(sums.tiles.chunks * std::size_t(channels) * sizeof(Sums), x.device);
   const Temporary constants(std::size_t(channels) * sizeof(Constants<T>), x.device);
+  const Statistics<T> statistics{
+      Vector<const T>(weight),     Vector<const T>(bias), Vector<T>(mean), Vector<T>(var), eps,
+      constants.as<Constants<T>>()};
   launch("batch_norm", x.device, {sums.tiles.blocks()}, {kChannelThreads}, moments_kernel<T>,
-         sums.layout, sums.tiles, parts.as<Moments>());
-  const Statistics<T> statistics{Vector<const T>(weight), Vector<const T>(bias), Vector<T>(mean),
-                                 Vector<T>(var), eps};
-  launch("batch_norm", x.device, {static_cast<unsigned>(channels)}, {kChannelThreads},
-         statistics_kernel<T>, sums.tiles, parts.as<Moments>(), statistics,
-         constants.as<Constants<T>>());
+         sums.layout, sums.tiles, statistics, parts.as<Sums>());
   launch("batch_norm", x.device, {writes.tiles.blocks()}, {kChannelThreads},
          normalize_kernel<T, then>, writes.layout, writes.tiles, constants.as<Constants<T>>());
 }

@@ -49,15 +49,5 @@ struct Pass {
   }
 };
 
-// A vector with one value for each channel.
-template <class T>
-struct Vector {
-  T* data;
-  std::int64_t stride;
-
-  explicit Vector(const View& v) : data(data_of<T>(v)), stride(v.strides[0]) {}
-  __device__ T& operator[](std::uint32_t i) const { return data[i * stride]; }
-};
-
 }  // namespace
 }  // namespace needle::cuda

@@ -12,14 +12,10 @@
 namespace needle::cuda {
 namespace {
 
-struct GradientSums {
-  double grad, product;
-
-  __device__ GradientSums& operator+=(const GradientSums& other) {
-    grad += other.grad;
-    product += other.product;
-    return *this;
-  }
+// x_grad = scale * g - (x - mean) * slope - offset
+template <class T>
+struct Constants {
+  T scale, slope, offset;
 };
 
 // The vectors of a call, with one value for each channel.
@@ -27,10 +23,19 @@ template <class T>
 struct Vectors {
   Vector<const T> weight, bias, mean, var;
   Vector<T> weight_grad, bias_grad;
-  double eps, pixels;
+  double eps;
+  Constants<T>* constants;
 
   __device__ double inverse(std::uint32_t channel) const {
     return 1.0 / std::sqrt(double(var[channel]) + eps);
+  }
+  // `sums`: of the gradient and of its product with x - mean.
+  __device__ void write(std::uint32_t channel, const Sums& sums, double pixels) const {
+    const double inv = inverse(channel), scale = double(weight[channel]) * inv;
+    constants[channel] = {T(scale), T(scale / pixels * sums.second * inv * inv),
+                          T(scale / pixels * sums.first)};
+    weight_grad[channel] = T(sums.second * inv);
+    bias_grad[channel] = T(sums.first);
   }
 };
 
@@ -56,12 +61,11 @@ template <class T, Then then>
 __global__ void __launch_bounds__(kChannelThreads)
     gradient_sums_kernel(const __grid_constant__ Layout layout,
                          const __grid_constant__ ChannelTiles t,
-                         const __grid_constant__ Vectors<T> v, GradientSums* parts) {
-  NEEDLE_SHARED(shared, GradientSums[kChannelThreads]);
+                         const __grid_constant__ Vectors<T> v, Sums* parts) {
   constexpr bool kAdds = then == Then::kAddRelu;
   constexpr int kX = kAdds ? 1 : 0;
   const ChannelThread my(t);
-  GradientSums total = {};
+  Sums total = {};
   if (my.first < my.end) {
     const T center = v.mean[my.channel];
     const Mask<T, then> mask(v, my.channel);
@@ -90,32 +94,7 @@ __global__ void __launch_bounds__(kChannelThreads)
     });
     total = {double(sum), double(product)};
   }
-  total = add_up(total, shared, t.across);
-  if (threadIdx.x < t.across && my.channel < t.channels) {
-    parts[std::size_t(my.chunk) * t.channels + my.channel] = total;
-  }
-}
-
-// x_grad = scale * g - (x - mean) * slope - offset
-template <class T>
-struct Constants {
-  T scale, slope, offset;
-};
-
-// A block combines the partial sums of a channel.
-template <class T>
-__global__ void __launch_bounds__(kChannelThreads)
-    gradient_constants_kernel(const __grid_constant__ ChannelTiles t, const GradientSums* parts,
-                              const __grid_constant__ Vectors<T> v, Constants<T>* constants) {
-  NEEDLE_SHARED(shared, GradientSums[kChannelThreads]);
-  const std::uint32_t channel = blockIdx.x;
-  const GradientSums all = add_parts(parts, t, channel, shared);
-  if (threadIdx.x > 0) return;
-  const double inverse = v.inverse(channel), scale = double(v.weight[channel]) * inverse;
-  constants[channel] = {T(scale), T(scale / v.pixels * all.product * inverse * inverse),
-                        T(scale / v.pixels * all.grad)};
-  v.weight_grad[channel] = T(all.product * inverse);
-  v.bias_grad[channel] = T(all.grad);
+  if (add_up(total, parts, t, my)) v.write(my.channel, total, t.pixels);
 }
 
 // Operands: x_grad, x, the gradient.
@@ -123,12 +102,12 @@ template <class T, Then then>
 __global__ void __launch_bounds__(kChannelThreads)
     input_gradient_kernel(const __grid_constant__ Layout layout,
                           const __grid_constant__ ChannelTiles t,
-                          const __grid_constant__ Vectors<T> v, const Constants<T>* constants) {
+                          const __grid_constant__ Vectors<T> v) {
   const ChannelThread my(t);
   if (my.first >= my.end) return;
   const T center = v.mean[my.channel];
   const Mask<T, then> mask(v, my.channel);
-  const Constants<T> c = constants[my.channel];
+  const Constants<T> c = v.constants[my.channel];
   struct Loaded {
     T* x_grad;
     T x, grad;
@@ -167,7 +146,7 @@ void gradient(const GradientCall& call) {
   const View* written[] = {&call.x_grad, &call.x, kAdds ? &call.added_grad : &call.grad};
   const Pass sums("batch_norm_grad", kAdds ? summed : summed + 1, kAdds ? 4 : 2, true);
   const Pass writes("batch_norm_grad", written, 3, false);
-  const Temporary parts(sums.tiles.chunks * std::size_t(channels) * sizeof(GradientSums), device);
+  const Temporary parts(sums.tiles.chunks * std::size_t(channels) * sizeof(Sums), device);
   const Temporary constants(std::size_t(channels) * sizeof(Constants<T>), device);
   const Vectors<T> v{Vector<const T>(call.weight),
                      Vector<const T>(call.bias),
@@ -176,15 +155,11 @@ void gradient(const GradientCall& call) {
                      Vector<T>(call.weight_grad),
                      Vector<T>(call.bias_grad),
                      call.eps,
-                     double(sums.tiles.pixels)};
+                     constants.as<Constants<T>>()};
   launch("batch_norm_grad", device, {sums.tiles.blocks()}, {kChannelThreads},
-         gradient_sums_kernel<T, then>, sums.layout, sums.tiles, v, parts.as<GradientSums>());
-  launch("batch_norm_grad", device, {static_cast<unsigned>(channels)}, {kChannelThreads},
-         gradient_constants_kernel<T>, sums.tiles, parts.as<GradientSums>(), v,
-         constants.as<Constants<T>>());
+         gradient_sums_kernel<T, then>, sums.layout, sums.tiles, v, parts.as<Sums>());
   launch("batch_norm_grad", device, {writes.tiles.blocks()}, {kChannelThreads},
-         input_gradient_kernel<T, kLeft>, writes.layout, writes.tiles, v,
-         constants.as<Constants<T>>());
+         input_gradient_kernel<T, kLeft>, writes.layout, writes.tiles, v);
 }
 
 }  // namespace

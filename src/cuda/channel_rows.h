@@ -3,8 +3,9 @@
 // channels are a cache line of floats, 8 are the smallest memory transaction. Where channels are
 // not neighbours in memory it works on one, and its threads read neighbouring pixels. Each thread
 // works on one channel, so the channel's constants stay in registers. The threads of a channel add
-// up in shared memory, and blocks write partial results. The division of the pixels depends on
-// sizes alone.
+// up in shared memory and blocks write partial sums, which the last of a tile's blocks adds up: a
+// kernel of its own would wait for all blocks of all channels. The division of the pixels, and the
+// order of additions, depend on sizes alone.
 #pragma once
 
 #include "allocator.h"
@@ -44,21 +45,33 @@ inline ChannelTiles tiles_of(const char* op, std::int64_t pixels, std::int64_t c
 
 // The work of a thread: its channel, and pixels first, first + step, ... below end.
 struct ChannelThread {
-  std::uint32_t chunk, channel, first, end, step;
+  std::uint32_t chunk, tile, channel, first, end, step;
 
   explicit __device__ ChannelThread(const ChannelTiles& t) {
     chunk = t.tiles.quotient(blockIdx.x);
-    channel = (blockIdx.x - chunk * t.tiles.divisor) * t.across + (threadIdx.x & (t.across - 1));
+    tile = blockIdx.x - chunk * t.tiles.divisor;
+    channel = tile * t.across + (threadIdx.x & (t.across - 1));
     step = kChannelThreads / t.across;
     first = chunk * t.chunk + threadIdx.x / t.across;
     end = channel < t.channels ? std::min((chunk + 1) * t.chunk, t.pixels) : 0;
   }
 };
 
-// The sum of the values of all threads of a channel, in a fixed order; valid in the first of them.
+// Two sums over the pixels of a channel.
+struct Sums {
+  double first, second;
+
+  __device__ Sums& operator+=(const Sums& other) {
+    first += other.first;
+    second += other.second;
+    return *this;
+  }
+};
+
+// The sum over all threads of a channel in this block; valid in the first of them.
 template <class V>
-__device__ V add_up(V value, V* shared, unsigned across) {
-  shared[threadIdx.x] = value;
+__device__ V add_threads(const V& mine, V* shared, unsigned across) {
+  shared[threadIdx.x] = mine;
   __syncthreads();
   for (unsigned half = kChannelThreads / 2; half >= across; half /= 2) {
     if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
@@ -67,15 +80,56 @@ __device__ V add_up(V value, V* shared, unsigned across) {
   return shared[threadIdx.x];
 }
 
-// The partial results of one channel, added up by a block; parts[chunk][channel].
-template <class V>
-__device__ V add_parts(const V* parts, const ChannelTiles& t, std::uint32_t channel, V* shared) {
-  V total = {};
-  for (std::uint32_t i = threadIdx.x; i < t.chunks; i += kChannelThreads) {
-    total += parts[std::size_t(i) * t.channels + channel];
+// Blocks of each tile that have written their parts. Zero between kernels, also where a graph
+// launches one again: the last block's atomicInc wraps. The kernels of a device run one after the
+// other, so they share the counters. With more tiles than these there is one chunk (tiles_of).
+__device__ unsigned finished[kManyBlocks / 2];
+
+// True in each thread of the last block of a tile. Fences on both sides order what the blocks wrote
+// before what the last one reads; barriers extend both to all threads.
+inline __device__ bool is_last(const ChannelTiles& t, const ChannelThread& my) {
+  NEEDLE_SHARED(last, bool);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicInc(&finished[my.tile], t.chunks - 1) == t.chunks - 1;
+    __threadfence();
   }
-  return add_up(total, shared, 1);
+  __syncthreads();
+  return last;
 }
+
+// Adds up `total` over the pixels by way of parts[chunk][channel]. True in one thread of the grid
+// for each channel, which has the channel's sum; to be called by all threads of a block.
+template <class V>
+__device__ bool add_up(V& total, V* parts, const ChannelTiles& t, const ChannelThread& my) {
+  NEEDLE_SHARED(shared, V[kChannelThreads]);
+  const bool first = threadIdx.x < t.across && my.channel < t.channels;
+  total = add_threads(total, shared, t.across);
+  if (t.chunks == 1) return first;
+  if (first) parts[std::size_t(my.chunk) * t.channels + my.channel] = total;
+  if (!is_last(t, my)) return false;
+  total = {};
+  if (my.channel < t.channels) {
+    const auto load = [&](std::uint32_t i) {
+      return parts[std::size_t(i) * t.channels + my.channel];
+    };
+    stream<float>(threadIdx.x / t.across, t.chunks, my.step, load,
+                  [&](std::uint32_t, const V& part) { total += part; });
+  }
+  total = add_threads(total, shared, t.across);
+  return first;
+}
+
+// A vector with one value for each channel.
+template <class T>
+struct Vector {
+  T* data;
+  std::int64_t stride;
+
+  explicit Vector(const View& v) : data(data_of<T>(v)), stride(v.strides[0]) {}
+  __device__ T& operator[](std::uint32_t i) const { return data[i * stride]; }
+};
 
 }  // namespace
 }  // namespace needle::cuda

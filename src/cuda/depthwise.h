@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kChannelThreads)
     sum += d.source.at(pixel.image, y, x)[from] *
            grad.at(pixel.image, pixel.row, pixel.column)[my.channel * grad.channel];
   }
-  sum = add_up(sum, shared, t.across);
+  sum = add_threads(sum, shared, t.across);
   if (threadIdx.x < t.across && my.channel < t.channels) {
     parts[(std::size_t(my.chunk) * gridDim.y + blockIdx.y) * t.channels + my.channel] = sum;
   }

@@ -40,12 +40,11 @@ __global__ void __launch_bounds__(kChannelThreads)
   });
 }
 
-// Operands: out, grad, y. parts[chunk][channel]: sums of what passed.
+// Operands: out, grad, y.
 template <class T>
 __global__ void __launch_bounds__(kChannelThreads)
     passing_kernel(const __grid_constant__ Layout layout, const __grid_constant__ ChannelTiles t,
-                   double* parts) {
-  NEEDLE_SHARED(shared, double[kChannelThreads]);
+                   const __grid_constant__ Vector<T> bias_grad, double* parts) {
   const ChannelThread my(t);
   double sum = 0;
   struct Loaded {
@@ -63,20 +62,7 @@ __global__ void __launch_bounds__(kChannelThreads)
     *loaded.out = passed;
     sum += double(passed);
   });
-  sum = add_up(sum, shared, t.across);
-  if (threadIdx.x < t.across && my.channel < t.channels) {
-    parts[std::size_t(my.chunk) * t.channels + my.channel] = sum;
-  }
-}
-
-// A block combines the partial sums of a channel.
-template <class T>
-__global__ void __launch_bounds__(kChannelThreads)
-    bias_grad_kernel(const __grid_constant__ ChannelTiles t, const double* parts,
-                     const Vector<T> bias_grad) {
-  NEEDLE_SHARED(shared, double[kChannelThreads]);
-  const double sum = add_parts(parts, t, blockIdx.x, shared);
-  if (threadIdx.x == 0) bias_grad[blockIdx.x] = T(sum);
+  if (add_up(sum, parts, t, my)) bias_grad[my.channel] = T(sum);
 }
 
 template <class T>
@@ -88,9 +74,7 @@ void gradient_and_sums(In grad, In y, Out out, Out bias_grad) {
   const Pass pass("relu_grad", views, 3, true);
   const Temporary parts(pass.tiles.chunks * std::size_t(channels) * sizeof(double), y.device);
   launch("relu_grad", y.device, {pass.tiles.blocks()}, {kChannelThreads}, passing_kernel<T>,
-         pass.layout, pass.tiles, parts.as<double>());
-  launch("relu_grad", y.device, {static_cast<unsigned>(channels)}, {kChannelThreads},
-         bias_grad_kernel<T>, pass.tiles, parts.as<double>(), Vector<T>(bias_grad));
+         pass.layout, pass.tiles, Vector<T>(bias_grad), parts.as<double>());
 }
 
 template <class T>

@@ -1,8 +1,7 @@
 // layer_norm and its gradient. A warp (a block for long rows) processes a row of the last
 // dimension: one pass for its moments, about the mean of its first elements, and one that writes,
 // for which the row is in the cache. The gradients of weight and bias are sums over rows for each
-// column: threads walk down the columns (channel_rows.h), and `reduce` adds the blocks' partial
-// sums.
+// column: threads walk down the columns (channel_rows.h).
 #include <cmath>
 #include <limits>
 
@@ -13,15 +12,6 @@
 
 namespace needle::cuda {
 namespace {
-
-template <class T>
-struct Step {  // a row's elements, or a vector's
-  const T* data;
-  std::int64_t step;
-
-  explicit Step(const View& v) : data(data_of<const T>(v)), step(v.strides[v.ndim - 1]) {}
-  __device__ T operator[](std::uint32_t i) const { return data[i * step]; }
-};
 
 struct Rows {
   Walk rows;  // all axes but the last
@@ -54,8 +44,9 @@ Rows rows_of(const char* op, const View& first, const Views&... others) {
 // Operands: out, x, mean, var.
 template <class T, int kLanes>
 __global__ void __launch_bounds__(kRowThreads)
-    layer_norm_kernel(const __grid_constant__ Rows r, const __grid_constant__ Step<T> weight,
-                      const __grid_constant__ Step<T> bias, const double eps) {
+    layer_norm_kernel(const __grid_constant__ Rows r,
+                      const __grid_constant__ Vector<const T> weight,
+                      const __grid_constant__ Vector<const T> bias, const double eps) {
   NEEDLE_SHARED(warps, T[kRowThreads / kWarp]);
   const RowLanes<T, kLanes> lanes(warps);
   if (lanes.row >= r.rows.size) return;
@@ -88,7 +79,7 @@ __global__ void __launch_bounds__(kRowThreads)
 template <class T, int kLanes>
 __global__ void __launch_bounds__(kRowThreads)
     layer_norm_input_grad_kernel(const __grid_constant__ Rows r, const __grid_constant__ Rows s,
-                                 const __grid_constant__ Step<T> weight, const double eps) {
+                                 const __grid_constant__ Vector<const T> weight, const double eps) {
   NEEDLE_SHARED(warps, T[kRowThreads / kWarp]);
   const RowLanes<T, kLanes> lanes(warps);
   if (lanes.row >= r.rows.size) return;
@@ -114,26 +105,15 @@ __global__ void __launch_bounds__(kRowThreads)
   });
 }
 
-template <class T>
-struct GradientSums {
-  T product, grad;
-
-  __device__ GradientSums& operator+=(const GradientSums& other) {
-    product += other.product;
-    grad += other.grad;
-    return *this;
-  }
-};
-
-// Operands: x, grad, mean, var. parts[0][chunk][column]: sums of grad * normal, parts[1] of grad.
+// Operands: x, grad, mean, var.
 template <class T>
 __global__ void __launch_bounds__(kChannelThreads)
     layer_norm_weight_grad_kernel(const __grid_constant__ Rows r,
                                   const __grid_constant__ ChannelTiles t, const double eps,
-                                  T* parts) {
-  NEEDLE_SHARED(shared, GradientSums<T>[kChannelThreads]);
+                                  const __grid_constant__ Vector<T> weight_grad,
+                                  const __grid_constant__ Vector<T> bias_grad, Sums* parts) {
   const ChannelThread my(t);
-  GradientSums<T> total = {};
+  T products = T(0), grads = T(0);
   struct Loaded {
     T x, grad, mean, var;
   };
@@ -144,26 +124,14 @@ __global__ void __launch_bounds__(kChannelThreads)
   };
   stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
     const T scale = T(1) / std::sqrt(loaded.var + T(eps));
-    total += {loaded.grad * ((loaded.x - loaded.mean) * scale), loaded.grad};
+    products += loaded.grad * ((loaded.x - loaded.mean) * scale);
+    grads += loaded.grad;
   });
-  total = add_up(total, shared, t.across);
-  if (threadIdx.x < t.across && my.channel < t.channels) {
-    T* const part = parts + std::size_t(my.chunk) * t.channels + my.channel;
-    part[0] = total.product;
-    part[std::size_t(t.chunks) * t.channels] = total.grad;
+  Sums total = {double(products), double(grads)};
+  if (add_up(total, parts, t, my)) {
+    weight_grad[my.channel] = T(total.first);
+    bias_grad[my.channel] = T(total.second);
   }
-}
-
-// out (n,) = the sum of `count` rows at `parts`
-template <class T>
-void sum_rows(T* parts, std::int64_t count, Out out) {
-  View all = out, sum = out;
-  all.data = parts;
-  all.ndim = sum.ndim = 2;
-  all.shape[0] = count, all.shape[1] = sum.shape[1] = out.shape[0];
-  all.strides[0] = out.shape[0], all.strides[1] = 1;
-  sum.shape[0] = 1, sum.strides[0] = 0, sum.strides[1] = out.strides[0];
-  reduce(ReduceOp::sum, all, sum);
 }
 
 template <class T>
@@ -176,16 +144,14 @@ void gradient(In grad, In x, In weight, In mean, In var, Out x_grad, Out weight_
   }
   const Rows rows = rows_of(op, x_grad, grad, x), statistics = rows_of(op, x_grad, mean, var);
   launch_rows(op, x.device, rows.rows.size, rows.n, layer_norm_input_grad_kernel<T, kWarp>,
-              layer_norm_input_grad_kernel<T, kRowThreads>, rows, statistics, Step<T>(weight), eps);
+              layer_norm_input_grad_kernel<T, kRowThreads>, rows, statistics,
+              Vector<const T>(weight), eps);
   const Rows columns = rows_of(op, x, grad, mean, var);
   const bool neighbours = columns.n > 1 && columns.steps[0] == 1 && columns.steps[1] == 1;
   const ChannelTiles tiles = tiles_of(op, columns.rows.size, columns.n, neighbours, true);
-  const std::size_t count = std::size_t(tiles.chunks) * tiles.channels;
-  const Temporary parts(2 * count * sizeof(T), x.device);
+  const Temporary parts(tiles.chunks * std::size_t(tiles.channels) * sizeof(Sums), x.device);
   launch(op, x.device, {tiles.blocks()}, {kChannelThreads}, layer_norm_weight_grad_kernel<T>,
-         columns, tiles, eps, parts.as<T>());
-  sum_rows(parts.as<T>(), tiles.chunks, weight_grad);
-  sum_rows(parts.as<T>() + count, tiles.chunks, bias_grad);
+         columns, tiles, eps, Vector<T>(weight_grad), Vector<T>(bias_grad), parts.as<Sums>());
 }
 
 }  // namespace
@@ -200,7 +166,8 @@ void layer_norm(In x, In weight, In bias, Out out, Out mean, Out var, double eps
     using T = typename decltype(tag)::type;
     const Rows rows = rows_of("layer_norm", out, x, mean, var);
     launch_rows("layer_norm", x.device, rows.rows.size, rows.n, layer_norm_kernel<T, kWarp>,
-                layer_norm_kernel<T, kRowThreads>, rows, Step<T>(weight), Step<T>(bias), eps);
+                layer_norm_kernel<T, kRowThreads>, rows, Vector<const T>(weight),
+                Vector<const T>(bias), eps);
   });
 }
 

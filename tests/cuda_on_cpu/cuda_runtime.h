@@ -185,6 +185,9 @@ struct Counted {
 std::vector<Counted> counted();
 std::string table_of_counts();  // a line for each
 void see_atomic(const void* at, std::size_t bytes, const void* from);
+// __threadfence(): what the thread did, and what a barrier ordered before it, is seen by blocks
+// that meet it in an atomic operation and have a fence after theirs.
+void see_fence();
 
 // ---- device memory ----
 
@@ -245,6 +248,14 @@ __attribute__((noinline, no_sanitize("thread"))) T atomicAdd(T* at, std::type_id
   *at = before + value;
   return before;
 }
+__attribute__((noinline, no_sanitize("thread"))) inline unsigned atomicInc(unsigned* at,
+                                                                           unsigned most) {
+  ::cuda_on_cpu::see_atomic(at, sizeof *at, __builtin_return_address(0));
+  const unsigned before = *at;
+  *at = before >= most ? 0 : before + 1;
+  return before;
+}
+inline void __threadfence() { ::cuda_on_cpu::see_fence(); }
 
 // ---- the runtime's functions, those that src/cuda calls ----
 

@@ -186,6 +186,25 @@ __global__ void sum_of_blocks(const float* in, float* out, bool atomic) {
   }
 }
 
+// The same by the last block to finish, which reads what each wrote before. `fences`: one before
+// the atomic operation (bit 1), one after it (bit 2).
+__device__ unsigned finished;  // blocks
+__global__ void sum_by_last_block(const float* in, float* out, int fences) {
+  NEEDLE_SHARED(last, bool);
+  if (threadIdx.x == 1) out[1 + blockIdx.x] = in[blockIdx.x];
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    if (fences & 1) __threadfence();
+    last = atomicInc(&finished, gridDim.x - 1) == gridDim.x - 1;
+    if (fences & 2) __threadfence();
+  }
+  __syncthreads();
+  if (!last || threadIdx.x != 2) return;
+  float sum = 0;
+  for (unsigned i = 0; i < gridDim.x; ++i) sum += out[1 + i];
+  out[0] = sum;
+}
+
 // A lane reads what its neighbour wrote before both met in a shuffle, which orders no memory.
 __global__ void after_a_shuffle(const float* in, float* out, bool barrier) {
   NEEDLE_SHARED(all, float[kThreads]);
@@ -392,6 +411,8 @@ PYBIND11_MODULE(cuda_faults, m) {
         [](const Floats& in, bool atomic) { return run(in, sum_in_place, atomic); });
   m.def("sum_of_blocks",
         [](const Floats& in, bool atomic) { return run_blocks(4, in, sum_of_blocks, atomic); });
+  m.def("sum_by_last_block",
+        [](const Floats& in, int fences) { return run_blocks(4, in, sum_by_last_block, fences); });
   m.def("after_a_shuffle",
         [](const Floats& in, bool barrier) { return run(in, after_a_shuffle, barrier); });
   m.def("one_mma", one_mma);

@@ -135,6 +135,7 @@ BEYOND_ONE_BLOCK: dict[str, tuple[Any, ...]] = {
         *(uniform(2100, 40), CHANNELS[0], CHANNELS[1], *STATISTICS, 1e-3, None),
         uniform(2100, 40)[::-1].copy(),
     ),
+    "relu_grad": (uniform(2100, 40), CHANNELS[0] - 3, True),
     "layer_norm": (*WIDE, 1e-3),
     "layer_norm_grad": (
         *(uniform(2100, 40), CHANNELS[0], CHANNELS[1]),
@@ -171,6 +172,46 @@ def test_kernels_beyond_one_block(case: str) -> None:
         assert (g is None) is (w is None)
         if w is not None:
             np.testing.assert_allclose(g.numpy(), w, rtol=2e-4, atol=2e-4)
+
+
+LAUNCHES = {
+    name: 1 if name == "relu_grad" else 2
+    for name in BEYOND_ONE_BLOCK
+    if name.startswith(("batch_norm", "relu_grad", "layer_norm_grad"))
+}
+
+
+@pytest.mark.parametrize("case", LAUNCHES)
+def test_sums_over_pixels_end_in_the_launch_that_begins_them(case: str) -> None:
+    """The last block adds up what the others wrote: the same bits whichever it is, no races."""
+    placed = [array(a) if isinstance(a, np.ndarray) else a for a in BEYOND_ONE_BLOCK[case]]
+    results = set()
+    emulated.module.watch_races(True)
+    try:
+        for name in (*emulated.ORDERS, "interleaved"):
+            emulated.module.set_order(name)
+            before = emulated.module.launches()
+            got = getattr(accelerated, case.split()[0])(*placed)
+            assert emulated.module.launches() - before == LAUNCHES[case]
+            results.add(b"".join(g.numpy().tobytes() for g in got if g is not None))
+    finally:
+        emulated.module.watch_races(False)
+        emulated.module.set_order("forward")
+    assert len(results) == 1
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [("float32", 1e-4), ("float64", 1e-11)])
+@pytest.mark.parametrize("first", [-1e4, 1e4, np.nan])
+def test_moments_do_not_depend_on_the_value_they_are_taken_about(
+    first: float, dtype: str, rtol: float
+) -> None:
+    x = np.random.default_rng(0).standard_normal((2100, 3)).astype(dtype) + 1000
+    x[0, 1] = first
+    device = needle.device(emulated.NAME)
+    placed = [needle.backend_ndarray.array(a, dtype, device) for a in (x, x[1], x[2])]
+    _, *got = accelerated.batch_norm(*placed, 1e-3)
+    for g, want in zip(got, (x.mean(0, dtype="float64"), x.var(0, dtype="float64"))):
+        np.testing.assert_allclose(g.numpy(), want, rtol=rtol)
 
 
 @pytest.mark.parametrize("name", ["uniform", "normal", "bernoulli"])

@@ -61,6 +61,15 @@ def test_a_race_is_named_with_both_lines_in_every_order(kernel: str, order: str)
     assert len(said) == 2 and all(any(line in each for line in lines) for each in said), said
 
 
+@pytest.mark.parametrize("fences", range(4))
+def test_fences_order_what_blocks_write_before_what_the_last_reads(fences: int, order: str) -> None:
+    if fences == 3:
+        assert faults.sum_by_last_block(VALUES, fences)[0] == sum(VALUES[:4])
+        return
+    with pytest.raises(RuntimeError, match="a race in device memory: thread 2 .* thread 1 of"):
+        faults.sum_by_last_block(VALUES, fences)
+
+
 def test_what_the_order_of_threads_did_not_show() -> None:
     """These are right in each order that ends one thread before the next begins."""
     for number in (0, 1, 2):

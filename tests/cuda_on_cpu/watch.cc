@@ -96,6 +96,39 @@ std::string name_of(const void* kernel) {
 
 // ---- races ----
 
+// An order between blocks: a fence, an atomic operation, one of another block on the same place, a
+// fence. Each ends at a thread and the barriers that its block had passed by then.
+struct Point {
+  std::uint32_t epoch = 0, thread = 0;
+};
+using Points = std::map<std::uint32_t, Point>;  // by block
+std::map<const void*, Points> published;        // what an atomic operation there takes over
+std::map<std::uint32_t, Point> fenced;          // by thread of the block that runs
+std::map<std::uint32_t, Points> taken;          // the same, before the thread's next fence
+std::map<std::uint32_t, std::pair<Point, Point>> ordered;  // by block: its point, then ours
+
+void forget_block() {
+  fenced.clear();
+  taken.clear();
+  ordered.clear();
+}
+
+void meet_in_atomic(const void* at) {
+  Points& here = published[at];
+  taken[running.thread].insert(here.begin(), here.end());
+  const auto fence = fenced.find(running.thread);
+  if (fence != fenced.end()) here[running.block] = fence->second;
+}
+
+// `epoch` and `thread` of an access by `block`, ordered before what happens now.
+bool is_ordered(std::uint32_t block, std::uint32_t epoch, std::uint32_t thread) {
+  const auto found = ordered.find(block);
+  if (found == ordered.end()) return false;
+  const auto& [theirs, ours] = found->second;
+  return (epoch < theirs.epoch || (epoch == theirs.epoch && thread == theirs.thread)) &&
+         (ours.epoch < running.epoch || ours.thread == running.thread);
+}
+
 struct Seen {
   std::uint32_t launch = 0, block = 0, epoch = 0, warp_epoch = 0, thread = 0;
   std::uint32_t fences = 0;  // of the proxy that the thread had passed
@@ -107,7 +140,9 @@ struct Seen {
   bool races(bool shared) const {
     const Running& now = running;
     if (launch != now.launch) return false;
-    if (block != now.block) return !shared;
+    if (block != now.block) {
+      return !shared && (many_blocks || in_flight || !is_ordered(block, epoch, thread));
+    }
     if (many_blocks || in_flight) return true;
     if (epoch != now.epoch) return false;
     if (many_warps || thread / 32 != now.thread / 32) return true;
@@ -325,12 +360,14 @@ std::string table_of_counts() {
 
 void begin_watching(const void* kernel) {
   kernel_now = kernel;
+  published.clear();
   running.watched = racing || counting || running.interleaved;
   words.shrink();
   bytes_of_words.shrink();
 }
 
 void end_block() {
+  forget_block();
   for (const auto& [key, turns] : in_block) {
     Total& total = totals[key.first];
     for (const std::vector<Touch>& lanes : turns) {
@@ -356,6 +393,15 @@ void fence_proxy() { ++fences[running.thread]; }
 
 void see_atomic(const void* at, std::size_t bytes, const void* from) {
   see(Access::kAtomic, at, bytes, from);
+  if (running.watched && racing) meet_in_atomic(at);
+}
+
+void see_fence() {
+  const Point now{running.epoch, running.thread};
+  fenced[running.thread] = now;
+  for (const auto& [block, theirs] : taken[running.thread]) {
+    ordered.insert({block, {theirs, now}});
+  }
 }
 
 }  // namespace cuda_on_cpu
