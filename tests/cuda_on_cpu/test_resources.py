@@ -49,6 +49,13 @@ def test_no_kernel_spills_registers() -> None:
 
 
 @compiled
+def test_products_of_a_warpgroup_do_not_wait_for_each_other() -> None:
+    """ptxas reports where it had to put waits between them."""
+    waiting = [path.name for path in resources.reports() if "serialized" in path.read_text()]
+    assert not waiting, f"their sums must not be touched before wait_for_products: {waiting}"
+
+
+@compiled
 def test_registers_and_shared_memory_are_those_of_the_table() -> None:
     release = subprocess.run(["nvcc", "--version"], capture_output=True, text=True).stdout
     if ONE_TARGET or f"release {resources.NVCC}," not in release:
