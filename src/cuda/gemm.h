@@ -166,7 +166,7 @@ struct RegisterPart {
   static __device__ int row_of(int i) { return Rows::place(row(), i); }
   static __device__ int column_of(int j) { return Columns::place(column(), j); }
   __device__ T sum(int i, int j) const { return sums[i][j]; }
-  __device__ void finish() {}
+  __device__ void settle() {}
 };
 
 template <int kM, int kN, int kK, int kRegM_, int kRegN_>
@@ -192,11 +192,12 @@ template <Precision kPrecision>
 using SmallTile =
     TileFor<kPrecision, RegisterTile<32, 32, 16, 2, 4>, TensorTile<kPrecision, 64, 32, 16, 32, 16>>;
 
-// f(the tile for operands by words, as a type).
+// f(the tile for operands by words, as a type). In a small tile warpgroups would save nothing: most
+// instructions bring operands.
 template <class Tile, class F>
 void with_words(int device, F&& f) {
   using Words = typename Tile::OfWords;
-  if constexpr (Words::kRounded) {
+  if constexpr (Words::kRounded && Words::kTileM >= 128) {
     if (has_warpgroups(device)) return f(std::type_identity<OnWarpgroups<Words>>{});
   }
   f(std::type_identity<Words>{});
@@ -254,6 +255,7 @@ __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uin
     const auto finish = [&](int place) {
       loader_a.finish(a, pieces_a[place]);
       loader_b.finish(b, pieces_b[place]);
+      part.settle();
       __syncthreads();
     };
     loader_a.begin(a, row);
@@ -268,7 +270,7 @@ __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uin
       if (more) finish(present ^ 1);
     }
     /// END SOLUTION
-    part.finish();
+    part.settle();
     store(part, result, row, column);
   }
 }

@@ -284,6 +284,15 @@ inline __device__ void show_to_warpgroups() {
 #endif
 }
 
+// 0, set here: where a compiler would set sums, products may be under way.
+inline __device__ float zero() {
+  float sum = 0;
+#if NEEDLE_SM90A
+  asm volatile("mov.b32 %0, 0;" : "=f"(sum));
+#endif
+  return sum;
+}
+
 // Stands before products whose sums other instructions have used.
 inline __device__ void begin_products() {
 #if NEEDLE_SM90A
@@ -335,8 +344,10 @@ __device__ void multiply_add_matrices(float (&sums)[kCount][4], std::uint64_t a,
 #define NEEDLE_OF(j) "+f"(sums[j][0]), "+f"(sums[j][1]), "+f"(sums[j][2]), "+f"(sums[j][3])
 #define NEEDLE_OF_16(j) NEEDLE_OF(j), NEEDLE_OF(j + 1), NEEDLE_OF(j + 2), NEEDLE_OF(j + 3)
 #define NEEDLE_OF_32(j) NEEDLE_OF_16(j), NEEDLE_OF_16(j + 4)
-#define NEEDLE_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define NEEDLE_32 NEEDLE_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define NEEDLE_32                                            \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"   \
+  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
+  "%30,%31"
 #define NEEDLE_64                                                         \
   NEEDLE_32                                                               \
       ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
@@ -347,10 +358,7 @@ __device__ void multiply_add_matrices(float (&sums)[kCount][4], std::uint64_t a,
                : __VA_ARGS__                                                                     \
                : "l"(a), "l"(b), "n"(int(kTurnedA)), "n"(int(kTurnedB)))
 #define NEEDLE_WGMMA_OF(type)                                                      \
-  if constexpr (kCount == 4) {                                                     \
-    NEEDLE_WGMMA("wgmma.mma_async.sync.aligned.m64n32k16.f32." type, NEEDLE_16,    \
-                 "%16, %17, p, 1, 1, %18, %19", NEEDLE_OF_16(0));                  \
-  } else if constexpr (kCount == 8) {                                              \
+  if constexpr (kCount == 8) {                                                     \
     NEEDLE_WGMMA("wgmma.mma_async.sync.aligned.m64n64k16.f32." type, NEEDLE_32,    \
                  "%32, %33, p, 1, 1, %34, %35", NEEDLE_OF_32(0));                  \
   } else {                                                                         \
@@ -366,7 +374,6 @@ __device__ void multiply_add_matrices(float (&sums)[kCount][4], std::uint64_t a,
 #undef NEEDLE_WGMMA
 #undef NEEDLE_64
 #undef NEEDLE_32
-#undef NEEDLE_16
 #undef NEEDLE_OF_32
 #undef NEEDLE_OF_16
 #undef NEEDLE_OF

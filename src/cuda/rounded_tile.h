@@ -74,10 +74,6 @@ struct RoundedLoader {
       store_two(first + i * kRows * Piece::kRow, pair<Tile::kPrecision>(w[0], w[1]),
                 pair<Tile::kPrecision>(w[2], w[3]));
     }
-    if constexpr (Tile::kWarpgroups) {
-      show_to_warpgroups();
-      wait_for_products();  // of the present step, which the next but one writes over
-    }
   }
 };
 
@@ -100,7 +96,7 @@ struct WarpSums {
     return first_column() + lane() % 4 * 2 + j / 2 * 8 + j % 2;
   }
   __device__ float sum(int i, int j) const { return sums[i / 2][j / 2][i % 2 * 2 + j % 2]; }
-  __device__ void finish() {}
+  __device__ void settle() {}
 };
 
 template <class Tile, By kA, By kB>

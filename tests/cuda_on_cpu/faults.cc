@@ -243,23 +243,22 @@ __global__ void ldmatrix_kernel(const std::uint32_t* matrices, std::uint32_t* ou
   for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = words[i];
 }
 
-// out = a @ b by one step of a warpgroup, of a[64][32] and b[32][32] (b by its columns), which come
+// out = a @ b by one step of a warpgroup, of a[64][32] and b[64][32] (b by its columns), which come
 // one after the other. Faults: "unshown", stores that no fence of the proxy follows; "early", a
 // store to a matrix before the products have been waited for.
 using needle::cuda::By;
 template <By kBy>
 __global__ void products(const float* in, float* out, bool shown, bool early) {
-  using Tile = needle::cuda::WarpgroupTile<needle::cuda::Precision::kBf16, 64, 32>;
-  using PieceA = needle::cuda::RoundedPiece<64>;
-  using PieceB = needle::cuda::RoundedPiece<32>;
-  NEEDLE_SHARED(a, PieceA);
-  NEEDLE_SHARED(b, PieceB);
+  using Tile = needle::cuda::WarpgroupTile<needle::cuda::Precision::kBf16, 64, 64, 128>;
+  using Piece = needle::cuda::RoundedPiece<64>;
+  NEEDLE_SHARED(a, Piece);
+  NEEDLE_SHARED(b, Piece);
   const int thread = static_cast<int>(threadIdx.x);
-  for (int i = thread; i < 96 * 32; i += Tile::kThreads) {
+  for (int i = thread; i < 128 * 32; i += Tile::kThreads) {
     const int line = i < 64 * 32 ? i / 32 : i / 32 - 64, depth = i % 32;
     const auto place = kBy == By::kDepths
-                           ? PieceA::place(std::uint32_t(line), std::uint32_t(depth))
-                           : PieceA::place(std::uint32_t(line / 32 * 32 + depth), line % 32);
+                           ? Piece::place(std::uint32_t(line), std::uint32_t(depth))
+                           : Piece::place(std::uint32_t(line / 32 * 32 + depth), line % 32);
     const auto bits = static_cast<std::uint16_t>(needle::cuda::bf16_of(in[i]));
     (i < 64 * 32 ? a.of : b.of)[place] = bits;
   }
@@ -268,10 +267,10 @@ __global__ void products(const float* in, float* out, bool shown, bool early) {
   Tile::Part<float, kBy, kBy> part;
   part.add(a, b);
   if (early) a.of[thread] = 0;
-  part.finish();
+  part.settle();
   for (int i = 0; i < part.kRows; ++i) {
     for (int j = 0; j < part.kColumns; ++j) {
-      out[part.row_of(i) * 32 + part.column_of(j)] = part.sum(i, j);
+      out[part.row_of(i) * 64 + part.column_of(j)] = part.sum(i, j);
     }
   }
 }
@@ -351,8 +350,8 @@ std::vector<std::uint32_t> one_ldmatrix(const std::vector<std::uint32_t>& matric
 
 std::vector<float> one_step_of_products(const std::vector<float>& in, bool by_depths, bool shown,
                                         bool early) {
-  const Buffer from(in.size()), to(64 * 32);
-  std::vector<float> out(64 * 32);
+  const Buffer from(in.size()), to(64 * 64);
+  std::vector<float> out(64 * 64);
   cudaMemcpyAsync(from.data, in.data(), from.bytes, cudaMemcpyHostToDevice, nullptr);
   cudaLaunchConfig_t config;
   config.blockDim = {128, 1, 1};

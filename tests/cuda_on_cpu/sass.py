@@ -114,8 +114,11 @@ def row(kernel: str, loop: Loop, registers: int, shared: int) -> Row:
     assert found is not None, loop.kernel
     name, precision, sizes = found.groups()
     m, n, *others = map(int, re.findall(r"\d+", sizes))
-    k, warp_m, warp_n = others or (32, 16, n)
-    threads = (m // warp_m) * (n // warp_n) * 32
+    if name == "Warpgroup":
+        k, threads = 32, others[0]
+    else:
+        k, warp_m, warp_n = others
+        threads = (m // warp_m) * (n // warp_n) * 32
     tile = f"{m} x {n} x {k}" + WARPGROUPS * (name == "Warpgroup")
     fitting = REGISTERS // (-(-registers // 8) * 8 * threads)
     blocks = min(fitting, SHARED // (shared + RESERVED), 2048 // threads)

@@ -92,14 +92,14 @@ def test_a_copy_that_is_not_waited_for_is_a_race(kernel: str, order: str) -> Non
 def test_a_step_of_a_warpgroup(by_depths: bool) -> None:
     """A product of small whole numbers is exact; each fault is named, or leaves a wrong result."""
     a = np.random.default_rng(1).integers(-8, 9, (64, 32)).astype("float32")
-    b = np.random.default_rng(2).integers(-8, 9, (32, 32)).astype("float32")
+    b = np.random.default_rng(2).integers(-8, 9, (64, 32)).astype("float32")
     numbers = [*a.ravel().tolist(), *b.ravel().tolist()]
     for number in (0, 1, 2, 3):
         faults.set_order(number)
-        found = np.reshape(faults.one_step_of_products(numbers, by_depths), (64, 32))
+        found = np.reshape(faults.one_step_of_products(numbers, by_depths), (64, 64))
         np.testing.assert_array_equal(found, a @ b.T)
     faults.set_order(0)  # products as late as may be
-    found = np.reshape(faults.one_step_of_products(numbers, by_depths, early=True), (64, 32))
+    found = np.reshape(faults.one_step_of_products(numbers, by_depths, early=True), (64, 64))
     assert (found != a @ b.T).any()
 
 
@@ -111,7 +111,7 @@ def test_a_step_of_a_warpgroup(by_depths: bool) -> None:
     ],
 )
 def test_what_a_warpgroup_reads_must_be_shown_and_kept(fault: str, said: str, order: str) -> None:
-    numbers = [1.0] * (96 * 32)
+    numbers = [1.0] * (128 * 32)
     faults.one_step_of_products(numbers, True)
     with pytest.raises(RuntimeError, match=said):
         faults.one_step_of_products(numbers, True, **{fault: fault == "early"})

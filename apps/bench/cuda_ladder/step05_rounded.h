@@ -38,7 +38,7 @@ struct Rounded : Tiles<128, 128> {
         if constexpr (Tile::kWarpgroups) needle::cuda::show_to_warpgroups();
         __syncthreads();
         part.add(left, right);
-        part.finish();
+        part.settle();
         __syncthreads();
       }
       put(part, c);
@@ -48,6 +48,7 @@ struct Rounded : Tiles<128, 128> {
 
 using ByWarps =
     Rounded<needle::cuda::RoundedTile<needle::cuda::Precision::kBf16, 128, 128, 32, 64, 32>>;
-using ByWarpgroups = Rounded<needle::cuda::WarpgroupTile<needle::cuda::Precision::kBf16, 128, 128>>;
+using ByWarpgroups =
+    Rounded<needle::cuda::WarpgroupTile<needle::cuda::Precision::kBf16, 128, 128, 256>>;
 
 }  // namespace ladder
