@@ -68,6 +68,17 @@ def ranks(logits: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
     return np.asarray(((logits > own) | ((logits == own) & earlier)).sum(axis=1))
 
 
+def read(parts: list[tuple[Any, Any, float]]) -> tuple[float, NDArray[Any]]:
+    """Return the loss and the logits (N, classes) of a batch from those of its parts.
+
+    parts: loss and logits, on the device, and the share of the batch; read when they are computed.
+    """
+    total = 0.0
+    for loss, _, share in parts:
+        total += loss.numpy().item() * share
+    return total, np.concatenate([logits.numpy() for _, logits, _ in parts])
+
+
 def evaluate(
     model: nn.Module,
     loader: Iterable[Any],

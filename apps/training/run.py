@@ -19,17 +19,18 @@ import numpy as np
 import needle
 from apps.models import build_model, image_size, load_weights
 from apps.profiling import Profile, profile_step
-from needle import nn, optim
+from needle import backends, nn, optim
+from needle.array_namespace import array_api
 from needle.distributed import Communicator
 from needle.errors import CheckpointError, DataError, NeedleError, ShapeError
 
-from .evaluation import Evaluation, evaluate, ranks
+from .evaluation import Evaluation, evaluate, ranks, read
 from .folder import RunFolder
 from .interruption import Interrupted, StopRequest
 from .parallel import LONG_WORK, NoBar, Ranks, SharedState
 from .recipes import augmentations
 from .records import Clock, Records
-from .settings import Settings, build_optimizer, build_schedule
+from .settings import LossOnDevice, Settings, build_optimizer, build_schedule
 from .sources import (
     Workers,
     evaluation_loader,
@@ -42,6 +43,11 @@ from .sources import (
 from .step import Gradients
 
 EVALUATION_BATCH = 500
+STEPS_AHEAD = 16
+"""Steps whose results are read together if the device computes beside the host, which waits then:
+for one step it would cost the time in which the device has nothing to do."""
+Counts = tuple[int, float, int, int]
+"""Samples, sum of losses, correct answers, correct among the five largest logits."""
 
 
 @dataclass
@@ -156,7 +162,8 @@ class Run:
         )
         self.test_loader = self._test_loader(device)
         self.samples = len(training)
-        loss_function = nn.CrossEntropyLoss(settings.label_smoothing)
+        beside = backends.provides(backends.get(settings.device), "synchronize") and not self.ranks
+        loss_function = (LossOnDevice if beside else nn.CrossEntropyLoss)(settings.label_smoothing)
         self.gradients = Gradients(self.model, loss_function, settings.accumulate)
         self.optimizer = build_optimizer(settings, self.model.parameters())
         self.schedule = build_schedule(settings, self.optimizer, len(self.loader))
@@ -164,6 +171,10 @@ class Run:
             self.ranks.prepare(self.gradients, device, self.samples)
         self.average = optim.ExponentialAverage(self.model, settings.ema) if settings.ema else None
         self.progress = Progress()
+        self.together = STEPS_AHEAD if beside else 1
+        self._unread: list[tuple[int, Callable[[], Counts]]] = []
+        """(number of the batch, its results) of the steps that have been started last."""
+        self._places: dict[tuple[int, ...], needle.Tensor] = {}
         self.evaluation: Evaluation | None = None
         self.extension: dict[str, float] | None = None
         """The change of the number of epochs, if the run was resumed with another one."""
@@ -357,21 +368,34 @@ class Run:
         progress.started = progress.started or time.time()
         if not progress.recorded:
             self._record_batch(records)
+        try:
+            self._train_batches(check_stop, records)
+        finally:  # also of a run that stops: its checkpoint has the results of all steps
+            began = time.perf_counter()
+            if self._unread:
+                self._read()
+                progress.clock.add(0.0, time.perf_counter() - began)
+        progress.batches_done = True
+
+    def _train_batches(self, check_stop: Callable[[], None], records: Records) -> None:
+        progress = self.progress
         asked = time.perf_counter()
         for batch in (bar := self._bar()):
             got = time.perf_counter()
-            loss = self._step(*batch)
+            self._step(*batch)
             progress.batches += 1
+            known = len(self._unread) == self.together
+            if known:
+                self._read()
             progress.clock.add(got - asked, time.perf_counter() - asked)
-            self._check(loss)
             self._record_batch(records)
-            bar.show(
-                loss=progress.loss_sum / progress.seen,
-                accuracy=f"{progress.correct / progress.seen:.2%}",
-            )
+            if known:
+                bar.show(
+                    loss=progress.loss_sum / progress.seen,
+                    accuracy=f"{progress.correct / progress.seen:.2%}",
+                )
             check_stop()
             asked = time.perf_counter()
-        progress.batches_done = True
 
     def _record_batch(self, records: Records) -> None:
         done = self.progress
@@ -380,32 +404,53 @@ class Run:
         records.batch(done.epochs_done + 1, done.started, done.clock, number, batches)
         done.recorded = True
 
-    def _step(self, *batch: needle.Tensor) -> float:
-        """Do one optimiser step, count correct answers and return the mean loss before it."""
+    def _step(self, *batch: needle.Tensor) -> None:
+        """Do one optimiser step; its results are read later."""
+        number = self.progress.batches + 1
         if self.ranks:
-            place = self.progress.epochs_done, self.progress.batches
-            seen, loss_sum, correct, among_five = self.ranks.step(place, *batch)
+            counts = self.ranks.step((self.progress.epochs_done, number - 1), *batch)
+            self._unread.append((number, lambda: counts))
         else:
             images, labels = batch
-            loss, logits = self.gradients(images, labels)
-            before = ranks(logits, labels.numpy())
-            seen, loss_sum = len(before), loss * len(before)
-            correct, among_five = int((before == 0).sum()), int((before < 5).sum())
+            parts = self.gradients.start(images, self._placed(labels))
+            self._unread.append((number, lambda: _counts(parts, labels)))
         self.optimizer.step()
         self.schedule.step()
         if self.average:
             self.average.update()
-        self.progress.loss_sum += loss_sum
-        self.progress.correct += correct
-        self.progress.among_five += among_five
-        self.progress.seen += seen
-        return loss_sum / seen
 
-    def _check(self, loss: float) -> None:
+    def _placed(self, labels: needle.Tensor) -> needle.Tensor:
+        """Return labels that are kept until they are read at the address of each step's labels.
+
+        A graph of the device's kernels is launched again for the same addresses.
+        """
+        if self.together == 1:
+            return labels
+        data = labels.realize_cached_data()
+        if labels.shape not in self._places:
+            self._places[labels.shape] = needle.Tensor.make_const(array_api.empty_like(data))
+        place = self._places[labels.shape]
+        place.realize_cached_data()[...] = data
+        return place
+
+    def _read(self) -> None:
+        """Wait for the results of the steps that were not read yet, add them and check them."""
+        progress, unread = self.progress, self._unread
+        self._unread = []
+        for number, results in unread:
+            seen, loss_sum, correct, among_five = results()
+            progress.loss_sum += loss_sum
+            progress.correct += correct
+            progress.among_five += among_five
+            progress.seen += seen
+            self._check(loss_sum / seen, number)
+
+    def _check(self, loss: float, batch: int) -> None:
         if not math.isfinite(loss):
             raise NeedleError(
                 f"train: the loss must stay finite, got {loss} in epoch "
-                f"{self.progress.epochs_done + 1}; lower --lr (it is {self.settings.lr})"
+                f"{self.progress.epochs_done + 1}, batch {batch}; lower --lr (it is "
+                f"{self.settings.lr})"
             )
 
     def _end_epoch(self, evaluation: Evaluation, records: Records, began: float) -> None:
@@ -438,3 +483,9 @@ class Run:
             return NoBar(self.loader)
         title = f"epoch {self.progress.epochs_done + 1}/{self.settings.epochs}"
         return needle.progress(self.loader, title, done=self.progress.batches, keep=False)
+
+
+def _counts(parts: list[tuple[Any, Any, float]], labels: needle.Tensor) -> Counts:
+    loss, logits = read(parts)
+    before = ranks(logits, labels.numpy())
+    return len(before), loss * len(before), int((before == 0).sum()), int((before < 5).sum())

@@ -1,4 +1,4 @@
-"""The options of a run, and the optimisers and schedules by name. Called by train.py and run.py."""
+"""The options of a run, and losses, optimisers and schedules. Called by train.py and run.py."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from needle import optim
+import numpy as np
+
+from needle import Tensor, nn, optim
+from needle.array_namespace import array_api
 from needle.errors import CheckpointError, NeedleError, unknown_name
+from needle.ops.loss import CrossEntropy
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,18 @@ SCHEDULES: dict[str, Callable[[optim.Optimizer, Settings, int], optim.Schedule]]
     "one-cycle": lambda optimizer, s, steps: optim.OneCycleLR(optimizer, s.lr, steps),
     "step": lambda optimizer, s, steps: optim.StepLR(optimizer, -(-steps // 3), s.gamma),
 }
+
+
+class LossOnDevice(nn.CrossEntropyLoss):
+    """The same loss of labels in [0, classes), on the device of the logits.
+
+    Labels are not checked, for which the host would wait for the device: another one gives NaN.
+    """
+
+    def forward(self, logits: Tensor, ids: Tensor) -> Tensor:
+        """Return the mean loss of logits (N, classes) and labels (N,)."""
+        labels = array_api.astype(ids.realize_cached_data(), np.int64)
+        return CrossEntropy(labels, self.label_smoothing, self.reduction)(logits)
 
 
 def build_optimizer(settings: Settings, params: Any) -> optim.Optimizer:

@@ -14,6 +14,8 @@ import needle
 from needle import nn
 from needle.array_namespace import BACKEND
 
+from .evaluation import read
+
 
 class Gradients:
     """A callable that sets ``.grad`` of every parameter of ``model`` from a batch's mean loss.
@@ -31,20 +33,18 @@ class Gradients:
 
     def __call__(self, images: needle.Tensor, labels: needle.Tensor) -> tuple[float, NDArray[Any]]:
         """Return the loss and the logits (N, classes) for images (N, ...) and labels (N,)."""
+        return read(self.start(images, labels))
+
+    def start(self, images: Any, labels: Any) -> list[tuple[Any, Any, float]]:
+        """Return loss, logits and share of each part, without waiting until they are computed."""
         for p in self.parameters:
             p.grad = None
-        count = images.shape[0]
-        if self.parts == 1:
-            loss, logits = self.passes(images, labels, 1.0)
-            return loss.numpy().item(), logits.numpy()
-        total, rows = 0.0, []
-        bounds = np.linspace(0, count, min(self.parts, count) + 1).astype(int)
-        for start, end in pairwise(int(bound) for bound in bounds):
-            share = (end - start) / count
-            loss, logits = self.passes(images[start:end], labels[start:end], share)
-            total += loss.numpy().item() * share
-            rows.append(logits.numpy())
-        return total, np.concatenate(rows)
+        count, found = images.shape[0], []
+        bounds = np.linspace(0, count, min(self.parts, count) + 1).astype(int).tolist()
+        for a, b in pairwise(bounds):
+            piece = (images, labels) if self.parts == 1 else (images[a:b], labels[a:b])
+            found.append((*self.passes(*piece, (b - a) / count), (b - a) / count))
+        return found
 
     def _forward_and_backward(
         self, images: needle.Tensor, labels: needle.Tensor, share: float
@@ -53,4 +53,4 @@ class Gradients:
         logits = self.model(images)
         loss = self.loss_function(logits, labels)
         (loss if share == 1 else loss * share).backward(accumulate=self.parts > 1)
-        return loss, logits
+        return loss.detach(), logits.detach()

@@ -213,6 +213,7 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
     return rows;
   });
   m.def("launches", &cuda_on_cpu::launches);
+  m.def("waits", &cuda_on_cpu::waits);
   m.def("fail_next_kernel", &cuda_on_cpu::fail_next_kernel);
   m.def("set_memory_limit", &cuda_on_cpu::set_memory_limit);
   m.def("bytes_from_slots", &cuda_on_cpu::bytes_from_registered);

@@ -213,6 +213,7 @@ bool note(struct ::cuda_on_cpu_stream* stream, const std::function<void()>& laun
 // call that looks reports it, until it is reported once.
 void fail_next_kernel();
 bool failing();
+std::int64_t waits();                  // of the host for a whole stream, so far
 std::int64_t bytes_from_registered();  // copied so far from memory that cudaHostRegister was given
 
 }  // namespace cuda_on_cpu

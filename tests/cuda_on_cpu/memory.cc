@@ -233,7 +233,7 @@ struct Pinned {
   bool registered;
 };
 std::map<const char*, Pinned> pinned;
-std::int64_t from_registered = 0;
+std::int64_t from_registered = 0, waited = 0;
 
 // The pinned memory that these bytes are in, or null.
 const Pinned* pinned_of(const void* memory, std::size_t bytes) {
@@ -263,6 +263,7 @@ void put_off(cuda_on_cpu_stream* stream, std::function<void()> what) {
 
 }  // namespace
 
+std::int64_t waits() { return waited; }
 std::int64_t bytes_from_registered() { return from_registered; }
 
 void fail_next_kernel() { next_fails = true; }
@@ -334,6 +335,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (spoils(stream)) return cudaErrorStreamCaptureUnsupported;
+  ++waited;
   catch_up(stream);
   return std::exchange(failed, false) ? cudaErrorIllegalAddress : cudaSuccess;
 }
