@@ -16,11 +16,10 @@ import numpy as np
 
 from ..errors import DistributedError
 from ..host_steps import host_step
-from ..nn import Module
 from .agreement import require_same
 from .batch_norm import is_synchronised
 from .communicator import Array, Communicator, Wait, communicator, tree_sum
-from .flat import FlatModel, constant, host_copy
+from .flat import FlatModel, NamesTensors, constant, host_copy
 
 
 class DataParallel:
@@ -49,7 +48,7 @@ class DataParallel:
 
     def __init__(
         self,
-        model: Module,
+        model: NamesTensors,
         group: Communicator | None = None,
         slices: int | None = None,
         check_every: int = 100,

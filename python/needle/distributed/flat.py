@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -12,11 +12,23 @@ from ..array_namespace import from_numpy, to_numpy
 from ..autograd import Tensor
 from ..dtypes import is_floating
 from ..ndarray import NDArray
-from ..nn import Module
 from .communicator import Array
 
 BUCKET_BYTES = 1 << 20
 """Size of the pieces of the vector that are sent while backward computes the next ones."""
+
+
+class NamesTensors(Protocol):
+    """The interface of a model that can be trained in parallel, that of ``nn.Module``."""
+
+    def named_parameters(self) -> Iterable[tuple[str, Any]]:
+        """Yield (dotted name, Tensor) of the trained tensors."""
+
+    def named_buffers(self) -> Iterable[tuple[str, Any]]:
+        """Yield (dotted name, Tensor) of tensors that are saved but not trained."""
+
+    def named_modules(self) -> Iterable[tuple[str, Any]]:
+        """Yield (dotted name, module); ``buffer_names`` of a module lists its buffers."""
 
 
 class Bucket(NamedTuple):
@@ -35,7 +47,7 @@ class FlatModel:
     increase since the beginning of the step.
     """
 
-    def __init__(self, model: Module) -> None:
+    def __init__(self, model: NamesTensors) -> None:
         self.model = model
         named = list(model.named_parameters())
         self.names, self.parameters = [name for name, _ in named], [p for _, p in named]
