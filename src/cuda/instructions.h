@@ -340,30 +340,29 @@ inline __device__ std::uint64_t matrix_at(const void* first, std::uint32_t leadi
 template <Precision kPrecision, bool kTurnedA, bool kTurnedB, int kCount>
 __device__ void multiply_add_matrices(float (&sums)[kCount][4], std::uint64_t a, std::uint64_t b) {
 #if NEEDLE_SM90A
-  static_assert(kCount == 4 || kCount == 8 || kCount == 16);
+  static_assert(kCount == 8 || kCount == 16);
 #define NEEDLE_OF(j) "+f"(sums[j][0]), "+f"(sums[j][1]), "+f"(sums[j][2]), "+f"(sums[j][3])
 #define NEEDLE_OF_16(j) NEEDLE_OF(j), NEEDLE_OF(j + 1), NEEDLE_OF(j + 2), NEEDLE_OF(j + 3)
 #define NEEDLE_OF_32(j) NEEDLE_OF_16(j), NEEDLE_OF_16(j + 4)
-#define NEEDLE_32                                            \
-  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"   \
-  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
-  "%30,%31"
-#define NEEDLE_64                                                         \
-  NEEDLE_32                                                               \
-      ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
-      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define NEEDLE_0_TO_31                                     \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
+  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define NEEDLE_32_TO_63                                              \
+  "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
+  "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 // The predicate p: the products are added to the sums.
 #define NEEDLE_WGMMA(form, places, operands, ...)                                                \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n" form " {" places "}, " operands ";\n}" \
                : __VA_ARGS__                                                                     \
                : "l"(a), "l"(b), "n"(int(kTurnedA)), "n"(int(kTurnedB)))
-#define NEEDLE_WGMMA_OF(type)                                                      \
-  if constexpr (kCount == 8) {                                                     \
-    NEEDLE_WGMMA("wgmma.mma_async.sync.aligned.m64n64k16.f32." type, NEEDLE_32,    \
-                 "%32, %33, p, 1, 1, %34, %35", NEEDLE_OF_32(0));                  \
-  } else {                                                                         \
-    NEEDLE_WGMMA("wgmma.mma_async.sync.aligned.m64n128k16.f32." type, NEEDLE_64,   \
-                 "%64, %65, p, 1, 1, %66, %67", NEEDLE_OF_32(0), NEEDLE_OF_32(8)); \
+#define NEEDLE_WGMMA_OF(type)                                                        \
+  if constexpr (kCount == 8) {                                                       \
+    NEEDLE_WGMMA("wgmma.mma_async.sync.aligned.m64n64k16.f32." type, NEEDLE_0_TO_31, \
+                 "%32, %33, p, 1, 1, %34, %35", NEEDLE_OF_32(0));                    \
+  } else {                                                                           \
+    NEEDLE_WGMMA("wgmma.mma_async.sync.aligned.m64n128k16.f32." type,                \
+                 NEEDLE_0_TO_31 "," NEEDLE_32_TO_63, "%64, %65, p, 1, 1, %66, %67",  \
+                 NEEDLE_OF_32(0), NEEDLE_OF_32(8));                                  \
   }
   if constexpr (kPrecision == Precision::kBf16) {
     NEEDLE_WGMMA_OF("bf16.bf16")
@@ -372,8 +371,8 @@ __device__ void multiply_add_matrices(float (&sums)[kCount][4], std::uint64_t a,
   }
 #undef NEEDLE_WGMMA_OF
 #undef NEEDLE_WGMMA
-#undef NEEDLE_64
-#undef NEEDLE_32
+#undef NEEDLE_32_TO_63
+#undef NEEDLE_0_TO_31
 #undef NEEDLE_OF_32
 #undef NEEDLE_OF_16
 #undef NEEDLE_OF
