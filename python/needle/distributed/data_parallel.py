@@ -77,7 +77,7 @@ class DataParallel:
         self._vectors: list[Array] = []
         self._numbers: list[Array] = []
         self._open, self._weight = False, 0.0
-        self._sent: dict[int, Any] = {}
+        self._sent: dict[int, Any] = {}  # gradients, by the number of their parameter
         self._waits: list[Wait] = []
 
     def broadcast(self) -> None:
@@ -143,10 +143,10 @@ class DataParallel:
         """Send a bucket when backward has completed the gradient that is usually its last."""
         if not self._open or number > len(self._waits):
             return
-        first, *others = self._flat.buckets[number].parameters
-        grads = {first: gradient} | {i: self._flat.parameters[i].grad for i in others}
         if number < len(self._waits):
             raise _second_backward()
+        first, *others = self._flat.buckets[number].parameters
+        grads = {first: gradient} | {i: self._flat.parameters[i].grad for i in others}
         if all(grad is not None for grad in grads.values()):
             for i, grad in grads.items():
                 self._flat.write_gradient(self._vectors[-1], i, grad, self._weight)
