@@ -19,6 +19,10 @@ struct Image {
   __device__ T* at(std::int64_t n, std::int64_t y, std::int64_t x) const {
     return data + n * image + y * row + x * column;
   }
+  // Without the images before n.
+  Image from(std::int64_t n) const {
+    return {data + n * image, image, row, column, channel, height, width};
+  }
 };
 
 // From image `first` on.

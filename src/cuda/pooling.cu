@@ -5,6 +5,7 @@
 // reproducible bit for bit, and every element is written.
 #include <limits>
 
+#include "allocator.h"
 #include "images.h"
 #include "kernels.h"
 
@@ -55,23 +56,6 @@ struct Maximum {
     return ((value > best) | (value != value)) ? value : best;
   }
   static __device__ T result(T best, T) { return best; }
-
-  // Returns true if pixel (y, x) is the first maximum of the window, row by row.
-  static __device__ bool chooses(const Image<const T>& x, const T* image, Range rows, Range columns,
-                                 std::int32_t y, std::int32_t at) {
-    T best = image[rows.first * x.row + columns.first * x.column];
-    std::int32_t best_y = rows.first, best_x = columns.first;
-    for (std::int32_t i = rows.first; i < rows.last; ++i) {
-#pragma unroll 1
-      for (std::int32_t j = columns.first; j < columns.last; ++j) {
-        const T value = image[i * x.row + j * x.column];
-        if ((value > best) | ((value != value) & (best == best))) {
-          best = value, best_y = i, best_x = j;
-        }
-      }
-    }
-    return best_y == y && best_x == at;
-  }
 };
 
 template <class T>
@@ -98,33 +82,74 @@ __global__ void __launch_bounds__(kImageThreads) pool_kernel(const __grid_consta
   });
 }
 
-template <class T, bool kMax>
+template <class T>
 __global__ void __launch_bounds__(kImageThreads)
-    pool_grad_kernel(const __grid_constant__ Pooling<T> p) {
+    average_grad_kernel(const __grid_constant__ Pooling<T> p) {
   at_element(p.grid, [&](const Pixel& pixel, std::uint32_t channel) {
     const Range down = p.down.windows(pixel.row, p.grad.height);
     const Range across = p.across.windows(pixel.column, p.grad.width);
-    const T* image = p.x.at(pixel.image, 0, 0) + channel * p.x.channel;
     T sum = T(0);
     for (std::int32_t i = down.first; i < down.last; ++i) {
 #pragma unroll 1
       for (std::int32_t j = across.first; j < across.last; ++j) {
-        const T grad = p.grad.at(pixel.image, i, j)[channel * p.grad.channel];
-        if constexpr (kMax) {
-          const Range rows = p.down.window(i, p.x.height), columns = p.across.window(j, p.x.width);
-          if (Maximum<T>::chooses(p.x, image, rows, columns, pixel.row, pixel.column)) sum += grad;
-        } else {
-          sum += grad * p.share;
-        }
+        sum += p.grad.at(pixel.image, i, j)[channel * p.grad.channel] * p.share;
       }
     }
     p.out.at(pixel.image, pixel.row, pixel.column)[channel * p.out.channel] = sum;
   });
 }
 
-template <class T>
-void launch_pooling(const char* op, void (*kernel)(Pooling<T>), In grad, In x, Out out,
-                    const Pool2dParams& params) {
+// places = where the first maximum of each window is, or its first NaN: the number of the pixel
+// among those of the window that lie in the image, row by row.
+template <class T, class Place>
+__global__ void __launch_bounds__(kImageThreads)
+    max_place_kernel(const __grid_constant__ Pooling<T> p,
+                     const __grid_constant__ Image<Place> places) {
+  at_element(p.grid, [&](const Pixel& pixel, std::uint32_t channel) {
+    const Range rows = p.down.window(pixel.row, p.x.height);
+    const Range columns = p.across.window(pixel.column, p.x.width);
+    const T* image = p.x.at(pixel.image, 0, 0) + channel * p.x.channel;
+    T best = Maximum<T>::nothing();
+    std::uint32_t place = 0, number = 0;
+    for (std::int32_t i = rows.first; i < rows.last; ++i) {
+      for (std::int32_t j = columns.first; j < columns.last; ++j, ++number) {
+        const T value = image[i * p.x.row + j * p.x.column];
+        const bool wins = (value > best) | ((value != value) & (best == best));
+        best = wins ? value : best;
+        place = wins ? number : place;
+      }
+    }
+    places.at(pixel.image, pixel.row, pixel.column)[channel] = Place(place);
+  });
+}
+
+template <class T, class Place>
+__global__ void __launch_bounds__(kImageThreads)
+    max_grad_kernel(const __grid_constant__ Pooling<T> p,
+                    const __grid_constant__ Image<Place> places) {
+  at_element(p.grid, [&](const Pixel& pixel, std::uint32_t channel) {
+    const Range down = p.down.windows(pixel.row, p.grad.height);
+    const Range across = p.across.windows(pixel.column, p.grad.width);
+    T sum = T(0);
+    for (std::int32_t i = down.first; i < down.last; ++i) {
+      const std::int32_t above = pixel.row - p.down.window(i, p.out.height).first;
+#pragma unroll 1
+      for (std::int32_t j = across.first; j < across.last; ++j) {
+        const Range columns = p.across.window(j, p.out.width);
+        const std::int32_t number =
+            above * (columns.last - columns.first) + pixel.column - columns.first;
+        const T grad = p.grad.at(pixel.image, i, j)[channel * p.grad.channel];
+        sum += places.at(pixel.image, i, j)[channel] == std::uint32_t(number) ? grad : T(0);
+      }
+    }
+    p.out.at(pixel.image, pixel.row, pixel.column)[channel * p.out.channel] = sum;
+  });
+}
+
+// A thread for each element of `out`; `more` are images of the same batch.
+template <class T, class... More>
+void launch_pooling(const char* op, void (*kernel)(Pooling<T>, Image<More>...), In grad, In x,
+                    Out out, const Pool2dParams& params, const Image<More>&... more) {
   each_element_grid(op, out, [&](const ElementGrid& grid, std::int64_t first) {
     const Pooling<T> p{grid,
                        {params.kernel.h, params.stride.h, params.padding.h},
@@ -133,8 +158,23 @@ void launch_pooling(const char* op, void (*kernel)(Pooling<T>), In grad, In x, O
                        image_of<const T>(x, first),
                        image_of<T>(out, first),
                        T(1) / T(params.kernel.h * params.kernel.w)};
-    launch(op, out.device, {ceil_div(grid.size, kImageThreads)}, {kImageThreads}, kernel, p);
+    launch(op, out.device, {ceil_div(grid.size, kImageThreads)}, {kImageThreads}, kernel, p,
+           more.from(first)...);
   });
+}
+
+// A pixel is in as many as kernel / stride windows each way. Each window's maximum is searched for
+// once, by a pass that writes its place, not once for each of its pixels.
+template <class T, class Place>
+void max_gradient(In grad, In x, Out x_grad, const Pool2dParams& params) {
+  const char* op = "max_pool2d_grad";
+  const Temporary memory(std::size_t(size_of(grad)) * sizeof(Place), grad.device);
+  const std::int64_t row = grad.shape[2] * grad.shape[3];
+  const Image<Place> places{
+      memory.as<Place>(),          grad.shape[1] * row,        row, grad.shape[3], 1,
+      std::int32_t(grad.shape[1]), std::int32_t(grad.shape[2])};
+  launch_pooling<T>(op, max_place_kernel<T, Place>, x, x, grad, params, places);
+  launch_pooling<T>(op, max_grad_kernel<T, Place>, grad, x_grad, x_grad, params, places);
 }
 
 }  // namespace
@@ -149,7 +189,9 @@ void max_pool2d(In x, Out out, const Pool2dParams& params) {
 void max_pool2d_grad(In grad, In x, Out x_grad, const Pool2dParams& params) {
   with_float(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    launch_pooling<T>("max_pool2d_grad", pool_grad_kernel<T, true>, grad, x, x_grad, params);
+    const bool few = params.kernel.h * params.kernel.w <= 256;  // places of a byte
+    const auto gradient = few ? max_gradient<T, std::uint8_t> : max_gradient<T, std::uint32_t>;
+    gradient(grad, x, x_grad, params);
   });
 }
 
@@ -163,7 +205,7 @@ void avg_pool2d(In x, Out out, const Pool2dParams& params) {
 void avg_pool2d_grad(In grad, Out x_grad, const Pool2dParams& params) {
   with_float(grad.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    launch_pooling<T>("avg_pool2d_grad", pool_grad_kernel<T, false>, grad, x_grad, x_grad, params);
+    launch_pooling<T>("avg_pool2d_grad", average_grad_kernel<T>, grad, x_grad, x_grad, params);
   });
 }
 

@@ -144,6 +144,9 @@ BEYOND_ONE_BLOCK: dict[str, tuple[Any, ...]] = {
     ),
     "max_pool2d": (uniform(3, 40, 40, 8), (3, 3), (2, 2), (1, 1)),
     "max_pool2d_grad": (uniform(3, 20, 20, 8), uniform(3, 40, 40, 8), (3, 3), (2, 2), (1, 1)),
+    "max_pool2d_grad of large windows": (
+        *(uniform(2, 2, 2, 8), uniform(2, 40, 40, 8), (20, 20), (20, 20), (0, 0)),
+    ),
     "conv2d_weight_grad": (
         *(uniform(2, 24, 24, 5), uniform(2, 24, 24, 3), (3, 3, 3, 5)),
         Geometry((1, 1), (1, 1)),

@@ -290,6 +290,19 @@ def test_rounded_operands_come_without_conflicts_or_sectors_to_spare(columns: in
 
 
 @needs_backend
+def test_the_gradient_of_max_pooling_searches_a_window_once() -> None:
+    """A pixel is in up to four windows, of nine pixels: to search all of them for each pixel would
+    take 19 loads a pixel."""
+    device, warps = needle.device(emulated.NAME), 2 * 16 * 16
+    x, grad = device.ones((2, 16, 16, 32)), device.ones((2, 8, 8, 32))
+    emulated.module.count_accesses(True)
+    accelerated.max_pool2d_grad(grad, x, (3, 3), (2, 2), (1, 1))
+    emulated.module.count_accesses(False)
+    loads = [row[4] for row in emulated.module.counted() if not row[3]]
+    assert warps < sum(loads) < 5 * warps
+
+
+@needs_backend
 def test_the_choice_of_tiles_follows_the_number_of_processors() -> None:
     """A product of 4 large tiles: on 2 processors they are taken, on 132 small ones."""
 
