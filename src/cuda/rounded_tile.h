@@ -32,47 +32,51 @@ struct alignas(512) RoundedPiece {
 template <class Operand, By kBy, int kLines, class Tile>
 struct RoundedLoader {
   using Piece = RoundedPiece<kLines>;
-  static constexpr std::uint32_t kWordsOfRow = Piece::kRow / 4;
-  static constexpr std::uint32_t kRows = Tile::kThreads / kWordsOfRow;  // that come at once
-  static constexpr int kLoads = kLines / kRows;
-  static_assert(kRows % 8 == 0);
-  static_assert(Tile::kStep == Piece::kRow && kLines % kRows == 0 && kLines % Piece::kRow == 0);
+  // Threads side by side: a row of the piece by depths; by lines as many as share a depth, so that
+  // a thread has all its words at one depth.
+  static constexpr std::uint32_t kAcross =
+      kBy == By::kDepths ? Piece::kRow / 4 : Tile::kThreads / Piece::kRow;
+  static constexpr std::uint32_t kRows = Tile::kThreads / kAcross;  // that come at once
+  static constexpr int kLoads = kLines * int(Piece::kRow) / 4 / Tile::kThreads;
+  static_assert(Tile::kStep == Piece::kRow && kLines % Piece::kRow == 0);
+  static_assert(kBy == By::kDepths ? kRows % 8 == 0 && kLines % kRows == 0
+                                   : kAcross == 4 || kAcross == 8);
   typename Operand::Line lines[kLoads];
   Four words[kLoads];
 
-  static __device__ std::uint32_t row(int i) { return threadIdx.x / kWordsOfRow + i * kRows; }
-  static __device__ std::uint32_t column() { return threadIdx.x % kWordsOfRow * 4; }
-  static __device__ std::uint32_t line_of(int i) {
-    return kBy == By::kDepths ? row(i) : row(i) / Piece::kRow * Piece::kRow + column();
+  static __device__ std::uint32_t column() { return threadIdx.x % kAcross * 4; }
+  // Four threads of a row write half of it. Bits 1 and 2 change places, so that the 16 threads that
+  // write at once have rows whose halves lie in different banks.
+  static __device__ std::uint32_t row() {
+    const std::uint32_t n = threadIdx.x / kAcross;
+    return kAcross == 4 ? (n & ~6u) | (n & 2) << 1 | (n & 4) >> 1 : n;
   }
-  static __device__ std::uint32_t depth_of(int i) {
-    return kBy == By::kDepths ? column() : row(i) % Piece::kRow;
+  static __device__ std::uint32_t line_of(int i) {
+    return kBy == By::kDepths ? row() + i * kRows : column() + i * kAcross * 4;
   }
   __device__ void begin(const Operand& operand, std::uint32_t first) {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) lines[i] = operand.line(first + line_of(i));
   }
   __device__ void start(const Operand& operand, std::uint32_t k, std::uint32_t end, Piece&) {
-    constexpr int kDepths = kBy == By::kDepths ? 1 : int(Piece::kRow / kRows);  // of a thread
+    const std::uint32_t number = k + (kBy == By::kDepths ? column() : row());
+    const typename Operand::Depth depth = operand.depth(number);
 #pragma unroll
-    for (int of = 0; of < kDepths; ++of) {
-      const std::uint32_t number = k + depth_of(of);
-      const typename Operand::Depth depth = operand.depth(number);
-#pragma unroll
-      for (int i = of; i < kLoads; i += kDepths) {
-        const auto offset = static_cast<std::int32_t>(operand.offset(lines[i], depth));
-        words[i] = load_four(operand.base(lines[i], depth), offset,
-                             (number < end) & operand.has(lines[i], depth));
-      }
+    for (int i = 0; i < kLoads; ++i) {
+      const auto offset = static_cast<std::int32_t>(operand.offset(lines[i], depth));
+      words[i] = load_four(operand.base(lines[i], depth), offset,
+                           (number < end) & operand.has(lines[i], depth));
     }
   }
   __device__ void finish(const Operand&, Piece& piece) const {
-    std::uint16_t* const first = &piece.of[Piece::place(row(0), column())];
+    const std::uint32_t place = Piece::place(row(), column());
+    std::uint16_t* const halves[2] = {&piece.of[place], &piece.of[place ^ Piece::kRow / 2]};
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       const float (&w)[4] = words[i].of;
-      store_two(first + i * kRows * Piece::kRow, pair<Tile::kPrecision>(w[0], w[1]),
-                pair<Tile::kPrecision>(w[2], w[3]));
+      std::uint16_t* const to = kAcross == 4 ? halves[i % 2] + i / 2 * Piece::kRow * Piece::kRow
+                                             : halves[0] + i * kRows * Piece::kRow;
+      store_two(to, pair<Tile::kPrecision>(w[0], w[1]), pair<Tile::kPrecision>(w[2], w[3]));
     }
   }
 };
