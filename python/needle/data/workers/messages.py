@@ -73,6 +73,7 @@ class AnswerReader:
         self._channel, self._who = channel, who
         self._structure: Structure | None = None  # of the latest slice, and which leaves were
         self._placed: tuple[bool, ...] = ()  # placed; a worker does not repeat them
+        self._pending: bytearray | None = None  # what could not be unpacked, tried again
         self._head: bytearray = bytearray(_UP.size)
         self._body: bytearray | None = None
         self._filled = 0
@@ -105,11 +106,13 @@ class AnswerReader:
                 return Slice(None, [], 0, error=unpack_error(body, self._who))
             if kind != DONE:
                 return Slice(None, [], 0)
-            if not body:
-                leaves = [None] * len(self._placed)
-                return Slice(self._structure, leaves, samples, self._placed)
-            self._structure, leaves, self._placed, skipped = unpack_value(body)
-            return Slice(self._structure, leaves, samples, self._placed, skipped)
+            self._pending = body or self._pending
+            if self._pending:
+                self._structure, leaves, self._placed, skipped = unpack_value(self._pending)
+                self._pending = None
+                if body:
+                    return Slice(self._structure, leaves, samples, self._placed, skipped)
+            return Slice(self._structure, [None] * len(self._placed), samples, self._placed)
         except Exception as error:
             text = f"DataLoader: the answer of {self._who} cannot be unpickled ({error!r})"
             failed = WorkerError(text)
