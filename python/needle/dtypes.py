@@ -1,9 +1,13 @@
-"""The dtype table of six rows, and the promotion rules that follow from their order.
+"""The dtype table of six rows, bfloat16 beside them, and the promotion rules.
 
 A dtype *is* a ``numpy.dtype``, so it compares equal to its name (``a.dtype == "float32"``) and
 NumPy accepts it. Promotion follows the Python array API standard 2024.12. Where the standard leaves
 mixed kinds undefined, the order bool < integer < floating decides, and an integer array takes the
 dtype of the floating operand. ``src/core/dtype.h`` has the same rows for C++.
+
+bfloat16, the upper half of a float32, is for storage on backends that have it: an operation on such
+arrays computes in float32 and rounds its result once. NumPy knows it from the package ml_dtypes,
+which is imported when the dtype is first named.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ import numpy as np
 from .errors import DTypeError
 
 DType = np.dtype[Any]
+
+BFLOAT16 = "bfloat16"
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,7 @@ TABLE = (
 )
 BY_NAME = {row.dtype.name: row for row in TABLE}
 KIND = {row.dtype: row.kind for row in TABLE}
+TABLE_ORDER: dict[DType, float] = {row.dtype: row.code for row in TABLE}
 
 bool_, uint8, int32, int64, float32, float64 = (row.dtype for row in TABLE)
 default_float, default_int = float32, int64
@@ -46,13 +53,16 @@ default_float, default_int = float32, int64
 def as_dtype(dtype: Any, op: str = "dtype") -> DType:
     """Return the dtype of the table for a name, a NumPy dtype or a Python type; else DTypeError.
 
-    Python's ``float`` means the default float32, ``int`` int64 and ``bool`` bool.
+    Python's ``float`` means the default float32, ``int`` int64 and ``bool`` bool. "bfloat16" is a
+    dtype too, beside the table.
     """
     if dtype is float:
         return default_float
     if isinstance(dtype, np.dtype) and dtype in KIND:
         return dtype
     resolved = numpy_dtype(dtype, op)
+    if is_bfloat16(resolved):
+        KIND[resolved], TABLE_ORDER[resolved] = 2, TABLE_ORDER[float32] - 0.5
     if resolved not in KIND:
         raise _unsupported(op, dtype)
     return resolved
@@ -63,11 +73,30 @@ def numpy_dtype(dtype: Any, op: str = "dtype") -> DType:
 
     It need not be in the table: NumPy mode accepts every dtype of NumPy.
     """
+    if str(dtype) == BFLOAT16:
+        return _bfloat16(op)
     try:
         resolved: DType = np.dtype(dtype)
     except (TypeError, ValueError):
         raise _unsupported(op, dtype) from None
     return resolved
+
+
+def _bfloat16(op: str) -> DType:
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise DTypeError(
+            f"{op}: bfloat16 needs the package ml_dtypes, which is not installed; pip install "
+            "ml_dtypes, or use float32"
+        ) from None
+    found: DType = np.dtype(ml_dtypes.bfloat16)
+    return found
+
+
+def is_bfloat16(dtype: DType) -> bool:
+    """Return True for bfloat16."""
+    return dtype.kind == "V" and dtype.name == BFLOAT16
 
 
 def _unsupported(op: str, dtype: Any) -> DTypeError:
@@ -79,8 +108,18 @@ def _unsupported(op: str, dtype: Any) -> DTypeError:
 
 
 def is_floating(dtype: DType) -> bool:
-    """Return True for float32 and float64."""
-    return dtype.kind == "f"
+    """Return True for float32, float64 and bfloat16."""
+    return dtype.kind == "f" or is_bfloat16(dtype)
+
+
+def float_limits(dtype: DType) -> Any:
+    """Return ``numpy.finfo`` of a floating dtype: bits, eps, max, min, ..."""
+    if is_bfloat16(dtype):
+        from ml_dtypes import finfo
+
+        limits: Any = finfo
+        return limits(dtype)
+    return np.finfo(dtype)
 
 
 def is_integer(dtype: DType) -> bool:
@@ -92,7 +131,8 @@ def promote(a: DType, b: DType) -> DType:
     """Return the dtype of an operation on dtypes ``a`` and ``b``: the later row of the table.
 
     uint8 and int32 give int32, float32 and float64 give float64 (the standard's table). An integer
-    or bool array and a floating one give the floating dtype, which the standard leaves undefined.
+    or bool array and a floating one give the floating dtype, which the standard leaves undefined;
+    bfloat16 comes before float32.
     """
     return a if TABLE_ORDER[a] >= TABLE_ORDER[b] else b
 
@@ -106,6 +146,3 @@ def promote_scalar(dtype: DType, scalar: bool | int | float) -> DType:
     if kind <= KIND[dtype]:
         return dtype
     return default_int if kind == 1 else default_float
-
-
-TABLE_ORDER = {row.dtype: row.code for row in TABLE}

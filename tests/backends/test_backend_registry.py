@@ -14,7 +14,8 @@ import needle
 from needle import backends
 from needle.backends import native
 from needle.backends.base import View
-from needle.backends.numpy_backend import NumpyBackend, unary
+from needle.backends.numpy_backend import NumpyBackend
+from needle.backends.numpy_functions import unary
 from needle.errors import DeviceError, UnknownNameError
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..backends.base import Backend, Epilogue
+from ..dtypes import is_floating
 from .registry import Array, accelerated, empty, empty_dense, view_or_none
 
 
@@ -43,7 +44,7 @@ def _passed(grad: Array, y: Array) -> Array:
     ### BEGIN YOUR SOLUTION [relu-grad]
     xp = grad.__array_namespace__()
     rest = xp.zeros_like(grad)
-    if y.dtype.kind == "f":
+    if is_floating(y.dtype):
         rest = xp.where(y == y, rest, y)
     return xp.where(y > 0, grad, rest)
     ### END YOUR SOLUTION
@@ -64,7 +65,7 @@ def relu_grad(grad: Array, y: Array, sums: bool = False) -> tuple[Array, Any]:
 
 @relu_grad.kernel
 def _(backend: Backend, grad: Array, y: Array, sums: bool = False) -> tuple[Array, Any]:
-    if grad.dtype.kind != "f" or y.dtype != grad.dtype or y.shape != grad.shape:
+    if not is_floating(grad.dtype) or y.dtype != grad.dtype or y.shape != grad.shape:
         return relu_grad.definition(grad, y, sums)
     kept = empty_dense(grad, y)
     total = empty(grad, grad.shape[-1:]) if sums else None

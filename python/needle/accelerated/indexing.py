@@ -14,6 +14,7 @@ import numpy as np
 
 from ..backends.base import Backend
 from ..changes import note_write
+from ..dtypes import is_floating
 from ..shapes import normalize_axis, reduced_shape
 from .registry import Array, accelerated, as_int64, empty
 
@@ -93,7 +94,7 @@ def _first_extreme(a: Array, extreme: Array, axis: int, keepdims: bool) -> Array
     """Return the int64 positions of the first element equal to the extreme, or of the first NaN."""
     xp = a.__array_namespace__()
     hits = a == extreme
-    if a.dtype.kind == "f":
+    if is_floating(a.dtype):
         hits = xp.logical_or(hits, xp.isnan(a))
     shape = [1] * a.ndim
     shape[axis] = a.shape[axis]

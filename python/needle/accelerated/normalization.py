@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..backends.base import NO_EPILOGUE, Backend, Epilogue, EpilogueGrad
+from ..dtypes import is_bfloat16
 from .epilogue import apply_epilogue, relu_grad, views_of
 from .registry import Array, accelerated, empty, empty_dense, view_or_none
 
@@ -64,13 +65,14 @@ def _run(
     return outs
 
 
-@accelerated
+@accelerated(float32_results=(1, 2))
 def batch_norm(
     x: Array, weight: Array, bias: Array, eps: float, epilogue: Epilogue = NO_EPILOGUE
 ) -> Triple:
     """Return (y, mean, biased variance) for x (..., C); all other arguments and results are (C,).
 
-    y = (x - mean) / sqrt(var + eps) * weight + bias, then the epilogue.
+    y = (x - mean) / sqrt(var + eps) * weight + bias, then the epilogue. Beside a bfloat16 x, all
+    arrays of (C,) are float32.
     """
     xp = x.__array_namespace__()
     y, mean, var = _normalised(x, weight, bias, eps, _all_but_last(x))
@@ -93,7 +95,7 @@ def _(
     return _run(backend.batch_norm, (x, weight, bias), _outputs(x), eps, views_of(epilogue))
 
 
-@accelerated
+@accelerated(float32_results=(1, 2))
 def batch_norm_grad(
     grad: Array,
     x: Array,
@@ -139,11 +141,15 @@ def _(
 
 
 def _outputs(x: Array) -> Triple:
-    """Return an empty array like x (in the memory order too) and two arrays (C,)."""
-    return empty_dense(x), empty(x, x.shape[-1:]), empty(x, x.shape[-1:])
+    """Return an empty array like x (in the memory order too) and two arrays (C,).
+
+    Beside a bfloat16 x the vectors are float32.
+    """
+    dtype = "float32" if is_bfloat16(x.dtype) else x.dtype
+    return empty_dense(x), empty(x, x.shape[-1:], dtype), empty(x, x.shape[-1:], dtype)
 
 
-@accelerated
+@accelerated(float32_results=(1, 2))
 def layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> Triple:
     """Return (y, mean, biased variance), the last two (..., 1); x (..., D), weight, bias (D,)."""
     return _normalised(x, weight, bias, eps, (x.ndim - 1,))
@@ -156,7 +162,7 @@ def _(backend: Backend, x: Array, weight: Array, bias: Array, eps: float) -> Tri
     return _run(backend.layer_norm, (x, weight, bias), outs, eps)
 
 
-@accelerated
+@accelerated(float32_results=(1, 2))
 def layer_norm_grad(
     grad: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float
 ) -> Triple:

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 import numpy as np
 
 from ..backends.base import OPTIONAL, Backend, Epilogue, provides
+from ..dtypes import is_bfloat16, is_floating
 from ..errors import DeviceError, DTypeError
 from ..shapes import dense_strides_like
 
@@ -36,10 +37,12 @@ ELEMENTWISE: dict[str, Elementwise] = {}
 class Accelerated(Generic[P, R]):
     """A function of arrays that a backend may accelerate; it is called like its definition."""
 
-    def __init__(self, definition: Callable[P, R], floating: bool) -> None:
+    def __init__(
+        self, definition: Callable[P, R], floating: bool, float32_results: tuple[int, ...] = ()
+    ) -> None:
         self.name = definition.__name__
         self.definition = definition
-        self.floating = floating
+        self.floating, self.float32_results = floating, float32_results
         self._adapter: Callable[Concatenate[Backend, P], R] | None = None
         functools.update_wrapper(self, definition)
 
@@ -54,17 +57,40 @@ class Accelerated(Generic[P, R]):
         if not arrays:
             return self.definition(*args, **kwargs)
         first = arrays[0]
-        if self.floating and first.dtype.kind != "f":
+        if self.floating and not is_floating(first.dtype):
             raise DTypeError(
                 f"{self.name}: the array must be float32 or float64, got {first.dtype}; "
                 "use astype first"
             )
+        if first.dtype.kind == "V" and not self._takes_bfloat16(first):
+            return self._in_float32(args, kwargs)
         if isinstance(first, (np.ndarray, np.generic)) or self._adapter is None:
             return self.definition(*args, **kwargs)
         backend = first.device.backend
         if self._uniform(first, arrays) and self.is_provided_by(backend):
             return self._adapter(backend, *args, **kwargs)
         return self.definition(*args, **kwargs)
+
+    def _takes_bfloat16(self, first: Array) -> bool:
+        """Return True if the array's backend has a kernel that takes bfloat16."""
+        if not self.floating:
+            return True
+        backend = getattr(getattr(first, "device", None), "backend", None)
+        return bool(self.name in getattr(backend, "bfloat16_kernels", ()))
+
+    def _in_float32(self, args: Sequence[Any], kwargs: dict[str, Any]) -> R:
+        """Return the result on bfloat16 arrays: computed in float32, then rounded once."""
+        like = _arrays(args)[0].dtype
+
+        def rounded(place: int, item: Any) -> Any:
+            if place in self.float32_results or getattr(item, "dtype", None) != "float32":
+                return item
+            return item.astype(like)
+
+        results = self(*map(_widened, args), **{k: _widened(v) for k, v in kwargs.items()})
+        if isinstance(results, tuple):
+            return tuple(rounded(*each) for each in enumerate(results))  # type: ignore[return-value]
+        return rounded(0, results)  # type: ignore[no-any-return]
 
     def is_provided_by(self, backend: Backend) -> bool:
         """Return True if the backend has a kernel for the operation."""
@@ -86,7 +112,7 @@ class Accelerated(Generic[P, R]):
                     f"{place}; move one with to(device)"
                 )
             if other is not dtype and other.kind == "f" and other != dtype:
-                return False
+                return bool(other == "float32" and dtype.kind == "V")  # the parameters of a norm
         return True
 
     def __repr__(self) -> str:
@@ -117,6 +143,16 @@ def elementwise(definition: Callable[[Array], Array]) -> Elementwise:
     return made
 
 
+def _widened(item: Any) -> Any:
+    """Return an argument with its bfloat16 arrays in float32."""
+    if isinstance(item, Epilogue):
+        return Epilogue(*map(_widened, item))
+    if isinstance(item, (list, tuple)) and item and hasattr(item[0], "dtype"):
+        return [_widened(each) for each in item]
+    dtype = getattr(item, "dtype", None)
+    return item.astype("float32") if dtype is not None and is_bfloat16(dtype) else item
+
+
 def view_or_none(array: Array | None) -> Any:
     """Return the view that a kernel takes of an array; None for None."""
     return None if array is None else array.view
@@ -142,17 +178,26 @@ def accelerated(definition: Callable[P, R]) -> Accelerated[P, R]: ...
 
 
 @overload
-def accelerated(*, floating: bool) -> Callable[[Callable[P, R]], Accelerated[P, R]]: ...
+def accelerated(
+    *, floating: bool = True, float32_results: tuple[int, ...] = ()
+) -> Callable[[Callable[P, R]], Accelerated[P, R]]: ...
 
 
-def accelerated(definition: Callable[P, R] | None = None, *, floating: bool = True) -> Any:
+def accelerated(
+    definition: Callable[P, R] | None = None,
+    *,
+    floating: bool = True,
+    float32_results: tuple[int, ...] = (),
+) -> Any:
     """Decorate a definition, to make it an accelerated operation and a row of ``OPERATIONS``.
 
-    ``floating``: raise DTypeError unless the first array is float32 or float64.
+    ``floating``: raise DTypeError unless the first array is of a floating dtype. On bfloat16
+    arrays, the results with the numbers ``float32_results`` stay float32: statistics, and what
+    belongs to parameters.
     """
 
     def register(function: Callable[P, R]) -> Accelerated[P, R]:
-        made = Accelerated(function, floating)
+        made = Accelerated(function, floating, float32_results)
         OPERATIONS[made.name] = made
         return made
 

@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..backends import numpy_backend
+from ..backends import numpy_functions
 from . import registry
 
 
 def _required(name: str, a: registry.Array) -> registry.Array:
     """Return a required unary function of a floating array, as accurate on NumPy's arrays."""
     if isinstance(a, (np.ndarray, np.generic)):  # arithmetic on 0-d arrays gives the latter
-        return numpy_backend.unary(name, a)
+        return numpy_functions.unary(name, a)
     return getattr(a.__array_namespace__(), name)(a)
 
 

@@ -14,6 +14,11 @@ The caller guarantees the following, so a backend need not check it:
   dtype; a scalar is a Python ``bool``, ``int`` or ``float``, to be converted to that dtype;
 * any axis may have size 0 or 1, any stride may be negative or 0, any offset may be non-zero.
 
+A backend with "bfloat16" in ``dtypes`` has its ten functions for this dtype too. They compute in
+float32 (a scalar is a float32) and round each result once, to the nearest, ties to even. Optional
+kernels get bfloat16 only if ``bfloat16_kernels`` names them; the arrays of one value a channel of a
+normalisation are then float32.
+
 An optional kernel is available if the class overrides its method (``provides``); there are no other
 capability flags. Without it, the definition in ``needle/accelerated`` runs.
 """
@@ -117,6 +122,8 @@ class Backend(ABC):
 
     dtypes: Sequence[str] = tuple(BY_NAME)
     """The names of the dtypes that it has; ``allocate`` raises DTypeError for others."""
+    bfloat16_kernels: Sequence[str] = ()
+    """The optional kernels that take bfloat16, for a backend with "bfloat16" in ``dtypes``."""
     int64_range: Pair = (-(2**63), 2**63 - 1)
     """The smallest and the largest int64 that it holds; ``upload`` raises DTypeError for others."""
 
@@ -168,7 +175,7 @@ class Backend(ABC):
     def matmul(self, a: View, b: View, out: View) -> None:
         """Compute out (..., m, n) = a (..., m, k) @ b (..., k, n), batch axes equal; k may be 0.
 
-        All three have one dtype: int32, int64, float32 or float64.
+        All three have one dtype: int32, int64, float32, float64 or bfloat16.
         """
 
     # ---- optional: override to accelerate ----------------------------------------------------

@@ -9,84 +9,23 @@ a function for them; for the others, the definition runs on NumPy already.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
-from ..dtypes import KIND, DType
-from .base import BINARY, REDUCE, UNARY, Backend, Operand, Scalar, View
+from ..dtypes import BFLOAT16, BY_NAME, KIND, DType, is_bfloat16
+from .base import Backend, Operand, Scalar, View
+from .numpy_functions import BINARY_FUNCTIONS, UNARY_FUNCTIONS, quiet
 
 Array = NumpyArray[Any]
-
-
-def _erf(x: Array, out: Array) -> None:
-    values = np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size)
-    out[...] = values.reshape(x.shape)
-
-
-def _integer_power(a: Array, b: Array, out: Array) -> None:
-    """Compute a**b; a negative exponent truncates the true value toward zero (1/0 counts as 0)."""
-    negative = b < 0
-    result = np.power(a, np.where(negative, 0, b).astype(out.dtype))
-    if negative.any():
-        alternating = np.where(b & 1, -1, 1)
-        reciprocal = np.where(a == 1, 1, np.where(a == -1, alternating, 0))
-        result = np.where(negative, reciprocal, result)
-    out[...] = result  # last: out may be an operand
-
-
-def _power(a: Array, b: Array, out: Array) -> None:
-    if out.dtype.kind == "i":
-        _integer_power(a, b, out)
-    else:  # an exponent of full shape: np.power(-inf, 0.5) of a scalar is the square root, NaN
-        np.power(a, np.broadcast_to(b, out.shape), out=out)
-
-
-_RENAMED = {"round": "rint", "bitwise_invert": "invert", "atan2": "arctan2"} | {
-    name: name.replace("a", "arc", 1)
-    for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")
-}
-
-
-def _in_float64(name: str) -> Any:
-    """Return NumPy's function in float64, rounded to ``out``: its float32 ones err by 4 ulp."""
-    function = getattr(np, _RENAMED.get(name, name))
-
-    def compute(*operands: Array, out: Array) -> None:
-        function(*operands, out=out, dtype=np.float64, casting="same_kind")
-
-    return compute
-
-
-_WIDE = (
-    "exp expm1 log log1p log2 log10 tan asin acos atan sinh cosh asinh acosh atanh atan2".split()
-)
-_OWN: dict[str, Any] = {"erf": _erf, "power": _power}
-_OWN |= {name: _in_float64(name) for name in _WIDE}
-
-
-def _functions(names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: _OWN.get(name) or getattr(np, _RENAMED.get(name, name)) for name in names}
-
-
-_UNARY = _functions(UNARY)
-_BINARY = _functions(BINARY)
-_REDUCE = {name: getattr(np, name) for name in REDUCE}
-
-
-def unary(name: str, a: Any) -> Array:
-    """Return a required unary function of a floating NumPy array or scalar."""
-    out: Array = np.empty(np.shape(a), a.dtype)
-    with _quiet():
-        _UNARY[name](np.asarray(a), out=out)
-    return out
 
 
 def array_of(view: View) -> Array:
     """Return the view as a writable NumPy array on the handle's memory."""
     handle, shape, strides, offset, dtype = view
+    if is_bfloat16(dtype):
+        return array_of(View(handle, shape, strides, offset, _BITS)).view(dtype)
     if 0 in shape:
         return np.empty(shape, dtype)
     size = dtype.itemsize
@@ -95,30 +34,47 @@ def array_of(view: View) -> Array:
     )
 
 
+_BITS = np.dtype(np.uint16)
+"""The dtype of the buffers that hold bfloat16: NumPy's buffer protocol does not know ml_dtypes."""
+
+
+def _values(view: View) -> Array:
+    """Return the array that NumPy computes with: of bfloat16, a copy in float32."""
+    array = array_of(view)
+    return array.astype(np.float32) if is_bfloat16(view.dtype) else array
+
+
+def _result(out: View) -> Array:
+    """Return the array that NumPy writes to; ``_store`` rounds it to bfloat16."""
+    return np.empty(out.shape, np.float32) if is_bfloat16(out.dtype) else array_of(out)
+
+
+def _store(result: Array, out: View) -> None:
+    if is_bfloat16(out.dtype):
+        array_of(out)[...] = result
+
+
 def _convert(value: Scalar, dtype: DType) -> Array:
     """Return the scalar as a 0-d array of the dtype, converted as in C (integers wrap around)."""
+    dtype = np.dtype(np.float32) if is_bfloat16(dtype) else dtype
     return np.asarray(value).astype(dtype)
 
 
 def _pair(a: Operand, b: Operand, dtype: DType) -> tuple[Array, Array]:
     return (
-        array_of(a) if isinstance(a, View) else _convert(a, dtype),
-        array_of(b) if isinstance(b, View) else _convert(b, dtype),
+        _values(a) if isinstance(a, View) else _convert(a, dtype),
+        _values(b) if isinstance(b, View) else _convert(b, dtype),
     )
-
-
-def _quiet() -> np.errstate:
-    """Suppress NumPy's warnings: results follow IEEE 754, as those of the other backends do."""
-    return np.errstate(all="ignore")
 
 
 class NumpyBackend(Backend):
     """The functions of the interface, written with NumPy."""
 
     name = "cpu_numpy"
+    dtypes = (*BY_NAME, BFLOAT16)
 
     def allocate(self, size: int, dtype: DType) -> Array:
-        return np.empty(size, dtype)
+        return np.empty(size, _BITS if is_bfloat16(dtype) else dtype)
 
     def upload(self, source: Array, out: View) -> None:
         array_of(out)[...] = source
@@ -127,25 +83,31 @@ class NumpyBackend(Backend):
         return np.array(array_of(a), order="C")
 
     def fill(self, out: View, value: Scalar) -> None:
-        with _quiet():
+        with quiet():
             array_of(out)[...] = _convert(value, out.dtype)
 
     def copy(self, a: View, out: View) -> None:
-        with _quiet():
-            np.copyto(array_of(out), array_of(a), casting="unsafe")
+        with quiet():
+            result = _result(out)
+            np.copyto(result, _values(a), casting="unsafe")
+            _store(result, out)
 
     def unary(self, name: str, a: View, out: View) -> None:
-        with _quiet():
-            _UNARY[name](array_of(a), out=array_of(out))
+        with quiet():
+            result = _result(out)
+            UNARY_FUNCTIONS[name](_values(a), out=result)
+            _store(result, out)
 
     def binary(self, name: str, a: Operand, b: Operand, out: View) -> None:
         dtype = a.dtype if isinstance(a, View) else b.dtype if isinstance(b, View) else out.dtype
-        with _quiet():
+        with quiet():
             left, right = _pair(a, b, dtype)
-            _BINARY[name](left, right, out=array_of(out))
+            result = _result(out)
+            BINARY_FUNCTIONS[name](left, right, out=result)
+            _store(result, out)
 
     def where(self, condition: View, a: Operand, b: Operand, out: View) -> None:
-        with _quiet():
+        with quiet():
             left, right = _pair(a, b, out.dtype)
             array_of(out)[...] = np.where(array_of(condition), left, right)
 
@@ -154,14 +116,16 @@ class NumpyBackend(Backend):
         options: dict[str, Any] = {}
         if name in ("sum", "prod"):
             # NumPy sums pairwise along the last axis only; float64 is accurate along every axis.
-            options["dtype"] = np.float64 if a.dtype == np.float32 else a.dtype
-        with _quiet():
-            result = _REDUCE[name](array_of(a), axis=axes, keepdims=True, **options)
+            options["dtype"] = a.dtype if KIND[a.dtype] < 2 else np.float64
+        with quiet():
+            result = getattr(np, name)(_values(a), axis=axes, keepdims=True, **options)
             np.copyto(array_of(out), result, casting="unsafe")
 
     def matmul(self, a: View, b: View, out: View) -> None:
-        with _quiet():
-            np.matmul(array_of(a), array_of(b), out=array_of(out))
+        with quiet():
+            result = _result(out)
+            np.matmul(_values(a), _values(b), out=result)
+            _store(result, out)
 
     # ---- optional ----------------------------------------------------------------------------
 
@@ -172,19 +136,21 @@ class NumpyBackend(Backend):
         array_of(out)[array_of(index)] = array_of(a)
 
     def scatter_add(self, a: View, index: View, out: View) -> None:
-        with _quiet():
-            np.add.at(array_of(out), array_of(index), array_of(a))
+        with quiet():
+            total = _values(out)
+            np.add.at(total, array_of(index), _values(a))
+            _store(total, out)
 
     def one_hot(self, index: View, out: View) -> None:
         array_of(out)[...] = array_of(index)[:, None] == np.arange(out.shape[1])
 
     def argmax(self, a: View, out: View, axis: int) -> None:
         if 0 not in out.shape:  # NumPy raises for an empty axis even if the result is empty
-            array_of(out)[...] = np.argmax(array_of(a), axis=axis, keepdims=True)
+            array_of(out)[...] = np.argmax(_values(a), axis=axis, keepdims=True)
 
     def argmin(self, a: View, out: View, axis: int) -> None:
         if 0 not in out.shape:  # NumPy raises for an empty axis even if the result is empty
-            array_of(out)[...] = np.argmin(array_of(a), axis=axis, keepdims=True)
+            array_of(out)[...] = np.argmin(_values(a), axis=axis, keepdims=True)
 
     # ---- services ----------------------------------------------------------------------------
 
@@ -192,7 +158,7 @@ class NumpyBackend(Backend):
         flags = source.flags
         if not (flags.c_contiguous and flags.writeable and flags.aligned):
             return None
-        if source.dtype not in KIND or not source.dtype.isnative:
+        if source.dtype.name not in BY_NAME or not source.dtype.isnative:
             return None
         return source.reshape(-1).view(np.ndarray)
 

@@ -19,6 +19,7 @@ from ..dtypes import (
     as_dtype,
     default_float,
     default_int,
+    float_limits,
     is_floating,
     is_integer,
     promote,
@@ -98,7 +99,7 @@ def finfo(type: Any, /) -> Any:
     dtype = _dtype_of(type, "finfo")
     if not is_floating(dtype):
         raise DTypeError(f"finfo: the dtype must be floating, got {dtype}; use iinfo")
-    return np.finfo(dtype)
+    return float_limits(dtype)
 
 
 def iinfo(type: Any, /) -> Any:

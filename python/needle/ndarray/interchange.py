@@ -16,7 +16,7 @@ from numpy.typing import NDArray as NumpyArray
 from .. import shapes
 from ..backends.base import View
 from ..changes import note_shared
-from ..dtypes import DType
+from ..dtypes import DType, is_bfloat16
 from ..errors import DeviceError, DTypeError, PrecisionWarning, ShapeError, warn_caller
 from ..host_steps import host_step
 from . import kernels
@@ -34,13 +34,13 @@ def host_array(op: str, source: Any) -> HostArray:
         host = np.asarray(source)
     except ValueError as error:
         raise ShapeError(f"{op}: rows must have equal lengths, got {error}") from None
-    if host.dtype.kind not in "biuf":
+    if host.dtype.kind not in "biuf" and not is_bfloat16(host.dtype):
         raise DTypeError(
             f"{op}: elements must be bool, integers or floats, got {host.dtype} from "
             f"{type(source).__name__}; convert them first"
         )
     shapes.check_ndim(op, host.ndim)
-    if not (host.flags.aligned and host.dtype.isnative):  # no kernel reads such memory
+    if not host.flags.aligned or not host.dtype.isnative:  # no kernel reads such memory
         return host.astype(host.dtype.newbyteorder("="))
     return host
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ..backends.base import Backend, Operand, Scalar, View
-from ..dtypes import DType, bool_, int32, promote, promote_scalar, uint8
-from ..errors import ShapeError
+from ..dtypes import DType, bool_, int32, is_floating, promote, promote_scalar, uint8
+from ..errors import DTypeError, ShapeError
 from ..shapes import (
     MAX_SIZE,
     Shape,
@@ -49,6 +49,11 @@ def empty(backend: Backend, shape: Shape, dtype: DType, strides: Strides | None 
     size = product(shape)
     if size > MAX_SIZE:
         raise ShapeError(f"empty: an array has at most 2**60 elements, got shape {shape}")
+    if dtype.kind == "V" and dtype.name not in backend.dtypes:
+        raise DTypeError(
+            f"{backend.name}: arrays must be of {', '.join(backend.dtypes)}, got {dtype}; use "
+            "float32, or a device that has it"
+        )
     return new_view(View, (backend.allocate(size, dtype), shape, strides, 0, dtype))
 
 
@@ -91,7 +96,7 @@ def _same_dtype_result(
 
 def unary(backend: Backend, name: str, a: View) -> View:
     """Return name(a), elementwise; ``name`` is one of ``base.UNARY``."""
-    if name in ROUNDING and a.dtype.kind != "f" and a.dtype != bool_:
+    if name in ROUNDING and not is_floating(a.dtype) and a.dtype != bool_:
         return cast(backend, a, a.dtype)
     plain = _same_dtype_result(name, a.shape, a.strides, a.dtype, 1)
     if plain is None:
@@ -132,7 +137,7 @@ def _binary_with_scalar(
     backend: Backend, name: str, view: View, number: Scalar, reflected: bool
 ) -> View:
     dtype = view.dtype
-    if dtype.kind != "f" or not -_EXACT <= number <= _EXACT:
+    if not is_floating(dtype) or not -_EXACT <= number <= _EXACT:
         return _binary_with_mixed_scalar(backend, name, view, number, reflected)
     plain = _same_dtype_result(name, view.shape, view.strides, dtype, 2)
     assert plain is not None  # a floating array computes in its own dtype
@@ -251,7 +256,7 @@ def matmul(backend: Backend, a: View, b: View) -> View:
     """Return (..., m, k) @ (..., k, n), batch axes broadcast; 1-D: a row or a column."""
     rows, dtype = a.shape, a.dtype
     matrices = len(rows) == len(b.shape) == 2 and rows[1] == b.shape[0]
-    if matrices and b.dtype is dtype and dtype.kind == "f":  # the usual case
+    if matrices and b.dtype is dtype and is_floating(dtype):  # the usual case
         out = empty(backend, (rows[0], b.shape[1]), dtype)
         backend.matmul(a, b, out)
         return out

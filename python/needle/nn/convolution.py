@@ -11,6 +11,7 @@ from .. import init
 from ..array_namespace import Device
 from ..autograd import Tensor
 from ..ops import convolution
+from ..ops.elementwise import as_bfloat16
 from .module import Parameter
 from .window import WindowLayer
 
@@ -67,7 +68,8 @@ class Conv2d(WindowLayer):
     def _convolved(self, x: Tensor, relu: bool) -> Tensor:
         x = self.images(x)
         op = convolution.Conv2d(self.geometry, relu)
-        y: Tensor = op(x, self.weight) if self.bias is None else op(x, self.weight, self.bias)
+        weight, bias = as_bfloat16(self.weight, x), as_bfloat16(self.bias, x)
+        y: Tensor = op(x, weight) if bias is None else op(x, weight, bias)
         return self.result(y)
 
 

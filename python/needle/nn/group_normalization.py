@@ -13,6 +13,7 @@ from .. import ops
 from ..array_namespace import Device
 from ..autograd import Tensor, as_operand
 from ..errors import ShapeError
+from ..ops.elementwise import as_bfloat16
 from ..shapes import as_shape, shape_of
 from .module import Module
 from .normalization import BatchStatistics, affine_parameters, check_last_axes
@@ -59,7 +60,9 @@ class GroupNorm(Module):
                 f"GroupNorm: a group needs more than one value, got shape {shape} for "
                 f"{self.num_groups} groups; use fewer groups"
             )
-        return ops.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+        x = as_operand(x, self.weight)
+        weight, bias = as_bfloat16(self.weight, x), as_bfloat16(self.bias, x)
+        return ops.group_norm(x, self.num_groups, weight, bias, self.eps)
 
 
 class _InstanceNorm(BatchStatistics):
@@ -110,7 +113,8 @@ class _InstanceNorm(BatchStatistics):
                 f"{type(self).__name__}: a channel needs more than one position, got shape "
                 f"{tuple(shape)}; use a larger input or call eval() with running statistics"
             )
-        y = ops.instance_norm(x, self.weight, self.bias, self.eps)
+        x = as_operand(x, self.weight)
+        y = ops.instance_norm(x, as_bfloat16(self.weight, x), as_bfloat16(self.bias, x), self.eps)
         y = y if added is None else y + added
         mean = var = y
         if self.track_running_stats:
@@ -168,4 +172,5 @@ class RMSNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         check_last_axes(self, x, self.normalized_shape)
-        return ops.rms_norm(x, self.weight, self.eps, self.normalized_shape)
+        x = as_operand(x, self.weight)
+        return ops.rms_norm(x, as_bfloat16(self.weight, x), self.eps, self.normalized_shape)

@@ -8,6 +8,7 @@ from .. import init, ops
 from ..array_namespace import Device
 from ..autograd import Tensor, as_operand
 from ..errors import ShapeError
+from ..ops.elementwise import as_bfloat16
 from ..shapes import product, shape_of
 from .module import Module, Parameter
 
@@ -26,6 +27,7 @@ def affine(owner: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
         )
     lead = shape[:-1]
     x = as_operand(x, weight)
+    weight, bias = as_bfloat16(weight, x), as_bfloat16(bias, x)
     y = ops.matmul(x if len(lead) == 1 else ops.reshape(x, (product(lead), inputs)), weight)
     if bias is not None:
         y = y + bias
@@ -69,6 +71,7 @@ class Linear(Module):
     def forward_relu(self, x: Tensor) -> Tensor:
         """Return relu(forward(x)), computed in the same pass over memory."""
         y = affine("Linear", x, self.weight, None)
-        return ops.relu(y) if self.bias is None else ops.elementwise.BiasReLU()(y, self.bias)
+        bias = as_bfloat16(self.bias, y)
+        return ops.relu(y) if bias is None else ops.elementwise.BiasReLU()(y, bias)
 
     fusible = forward

@@ -8,6 +8,7 @@ from .. import init, ops
 from ..array_namespace import Device
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, as_operand
+from ..dtypes import is_floating
 from ..errors import ShapeError
 from ..ops.attention import attention_weights, both, causal
 from ..shapes import shape_of
@@ -155,7 +156,7 @@ def _masks(
         masks.append(_shaped("attn_mask", attention, shapes, like))
     seen = added = None
     for mask in masks:
-        if mask.dtype.kind == "f":
+        if is_floating(mask.dtype):
             added = mask if added is None else added + mask
         else:
             visible = Tensor.make_const(xp.logical_not(mask.realize_cached_data()))
@@ -166,7 +167,7 @@ def _masks(
 def _shaped(name: str, mask: Mask, shapes: dict[Shape, Shape], like: Tensor) -> Tensor:
     """Return the mask in the shape that ``shapes`` maps its own to."""
     given = as_operand(mask, like)
-    if given.shape not in shapes or given.dtype.kind not in "bf":
+    if given.shape not in shapes or not (given.dtype.kind == "b" or is_floating(given.dtype)):
         wanted = " or ".join(map(str, shapes))
         raise ShapeError(
             f"MultiheadAttention: {name} must be bool or floating, of shape {wanted}, got "

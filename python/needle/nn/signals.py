@@ -12,6 +12,7 @@ from .. import init
 from ..array_namespace import Device
 from ..autograd import Tensor
 from ..errors import ShapeError
+from ..ops.elementwise import as_bfloat16
 from ..ops.transposed_convolution import transposed
 from .convolution import Conv2d, Size
 from .module import Parameter
@@ -79,7 +80,8 @@ class ConvTranspose2d(WindowLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         name, images = type(self).__name__, self.images(x)
-        y = transposed(name, images, self.weight, self.bias, self.geometry, self.more)
+        weight, bias = as_bfloat16(self.weight, images), as_bfloat16(self.bias, images)
+        y = transposed(name, images, weight, bias, self.geometry, self.more)
         return self.result(y)
 
 

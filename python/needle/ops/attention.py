@@ -12,6 +12,7 @@ import numpy as np
 
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, as_operand
+from ..dtypes import float_limits, is_floating
 from ..errors import DTypeError, ShapeError
 from ..host_steps import host_step
 from ..shapes import broadcast_shapes, shape_of
@@ -45,7 +46,7 @@ def scaled_dot_product_attention(
     if attn_mask is not None and not isinstance(attn_mask, Tensor):
         attn_mask = as_operand(attn_mask, query)
     seen = causal(query.shape[-2], key.shape[-2], query.device) if is_causal else None
-    if attn_mask is None or attn_mask.dtype.kind == "f":
+    if attn_mask is None or is_floating(attn_mask.dtype):
         return matmul(attention_weights(query, key, seen, attn_mask, scale), value)
     if attn_mask.dtype.kind != "b":
         raise DTypeError(f"{NAME}: attn_mask must be bool or floating, got {attn_mask.dtype}; cast")
@@ -81,7 +82,7 @@ def attention_weights(
     if seen is None:
         return softmax(logits)
     # the least number instead of -inf: no gradient is NaN where a query sees no key
-    least = constant_like(logits, (), float(np.finfo(logits.dtype).min))
+    least = constant_like(logits, (), float(float_limits(logits.dtype).min))
     rows = xp.any(seen.realize_cached_data(), axis=-1, keepdims=True)
     return softmax(where(seen, logits, least)) * Tensor.make_const(xp.astype(rows, logits.dtype))
 

@@ -13,6 +13,7 @@ import numpy as np
 from ..array_namespace import BACKEND
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor
+from ..dtypes import float_limits, is_floating
 from ..errors import DTypeError, ShapeError
 from ..shapes import broadcast_shapes
 
@@ -45,7 +46,7 @@ def unbroadcast(grad: Tensor, like: Tensor) -> Tensor:
             grad = grad.sum(axes)
         if grad.shape != shape:
             grad = grad.reshape(shape)
-    if grad.dtype != like.dtype and like.dtype.kind == "f":
+    if grad.dtype != like.dtype and is_floating(like.dtype):
         grad = grad.astype(like.dtype)
     return grad
     ### END YOUR SOLUTION
@@ -90,7 +91,7 @@ def tensors_of(op: str, args: Any) -> tuple[Any, ...]:
 def constant_like(x: Tensor, shape: tuple[int, ...], value: float) -> Tensor:
     """Return a constant of ``shape`` and of the dtype and device of x; a float beside integers."""
     like = x.realize_cached_data()
-    dtype = "float32" if isinstance(value, float) and like.dtype.kind != "f" else like.dtype
+    dtype = "float32" if isinstance(value, float) and not is_floating(like.dtype) else like.dtype
     return Tensor.make_const(xp.full(shape, value, dtype=dtype, device=like.device))
 
 
@@ -100,7 +101,7 @@ def constant_like(x: Tensor, shape: tuple[int, ...], value: float) -> Tensor:
 def unit_shift(a: Tensor, b: Tensor) -> Tensor:
     """Return 1, but 0 where b is 0 and a**-1 is infinite or NaN, so that 0 * a**-1 is avoided."""
     base, exponent = a.realize_cached_data(), b.realize_cached_data()
-    smallest = float(np.finfo(a.dtype if a.dtype.kind == "f" else b.dtype).tiny)
+    smallest = float(float_limits(a.dtype if is_floating(a.dtype) else b.dtype).tiny)
     regular = xp.abs(base) >= smallest
     return Tensor.make_const(xp.astype(xp.logical_or(regular, exponent != 0), b.dtype))
 

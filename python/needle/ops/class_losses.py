@@ -13,6 +13,7 @@ import numpy as np
 from ..array_namespace import array_api as xp
 from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, as_operand
+from ..dtypes import is_floating
 from ..errors import ShapeError
 from ..host_steps import host_step
 from ..shapes import product, shape_of
@@ -160,7 +161,7 @@ def _class_weights(name: str, weight: Any, logits: Tensor) -> Tensor | None:
 
 def _is_distribution(ids: Any, shape: Shape) -> bool:
     data = ids if hasattr(ids, "dtype") else np.asarray(ids)
-    return tuple(data.shape) == shape and data.dtype.kind == "f"
+    return tuple(data.shape) == shape and is_floating(data.dtype)
 
 
 def _of_probabilities(

@@ -14,7 +14,7 @@ from ..array_namespace import device as as_device
 from ..array_namespace import device_of, from_numpy, to_numpy
 from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
 from ..backends.base import Epilogue
-from ..dtypes import numpy_dtype
+from ..dtypes import is_bfloat16, is_floating, numpy_dtype
 from ..errors import ShapeError, UnknownNameError
 from .broadcasting import as_number
 from .registry import op
@@ -25,7 +25,7 @@ Array = Any
 
 def _floating(a: Array) -> Array:
     """Return ``a``, or the array as floating numbers if it holds integers."""
-    return a if a.dtype.kind == "f" else a * 1.0
+    return a if is_floating(a.dtype) else a * 1.0
 
 
 def _positive(a: Tensor) -> Tensor:
@@ -523,7 +523,7 @@ class AsType(TensorOp):
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor | None:
         """Return the gradient cast back; None through an integer or bool result."""
-        if self.dtype.kind != "f":
+        if not is_floating(self.dtype):
             return None
         return astype(out_grad, node.inputs[0].dtype)
 
@@ -532,6 +532,14 @@ class AsType(TensorOp):
 def astype(a: Tensor, dtype: Any) -> Tensor:
     """Return ``a`` with elements of ``dtype``, a name or a dtype object."""
     return AsType(dtype)(a)
+
+
+def as_bfloat16(v: Any, x: Tensor) -> Any:
+    """Return ``v`` (or None) in bfloat16 if x is; its gradient has the dtype of ``v``.
+
+    Layers call it, so that float32 parameters serve activations that are stored as bfloat16.
+    """
+    return v if v is None or not is_bfloat16(x.dtype) else astype(v, x.dtype)
 
 
 class ToDevice(TensorOp):

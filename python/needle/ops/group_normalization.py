@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ..autograd import Tensor, as_operand
+from ..dtypes import float_limits
 from ..errors import ShapeError
 from ..shapes import product, shape_of
 from .broadcasting import as_number
@@ -96,7 +95,7 @@ def rms_norm(
     x = as_operand(x, weight)
     if product(shape) == 0:
         return x if weight is None else x * weight
-    least = float(np.finfo(x.dtype).eps) if eps is None else as_number("rms_norm", eps, "eps")
+    least = float(float_limits(x.dtype).eps) if eps is None else as_number("rms_norm", eps, "eps")
     square = mean(x * x, axes=tuple(range(-len(over), 0)), keepdims=True)
     y = x / sqrt(square + least)
     return y if weight is None else y * weight

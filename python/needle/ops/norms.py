@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor
+from ..dtypes import is_floating
 from ..errors import ShapeError, UnknownNameError
 from ..shapes import normalize_axes, reduced_shape, shape_of
 from .arithmetic import PowerScalar
@@ -53,7 +54,7 @@ def norm(a: Tensor, p: float | str = 2, axes: Axes = None, keepdims: bool = Fals
             raise UnknownNameError(f"norm: p must be a number or 'fro', got {p!r}; use p=2")
         p = 2
     over = normalize_axes("norm", axes_of("norm", a, axes), len(shape_of("norm", a)))
-    a = a if a.dtype.kind == "f" else astype(a, "float32")
+    a = a if is_floating(a.dtype) else astype(a, "float32")
     empty = any(a.shape[axis] == 0 for axis in over)
     if empty and (p < 0 or p == math.inf):
         raise ShapeError(

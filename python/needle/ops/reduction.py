@@ -12,6 +12,7 @@ from typing import Any
 
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp
+from ..dtypes import is_floating
 from ..errors import ShapeError
 from ..shapes import normalize_axes, product, reduced_shape, shape_of
 from .broadcasting import as_number
@@ -65,7 +66,7 @@ class Summation(_Reduction):
 
 def sum_dtype(dtype: Any) -> Any:
     """Return the dtype of a sum; None lets the namespace choose one for integers and bool."""
-    return dtype if dtype.kind == "f" else None
+    return dtype if is_floating(dtype) else None
 
 
 @op(Summation, methods=["sum"])

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, as_operand
+from ..dtypes import is_floating
 from ..errors import DTypeError
 from .broadcasting import Number, as_number, check_broadcast, constant_like, unbroadcast
 from .registry import attach, op
@@ -22,7 +23,7 @@ Parts = tuple[Tensor | None, ...]
 
 def nan_or(a: Array, b: Array) -> Array:
     """Return b, and NaN where ``a`` is NaN."""
-    return xp.where(a == a, b, a) if a.dtype.kind == "f" else b
+    return xp.where(a == a, b, a) if is_floating(a.dtype) else b
 
 
 def _split_between(out_grad: Tensor, node: Tensor, wins: Callable[..., Array]) -> Parts:

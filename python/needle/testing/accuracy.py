@@ -22,7 +22,7 @@ from ..accelerated import special
 from ..array_namespace import BACKEND, all_devices, from_numpy, to_numpy
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor
-from ..backends.numpy_backend import unary
+from ..backends.numpy_functions import unary
 from ..ops import REGISTRY
 
 Doubles = NDArray[np.float64]

@@ -23,7 +23,7 @@ from ...backends.base import (
     UNARY_NUMERIC,
     Scalar,
 )
-from ...backends.numpy_backend import unary
+from ...backends.numpy_functions import unary
 from ...dtypes import TABLE, DType, is_floating
 from .case import PAIRS, Case
 from .placement import HostArray
