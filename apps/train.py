@@ -83,8 +83,8 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--precision",
         choices=config.matmul_precision.choices,
-        help="of matrix products on a GPU: operands are rounded, sums and weights stay float32 "
-        "(default: float32)",
+        help="of matrix products on a GPU: operands are rounded, sums and weights stay float32; "
+        "bf16 stores activations as bfloat16, too (default: float32)",
     )
     add("--epochs", type=_positive(int))
     add("--batch-size", type=_positive(int))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import needle
-from needle import nn
+from needle import config, nn
 
 from .records import Clock
 
@@ -79,6 +79,16 @@ def read(parts: list[tuple[Any, Any, float]]) -> tuple[float, NDArray[Any]]:
     return total, np.concatenate([logits.numpy() for _, logits, _ in parts])
 
 
+def logits_of(model: nn.Module, images: Any) -> Any:
+    """Return the logits of float32 images, in float32.
+
+    With products in bf16 the activations between the layers are stored as bfloat16, too.
+    """
+    if config.matmul_precision.get() != "bf16":
+        return model(images)
+    return model(images.astype("bfloat16")).astype("float32")
+
+
 def evaluate(
     model: nn.Module,
     loader: Iterable[Any],
@@ -103,9 +113,9 @@ def evaluate(
             for images, targets in loader:
                 got = time.perf_counter()
                 between_batches()
-                out = model(images)
+                out = logits_of(model, images)
                 if flip:
-                    out = (out + model(images.flip(3))) / 2.0
+                    out = (out + logits_of(model, images.flip(3))) / 2.0
                 losses.append(loss_function(out, targets).numpy().item())
                 logits.append(out.numpy())
                 labels.append(targets.numpy())

@@ -22,6 +22,7 @@ from apps.profiling import Profile, profile_step
 from needle import backends, nn, optim
 from needle.array_namespace import array_api
 from needle.distributed import Communicator
+from needle.dtypes import as_dtype
 from needle.errors import CheckpointError, DataError, NeedleError, ShapeError
 
 from .evaluation import Evaluation, evaluate, ranks, read
@@ -103,6 +104,8 @@ def check_precision(precision: str, device: needle.Device) -> None:
             f"--precision: {device.name} multiplies in {', '.join(known)}, got {precision}; "
             "leave out the option, or give a --device with tensor cores (a GPU of sm_80 or later)"
         )
+    if precision == "bf16":
+        as_dtype("bfloat16", "--precision")  # an error that names the package, if it is missing
 
 
 class Run:

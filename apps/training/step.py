@@ -14,7 +14,7 @@ import needle
 from needle import nn
 from needle.array_namespace import BACKEND
 
-from .evaluation import read
+from .evaluation import logits_of, read
 
 
 class Gradients:
@@ -50,7 +50,7 @@ class Gradients:
         self, images: needle.Tensor, labels: needle.Tensor, share: float
     ) -> tuple[needle.Tensor, needle.Tensor]:
         """Return the loss and the logits of a piece; its gradients are weighted by its share."""
-        logits = self.model(images)
+        logits = logits_of(self.model, images)
         loss = self.loss_function(logits, labels)
         (loss if share == 1 else loss * share).backward(accumulate=self.parts > 1)
         return loss.detach(), logits.detach()

@@ -34,7 +34,7 @@ void check_dtype(const char* function, PyObject* dtype, DType expected) {
 
 // Returns true if an integer scalar is a value of `dtype`.
 bool fits(std::int64_t value, int overflow, DType dtype) {
-  return with_type(dtype, [&](auto tag) {
+  return with_type(computed(dtype), [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, bool>)
       return true;
@@ -189,7 +189,7 @@ int to_row(const char* function, PyObject* object, const char* const* names, int
 }
 
 View ScalarValue::as_view(DType dtype, const View& like) {
-  with_type(dtype, [&](auto tag) {
+  with_type(computed(dtype), [&](auto tag) {
     using T = typename decltype(tag)::type;
     const T value =
         std::is_floating_point_v<T> ? static_cast<T>(floating) : math::convert<T>(integer);

@@ -64,7 +64,7 @@ int array_getbuffer(PyObject* self, Py_buffer* view, int flags) {
     PyErr_SetString(PyExc_BufferError, "Array: its memory is a device's; use download");
     return -1;
   }
-  static Py_ssize_t strides[] = {1, 1, 4, 8, 4, 8};
+  static Py_ssize_t strides[] = {1, 1, 4, 8, 4, 8, 2};
   view->obj = Py_NewRef(self);
   view->buf = a->data;
   view->len = static_cast<Py_ssize_t>(bytes_of(a));
@@ -172,7 +172,7 @@ PyObject* adopt_buffer(PyObject* source) {
 }
 
 const char* format_of(DType dtype) {
-  static const char* const formats[] = {"?", "B", "i", "q", "f", "d"};
+  static const char* const formats[] = {"?", "B", "i", "q", "f", "d", "H"};
   return formats[static_cast<int>(dtype)];
 }
 
@@ -199,9 +199,11 @@ static DType dtype_by_name(PyObject* object) {
   Py_XDECREF(text);
   if (name == nullptr) throw PythonError{};
   std::string known;
-#define NEEDLE_ROW(row, row_name, type, code) \
-  if (given == row_name) return DType::row;   \
-  known += (known.empty() ? "" : ", ") + std::string(row_name);
+#define NEEDLE_ROW(row, row_name, type, code)                     \
+  if (DType::row != DType::kBFloat16 || !array_memory.on_host) {  \
+    if (given == row_name) return DType::row;                     \
+    known += (known.empty() ? "" : ", ") + std::string(row_name); \
+  }
   NEEDLE_DTYPES(NEEDLE_ROW)
 #undef NEEDLE_ROW
   raise(PyExc_TypeError, "Array: '" + given + "' is not a supported dtype; use one of " + known);
@@ -209,8 +211,8 @@ static DType dtype_by_name(PyObject* object) {
 
 DType dtype_from_python(PyObject* object) {
   // NumPy's dtypes are singletons: after the first time the pointer tells.
-  static PyObject* seen[6] = {};
-  for (int code = 0; code < 6; ++code) {
+  static PyObject* seen[7] = {};
+  for (int code = 0; code < 7; ++code) {
     if (object == seen[code]) return static_cast<DType>(code);
   }
   const DType dtype = dtype_by_name(object);

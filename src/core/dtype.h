@@ -4,6 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "bfloat16.h"
+#include "check.h"
+
 namespace needle {
 
 //            row   name       C++ type      code
@@ -13,7 +16,8 @@ namespace needle {
   ROW(kInt32, "int32", std::int32_t, 2) \
   ROW(kInt64, "int64", std::int64_t, 3) \
   ROW(kFloat32, "float32", float, 4)    \
-  ROW(kFloat64, "float64", double, 5)
+  ROW(kFloat64, "float64", double, 5)   \
+  ROW(kBFloat16, "bfloat16", BFloat16, 6)
 
 enum class DType : std::uint8_t {
 #define NEEDLE_ROW(row, name, type, code) row = code,
@@ -41,10 +45,19 @@ constexpr const char* name_of(DType dtype) {
   return "?";
 }
 
+// The dtype in which elements are computed with, which is that of a scalar beside them (Computed).
+constexpr DType computed(DType dtype) {
+  return dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
+}
+
 template <class T>
 struct Tag {
   using type = T;
 };
+
+[[noreturn]] inline void refuse_bfloat16() {
+  raise_error("the kernel does not take bfloat16; convert its operands to float32");
+}
 
 // Calls f(Tag<T>{}) with the C++ type of `dtype`. Static, so that objects compiled for different
 // instruction sets share no copy of it.
@@ -57,6 +70,7 @@ static inline decltype(auto) with_type(DType dtype, F&& f) {
     case DType::kInt64: return f(Tag<std::int64_t>{});
     case DType::kFloat32: return f(Tag<float>{});
     case DType::kFloat64: break;
+    case DType::kBFloat16: refuse_bfloat16();
   }
   return f(Tag<double>{});
 }
@@ -65,7 +79,20 @@ static inline decltype(auto) with_type(DType dtype, F&& f) {
 template <class F>
 static inline decltype(auto) with_float(DType dtype, F&& f) {
   if (dtype == DType::kFloat32) return f(Tag<float>{});
+  if (dtype == DType::kBFloat16) refuse_bfloat16();
   return f(Tag<double>{});
+}
+
+// Both for kernels that take bfloat16 too.
+template <class F>
+static inline decltype(auto) with_stored_type(DType dtype, F&& f) {
+  if (dtype == DType::kBFloat16) return f(Tag<BFloat16>{});
+  return with_type(dtype, f);
+}
+template <class F>
+static inline decltype(auto) with_stored_float(DType dtype, F&& f) {
+  if (dtype == DType::kBFloat16) return f(Tag<BFloat16>{});
+  return with_float(dtype, f);
 }
 
 }  // namespace needle

@@ -26,7 +26,7 @@ void check_size(const char* op, const View& v, int axis, std::int64_t expected) 
 }
 
 void check_floating(const char* op, const View& v) {
-  if (v.dtype != DType::kFloat32 && v.dtype != DType::kFloat64) {
+  if (computed(v.dtype) != DType::kFloat32 && v.dtype != DType::kFloat64) {
     raise_error(std::string(op) + ": the dtype must be float32 or float64, got " +
                 name_of(v.dtype) + "; convert with copy");
   }
@@ -37,6 +37,13 @@ void check_alike(const char* op, const View& a, const View& b) {
   check_floating(op, a);
   check_same_dtype(op, a, b);
   check_same_shape(op, a, b);
+}
+
+// A vector of `n` in the dtype that a normalisation of x computes in.
+void check_statistic(const char* op, const View& v, std::int64_t n, const View& x) {
+  check_dtype(op, v, computed(x.dtype));
+  check_rank(op, v, 1);
+  check_size(op, v, 0, n);
 }
 
 // A vector of `n` in the dtype of `like`.
@@ -140,7 +147,7 @@ void batch_norm(In x, In weight, In bias, Out out, Out mean, Out var, double,
   check_last_axis(op, x);
   check_alike(op, x, out);
   for (const View* v : {&weight, &bias, &mean, &var}) {
-    check_vector(op, *v, x.shape[x.ndim - 1], x);
+    check_statistic(op, *v, x.shape[x.ndim - 1], x);
   }
   check_epilogue(op, out, epilogue);
   NEEDLE_CHECK(epilogue.bias == nullptr,
@@ -156,7 +163,7 @@ void batch_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out 
   check_alike(op, x, grad);
   check_alike(op, x, x_grad);
   for (const View* v : {&weight, &mean, &var, &weight_grad, &bias_grad, epilogue.bias}) {
-    if (v != nullptr) check_vector(op, *v, x.shape[x.ndim - 1], x);
+    if (v != nullptr) check_statistic(op, *v, x.shape[x.ndim - 1], x);
   }
   for (const View* v : {epilogue.result, epilogue.residual_grad}) {
     if (v != nullptr) check_alike(op, x, *v);

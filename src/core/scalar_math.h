@@ -10,11 +10,8 @@
 #include <limits>
 #include <type_traits>
 
-#ifdef __CUDACC__
-#define NEEDLE_HD __host__ __device__
-#else
-#define NEEDLE_HD
-#endif
+#include "bfloat16.h"
+
 #define NEEDLE_MATH [[maybe_unused]] static inline NEEDLE_HD
 
 namespace needle::math {

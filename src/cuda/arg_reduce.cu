@@ -37,18 +37,19 @@ __global__ void __launch_bounds__(kRowThreads) arg_reduce_kernel(const __grid_co
   if (slice >= s.slices.size) return;
   const auto at = locate<2>(s.slices, slice);
   const Row<const T> a{reinterpret_cast<const T*>(s.slices.data[1] + at.of[1]), s.step, s.n};
-  Best<T> best{a[0], 0};
+  using V = Computed<T>;
+  Best<V> best{a[0], 0};
   stream<T>(
       lane, s.n, kLanes, [&](std::uint32_t i) { return a[i]; },
-      [&](std::uint32_t i, T x) {
-        const Best<T> next{x, i};
-        if (wins<T, kMax>(next, best)) best = next;
+      [&](std::uint32_t i, V x) {
+        const Best<V> next{x, i};
+        if (wins<V, kMax>(next, best)) best = next;
       });
 #pragma unroll
   for (int by = kLanes / 2; by > 0; by /= 2) {
-    const Best<T> other{T(__shfl_xor_sync(kAllLanes, best.value, by)),
+    const Best<V> other{V(__shfl_xor_sync(kAllLanes, best.value, by)),
                         __shfl_xor_sync(kAllLanes, best.place, by)};
-    if (wins<T, kMax>(other, best)) best = other;
+    if (wins<V, kMax>(other, best)) best = other;
   }
   if (lane == 0) {
     *reinterpret_cast<std::int64_t*>(s.slices.data[0] + at.of[0]) = std::int64_t(best.place);
@@ -68,7 +69,7 @@ void arg_reduce(In a, Out out, int axis) {
                  a.strides[axis]};
   const auto item = std::int64_t(size_of(a.dtype));
   const bool alone = s.n <= kShortRow || (plan.strides[1][plan.ndim - 1] == item && s.step != 1);
-  with_type(a.dtype, [&](auto tag) {
+  with_stored_type(a.dtype, [&](auto tag) {
     using Given = typename decltype(tag)::type;
     using T = std::conditional_t<std::is_same_v<Given, bool>, std::uint8_t, Given>;
     const unsigned slices = alone ? kRowThreads : kRowThreads / kWarp;  // of a block

@@ -43,17 +43,18 @@ struct Statistics {
 template <class T>
 __global__ void __launch_bounds__(kChannelThreads)
     moments_kernel(const __grid_constant__ Layout layout, const __grid_constant__ ChannelTiles t,
-                   const __grid_constant__ Statistics<T> s, Sums* parts) {
+                   const __grid_constant__ Statistics<Computed<T>> s, Sums* parts) {
+  using V = Computed<T>;
   const ChannelThread my(t);
-  const auto x = [&](std::uint32_t pixel) {
+  const auto x = [&](std::uint32_t pixel) -> V {
     return *layout.at<const T>(0, locate<1>(layout.pixels, pixel).of[0], my.channel);
   };
   Sums total = {};
   if (my.first < my.end) {
-    const T center = x(my.first);
-    T sum = T(0), squares = T(0);
-    stream<T>(my.first, my.end, my.step, x, [&](std::uint32_t, T value) {
-      const T deviation = value - center;
+    const V center = x(my.first);
+    V sum = 0, squares = 0;
+    stream<T>(my.first, my.end, my.step, x, [&](std::uint32_t, V value) {
+      const V deviation = value - center;
       sum += deviation;
       squares += deviation * deviation;
     });
@@ -69,29 +70,30 @@ __global__ void __launch_bounds__(kChannelThreads)
 template <class T, Then then>
 __global__ void __launch_bounds__(kChannelThreads)
     normalize_kernel(const __grid_constant__ Layout layout, const __grid_constant__ ChannelTiles t,
-                     const Constants<T>* constants) {
+                     const Constants<Computed<T>>* constants) {
+  using V = Computed<T>;
   constexpr int kOperands = then == Then::kAddRelu ? 3 : 2;
   const ChannelThread my(t);
   if (my.first >= my.end) return;
-  const Constants<T> c = constants[my.channel];
+  const Constants<V> c = constants[my.channel];
   struct Loaded {
     T* out;
-    T x, added;
+    V x, added;
   };
   const auto load = [&](std::uint32_t i) {
     const auto at = locate<kOperands>(layout.pixels, i);
     Loaded loaded{layout.at<T>(0, at.of[0], my.channel),
-                  *layout.at<const T>(1, at.of[1], my.channel), T()};
+                  *layout.at<const T>(1, at.of[1], my.channel), V()};
     if constexpr (then == Then::kAddRelu) {
       loaded.added = *layout.at<const T>(2, at.of[2], my.channel);
     }
     return loaded;
   };
   stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
-    T value = (loaded.x - c.center) * c.scale + c.shift;
+    V value = (loaded.x - c.center) * c.scale + c.shift;
     if constexpr (then == Then::kAddRelu) value += loaded.added;
-    if constexpr (then != Then::kNothing) value = value < T(0) ? T(0) : value;  // NaN stays
-    *loaded.out = value;
+    if constexpr (then != Then::kNothing) value = value < V(0) ? V(0) : value;  // NaN stays
+    *loaded.out = T(value);
   });
 }
 
@@ -105,26 +107,27 @@ void normalize(In x, In weight, In bias, In added, Out out, Out mean, Out var, d
     }
     return;
   }
+  using V = Computed<T>;
   const View* summed[] = {&x, &x};
   const View* written[] = {&out, &x, &added};
   const Pass sums("batch_norm", summed, 2, true);
   const Pass writes("batch_norm", written, then == Then::kAddRelu ? 3 : 2, false);
   const Temporary parts(sums.tiles.chunks * std::size_t(channels) * sizeof(Sums), x.device);
-  const Temporary constants(std::size_t(channels) * sizeof(Constants<T>), x.device);
-  const Statistics<T> statistics{
-      Vector<const T>(weight),     Vector<const T>(bias), Vector<T>(mean), Vector<T>(var), eps,
-      constants.as<Constants<T>>()};
+  const Temporary constants(std::size_t(channels) * sizeof(Constants<V>), x.device);
+  const Statistics<V> statistics{
+      Vector<const V>(weight),     Vector<const V>(bias), Vector<V>(mean), Vector<V>(var), eps,
+      constants.as<Constants<V>>()};
   launch("batch_norm", x.device, {sums.tiles.blocks()}, {kChannelThreads}, moments_kernel<T>,
          sums.layout, sums.tiles, statistics, parts.as<Sums>());
   launch("batch_norm", x.device, {writes.tiles.blocks()}, {kChannelThreads},
-         normalize_kernel<T, then>, writes.layout, writes.tiles, constants.as<Constants<T>>());
+         normalize_kernel<T, then>, writes.layout, writes.tiles, constants.as<Constants<V>>());
 }
 
 }  // namespace
 
 void batch_norm(In x, In weight, In bias, Out out, Out mean, Out var, double eps,
                 const Epilogue& epilogue) {
-  with_float(x.dtype, [&](auto tag) {
+  with_stored_float(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (epilogue.residual != nullptr) {
       normalize<T, Then::kAddRelu>(x, weight, bias, *epilogue.residual, out, mean, var, eps);

@@ -61,33 +61,34 @@ template <class T, Then then>
 __global__ void __launch_bounds__(kChannelThreads)
     gradient_sums_kernel(const __grid_constant__ Layout layout,
                          const __grid_constant__ ChannelTiles t,
-                         const __grid_constant__ Vectors<T> v, Sums* parts) {
+                         const __grid_constant__ Vectors<Computed<T>> v, Sums* parts) {
+  using V = Computed<T>;
   constexpr bool kAdds = then == Then::kAddRelu;
   constexpr int kX = kAdds ? 1 : 0;
   const ChannelThread my(t);
   Sums total = {};
   if (my.first < my.end) {
-    const T center = v.mean[my.channel];
-    const Mask<T, then> mask(v, my.channel);
-    T sum = T(0), product = T(0);
+    const V center = v.mean[my.channel];
+    const Mask<V, then> mask(v, my.channel);
+    V sum = 0, product = 0;
     struct Loaded {
       T* added_grad;
-      T x, grad, y;
+      V x, grad, y;
     };
     const auto load = [&](std::uint32_t i) {
       const auto at = locate<kAdds ? 4 : 2>(layout.pixels, i);
       Loaded loaded{layout.at<T>(0, at.of[0], my.channel),
                     *layout.at<const T>(kX, at.of[kX], my.channel),
-                    *layout.at<const T>(kX + 1, at.of[kX + 1], my.channel), T()};
+                    *layout.at<const T>(kX + 1, at.of[kX + 1], my.channel), V()};
       if constexpr (kAdds) loaded.y = *layout.at<const T>(3, at.of[3], my.channel);
       return loaded;
     };
     stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
-      const T centred = loaded.x - center;
-      T grad = mask.apply(loaded.grad, centred);
+      const V centred = loaded.x - center;
+      V grad = mask.apply(loaded.grad, centred);
       if constexpr (kAdds) {
         grad = math::relu_passed(grad, loaded.y);
-        *loaded.added_grad = grad;
+        *loaded.added_grad = T(grad);
       }
       sum += grad;
       product += grad * centred;
@@ -102,15 +103,16 @@ template <class T, Then then>
 __global__ void __launch_bounds__(kChannelThreads)
     input_gradient_kernel(const __grid_constant__ Layout layout,
                           const __grid_constant__ ChannelTiles t,
-                          const __grid_constant__ Vectors<T> v) {
+                          const __grid_constant__ Vectors<Computed<T>> v) {
+  using V = Computed<T>;
   const ChannelThread my(t);
   if (my.first >= my.end) return;
-  const T center = v.mean[my.channel];
-  const Mask<T, then> mask(v, my.channel);
-  const Constants<T> c = v.constants[my.channel];
+  const V center = v.mean[my.channel];
+  const Mask<V, then> mask(v, my.channel);
+  const Constants<V> c = v.constants[my.channel];
   struct Loaded {
     T* x_grad;
-    T x, grad;
+    V x, grad;
   };
   const auto load = [&](std::uint32_t i) {
     const auto at = locate<3>(layout.pixels, i);
@@ -119,8 +121,8 @@ __global__ void __launch_bounds__(kChannelThreads)
                   *layout.at<const T>(2, at.of[2], my.channel)};
   };
   stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
-    const T centred = loaded.x - center, grad = mask.apply(loaded.grad, centred);
-    *loaded.x_grad = c.scale * grad - (centred * c.slope + c.offset);
+    const V centred = loaded.x - center, grad = mask.apply(loaded.grad, centred);
+    *loaded.x_grad = T(c.scale * grad - (centred * c.slope + c.offset));
   });
 }
 
@@ -135,6 +137,7 @@ template <class T, Then then>
 void gradient(const GradientCall& call) {
   constexpr bool kAdds = then == Then::kAddRelu;
   constexpr Then kLeft = kAdds ? Then::kNothing : then;  // the written gradient is masked already
+  using V = Computed<T>;
   const int device = call.x.device;
   const std::int64_t channels = call.x.shape[call.x.ndim - 1];
   if (channels == 0) return;
@@ -147,15 +150,15 @@ void gradient(const GradientCall& call) {
   const Pass sums("batch_norm_grad", kAdds ? summed : summed + 1, kAdds ? 4 : 2, true);
   const Pass writes("batch_norm_grad", written, 3, false);
   const Temporary parts(sums.tiles.chunks * std::size_t(channels) * sizeof(Sums), device);
-  const Temporary constants(std::size_t(channels) * sizeof(Constants<T>), device);
-  const Vectors<T> v{Vector<const T>(call.weight),
-                     Vector<const T>(call.bias),
-                     Vector<const T>(call.mean),
-                     Vector<const T>(call.var),
-                     Vector<T>(call.weight_grad),
-                     Vector<T>(call.bias_grad),
+  const Temporary constants(std::size_t(channels) * sizeof(Constants<V>), device);
+  const Vectors<V> v{Vector<const V>(call.weight),
+                     Vector<const V>(call.bias),
+                     Vector<const V>(call.mean),
+                     Vector<const V>(call.var),
+                     Vector<V>(call.weight_grad),
+                     Vector<V>(call.bias_grad),
                      call.eps,
-                     constants.as<Constants<T>>()};
+                     constants.as<Constants<V>>()};
   launch("batch_norm_grad", device, {sums.tiles.blocks()}, {kChannelThreads},
          gradient_sums_kernel<T, then>, sums.layout, sums.tiles, v, parts.as<Sums>());
   launch("batch_norm_grad", device, {writes.tiles.blocks()}, {kChannelThreads},
@@ -181,7 +184,7 @@ void batch_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out 
                           bias_grad,
                           given(epilogue.residual_grad, x_grad),
                           eps};
-  with_float(x.dtype, [&](auto tag) {
+  with_stored_float(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (epilogue.residual_grad != nullptr) {
       gradient<T, Then::kAddRelu>(call);

@@ -24,7 +24,7 @@ struct WindowProduct {
   std::int64_t source_group, out_group, weight_group;  // offsets from one group to the next
   const T* bias;                                       // or null
   std::int64_t bias_step;
-  T least;  // lower bound of a result: 0 with relu, else -inf
+  Computed<T> least;  // lower bound of a result: 0 with relu, else -inf
   Divisor tiles_across;
 };
 
@@ -32,8 +32,9 @@ struct WindowProduct {
 template <class T>
 struct PixelResult {
   using Row = ResultRow<T>;
+  using V = Computed<T>;
   struct Column : ResultColumn {
-    T bias;
+    V bias;
   };
   const WindowProduct<T>& p;
   std::uint32_t group;
@@ -45,19 +46,19 @@ struct PixelResult {
   }
   __device__ Column column(std::uint32_t n) const {
     const bool is = n < p.lines;
-    const T none = T(-0.0);  // x + -0 is x, for all x
+    const V none = V(-0.0);  // x + -0 is x, for all x
     return {{n * p.out.channel, is},
-            is && p.bias != nullptr ? p.bias[(group * p.lines + n) * p.bias_step] : none};
+            is && p.bias != nullptr ? V(p.bias[(group * p.lines + n) * p.bias_step]) : none};
   }
-  __device__ void put(const Row& row, const Column& column, T value) const {
+  __device__ void put(const Row& row, const Column& column, V value) const {
     value += column.bias;
-    row.data[column.offset] = value < p.least ? p.least : value;  // NaN stays
+    row.data[column.offset] = T(value < p.least ? p.least : value);  // NaN stays
   }
 };
 
 // blockIdx.x: tile of the result; y: group.
 template <class T, class Tile, By kA, By kB>
-__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+__global__ void __launch_bounds__(Tile::kThreads, kBlocksOf<T, Tile, kA>)
     conv2d_kernel(const __grid_constant__ WindowProduct<T> p) {
   const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
   const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;
@@ -84,13 +85,13 @@ void launch_by(const char* op, WindowProduct<T>& p, std::uint32_t groups, int de
          {Tile::kThreads}, conv2d_kernel<T, Tile, kA, kB>, p);
 }
 
-// Weights lie in aligned fours, from one tap and group to the next too.
+// Weights lie in aligned words, from one tap and group to the next too.
 template <class T>
-bool weights_in_fours(const WindowProduct<T>& p, std::int64_t strides, std::int64_t count) {
+bool weights_in_words(const WindowProduct<T>& p, std::int64_t strides, std::int64_t count) {
   const auto address = reinterpret_cast<std::uintptr_t>(p.weight) / sizeof(T);
   return ((static_cast<std::int64_t>(address) | p.weight_row | p.weight_column | p.weight_group |
            strides | count) %
-          4) == 0;
+          kWord<T>) == 0;
 }
 
 // All rows of the weights are equally far apart, also from tap to tap (Filters).
@@ -106,9 +107,9 @@ void launch_tiles(const char* op, WindowProduct<T>& p, std::uint32_t groups, int
   if constexpr (Tile::kTensorCores && (Tile::kThreads == 256 || Tile::OfWords::kRounded)) {
     const std::int64_t channels = p.taps.channels.divisor;
     const bool lines =
-        p.weight_line == 1 && weights_in_fours(p, p.weight_channel, p.lines) && is_even(p);
-    const bool depths = p.weight_channel == 1 && weights_in_fours(p, p.weight_line, channels);
-    if (in_fours(p.source, channels) && (lines || depths)) {
+        p.weight_line == 1 && weights_in_words(p, p.weight_channel, p.lines) && is_even(p);
+    const bool depths = p.weight_channel == 1 && weights_in_words(p, p.weight_line, channels);
+    if (in_words(p.source, channels) && (lines || depths)) {
       return with_words<Tile>(device, [&](auto words) {
         using Words = typename decltype(words)::type;
         if (lines) return launch_by<T, Words, By::kDepths, By::kLines>(op, p, groups, device);
@@ -148,7 +149,8 @@ void run_product(const char* op, WindowProduct<T> p, std::int64_t groups, int de
 }
 
 template <class T>
-void forward(In x, In weight, const View* bias, T least, Out out, const Geometry& geometry) {
+void forward(In x, In weight, const View* bias, Computed<T> least, Out out,
+             const Geometry& geometry) {
   if (size_of(out) == 0) return;
   if (is_depthwise(weight, geometry.groups))
     return depthwise<T>(x, weight, bias, least, out, geometry);
@@ -229,7 +231,7 @@ void input_gradient_of(In grad, In weight, Out x_grad, const Geometry& geometry,
       outputs * weight.strides[3],
       nullptr,
       0,
-      kNoFloor<T>,
+      kNoFloor<Computed<T>>,
       {}};
   run_product(op, p, geometry.groups, x_grad.device);
 }
@@ -250,14 +252,15 @@ void input_gradient(In grad, In weight, Out x_grad, const Geometry& geometry) {
 }  // namespace
 
 void conv2d(In x, In weight, Out out, const Geometry& geometry, const Epilogue& epilogue) {
-  with_float(out.dtype, [&](auto tag) {
+  with_stored_float(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    forward<T>(x, weight, epilogue.bias, epilogue.relu ? T(0) : kNoFloor<T>, out, geometry);
+    using V = Computed<T>;
+    forward<T>(x, weight, epilogue.bias, epilogue.relu ? V(0) : kNoFloor<V>, out, geometry);
   });
 }
 
 void conv2d_input_grad(In grad, In weight, Out x_grad, const Geometry& geometry) {
-  with_float(x_grad.dtype, [&](auto tag) {
+  with_stored_float(x_grad.dtype, [&](auto tag) {
     input_gradient<typename decltype(tag)::type>(grad, weight, x_grad, geometry);
   });
 }

@@ -59,7 +59,7 @@ struct PixelProduct {
   Image<const T> x, grad;
   WindowGrid windows;
   Taps taps;
-  T* out;
+  Computed<T>* out;
   std::int64_t row, column, channel, line;  // strides of the result, in elements
   std::uint32_t lines;                      // output channels of a group
   std::int64_t x_group, grad_group, out_group;
@@ -71,10 +71,11 @@ struct PixelProduct {
 // Rows are (tap, channel) pairs, columns output channels.
 template <class T>
 struct WeightResult {
-  using Row = ResultRow<T>;
+  using V = Computed<T>;
+  using Row = ResultRow<V>;
   using Column = ResultColumn;
   const PixelProduct<T>& p;
-  T* out;
+  V* out;
 
   __device__ Row row(std::uint32_t n) const {
     const bool is = n < p.taps.depth;
@@ -82,21 +83,21 @@ struct WeightResult {
     return {out + at.i * p.row + at.j * p.column + at.channel * p.channel, is};
   }
   __device__ Column column(std::uint32_t n) const { return {n * p.line, n < p.lines}; }
-  __device__ void put(const Row& row, const Column& column, T value) const {
+  __device__ void put(const Row& row, const Column& column, V value) const {
     row.data[column.offset] = value;
   }
 };
 
 // blockIdx.x: tile of the result; y: part of the pixels; z: group.
 template <class T, class Tile, By kBy>
-__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+__global__ void __launch_bounds__(Tile::kThreads, kBlocksOf<T, Tile, kBy>)
     conv2d_weight_grad_kernel(const __grid_constant__ PixelProduct<T> p) {
   const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
   const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;
   Image<const T> x = p.x, grad = p.grad;
   x.data += blockIdx.z * p.x_group;
   grad.data += blockIdx.z * p.grad_group;
-  T* const out = p.out + blockIdx.z * p.out_group + blockIdx.y * p.part_stride;
+  Computed<T>* const out = p.out + blockIdx.z * p.out_group + blockIdx.y * p.part_stride;
   const TapLines<T> a{x, p.windows, p.taps};
   const GradientLines<T, kBy == By::kLines> b{grad, p.windows.pixels, p.lines};
   const std::uint32_t begin = blockIdx.y * p.part;
@@ -124,7 +125,7 @@ void launch_tiles(PixelProduct<T>& p, std::uint32_t parts, std::uint32_t groups,
   const Grid blocks{across * ceil_div<std::uint32_t>(p.taps.depth, Tile::kTileM), parts, groups};
   if constexpr (Tile::kThreads == 256 || Tile::OfWords::kRounded) {
     const std::int64_t channels = p.taps.channels.divisor;
-    if (channels >= 8 && in_fours(p.x, channels) && in_fours(p.grad, p.lines) && is_even(p.grad)) {
+    if (channels >= 8 && in_words(p.x, channels) && in_words(p.grad, p.lines) && is_even(p.grad)) {
       return with_words<Tile>(device, [&](auto words) {
         launch_as<T, typename decltype(words)::type, By::kLines>(p, blocks, device);
       });
@@ -171,6 +172,7 @@ void run_product(PixelProduct<T> p, std::int64_t parts, std::int64_t groups, int
 View parts_like(Out weight_grad, std::int64_t parts, void* memory) {
   View all = weight_grad;
   all.data = memory;
+  all.dtype = computed(weight_grad.dtype);
   all.ndim = 5;
   all.shape[0] = parts;
   for (int i = 0; i < 4; ++i) all.shape[i + 1] = weight_grad.shape[i];
@@ -198,10 +200,11 @@ void depthwise_weight_grad(In grad, In x, Out weight_grad, const Geometry& geome
   const PixelGrid pixels(op, grad.shape[0], grad.shape[1], grad.shape[2]);
   const bool neighbours = grad.strides[3] == 1 && grad.shape[3] > 1;
   const ChannelTiles tiles = tiles_of(op, pixels.size, grad.shape[3], neighbours, true);
-  const Temporary memory(tiles.chunks * std::size_t(size_of(weight_grad)) * sizeof(T), x.device);
+  const Temporary memory(tiles.chunks * std::size_t(size_of(weight_grad)) * sizeof(Computed<T>),
+                         x.device);
   launch(op, x.device, {tiles.blocks(), static_cast<unsigned>(d.rows * d.columns)},
          {kChannelThreads}, depthwise_weight_grad_kernel<T>, d, image_of<const T>(grad), pixels,
-         tiles, memory.as<T>());
+         tiles, memory.as<Computed<T>>());
   sum_parts(parts_like(weight_grad, tiles.chunks, memory.as<void>()), weight_grad);
 }
 
@@ -214,10 +217,12 @@ void gradient_in_tiles(In grad, In x, Out weight_grad, const Geometry& geometry)
   check_count(op, rows);
   const PixelGrid pixels(op, grad.shape[0], grad.shape[1], grad.shape[2]);
   const std::int64_t parts = parts_of<Tile>(rows, outputs, pixels.size, geometry.groups);
-  const std::size_t bytes = parts > 1 ? std::size_t(parts * size_of(weight_grad)) * sizeof(T) : 0;
+  using V = Computed<T>;
+  const bool summed = parts > 1 || !std::is_same_v<T, V>;  // by way of memory
+  const std::size_t bytes = summed ? std::size_t(parts * size_of(weight_grad)) * sizeof(V) : 0;
   const Temporary memory(bytes, x.device);
   const View all = parts_like(weight_grad, parts, memory.as<void>());
-  const std::int64_t* strides = parts > 1 ? all.strides + 1 : weight_grad.strides;
+  const std::int64_t* strides = summed ? all.strides + 1 : weight_grad.strides;
   const auto i32 = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
   const PixelProduct<T> p{
       image_of<const T>(x),
@@ -225,7 +230,7 @@ void gradient_in_tiles(In grad, In x, Out weight_grad, const Geometry& geometry)
       {pixels, i32(geometry.stride.h), i32(geometry.stride.w), -i32(geometry.padding.h),
        -i32(geometry.padding.w)},
       Taps(weight_grad.shape[0], weight_grad.shape[1], inputs, geometry.dilation),
-      parts > 1 ? memory.as<T>() : data_of<T>(weight_grad),
+      summed ? memory.as<V>() : data_of<V>(weight_grad),
       strides[0],
       strides[1],
       strides[2],
@@ -240,7 +245,7 @@ void gradient_in_tiles(In grad, In x, Out weight_grad, const Geometry& geometry)
   check_near(op, p.x, p.windows, p.taps);
   check_near(op, p.grad, {pixels, 1, 1, 0, 0}, Taps(1, 1, outputs, {1, 1}));
   run_product<T, Tile>(p, parts, geometry.groups, x.device);
-  if (parts > 1) sum_parts(all, weight_grad);
+  if (summed) sum_parts(all, weight_grad);
 }
 
 template <class T>
@@ -270,7 +275,7 @@ void weight_gradient(In grad, In x, Out weight_grad, const Geometry& geometry) {
 }  // namespace
 
 void conv2d_weight_grad(In grad, In x, Out weight_grad, const Geometry& geometry) {
-  with_float(weight_grad.dtype, [&](auto tag) {
+  with_stored_float(weight_grad.dtype, [&](auto tag) {
     weight_gradient<typename decltype(tag)::type>(grad, x, weight_grad, geometry);
   });
 }

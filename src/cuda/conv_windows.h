@@ -15,7 +15,7 @@ namespace {
 // The tile for results of few columns, which are usual in convolutions: 64 output channels fill it.
 // With doubles its sums would not fit the registers.
 template <class T, Precision kPrecision>
-using NarrowTile = std::conditional_t<sizeof(T) == 4,
+using NarrowTile = std::conditional_t<sizeof(T) <= 4,
                                       TileFor<kPrecision, RegisterTile<128, 64, 8, 8, 4>,
                                               TensorTile<kPrecision, 128, 64, 16, 32, 32>>,
                                       SmallTile<kPrecision>>;
@@ -118,12 +118,12 @@ void check_near(const char* op, const Image<const T>& image, const WindowGrid& g
                      taps.channels.divisor * std::abs(image.channel));
 }
 
-// Channels lie in aligned fours, also from one pixel and one group to the next.
+// Channels lie in aligned words, also from one pixel and one group to the next.
 template <class T>
-bool in_fours(const Image<const T>& image, std::int64_t channels) {
+bool in_words(const Image<const T>& image, std::int64_t channels) {
   const auto address = reinterpret_cast<std::uintptr_t>(image.data) / sizeof(T);
   const std::int64_t all = channels | image.column | image.row | image.image;
-  return image.channel == 1 && (static_cast<std::int64_t>(address) | all) % 4 == 0;
+  return image.channel == 1 && (static_cast<std::int64_t>(address) | all) % kWord<T> == 0;
 }
 
 // The left operand: a line is a window, k runs through its taps.

@@ -12,7 +12,7 @@ namespace {
 template <class To, class From>
 struct Convert {
   static constexpr bool kLong = false;
-  static __device__ To apply(From x) { return math::convert<To>(x); }
+  static __device__ To apply(Computed<From> x) { return To(math::convert<Computed<To>>(x)); }
 };
 
 // ---- transposed layouts: a block moves one tile of kTile x kTile words ----
@@ -93,13 +93,14 @@ void copy_words(const LoopPlan& plan, const View* const* views) {
 }  // namespace
 
 void fill(Out out, double value, std::int64_t integer) {
-  with_type(out.dtype, [&](auto tag) {
+  with_stored_type(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    T filled;
-    if constexpr (std::is_floating_point_v<T>) {
-      filled = static_cast<T>(value);
+    using V = Computed<T>;
+    V filled;
+    if constexpr (std::is_floating_point_v<V>) {
+      filled = static_cast<V>(value);
     } else {
-      filled = math::convert<T>(integer);
+      filled = math::convert<V>(integer);
     }
     View one = out;
     one.data = &filled;
@@ -118,11 +119,12 @@ void copy(In a, Out out) {
   if (a.dtype == out.dtype) {
     const std::size_t word = size_of(a.dtype);
     if (word == 1) return copy_words<std::uint8_t>(plan, views);
+    if (word == 2) return copy_words<std::uint16_t>(plan, views);
     if (word == 4) return copy_words<std::uint32_t>(plan, views);
     return copy_words<std::uint64_t>(plan, views);
   }
-  with_type(a.dtype, [&](auto from) {
-    with_type(out.dtype, [&](auto to) {
+  with_stored_type(a.dtype, [&](auto from) {
+    with_stored_type(out.dtype, [&](auto to) {
       using From = typename decltype(from)::type;
       using To = typename decltype(to)::type;
       if constexpr (!std::is_same_v<From, To>)

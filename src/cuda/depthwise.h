@@ -24,7 +24,7 @@ struct Depthwise {
   std::int64_t weight_row, weight_column, weight_channel;  // strides, in elements
   const T* bias;                                           // or null
   std::int64_t bias_step;
-  T least;                     // of a result
+  Computed<T> least;           // of a result
   std::int32_t rows, columns;  // of the kernel
   Divisor multiplier;          // output channels of a group
   Divisor stride_y, stride_x;
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kImageThreads)
     const T* source =
         d.source.at(pixel.image, y, x) + d.multiplier.quotient(channel) * d.source.channel;
     const T* weight = d.weight + channel * d.weight_channel;
-    T sum = T(0);
+    Computed<T> sum = 0;
     for (std::int32_t i = 0; i < d.rows; ++i) {
       for (std::int32_t j = 0; j < d.columns; ++j) {
         const std::int32_t down = i * d.dilation_y, across = j * d.dilation_x;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kImageThreads)
     }
     if (d.bias != nullptr) sum += d.bias[channel * d.bias_step];
     if (sum < d.least) sum = d.least;  // NaN stays
-    d.out.at(pixel.image, pixel.row, pixel.column)[channel * d.out.channel] = sum;
+    d.out.at(pixel.image, pixel.row, pixel.column)[channel * d.out.channel] = T(sum);
   });
 }
 
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kImageThreads)
     const std::uint32_t many = d.multiplier.divisor, first = channel * many;
     const T* source = d.source.at(pixel.image, 0, 0) + first * d.source.channel;
     const T* weight = d.weight + first * d.weight_channel;
-    T sum = T(0);
+    Computed<T> sum = 0;
     for (std::int32_t i = 0; i < d.rows; ++i) {
       const std::int32_t down = std::int32_t(pixel.row) + d.padding_y - i * d.dilation_y;
       const std::int32_t y = std::int32_t(d.stride_y.quotient(std::uint32_t(std::max(down, 0))));
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kImageThreads)
         }
       }
     }
-    d.out.at(pixel.image, pixel.row, pixel.column)[channel * d.out.channel] = sum;
+    d.out.at(pixel.image, pixel.row, pixel.column)[channel * d.out.channel] = T(sum);
   });
 }
 
@@ -117,13 +117,13 @@ __global__ void __launch_bounds__(kChannelThreads)
     depthwise_weight_grad_kernel(const __grid_constant__ Depthwise<T> d,
                                  const __grid_constant__ Image<const T> grad,
                                  const __grid_constant__ PixelGrid pixels,
-                                 const __grid_constant__ ChannelTiles t, T* parts) {
-  NEEDLE_SHARED(shared, T[kChannelThreads]);
+                                 const __grid_constant__ ChannelTiles t, Computed<T>* parts) {
+  NEEDLE_SHARED(shared, Computed<T>[kChannelThreads]);
   const ChannelThread my(t);
   const std::int32_t i = std::int32_t(blockIdx.y) / d.columns;
   const std::int32_t j = std::int32_t(blockIdx.y) % d.columns;
   const std::int64_t from = d.multiplier.quotient(my.channel) * d.source.channel;
-  T sum = T(0);
+  Computed<T> sum = 0;
 #pragma unroll 2
   for (std::uint32_t n = my.first; n < my.end; n += my.step) {
     const Pixel pixel = pixels.at(n);
@@ -142,7 +142,8 @@ __global__ void __launch_bounds__(kChannelThreads)
 }
 
 template <class T>
-void depthwise(In x, In weight, const View* bias, T least, Out out, const Geometry& geometry) {
+void depthwise(In x, In weight, const View* bias, Computed<T> least, Out out,
+               const Geometry& geometry) {
   each_element_grid("conv2d", out, [&](const ElementGrid& grid, std::int64_t first) {
     Depthwise<T> d = depthwise_of<T>(x, weight, out, geometry);
     d.source.data += first * d.source.image;

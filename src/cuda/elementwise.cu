@@ -18,15 +18,17 @@ constexpr bool is_long(BinaryOp op) {
 template <class Op, class T>
 struct Formula {
   using R = ResultOf<T, Op::result>;
+  using V = Computed<T>;
   static constexpr bool kLong = is_long(Op::op);
-  static __device__ R apply(T x) { return Op::template apply<T>(x); }
-  static __device__ R apply(T x, T y) { return Op::template apply<T>(x, y); }
+  static __device__ R apply(V x) { return R(Op::template apply<V>(x)); }
+  static __device__ R apply(V x, V y) { return R(Op::template apply<V>(x, y)); }
 };
 
 template <class T>
 struct Choose {
   static constexpr bool kLong = false;
-  static __device__ T apply(bool condition, T x, T y) { return condition ? x : y; }
+  using V = Computed<T>;
+  static __device__ T apply(bool condition, V x, V y) { return T(condition ? x : y); }
 };
 
 void check_result(const char* op, Result result, DType dtype, DType out) {
@@ -45,9 +47,9 @@ void unary_typed(In a, Out out) {
   using Op = Unary<op>;
   check_result("unary", Op::result, a.dtype, out.dtype);
   const View* views[] = {&out, &a};
-  with_type(a.dtype, [&](auto tag) {
+  with_stored_type(a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if constexpr (allows<T>(Op::domain)) {
+    if constexpr (allows<Computed<T>>(Op::domain)) {
       map<Formula<Op, T>, ResultOf<T, Op::result>, T>(kUnaryNames[int(op)], make_plan(out, a),
                                                       views);
     } else {
@@ -61,9 +63,9 @@ void binary_typed(In a, In b, Out out) {
   using Op = Binary<op>;
   check_result("binary", Op::result, a.dtype, out.dtype);
   const View* views[] = {&out, &a, &b};
-  with_type(a.dtype, [&](auto tag) {
+  with_stored_type(a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if constexpr (allows<T>(Op::domain)) {
+    if constexpr (allows<Computed<T>>(Op::domain)) {
       map<Formula<Op, T>, ResultOf<T, Op::result>, T, T>(kBinaryNames[int(op)],
                                                          make_plan(out, a, b), views);
     } else {
@@ -86,7 +88,7 @@ constexpr void (*kBinary[])(In, In, Out) = {
 // x ** 2 is common and pow is slow, so it is computed by multiply.
 bool is_square(BinaryOp op, const View& y) {
   if (op != BinaryOp::power || !y.is_scalar) return false;
-  return (y.dtype == DType::kFloat32 && *data_of<float>(y) == 2.0f) ||
+  return (computed(y.dtype) == DType::kFloat32 && *data_of<float>(y) == 2.0f) ||
          (y.dtype == DType::kFloat64 && *data_of<double>(y) == 2.0);
 }
 
@@ -113,7 +115,7 @@ void where(In condition, In a, In b, Out out) {
   check_same_dtype("where", a, out);
   check_same_dtype("where", b, out);
   const View* views[] = {&out, &condition, &a, &b};
-  with_type(out.dtype, [&](auto tag) {
+  with_stored_type(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     map<Choose<T>, T, bool, T, T>("where", make_plan(out, condition, a, b), views);
   });

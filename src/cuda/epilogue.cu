@@ -14,7 +14,8 @@ namespace {
 template <class T>
 struct ReluGrad {
   static constexpr bool kLong = false;
-  static __device__ T apply(T grad, T y) { return math::relu_passed(grad, y); }
+  using V = Computed<T>;
+  static __device__ T apply(V grad, V y) { return T(math::relu_passed(grad, y)); }
 };
 
 // Operands: out, a.
@@ -24,10 +25,11 @@ __global__ void __launch_bounds__(kChannelThreads)
                      const Vector<const T> bias) {
   const ChannelThread my(t);
   if (my.first >= my.end) return;
-  const T added = bias[my.channel];
+  using V = Computed<T>;
+  const V added = bias[my.channel];
   struct Loaded {
     T* out;
-    T a;
+    V a;
   };
   const auto load = [&](std::uint32_t i) {
     const auto at = locate<2>(layout.pixels, i);
@@ -35,8 +37,8 @@ __global__ void __launch_bounds__(kChannelThreads)
                   *layout.at<const T>(1, at.of[1], my.channel)};
   };
   stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
-    const T value = loaded.a + added;
-    *loaded.out = value < T(0) ? T(0) : value;  // NaN stays
+    const V value = loaded.a + added;
+    *loaded.out = T(value < V(0) ? V(0) : value);  // NaN stays
   });
 }
 
@@ -49,7 +51,7 @@ __global__ void __launch_bounds__(kChannelThreads)
   double sum = 0;
   struct Loaded {
     T* out;
-    T grad, y;
+    Computed<T> grad, y;
   };
   const auto load = [&](std::uint32_t i) {
     const auto at = locate<3>(layout.pixels, i);
@@ -58,8 +60,8 @@ __global__ void __launch_bounds__(kChannelThreads)
                   *layout.at<const T>(2, at.of[2], my.channel)};
   };
   stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
-    const T passed = math::relu_passed(loaded.grad, loaded.y);
-    *loaded.out = passed;
+    const Computed<T> passed = math::relu_passed(loaded.grad, loaded.y);
+    *loaded.out = T(passed);
     sum += double(passed);
   });
   if (add_up(sum, parts, t, my)) bias_grad[my.channel] = T(sum);
@@ -89,12 +91,13 @@ void bias_relu(In a, In bias, Out out) {
 
 void apply_epilogue(In a, Out out, const Epilogue& epilogue) {
   if (size_of(out) == 0) return;
-  with_float(out.dtype,
-             [&](auto tag) { bias_relu<typename decltype(tag)::type>(a, *epilogue.bias, out); });
+  with_stored_float(out.dtype, [&](auto tag) {
+    bias_relu<typename decltype(tag)::type>(a, *epilogue.bias, out);
+  });
 }
 
 void relu_grad(In grad, In y, Out out, MaybeOut bias_grad) {
-  with_float(out.dtype, [&](auto tag) {
+  with_stored_float(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (bias_grad != nullptr) return gradient_and_sums<T>(grad, y, out, *bias_grad);
     const View* views[] = {&out, &grad, &y};

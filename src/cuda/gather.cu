@@ -25,6 +25,7 @@ template <class F>
 void with_word(DType dtype, F&& f) {  // moving rows depends on the element's size alone
   const std::size_t word = size_of(dtype);
   if (word == 1) return f(Tag<std::uint8_t>{});
+  if (word == 2) return f(Tag<std::uint16_t>{});
   if (word == 4) return f(Tag<std::uint32_t>{});
   return f(Tag<std::uint64_t>{});
 }
@@ -102,16 +103,16 @@ __global__ void __launch_bounds__(kThreads)
       return *reinterpret_cast<const T*>(walk.data[1] + at.of[1] + i * a_stride);
     };
     if constexpr (kAdds) {
-      T sum = mine ? *to : T();
+      Computed<T> sum = mine ? Computed<T>(*to) : Computed<T>();
       each_entry(index, row, entry, index.count, matches, [&](std::uint32_t i) {
         if constexpr (std::is_same_v<T, bool>) {
           sum = sum || from(i);
         } else {
-          sum = math::add(sum, from(i));
+          sum = math::add(sum, Computed<T>(from(i)));
         }
         return true;
       });
-      if (mine) *to = sum;
+      if (mine) *to = T(sum);
     } else {
       if (mine) *to = from(entry);
     }
@@ -170,7 +171,7 @@ void scatter(In a, In index, Out out) {
 }
 
 void scatter_add(In a, In index, Out out) {
-  with_type(a.dtype, [&](auto tag) {
+  with_stored_type(a.dtype, [&](auto tag) {
     scatter_rows<typename decltype(tag)::type, true>("scatter_add", a, index, out);
   });
 }

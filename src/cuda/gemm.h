@@ -113,7 +113,20 @@ struct Loader {
 
 template <class T, class Operand, By kBy, int kLines, class Tile>
   requires Tile::kRounded
-struct Loader<T, Operand, kBy, kLines, Tile> : RoundedLoader<Operand, kBy, kLines, Tile> {};
+struct Loader<T, Operand, kBy, kLines, Tile>
+    : std::conditional_t<sizeof(T) == 2, StoredLoader<T, Operand, kBy, kLines, Tile>,
+                         RoundedLoader<Operand, kBy, kLines, Tile>> {};
+
+// Of a processor. Words of bf16 take no registers on their way, so two blocks of the largest tile
+// fit; single elements of it take more than others, as no instruction copies two bytes.
+template <class T, class Tile, By kA>
+inline constexpr int kBlocksOf = sizeof(T) != 2        ? Tile::kBlocks
+                                 : kA == By::kElements ? 1
+                                                       : std::max(2, Tile::kBlocks);
+
+// Neighbours in a word of 16 bytes.
+template <class T>
+inline constexpr std::int64_t kWord = 16 / sizeof(T);
 
 // A thread's kReg lines of kTile lie in groups of kVector neighbours, 16 bytes if there are as
 // many; the groups of all threads side by side.

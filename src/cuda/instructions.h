@@ -97,7 +97,7 @@ struct AsyncCopy {
 };
 #endif
 
-// The equivalent for sm_75, where the element waits in a register.
+// The equivalent for sm_75 and for elements of 2 bytes, which wait in a register.
 template <class T>
 struct RegisterCopy {
   T value;
@@ -107,8 +107,8 @@ struct RegisterCopy {
 };
 
 #if NEEDLE_SM80 || defined(NEEDLE_CUDA_ON_CPU)
-template <class T>
-using Copy = AsyncCopy<T>;
+template <class T>  // cp.async copies 4, 8 or 16 bytes
+using Copy = std::conditional_t<sizeof(T) < 4, RegisterCopy<T>, AsyncCopy<T>>;
 #else
 template <class T>
 using Copy = RegisterCopy<T>;

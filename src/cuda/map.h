@@ -24,27 +24,32 @@ struct alignas(sizeof(T) * kCount) Pack {
 // One operand: memory, or one value.
 template <class T>
 struct Source {
+  using V = Computed<T>;
   const char* data;
-  T value;
+  V value;
   bool constant;
 
   template <int kPack>
-  __device__ Pack<T, kPack> pack(std::uint32_t i) const {
-    if (!constant) return reinterpret_cast<const Pack<T, kPack>*>(data)[i];
-    Pack<T, kPack> same;
-    for (int j = 0; j < kPack; ++j) same.of[j] = value;
-    return same;
+  __device__ Pack<V, kPack> pack(std::uint32_t i) const {
+    Pack<V, kPack> values;
+    if (constant) {
+      for (int j = 0; j < kPack; ++j) values.of[j] = value;
+    } else {
+      const auto read = reinterpret_cast<const Pack<T, kPack>*>(data)[i];
+      for (int j = 0; j < kPack; ++j) values.of[j] = read.of[j];
+    }
+    return values;
   }
-  __device__ T at(std::int64_t offset) const {
-    return constant ? value : *reinterpret_cast<const T*>(data + offset);
+  __device__ V at(std::int64_t offset) const {
+    return constant ? value : V(*reinterpret_cast<const T*>(data + offset));
   }
 };
 
 template <class T>
 __device__ Source<T> source_of(const Walk& walk, int operand) {
-  Source<T> source{walk.data[operand], T(), walk.constant[operand]};
+  Source<T> source{walk.data[operand], Computed<T>(), walk.constant[operand]};
   if (walk.is_scalar[operand]) {
-    memcpy(&source.value, walk.scalars[operand], sizeof(T));
+    memcpy(&source.value, walk.scalars[operand], sizeof source.value);
   } else if (source.constant) {
     source.value = *reinterpret_cast<const T*>(source.data);
   }
@@ -66,7 +71,7 @@ __device__ void map_operands(const Walk& walk, bool runs, std::index_sequence<k.
     if (runs) {
       for (std::uint32_t p = i; p < walk.size / kPack; p += threads) {
         Pack<R, kPack> result;
-        const auto apply = [&](const Pack<T, kPack>&... x) {
+        const auto apply = [&](const Pack<Computed<T>, kPack>&... x) {
 #pragma unroll
           for (int j = 0; j < kPack; ++j) result.of[j] = F::apply(x.of[j]...);
         };

@@ -37,8 +37,8 @@ struct MatrixResult {
 
   __device__ Row row(std::uint32_t n) const { return {data + n * row_stride, n < rows}; }
   __device__ Column column(std::uint32_t n) const { return {n * column_stride, n < columns}; }
-  __device__ void put(const Row& row, const Column& column, T value) const {
-    row.data[column.offset] = value;
+  __device__ void put(const Row& row, const Column& column, Computed<T> value) const {
+    row.data[column.offset] = T(value);
   }
 };
 
@@ -52,9 +52,10 @@ struct Product {
 };
 
 // blockIdx.x: tile of the result; y: part of k; z: batch.
-template <class T, class Tile, By kA, By kB>
-__global__ void __launch_bounds__(Tile::kThreads,
-                                  kA == By::kElements || Tile::kRounded ? Tile::kBlocks : 2)
+template <class T, class R, class Tile, By kA, By kB>
+__global__ void __launch_bounds__(Tile::kThreads, kA == By::kElements || Tile::kRounded
+                                                      ? kBlocksOf<T, Tile, kA>
+                                                      : 2)
     matmul_kernel(const __grid_constant__ Product p) {
   const auto at = locate<3>(p.batch, blockIdx.z);
   const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
@@ -63,54 +64,55 @@ __global__ void __launch_bounds__(Tile::kThreads,
                     p.a_depth};
   const Matrix<T> b{reinterpret_cast<const T*>(p.batch.data[2] + at.of[2]), p.n, p.b_column,
                     p.b_depth};
-  const MatrixResult<T> out{
-      reinterpret_cast<T*>(p.batch.data[0] + at.of[0] + blockIdx.y * p.part_stride), p.m, p.n,
+  const MatrixResult<R> out{
+      reinterpret_cast<R*>(p.batch.data[0] + at.of[0] + blockIdx.y * p.part_stride), p.m, p.n,
       p.out_row, p.out_column};
   const std::uint32_t begin = blockIdx.y * p.part, end = std::min(begin + p.part, p.k);
   tile_product<T, Tile, kA, kB>(a, b, down * Tile::kTileM, across * Tile::kTileN, begin, end, out);
 }
 
-template <class T, class Tile, By kA, By kB>
+template <class T, class R, class Tile, By kA, By kB>
 void launch_by(Product& p, int device) {
   const std::uint32_t across = ceil_div<std::uint32_t>(p.n, Tile::kTileN);
   p.tiles_across = Divisor(across);
   launch("matmul", device,
          {across * ceil_div<std::uint32_t>(p.m, Tile::kTileM), p.parts, p.batch.size},
-         {Tile::kThreads}, matmul_kernel<T, Tile, kA, kB>, p);
+         {Tile::kThreads}, matmul_kernel<T, R, Tile, kA, kB>, p);
 }
 
-// How an operand's matrices, `which` of the batch, lie in memory: by aligned fours of lines or
+// How an operand's matrices, `which` of the batch, lie in memory: by aligned words of lines or
 // depths.
+template <class T>
 By words_of(const Product& p, int which, std::uint32_t lines, std::int64_t line_stride,
             std::int64_t depth_stride) {
   auto places = reinterpret_cast<std::uintptr_t>(p.batch.data[which]);
   for (int i = 0; i < p.batch.ndim; ++i) {
     places |= static_cast<std::uintptr_t>(p.batch.strides[which][i]);
   }
-  const auto fours = [&](std::int64_t stride, std::uint32_t count) {
-    return places % 16 == 0 && stride % 4 == 0 && count % 4 == 0 &&
+  const auto words = [&](std::int64_t stride, std::uint32_t count) {
+    return places % 16 == 0 && stride % kWord<T> == 0 && count % kWord<T> == 0 &&
            p.k * std::abs(depth_stride) < std::int64_t(1) << 31;  // load_four
   };
-  if (line_stride == 1 && fours(depth_stride, lines)) return By::kLines;
-  return depth_stride == 1 && fours(line_stride, p.k | p.part) ? By::kDepths : By::kElements;
+  if (line_stride == 1 && words(depth_stride, lines)) return By::kLines;
+  return depth_stride == 1 && words(line_stride, p.k | p.part) ? By::kDepths : By::kElements;
 }
 
-template <class T, class Tile>
+template <class T, class R, class Tile>
 void launch_tiles(Product& p, int device) {
   if constexpr (Tile::kTensorCores && (Tile::kThreads == 256 || Tile::OfWords::kRounded)) {
-    const By a = words_of(p, 1, p.m, p.a_row, p.a_depth);
-    const By b = words_of(p, 2, p.n, p.b_column, p.b_depth);
+    const By a = words_of<T>(p, 1, p.m, p.a_row, p.a_depth);
+    const By b = words_of<T>(p, 2, p.n, p.b_column, p.b_depth);
     constexpr By kLines = By::kLines, kDepths = By::kDepths;
     if ((a == kDepths && b != By::kElements) || (a == kLines && b == kLines)) {
       return with_words<Tile>(device, [&](auto words) {
         using Words = typename decltype(words)::type;
-        if (a == kLines) return launch_by<T, Words, kLines, kLines>(p, device);
-        if (b == kLines) return launch_by<T, Words, kDepths, kLines>(p, device);
-        launch_by<T, Words, kDepths, kDepths>(p, device);
+        if (a == kLines) return launch_by<T, R, Words, kLines, kLines>(p, device);
+        if (b == kLines) return launch_by<T, R, Words, kDepths, kLines>(p, device);
+        launch_by<T, R, Words, kDepths, kDepths>(p, device);
       });
     }
   }
-  launch_by<T, Tile, By::kElements, By::kElements>(p, device);
+  launch_by<T, R, Tile, By::kElements, By::kElements>(p, device);
 }
 
 // The views less their last two axes.
@@ -122,7 +124,8 @@ View batch_of(const View& v) {
 
 constexpr std::int64_t kMostBatches = 32768;  // of one launch
 
-template <class T>
+// R: the type of the result; parts of k have float32 results.
+template <class T, class R>
 void product(In a, In b, Out out, std::int64_t parts, std::int64_t part_stride) {
   const View views[] = {batch_of(out), batch_of(a), batch_of(b)};
   const View* const pointers[] = {&views[0], &views[1], &views[2]};
@@ -143,11 +146,11 @@ void product(In a, In b, Out out, std::int64_t parts, std::int64_t part_stride) 
       using Large = LargeTile<decltype(precision)::value>;
       const std::int64_t tiles = ceil_div<std::int64_t>(p.m, Large::kTileM) *
                                  ceil_div<std::int64_t>(p.n, Large::kTileN) * batch.size * parts;
-      if constexpr (sizeof(T) ==
+      if constexpr (sizeof(T) <=
                     4) {  // the sums of a large tile of 8-byte elements do not fit the registers
-        if (tiles >= processors(out.device)) return launch_tiles<T, Large>(p, out.device);
+        if (tiles >= processors(out.device)) return launch_tiles<T, R, Large>(p, out.device);
       }
-      launch_tiles<T, SmallTile<decltype(precision)::value>>(p, out.device);
+      launch_tiles<T, R, SmallTile<decltype(precision)::value>>(p, out.device);
     });
   });
 }
@@ -155,13 +158,14 @@ void product(In a, In b, Out out, std::int64_t parts, std::int64_t part_stride) 
 // The parts of k one after another in memory, then their sum.
 template <class T>
 void product_in_parts(In a, In b, Out out, std::int64_t parts) {
-  const std::int64_t bytes = size_of(out) * std::int64_t(sizeof(T));
+  const std::int64_t bytes = size_of(out) * std::int64_t(sizeof(Computed<T>));
   const Temporary memory(static_cast<std::size_t>(parts * bytes), out.device);
   View partial = out;
   partial.data = memory.as<void>();
+  partial.dtype = computed(out.dtype);
   std::int64_t stride = 1;
   for (int i = out.ndim - 1; i >= 0; stride *= out.shape[i--]) partial.strides[i] = stride;
-  product<T>(a, b, partial, parts, bytes);
+  product<T, Computed<T>>(a, b, partial, parts, bytes);
   View all = partial, sum = out;
   all.ndim = sum.ndim = out.ndim + 1;
   for (int i = out.ndim; i > 0; --i) {
@@ -179,7 +183,7 @@ void matmul_typed(In a, In b, Out out) {
   const std::int64_t m = out.shape[i], n = out.shape[j], k = a.shape[j];
   const std::int64_t parts = parts_of_k(m, n, k, size_of(out) / (m * n));
   if (parts > 1 && out.ndim < kMaxDims) return product_in_parts<T>(a, b, out, parts);
-  product<T>(a, b, out, 1, 0);
+  product<T, T>(a, b, out, 1, 0);
 }
 
 }  // namespace
@@ -190,6 +194,7 @@ void matmul(In a, In b, Out out) {
   switch (out.dtype) {
     case DType::kInt32: return matmul_typed<std::uint32_t>(a, b, out);
     case DType::kInt64: return matmul_typed<std::uint64_t>(a, b, out);
+    case DType::kBFloat16: return matmul_typed<BFloat16>(a, b, out);
     case DType::kFloat32: return matmul_typed<float>(a, b, out);
     default: return matmul_typed<double>(a, b, out);
   }

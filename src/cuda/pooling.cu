@@ -46,7 +46,7 @@ struct Pooling {
   Axis down, across;
   Image<const T> grad, x;  // those that the kernel reads
   Image<T> out;
-  T share;  // 1 / elements of a window
+  Computed<T> share;  // 1 / elements of a window
 };
 
 template <class T>
@@ -71,14 +71,14 @@ __global__ void __launch_bounds__(kImageThreads) pool_kernel(const __grid_consta
     const Range rows = p.down.window(pixel.row, p.x.height);
     const Range columns = p.across.window(pixel.column, p.x.width);
     const T* image = p.x.at(pixel.image, 0, 0) + channel * p.x.channel;
-    T folded = Fold::nothing();
+    Computed<T> folded = Fold::nothing();
     for (std::int32_t i = rows.first; i < rows.last; ++i) {
       for (std::int32_t j = columns.first; j < columns.last; ++j) {
         folded = Fold::fold(folded, image[i * p.x.row + j * p.x.column]);
       }
     }
     p.out.at(pixel.image, pixel.row, pixel.column)[channel * p.out.channel] =
-        Fold::result(folded, p.share);
+        T(Fold::result(folded, p.share));
   });
 }
 
@@ -88,14 +88,14 @@ __global__ void __launch_bounds__(kImageThreads)
   at_element(p.grid, [&](const Pixel& pixel, std::uint32_t channel) {
     const Range down = p.down.windows(pixel.row, p.grad.height);
     const Range across = p.across.windows(pixel.column, p.grad.width);
-    T sum = T(0);
+    Computed<T> sum = 0;
     for (std::int32_t i = down.first; i < down.last; ++i) {
 #pragma unroll 1
       for (std::int32_t j = across.first; j < across.last; ++j) {
         sum += p.grad.at(pixel.image, i, j)[channel * p.grad.channel] * p.share;
       }
     }
-    p.out.at(pixel.image, pixel.row, pixel.column)[channel * p.out.channel] = sum;
+    p.out.at(pixel.image, pixel.row, pixel.column)[channel * p.out.channel] = T(sum);
   });
 }
 
@@ -109,11 +109,12 @@ __global__ void __launch_bounds__(kImageThreads)
     const Range rows = p.down.window(pixel.row, p.x.height);
     const Range columns = p.across.window(pixel.column, p.x.width);
     const T* image = p.x.at(pixel.image, 0, 0) + channel * p.x.channel;
-    T best = Maximum<T>::nothing();
+    using V = Computed<T>;
+    V best = Maximum<V>::nothing();
     std::uint32_t place = 0, number = 0;
     for (std::int32_t i = rows.first; i < rows.last; ++i) {
       for (std::int32_t j = columns.first; j < columns.last; ++j, ++number) {
-        const T value = image[i * p.x.row + j * p.x.column];
+        const V value = image[i * p.x.row + j * p.x.column];
         const bool wins = (value > best) | ((value != value) & (best == best));
         best = wins ? value : best;
         place = wins ? number : place;
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(kImageThreads)
   at_element(p.grid, [&](const Pixel& pixel, std::uint32_t channel) {
     const Range down = p.down.windows(pixel.row, p.grad.height);
     const Range across = p.across.windows(pixel.column, p.grad.width);
-    T sum = T(0);
+    Computed<T> sum = 0;
     for (std::int32_t i = down.first; i < down.last; ++i) {
       const std::int32_t above = pixel.row - p.down.window(i, p.out.height).first;
 #pragma unroll 1
@@ -138,11 +139,11 @@ __global__ void __launch_bounds__(kImageThreads)
         const Range columns = p.across.window(j, p.out.width);
         const std::int32_t number =
             above * (columns.last - columns.first) + pixel.column - columns.first;
-        const T grad = p.grad.at(pixel.image, i, j)[channel * p.grad.channel];
-        sum += places.at(pixel.image, i, j)[channel] == std::uint32_t(number) ? grad : T(0);
+        const Computed<T> grad = p.grad.at(pixel.image, i, j)[channel * p.grad.channel];
+        sum += places.at(pixel.image, i, j)[channel] == std::uint32_t(number) ? grad : 0;
       }
     }
-    p.out.at(pixel.image, pixel.row, pixel.column)[channel * p.out.channel] = sum;
+    p.out.at(pixel.image, pixel.row, pixel.column)[channel * p.out.channel] = T(sum);
   });
 }
 
@@ -157,7 +158,7 @@ void launch_pooling(const char* op, void (*kernel)(Pooling<T>, Image<More>...), 
                        image_of<const T>(grad, first),
                        image_of<const T>(x, first),
                        image_of<T>(out, first),
-                       T(1) / T(params.kernel.h * params.kernel.w)};
+                       Computed<T>(1) / Computed<T>(params.kernel.h * params.kernel.w)};
     launch(op, out.device, {ceil_div(grid.size, kImageThreads)}, {kImageThreads}, kernel, p,
            more.from(first)...);
   });
@@ -180,14 +181,14 @@ void max_gradient(In grad, In x, Out x_grad, const Pool2dParams& params) {
 }  // namespace
 
 void max_pool2d(In x, Out out, const Pool2dParams& params) {
-  with_float(x.dtype, [&](auto tag) {
+  with_stored_float(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    launch_pooling<T>("max_pool2d", pool_kernel<T, Maximum<T>>, x, x, out, params);
+    launch_pooling<T>("max_pool2d", pool_kernel<T, Maximum<Computed<T>>>, x, x, out, params);
   });
 }
 
 void max_pool2d_grad(In grad, In x, Out x_grad, const Pool2dParams& params) {
-  with_float(x.dtype, [&](auto tag) {
+  with_stored_float(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const bool few = params.kernel.h * params.kernel.w <= 256;  // places of a byte
     const auto gradient = few ? max_gradient<T, std::uint8_t> : max_gradient<T, std::uint32_t>;
@@ -196,14 +197,14 @@ void max_pool2d_grad(In grad, In x, Out x_grad, const Pool2dParams& params) {
 }
 
 void avg_pool2d(In x, Out out, const Pool2dParams& params) {
-  with_float(x.dtype, [&](auto tag) {
+  with_stored_float(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    launch_pooling<T>("avg_pool2d", pool_kernel<T, Average<T>>, x, x, out, params);
+    launch_pooling<T>("avg_pool2d", pool_kernel<T, Average<Computed<T>>>, x, x, out, params);
   });
 }
 
 void avg_pool2d_grad(In grad, Out x_grad, const Pool2dParams& params) {
-  with_float(grad.dtype, [&](auto tag) {
+  with_stored_float(grad.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     launch_pooling<T>("avg_pool2d_grad", average_grad_kernel<T>, grad, x_grad, x_grad, params);
   });

@@ -6,6 +6,8 @@
 #include <string>
 #include <type_traits>
 
+#include "core/bfloat16.h"
+
 namespace needle::cuda {
 
 enum class Precision { kFloat32, kTf32, kBf16, kFp16 };
@@ -16,10 +18,12 @@ bool has_tensor_cores(int device);            // with all precisions: from sm_80
 bool has_warpgroups(int device);              // on sm_90
 Precision precision_of(int device);           // full where it has none
 
-// f(the precision, as a type) for products of T.
+// f(the precision, as a type) for products of T; that of bfloat16 is bf16, and has tensor cores.
 template <class T, class F>
 void with_precision(int device, F&& f) {
-  if constexpr (std::is_same_v<T, float>) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    return f(std::integral_constant<Precision, Precision::kBf16>{});
+  } else if constexpr (std::is_same_v<T, float>) {
     switch (precision_of(device)) {
       case Precision::kTf32: return f(std::integral_constant<Precision, Precision::kTf32>{});
       case Precision::kBf16: return f(std::integral_constant<Precision, Precision::kBf16>{});
@@ -27,7 +31,9 @@ void with_precision(int device, F&& f) {
       default: break;
     }
   }
-  f(std::integral_constant<Precision, Precision::kFloat32>{});
+  if constexpr (!std::is_same_v<T, BFloat16>) {
+    f(std::integral_constant<Precision, Precision::kFloat32>{});
+  }
 }
 
 }  // namespace needle::cuda

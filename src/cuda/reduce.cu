@@ -14,21 +14,26 @@ namespace {
 // Integers wrap, so they are unsigned here ----
 
 template <class T>
+using WideOf = std::conditional_t<std::is_same_v<Computed<T>, float>, double, T>;
+
+template <class T, class R = T>
 struct Sum {
   using Lane = T;
-  using Wide = std::conditional_t<std::is_same_v<T, float>, double, T>;
+  using Wide = WideOf<T>;
+  using V = Computed<T>;
   static __device__ Wide identity() { return Wide(0); }
-  static __device__ T step(T x, T y) { return x + y; }
+  static __device__ V step(V x, V y) { return x + y; }
   static __device__ Wide combine(Wide x, Wide y) { return x + y; }
-  static __device__ T result(Wide x) { return static_cast<T>(x); }
+  static __device__ R result(Wide x) { return static_cast<R>(x); }
 };
 
 template <class T>
 struct Prod {
   using Lane = T;
-  using Wide = std::conditional_t<std::is_same_v<T, float>, double, T>;
+  using Wide = WideOf<T>;
+  using V = Computed<T>;
   static __device__ Wide identity() { return Wide(1); }
-  static __device__ T step(T x, T y) { return x * y; }
+  static __device__ V step(V x, V y) { return x * y; }
   static __device__ Wide combine(Wide x, Wide y) { return x * y; }
   static __device__ T result(Wide x) { return static_cast<T>(x); }
 };
@@ -37,18 +42,19 @@ struct Prod {
 template <class T, bool kMax>
 struct Extreme {
   using Lane = T;
-  using Wide = std::conditional_t<sizeof(T) == 1, int, T>;
+  using V = Computed<T>;
+  using Wide = std::conditional_t<sizeof(T) == 1, int, V>;
   static __device__ Wide identity() {
-    using Limits = std::numeric_limits<T>;
+    using Limits = std::numeric_limits<V>;
     if constexpr (Limits::has_infinity) return kMax ? -Limits::infinity() : Limits::infinity();
     return kMax ? Limits::lowest() : Limits::max();
   }
-  template <class V>
-  static __device__ V better(V x, V y) {
+  template <class U>
+  static __device__ U better(U x, U y) {
     if constexpr (kMax) return ((y > x) | (y != y)) ? y : x;
     return ((y < x) | (y != y)) ? y : x;
   }
-  static __device__ T step(T x, T y) { return better(x, y); }
+  static __device__ V step(V x, V y) { return better(x, y); }
   static __device__ Wide combine(Wide x, Wide y) { return better(x, y); }
   static __device__ T result(Wide x) { return static_cast<T>(x); }
 };
@@ -79,13 +85,18 @@ void fill_empty(ReduceOp op, Out out) {
 
 void reduce(ReduceOp op, In a, Out out) {
   check_reduced_shape("reduce", a, out);
-  check_same_dtype("reduce", a, out);
+  const bool rounds = a.dtype == computed(out.dtype) && a.dtype != out.dtype;  // partial sums
+  if (!rounds) check_same_dtype("reduce", a, out);
   const Plan plan = plan_of(a, out);
   const bool logical = op == ReduceOp::any || op == ReduceOp::all;
   if (logical != (a.dtype == DType::kBool)) refuse();
   if (plan.kept.size == 0) return;
   if (plan.reduced.size == 0) return fill_empty(op, out);
-  with_type(a.dtype, [&](auto tag) {
+  if (rounds) {
+    if (op != ReduceOp::sum) refuse();
+    return reduce_typed<Sum<float, BFloat16>>(plan);
+  }
+  with_stored_type(a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Byte = std::uint8_t;  // as which bool compares
     using V = std::conditional_t<std::is_same_v<T, bool>, Byte, T>;

@@ -25,7 +25,9 @@ constexpr std::int64_t kMostSegments = 32768;
 
 // A Rule has the elements' type Lane, the type of partial results, Wide, and its neutral element
 // identity(); step(x, y) of two elements, combine(x, y) of two partial results (elements convert);
-// result(x), an element.
+// result(x), an element of the output.
+template <class Rule>
+using Result = decltype(Rule::result(Rule::identity()));
 
 struct Reduction {
   Walk kept;                    // operand 0: a, operand 1: out
@@ -41,12 +43,13 @@ template <class Rule>
 __device__ typename Rule::Wide fold(const char* a, const Walk& walk, std::uint32_t i,
                                     std::uint32_t end, std::uint32_t stride) {
   using T = typename Rule::Lane;
+  using V = Computed<T>;
   const auto at = [&](std::uint32_t index) {
-    return *reinterpret_cast<const T*>(a + locate<1>(walk, index).of[0]);
+    return V(*reinterpret_cast<const T*>(a + locate<1>(walk, index).of[0]));
   };
   auto total = Rule::identity();
   for (; i + 3 * stride < end; i += 4 * stride) {  // four loads in flight
-    const T x = at(i), y = at(i + stride), z = at(i + 2 * stride), w = at(i + 3 * stride);
+    const V x = at(i), y = at(i + stride), z = at(i + 2 * stride), w = at(i + 3 * stride);
     total = Rule::combine(total, Rule::step(Rule::step(x, y), Rule::step(z, w)));
   }
   for (; i < end; i += stride) total = Rule::combine(total, at(i));
@@ -93,7 +96,7 @@ __global__ void __launch_bounds__(kThreads)
   if (partial != nullptr) {
     partial[std::size_t(r.first_segment + segment) * r.kept.size + output] = total;
   } else {
-    *reinterpret_cast<typename Rule::Lane*>(r.kept.data[1] + at.of[1]) = Rule::result(total);
+    *reinterpret_cast<Result<Rule>*>(r.kept.data[1] + at.of[1]) = Rule::result(total);
   }
 }
 
@@ -111,7 +114,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   total = fold_warp<Rule>(total);
   if (lane != 0) return;
-  *reinterpret_cast<typename Rule::Lane*>(kept.data[1] + locate<2>(kept, output).of[1]) =
+  *reinterpret_cast<Result<Rule>*>(kept.data[1] + locate<2>(kept, output).of[1]) =
       Rule::result(total);
 }
 

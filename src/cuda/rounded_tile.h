@@ -81,6 +81,53 @@ struct RoundedLoader {
   }
 };
 
+// Numbers that are bf16 in memory need no rounding: cp.async copies 8 of them, a part of a row,
+// past the registers.
+template <class T, class Operand, By kBy, int kLines, class Tile>
+struct StoredLoader {
+  using Piece = RoundedPiece<kLines>;
+  struct alignas(16) Part {
+    T of[Piece::kPart];
+  };
+  static constexpr std::uint32_t kAcross = Piece::kRow / Piece::kPart;
+  static constexpr std::uint32_t kRows = Tile::kThreads / kAcross;  // that come at once
+  static constexpr int kLoads = kLines / int(kRows);
+  static_assert(Tile::kStep == Piece::kRow && kLines % kRows == 0 && kRows % Piece::kRow == 0);
+  typename Operand::Line lines[kLoads];
+  Copy<Part> copies[kLoads];
+
+  static __device__ std::uint32_t column() { return threadIdx.x % kAcross * Piece::kPart; }
+  static __device__ std::uint32_t row() { return threadIdx.x / kAcross; }
+  static __device__ Part* place(Piece& piece, int i) {
+    return reinterpret_cast<Part*>(
+        &piece.of[Piece::place(row(), column()) + i * kRows * Piece::kRow]);
+  }
+  __device__ void begin(const Operand& operand, std::uint32_t first) {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const std::uint32_t at = row() + i * kRows;
+      const std::uint32_t line =
+          kBy == By::kDepths ? at : at / Piece::kRow * Piece::kRow + column();
+      lines[i] = operand.line(first + line);
+    }
+  }
+  __device__ void start(const Operand& operand, std::uint32_t k, std::uint32_t end, Piece& piece) {
+    const std::uint32_t number = k + (kBy == By::kDepths ? column() : row() % Piece::kRow);
+    const typename Operand::Depth depth = operand.depth(number);
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const T* from = operand.base(lines[i], depth) + operand.offset(lines[i], depth);
+      copies[i].start(place(piece, i), reinterpret_cast<const Part*>(from),
+                      (number < end) & operand.has(lines[i], depth));
+    }
+  }
+  __device__ void finish(const Operand&, Piece& piece) const {
+    Copy<Part>::wait();
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) copies[i].finish(place(piece, i));
+  }
+};
+
 // A warp's sums, kWarpM x kWarpN of the tile as pieces of 16 x 8, as multiply_add has them.
 template <class Tile>
 struct WarpSums {

@@ -110,7 +110,7 @@ inline Walk make_walk(const LoopPlan& plan, const View* const* views) {
     walk.dense = walk.dense && (run || (walk.constant[k] && k > 0));
     if (views[k]->is_scalar) {
       walk.is_scalar[k] = true;
-      std::memcpy(walk.scalars[k], views[k]->data, static_cast<std::size_t>(item));
+      std::memcpy(walk.scalars[k], views[k]->data, size_of(computed(views[k]->dtype)));
     }
   }
   return walk;

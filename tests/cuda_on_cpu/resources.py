@@ -102,7 +102,7 @@ def loops() -> list[sass.Row]:
         }
         for loop in sass.loops(path.with_suffix("")):
             rows.append(sass.row(_family(loop.kernel), loop, *used[loop.kernel]))
-    return sorted(rows)
+    return sorted(set(rows))
 
 
 def kept() -> dict[tuple[str, str, str], Row]:

@@ -87,7 +87,7 @@ def _bytes(word: int) -> int:
 KEPT = Path(__file__).parent / "loops.csv"
 PRECISIONS, BY = ("float32", "tf32", "bf16", "fp16"), ("elements", "lines", "depths")
 _TILE = re.compile(r"(Tensor|Rounded|Warpgroup)TileILNS0_9PrecisionE(\d)E((?:Li\d+E)+)")
-WARPGROUPS = " by warpgroups"
+WARPGROUPS, STORED = " by warpgroups", " stored"
 _BY = re.compile(r"(?:2ByE|S\d+_)(\d)E")
 REGISTERS, SHARED, RESERVED = 65536, 227 << 10, 1 << 10
 """A processor of sm_90 has so many; CUDA itself takes RESERVED bytes of SHARED for each block."""
@@ -123,7 +123,8 @@ def row(kernel: str, loop: Loop, registers: int, shared: int) -> Row:
     fitting = REGISTERS // (-(-registers // 8) * 8 * threads)
     blocks = min(fitting, SHARED // (shared + RESERVED), 2048 // threads)
     by = ", ".join(BY[int(each)] for each in _BY.findall(loop.kernel[found.end() :]))
-    return Row(kernel, PRECISIONS[int(precision)], tile, by, *loop[1:], blocks)
+    stored = STORED * ("BFloat16" in loop.kernel)
+    return Row(kernel, PRECISIONS[int(precision)] + stored, tile, by, *loop[1:], blocks)
 
 
 def kept() -> dict[tuple[str, ...], Row]:

@@ -94,7 +94,7 @@ def test_the_wide_loops_of_the_table_meet_their_goals() -> None:
     each of tensor cores."""
     kept = sass.kept()
     wide = [row for row in kept.values() if "elements" not in row.operands]
-    assert len(wide) == 46 and {row.widest for row in wide} == {16}
+    assert len(wide) == 66 and {row.widest for row in wide} == {16}
     for row in wide:
         *size, depth = re.findall(r"\d+", row.tile)
         single = "elements" if row.kernel.startswith("conv2d_w") else "elements, elements"
@@ -108,19 +108,23 @@ def test_the_wide_loops_of_the_table_meet_their_goals() -> None:
 
 def test_the_page_shows_the_loops_of_the_table() -> None:
     page = (ROOT / "docs" / "internals" / "cuda.md").read_text()
-    rows = re.findall(r"\| (\d+ x \d+) \|((?: [\d ./–]+ \|){5})", page)
-    kept = [row for row in sass.kept().values() if row.precision == "bf16"]
+    rows = re.findall(r"\| (\d+ x \d+) \|((?: [\d ./–]+ \|){7})", page)
     assert len(rows) == 8
     for size, cells in rows:
-        elements, words, each, warpgroups, of_those = cells.split("|")[:5]
-        for depth, shown in (("16", elements), ("32", words), ("32 by warpgroups", warpgroups)):
+        elements, words, each, warpgroups, of_those, stored, of_stored = cells.split("|")[:7]
+        widest = "32" if warpgroups == " – " else "32 by warpgroups"
+        for depth, shown, precision in (
+            *(("16", elements, "bf16"), ("32", words, "bf16"), (widest, stored, "bf16 stored")),
+            ("32 by warpgroups", warpgroups, "bf16"),
+        ):
             if shown == " – ":
                 continue
+            kept = [r for r in sass.kept().values() if r.precision == precision]
             loops = [
                 f" {r.instructions} / {r.hmma} " for r in kept if r.tile == f"{size} x {depth}"
             ]
             assert shown in loops, (shown, loops)
-        for shown, ratio in ((words, each), (warpgroups, of_those)):
+        for shown, ratio in ((words, each), (warpgroups, of_those), (stored, of_stored)):
             if shown != " – ":
                 instructions, hmma = map(int, shown.split("/"))
                 assert float(ratio) == round(instructions / hmma, 1)

@@ -13,7 +13,10 @@ tomllib = pytest.importorskip("tomllib" if sys.version_info >= (3, 11) else "tom
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-FOR_USERS = ("train", "onnx", "serve", "tensorboard", "images", "packed", "remote", "mpi", "webgpu")
+FOR_USERS = (
+    *("train", "onnx", "bfloat16", "serve", "tensorboard"),
+    *("images", "packed", "remote", "mpi", "webgpu"),
+)
 """The extras that a program may need; the others are for tests, documentation and builds."""
 
 

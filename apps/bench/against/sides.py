@@ -112,6 +112,9 @@ class Needle:
     def model(self, name: str) -> Any:
         return self.models.build_model(name, device=self.device)
 
+    def logits(self, model: Any, images: Any) -> Any:
+        return model(images)
+
     def parameters(self, model: Any) -> list[Any]:
         return list(model.parameters())
 
@@ -130,7 +133,7 @@ class Needle:
         loss_function = self.needle.nn.CrossEntropyLoss()
 
         def step(x: Any, y: Any) -> Any:
-            loss = loss_function(model(x), y)
+            loss = loss_function(self.logits(model, x), y)
             optimizer.reset_grad()
             loss.backward()
             optimizer.step()

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from apps.bench.against.sides import Needle, Side, Step, Torch
+from apps.training.evaluation import logits_of
 from needle import config, data
 from needle.data import transforms as T
 from needle.data.samples.ticket import Ticket
@@ -38,8 +39,12 @@ class GpuSide(Side, Protocol):
         """Return a training step on the loader's next batch, cropped, mirrored and normalised."""
 
 
+def _stored(operand: Any) -> Any:
+    return operand.astype("bfloat16") if config.matmul_precision.get() == "bf16" else operand
+
+
 class NeedleOn(Needle):
-    """needle on a device."""
+    """needle on a device; in bf16 activations are stored as bfloat16."""
 
     def wait(self) -> None:
         self.device.synchronize()
@@ -48,7 +53,13 @@ class NeedleOn(Needle):
         self.device.empty_cache()
 
     def operand(self, array: Any) -> Any:
-        return self.tensor(array)
+        return _stored(self.tensor(array))
+
+    def conv2d(self, what: str, x: Any, weight: Any, grad: Any, **geometry: int) -> Step:
+        return super().conv2d(what, *map(_stored, (x, weight, grad)), **geometry)
+
+    def logits(self, model: Any, images: Any) -> Any:
+        return logits_of(model, images)
 
     def augment(self, images: Any, resident: bool) -> Step:
         chain = Chain(

@@ -12,11 +12,19 @@ from functools import partial
 from types import ModuleType
 
 from ..config import CUDA_EXACT, CUDA_SYNC, matmul_precision
+from ..dtypes import BFLOAT16, BY_NAME
 from ..errors import DeviceError
 from .base import Backend
 from .native import backend_of
 
 MODULE = "needle.backend_ndarray.ndarray_backend_cuda"
+
+BFLOAT16_KERNELS = (
+    *("conv2d", "conv2d_input_grad", "conv2d_weight_grad", "batch_norm", "batch_norm_grad"),
+    *("max_pool2d", "max_pool2d_grad", "avg_pool2d", "avg_pool2d_grad"),
+    *("apply_epilogue", "relu_grad"),
+)
+"""The optional kernels that read and write bfloat16, beside the elementwise ones."""
 
 
 def load(index: int = 0) -> Backend:
@@ -59,9 +67,12 @@ def backend_of_device(module: ModuleType, index: int) -> Backend:
     module.set_exact(CUDA_EXACT.read() not in ("", "0"))
     module.set_synchronous(CUDA_SYNC.read() not in ("", "0"))
     matmul_precision.follow(module.set_matmul_precision)
+    precisions = tuple(module.matmul_precisions_of(index))
     return backend_of(
         module,
-        matmul_precisions=tuple(module.matmul_precisions_of(index)),
+        dtypes=(*BY_NAME, BFLOAT16) if "bf16" in precisions else tuple(BY_NAME),
+        bfloat16_kernels=(*BFLOAT16_KERNELS, *module.unary_names),
+        matmul_precisions=precisions,
         name=module.__device_name__ + (f":{index}" if index else ""),
         allocate=partial(module.allocate_on, index),
         memory_stats=partial(module.memory_stats_of, index),
