@@ -200,6 +200,7 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
       },
       pybind11::arg("name"), pybind11::arg("seed") = 0);
   m.def("set_processors", &cuda_on_cpu::set_processors);
+  m.def("bulk_copies", &cuda_on_cpu::bulk_copies);
   m.def("set_capability", &cuda_on_cpu::set_capability);
   m.def("watch_races", &cuda_on_cpu::watch_races);
   m.def("count_accesses", &cuda_on_cpu::count_accesses);

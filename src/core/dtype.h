@@ -55,7 +55,7 @@ struct Tag {
   using type = T;
 };
 
-[[noreturn]] inline void refuse_bfloat16() {
+[[noreturn]] static inline void refuse_bfloat16() {
   raise_error("the kernel does not take bfloat16; convert its operands to float32");
 }
 

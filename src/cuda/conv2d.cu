@@ -5,7 +5,7 @@
 // no product with a zero is computed.
 #include <numeric>
 
-#include "conv_windows.h"
+#include "bulk_tile.h"
 #include "depthwise.h"
 #include "kernels.h"
 
@@ -76,8 +76,46 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocksOf<T, Tile, kA>)
                                 PixelResult<T>{p, blockIdx.y});
 }
 
+// The same by bulk copies, of one group.
+template <class Tile, By kB>
+__global__ void __launch_bounds__(Tile::kThreads, 2 * Tile::kBlocks)
+    conv2d_bulk_kernel(const __grid_constant__ WindowProduct<BFloat16> p,
+                       const __grid_constant__ WindowPlaces places,
+                       const __grid_constant__ TensorMap source,
+                       const __grid_constant__ TensorMap weight) {
+  const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
+  const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;
+  bulk_product<Tile>(BulkWindows<By::kDepths>{source, places}, BulkFilters<kB>{weight, p.taps},
+                     down * Tile::kTileM, across * Tile::kTileN, 0, p.taps.depth,
+                     PixelResult<BFloat16>{p, 0});
+}
+
+// Returns false if bulk copies cannot bring the operands.
+template <class Tile, By kB>
+bool launch_bulk(const char* op, WindowProduct<BFloat16>& p, std::uint32_t groups, int device) {
+  if (groups != 1 || p.taps.depth == 0) return false;
+  WindowPlaces places{p.windows, p.taps, 0, 0};
+  const auto source = map_of_windows(p.source, p.windows, p.taps, Tile::kTileM, places);
+  const Axis line{p.lines, p.weight_line}, channel{p.taps.channels.divisor, p.weight_channel};
+  const Axis column{p.taps.columns.divisor, p.weight_column}, row{p.taps.rows(), p.weight_row};
+  const auto weight = kB == By::kDepths
+                          ? box_map(p.weight, {channel, line, column, row}, Tile::kTileN)
+                          : box_map(p.weight, {line, channel, column, row}, 32);
+  if (!source || !weight) return false;
+  const std::uint32_t across = ceil_div<std::uint32_t>(p.lines, Tile::kTileN);
+  p.tiles_across = Divisor(across);
+  launch_with_shared(op, device,
+                     {across * ceil_div<std::uint32_t>(p.windows.pixels.size, Tile::kTileM)},
+                     {Tile::kThreads}, sizeof(BulkMemory<Tile>), conv2d_bulk_kernel<Tile, kB>, p,
+                     places, *source, *weight);
+  return true;
+}
+
 template <class T, class Tile, By kA, By kB>
 void launch_by(const char* op, WindowProduct<T>& p, std::uint32_t groups, int device) {
+  if constexpr (kTakesBulk<T, Tile>) {
+    if (launch_bulk<Tile, kB>(op, p, groups, device)) return;
+  }
   const std::uint32_t across = ceil_div<std::uint32_t>(p.lines, Tile::kTileN);
   p.tiles_across = Divisor(across);
   launch(op, device,

@@ -1,7 +1,7 @@
 // The weight gradient of conv2d as a matrix product whose long side is k: k runs over the pixels of
 // the output's gradient, rows are (tap, input channel) pairs, columns output channels. The result
 // has few tiles, so k is cut into parts, by sizes alone, whose products `reduce` adds up.
-#include "conv_windows.h"
+#include "bulk_tile.h"
 #include "depthwise.h"
 #include "kernels.h"
 
@@ -106,8 +106,44 @@ __global__ void __launch_bounds__(Tile::kThreads, kBlocksOf<T, Tile, kBy>)
                                   WeightResult<T>{p, out});
 }
 
+// The same by bulk copies, of one group.
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+    conv2d_weight_grad_bulk_kernel(const __grid_constant__ PixelProduct<BFloat16> p,
+                                   const __grid_constant__ WindowPlaces windows,
+                                   const __grid_constant__ WindowPlaces pixels,
+                                   const __grid_constant__ TensorMap x,
+                                   const __grid_constant__ TensorMap grad) {
+  const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
+  const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;
+  const std::uint32_t begin = blockIdx.y * p.part;
+  const std::uint32_t end = std::min(begin + p.part, p.windows.pixels.size);
+  bulk_product<Tile>(BulkWindows<By::kLines>{x, windows}, BulkWindows<By::kLines>{grad, pixels},
+                     down * Tile::kTileM, across * Tile::kTileN, begin, end,
+                     WeightResult<BFloat16>{p, p.out + blockIdx.y * p.part_stride});
+}
+
+// Returns false if bulk copies cannot bring the operands.
+template <class Tile>
+bool launch_bulk(const PixelProduct<BFloat16>& p, Grid blocks, int device) {
+  if (blocks.z != 1) return false;
+  const WindowGrid every{p.windows.pixels, 1, 1, 0, 0};
+  const Taps one(1, 1, p.lines, {1, 1});
+  WindowPlaces windows{p.windows, p.taps, 0, 0}, pixels{every, one, 0, 0};
+  const auto x = map_of_windows(p.x, p.windows, p.taps, 32, windows);
+  const auto grad = map_of_windows(p.grad, every, one, 32, pixels);
+  if (!x || !grad) return false;
+  launch_with_shared("conv2d_weight_grad", device, blocks, {Tile::kThreads},
+                     sizeof(BulkMemory<Tile>), conv2d_weight_grad_bulk_kernel<Tile>, p, windows,
+                     pixels, *x, *grad);
+  return true;
+}
+
 template <class T, class Tile, By kBy>
 void launch_as(const PixelProduct<T>& p, Grid blocks, int device) {
+  if constexpr (kTakesBulk<T, Tile>) {
+    if (launch_bulk<Tile>(p, blocks, device)) return;
+  }
   launch("conv2d_weight_grad", device, blocks, {Tile::kThreads},
          conv2d_weight_grad_kernel<T, Tile, kBy>, p);
 }
@@ -239,7 +275,7 @@ void gradient_in_tiles(In grad, In x, Out weight_grad, const Geometry& geometry)
       inputs * x.strides[3],
       outputs * grad.strides[3],
       outputs * strides[3],
-      ceil_div<std::uint32_t>(pixels.size, static_cast<std::uint32_t>(parts)),
+      part_of_k(pixels.size, static_cast<std::uint32_t>(parts)),
       all.strides[0],
       {}};
   check_near(op, p.x, p.windows, p.taps);

@@ -21,6 +21,10 @@
                          ? alignof(std::type_identity_t<__VA_ARGS__>) \
                          : 16) std::type_identity_t<__VA_ARGS__>      \
       name
+// More than the 48 KB that NEEDLE_SHARED may take in all, for launch_with_shared; once in a kernel.
+#define NEEDLE_DYNAMIC_SHARED(name, ...)                            \
+  extern __shared__ __align__(1024) unsigned char dynamic_shared[]; \
+  auto& name = *reinterpret_cast<std::type_identity_t<__VA_ARGS__>*>(dynamic_shared)
 #endif
 
 namespace needle::cuda {
@@ -98,18 +102,30 @@ struct Grid {
   unsigned x = 1, y = 1, z = 1;
 };
 
-// kernel<<<blocks, threads, 0, stream of the device>>>(arguments...), with its error under `op`.
+// kernel<<<blocks, threads, shared, stream of the device>>>(arguments...), with its error under
+// `op`.
 template <class... Parameters, class... Arguments>
-void launch(const char* op, int device, Grid blocks, Grid threads, void (*kernel)(Parameters...),
-            Arguments&&... arguments) {
+void launch_with_shared(const char* op, int device, Grid blocks, Grid threads, std::size_t shared,
+                        void (*kernel)(Parameters...), Arguments&&... arguments) {
   use(device);
   static_assert((sizeof(Parameters) + ... + 0) <= 32764);  // the limit of CUDA 12.1 from sm_70 on
   cudaLaunchConfig_t config{};
   config.gridDim = {blocks.x, blocks.y, blocks.z};
   config.blockDim = {threads.x, threads.y, threads.z};
+  config.dynamicSmemBytes = shared;
   config.stream = stream(device);
+  if (shared > 0) {
+    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                               cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)),
+          op);
+  }
   check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), op);
   if (synchronous()) check(cudaStreamSynchronize(config.stream), op);
+}
+template <class... Parameters, class... Arguments>
+void launch(const char* op, int device, Grid blocks, Grid threads, void (*kernel)(Parameters...),
+            Arguments&&... arguments) {
+  launch_with_shared(op, device, blocks, threads, 0, kernel, arguments...);
 }
 
 template <class T>

@@ -1,8 +1,8 @@
 // The product of two matrices on a GPU, wherever their elements come from (matmul, convolutions).
 // A block computes one tile of the result. It walks along k in steps: all threads bring a piece of
 // a (kTileM x kStep) and of b (kStep x kTileN) into shared memory, then each multiplies its
-// kRegM x kRegN part of the tile in registers. There are two of each piece: the next ones are on
-// their way from memory while the present ones are multiplied (by cp.async, where there is:
+// kRegM x kRegN part of the tile in registers. There are two or three of each piece: the next ones
+// are on their way from memory while the present ones are multiplied (by cp.async, where there is:
 // instructions.h), and one barrier a step is enough. A thread computes its Part of the tile from
 // the pieces: here in full precision, in tensor_tile.h and rounded_tile.h by tensor cores. A value
 // loaded into shared memory is used kTileN (kTileM) times, one loaded into a register kRegN (kRegM)
@@ -54,6 +54,7 @@ struct Loader {
   static constexpr int kPack = kWide ? 4 : 1, kRun = 8, kWords = kLines * kStep / kPack;
   static constexpr int kLoads = (kWords + kThreads - 1) / kThreads;
   static_assert((kWide || kWords % kThreads == 0) && kStep % kRun == 0 && kLines % kPack == 0);
+  static constexpr bool kAsync = true;
   typename Operand::Line lines[kLoads];
   Copy<Word> copies[kLoads];
 
@@ -103,7 +104,6 @@ struct Loader {
     }
   }
   __device__ void finish(const Operand& operand, Piece<T, kBy, kLines, Tile>& piece) const {
-    Copy<Word>::wait();
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       if (some(i)) copies[i].finish(place(piece, operand.deep(), i));
@@ -123,6 +123,11 @@ template <class T, class Tile, By kA>
 inline constexpr int kBlocksOf = sizeof(T) != 2        ? Tile::kBlocks
                                  : kA == By::kElements ? 1
                                                        : std::max(2, Tile::kBlocks);
+
+// Of pieces in shared memory: one is multiplied while the others are on their way. Three of bf16
+// take the 48 KB that a kernel has without asking for more; words that wait in registers are one.
+template <class T, class Tile>
+inline constexpr int kStages = Tile::kRounded && sizeof(T) == 2 ? 3 : 2;
 
 // Neighbours in a word of 16 bytes.
 template <class T>
@@ -255,32 +260,47 @@ __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uin
   if constexpr (Tile::kRuns) {
     using PieceA = Piece<T, kA, Tile::kTileM, Tile>;
     using PieceB = Piece<T, kB, Tile::kTileN, Tile>;
-    NEEDLE_SHARED(pieces_a, PieceA[2]);
-    NEEDLE_SHARED(pieces_b, PieceB[2]);
-    Loader<T, A, kA, Tile::kTileM, Tile> loader_a;
+    constexpr int kPieces = kStages<T, Tile>, kAhead = kPieces - 1;
+    NEEDLE_SHARED(pieces_a, PieceA[kPieces]);
+    NEEDLE_SHARED(pieces_b, PieceB[kPieces]);
+    using LoaderA = Loader<T, A, kA, Tile::kTileM, Tile>;
+    LoaderA loader_a;
     Loader<T, B, kB, Tile::kTileN, Tile> loader_b;
     typename Tile::template Part<T, kA, kB> part;
+    // Unrolled, a piece's address is a constant; by elements that would take too many registers.
+    [[maybe_unused]] constexpr int kUnrolled = kA == By::kElements ? 1 : kPieces;
+    // Ends the group of a step's copies; waits for all groups but the kAhead - 1 latest.
+    [[maybe_unused]] const auto commit = [] {
+      if constexpr (LoaderA::kAsync) commit_copies();
+    };
+    [[maybe_unused]] const auto wait = [] {
+      if constexpr (LoaderA::kAsync) wait_for_copies<kAhead - 1>();
+    };
     /// BEGIN SOLUTION [cuda-gemm-tile]
     const auto start = [&](std::uint32_t k, int place) {
-      loader_a.start(a, k, end, pieces_a[place]);
-      loader_b.start(b, k, end, pieces_b[place]);
-    };
-    const auto finish = [&](int place) {
-      loader_a.finish(a, pieces_a[place]);
-      loader_b.finish(b, pieces_b[place]);
-      part.settle();
-      __syncthreads();
+      if (k < end) {
+        loader_a.start(a, k, end, pieces_a[place]);
+        loader_b.start(b, k, end, pieces_b[place]);
+      }
+      commit();
     };
     loader_a.begin(a, row);
     loader_b.begin(b, column);
-    start(begin, 0);
-    finish(0);
-    int present = 0;
-    for (std::uint32_t k = begin; k < end; k += Tile::kStep, present ^= 1) {
-      const bool more = k + Tile::kStep < end;
-      if (more) start(k + Tile::kStep, present ^ 1);
-      part.add(pieces_a[present], pieces_b[present]);
-      if (more) finish(present ^ 1);
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) start(begin + i * Tile::kStep, i);
+    for (std::uint32_t first = begin; first < end; first += kPieces * Tile::kStep) {
+#pragma unroll(kUnrolled)
+      for (int present = 0; present < kPieces; ++present) {
+        const std::uint32_t k = first + present * Tile::kStep;
+        if (k >= end) break;
+        wait();
+        loader_a.finish(a, pieces_a[present]);
+        loader_b.finish(b, pieces_b[present]);
+        part.settle();
+        __syncthreads();
+        start(k + kAhead * Tile::kStep, (present + kAhead) % kPieces);
+        part.add(pieces_a[present], pieces_b[present]);
+      }
     }
     /// END SOLUTION
     part.settle();
@@ -295,6 +315,12 @@ inline std::int64_t parts_of_k(std::int64_t m, std::int64_t n, std::int64_t k, s
   const std::int64_t tiles = ceil_div<std::int64_t>(m, 64) * ceil_div<std::int64_t>(n, 64) * batch;
   return std::max<std::int64_t>(
       1, std::min({kEnoughTiles / std::max<std::int64_t>(1, tiles), k / kLeast, kMost}));
+}
+
+// How many of k a part has: whole steps of any tile.
+inline std::uint32_t part_of_k(std::uint32_t k, std::uint32_t parts) {
+  constexpr std::uint32_t kStep = 32;
+  return parts == 1 ? k : ceil_div(ceil_div(k, parts), kStep) * kStep;
 }
 
 }  // namespace

@@ -2,7 +2,8 @@
 // sm_80 on, those of warpgroups on sm_90a alone. Where they cannot run (sm_75, the tests' emulator)
 // a plain equivalent follows #else. The complete list, instruction and place:
 //   cp.async.ca.shared.global   AsyncCopy::start
-//   cp.async.wait_all           AsyncCopy::wait
+//   cp.async.commit_group       commit_copies
+//   cp.async.wait_group         wait_for_copies
 //   cvt.rna.tf32.f32            tf32
 //   cvt.rn.bf16x2.f32           pair
 //   cvt.rn.f16x2.f32            pair
@@ -16,6 +17,10 @@
 //   wgmma.mma_async.sync        multiply_add_matrices
 //   wgmma.commit_group.sync     end_products
 //   wgmma.wait_group.sync       wait_for_products
+//   mbarrier.init.shared        begin_arrivals
+//   mbarrier.arrive.expect_tx   expect_bytes
+//   mbarrier.try_wait.parity    wait_for_bytes
+//   cp.async.bulk.tensor.4d     copy_box
 // tests/cuda_on_cpu/test_instructions.py compares this list with the code and with the PTX.
 #pragma once
 
@@ -25,6 +30,7 @@
 
 #include "device.h"
 #include "precision.h"
+#include "tensor_map.h"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #define NEEDLE_SM80 1
@@ -49,6 +55,12 @@ void wgmma(float (&sums)[kCount][4], std::uint64_t a, std::uint64_t b, Value val
 std::uint32_t shared_address(const void* at);
 void fence_proxy();
 void wait_for_products();
+void begin_arrivals(void* arrival);
+void expect_bytes(void* arrival, std::uint32_t bytes);
+void wait_for_bytes(void* arrival, std::uint32_t parity);
+void copy_box(void* to, const CUtensorMap& map, const int (&at)[4], void* arrival);
+void copy_windows(void* to, const CUtensorMap& map, const int (&at)[4], const int (&tap)[2],
+                  void* arrival);
 }  // namespace cuda_on_cpu
 #endif
 
@@ -69,7 +81,8 @@ inline constexpr bool kWarpgroups = false;
 #endif
 
 // An asynchronous copy of an element from global to shared memory, 0 where there is none: start();
-// later wait() for all started copies, then finish() each.
+// commit_copies() makes a group of those started since the last one; later wait_for_copies(), then
+// finish() each.
 #if NEEDLE_SM80 || defined(NEEDLE_CUDA_ON_CPU)
 // The copy runs beside the arithmetic and uses no register. The emulator lets it arrive early or
 // late, as a GPU may.
@@ -86,23 +99,33 @@ struct AsyncCopy {
     cuda_on_cpu::start_copy(to, is ? from : nullptr, sizeof(T));
 #endif
   }
-  static __device__ void wait() {
-#if NEEDLE_SM80
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#else
-    cuda_on_cpu::wait_for_copies();
-#endif
-  }
   __device__ void finish(T*) const {}
 };
 #endif
+
+inline __device__ void commit_copies() {
+#if NEEDLE_SM80
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#elif defined(NEEDLE_CUDA_ON_CPU)
+  cuda_on_cpu::commit_copies();
+#endif
+}
+
+// Waits for the thread's copies of all groups but the `kOpen` latest.
+template <int kOpen>
+__device__ void wait_for_copies() {
+#if NEEDLE_SM80
+  asm volatile("cp.async.wait_group %0;" ::"n"(kOpen) : "memory");
+#elif defined(NEEDLE_CUDA_ON_CPU)
+  cuda_on_cpu::wait_for_copies(kOpen);
+#endif
+}
 
 // The equivalent for sm_75 and for elements of 2 bytes, which wait in a register.
 template <class T>
 struct RegisterCopy {
   T value;
   __device__ void start(T*, const T* from, bool is) { value = is ? *from : T{}; }
-  static __device__ void wait() {}
   __device__ void finish(T* to) const { *to = value; }
 };
 
@@ -380,6 +403,90 @@ __device__ void multiply_add_matrices(float (&sums)[kCount][4], std::uint64_t a,
   cuda_on_cpu::wgmma<kTurnedA, kTurnedB>(sums, a, b, value_of<kPrecision>);
 #endif
 }
+
+// ---- bulk copies (TMA): a thread asks for a box of a tensor, which comes without instructions of
+// other threads. What has arrived is counted in bytes by an object in shared memory ----
+
+struct Arrival {  // an mbarrier, whose phases one thread completes and any may wait for
+  std::uint64_t state;
+};
+
+#if NEEDLE_SM90A
+inline __device__ unsigned in_shared(const void* at) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(at));
+}
+#endif
+
+// To be called by one thread; a fence (show_to_warpgroups) and a barrier follow.
+inline __device__ void begin_arrivals(Arrival& arrival) {
+#if NEEDLE_SM90A
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(in_shared(&arrival)) : "memory");
+#elif defined(NEEDLE_CUDA_ON_CPU)
+  cuda_on_cpu::begin_arrivals(&arrival);
+#endif
+}
+
+// The present phase ends when so many bytes have come.
+inline __device__ void expect_bytes(Arrival& arrival, std::uint32_t bytes) {
+#if NEEDLE_SM90A
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(in_shared(&arrival)),
+               "r"(bytes)
+               : "memory");
+#elif defined(NEEDLE_CUDA_ON_CPU)
+  cuda_on_cpu::expect_bytes(&arrival, bytes);
+#endif
+}
+
+// Waits for the end of a phase; `parity`: the last bit of its number, from 0 on.
+inline __device__ void wait_for_bytes(Arrival& arrival, std::uint32_t parity) {
+#if NEEDLE_SM90A
+  unsigned ended = 0;
+  while (ended == 0) {
+    asm volatile(
+        "{\n"
+        ".reg .pred ended;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 ended, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, ended;\n"
+        "}"
+        : "=r"(ended)
+        : "r"(in_shared(&arrival)), "r"(parity)
+        : "memory");
+  }
+#elif defined(NEEDLE_CUDA_ON_CPU)
+  cuda_on_cpu::wait_for_bytes(&arrival, parity);
+#endif
+}
+
+#define NEEDLE_COPY_BOX(form, box, ...)                                                          \
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global." form                            \
+               ".mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2]" box            \
+               ";" ::"r"(in_shared(to)),                                                         \
+               "l"(reinterpret_cast<std::uint64_t>(&map)), "r"(in_shared(&arrival)), "r"(at[0]), \
+               "r"(at[1]), "r"(at[2]), "r"(at[3])__VA_OPT__(, ) __VA_ARGS__                      \
+               : "memory")
+
+// The box of the tensor (box_map) that begins at element `at`.
+inline __device__ void copy_box(void* to, const TensorMap& map, const int (&at)[4],
+                                Arrival& arrival) {
+#if NEEDLE_SM90A
+  NEEDLE_COPY_BOX("tile", "");
+#elif defined(NEEDLE_CUDA_ON_CPU)
+  cuda_on_cpu::copy_box(to, map, at, &arrival);
+#endif
+}
+
+// Windows' pixels (window_map) from the one on that begins at `at` (C, W, H, N), and `tap` (W, H)
+// pixels from there.
+inline __device__ void copy_windows(void* to, const TensorMap& map, const int (&at)[4],
+                                    const int (&tap)[2], Arrival& arrival) {
+#if NEEDLE_SM90A
+  NEEDLE_COPY_BOX("im2col", ", {%7, %8}", "h"(static_cast<std::uint16_t>(tap[0])),
+                  "h"(static_cast<std::uint16_t>(tap[1])));
+#elif defined(NEEDLE_CUDA_ON_CPU)
+  cuda_on_cpu::copy_windows(to, map, at, tap, &arrival);
+#endif
+}
+#undef NEEDLE_COPY_BOX
 
 }  // namespace
 }  // namespace needle::cuda

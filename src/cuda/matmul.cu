@@ -1,8 +1,8 @@
 // The row matmul: batches of strided matrices through the tiles of gemm.h. Integers multiply as
 // unsigned, so that they wrap; float32 stays float32 throughout unless config asks for less.
 #include "allocator.h"
+#include "bulk_tile.h"
 #include "core/view_rules.h"
-#include "gemm.h"
 #include "kernels.h"
 #include "walk.h"
 
@@ -71,8 +71,49 @@ __global__ void __launch_bounds__(Tile::kThreads, kA == By::kElements || Tile::k
   tile_product<T, Tile, kA, kB>(a, b, down * Tile::kTileM, across * Tile::kTileN, begin, end, out);
 }
 
+// The same by bulk copies, of one batch.
+template <class R, class Tile, By kA, By kB>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+    matmul_bulk_kernel(const __grid_constant__ Product p, const __grid_constant__ TensorMap map_a,
+                       const __grid_constant__ TensorMap map_b) {
+  const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
+  const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;
+  const MatrixResult<R> out{reinterpret_cast<R*>(p.batch.data[0] + blockIdx.y * p.part_stride), p.m,
+                            p.n, p.out_row, p.out_column};
+  const std::uint32_t begin = blockIdx.y * p.part, end = std::min(begin + p.part, p.k);
+  bulk_product<Tile>(BulkMatrix<kA>{map_a}, BulkMatrix<kB>{map_b}, down * Tile::kTileM,
+                     across * Tile::kTileN, begin, end, out);
+}
+
+template <By kBy>
+std::optional<TensorMap> matrix_map(const char* data, std::uint32_t lines, std::int64_t line_stride,
+                                    std::uint32_t depths, std::int64_t depth_stride, int tile) {
+  const Axis line{lines, line_stride}, depth{depths, depth_stride};
+  const auto* const first = reinterpret_cast<const BFloat16*>(data);
+  if constexpr (kBy == By::kDepths) return box_map(first, {depth, line, {}, {}}, tile);
+  return box_map(first, {line, depth, {}, {}}, 32);
+}
+
+// Returns false if bulk copies cannot bring the operands.
+template <class R, class Tile, By kA, By kB>
+bool launch_bulk(Product& p, int device) {
+  if (p.batch.size != 1) return false;
+  const auto a = matrix_map<kA>(p.batch.data[1], p.m, p.a_row, p.k, p.a_depth, Tile::kTileM);
+  const auto b = matrix_map<kB>(p.batch.data[2], p.n, p.b_column, p.k, p.b_depth, Tile::kTileN);
+  if (!a || !b) return false;
+  const std::uint32_t across = ceil_div<std::uint32_t>(p.n, Tile::kTileN);
+  p.tiles_across = Divisor(across);
+  launch_with_shared(
+      "matmul", device, {across * ceil_div<std::uint32_t>(p.m, Tile::kTileM), p.parts},
+      {Tile::kThreads}, sizeof(BulkMemory<Tile>), matmul_bulk_kernel<R, Tile, kA, kB>, p, *a, *b);
+  return true;
+}
+
 template <class T, class R, class Tile, By kA, By kB>
 void launch_by(Product& p, int device) {
+  if constexpr (kTakesBulk<T, Tile>) {
+    if (launch_bulk<R, Tile, kA, kB>(p, device)) return;
+  }
   const std::uint32_t across = ceil_div<std::uint32_t>(p.n, Tile::kTileN);
   p.tiles_across = Divisor(across);
   launch("matmul", device,
@@ -138,7 +179,7 @@ void product(In a, In b, Out out, std::int64_t parts, std::int64_t part_stride) 
   p.b_depth = b.strides[i], p.b_column = b.strides[j];
   p.out_row = out.strides[i], p.out_column = out.strides[j];
   p.parts = static_cast<std::uint32_t>(parts);
-  p.part = ceil_div(p.k, p.parts);
+  p.part = part_of_k(p.k, p.parts);
   p.part_stride = part_stride;
   in_parts<kMostBatches>(make_plan(views[0], views[1], views[2]), [&](const LoopPlan& batch) {
     p.batch = make_walk(batch, pointers);

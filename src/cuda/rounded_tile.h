@@ -41,6 +41,7 @@ struct RoundedLoader {
   static_assert(Tile::kStep == Piece::kRow && kLines % Piece::kRow == 0);
   static_assert(kBy == By::kDepths ? kRows % 8 == 0 && kLines % kRows == 0
                                    : kAcross == 4 || kAcross == 8);
+  static constexpr bool kAsync = false;
   typename Operand::Line lines[kLoads];
   Four words[kLoads];
 
@@ -93,6 +94,7 @@ struct StoredLoader {
   static constexpr std::uint32_t kRows = Tile::kThreads / kAcross;  // that come at once
   static constexpr int kLoads = kLines / int(kRows);
   static_assert(Tile::kStep == Piece::kRow && kLines % kRows == 0 && kRows % Piece::kRow == 0);
+  static constexpr bool kAsync = true;
   typename Operand::Line lines[kLoads];
   Copy<Part> copies[kLoads];
 
@@ -122,7 +124,6 @@ struct StoredLoader {
     }
   }
   __device__ void finish(const Operand&, Piece& piece) const {
-    Copy<Part>::wait();
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) copies[i].finish(place(piece, i));
   }

@@ -31,6 +31,7 @@ namespace {
 
 constexpr std::size_t kStack = 128 << 10;
 constexpr std::size_t kSharedMost = 48 << 10;  // what a kernel may have without asking for more
+constexpr std::size_t kSharedAll = 227 << 10;  // of a block on sm_90
 constexpr std::size_t kGuard = 64;             // bytes behind each piece of shared memory
 constexpr unsigned char kNan = 0xff;
 constexpr std::uint32_t kGuardWord = 0xfffafafa;  // a NaN, but none that a kernel makes
@@ -50,14 +51,17 @@ struct Thread {
   State state;
   int line;  // of the barrier it waits at
   Fiber* fiber;
-  std::size_t shared;  // bytes of shared memory it has asked for
+  std::size_t shared;  // where its next piece of shared memory begins
+  std::size_t asked;   // bytes of it so far, without dynamic ones
   unsigned exchanges;  // so far
+  unsigned groups;     // of copies, committed so far
 };
 
 struct LateCopy {
   void* to;
   const void* from;  // null: zeros
   std::size_t bytes;
+  unsigned group;
 };
 
 struct Warp {
@@ -86,9 +90,10 @@ std::mt19937 interleaving;
 std::vector<std::unique_ptr<Fiber>> fibers;
 std::vector<Fiber*> idle;
 constexpr std::size_t kAligned = 512;  // as much as wgmma's matrices ask for
-alignas(1024) unsigned char shared_bytes[kSharedMost + 64 * (kGuard + kAligned)];
-std::string failure;        // what a thread found wrong; its block is given up
-std::exception_ptr thrown;  // by a kernel: an empty block of the course
+alignas(1024) unsigned char shared_bytes[kSharedAll + 64 * (kGuard + kAligned)];
+std::size_t dynamic_shared = 0;  // bytes of the launch
+std::string failure;             // what a thread found wrong; its block is given up
+std::exception_ptr thrown;       // by a kernel: an empty block of the course
 
 unsigned char guard_byte(std::size_t place) {
   return static_cast<unsigned char>(kGuardWord >> place % 4 * 8);
@@ -269,7 +274,7 @@ void arrive(const LateCopy& copy) {
 }
 
 void run_block(unsigned count, const std::vector<unsigned>& sequence) {
-  block.threads.assign(count, Thread{State::kNew, 0, nullptr, 0, 0});
+  block.threads.assign(count, Thread{State::kNew, 0, nullptr, 0, 0, 0, 0});
   block.warps.assign((count + kWarp - 1) / kWarp, Warp{});
   block.order = sequence;
   block.arrived = block.done = 0;
@@ -284,6 +289,8 @@ void run_block(unsigned count, const std::vector<unsigned>& sequence) {
   run_threads();
   open_shared(0, sizeof shared_bytes);
   end_block();
+  const std::string missing = end_bulk_copies();
+  if (failure.empty()) failure = missing;
   if (failure.empty()) check_shared();
   if (failure.empty()) return;
   running.watched = false;
@@ -316,6 +323,7 @@ bool in_shared(const void* at) {
 void suspend() {
   if (interleaving() % 8 == 0) wait(State::kReady, 0);
 }
+void let_others_run() { wait(State::kReady, 0); }
 
 void block_barrier(int line) {
   if (++block.arrived == block.threads.size()) {
@@ -396,12 +404,14 @@ std::array<std::uint64_t, 32> exchange_all(std::uint64_t value, int line) {
   return all;
 }
 
-void* shared_memory(std::size_t bytes) {
+void* shared_memory(std::size_t bytes, bool dynamic) {
   Thread& me = block.threads[block.current];
+  if (!dynamic) me.asked += bytes;
+  if (me.asked > kSharedMost || (dynamic && bytes > dynamic_shared)) {
+    give_up("a kernel asks for more shared memory than there is");
+  }
   const std::size_t begin = me.shared, end = begin + bytes;
   me.shared = (end + kGuard + kAligned - 1) / kAligned * kAligned;
-  if (me.shared > sizeof shared_bytes)
-    give_up("a kernel asks for more shared memory than there is");
   const auto known = std::find(block.pieces.begin(), block.pieces.end(), std::pair{begin, end});
   if (known == block.pieces.end()) {
     if (!block.pieces.empty() && begin < block.pieces.back().second) {
@@ -417,7 +427,7 @@ void* shared_memory(std::size_t bytes) {
 }
 
 // Of what the thread has begun, the `count`-th: at once, or at the wait for it.
-static bool comes_early(std::size_t count) {
+bool comes_early(std::size_t count) {
   return order == Order::kReversed ||
          (order == Order::kShuffled && (block.current + count) % 2 == 0) ||
          (order == Order::kInterleaved && interleaving() % 2 == 0);
@@ -432,17 +442,22 @@ void start_copy(void* to, const void* from, std::size_t bytes) {
   see(Access::kRead, from, bytes, __builtin_return_address(0));
   see(Access::kCopy, to, bytes, __builtin_return_address(0));
   auto& copies = block.copies[block.current];
-  copies.push_back({to, from, bytes});
+  copies.push_back({to, from, bytes, block.threads[block.current].groups});
   if (comes_early(copies.size())) arrive(copies.back());
 }
 
-void wait_for_copies() {
+void commit_copies() { ++block.threads[block.current].groups; }
+
+void wait_for_copies(unsigned open) {
   auto& copies = block.copies[block.current];
-  for (const LateCopy& copy : copies) {
+  const unsigned groups = block.threads[block.current].groups;
+  std::size_t landed = 0;
+  for (; landed < copies.size() && copies[landed].group + open < groups; ++landed) {
+    const LateCopy& copy = copies[landed];
     arrive(copy);
     see(Access::kLanded, copy.to, copy.bytes, __builtin_return_address(0));
   }
-  copies.clear();
+  copies.erase(copies.begin(), copies.begin() + std::ptrdiff_t(landed));
 }
 
 void products_later(std::function<void()> products) {
@@ -486,13 +501,15 @@ void set_order(Order wanted, unsigned seed) {
 }
 std::int64_t launches() { return launched; }
 
-void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel, const void* code) {
+void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel, const void* code,
+              std::size_t dynamic) {
   const unsigned count = threads.x * threads.y * threads.z;
   const unsigned grid = blocks.x * blocks.y * blocks.z;
   if (count == 0 || count > 1024 || grid == 0 || blocks.y > 65535 || blocks.z > 65535) {
     fail("a grid of " + std::to_string(grid) + " blocks of " + std::to_string(count) +
          " threads cannot be launched");
   }
+  if (dynamic > kSharedAll) fail("a block cannot have so much shared memory");
   ++launched;
   std::vector<unsigned> sequence(count), places(grid);
   std::iota(sequence.begin(), sequence.end(), 0u);
@@ -505,6 +522,7 @@ void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel, co
   running.launch = static_cast<std::uint32_t>(launched);
   begin_watching(code);
   block.kernel = &kernel;
+  dynamic_shared = dynamic;
   blockDim = threads;
   gridDim = blocks;
   for (const unsigned b : places) {

@@ -30,6 +30,7 @@ struct dim3 {
 };
 
 struct cuda_on_cpu_stream;
+struct CUtensorMap;
 
 namespace cuda_on_cpu {
 
@@ -44,13 +45,15 @@ std::array<std::uint64_t, 32> exchange_all(std::uint64_t value, int line);  // o
 int lane();
 // The next piece of the block's shared memory: the same for every thread of the block, which must
 // therefore all ask in one order. Filled with NaN, with guards around it.
-void* shared_memory(std::size_t bytes);
+void* shared_memory(std::size_t bytes, bool dynamic);
 
-// cp.async: `bytes` (4, 8 or 16) come to `to`, zeros where `from` is null, and all that the thread
+// cp.async: `bytes` (4, 8 or 16) come to `to`, zeros where `from` is null, and what the thread
 // started is there after its wait. When before that is open: threads in reversed order see it at
-// once, in forward order as late as may be, in shuffled order the one or the other.
+// once, in forward order as late as may be, in shuffled order the one or the other. The wait is for
+// all groups of committed copies but the `open` latest.
 void start_copy(void* to, const void* from, std::size_t bytes);
-void wait_for_copies();
+void commit_copies();
+void wait_for_copies(unsigned open);
 
 // wgmma.mma_async: products that a thread begins are there after its wait. When before that they
 // read their matrices is open, as with copies.
@@ -64,9 +67,20 @@ int warp();                                    // of the block
 // else "K-major".
 std::uint16_t element_of(std::uint64_t descriptor, int line, int depth, bool turned);
 
+// Bulk copies (TMA; bulk.cc). An mbarrier of one thread, 8 bytes of shared memory: its phase ends
+// when the thread has said how many bytes it expects and these have come. A box comes at once or as
+// late as a thread waits for its phase. `at` and `tap`: coordinates, the innermost first.
+void begin_arrivals(void* arrival);
+void expect_bytes(void* arrival, std::uint32_t bytes);
+void wait_for_bytes(void* arrival, std::uint32_t parity);
+void copy_box(void* to, const CUtensorMap& map, const int (&at)[4], void* arrival);
+void copy_windows(void* to, const CUtensorMap& map, const int (&at)[4], const int (&tap)[2],
+                  void* arrival);
+std::int64_t bulk_copies();  // so far
+
 template <class T>
-T& shared() {
-  return *static_cast<T*>(shared_memory(sizeof(T)));
+T& shared(bool dynamic = false) {
+  return *static_cast<T*>(shared_memory(sizeof(T), dynamic));
 }
 
 template <class T>
@@ -155,8 +169,9 @@ void wgmma(float (&sums)[kCount][4], std::uint64_t a, std::uint64_t b, Value val
 
 // ---- launches; errors of a kernel are thrown by them, as std::runtime_error ----
 
-// `code`: the kernel's address, by which it is named.
-void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel, const void* code);
+// `code`: the kernel's address, by which it is named. `dynamic`: bytes of shared memory.
+void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel, const void* code,
+              std::size_t dynamic = 0);
 
 // Of blocks, of threads between barriers, and of warps. Interleaved: random, and a thread may also
 // be suspended at any access to shared or device memory, for others to go on.
@@ -222,6 +237,7 @@ std::int64_t bytes_from_registered();  // copied so far from memory that cudaHos
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 #define NEEDLE_SHARED(name, ...) auto& name = ::cuda_on_cpu::shared<__VA_ARGS__>()
+#define NEEDLE_DYNAMIC_SHARED(name, ...) auto& name = ::cuda_on_cpu::shared<__VA_ARGS__>(true)
 
 #define __syncthreads() ::cuda_on_cpu::block_barrier(__LINE__)
 #define __syncwarp() ::cuda_on_cpu::warp_barrier(0xffffffffu, __LINE__)
@@ -320,6 +336,14 @@ cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes);
 cudaError_t cudaFree(void* pointer);
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess = 0 };
+inline constexpr unsigned long long cudaEnableDefault = 0;
+#define CUDART_VERSION 13000
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned version,
+                                             unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult* result);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 
@@ -329,13 +353,14 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   // Parameters travel by value; each thread of a GPU sees the same copy.
   static_assert((std::is_trivially_copyable_v<std::decay_t<Parameters>> && ...));
   const std::tuple<std::decay_t<Parameters>...> given(static_cast<Parameters>(arguments)...);
-  const auto run = [given, kernel, blocks = config->gridDim, threads = config->blockDim] {
+  const auto run = [given, kernel, blocks = config->gridDim, threads = config->blockDim,
+                    dynamic = config->dynamicSmemBytes] {
     auto copies = given;
     const auto show = [](auto&... copy) { (cuda_on_cpu::true_pointers(&copy, sizeof copy), ...); };
     std::apply(show, copies);
     cuda_on_cpu::run_grid(
-        blocks, threads, [&] { std::apply(kernel, copies); },
-        reinterpret_cast<const void*>(kernel));
+        blocks, threads, [&] { std::apply(kernel, copies); }, reinterpret_cast<const void*>(kernel),
+        dynamic);
   };
   if (cuda_on_cpu::note(config->stream, run)) return cudaSuccess;
   cuda_on_cpu::catch_up(config->stream);
@@ -343,3 +368,33 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   run();
   return cudaSuccess;
 }
+
+// ---- descriptors of tensors, of the driver (bulk.cc) ----
+
+using cuuint32_t = std::uint32_t;
+using cuuint64_t = std::uint64_t;
+enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1 };
+enum CUtensorMapDataType { CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 = 9 };
+enum CUtensorMapInterleave { CU_TENSOR_MAP_INTERLEAVE_NONE = 0 };
+enum CUtensorMapSwizzle { CU_TENSOR_MAP_SWIZZLE_64B = 2 };
+enum CUtensorMapL2promotion { CU_TENSOR_MAP_L2_PROMOTION_L2_128B = 2 };
+enum CUtensorMapFloatOOBfill { CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0 };
+struct alignas(64) CUtensorMap {
+  const char* data;
+  std::uint64_t sizes[4], strides[4];  // the strides in bytes
+  std::uint16_t box[4];                // of windows: channels, pixels
+  std::int16_t low[2], high[2];        // corners of the box in which windows begin
+  std::uint8_t every[4];
+  bool windows;
+};
+CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
+                                void* data, const cuuint64_t* sizes, const cuuint64_t* strides,
+                                const cuuint32_t* box, const cuuint32_t* every,
+                                CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill);
+CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
+                                 void* data, const cuuint64_t* sizes, const cuuint64_t* strides,
+                                 const int* low, const int* high, cuuint32_t channels,
+                                 cuuint32_t pixels, const cuuint32_t* every,
+                                 CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                 CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill);

@@ -14,7 +14,7 @@ namespace py = pybind11;
 
 namespace {
 
-using needle::cuda::AsyncCopy;
+using needle::cuda::AsyncCopy, needle::cuda::commit_copies, needle::cuda::wait_for_copies;
 using needle::cuda::RegisterCopy;
 
 constexpr int kThreads = 64;
@@ -96,6 +96,11 @@ __global__ void reads_far_away(const float* in, float* out) {
   out[threadIdx.x] = in[threadIdx.x + (std::size_t(1) << 30)];
 }
 
+void wait_for_all() {
+  commit_copies();
+  wait_for_copies<0>();
+}
+
 // in[n - 1 - i] by way of copies to shared memory, then in[i] through the same place. `waits`: for
 // the second copies too, before what they bring is read.
 template <template <class> class Copy>
@@ -104,17 +109,33 @@ __global__ void copy_twice(const float* in, float* out, bool waits) {
   const int mine = int(threadIdx.x), other = kThreads - 1 - mine;
   Copy<float> copy;
   copy.start(&all[mine], &in[mine], true);
-  Copy<float>::wait();
+  wait_for_all();
   copy.finish(&all[mine]);
   __syncthreads();
   const float first = all[other];
   __syncthreads();
   copy.start(&all[mine], &in[other], mine != 0);
-  if (waits) Copy<float>::wait();
+  if (waits) wait_for_all();
   copy.finish(&all[mine]);
   __syncthreads();
   out[mine] = 1000 * first + all[other];
-  if (!waits) Copy<float>::wait();
+  if (!waits) wait_for_all();
+}
+
+// Copies in two groups. `enough`: it waits for the first before it reads what that brings.
+__global__ void copy_in_groups(const float* in, float* out, bool enough) {
+  NEEDLE_SHARED(all, float[2][kThreads]);
+  const int mine = int(threadIdx.x), other = kThreads - 1 - mine;
+  for (int i = 0; i < 2; ++i) {
+    AsyncCopy<float>().start(&all[i][mine], &in[i == 0 ? mine : other], true);
+    commit_copies();
+  }
+  enough ? wait_for_copies<1>() : wait_for_copies<2>();
+  __syncthreads();
+  const float first = all[0][other];
+  wait_for_copies<0>();
+  __syncthreads();
+  out[mine] = 1000 * first + all[1][other];
 }
 
 // Starts the next copy into what it still reads.
@@ -125,7 +146,7 @@ __global__ void copy_too_early(const float* in, float* out) {
   all[mine] = in[mine];
   copy.start(&all[mine], &in[kThreads - 1 - mine], true);
   out[mine] = all[mine];
-  AsyncCopy<float>::wait();
+  wait_for_all();
 }
 
 __global__ void never_waits(const float* in, float*) {
@@ -361,6 +382,44 @@ std::vector<float> one_step_of_products(const std::vector<float>& in, bool by_de
   return out;
 }
 
+// Brings `in`, as 4 rows of 64 bytes, to shared memory by a bulk copy, and from there to `out`.
+enum class Mistake { kNone, kNoBarrier, kNoWait, kExpectsMore, kExpectsLess };
+__global__ void copy_a_box(const CUtensorMap map, float* out, Mistake mistake) {
+  using needle::cuda::Arrival, needle::cuda::RoundedPiece;
+  NEEDLE_SHARED(piece, RoundedPiece<32>);
+  NEEDLE_SHARED(arrival, Arrival);
+  const int mine = int(threadIdx.x);
+  if (mine == 0) {
+    needle::cuda::begin_arrivals(arrival);
+    needle::cuda::show_to_warpgroups();
+  }
+  if (mistake != Mistake::kNoBarrier) __syncthreads();
+  if (mine == 0) {
+    needle::cuda::expect_bytes(arrival, mistake == Mistake::kExpectsMore   ? 260
+                                        : mistake == Mistake::kExpectsLess ? 252
+                                                                           : 256);
+    needle::cuda::copy_box(&piece, map, {0, 0, 0, 0}, arrival);
+  }
+  if (mistake != Mistake::kNoWait) needle::cuda::wait_for_bytes(arrival, 0);
+  __syncthreads();
+  std::memcpy(&out[mine], &piece.of[RoundedPiece<32>::place(mine / 16, mine % 16 * 2)], 4);
+  if (mistake == Mistake::kNoWait) needle::cuda::wait_for_bytes(arrival, 0);
+}
+
+std::vector<float> one_box(const std::vector<float>& in, int mistake) {
+  const Buffer from(kThreads), to(kThreads);
+  std::vector<float> out(kThreads);
+  cudaMemcpyAsync(from.data, in.data(), from.bytes, cudaMemcpyHostToDevice, nullptr);
+  const auto map = needle::cuda::box_map(
+      static_cast<const needle::BFloat16*>(static_cast<const void*>(from.get())),
+      {{32, 1}, {4, 32}, {}, {}}, 4);
+  cudaLaunchConfig_t config;
+  config.blockDim = {kThreads, 1, 1};
+  cudaLaunchKernelEx(&config, copy_a_box, map.value(), to.get(), static_cast<Mistake>(mistake));
+  cudaMemcpyAsync(out.data(), to.data, to.bytes, cudaMemcpyDeviceToHost, nullptr);
+  return out;
+}
+
 using Floats = std::vector<float>;
 const struct {
   const char* name;
@@ -398,6 +457,8 @@ PYBIND11_MODULE(cuda_faults, m) {
   m.def("sum_twice", [](const Floats& in, bool waits) { return run(in, sum_twice, waits); });
   m.def("copy_twice",
         [](const Floats& in, bool waits) { return run(in, copy_twice<AsyncCopy>, waits); });
+  m.def("copy_in_groups",
+        [](const Floats& in, bool enough) { return run(in, copy_in_groups, enough); });
   m.def("copy_twice_by_registers",
         [](const Floats& in, bool waits) { return run(in, copy_twice<RegisterCopy>, waits); });
 #ifdef __SANITIZE_ADDRESS__
@@ -418,6 +479,7 @@ PYBIND11_MODULE(cuda_faults, m) {
   m.def("one_ldmatrix", one_ldmatrix);
   m.def("one_step_of_products", one_step_of_products, py::arg("in"), py::arg("by_depths"),
         py::arg("shown") = true, py::arg("early") = false);
+  m.def("one_box", one_box);
   m.def("strided", [](const Floats& in, int step) { return run(in, strided, step); });
   m.def(
       "set_order",

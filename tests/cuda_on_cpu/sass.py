@@ -91,6 +91,8 @@ WARPGROUPS, STORED = " by warpgroups", " stored"
 _BY = re.compile(r"(?:2ByE|S\d+_)(\d)E")
 REGISTERS, SHARED, RESERVED = 65536, 227 << 10, 1 << 10
 """A processor of sm_90 has so many; CUDA itself takes RESERVED bytes of SHARED for each block."""
+BULK_STEPS = 4
+"""kBulkPieces of bulk_tile.h."""
 
 
 class Row(NamedTuple):
@@ -120,10 +122,12 @@ def row(kernel: str, loop: Loop, registers: int, shared: int) -> Row:
         k, warp_m, warp_n = others
         threads = (m // warp_m) * (n // warp_n) * 32
     tile = f"{m} x {n} x {k}" + WARPGROUPS * (name == "Warpgroup")
+    if kernel.endswith("_bulk_kernel"):
+        shared += BULK_STEPS * (m + n) * k * 2  # not counted by ptxas, as the launch asks for it
     fitting = REGISTERS // (-(-registers // 8) * 8 * threads)
     blocks = min(fitting, SHARED // (shared + RESERVED), 2048 // threads)
     by = ", ".join(BY[int(each)] for each in _BY.findall(loop.kernel[found.end() :]))
-    stored = STORED * ("BFloat16" in loop.kernel)
+    stored = STORED * ("BFloat16" in loop.kernel or kernel.endswith("_bulk_kernel"))
     return Row(kernel, PRECISIONS[int(precision)] + stored, tile, by, *loop[1:], blocks)
 
 

@@ -86,6 +86,13 @@ def test_a_missing_wait_for_a_copy_is_seen(order: int) -> None:
             assert stale[:32] == [1000 * v + v for v in VALUES[:31:-1]]
 
 
+def test_a_wait_for_too_few_groups_of_copies_is_seen(order: int) -> None:
+    both = [1000 * (63 - i) + float(i) for i in range(64)]
+    assert faults.copy_in_groups(VALUES, True) == both
+    if order != REVERSED:
+        assert faults.copy_in_groups(VALUES, False) != both
+
+
 def test_a_copy_into_what_is_still_read_is_seen(order: int) -> None:
     if order != FORWARD:  # where copies arrive late
         assert faults.copy_too_early(VALUES) != VALUES

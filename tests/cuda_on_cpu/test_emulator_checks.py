@@ -51,6 +51,10 @@ RACES = {
 """Kernels that race without their barrier (or atomic addition): the memory, and both lines."""
 
 
+MISTAKES = ("no barrier", "no wait", "expects more", "expects less")
+"""The enum of the kernel copy_a_box, less its first member."""
+
+
 @pytest.mark.parametrize("kernel", RACES)
 def test_a_race_is_named_with_both_lines_in_every_order(kernel: str, order: str) -> None:
     memory, *lines = RACES[kernel]
@@ -79,11 +83,11 @@ def test_what_the_order_of_threads_did_not_show() -> None:
     faults.set_order(0)
 
 
-@pytest.mark.parametrize("kernel", ["copy_twice", "copy_too_early"])
+@pytest.mark.parametrize("kernel", ["copy_twice", "copy_in_groups", "copy_too_early"])
 def test_a_copy_that_is_not_waited_for_is_a_race(kernel: str, order: str) -> None:
-    missing = (False,) if kernel == "copy_twice" else ()
+    missing = () if kernel == "copy_too_early" else (False,)
     if missing:
-        faults.copy_twice(VALUES, True)
+        getattr(faults, kernel)(VALUES, True)
     with pytest.raises(RuntimeError, match="copies to in .* and has not waited for the copy"):
         getattr(faults, kernel)(VALUES, *missing)
 
@@ -115,6 +119,23 @@ def test_what_a_warpgroup_reads_must_be_shown_and_kept(fault: str, said: str, or
     faults.one_step_of_products(numbers, True)
     with pytest.raises(RuntimeError, match=said):
         faults.one_step_of_products(numbers, True, **{fault: fault == "early"})
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        ("no barrier", "an mbarrier (without a barrier after its begin|that nobody has begun)"),
+        ("no wait", "a race in shared memory: .* has not waited for the copy"),
+        ("expects more", "a thread waits for bytes at an mbarrier, and no more come"),
+        ("expects less", "more bytes came to an mbarrier than its thread expected"),
+    ],
+)
+def test_a_bulk_copy_must_be_begun_expected_and_waited_for(
+    mistake: str, said: str, order: str
+) -> None:
+    assert faults.one_box(VALUES, 0) == VALUES
+    with pytest.raises(RuntimeError, match=said):
+        faults.one_box(VALUES, 1 + MISTAKES.index(mistake))
 
 
 def test_bytes_of_a_word_may_belong_to_several_threads(order: str) -> None:

@@ -12,7 +12,11 @@ ROOT = Path(__file__).parent.parent.parent
 HEADER = ROOT / "src" / "cuda" / "instructions.h"
 TEXT = HEADER.read_text()
 LISTED = dict(re.findall(r"^//   ([a-z]+\.[\w.]+) +([\w:]+)$", TEXT, re.MULTILINE))
-OF_WARPGROUPS = {place for name, place in LISTED.items() if name.startswith(("wgmma", "fence"))}
+OF_WARPGROUPS = {
+    place
+    for name, place in LISTED.items()
+    if name.startswith(("wgmma", "fence", "mbarrier", "cp.async.bulk"))
+}
 WITHOUT_TWIN = {"begin_products", "end_products"}
 """The emulator needs none of them: a thread's products begin and end in order."""
 OBJECTS = sorted(
@@ -27,9 +31,11 @@ def test_no_other_file_has_instructions() -> None:
 
 
 def test_every_instruction_is_in_the_list_and_has_a_twin() -> None:
-    assert len(LISTED) == 15
+    assert len(LISTED) == 20
     here = re.sub(r"//.*", "", TEXT)
-    used = set(re.findall(r'"(?:@is )?((?:cp|cvt|fence|ld|ldmatrix|mma|st|wgmma)\.[\w.]+)', here))
+    used = set(
+        re.findall(r'"(?:@is )?((?:cp|cvt|fence|ld|ldmatrix|mbarrier|mma|st|wgmma)\.[\w.]+)', here)
+    )
     assert used and all(any(name.startswith(each) for each in LISTED) for name in used), used
     assert all(any(name.startswith(each) for name in used) for each in LISTED)
     for place in {place.split("::")[-1] for place in LISTED.values()}:
@@ -37,9 +43,9 @@ def test_every_instruction_is_in_the_list_and_has_a_twin() -> None:
             each.end() for each in re.finditer(rf"__device__ [\w:<> ]*\b{place}\(", here)
         ]
         body = here[definitions[0] :].split("\n}\n")[0]
-        twin = r"#if NEEDLE_SM80.*asm.*#else\s+[^#\s]"
+        twin = r"#if NEEDLE_SM80.*asm.*#(else|elif defined\(NEEDLE_CUDA_ON_CPU\))\s+[^#\s]"
         if place in OF_WARPGROUPS:
-            twin = r"#if NEEDLE_SM90A.*asm.*#elif defined\(NEEDLE_CUDA_ON_CPU\)\s+[^#\s]"
+            twin = r"#if NEEDLE_SM90A.*(asm|COPY_BOX).*#elif defined\(NEEDLE_CUDA_ON_CPU\)\s+[^#\s]"
         assert len(definitions) == 2 or place in WITHOUT_TWIN or re.search(twin, body, re.DOTALL)
 
 

@@ -28,11 +28,11 @@ pytestmark = [
 
 
 @pytest.fixture(params=[8, 9], autouse=True)
-def capability(request: pytest.FixtureRequest) -> Iterator[None]:
+def capability(request: pytest.FixtureRequest) -> Iterator[int]:
     """A GPU of compute capability 8, or 9, where warpgroups multiply; threads in shuffled order."""
     emulated.module.set_order("shuffled")
     emulated.module.set_capability(request.param)
-    yield
+    yield request.param
     emulated.module.set_order("forward")
     emulated.module.set_capability(8)
 
@@ -174,6 +174,82 @@ def test_convolutions_of_each_tile(case: str) -> None:
             grad.astype("float64"), wide_x, weight_shape, how
         ),
     )
+
+
+BULK = {
+    "one step a tap": ((2, 9, 8, 32), (3, 3, 32, 72), (1, 1), (1, 1), (1, 1), 1),
+    "a stride": ((3, 9, 11, 64), (3, 3, 64, 40), (2, 2), (1, 1), (1, 1), 1),
+    "dilation": ((2, 13, 12, 32), (3, 2, 32, 136), (1, 2), (2, 1), (2, 3), 1),
+    "one tap": ((4, 8, 8, 32), (1, 1, 32, 64), (2, 2), (0, 0), (1, 1), 1),
+    "no padding": ((1, 12, 15, 32), (5, 4, 32, 64), (1, 1), (0, 0), (1, 1), 1),
+}
+"""Convolutions whose operands come by bulk copies where there are some."""
+OTHERS = {
+    "48 channels": ((2, 9, 8, 48), (3, 3, 48, 72), (1, 1), (1, 1), (1, 1), 1),
+    "groups": ((2, 9, 8, 64), (3, 3, 32, 144), (1, 1), (1, 1), (1, 1), 2),
+    "far taps": ((1, 9, 300, 32), (1, 2, 32, 40), (1, 1), (0, 40), (1, 270), 1),
+    "far padding": ((1, 9, 8, 32), (3, 3, 32, 40), (1, 150), (1, 150), (1, 1), 1),
+    "a long stride": ((1, 9, 90, 32), (3, 3, 32, 40), (1, 9), (1, 1), (1, 1), 1),
+}
+"""Convolutions of the same tiles that no bulk copy can bring."""
+
+
+def check_convolution(shapes: Any, how: Geometry) -> None:
+    x, weight = (bf16(uniform(*s)) for s in shapes)
+    wide_x, wide_weight = x.astype("float64"), weight.astype("float64")
+    want = accelerated.conv2d.definition(wide_x, wide_weight, how)
+    assert_rounded(accelerated.conv2d(stored(x), stored(weight), how), want)
+    grad = bf16(uniform(*want.shape))
+    wide = grad.astype("float64")
+    of_x, of_weight = accelerated.conv2d_input_grad, accelerated.conv2d_weight_grad
+    assert_rounded(
+        of_x(stored(grad), stored(weight), shapes[0], how),
+        of_x.definition(wide, wide_weight, shapes[0], how),
+    )
+    assert_rounded(
+        of_weight(stored(grad), stored(x), shapes[1], how),
+        of_weight.definition(wide, wide_x, shapes[1], how),
+    )
+
+
+@pytest.fixture(params=["forward", "reversed", "interleaved"])
+def watched(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each order of threads, races watched, on a GPU with one processor: large tiles."""
+    emulated.module.set_order(request.param)
+    emulated.module.watch_races(True)
+    emulated.module.set_processors(1)
+    yield
+    emulated.module.set_processors(2)
+    emulated.module.watch_races(False)
+
+
+@pytest.mark.parametrize("case", BULK)
+def test_operands_of_convolutions_come_by_bulk_copies(
+    case: str, watched: None, capability: int
+) -> None:
+    *shapes, stride, padding, dilation, groups = BULK[case]
+    before = emulated.module.bulk_copies()
+    check_convolution(shapes, Geometry(stride, padding, dilation, groups))
+    assert (emulated.module.bulk_copies() > before) == (capability == 9)
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_convolutions_that_no_bulk_copy_can_bring(case: str) -> None:
+    *shapes, stride, padding, dilation, groups = OTHERS[case]
+    check_convolution(shapes, Geometry(stride, padding, dilation, groups))
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(136, 104, 136), (264, 72, 200), (128, 1056, 128)])
+def test_operands_of_products_come_by_bulk_copies(
+    m: int, k: int, n: int, watched: None, capability: int
+) -> None:
+    a, b = bf16(uniform(m, k)), bf16(uniform(k, n))
+    want = a.astype("float64") @ b
+    left, right = (stored(np.ascontiguousarray(v.T)).T for v in (a, b))
+    before = emulated.module.bulk_copies()
+    for x, y in ((stored(a), stored(b)), (stored(a), right), (left, stored(b))):
+        assert_rounded(x @ y, want)
+    assert (emulated.module.bulk_copies() > before) == (capability == 9)
 
 
 @pytest.mark.parametrize("then", ["nothing", "relu", "residual and relu"])

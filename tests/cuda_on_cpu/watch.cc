@@ -132,7 +132,7 @@ bool is_ordered(std::uint32_t block, std::uint32_t epoch, std::uint32_t thread) 
 struct Seen {
   std::uint32_t launch = 0, block = 0, epoch = 0, warp_epoch = 0, thread = 0;
   std::uint32_t fences = 0;  // of the proxy that the thread had passed
-  bool atomic = false, in_flight = false, many_lanes = false, many_warps = false,
+  bool atomic = false, in_flight = false, delivered = false, many_lanes = false, many_warps = false,
        many_blocks = false;
   const void* from = nullptr;
 
@@ -167,6 +167,7 @@ Seen now_seen(Access access, const void* from) {
           fences[now.thread],
           access == Access::kAtomic,
           access == Access::kCopy,
+          access == Access::kDelivered,
           false,
           false,
           false,
@@ -227,14 +228,14 @@ void check(Word& word, Access access, std::size_t bytes, bool shared, const void
   if (access == Access::kProduct) {
     const Seen& write = word.write;
     const bool here = write.launch == running.launch && write.block == running.block;
-    if (here && fences[write.thread] == write.fences) {
+    if (here && !write.delivered && fences[write.thread] == write.fences) {
       report(write, " wrote", access, bytes, shared, from);
     }
     access = Access::kRead;
   }
   const bool atomic = access == Access::kAtomic;
   const Seen mine = now_seen(access, from);
-  if (access == Access::kLanded) return void(word.write = mine);
+  if (access == Access::kLanded || access == Access::kDelivered) return void(word.write = mine);
   if (word.write.races(shared) && !(atomic && word.write.atomic)) {
     report(word.write, word.write.atomic ? " added to" : " wrote", access, bytes, shared, from);
   }
@@ -384,8 +385,7 @@ void see(Access access, const void* at, std::size_t bytes, const void* from) {
   const bool shared = in_shared(at);
   if (!shared && !in_device(at)) return;
   if (running.interleaved) suspend();
-  if (counting && access != Access::kLanded && access != Access::kProduct)
-    count(access, at, bytes, shared, from);
+  if (counting && access < Access::kLanded) count(access, at, bytes, shared, from);
   if (racing) look_for_races(access, at, bytes, shared, from);
 }
 
