@@ -8,6 +8,7 @@
 #include "conv_windows.h"
 #include "depthwise.h"
 #include "kernels.h"
+#include "moments.h"
 
 namespace needle::cuda {
 namespace {
@@ -26,6 +27,8 @@ struct WindowProduct {
   std::int64_t bias_step;
   Computed<T> least;  // lower bound of a result: 0 with relu, else -inf
   Divisor tiles_across;
+  float* moments = nullptr;        // of the result (moments.h), of tiles on tensor cores
+  std::int64_t moment_stride = 0;  // channels of all groups
 };
 
 // Rows are pixels, columns the channels of a group.
@@ -50,9 +53,24 @@ struct PixelResult {
     return {{n * p.out.channel, is},
             is && p.bias != nullptr ? V(p.bias[(group * p.lines + n) * p.bias_step]) : none};
   }
-  __device__ void put(const Row& row, const Column& column, V value) const {
+  __device__ T stored(const Column& column, V value) const {
     value += column.bias;
-    row.data[column.offset] = T(value < p.least ? p.least : value);  // NaN stays
+    return T(value < p.least ? p.least : value);  // NaN stays
+  }
+  __device__ void put(const Row& row, const Column& column, V value) const {
+    row.data[column.offset] = stored(column, value);
+  }
+  __device__ std::uint32_t rows() const { return p.windows.pixels.size; }
+  __device__ void put_moment(std::uint32_t part, std::uint32_t n, const Moment& moment) const {
+    if (n >= p.lines) return;
+    float* to = p.moments + part * 2 * p.moment_stride + group * p.lines + n;
+    to[0] = moment.mean;
+    to[p.moment_stride] = moment.squares;
+  }
+  template <class Part>
+    requires(Part::kSlices > 0)
+  __device__ void finish(const Part& part, std::uint32_t row, std::uint32_t column) const {
+    if (p.moments != nullptr) write_moments(part, *this, row, column);
   }
 };
 
@@ -145,12 +163,13 @@ void run_product(const char* op, WindowProduct<T> p, std::int64_t groups, int de
     p.out.data += some * p.out_group;
     p.weight += some * p.weight_group;
     if (p.bias != nullptr) p.bias += std::int64_t(some) * p.lines * p.bias_step;
+    if (p.moments != nullptr) p.moments += std::int64_t(some) * p.lines;
   }
 }
 
 template <class T>
 void forward(In x, In weight, const View* bias, Computed<T> least, Out out,
-             const Geometry& geometry) {
+             const Geometry& geometry, float* moments = nullptr) {
   if (size_of(out) == 0) return;
   if (is_depthwise(weight, geometry.groups))
     return depthwise<T>(x, weight, bias, least, out, geometry);
@@ -175,8 +194,61 @@ void forward(In x, In weight, const View* bias, Computed<T> least, Out out,
       bias != nullptr ? data_of<const T>(*bias) : nullptr,
       bias != nullptr ? bias->strides[0] : 0,
       least,
-      {}};
+      {},
+      moments,
+      weight.shape[3]};
   run_product("conv2d", p, geometry.groups, out.device);
+}
+
+// ---- moments of a result that no tile on tensor cores computes: a thread for each part and channel
+// ----
+
+template <class T>
+struct StoredResult {
+  Image<const T> image;
+  PixelGrid pixels;
+  Divisor channels;
+  std::uint32_t parts;
+  float* moments;
+};
+
+template <class T>
+__global__ void __launch_bounds__(kChannelThreads)
+    moments_of_kernel(const __grid_constant__ StoredResult<T> r) {
+  const std::uint32_t number = blockIdx.x * kChannelThreads + threadIdx.x;
+  const std::uint32_t part = r.channels.quotient(number);
+  if (part >= r.parts) return;
+  const std::uint32_t channel = number - part * r.channels.divisor, first = part * kMomentRows;
+  const std::uint32_t end = std::min(first + kMomentRows, r.pixels.size);
+  const auto value = [&](std::uint32_t n) -> float {
+    const Pixel at = r.pixels.at(n);
+    return r.image.at(at.image, at.row, at.column)[channel * r.image.channel];
+  };
+  Deviations sums{value(first), 0, 0};
+  stream<T>(first, end, 1, value, [&](std::uint32_t, float each) { sums.add(each); });
+  const Moment moment = sums.moment(float(end - first));
+  float* to = r.moments + std::int64_t(part) * 2 * r.channels.divisor + channel;
+  to[0] = moment.mean;
+  to[r.channels.divisor] = moment.squares;
+}
+
+template <class T>
+void moments_of(In out, float* moments) {
+  const PixelGrid pixels("conv2d_moments", out.shape[0], out.shape[1], out.shape[2]);
+  const std::int64_t parts = ceil_div<std::int64_t>(pixels.size, kMomentRows);
+  check_count("conv2d_moments", parts * out.shape[3]);
+  const StoredResult<T> r{image_of<const T>(out), pixels, Divisor(out.shape[3]),
+                          static_cast<std::uint32_t>(parts), moments};
+  const std::int64_t blocks = ceil_div<std::int64_t>(parts * out.shape[3], kChannelThreads);
+  launch("conv2d_moments", out.device, {static_cast<std::uint32_t>(blocks)}, {kChannelThreads},
+         moments_of_kernel<T>, r);
+}
+
+template <class T>
+bool on_tensor_cores(int device) {
+  bool is = false;
+  with_precision<T>(device, [&](auto precision) { is = precision() != Precision::kFloat32; });
+  return is;
 }
 
 // ---- input gradient: one axis of a phase, the pixels at `phase` modulo the stride. Tap i reaches
@@ -257,6 +329,19 @@ void conv2d(In x, In weight, Out out, const Geometry& geometry, const Epilogue& 
     using V = Computed<T>;
     forward<T>(x, weight, epilogue.bias, epilogue.relu ? V(0) : kNoFloor<V>, out, geometry);
   });
+}
+
+void conv2d_moments(In x, In weight, Out out, const Geometry& geometry, const Epilogue& epilogue,
+                    Out moments) {
+  const auto run = [&]<class T>(std::type_identity<T>) {
+    auto* to = data_of<float>(moments);
+    const bool inside = on_tensor_cores<T>(out.device) && !is_depthwise(weight, geometry.groups);
+    forward<T>(x, weight, epilogue.bias, epilogue.relu ? 0 : kNoFloor<float>, out, geometry,
+               inside ? to : nullptr);
+    if (!inside && size_of(out) > 0) moments_of<T>(out, to);
+  };
+  if (out.dtype == DType::kBFloat16) return run(std::type_identity<BFloat16>{});
+  run(std::type_identity<float>{});
 }
 
 void conv2d_input_grad(In grad, In weight, Out x_grad, const Geometry& geometry) {

@@ -147,6 +147,13 @@ struct WarpSums {
     return first_column() + lane() % 4 * 2 + j / 2 * 8 + j % 2;
   }
   __device__ float sum(int i, int j) const { return sums[i / 2][j / 2][i % 2 * 2 + j % 2]; }
+  // For moments.h: a slice is kSliceRows consecutive rows of the tile, whose columns warps have.
+  // The slices of 64 rows follow each other; moment_row: the first row of 64 of those that all
+  // warps have as their n-th.
+  static constexpr int kSliceRows = Tile::kWarpM, kSlices = Tile::kTileM / Tile::kWarpM;
+  static constexpr int kTileN = Tile::kTileN;
+  static __device__ int slice() { return first_row() / Tile::kWarpM; }
+  static __device__ int moment_row(int number, int) { return number * 64; }
   __device__ void settle() {}
 };
 

@@ -19,8 +19,11 @@ WRITTEN = {
     *("outs", "velocities", "firsts", "seconds"),
 }
 """The names of parameters of kernels, and of fields of ``EpilogueGrad``, that are written."""
-STATISTICS = {"batch_norm": {"mean", "var"}, "layer_norm": {"mean", "var"}}
-"""Further parameters that are written: those of kernels whose gradients read them."""
+STATISTICS = {
+    **dict.fromkeys(("batch_norm", "batch_norm_of_moments", "layer_norm"), {"mean", "var"}),
+    "conv2d_moments": {"moments"},
+}
+"""Further parameters of single kernels that are written: what their gradients or others read."""
 
 
 @dataclass(frozen=True, eq=False)
