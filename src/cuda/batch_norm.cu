@@ -67,8 +67,9 @@ __global__ void __launch_bounds__(kChannelThreads)
   if (add_up(total, parts, t, my)) s.write(my.channel, total, double(x(0)), t.pixels);
 }
 
-// The same from partial moments (moments.h), `t`'s pixels. A part's sums about the channel's origin,
-// the mean of its first part, are n (m - origin) and M2 + n (m - origin)^2.
+// The same from partial moments (moments.h); `t` counts parts. The sums of a part's deviations from
+// the channel's origin, the mean of its first part, and of their squares are n (mean - origin) and
+// M2 + n (mean - origin)^2.
 template <class V>
 __global__ void __launch_bounds__(kChannelThreads)
     parts_kernel(const float* moments, std::uint32_t pixels, const __grid_constant__ ChannelTiles t,

@@ -74,9 +74,18 @@ struct PixelResult {
   }
 };
 
+// Of a processor: four of stored bf16 by warpgroups fit, also with the moments.
+template <class T, class Tile, By kA>
+constexpr int blocks_of() {
+  if constexpr (sizeof(T) == 2 && Tile::kRounded) {
+    if (Tile::kWarpgroups && Tile::kThreads == 128) return 4;
+  }
+  return kBlocksOf<T, Tile, kA>;
+}
+
 // blockIdx.x: tile of the result; y: group.
 template <class T, class Tile, By kA, By kB>
-__global__ void __launch_bounds__(Tile::kThreads, kBlocksOf<T, Tile, kA>)
+__global__ void __launch_bounds__(Tile::kThreads, (blocks_of<T, Tile, kA>()))
     conv2d_kernel(const __grid_constant__ WindowProduct<T> p) {
   const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
   const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;
@@ -200,8 +209,7 @@ void forward(In x, In weight, const View* bias, Computed<T> least, Out out,
   run_product("conv2d", p, geometry.groups, out.device);
 }
 
-// ---- moments of a result that no tile on tensor cores computes: a thread for each part and channel
-// ----
+// ---- moments of a result without tensor cores: one thread reads a part of a channel ----
 
 template <class T>
 struct StoredResult {

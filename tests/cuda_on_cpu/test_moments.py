@@ -1,4 +1,4 @@
-"""Moments of a convolution's result from its kernel, and batch norm from them, on the emulated GPU."""
+"""Moments that a convolution's kernel writes, and batch norm from them, on the emulated GPU."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import needle
+from apps.training.step import Gradients
 from needle import accelerated, backends, config, nn
 from needle.accelerated.moments import combined, partial_moments
 from needle.backend_selection import BACKEND
@@ -78,9 +79,7 @@ def assert_moments(moments: Any, out: Any) -> None:
 
 @pytest.mark.parametrize("precision", ["bf16", "tf32", "fp16", "float32", BFLOAT16])
 @pytest.mark.parametrize("case", CASES)
-def test_moments_are_those_of_the_stored_result(
-    case: str, precision: str, capability: int
-) -> None:
+def test_moments_are_those_of_the_stored_result(case: str, precision: str, capability: int) -> None:
     dtype, precision = (precision, "bf16") if precision == BFLOAT16 else ("float32", precision)
     with config.matmul_precision.using(precision):
         plain, out, moments = run(case, dtype)
@@ -183,8 +182,6 @@ def gradients(exact: bool, precision: str = "bf16", **options: Any) -> tuple[Any
         return y.detach()
 
     step: Any = needle.capture(forward_and_backward, exact=exact, **options)
-    if options.pop("eager", False):
-        step = forward_and_backward
     with config.matmul_precision.using(precision):
         results = [step(x) for _ in range(3)]
     parameters = [*conv.parameters(), *norm.parameters()]
@@ -240,18 +237,49 @@ def test_what_is_between_keeps_the_calls(change: str) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_the_result_is_read_once_more_only() -> None:
-    """Launches read what the convolution wrote: once to normalise it, not for the moments."""
+def test_no_pass_over_the_result_computes_statistics() -> None:
+    """Counts the sectors that the kernels of the statistics read: a part is 64 pixels."""
     read = {}
+    x = needle.Tensor(uniform(3, 8, 7, 7), device=needle.device(emulated.NAME))
     for exact in (True, False):
         step, _ = gradients(exact)
-        emulated.module.count_accesses(True)
-        gradients_again = step.programs[0].recording.calls()
-        read[exact] = Counter(
-            call.name for call in gradients_again if call.name.startswith("batch_norm")
-        )
-        emulated.module.count_accesses(False)
-    assert read[True] != read[False]
+        with config.matmul_precision.using("bf16"):
+            emulated.module.count_accesses(True)
+            step(x)
+            rows = emulated.module.counted()
+            emulated.module.count_accesses(False)
+        read[exact] = Counter[str]()
+        for kernel, _, shared, write, _, sectors, _ in rows:
+            if not shared and not write:
+                read[exact][kernel] += sectors
+    result = 3 * 7 * 7 * 16 * 4 // 32
+    assert read[True]["moments_kernel"] >= result and not read[True]["parts_kernel"]
+    assert not read[False]["moments_kernel"] and not read[False]["moments_of_kernel"]
+    assert 0 < read[False]["parts_kernel"] < result / 4
+    assert read[False]["normalize_kernel"] == read[True]["normalize_kernel"]
+
+
+def test_a_resumed_training_keeps_the_bits(capability: int) -> None:
+    """The first call of a new recording computes what a replay of an older one does."""
+    at: Any = {"device": needle.device(emulated.NAME)}
+    needle.seed(0)
+    model = nn.Sequential(
+        *(nn.Conv2d(8, 16, 3, **at), nn.BatchNorm2d(16, **at), nn.ReLU()),
+        *(nn.Conv2d(16, 16, 3, padding=1, **at), nn.BatchNorm2d(16, **at), nn.ReLU()),
+        *(nn.Flatten(), nn.Linear(16 * 6 * 6, 4, **at)),
+    )
+    images = needle.Tensor(uniform(5, 8, 8, 8), **at)
+    labels = needle.Tensor(np.arange(5) % 4, dtype="int64", requires_grad=False, **at)
+    found = []
+    with config.matmul_precision.using("bf16"):
+        old = Gradients(model, nn.SoftmaxLoss())
+        for gradients_of in (old, old, Gradients(model, nn.SoftmaxLoss())):
+            loss, logits = gradients_of(images, labels)
+            found.append([loss, logits, *(p.grad.numpy() for p in model.parameters())])
+    assert names(old.passes)["batch_norm_of_moments"] == 2
+    for other in found[1:]:
+        for mine, theirs in zip(other, found[0], strict=True):
+            np.testing.assert_array_equal(mine, theirs)
 
 
 def test_a_network_trains_to_the_losses_of_the_eager_step(capability: int) -> None:

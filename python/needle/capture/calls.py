@@ -20,8 +20,10 @@ WRITTEN = {
 }
 """The names of parameters of kernels, and of fields of ``EpilogueGrad``, that are written."""
 STATISTICS = {
-    **dict.fromkeys(("batch_norm", "batch_norm_of_moments", "layer_norm"), {"mean", "var"}),
+    "batch_norm": {"mean", "var"},
+    "batch_norm_of_moments": {"mean", "var"},
     "conv2d_moments": {"moments"},
+    "layer_norm": {"mean", "var"},
 }
 """Further parameters of single kernels that are written: what their gradients or others read."""
 
