@@ -198,6 +198,9 @@ def test_batch_norm_takes_the_moments_of_the_convolution(precision: str, capabil
     assert names(step)["conv2d_moments"] == names(step)["batch_norm_of_moments"] == 1
     assert names(step)["conv2d"] == names(step)["batch_norm"] == 0
     assert "moments of 1 batch norms" in step.explain()
+    calls = {call.name: call for call in step.programs[0].recording.calls()}
+    made, read = calls["conv2d_moments"].writes, calls["batch_norm_of_moments"].reads
+    assert len(made) == 2 and made == read[:2] and made[1].temporary
     for got, exactly in zip(found, want, strict=True):
         np.testing.assert_allclose(got, exactly, rtol=1e-3, atol=1e-3)
     np.testing.assert_array_equal(found[0], found[2])  # the first call has the bits of replays
