@@ -15,6 +15,7 @@
 #include "cuda/precision.h"
 #include "cuda/transfer.h"
 #include "cuda_images.h"
+#include "cuda_moments.h"
 #include "translated.h"
 
 #ifndef NEEDLE_CUDA_MODULE
@@ -221,6 +222,7 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
 #endif
   try {
     bind_backend<CudaDevice>(m.ptr());
+    bind_cuda_moments(m.ptr());
   } catch (const PythonError&) {
     throw pybind11::error_already_set();
   }

@@ -65,29 +65,6 @@ PyObject* run_prepared(Arguments& from) {
   Py_RETURN_NONE;
 }
 
-// A function of the module with the parameters of a declaration, as those of Row.
-template <PyObject* (*kFunction)(Arguments&)>
-struct Function {
-  static inline const Signature* signature = nullptr;
-
-  static PyObject* call(PyObject*, PyObject* const* values, Py_ssize_t count, PyObject* keywords) {
-    return guarded([&]() -> PyObject* {
-      PyObject* ordered[kMaxArguments];
-      signature->order(values, count, keywords, ordered);
-      Arguments from{signature->function.c_str(), ordered,
-                     static_cast<Py_ssize_t>(signature->names.size())};
-      return kFunction(from);
-    });
-  }
-
-  static void bind(PyObject* module, const char* name, const char* declaration) {
-    auto* made = new Signature(name, declaration,
-                               reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&call)));
-    signature = made;  // lives as long as the process, as the function object may
-    made->add_to(module);
-  }
-};
-
 }  // namespace
 
 void bind_prepared_conv2d(PyObject* module) {

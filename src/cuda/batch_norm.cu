@@ -8,6 +8,7 @@
 
 #include "batch_norm.h"
 #include "kernels.h"
+#include "moments.h"
 
 namespace needle::cuda {
 namespace {
@@ -66,6 +67,28 @@ __global__ void __launch_bounds__(kChannelThreads)
   if (add_up(total, parts, t, my)) s.write(my.channel, total, double(x(0)), t.pixels);
 }
 
+// The same from partial moments (moments.h); `t` counts parts. The sums of a part's deviations from
+// the channel's origin, the mean of its first part, and of their squares are n (mean - origin) and
+// M2 + n (mean - origin)^2.
+template <class V>
+__global__ void __launch_bounds__(kChannelThreads)
+    parts_kernel(const float* moments, std::uint32_t pixels, const __grid_constant__ ChannelTiles t,
+                 const __grid_constant__ Statistics<V> s, Sums* parts) {
+  const ChannelThread my(t);
+  const auto at = [&](std::uint32_t part) {
+    const float* found = moments + std::size_t(part) * 2 * t.channels + my.channel;
+    return Moment{found[0], found[t.channels]};
+  };
+  const double origin = my.channel < t.channels ? at(0).mean : 0;
+  Sums total = {};
+  stream<float>(my.first, my.end, my.step, at, [&](std::uint32_t part, const Moment& moment) {
+    const double count = std::min(std::uint32_t(kMomentRows), pixels - part * kMomentRows);
+    const double apart = moment.mean - origin;
+    total += Sums{count * apart, moment.squares + count * apart * apart};
+  });
+  if (add_up(total, parts, t, my)) s.write(my.channel, total, origin, pixels);
+}
+
 // Operands: out, x, added.
 template <class T, Then then>
 __global__ void __launch_bounds__(kChannelThreads)
@@ -97,8 +120,27 @@ __global__ void __launch_bounds__(kChannelThreads)
   });
 }
 
+// Launches the kernel that writes the statistics: of x, or of partial moments, if there are any.
+template <class T>
+void launch_statistics(In x, const View* moments, const Statistics<Computed<T>>& statistics) {
+  const View* summed[] = {&x, &x};
+  Pass sums("batch_norm", summed, 2, true);
+  const std::uint32_t pixels = sums.tiles.pixels, channels = sums.tiles.channels;
+  if (moments != nullptr) {
+    sums.tiles = tiles_of("batch_norm", ceil_div(pixels, kMomentRows), channels, true, true);
+  }
+  const Temporary parts(sums.tiles.chunks * std::size_t(channels) * sizeof(Sums), x.device);
+  const auto run = [&](auto kernel, const auto& first, const auto&... more) {
+    launch("batch_norm", x.device, {sums.tiles.blocks()}, {kChannelThreads}, kernel, first, more...,
+           sums.tiles, statistics, parts.as<Sums>());
+  };
+  if (moments == nullptr) return run(moments_kernel<T>, sums.layout);
+  run(parts_kernel<Computed<T>>, data_of<const float>(*moments), pixels);
+}
+
 template <class T, Then then>
-void normalize(In x, In weight, In bias, In added, Out out, Out mean, Out var, double eps) {
+void normalize(In x, const View* moments, In weight, In bias, In added, Out out, Out mean, Out var,
+               double eps) {
   const std::int64_t channels = x.shape[x.ndim - 1];
   if (channels == 0) return;
   if (size_of(x) == 0) {
@@ -108,35 +150,44 @@ void normalize(In x, In weight, In bias, In added, Out out, Out mean, Out var, d
     return;
   }
   using V = Computed<T>;
-  const View* summed[] = {&x, &x};
   const View* written[] = {&out, &x, &added};
-  const Pass sums("batch_norm", summed, 2, true);
   const Pass writes("batch_norm", written, then == Then::kAddRelu ? 3 : 2, false);
-  const Temporary parts(sums.tiles.chunks * std::size_t(channels) * sizeof(Sums), x.device);
   const Temporary constants(std::size_t(channels) * sizeof(Constants<V>), x.device);
   const Statistics<V> statistics{
       Vector<const V>(weight),     Vector<const V>(bias), Vector<V>(mean), Vector<V>(var), eps,
       constants.as<Constants<V>>()};
-  launch("batch_norm", x.device, {sums.tiles.blocks()}, {kChannelThreads}, moments_kernel<T>,
-         sums.layout, sums.tiles, statistics, parts.as<Sums>());
+  launch_statistics<T>(x, moments, statistics);
   launch("batch_norm", x.device, {writes.tiles.blocks()}, {kChannelThreads},
          normalize_kernel<T, then>, writes.layout, writes.tiles, constants.as<Constants<V>>());
+}
+
+void batch_norm_by(In x, const View* moments, In weight, In bias, Out out, Out mean, Out var,
+                   double eps, const Epilogue& epilogue) {
+  with_stored_float(x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const auto run = [&](auto kernel, In added) {
+      kernel(x, moments, weight, bias, added, out, mean, var, eps);
+    };
+    if (epilogue.residual != nullptr) {
+      run(normalize<T, Then::kAddRelu>, *epilogue.residual);
+    } else if (epilogue.relu) {
+      run(normalize<T, Then::kRelu>, x);
+    } else {
+      run(normalize<T, Then::kNothing>, x);
+    }
+  });
 }
 
 }  // namespace
 
 void batch_norm(In x, In weight, In bias, Out out, Out mean, Out var, double eps,
                 const Epilogue& epilogue) {
-  with_stored_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if (epilogue.residual != nullptr) {
-      normalize<T, Then::kAddRelu>(x, weight, bias, *epilogue.residual, out, mean, var, eps);
-    } else if (epilogue.relu) {
-      normalize<T, Then::kRelu>(x, weight, bias, x, out, mean, var, eps);
-    } else {
-      normalize<T, Then::kNothing>(x, weight, bias, x, out, mean, var, eps);
-    }
-  });
+  batch_norm_by(x, nullptr, weight, bias, out, mean, var, eps, epilogue);
+}
+
+void batch_norm_of_moments(In x, In moments, In weight, In bias, Out out, Out mean, Out var,
+                           double eps, const Epilogue& epilogue) {
+  batch_norm_by(x, &moments, weight, bias, out, mean, var, eps, epilogue);
 }
 
 }  // namespace needle::cuda

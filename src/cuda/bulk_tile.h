@@ -137,6 +137,7 @@ __device__ void bulk_product(const A& a, const B& b, std::uint32_t row, std::uin
     }
     wait_for_products();
     store(part, result, row, column);
+    if constexpr (requires { result.finish(part, row, column); }) result.finish(part, row, column);
   }
 }
 

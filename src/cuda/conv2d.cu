@@ -8,6 +8,7 @@
 #include "bulk_tile.h"
 #include "depthwise.h"
 #include "kernels.h"
+#include "moments.h"
 
 namespace needle::cuda {
 namespace {
@@ -26,6 +27,7 @@ struct WindowProduct {
   std::int64_t bias_step;
   Computed<T> least;  // lower bound of a result: 0 with relu, else -inf
   Divisor tiles_across;
+  float* moments = nullptr;  // of the result (moments.h), which bulk copies' tiles write; or null
 };
 
 // Rows are pixels, columns the channels of a group.
@@ -50,9 +52,27 @@ struct PixelResult {
     return {{n * p.out.channel, is},
             is && p.bias != nullptr ? V(p.bias[(group * p.lines + n) * p.bias_step]) : none};
   }
-  __device__ void put(const Row& row, const Column& column, V value) const {
+  __device__ T stored(const Column& column, V value) const {
     value += column.bias;
-    row.data[column.offset] = T(value < p.least ? p.least : value);  // NaN stays
+    return T(value < p.least ? p.least : value);  // NaN stays
+  }
+  __device__ void put(const Row& row, const Column& column, V value) const {
+    row.data[column.offset] = stored(column, value);
+  }
+};
+
+// The same with its moments, of one group.
+struct ResultWithMoments : PixelResult<BFloat16> {
+  __device__ std::uint32_t rows() const { return p.windows.pixels.size; }
+  __device__ void put_moment(std::uint32_t part, std::uint32_t n, const Moment& moment) const {
+    if (n >= p.lines) return;
+    float* to = p.moments + std::size_t(part) * 2 * p.lines + n;
+    to[0] = moment.mean;
+    to[p.lines] = moment.squares;
+  }
+  template <class Part>
+  __device__ void finish(const Part& part, std::uint32_t row, std::uint32_t column) const {
+    if (p.moments != nullptr) write_moments(part, *this, row, column);
   }
 };
 
@@ -87,7 +107,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2 * Tile::kBlocks)
   const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;
   bulk_product<Tile>(BulkWindows<By::kDepths>{source, places}, BulkFilters<kB>{weight, p.taps},
                      down * Tile::kTileM, across * Tile::kTileN, 0, p.taps.depth,
-                     PixelResult<BFloat16>{p, 0});
+                     ResultWithMoments{{p, 0}});
 }
 
 // Returns false if bulk copies cannot bring the operands.
@@ -111,16 +131,18 @@ bool launch_bulk(const char* op, WindowProduct<BFloat16>& p, std::uint32_t group
   return true;
 }
 
+// Returns true if the operands came by bulk copies; so do the next ones.
 template <class T, class Tile, By kA, By kB>
-void launch_by(const char* op, WindowProduct<T>& p, std::uint32_t groups, int device) {
+bool launch_by(const char* op, WindowProduct<T>& p, std::uint32_t groups, int device) {
   if constexpr (kTakesBulk<T, Tile>) {
-    if (launch_bulk<Tile, kB>(op, p, groups, device)) return;
+    if (launch_bulk<Tile, kB>(op, p, groups, device)) return true;
   }
   const std::uint32_t across = ceil_div<std::uint32_t>(p.lines, Tile::kTileN);
   p.tiles_across = Divisor(across);
   launch(op, device,
          {across * ceil_div<std::uint32_t>(p.windows.pixels.size, Tile::kTileM), groups},
          {Tile::kThreads}, conv2d_kernel<T, Tile, kA, kB>, p);
+  return false;
 }
 
 // Weights lie in aligned words, from one tap and group to the next too.
@@ -141,7 +163,7 @@ bool is_even(const WindowProduct<T>& p) {
 }
 
 template <class T, class Tile>
-void launch_tiles(const char* op, WindowProduct<T>& p, std::uint32_t groups, int device) {
+bool launch_tiles(const char* op, WindowProduct<T>& p, std::uint32_t groups, int device) {
   if constexpr (Tile::kTensorCores && (Tile::kThreads == 256 || Tile::OfWords::kRounded)) {
     const std::int64_t channels = p.taps.channels.divisor;
     const bool lines =
@@ -151,18 +173,19 @@ void launch_tiles(const char* op, WindowProduct<T>& p, std::uint32_t groups, int
       return with_words<Tile>(device, [&](auto words) {
         using Words = typename decltype(words)::type;
         if (lines) return launch_by<T, Words, By::kDepths, By::kLines>(op, p, groups, device);
-        launch_by<T, Words, By::kDepths, By::kDepths>(op, p, groups, device);
+        return launch_by<T, Words, By::kDepths, By::kDepths>(op, p, groups, device);
       });
     }
   }
-  launch_by<T, Tile, By::kElements, By::kElements>(op, p, groups, device);
+  return launch_by<T, Tile, By::kElements, By::kElements>(op, p, groups, device);
 }
 
 constexpr std::int64_t kMostGroups = 32768;  // of one launch
 
 template <class T>
-void run_product(const char* op, WindowProduct<T> p, std::int64_t groups, int device) {
-  if (p.windows.pixels.size == 0 || p.lines == 0) return;
+bool run_product(const char* op, WindowProduct<T> p, std::int64_t groups, int device) {
+  if (p.windows.pixels.size == 0 || p.lines == 0) return false;
+  bool bulk = false;
   check_near(op, p.source, p.windows, p.taps);
   check_near(op, p.taps.rows() * std::abs(p.weight_row) +
                      p.taps.columns.divisor * std::abs(p.weight_column) +
@@ -174,9 +197,9 @@ void run_product(const char* op, WindowProduct<T> p, std::int64_t groups, int de
       const std::int64_t tiles = ceil_div<std::int64_t>(p.windows.pixels.size, Narrow::kTileM) *
                                  ceil_div<std::int64_t>(p.lines, Narrow::kTileN) * some;
       if (p.lines > kNarrow && 10 * tiles >= 9 * processors(device)) {
-        launch_tiles<T, Narrow>(op, p, some, device);
+        bulk = launch_tiles<T, Narrow>(op, p, some, device);
       } else {
-        launch_tiles<T, SmallTile<decltype(precision)::value>>(op, p, some, device);
+        bulk = launch_tiles<T, SmallTile<decltype(precision)::value>>(op, p, some, device);
       }
     });
     p.source.data += some * p.source_group;
@@ -184,14 +207,18 @@ void run_product(const char* op, WindowProduct<T> p, std::int64_t groups, int de
     p.weight += some * p.weight_group;
     if (p.bias != nullptr) p.bias += std::int64_t(some) * p.lines * p.bias_step;
   }
+  return bulk;
 }
 
+// Returns true if the moments are written.
 template <class T>
-void forward(In x, In weight, const View* bias, Computed<T> least, Out out,
-             const Geometry& geometry) {
-  if (size_of(out) == 0) return;
-  if (is_depthwise(weight, geometry.groups))
-    return depthwise<T>(x, weight, bias, least, out, geometry);
+bool forward(In x, In weight, const View* bias, Computed<T> least, Out out,
+             const Geometry& geometry, float* moments = nullptr) {
+  if (size_of(out) == 0) return true;
+  if (is_depthwise(weight, geometry.groups)) {
+    depthwise<T>(x, weight, bias, least, out, geometry);
+    return false;
+  }
   const std::int64_t inputs = weight.shape[2], outputs = weight.shape[3] / geometry.groups;
   check_count("conv2d", weight.shape[0] * weight.shape[1] * inputs);
   const auto i32 = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
@@ -213,8 +240,52 @@ void forward(In x, In weight, const View* bias, Computed<T> least, Out out,
       bias != nullptr ? data_of<const T>(*bias) : nullptr,
       bias != nullptr ? bias->strides[0] : 0,
       least,
-      {}};
-  run_product("conv2d", p, geometry.groups, out.device);
+      {},
+      moments};
+  return run_product("conv2d", p, geometry.groups, out.device);
+}
+
+// ---- moments of any other result: one thread reads a part of a channel ----
+
+template <class T>
+struct StoredResult {
+  Image<const T> image;
+  PixelGrid pixels;
+  Divisor channels;
+  std::uint32_t parts;
+  float* moments;
+};
+
+template <class T>
+__global__ void __launch_bounds__(kChannelThreads)
+    moments_of_kernel(const __grid_constant__ StoredResult<T> r) {
+  const std::uint32_t number = blockIdx.x * kChannelThreads + threadIdx.x;
+  const std::uint32_t part = r.channels.quotient(number);
+  if (part >= r.parts) return;
+  const std::uint32_t channel = number - part * r.channels.divisor, first = part * kMomentRows;
+  const std::uint32_t end = std::min(first + kMomentRows, r.pixels.size);
+  const auto value = [&](std::uint32_t n) -> float {
+    const Pixel at = r.pixels.at(n);
+    return r.image.at(at.image, at.row, at.column)[channel * r.image.channel];
+  };
+  Deviations sums{value(first), 0, 0};
+  stream<T>(first, end, 1, value, [&](std::uint32_t, float each) { sums.add(each); });
+  const Moment moment = sums.moment(float(end - first));
+  float* to = r.moments + std::int64_t(part) * 2 * r.channels.divisor + channel;
+  to[0] = moment.mean;
+  to[r.channels.divisor] = moment.squares;
+}
+
+template <class T>
+void moments_of(In out, float* moments) {
+  const PixelGrid pixels("conv2d_moments", out.shape[0], out.shape[1], out.shape[2]);
+  const std::int64_t parts = ceil_div<std::int64_t>(pixels.size, kMomentRows);
+  check_count("conv2d_moments", parts * out.shape[3]);
+  const StoredResult<T> r{image_of<const T>(out), pixels, Divisor(out.shape[3]),
+                          static_cast<std::uint32_t>(parts), moments};
+  const std::int64_t blocks = ceil_div<std::int64_t>(parts * out.shape[3], kChannelThreads);
+  launch("conv2d_moments", out.device, {static_cast<std::uint32_t>(blocks)}, {kChannelThreads},
+         moments_of_kernel<T>, r);
 }
 
 // ---- input gradient: one axis of a phase, the pixels at `phase` modulo the stride. Tap i reaches
@@ -295,6 +366,17 @@ void conv2d(In x, In weight, Out out, const Geometry& geometry, const Epilogue& 
     using V = Computed<T>;
     forward<T>(x, weight, epilogue.bias, epilogue.relu ? V(0) : kNoFloor<V>, out, geometry);
   });
+}
+
+void conv2d_moments(In x, In weight, Out out, const Geometry& geometry, const Epilogue& epilogue,
+                    Out moments) {
+  const auto run = [&]<class T>(std::type_identity<T>) {
+    auto* const to = data_of<float>(moments);
+    const float least = epilogue.relu ? 0 : kNoFloor<float>;
+    if (!forward<T>(x, weight, epilogue.bias, least, out, geometry, to)) moments_of<T>(out, to);
+  };
+  if (out.dtype == DType::kBFloat16) return run(std::type_identity<BFloat16>{});
+  run(std::type_identity<float>{});
 }
 
 void conv2d_input_grad(In grad, In weight, Out x_grad, const Geometry& geometry) {

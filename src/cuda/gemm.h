@@ -213,17 +213,18 @@ using SmallTile =
 // f(the tile for operands by words, as a type). In a small tile warpgroups would save nothing: most
 // instructions bring operands.
 template <class Tile, class F>
-void with_words(int device, F&& f) {
+decltype(auto) with_words(int device, F&& f) {
   using Words = typename Tile::OfWords;
   if constexpr (Words::kRounded && Words::kTileM >= 128) {
     if (has_warpgroups(device)) return f(std::type_identity<OnWarpgroups<Words>>{});
   }
-  f(std::type_identity<Words>{});
+  return f(std::type_identity<Words>{});
 }
 
 // The interface of a result, whose elements outside are not stored:
 //   Row row(n), Column column(n)      what all elements of a row (column) share; bool is: inside
 //   void put(row, column, value)
+//   void finish(part, row, column)    optional: after the tile at row and column has been stored
 // ResultRow and ResultColumn are what most results need of a row and a column.
 template <class T>
 struct ResultRow {
@@ -305,6 +306,7 @@ __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uin
     /// END SOLUTION
     part.settle();
     store(part, result, row, column);
+    if constexpr (requires { result.finish(part, row, column); }) result.finish(part, row, column);
   }
 }
 

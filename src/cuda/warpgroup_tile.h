@@ -32,6 +32,11 @@ struct WarpgroupPart : WarpSums<Tile> {
     return first_row() + i / 2 * 64 + int(threadIdx.x) % kGroup / kWarp * 16 +
            WarpSums<Tile>::lane() / 4 + i % 2 * 8;
   }
+  // For moments.h: a warp has a slice of kSliceRows of each 64 rows of its warpgroup, kSlices are
+  // those of all warps, and moment_row is the first of the n-th 64 rows of a warpgroup.
+  static constexpr int kSliceRows = 16, kSlices = Tile::kThreads / kWarp;
+  static constexpr int kTileN = Tile::kTileN;
+  static __device__ int moment_row(int group, int n) { return (group * kDown + n) * 64; }
   // The operand from `line` and `depth` on. RoundedPiece has wgmma's 64-byte swizzling: 8 rows of
   // 32 numbers are an atom. By depths a row is a line and has all depths of a step: the next atom
   // has the next 8 lines. By lines a row is a depth of 32 lines: the next atom has the next 8

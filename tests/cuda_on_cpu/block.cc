@@ -462,8 +462,9 @@ void wait_for_copies(unsigned open) {
 
 void products_later(std::function<void()> products) {
   auto& later = block.products[block.current];
-  if (comes_early(later.size())) return products();
+  const bool early = comes_early(later.size());
   later.push_back(std::move(products));
+  if (early) wait_for_products();  // products of the same sums come in order
 }
 
 void wait_for_products() {

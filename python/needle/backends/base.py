@@ -82,6 +82,8 @@ class EpilogueGrad(NamedTuple):
 
 
 NO_EPILOGUE = Epilogue()
+MOMENT_PIXELS = 64
+"""The pixels of one part of the moments that ``conv2d_moments`` writes."""
 
 # The names with which unary, binary and reduce are called; elementwise_ops.h and reduce_ops.h have
 # the same rows. *_FLOAT are called with float32 and float64 only, others with every dtype unless
@@ -446,6 +448,40 @@ class Backend(ABC):
         """Compute ``conv2d`` with the same bits; ``prepared`` has been made from ``weight``."""
         raise NotImplementedError
 
+    def conv2d_moments(
+        self,
+        x: View,
+        weight: View,
+        out: View,
+        geometry: Geometry,
+        epilogue: Epilogue,
+        moments: View,
+    ) -> None:
+        """Compute ``conv2d`` with the same bits, and the moments of every 64 pixels of ``out``.
+
+        moments: float32 (ceil(pixels / 64), 2, O), compact: for each part of ``MOMENT_PIXELS``
+        pixels, in the order of (N, OH, OW), the mean of each channel and the sum of squared
+        deviations from it, of the numbers as stored (``accelerated.moments``). The last part may be
+        shorter. ``needle.capture`` calls this and ``batch_norm_of_moments``, which a backend
+        overrides both, for float32 and bfloat16.
+        """
+        raise NotImplementedError
+
+    def batch_norm_of_moments(
+        self,
+        x: View,
+        moments: View,
+        weight: View,
+        bias: View,
+        out: View,
+        mean: View,
+        var: View,
+        eps: float,
+        epilogue: Epilogue,
+    ) -> None:
+        """Compute ``batch_norm`` with mean and variance from the moments of x's parts."""
+        raise NotImplementedError
+
     def run_images(
         self,
         steps: Sequence[tuple[str, tuple[float, ...]]],
@@ -483,6 +519,8 @@ SERVICES = (
     "prepared_conv2d_size",
     "prepare_conv2d",
     "conv2d_prepared",
+    "conv2d_moments",
+    "batch_norm_of_moments",
     "run_images",
     "pin",
 )

@@ -19,8 +19,13 @@ WRITTEN = {
     *("outs", "velocities", "firsts", "seconds"),
 }
 """The names of parameters of kernels, and of fields of ``EpilogueGrad``, that are written."""
-STATISTICS = {"batch_norm": {"mean", "var"}, "layer_norm": {"mean", "var"}}
-"""Further parameters that are written: those of kernels whose gradients read them."""
+STATISTICS = {
+    "batch_norm": {"mean", "var"},
+    "batch_norm_of_moments": {"mean", "var"},
+    "conv2d_moments": {"moments"},
+    "layer_norm": {"mean", "var"},
+}
+"""Further parameters of single kernels that are written: what their gradients or others read."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,8 @@
 
 An eager step needs more memory than a replay, so a recording that ran its kernels at once would
 determine the peak of a training. Where a buffer takes memory only when it is written
-(``Backend.commits_on_use``), calls are kept instead. They run before a host step that changes the
+(``Backend.commits_on_use``), calls are kept instead; on every device with ``exact=False``, where
+the first call has the bits of the replays this way. They run before a host step that changes the
 Python state, before something outside of the recording reads or writes one of their buffers, and at
 the end. By then most buffers have been dropped: their values are temporaries of a plan. ``tracer``
 calls this.

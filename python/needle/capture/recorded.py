@@ -156,6 +156,12 @@ class Recording:
         self.slots.append(slot)
         return View(slot, shape, compact_strides(shape), 0, dtype)
 
+    def new_temporary(self, shape: Shape, dtype: DType) -> View:
+        """Return a view of a new slot, which the plan of the memory gives a place."""
+        view = self.new_constant(shape, dtype)
+        view.handle.kept = False
+        return view
+
     def note_uses(self) -> None:
         """Set ``first_use`` and ``last_use`` of all slots."""
         for slot in self.slots:

@@ -141,7 +141,7 @@ class Tracer:
         if self.refusal is not None:
             return False
         self.segments[-1].calls.append(call)
-        if not backend.commits_on_use:
+        if not backend.commits_on_use and self.options.exact:
             return False
         buffers = {
             view.handle: (actual.handle, self._by_handle[id(actual.handle)][1])

@@ -1,4 +1,4 @@
-"""The passes over a recording: each rewrites its calls, and all but folding keep the bits.
+"""The passes over a recording: each rewrites its calls; with ``exact`` all keep the bits.
 
 A pass is a function of a file of this package: it changes the lists ``segment.calls`` of a
 Recording and returns a phrase that says what it did. ``PASSES`` has their order. ``planning``
@@ -18,6 +18,7 @@ from . import (
     folding,
     fusion,
     in_place,
+    moments,
     preparation,
     rematerialisation,
 )
@@ -42,6 +43,7 @@ PASSES: dict[str, Pass] = {
     "constants": constants.move,
     "folding": folding.fold,
     "fusion": fusion.fuse,
+    "moments": moments.share,
     "copies": copies.copy_parameters,
     "preparation": preparation.prepare,
     "rematerialisation": rematerialisation.rematerialise,

@@ -24,6 +24,7 @@ IN_PLACE = {
     "apply_epilogue": ("out", "a"),
     "relu_grad": ("out", "grad", "y"),
     "batch_norm": ("out", "x"),
+    "batch_norm_of_moments": ("out", "x"),
     "batch_norm_grad": ("x_grad", "grad", "x"),
 }
 """The output of a kernel, then the inputs that it may be identical to."""

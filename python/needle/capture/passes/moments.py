@@ -1,0 +1,58 @@
+"""The pass "moments": batch norm takes the moments of its input from the convolution before it.
+
+The kernel of a convolution of bfloat16 has each tile of the result in registers and writes the
+moments of every 64 pixels besides (``Backend.conv2d_moments``). Batch norm combines them and reads
+its input once, to normalise it. The sums have another order, so this pass runs with
+``capture(step, exact=False)`` only; and not with a limit of memory, as a batch norm that is called
+again would need the moments.
+"""
+
+from __future__ import annotations
+
+from ...backends.base import MOMENT_PIXELS, View, provides
+from ...dtypes import float32, is_bfloat16
+from ...shapes import product
+from ..calls import Call
+from ..recorded import Recording
+from .options import Options
+from .patterns import alike
+
+
+def share(recording: Recording, options: Options) -> str:
+    """Give convolutions and the batch norms after them a temporary for the moments."""
+    shared = 0
+    if not options.exact and options.memory is None:
+        for part in recording.segments:
+            for call in [call for call in part.calls if call.name == "conv2d"]:
+                shared += _share(recording, part.calls, call)
+    return f"took the moments of {shared} batch norms from convolutions"
+
+
+def _share(recording: Recording, calls: list[Call], conv: Call) -> bool:
+    """Share the moments of the result of ``conv``; return False if nothing is saved."""
+    norm = _norm_after(calls, conv)
+    x, weight, out, geometry, epilogue = conv.args
+    takes_part = provides(recording.backend, "conv2d_moments") and is_bfloat16(out.dtype)
+    if norm is None or not takes_part or geometry.groups > 1:
+        return False
+    parts = -(-product(out.shape[:-1]) // MOMENT_PIXELS)
+    moments = recording.new_temporary((parts, 2, out.shape[-1]), float32)
+    calls[calls.index(conv)] = Call("conv2d_moments", (x, weight, out, geometry, epilogue, moments))
+    calls[calls.index(norm)] = Call(
+        "batch_norm_of_moments", (norm.args[0], moments, *norm.args[1:])
+    )
+    return True
+
+
+def _norm_after(calls: list[Call], conv: Call) -> Call | None:
+    """Return the first batch norm of the result of ``conv``, which is unchanged until then."""
+    out: View = conv.args[2]
+    if not out.handle.owned or product(out.shape) == 0:
+        return None
+    for call in calls[calls.index(conv) + 1 :]:
+        x = call.args[0]
+        if call.name == "batch_norm" and x.handle is out.handle:
+            return call if alike(x, out) and x.offset == out.offset else None
+        if out.handle in call.writes:
+            return None
+    return None
