@@ -6,6 +6,7 @@ sums. The small tiles: tests/cuda_on_cpu/test_precision.py and the conformance s
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import pytest
 import needle
 from needle import accelerated, config
 from needle.backend_selection import BACKEND
+from needle.dtypes import BFLOAT16
 from needle.shapes import Geometry
 from tests.cuda_on_cpu.test_precision import ROUNDED, uniform
 from tests.gpu.place import Place
@@ -89,6 +91,11 @@ class Convolution(NamedTuple):
 
 
 CONVOLUTIONS = {
+    "channels by 32": Convolution(
+        ((32, 24, 25, 96), (3, 3, 96, 160)),
+        ((1, 9, 8, 32), (3, 3, 32, 72)),
+        Geometry((1, 1), (1, 1), (1, 1), 1),
+    ),
     "narrow tiles": Convolution(
         ((32, 24, 25, 64), (3, 3, 64, 136)),
         ((1, 17, 16, 12), (3, 3, 12, 36)),
@@ -156,6 +163,57 @@ def test_convolutions(case: str, place: Place, rounded: Round) -> None:
     )
     assert_products(
         of_weight(held(grad), held(x), weight_shape, how), *wanted(of_weight, grad, x, weight_shape)
+    )
+
+
+def assert_stored(got: Any, want: np.ndarray) -> None:
+    """Within one rounding to bfloat16 of float64; small results are sums that cancel."""
+    assert got.dtype == BFLOAT16
+    near = 1e-4 * np.abs(want).max()
+    np.testing.assert_allclose(got.astype("float32").numpy(), want, rtol=2**-8, atol=near)
+
+
+def held_in_bfloat16(host: np.ndarray, place: Place) -> Any:
+    pytest.importorskip("ml_dtypes")
+    if BFLOAT16 not in place.device.dtypes:
+        pytest.skip(f"{place.device} has no {BFLOAT16}")
+    return needle.backend_ndarray.array(host, device=place.device).astype(BFLOAT16)
+
+
+@pytest.mark.parametrize("case", MATMULS)
+def test_products_of_stored_bfloat16(case: str, place: Place) -> None:
+    m, k, n = MATMULS[case].gpu if place.real else MATMULS[case].emulated
+    a, b = (ROUNDED["bf16"](uniform(*shape)) for shape in ((m, k), (k, n)))
+    want = a.astype("float64") @ b
+    of = functools.partial(held_in_bfloat16, place=place)
+    left, right = (of(np.ascontiguousarray(x.T)).permute((1, 0)) for x in (a, b))
+    for x, y in ((of(a), of(b)), (of(a), right), (left, of(b)), (left, right)):
+        assert_stored(x @ y, want)
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolutions_of_stored_bfloat16(case: str, place: Place) -> None:
+    shapes = CONVOLUTIONS[case].gpu if place.real else CONVOLUTIONS[case].emulated
+    how = CONVOLUTIONS[case].how
+    x, weight = (ROUNDED["bf16"](uniform(*shape)) for shape in shapes)
+    wide_x, wide_weight = x.astype("float64"), weight.astype("float64")
+    forward, of_x, of_weight = (
+        accelerated.conv2d,
+        accelerated.conv2d_input_grad,
+        accelerated.conv2d_weight_grad,
+    )
+    want = forward.definition(wide_x, wide_weight, how)
+    grad = ROUNDED["bf16"](uniform(*want.shape))
+    wide = grad.astype("float64")
+    of = functools.partial(held_in_bfloat16, place=place)
+    assert_stored(forward(of(x), of(weight), how), want)
+    assert_stored(
+        of_x(of(grad), of(weight), shapes[0], how),
+        of_x.definition(wide, wide_weight, shapes[0], how),
+    )
+    assert_stored(
+        of_weight(of(grad), of(x), shapes[1], how),
+        of_weight.definition(wide, wide_x, shapes[1], how),
     )
 
 
