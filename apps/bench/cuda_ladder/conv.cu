@@ -63,18 +63,26 @@ struct Pixels {
 };
 
 struct Convolution {
-  static constexpr Sizes kShapes[] = {{1, 3, 7, 5, 6}, {2, 6, 13, 4, 40}, {1, 16, 16, 12, 64}};
+  static constexpr Sizes kShapes[] = {
+      {1, 3, 7, 5, 6}, {2, 6, 13, 4, 40}, {1, 16, 16, 12, 64}, {1, 16, 16, 32, 64}};
   static constexpr int kSize = 1024, kColumns = 64;
   static Sizes of_size(int channels) { return {8, 16, 16, channels, channels}; }
 
   Sizes s;
   OnDevice x, weight, out;
+  OnDevice stored_x, stored_weight, stored_out;  // in bfloat16
 
   explicit Convolution(const Sizes& sizes)
       : s(sizes),
         x(few_bits(long(s.n) * s.h * s.w * s.c, 1)),
         weight(few_bits(9L * s.c * s.o, 2)),
-        out(long(s.n) * s.h * s.w * s.o) {}
+        out(long(s.n) * s.h * s.w * s.o),
+        stored_x(long(s.n) * s.h * s.w * s.c),
+        stored_weight(9L * s.c * s.o),
+        stored_out(long(s.n) * s.h * s.w * s.o) {
+    convert(x, kFloat32, stored_x, kStored, long(s.n) * s.h * s.w * s.c);
+    convert(weight, kFloat32, stored_weight, kStored, 9L * s.c * s.o);
+  }
   Shape shape() const { return {s.n * s.h * s.w, s.o, 9 * s.c}; }
   std::string name() const {
     return std::to_string(s.n) + " images of " + std::to_string(s.h) + " x " + std::to_string(s.w) +
@@ -86,19 +94,18 @@ struct Convolution {
     launch_step<Step>(Windows{v.x.data(), v.s}, Weights{v.weight.data(), 9 * v.s.c, v.s.o},
                       Pixels{v.out.data(), v.shape().m, v.s.o}, v.shape());
   }
-  static void production(const Convolution& v) {
-    const auto view = [](const OnDevice& memory, int a, int b, int c, int d) {
-      needle::View view;
-      view.data = memory.data();
-      view.ndim = 4;
-      const std::int64_t sizes[] = {a, b, c, d},
-                         strides[] = {std::int64_t(b) * c * d, std::int64_t(c) * d, d, 1};
-      for (int i = 0; i < 4; ++i) view.shape[i] = sizes[i], view.strides[i] = strides[i];
-      return view;
-    };
-    const Sizes& s = v.s;
-    needle::cuda::conv2d(view(v.x, s.n, s.h, s.w, s.c), view(v.weight, 3, 3, s.c, s.o),
-                         view(v.out, s.n, s.h, s.w, s.o), {{1, 1}, {1, 1}, {1, 1}, 1}, {});
+  static void convolve(const Sizes& s, needle::DType dtype, const OnDevice& x,
+                       const OnDevice& weight, const OnDevice& out) {
+    needle::cuda::conv2d(
+        view_of(x, dtype, {s.n, s.h, s.w, s.c}), view_of(weight, dtype, {3, 3, s.c, s.o}),
+        view_of(out, dtype, {s.n, s.h, s.w, s.o}), {{1, 1}, {1, 1}, {1, 1}, 1}, {});
+  }
+  static void production(const Convolution& v) { convolve(v.s, kFloat32, v.x, v.weight, v.out); }
+  static void stored(const Convolution& v) {
+    convolve(v.s, kStored, v.stored_x, v.stored_weight, v.stored_out);
+  }
+  static void finish(const Convolution& v) {
+    convert(v.stored_out, kStored, v.out, kFloat32, long(v.shape().m) * v.s.o);
   }
 };
 

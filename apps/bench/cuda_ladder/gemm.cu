@@ -30,18 +30,26 @@ struct Result {
 };
 
 struct Product {
-  static constexpr Shape kShapes[] = {{1, 1, 1}, {37, 50, 61}, {130, 140, 20}, {20, 132, 100}};
+  static constexpr Shape kShapes[] = {
+      {1, 1, 1}, {37, 50, 61}, {130, 140, 20}, {20, 132, 100}, {256, 128, 64}};
   static constexpr int kSize = 4096, kColumns = 128;
   static Shape of_size(int n) { return {n, n, n}; }
 
   Shape shape_;
   OnDevice a, b, out;
+  OnDevice stored_a, stored_b, stored_out;  // in bfloat16
 
   explicit Product(const Shape& s)
       : shape_(s),
         a(few_bits(long(s.m) * s.k, 1)),
         b(few_bits(long(s.k) * s.n, 2)),
-        out(long(s.m) * s.n) {}
+        out(long(s.m) * s.n),
+        stored_a(long(s.m) * s.k),
+        stored_b(long(s.k) * s.n),
+        stored_out(long(s.m) * s.n) {
+    convert(a, kFloat32, stored_a, kStored, long(s.m) * s.k);
+    convert(b, kFloat32, stored_b, kStored, long(s.k) * s.n);
+  }
   const Shape& shape() const { return shape_; }
   std::string name() const {
     return std::to_string(shape_.m) + " x " + std::to_string(shape_.n) + " x " +
@@ -55,16 +63,17 @@ struct Product {
                       Result{p.out.data(), m, n}, p.shape_);
   }
   static void production(const Product& p) {
-    const auto view = [](const OnDevice& memory, int rows, int columns) {
-      needle::View v;
-      v.data = memory.data();
-      v.ndim = 2;
-      v.shape[0] = rows, v.shape[1] = columns;
-      v.strides[0] = columns, v.strides[1] = 1;
-      return v;
-    };
     const auto [m, n, k] = p.shape_;
-    needle::cuda::matmul(view(p.a, m, k), view(p.b, k, n), view(p.out, m, n));
+    needle::cuda::matmul(view_of(p.a, kFloat32, {m, k}), view_of(p.b, kFloat32, {k, n}),
+                         view_of(p.out, kFloat32, {m, n}));
+  }
+  static void stored(const Product& p) {
+    const auto [m, n, k] = p.shape_;
+    needle::cuda::matmul(view_of(p.stored_a, kStored, {m, k}), view_of(p.stored_b, kStored, {k, n}),
+                         view_of(p.stored_out, kStored, {m, n}));
+  }
+  static void finish(const Product& p) {
+    convert(p.stored_out, kStored, p.out, kFloat32, long(p.shape_.m) * p.shape_.n);
   }
 };
 
