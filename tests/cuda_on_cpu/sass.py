@@ -91,6 +91,8 @@ WARPGROUPS, STORED = " by warpgroups", " stored"
 _BY = re.compile(r"(?:2ByE|S\d+_)(\d)E")
 REGISTERS, SHARED, RESERVED = 65536, 227 << 10, 1 << 10
 """A processor of sm_90 has so many; CUDA itself takes RESERVED bytes of SHARED for each block."""
+PROCESSORS, CLOCK = 132, 1.755e9
+"""Of an H100 SXM; the clock in Hz."""
 BULK_STEPS = 4
 """kBulkPieces of bulk_tile.h."""
 
@@ -98,7 +100,7 @@ BULK_STEPS = 4
 class Row(NamedTuple):
     """A kernel with tensor cores on sm_90: how its operands come to shared memory, the
     instructions of its loop and those of tensor cores among them, the bytes of its widest copy,
-    and the blocks that fit a processor."""
+    the blocks that fit a processor, and the TFLOP/s that its instructions allow an H100."""
 
     kernel: str
     precision: str
@@ -108,6 +110,17 @@ class Row(NamedTuple):
     hmma: int
     widest: int
     blocks: int
+    ceiling: int
+
+
+def ceiling(precision: str, instructions: int, hmma: int) -> int:
+    """Return the TFLOP/s of a loop on an H100 whose schedulers issue an instruction in each cycle.
+
+    A processor issues four instructions in a cycle and completes one of tensor cores at most, of
+    16 x 8 x 16 multiply-adds, or 16 x 8 x 8 in TF32.
+    """
+    flops = 2 * 16 * 8 * (8 if precision == "tf32" else 16)
+    return round(PROCESSORS * CLOCK * min(1.0, 4 * hmma / instructions) * flops / 1e12)
 
 
 def row(kernel: str, loop: Loop, registers: int, shared: int) -> Row:
@@ -128,7 +141,8 @@ def row(kernel: str, loop: Loop, registers: int, shared: int) -> Row:
     blocks = min(fitting, SHARED // (shared + RESERVED), 2048 // threads)
     by = ", ".join(BY[int(each)] for each in _BY.findall(loop.kernel[found.end() :]))
     stored = STORED * ("BFloat16" in loop.kernel or kernel.endswith("_bulk_kernel"))
-    return Row(kernel, PRECISIONS[int(precision)] + stored, tile, by, *loop[1:], blocks)
+    limit = ceiling(PRECISIONS[int(precision)], loop.instructions, loop.hmma)
+    return Row(kernel, PRECISIONS[int(precision)] + stored, tile, by, *loop[1:], blocks, limit)
 
 
 def kept() -> dict[tuple[str, ...], Row]:

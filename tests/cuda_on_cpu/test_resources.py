@@ -88,6 +88,15 @@ def test_the_loop_around_tensor_cores_is_found() -> None:
     assert code("k", copy, sass.HMMA, 0x223) is None
 
 
+def test_ceilings_follow_from_the_instructions() -> None:
+    peak = 132 * 1.755e9 * 4096 / 1e12
+    assert sass.ceiling("bf16", 100, 50) == sass.ceiling("fp16", 128, 32) == round(peak)
+    assert sass.ceiling("bf16", 256, 32) == round(peak / 2)
+    assert sass.ceiling("tf32", 256, 32) == round(peak / 4)
+    for each in sass.kept().values():
+        assert each.ceiling == sass.ceiling(each.precision.split()[0], each.instructions, each.hmma)
+
+
 def test_the_wide_loops_of_the_table_meet_their_goals() -> None:
     """The kernels that aligned operands take: copies of 16 bytes, fewer than half of the
     instructions of single elements, and of the large tiles of rounded operands, at most 8 beside
