@@ -53,7 +53,7 @@ $(VENV)/.needle-%: pyproject.toml $(VENV)/.needle-created
 	@touch $@
 endif
 
-$(VENV)/.needle-dev $(VENV)/.needle-test: | $(VENV)/.needle-train  # one pip at a time, also under -j
+$(VENV)/.needle-dev $(VENV)/.needle-test $(VENV)/.needle-bfloat16: | $(VENV)/.needle-train  # one pip at a time, also under -j
 
 # Afterwards .venv/bin/python imports needle from python/ without PYTHONPATH, which still wins. A VENV
 # outside this folder may belong to another tree: it is left as it is.
@@ -170,7 +170,7 @@ sanitize-cuda: $(VENV)/.needle-test build  ## the CUDA kernels under memcheck an
 BENCH_CUDA := bench-cuda-float32 bench-cuda-tf32 bench-cuda-bf16
 bench-cuda: $(BENCH_CUDA) bench-cuda-lenet5  ## speed on this machine's GPU, beside PyTorch's on it where installed
 
-$(BENCH_CUDA): bench-cuda-%: $(VENV)/.needle-train build
+$(BENCH_CUDA): bench-cuda-%: $(VENV)/.needle-train $(VENV)/.needle-bfloat16 build
 	@$(HAVE_GPU)
 	$(RUN) -m apps.bench.cuda --precision $* $(ARGS)
 
@@ -186,7 +186,7 @@ bench-cuda-lenet5: $(VENV)/.needle-train build
 DATA ?= data
 RECIPE ?= resnet18-cifar10-short
 
-train-cuda: $(VENV)/.needle-train build  ## ResNet-18 on CIFAR-10 on this machine's GPU: 94 % or more
+train-cuda: $(VENV)/.needle-train $(VENV)/.needle-bfloat16 build  ## ResNet-18 on CIFAR-10 on this machine's GPU: 94 % or more
 	@$(HAVE_GPU)
 	$(RUN) apps/train.py --recipe $(RECIPE) --device cuda --precision bf16 --workers 2 --goal 0.94 \
 		--data-dir $(DATA) --download --out runs/$(RECIPE)-cuda $(ARGS)

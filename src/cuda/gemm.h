@@ -224,7 +224,7 @@ decltype(auto) with_words(int device, F&& f) {
 // The interface of a result, whose elements outside are not stored:
 //   Row row(n), Column column(n)      what all elements of a row (column) share; bool is: inside
 //   void put(row, column, value)
-//   void finish(part, row, column)    optional: after the tile at row and column has been stored
+//   void finish(part, row, column)    optional, of bulk_product: after the tile at row and column
 // ResultRow and ResultColumn are what most results need of a row and a column.
 template <class T>
 struct ResultRow {
@@ -306,7 +306,6 @@ __device__ void tile_product(const A& a, const B& b, std::uint32_t row, std::uin
     /// END SOLUTION
     part.settle();
     store(part, result, row, column);
-    if constexpr (requires { result.finish(part, row, column); }) result.finish(part, row, column);
   }
 }
 
