@@ -92,7 +92,7 @@ _BY = re.compile(r"(?:2ByE|S\d+_)(\d)E")
 REGISTERS, SHARED, RESERVED = 65536, 227 << 10, 1 << 10
 """A processor of sm_90 has so many; CUDA itself takes RESERVED bytes of SHARED for each block."""
 PROCESSORS, CLOCK = 132, 1.755e9
-"""Of an H100 SXM; the clock in Hz."""
+"""Multiprocessors of an H100 SXM, and its clock in Hz."""
 BULK_STEPS = 4
 """kBulkPieces of bulk_tile.h."""
 
