@@ -71,6 +71,7 @@ struct Convolution {
   Sizes s;
   OnDevice x, weight, out;
   OnDevice stored_x, stored_weight, stored_out;  // in bfloat16
+  OnDevice moments;                              // of every 64 pixels of stored_out
 
   explicit Convolution(const Sizes& sizes)
       : s(sizes),
@@ -79,10 +80,12 @@ struct Convolution {
         out(long(s.n) * s.h * s.w * s.o),
         stored_x(long(s.n) * s.h * s.w * s.c),
         stored_weight(9L * s.c * s.o),
-        stored_out(long(s.n) * s.h * s.w * s.o) {
+        stored_out(long(s.n) * s.h * s.w * s.o),
+        moments(parts() * 2 * s.o) {
     convert(x, kFloat32, stored_x, kStored, long(s.n) * s.h * s.w * s.c);
     convert(weight, kFloat32, stored_weight, kStored, 9L * s.c * s.o);
   }
+  long parts() const { return (long(s.n) * s.h * s.w + 63) / 64; }
   Shape shape() const { return {s.n * s.h * s.w, s.o, 9 * s.c}; }
   std::string name() const {
     return std::to_string(s.n) + " images of " + std::to_string(s.h) + " x " + std::to_string(s.w) +
@@ -94,15 +97,22 @@ struct Convolution {
     launch_step<Step>(Windows{v.x.data(), v.s}, Weights{v.weight.data(), 9 * v.s.c, v.s.o},
                       Pixels{v.out.data(), v.shape().m, v.s.o}, v.shape());
   }
-  static void convolve(const Sizes& s, needle::DType dtype, const OnDevice& x,
-                       const OnDevice& weight, const OnDevice& out) {
-    needle::cuda::conv2d(
-        view_of(x, dtype, {s.n, s.h, s.w, s.c}), view_of(weight, dtype, {3, 3, s.c, s.o}),
-        view_of(out, dtype, {s.n, s.h, s.w, s.o}), {{1, 1}, {1, 1}, {1, 1}, 1}, {});
+  // Calls a kernel of the library with x, weight, out and what follows them.
+  template <class Kernel, class... More>
+  static void call(Kernel kernel, const Sizes& s, needle::DType dtype, const OnDevice& x,
+                   const OnDevice& weight, const OnDevice& out, const More&... more) {
+    kernel(view_of(x, dtype, {s.n, s.h, s.w, s.c}), view_of(weight, dtype, {3, 3, s.c, s.o}),
+           view_of(out, dtype, {s.n, s.h, s.w, s.o}), {{1, 1}, {1, 1}, {1, 1}, 1}, {}, more...);
   }
-  static void production(const Convolution& v) { convolve(v.s, kFloat32, v.x, v.weight, v.out); }
+  static void production(const Convolution& v) {
+    call(needle::cuda::conv2d, v.s, kFloat32, v.x, v.weight, v.out);
+  }
   static void stored(const Convolution& v) {
-    convolve(v.s, kStored, v.stored_x, v.stored_weight, v.stored_out);
+    call(needle::cuda::conv2d, v.s, kStored, v.stored_x, v.stored_weight, v.stored_out);
+  }
+  static void with_moments(const Convolution& v) {
+    call(needle::cuda::conv2d_moments, v.s, kStored, v.stored_x, v.stored_weight, v.stored_out,
+         view_of(v.moments, kFloat32, {v.parts(), 2, v.s.o}));
   }
   static void finish(const Convolution& v) {
     convert(v.stored_out, kStored, v.out, kFloat32, long(v.shape().m) * v.s.o);

@@ -93,8 +93,8 @@ inline std::vector<float> few_bits(long n, unsigned seed) {
 template <class Problem>
 struct Step {
   const char* name;
-  void (*run)(const Problem&);
-  double intensity;  // FLOP per byte from the GPU's memory or its second-level cache
+  void (*run)(const Problem&);  // null: the problem has no such step
+  double intensity;             // FLOP per byte from the GPU's memory or its second-level cache
   const char* precision = "float32";
   bool warpgroups = false;                   // runs on sm_90 alone
   void (*finish)(const Problem&) = nullptr;  // converts a result in bfloat16, untimed
@@ -106,7 +106,9 @@ constexpr double intensity(double rows, double columns) {
 }
 
 // The last steps of a ladder are the library's kernel in three precisions, and with arrays stored
-// in bfloat16, which bulk copies bring on sm_90 (src/cuda/bulk_tile.h).
+// in bfloat16, which bulk copies bring on sm_90 (src/cuda/bulk_tile.h). A convolution then writes
+// the moments of its result for batch norm, too (src/cuda/moments.h): what they cost replaces a
+// pass that reads the result.
 template <class Problem>
 constexpr Step<Problem> kSteps[] = {
     {"00 naive", Problem::template step<Naive>, 0.25},
@@ -122,12 +124,15 @@ constexpr Step<Problem> kSteps[] = {
     {"09 production, bf16", Problem::production, intensity(128, Problem::kColumns), "bf16"},
     {"10 stored in bf16", Problem::stored, 2 * intensity(128, Problem::kColumns), "bf16", false,
      Problem::finish},
+    {"11 moments besides", Problem::with_moments, 2 * intensity(128, Problem::kColumns), "bf16",
+     false, Problem::finish},
 };
 
 // Returns true if the step is asked for and runs on this GPU.
 template <class Problem>
 bool runs(const Step<Problem>& step, const char* wanted) {
-  return asked(step.name, wanted) && (!step.warpgroups || needle::cuda::has_warpgroups(0)) &&
+  return step.run != nullptr && asked(step.name, wanted) &&
+         (!step.warpgroups || needle::cuda::has_warpgroups(0)) &&
          (step.finish == nullptr || needle::cuda::has_tensor_cores(0));
 }
 
