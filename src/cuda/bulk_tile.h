@@ -150,7 +150,7 @@ std::optional<TensorMap> map_of_windows(const Image<const T>& image, const Windo
   const std::int64_t channels = taps.channels.divisor;
   const std::int64_t rows = grid.pixels.rows.divisor, columns = grid.pixels.columns.divisor;
   const std::int64_t reach_y = taps.step_y * (taps.rows() - 1);
-  const std::int64_t reach_x = taps.step_x * (taps.columns.divisor - 1);
+  const std::int64_t reach_x = taps.step_x * (std::int64_t(taps.columns.divisor) - 1);
   if (channels % 32 != 0 || std::max(std::abs(reach_y), std::abs(reach_x)) > 255) return {};
   places.nearest_y = int(std::min<std::int64_t>(0, reach_y));
   places.nearest_x = int(std::min<std::int64_t>(0, reach_x));
