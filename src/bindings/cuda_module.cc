@@ -215,6 +215,14 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
     return rows;
   });
   m.def("launches", &cuda_on_cpu::launches);
+  m.def("list_launches", &cuda_on_cpu::list_launches);
+  m.def("listed_launches", [] {
+    std::vector<pybind11::tuple> rows;
+    for (const auto& l : cuda_on_cpu::listed_launches()) {
+      rows.push_back(pybind11::make_tuple(l.kernel, l.blocks, l.threads));
+    }
+    return rows;
+  });
   m.def("waits", &cuda_on_cpu::waits);
   m.def("fail_next_kernel", &cuda_on_cpu::fail_next_kernel);
   m.def("set_memory_limit", &cuda_on_cpu::set_memory_limit);

@@ -177,7 +177,7 @@ template <class Tile>
 std::int64_t parts_of(std::int64_t rows, std::int64_t columns, std::int64_t pixels,
                       std::int64_t groups) {
   constexpr std::int64_t kBlocks = Tile::kTileN > 64 ? 1 : 512 / Tile::kThreads;
-  constexpr std::int64_t kWave = 132 * kBlocks, kOverhead = 256, kLeast = 512;
+  constexpr std::int64_t kWave = 132 * kBlocks, kOverhead = 256, kLeast = 128;
   constexpr std::int64_t kMost = 256;
   const std::int64_t tiles =
       ceil_div<std::int64_t>(rows, Tile::kTileM) * ceil_div<std::int64_t>(columns, Tile::kTileN);

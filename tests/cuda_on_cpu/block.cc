@@ -511,6 +511,7 @@ void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel, co
          " threads cannot be launched");
   }
   if (dynamic > kSharedAll) fail("a block cannot have so much shared memory");
+  if (list(code, grid, count)) return;
   ++launched;
   std::vector<unsigned> sequence(count), places(grid);
   std::iota(sequence.begin(), sequence.end(), 0u);

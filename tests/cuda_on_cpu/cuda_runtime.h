@@ -183,6 +183,14 @@ void set_capability(int major);  // compute capability of each device, 8 at firs
 int capability();
 std::int64_t launches();  // so far
 
+// While on, launches are listed and do nothing else: what a real model's sizes lead to.
+void list_launches(bool on);
+struct Listed {
+  std::string kernel;
+  unsigned blocks, threads;  // of a block
+};
+std::vector<Listed> listed_launches();
+
 // ---- accesses (watch.cc), where kernels are compiled so that each one is seen ----
 
 // From now on two threads on one word without a barrier between, one of which writes, are an error.

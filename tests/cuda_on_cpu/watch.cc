@@ -27,7 +27,12 @@ Running running;
 
 namespace {
 
-bool racing = false, counting = false;
+bool racing = false, counting = false, listing = false;
+struct Launch {
+  const void* kernel;
+  unsigned blocks, threads;
+};
+std::vector<Launch> listed;
 
 // ---- the source's lines ----
 
@@ -357,6 +362,27 @@ std::string table_of_counts() {
     table += line;
   }
   return table;
+}
+
+void list_launches(bool on) {
+  listing = on;
+  if (on) listed.clear();
+}
+
+bool list(const void* kernel, unsigned blocks, unsigned threads) {
+  if (listing) listed.push_back({kernel, blocks, threads});
+  return listing;
+}
+
+std::vector<Listed> listed_launches() {
+  std::map<const void*, std::string> names;
+  std::vector<Listed> rows;
+  for (const Launch& launch : listed) {
+    std::string& name = names[launch.kernel];
+    if (name.empty()) name = name_of(launch.kernel);
+    rows.push_back({name, launch.blocks, launch.threads});
+  }
+  return rows;
 }
 
 void begin_watching(const void* kernel) {
