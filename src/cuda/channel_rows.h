@@ -8,6 +8,8 @@
 // order of additions, depend on sizes alone.
 #pragma once
 
+#include <cmath>
+
 #include "allocator.h"
 #include "core/check.h"
 #include "walk.h"
@@ -16,8 +18,8 @@ namespace needle::cuda {
 namespace {
 
 constexpr unsigned kChannelThreads = 256;
-constexpr std::int64_t kPixelsOfThread = 64, kManyBlocks = 2048;  // of passes that sum
-constexpr std::int64_t kPixelsToWrite = 8;                        // of those that do not
+constexpr std::int64_t kPixelsOfThread = 8;  // at least
+constexpr std::int64_t kManyBlocks = 2048;   // of passes that sum
 
 struct ChannelTiles {
   Divisor tiles;  // across the channels; a block's number is chunk * tiles + tile
@@ -27,14 +29,17 @@ struct ChannelTiles {
   std::uint32_t blocks() const { return tiles.divisor * chunks; }
 };
 
-// `sums`: with few blocks, whose partial results are combined.
+// `sums`: partial results are combined. A chunk then has as many pixels as there are chunks, so
+// that the last block waits for as many loads in turn as the others.
 inline ChannelTiles tiles_of(const char* op, std::int64_t pixels, std::int64_t channels,
                              bool neighbours, bool sums) {
   check_count(op, pixels);
   check_count(op, channels);
   const std::int64_t across = !neighbours ? 1 : channels >= 32 ? 32 : 8;
   const std::int64_t tiles = ceil_div(channels, across), lanes = kChannelThreads / across;
-  const std::int64_t least = lanes * (sums ? kPixelsOfThread : kPixelsToWrite);
+  const auto root = static_cast<std::int64_t>(std::sqrt(double(pixels)));
+  const std::int64_t least =
+      lanes * std::max<std::int64_t>(kPixelsOfThread, sums ? ceil_div(root, lanes) : 0);
   const std::int64_t most = sums ? std::max<std::int64_t>(1, kManyBlocks / tiles)
                                  : std::max<std::int64_t>(1, (1 << 30) / tiles);
   const std::int64_t chunk = std::max(least, ceil_div(pixels, most));
