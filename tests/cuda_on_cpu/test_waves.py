@@ -1,4 +1,4 @@
-"""How many blocks the convolutions of ResNet-18 on CIFAR-10 have for the processors of an H100.
+"""The blocks that the convolutions of ResNet-18 on CIFAR-10 have for the processors of an H100.
 
 Their launches are listed, not run.
 """
