@@ -114,6 +114,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2 * Tile::kBlocks)
 template <class Tile, By kB>
 bool launch_bulk(const char* op, WindowProduct<BFloat16>& p, std::uint32_t groups, int device) {
   if (groups != 1 || p.taps.depth == 0) return false;
+  use(device);
   WindowPlaces places{p.windows, p.taps, 0, 0};
   const auto source = map_of_windows(p.source, p.windows, p.taps, Tile::kTileM, places);
   const Axis line{p.lines, p.weight_line}, channel{p.taps.channels.divisor, p.weight_channel};

@@ -127,6 +127,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
 template <class Tile>
 bool launch_bulk(const PixelProduct<BFloat16>& p, Grid blocks, int device) {
   if (blocks.z != 1) return false;
+  use(device);
   const WindowGrid every{p.windows.pixels, 1, 1, 0, 0};
   const Taps one(1, 1, p.lines, {1, 1});
   WindowPlaces windows{p.windows, p.taps, 0, 0}, pixels{every, one, 0, 0};

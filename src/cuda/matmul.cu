@@ -98,6 +98,7 @@ std::optional<TensorMap> matrix_map(const char* data, std::uint32_t lines, std::
 template <class R, class Tile, By kA, By kB>
 bool launch_bulk(Product& p, int device) {
   if (p.batch.size != 1) return false;
+  use(device);
   const auto a = matrix_map<kA>(p.batch.data[1], p.m, p.a_row, p.k, p.a_depth, Tile::kTileM);
   const auto b = matrix_map<kB>(p.batch.data[2], p.n, p.b_column, p.k, p.b_depth, Tile::kTileN);
   if (!a || !b) return false;

@@ -29,12 +29,15 @@ struct Tensor {
 
   Tensor(const BFloat16* data, const Axis (&axes)[4])
       : fits(reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && axes[0].stride == 1) {
+    std::int64_t before = sizeof(BFloat16);  // bytes that the axes so far take
     for (int i = 0; i < 4; ++i) {
       const Axis& axis = axes[i];
       fits = fits && axis.size > 0 && axis.size <= std::int64_t(1) << 31;
       sizes[i] = static_cast<cuuint64_t>(axis.size);
+      const std::int64_t bytes = axis.size > 1 ? axis.stride * std::int64_t(sizeof(BFloat16))
+                                               : ceil_div<std::int64_t>(before, 16) * 16;
+      before = (i > 0 ? bytes : before) * axis.size;
       if (i == 0) continue;
-      const std::int64_t bytes = axis.size > 1 ? axis.stride * std::int64_t(sizeof(BFloat16)) : 16;
       fits = fits && bytes > 0 && bytes % 16 == 0 && bytes < std::int64_t(1) << 40;
       strides[i - 1] = static_cast<cuuint64_t>(bytes);
     }

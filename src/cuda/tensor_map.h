@@ -1,6 +1,7 @@
 // Descriptors of arrays for the bulk copies of sm_90 (TMA: instructions.h), which the driver
 // writes. A copy brings a box of a tensor to shared memory, with zeros beyond its sides, in the
-// swizzled rows of 64 bytes that wgmma reads. Called by the launchers of products (bulk_tile.h).
+// swizzled rows of 64 bytes that wgmma reads. Called by the launchers of products (bulk_tile.h),
+// after use(device): the driver refuses a thread that has not used a GPU yet.
 #pragma once
 
 #include <cstdint>

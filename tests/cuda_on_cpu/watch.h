@@ -20,7 +20,7 @@ extern Running running;
 void begin_watching(const void* kernel);  // a launch
 // Returns true if launches are only listed.
 bool list(const void* kernel, unsigned blocks, unsigned threads);
-void end_block();                         // accesses of its warps are complete
+void end_block();  // accesses of its warps are complete
 // An access by the thread that runs, from the instruction before `from`: also those that the
 // compiler does not report. kCopy begins to write, kLanded has written; kProduct is a read by
 // wgmma, which sees what was written before a fence of the proxy, and what bulk copies have
