@@ -59,6 +59,7 @@ MATMULS = {
     "large tiles, whole": Matmul((1536, 512, 1536), (256, 32, 256)),
     "large tiles by words": Matmul((1540, 516, 1548), (260, 68, 132)),
     "small tiles by words": Matmul((196, 132, 84), (68, 36, 44)),
+    "fewer depths than a step": Matmul((1536, 8, 1544), (256, 8, 136)),
     "k in parts": Matmul((200, 8200, 72), (40, 1030, 24)),
     "one row": Matmul((1, 4096, 5000), (1, 64, 130)),
 }
@@ -94,6 +95,16 @@ CONVOLUTIONS = {
     "channels by 32": Convolution(
         ((32, 24, 25, 96), (3, 3, 96, 160)),
         ((1, 9, 8, 32), (3, 3, 32, 72)),
+        Geometry((1, 1), (1, 1), (1, 1), 1),
+    ),
+    "both axes unlike": Convolution(
+        ((48, 21, 34, 64), (5, 3, 64, 96)),
+        ((1, 11, 14, 64), (5, 3, 64, 96)),
+        Geometry((2, 1), (3, 1), (1, 2), 1),
+    ),
+    "fewer channels than a tile": Convolution(
+        ((64, 20, 33, 32), (3, 3, 32, 40)),
+        ((1, 9, 15, 32), (3, 3, 32, 40)),
         Geometry((1, 1), (1, 1), (1, 1), 1),
     ),
     "narrow tiles": Convolution(
