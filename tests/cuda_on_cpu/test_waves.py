@@ -60,7 +60,6 @@ def h100() -> Iterator[None]:
     emulated.module.list_launches(False)
     emulated.module.set_processors(2)
     emulated.module.set_capability(8)
-    config.matmul_precision.set("float32")
 
 
 def blocks_of(op: Any, *arguments: Any) -> list[tuple[str, int]]:
@@ -80,7 +79,6 @@ def test_convolutions_of_resnet18_fill_the_processors(precision: str, batch: int
     stored = precision.startswith("stored")
     if stored:
         pytest.importorskip("ml_dtypes")
-    config.matmul_precision.set(precision.split()[-1])
     empty = partial(needle.device(emulated.NAME).empty, dtype=BFLOAT16 if stored else "float32")
     for layer in LAYERS:
         of_x = (batch, layer.size, layer.size, layer.inputs)
@@ -88,11 +86,12 @@ def test_convolutions_of_resnet18_fill_the_processors(precision: str, batch: int
         half, pad = layer.size // layer.stride, layer.kernel // 2
         how = Geometry((layer.stride, layer.stride), (pad, pad), (1, 1), 1)
         x, weight, grad = empty(of_x), empty(of_weight), empty((batch, half, half, layer.outputs))
-        launches = [
-            *blocks_of(accelerated.conv2d, x, weight, how),
-            *blocks_of(accelerated.conv2d_input_grad, grad, weight, of_x, how),
-            *blocks_of(accelerated.conv2d_weight_grad, grad, x, of_weight, how),
-        ]
+        with config.matmul_precision.using(precision.split()[-1]):
+            launches = [
+                *blocks_of(accelerated.conv2d, x, weight, how),
+                *blocks_of(accelerated.conv2d_input_grad, grad, weight, of_x, how),
+                *blocks_of(accelerated.conv2d_weight_grad, grad, x, of_weight, how),
+            ]
         assert len(launches) == 2 + layer.stride**2
         few = [each for each in launches if each[1] < 0.9 * PROCESSORS]
         assert not few, (layer, few)

@@ -3,7 +3,7 @@
 // without its library. A shadow of each word says who wrote and read it last and how many
 // barriers had been passed: two threads on one word with no barrier between are a race, in
 // whatever order they happened to run. Counted, the accesses of a warp to one line of the source
-// make sectors of 32 bytes and turns of shared memory's banks.
+// make sectors of 32 bytes and turns of shared memory's banks. Launches can be listed here, too.
 #include "watch.h"
 
 #include <dlfcn.h>

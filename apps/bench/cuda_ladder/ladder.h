@@ -124,8 +124,8 @@ constexpr Step<Problem> kSteps[] = {
     {"09 production, bf16", Problem::production, intensity(128, Problem::kColumns), "bf16"},
     {"10 stored in bf16", Problem::stored, 2 * intensity(128, Problem::kColumns), "bf16", false,
      Problem::finish},
-    {"11 moments besides", Problem::with_moments, 2 * intensity(128, Problem::kColumns), "bf16",
-     false, Problem::finish},
+    {"11 with moments", Problem::with_moments, 2 * intensity(128, Problem::kColumns), "bf16", false,
+     Problem::finish},
 };
 
 // Returns true if the step is asked for and runs on this GPU.
