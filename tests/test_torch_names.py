@@ -1,7 +1,4 @@
-"""PyTorch's names point to needle's: the errors, the table behind them, and the glossary's page.
-
-``python -m tests.test_torch_names`` writes the tables of docs/glossary.md anew.
-"""
+"""PyTorch's names raise errors that point to needle's, and the glossary names none that is missing."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ from needle import data, nn, optim
 from needle.torch_names import HOMES, KEYWORDS, NAMES, missing_attribute
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "glossary.md"
-START, END = "<!-- from torch_names.py -->\n", "<!-- end -->\n"
 ROWS = [(home, name) for home, names in NAMES.items() for name in names]
 
 
@@ -141,25 +137,6 @@ def test_signatures_pickles_and_names_stay() -> None:
     assert "axis" in inspect.signature(ndl.softmax).parameters
 
 
-def tables() -> str:
-    """Return the tables of names and keywords as docs/glossary.md shows them."""
-    lines = ["| missing in | name | use |", "|---|---|---|"]
-    for home, names in NAMES.items():
-        for name, pointer in names.items():
-            lines.append(f"| `{home}` | `{name}` | {pointer} |")
-    lines += ["", "| keyword | needle |", "|---|---|"]
-    for name, found in KEYWORDS.items():
-        ours = " or ".join(f"`{each}=`" for each in found) or "left out"
-        lines.append(f"| `{name}=` | {ours} |")
-    return "\n".join(lines) + "\n"
-
-
-def test_the_glossary_shows_the_table() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    shown = text[text.index(START) + len(START) : text.index(END)]
-    assert shown == tables(), "run python -m tests.test_torch_names, which writes the tables"
-
-
 def test_the_glossary_uses_no_other_missing_name() -> None:
     text = PAGE.read_text(encoding="utf-8").split("## Coming from the course")[0]
     cells = " ".join(re.findall(r"^\| (.+?) \|", text, re.MULTILINE))
@@ -167,9 +144,3 @@ def test_the_glossary_uses_no_other_missing_name() -> None:
         for name in re.findall(rf"`{prefix}\.(\w+)", cells):
             known = name in NAMES[home] or hasattr(owner(home), name)
             assert known or name in ("Generator", "autograd", "func"), f"{prefix}.{name}"
-
-
-if __name__ == "__main__":
-    page = PAGE.read_text(encoding="utf-8")
-    head, rest = page.split(START)
-    PAGE.write_text(head + START + tables() + END + rest.split(END)[1], encoding="utf-8")

@@ -29,7 +29,7 @@ X = np.arange(6, dtype=np.float64).reshape(2, 3)
 
 def rows() -> list[str]:
     """The first cells of the two tables that compare."""
-    text = PAGE.read_text(encoding="utf-8").split("## Names that errors point to")[0]
+    text = PAGE.read_text(encoding="utf-8").split("## Words")[0]
     cells = re.findall(r"^\| (.+?) \|", text, re.MULTILINE)
     return [cell for cell in cells if cell not in ("PyTorch", "the course")]
 
