@@ -1,4 +1,4 @@
-"""PyTorch's names raise errors that point to needle's, and the glossary names none that is missing."""
+"""PyTorch's names raise errors that point to ours, and the glossary names none that is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 import needle as ndl
 from needle import data, nn, optim
-from needle.torch_names import HOMES, KEYWORDS, NAMES, missing_attribute
+from needle.torch_names import HOMES, NAMES, missing_attribute
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "glossary.md"
 ROWS = [(home, name) for home, names in NAMES.items() for name in names]
