@@ -25,14 +25,14 @@ std::int64_t small_int(const char* function, PyObject* object) {
   return value;
 }
 
-// The view's dtype must be its buffer's.
+// The view must have its buffer's dtype.
 void check_dtype(const char* function, PyObject* dtype, DType expected) {
   if (dtype_from_python(dtype) != expected) {
     fail(function, std::string("the view's dtype must be its buffer's, ") + name_of(expected));
   }
 }
 
-// Returns true if an integer scalar is a value of `dtype`.
+// Returns true if `dtype` can represent the integer scalar.
 bool fits(std::int64_t value, int overflow, DType dtype) {
   return with_type(computed(dtype), [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -43,7 +43,7 @@ bool fits(std::int64_t value, int overflow, DType dtype) {
   });
 }
 
-// The lowest and highest element that the view shows must lie inside the buffer.
+// The lowest and the highest element of the view must lie inside the buffer.
 void check_bounds(const char* function, const View& v, std::int64_t offset, std::int64_t size) {
   __int128 low = offset, high = offset;
   for (int i = 0; i < v.ndim; ++i) {
@@ -238,7 +238,7 @@ const View* MaybeViews::take(Arguments& from, PyObject* object) {
 
 namespace {
 
-// The next argument, a tuple of three of the class named `kind`.
+// Returns the next argument, a tuple of three items of the class named `kind`.
 PyObject* next_triple(Arguments& from, const char* kind) {
   PyObject* object = from.next();
   if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 3) {

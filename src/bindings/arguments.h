@@ -1,6 +1,6 @@
-// From Python to a kernel's arguments: one Caster per argument type, each taking one or more
-// positional arguments. Every view is checked against its buffer, so that no view from Python,
-// however wrong, makes a kernel touch foreign memory.
+// Conversion from Python to a kernel's arguments: one Caster per argument type takes one or more
+// positional arguments. Every view is checked against its buffer, so no view from Python, however
+// wrong, makes a kernel access memory out of bounds.
 #pragma once
 
 #include <Python.h>
@@ -31,7 +31,7 @@ struct Arguments {
     }
     return values[taken++];
   }
-  View view(PyObject* object);  // checked too: the views of a call are on one device
+  View view(PyObject* object);  // checked as well: all views of a call are on one device
   View next_view() { return view(next()); }
 };
 
@@ -43,10 +43,10 @@ Pair to_pair(const char* function, PyObject* object);
 Geometry to_geometry(const char* function, PyObject* object);
 // The names of the elementwise operations of one operand (elementwise_ops.h).
 std::span<const char* const> unary_names();
-// Position of the name in `names`, or the error that lists them.
+// Returns the position of the name in `names`; the error lists them.
 int to_row(const char* function, PyObject* object, const char* const* names, int count);
 
-// A Python scalar in each form that a kernel may take; a View of stride 0 can show it.
+// A Python scalar in each representation that a kernel may take; a View of stride 0 can show it.
 struct ScalarValue {
   double floating = 0;
   std::int64_t integer = 0;
@@ -117,7 +117,7 @@ struct Caster<const Geometry&> {
   explicit Caster(Arguments& from) : value(to_geometry(from.function, from.next())) {}
 };
 
-// Views that may be None. They lie in memory of their own, since a caster is moved.
+// Views that may be None. They are allocated separately, since a caster is moved.
 struct MaybeViews {
   std::vector<std::unique_ptr<View>> views;
   const View* take(Arguments& from, PyObject* object);  // null for None

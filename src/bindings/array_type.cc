@@ -210,7 +210,7 @@ static DType dtype_by_name(PyObject* object) {
 }
 
 DType dtype_from_python(PyObject* object) {
-  // NumPy's dtypes are singletons: after the first time the pointer tells.
+  // NumPy's dtypes are singletons, so after the first time their address identifies them.
   static PyObject* seen[7] = {};
   for (int code = 0; code < 7; ++code) {
     if (object == seen[code]) return static_cast<DType>(code);

@@ -1,5 +1,6 @@
 // The handle that Python sees: Array, a one-dimensional buffer of one dtype, and the conversions
-// between its buffers, views and NumPy arrays. Written against the C API: one is made per result.
+// between its buffers, views and NumPy arrays. It uses the C API directly, because every result
+// makes one.
 #pragma once
 
 #include <Python.h>
@@ -15,16 +16,16 @@ struct ArrayObject {
   PyObject_HEAD void* data;
   std::int64_t size;  // elements
   DType dtype;
-  Py_ssize_t exports;   // for the buffer protocol: the shape of a buffer lives here
-  Py_buffer* borrowed;  // non-null: the memory is another object's
+  Py_ssize_t exports;   // for the buffer protocol, which needs an address of the shape
+  Py_buffer* borrowed;  // non-null: another object owns the memory
   PyObject* weakrefs;   // for recordings (needle.capture): the end of a buffer
-  int device;           // which of the module's devices the memory is of
+  int device;           // which of the module's devices holds the memory
 };
 
-// The source of the arrays' memory, which each module defines.
+// The allocator of the arrays' memory, which each module defines.
 struct ArrayMemory {
   const char *type_name, *doc;
-  bool on_host;  // Python may read and write it: the buffer protocol
+  bool on_host;  // the host can access it: the buffer protocol works
   void* (*allocate)(std::size_t bytes, int device);  // throws std::bad_alloc
   void (*release)(void* data, std::size_t bytes, int device);
 };
@@ -37,11 +38,12 @@ struct PythonError {};
 PyTypeObject* array_type();  // created at first use
 bool is_array(PyObject* object);
 
-// New references; throw PythonError, std::bad_alloc.
+// Both return new references and throw PythonError or std::bad_alloc.
 PyObject* new_array(std::int64_t size, DType dtype, int device = 0);
 PyObject* adopt_buffer(PyObject* source);  // None where the memory cannot be shared
 
-// The buffer-protocol format of a dtype, and back ("l" and "q" both are int64 where they are).
+// The buffer-protocol format of a dtype and its inverse ("l" and "q" are both int64 where they have
+// 8 bytes).
 const char* format_of(DType dtype);
 std::optional<DType> dtype_of_format(const char* format, Py_ssize_t itemsize);
 // A dtype given as a name, a NumPy dtype or anything whose str() is a name.

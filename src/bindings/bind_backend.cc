@@ -6,8 +6,8 @@
 namespace needle::bindings {
 namespace {
 
-// Python's names where they differ from the declaration's: the operation is `name`, a struct of
-// parameters its fields, and fill takes one value for both of its forms.
+// Python's names where they differ from the declaration's: the operation is called `name`, a struct
+// of parameters is passed as its fields, and fill takes one value for both of its types.
 struct Expansion {
   const char *declared, *python;
 };
@@ -30,7 +30,7 @@ std::string python_names(const std::string& parameter) {
   return parameter.substr(parameter.find_last_of(' ') + 1);
 }
 
-// The declaration's parameters, cut at the commas, as Python names.
+// Returns the declaration's parameters, split at the commas, under their Python names.
 std::vector<std::string> parameter_names(const std::string& declaration) {
   std::istringstream parameters(declaration.substr(1, declaration.size() - 2));
   std::vector<std::string> names;

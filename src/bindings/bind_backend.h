@@ -1,7 +1,7 @@
-// Binds a KernelTable to Python: a module function for each row, under the signature of
-// python/needle/backends/base.py (without `self`), arguments by position or name; and the names of
-// the elementwise operations. The GIL is released while a kernel runs. Device::table() returns the
-// table in use.
+// Binds a KernelTable to Python: one module function per row, with the signature of
+// python/needle/backends/base.py (without `self`), which takes arguments by position or name; and
+// the names of the elementwise operations. The GIL is released while a kernel runs. Device::table()
+// returns the table in use.
 #pragma once
 
 #include <Python.h>
@@ -30,7 +30,8 @@ class WithoutGil {
   PyThreadState* state_;
 };
 
-// Runs f and gives its result, or null with the Python exception that its C++ exception becomes.
+// Runs f and returns its result, or translates its C++ exception into a Python one and returns
+// null.
 template <class F>
 PyObject* guarded(F&& f) noexcept {
   try {
@@ -48,8 +49,8 @@ PyObject* guarded(F&& f) noexcept {
   return nullptr;
 }
 
-// One row's Python signature, made from its declaration in kernel_table.h: "(In a, Out out)" takes
-// a and out; a struct of parameters takes its fields.
+// One row's Python signature, derived from its declaration in kernel_table.h: "(In a, Out out)"
+// takes a and out; a struct of parameters takes its fields.
 struct Signature {
   std::string function, doc;
   std::vector<PyObject*> names;  // interned str
@@ -68,7 +69,7 @@ inline constexpr int kMaxArguments = 16;
 
 template <class... Args>
 void call_kernel(void (*rule)(Args...), void (*kernel)(Args...), Arguments& from) {
-  std::tuple<Caster<Args>...> casters{Caster<Args>(from)...};  // braces: from left to right
+  std::tuple<Caster<Args>...> casters{Caster<Args>(from)...};  // braces evaluate from left to right
   if (rule != nullptr) std::apply([&](auto&... caster) { rule(caster.value...); }, casters);
   WithoutGil released;
   std::apply([&](auto&... caster) { kernel(caster.value...); }, casters);
@@ -111,7 +112,7 @@ struct Row {
   }
 };
 
-// A function of the module with the parameters of a declaration, as those of Row.
+// Returns a module function with the parameters of a declaration, as Row has them.
 template <PyObject* (*kFunction)(Arguments&)>
 struct Function {
   static inline const Signature* signature = nullptr;

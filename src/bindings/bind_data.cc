@@ -1,6 +1,6 @@
-// The submodule `data`: random words, shuffled orders, gathering rows; images in bind_images.cc.
-// Everything is checked here, with the GIL; the work then touches no Python object. Indices are
-// copied, so that no other thread changes them after the check.
+// The submodule `data`: random words, shuffled orders, gathering rows; images are in
+// bind_images.cc. Everything is checked while the GIL is held, since the work then runs without it.
+// Indices are copied, so that no other thread changes them after the check.
 #include "bind_data.h"
 
 #include <pybind11/numpy.h>
@@ -19,7 +19,7 @@ namespace py = pybind11;
 namespace needle::bindings {
 namespace {
 
-// Work of so many words or bytes takes less time than another thread would hold the GIL.
+// Below this many words or bytes the work takes less time than releasing the GIL.
 constexpr py::ssize_t kShortCall = 1 << 14;
 
 // ---- philox_words, permute_indices ----

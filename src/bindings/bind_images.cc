@@ -1,5 +1,5 @@
-// run_images of the submodule `data`: a program of augmentation steps over a batch of images.
-// lower_images: the same program for a device whose backend is written in Python.
+// run_images of the submodule `data` runs a program of augmentation steps over a batch of images.
+// lower_images prepares the same program for a device whose backend is written in Python.
 #include <pybind11/numpy.h>
 
 #include <array>
@@ -23,8 +23,8 @@ namespace {
 constexpr std::int64_t kPrefetchBytes = 1 << 14;  // the hardware prefetches larger images
 constexpr std::int64_t kLineBytes = 64;
 
-// Prefetches a small image: random access would wait for each one. Two images ahead is the distance
-// at which conversion keeps up with memory.
+// Prefetches a small image, since random access would wait for each one. With a distance of two
+// images conversion keeps up with memory.
 void prefetch(const Sources& from, std::int64_t i) {
   if (from.indices.empty() || from.span == 0 || from.span > kPrefetchBytes) return;
   const char* first = static_cast<const char*>(from.rows->data) + from.indices[i] * from.row_bytes;
@@ -58,7 +58,7 @@ void run_images(const py::sequence& steps, const py::sequence& parameters, const
   Sources from = sources_of(images, indices);
   const std::vector<data::StepCall> calls = calls_of(steps, parameters, from.count, from.owners);
   const data::OutputRow row = output_of(out, from.count);
-  if (from.count == 0) return;  // a list without images says neither dtype nor channels
+  if (from.count == 0) return;  // an empty list has neither dtype nor channels
   const data::Program program(calls, from.channels, from.type, row,
                               &data::step_table(cpu::selected_table().isa));
   char* to = static_cast<char*>(out.mutable_data());
@@ -82,7 +82,7 @@ std::int64_t word_of(float value) {
   return word;
 }
 
-// The fields of ImagePass in their order but for `steps`, which follow as (kind, at, fill).
+// The fields of ImagePass in their order except `steps`, which follow as (kind, at, fill).
 Integers numbers_of(const ImagePass& pass) {
   Integers numbers{pass.channels,
                    pass.height,

@@ -36,7 +36,8 @@ constexpr int kTile = 8;
 
 py::dtype numpy_dtype(DType dtype) { return py::dtype(name_of(dtype)); }
 
-// A View of a NumPy array's memory; none if its strides are not whole elements.
+// Returns a View of a NumPy array's memory, or nothing if its strides are not multiples of the
+// element size.
 std::optional<View> view_of(const py::array& source) {
   if (!source.dtype().attr("isnative").cast<bool>()) return std::nullopt;
   View v;
@@ -57,7 +58,7 @@ std::optional<View> view_of(const py::array& source) {
 void upload(py::array source, py::handle target) {
   const View out = to_view("upload", target.ptr());
   std::optional<View> from = view_of(source);
-  if (!from) {  // other byte order or packed fields: NumPy tidies them up
+  if (!from) {  // NumPy converts other byte orders and packed fields
     source = py::module_::import("numpy").attr("ascontiguousarray")(source, numpy_dtype(out.dtype));
     from = view_of(source);
   }
@@ -87,7 +88,7 @@ py::array export_view(py::handle source) {
 }
 
 // The course's tiled product: a (m/T, n/T, T, T) @ b (n/T, p/T, T, T) into out (m/T, p/T, T, T),
-// all compact. Seen as views that is one plain product of (m, n) and (n, p) blocks a tile pair.
+// all contiguous. Suitable views make it one batched product of (m, n) and (n, p) blocks.
 View tiled(const char* name, py::handle handle, std::int64_t rows, std::int64_t columns) {
   if (!is_array(handle.ptr())) raise(PyExc_TypeError, "matmul_tiled: operands must be Arrays");
   const auto* array = reinterpret_cast<ArrayObject*>(handle.ptr());
@@ -194,7 +195,7 @@ void bind_transfers(py::module_& m) {
       "out = a @ b on compact float32 buffers of __tile_size__ square tiles.");
 }
 
-// Names in the order of Conv2dAlgorithm.
+// The names, in the order of Conv2dAlgorithm.
 constexpr const char* kConv2dAlgorithms[] = {"auto", "direct", "winograd"};
 
 void select_algorithm(const std::string& name) {

@@ -1,5 +1,6 @@
-// run_images_on: a program of augmentation steps over a batch, from host memory or a device array
-// into a device array. pin_on: memory that batches come from, read by the GPU itself.
+// run_images_on runs a program of augmentation steps over a batch in host memory or in a device
+// array and writes a device array. pin_on pins memory of batches, so that the GPU reads it
+// directly.
 #include "cuda_images.h"
 
 #include <cstring>
@@ -27,7 +28,7 @@ using data::SourceImage;
 
 std::int64_t bytes_of(Element type) { return type == Element::kByte ? 1 : 4; }
 
-// The places of a batch's images: elements from one base, and the host memory to be sent.
+// The positions of a batch's images: elements relative to one base, and the host memory to be sent.
 struct Batch {
   Element type = Element::kByte;
   std::int64_t channels = 0;
@@ -39,7 +40,8 @@ struct Batch {
   std::vector<py::array> owners;
 };
 
-// The image's elements, where they fill one piece of memory in some order of the axes; else 0.
+// Returns the image's number of elements if they fill one piece of memory in some order of the
+// axes, else 0.
 std::int64_t span_of(const SourceImage& image, std::int64_t channels) {
   const std::int64_t shape[] = {image.height, image.width, channels};
   const std::int64_t strides[] = {image.row_stride, image.column_stride, image.channel_stride};
@@ -52,7 +54,7 @@ std::int64_t span_of(const SourceImage& image, std::int64_t channels) {
   return size == span ? size : 0;
 }
 
-// A contiguous copy of an image that has gaps or runs backwards.
+// Returns a contiguous copy of an image that has gaps or negative strides.
 void make_dense(SourceImage& image, Batch& batch) {
   const std::int64_t item = bytes_of(batch.type);
   const std::int64_t row = image.width * batch.channels;
@@ -72,7 +74,7 @@ void make_dense(SourceImage& image, Batch& batch) {
       batch.copies.back().get(), image.height, image.width, batch.channels, row, batch.channels, 1};
 }
 
-// Neighbours in memory are one piece.
+// Adjacent images form one piece.
 void place(Batch& batch) {
   const std::int64_t item = bytes_of(batch.type);
   std::size_t at = 0;  // of the present piece
@@ -109,7 +111,7 @@ Element element_of(const char* what, DType dtype) {
               name_of(dtype));
 }
 
-// Rows of an array on the device; they stay where they are.
+// Images that are rows of an array on the device stay where they are.
 Batch device_batch(int device, const py::object& images, const py::object& indices) {
   const View view = to_view("run_images", images.ptr());
   NEEDLE_CHECK(view.device == device, "run_images: images and out must be on one device");

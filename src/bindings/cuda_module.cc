@@ -1,7 +1,7 @@
 // The Python module ndarray_backend_cuda: the kernel rows, the Array handle, transfers and the
-// services. needle.backends.cuda makes a Backend of it for each GPU. It can be imported where there
-// is no GPU and no driver; device_count() is 0 there and why() gives the reason. The tests build it
-// a second time, around kernels that run on the CPU.
+// services. needle.backends.cuda makes one Backend of it per GPU. It can be imported without a GPU
+// or driver: device_count() is then 0 and why() gives the reason. The tests build it a second time,
+// around kernels that run on the CPU.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>

@@ -13,18 +13,18 @@ namespace needle::bindings {
 
 using Integers = std::vector<std::int64_t>;
 
-// As Python writes it.
+// The shape as Python writes it.
 std::string shape_of(const pybind11::array& array);
 
-// A Python integer modulo 2**64.
+// Returns a Python integer modulo 2**64.
 std::uint64_t masked(const char* name, const pybind11::handle& value);
 
-// An int64 array of one axis, copied.
+// Returns a copy of an int64 array of one axis.
 Integers integers(const std::string& name, const pybind11::handle& value);
 
 void check_writeable(const std::string& op, const pybind11::array& out);
 
-// Several threads write rows of out, so no two rows may share memory.
+// Several threads write rows of out, so no two rows may overlap.
 void check_rows_apart(const std::string& op, const pybind11::array& out, std::int64_t row_bytes);
 
 // Returns true if each row, by the first axis, is C-contiguous.

@@ -15,7 +15,7 @@ Element element_of(const std::string& what, const py::array& array) {
 
 namespace {
 
-// The image that starts `skip` bytes into the array, its axes from `axis` on.
+// Returns the image that starts `skip` bytes into the array, with its axes from `axis` on.
 data::SourceImage image_of(const py::array& array, int axis) {
   const std::int64_t item = array.itemsize();
   std::int64_t strides[3];
@@ -32,7 +32,8 @@ data::SourceImage image_of(const py::array& array, int axis) {
           strides[1],   strides[2]};
 }
 
-// Of elements that all lie in one piece of memory, whatever the order of the axes; 0 of others.
+// Returns the number of elements if they lie in one piece of memory in any order of the axes, else
+// 0.
 std::int64_t span_of(const py::array& array) {
   std::int64_t span = array.itemsize(), bytes = array.itemsize();
   for (int axis = 1; axis < array.ndim(); ++axis) {

@@ -1,5 +1,5 @@
-// The images, steps and parameters of run_images, checked and converted for C++; used for the CPU
-// and for CUDA. Errors are needle's.
+// Checks the images, steps and parameters of run_images and converts them for C++, for the CPU and
+// CUDA. Errors are needle's.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -17,7 +17,7 @@ namespace needle::bindings {
 
 data::Element element_of(const std::string& what, const pybind11::array& array);
 
-// The images of one call: rows of one array, or arrays of their own.
+// The images of one call: rows of one array, or separate arrays.
 struct Sources {
   data::Element type = data::Element::kByte;
   std::int64_t channels = 0, count = 0;
@@ -25,8 +25,8 @@ struct Sources {
   std::int64_t row_bytes = 0;
   Integers indices;
   std::vector<data::SourceImage> images;
-  std::int64_t span = 0;  // bytes from a row's first element to its last, 0: not in one piece
-  std::vector<pybind11::array> owners;  // a list can lose its items while the GIL is released
+  std::int64_t span = 0;  // bytes from a row's first element to its last; 0: not one piece
+  std::vector<pybind11::array> owners;  // a list may lose its items while the GIL is released
 
   data::SourceImage image(std::int64_t i) const {
     if (!rows) return images[i];
@@ -40,7 +40,7 @@ struct Sources {
 // images: an array (N, H, W, C) with rows `indices` (None: all), or a list of arrays (H, W, C).
 Sources sources_of(const pybind11::object& images, const pybind11::object& indices);
 
-// `owners` keeps the arrays of parameters.
+// `owners` keeps the parameter arrays alive.
 std::vector<data::StepCall> calls_of(const pybind11::sequence& steps,
                                      const pybind11::sequence& parameters, std::int64_t count,
                                      std::vector<pybind11::array>& owners);

@@ -1,7 +1,7 @@
-// The Python module jpeg_region: decodes a part of a JPEG file by libjpeg-turbo, which computes
-// only the blocks of the part and stops below it. needle.data.formats.decoding decodes the whole
-// image by other means wherever this returns False. A module of its own, so that needle does not
-// need the library.
+// The Python module jpeg_region decodes a part of a JPEG file with libjpeg-turbo, which computes
+// only the blocks of the part and stops below it. Where it returns False,
+// needle.data.formats.decoding decodes the whole image by other means. It is a module of its own,
+// so that needle does not require the library.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
@@ -18,8 +18,8 @@ namespace py = pybind11;
 
 namespace {
 
-// Columns beside the part that are decoded too: at the edge of what is decoded, the interpolation
-// of colours at half resolution lacks a neighbour.
+// Additional columns that are decoded on either side of the part: at the edge of the decoded area,
+// chroma upsampling lacks a neighbour.
 constexpr JDIMENSION kMargin = 2;
 
 struct Part {
@@ -27,12 +27,12 @@ struct Part {
 };
 
 struct Pixels {
-  JSAMPLE* data;  // rows of width * channels, next to each other
+  JSAMPLE* data;  // contiguous rows of width * channels
   JDIMENSION height, width;
   int channels;
 };
 
-// libjpeg reports errors by a call that must not return. Nothing between setjmp and longjmp has a
+// libjpeg reports errors by a call that must not return. No object between setjmp and longjmp has a
 // destructor.
 struct Errors : jpeg_error_mgr {
   std::jmp_buf leave;
@@ -42,7 +42,7 @@ struct Errors : jpeg_error_mgr {
   std::longjmp(static_cast<Errors*>(decoder->err)->leave, 1);
 }
 
-// A warning says that the file is damaged or odd; messages of level 0 and above are traces.
+// A warning says that the file is damaged or unusual; messages of level 0 and above are traces.
 void leave_at_warning(j_common_ptr decoder, int level) {
   if (level < 0) leave(decoder);
 }
@@ -64,7 +64,7 @@ bool decode(jpeg_decompress_struct& d, unsigned scale, const Part& part, const P
   if (d.output_height != out.height || d.output_width != out.width) return false;
   JDIMENSION first = part.left - std::min(part.left, kMargin);
   JDIMENSION columns = std::min(part.right + kMargin, out.width) - first;
-  jpeg_crop_scanline(&d, &first, &columns);  // rounds both to whole blocks
+  jpeg_crop_scanline(&d, &first, &columns);  // rounds both to block boundaries
   if (part.top > 0 && jpeg_skip_scanlines(&d, part.top) != part.top) return false;
   const std::size_t stride = std::size_t(out.width) * std::size_t(out.channels);
   while (d.output_scanline < part.bottom) {

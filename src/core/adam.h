@@ -25,7 +25,7 @@ struct Adam {
         kept(T(s.decoupled ? 1.0 - s.lr * s.weight_decay : 1.0)),
         coupled_decay(T(s.decoupled ? 0.0 : s.weight_decay)) {}
 
-  // The new parameter; the moments change.
+  // Returns the new parameter and updates the moments.
   [[gnu::always_inline]] NEEDLE_HD T step(T param, T grad, T& first, T& second) const {
     const T g = grad + coupled_decay * param;
     first = beta1 * first + fresh1 * g;

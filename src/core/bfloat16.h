@@ -1,6 +1,6 @@
-// bfloat16: the upper half of a float32, so that its 8 bits of exponent have float32's range and 8
-// bits of significand are kept. It is for storage: arithmetic happens in Computed<T>, float here,
-// and the result is rounded once. Integer arithmetic rounds, so that all machines agree.
+// bfloat16 is the upper half of a float32: 8 exponent bits keep float32's range, and 8 significand
+// bits remain. It is a storage type: arithmetic happens in Computed<T>, which is float here, and
+// each result is rounded once. Rounding uses integer arithmetic, so all machines agree.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct BFloat16 {
   std::uint16_t bits;
 
   BFloat16() = default;
-  // To nearest, ties to even; a NaN stays one.
+  // Rounds to nearest, ties to even; a NaN stays a NaN.
   explicit NEEDLE_HD BFloat16(float x) {
     const auto word = __builtin_bit_cast(std::uint32_t, x);
     bits = static_cast<std::uint16_t>(x != x ? word >> 16 | 0x40
@@ -29,7 +29,7 @@ struct BFloat16 {
   }
 };
 
-// The type in which elements of type T are computed with.
+// The type in which elements of type T are computed.
 template <class T>
 using Computed = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 

@@ -14,7 +14,7 @@ int class_of(std::size_t size) {
                                       (std::max<std::size_t>(8, std::size_t(1) << power) / 8));
 }
 
-// The inverse of class_of.
+// Inverse of class_of.
 std::int64_t size_of_class(int which) {
   const std::int64_t most = std::int64_t(1) << which / 4;
   return most - which % 4 * (most / 8);
@@ -35,7 +35,7 @@ std::size_t class_size(std::size_t bytes, std::size_t smallest) {
   return (bytes + step - 1) / step * step;
 }
 
-// The largest first.
+// Frees the largest buffers first.
 void BufferCache::give_back_until(std::int64_t left) {
   for (int which = kClasses - 1; which >= 0; --which) {
     auto& list = free_[which];
@@ -47,7 +47,7 @@ void BufferCache::give_back_until(std::int64_t left) {
   }
 }
 
-// Otherwise a program whose buffer sizes change would keep the maximum of every size.
+// Without this limit a program whose buffer sizes change would keep the maximum of every size.
 void BufferCache::make_room(std::size_t size) {
   const std::int64_t needed = stats_.in_use + std::int64_t(size);
   const std::int64_t most = std::max(stats_.peak, needed);

@@ -1,5 +1,5 @@
-// The caching allocator of every device. Buffers have size classes; a released buffer waits in its
-// class for the next request. Each device supplies the memory (cpu/allocator.cc,
+// The caching allocator of every device. Buffers have size classes, and a released buffer is kept
+// in its class for the next request. Each device supplies the memory (cpu/allocator.cc,
 // cuda/allocator.cu).
 #pragma once
 
@@ -24,8 +24,8 @@ struct OutOfMemory : std::bad_alloc {
   std::string message;
 };
 
-// The size class of a request of `bytes`; `smallest`, a power of two, is the smallest class.
-// Classes grow by quarters of a power of two, so at most a fifth of a buffer is unused.
+// Returns the size class of a request of `bytes`; `smallest`, a power of two, is the smallest
+// class. Classes grow by a quarter of a power of two, so at most a fifth of a buffer is unused.
 std::size_t class_size(std::size_t bytes, std::size_t smallest);
 
 class BufferCache {
@@ -37,10 +37,10 @@ class BufferCache {
     std::size_t smallest;             // the size of the smallest class; all are multiples of it
     void* (*take)(std::size_t size);  // null if there is no more
     void (*give_back)(void* buffer, std::size_t size);
-    // What may be cached, or an eighth, beyond the most that was in use at a time, before buffers
-    // are given back for others.
+    // Cached memory may exceed the peak by this many bytes or by an eighth, whichever is more,
+    // before buffers are freed.
     std::int64_t idle = kNoLimit;
-    // Nothing is rounded up or cached, so that a checker of memory sees where each buffer ends.
+    // Turns off rounding and caching, so that a memory checker sees where each buffer ends.
     bool exact = false;
   };
 

@@ -45,7 +45,7 @@ constexpr const char* name_of(DType dtype) {
   return "?";
 }
 
-// The dtype in which elements are computed with, which is that of a scalar beside them (Computed).
+// Returns the dtype in which elements are computed (Computed); a scalar operand has it too.
 constexpr DType computed(DType dtype) {
   return dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
 }
@@ -75,7 +75,7 @@ static inline decltype(auto) with_type(DType dtype, F&& f) {
   return f(Tag<double>{});
 }
 
-// The same for the two floating dtypes; anything else is a bug of the caller.
+// The same for the two floating dtypes; any other dtype is a bug of the caller.
 template <class F>
 static inline decltype(auto) with_float(DType dtype, F&& f) {
   if (dtype == DType::kFloat32) return f(Tag<float>{});
@@ -83,7 +83,7 @@ static inline decltype(auto) with_float(DType dtype, F&& f) {
   return f(Tag<double>{});
 }
 
-// Both for kernels that take bfloat16 too.
+// Both functions for kernels that also take bfloat16.
 template <class F>
 static inline decltype(auto) with_stored_type(DType dtype, F&& f) {
   if (dtype == DType::kBFloat16) return f(Tag<BFloat16>{});

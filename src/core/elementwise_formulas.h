@@ -1,7 +1,7 @@
-// The rows of elementwise_ops.h as types: Unary<op> and Binary<op> have the dtypes that the
-// operation takes, the dtype of its result, and its formula as a function of elements. CPU loops
-// and CUDA kernels are templates on these types. They are in an anonymous namespace, because
-// objects compiled for different instruction sets must share no code.
+// The rows of elementwise_ops.h as types: Unary<op> and Binary<op> have the operation's domain, its
+// result dtype and its formula as a function of elements. CPU loops and CUDA kernels are templates
+// on these types. They are in an anonymous namespace, because objects compiled for different
+// instruction sets must share no code.
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,6 @@
-// Augmentation of a batch on a device: a list of passes, one launch each, whose kernel computes for
-// every output pixel where it comes from. src/data lowers a program of steps to this; src/cuda runs
-// it.
+// Augmentation of a batch on a device: a list of passes with one launch each, whose kernel computes
+// the source position of every output pixel. src/data lowers a program of steps to passes; src/cuda
+// runs them.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 namespace needle {
 
 enum class PassStep : std::uint8_t {
-  kWindow,        // which part of the image before is seen, mirrored or not; `fill` elsewhere
-  kErase,         // `fill` in a rectangle
-  kColourBytes,   // a 3x4 matrix, of whole numbers 0..255
-  kColourFloats,  // of floats 0..1
+  kWindow,        // the window of the previous image, mirrored or not; `fill` outside
+  kErase,         // `fill` inside a rectangle
+  kColourBytes,   // a 3x4 matrix on bytes
+  kColourFloats,  // a 3x4 matrix on floats in 0..1
   kScale,         // x / 255
   kNormalize,     // (x - mean) / deviation
 };
 
 enum class Resampling : std::uint8_t {
   kNone,
-  kNearest,   // resize, by tables of places
-  kBilinear,  // resize, by tables of weights
+  kNearest,   // resize by tables of positions
+  kBilinear,  // resize by tables of weights
   kAffineNearest,
   kAffineBilinear,
 };
@@ -30,11 +30,11 @@ inline constexpr int kMaxPassSteps = 32;
 struct ImagePass {
   struct Step {
     PassStep kind;
-    std::int32_t at;  // its numbers, in words: of the image's record; of all words for kNormalize
+    std::int32_t at;  // word offset of its numbers in the record, for kNormalize in all words
     float fill;
   };
   Step steps[kMaxPassSteps];
-  int before = 0, count = 0;  // steps [0, before) come before the resampling, the rest after it
+  int before = 0, count = 0;  // steps [0, before) precede the resampling, the rest follow it
   Resampling resampling = Resampling::kNone;
   std::int32_t resampling_at = 0;  // in the record
   float resampling_fill = 0;
@@ -42,13 +42,13 @@ struct ImagePass {
   std::int32_t channels = 0, height = 0, width = 0;                    // of the output
   std::int64_t row_stride = 0, column_stride = 0, channel_stride = 0;  // of the output, in elements
   std::int32_t record_words =
-      0;                     // of an image: a SourceRecord, then what steps and resampling need
-  std::int64_t records = 0;  // the word at which the first image's begins
+      0;  // record size of one image: a SourceRecord, then the numbers of steps and resampling
+  std::int64_t records = 0;  // the word offset of the first image's record
 };
 
 struct ImageBatch {
-  std::vector<ImagePass> passes;  // the first reads the images, the others the one before, compact
-  std::vector<std::uint32_t> words;  // records, tables, numbers that all images share
+  std::vector<ImagePass> passes;  // the first reads the images, each later one the result before it
+  std::vector<std::uint32_t> words;  // records, tables, and numbers that all images share
   std::int64_t images = 0;
 };
 
@@ -59,7 +59,8 @@ struct SourceRecord {
   std::int32_t row_stride, column_stride, channel_stride, unused;
 };
 
-// Pixel (y, x) inside the rectangle is (row_sign * y + row, column_sign * x + column) before it.
+// Pixel (y, x) inside the rectangle is pixel (row_sign * y + row, column_sign * x + column) of the
+// previous image.
 struct WindowRecord {
   std::int32_t top, left, bottom, right;
   std::int32_t row_sign, row, column_sign, column;
@@ -71,12 +72,12 @@ struct EraseRecord {
 
 struct ColourRecord {
   float matrix[12];
-  std::int32_t changes, unused;  // 0: the image stays as it is, not even clipped
+  std::int32_t changes, unused;  // 0: the image stays as it is and is not clipped
 };
 
-// The box of the image before that is scaled. down, across: the words at which an axis's table
-// begins; an entry of it, *_stride words, is the first place, then for kBilinear the count of
-// weights and the weights: int32 for bytes, float32 for floats.
+// The box of the previous image that is scaled. down, across: the word offsets of the two axes'
+// tables. An entry of a table has *_stride words: the first position, then for kBilinear the number
+// of weights and the weights, int32 for bytes and float32 for floats.
 struct ResizeRecord {
   std::int32_t top, left, down, down_stride, across, across_stride;
 };

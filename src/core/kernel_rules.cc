@@ -32,21 +32,21 @@ void check_floating(const char* op, const View& v) {
   }
 }
 
-// Floating views of one shape and dtype.
+// Checks floating views of one shape and dtype.
 void check_alike(const char* op, const View& a, const View& b) {
   check_floating(op, a);
   check_same_dtype(op, a, b);
   check_same_shape(op, a, b);
 }
 
-// A vector of `n` in the dtype that a normalisation of x computes in.
+// Checks a vector of `n` elements in the dtype in which a normalisation of x computes.
 void check_statistic(const char* op, const View& v, std::int64_t n, const View& x) {
   check_dtype(op, v, computed(x.dtype));
   check_rank(op, v, 1);
   check_size(op, v, 0, n);
 }
 
-// A vector of `n` in the dtype of `like`.
+// Checks a vector of `n` elements in the dtype of `like`.
 void check_vector(const char* op, const View& v, std::int64_t n, const View& like) {
   check_same_dtype(op, v, like);
   check_rank(op, v, 1);
@@ -117,7 +117,7 @@ void check_last_axis(const char* op, const View& x) {
   NEEDLE_CHECK(x.ndim >= 1, std::string(op) + ": x needs an axis, got a 0-d view; reshape it");
 }
 
-// The bias is one value for each of out's channels, the residual of out's shape.
+// The bias has one value per channel of out, the residual has out's shape.
 void check_epilogue(const char* op, const View& out, const Epilogue& epilogue) {
   if (epilogue.bias != nullptr) {
     check_last_axis(op, out);
@@ -174,7 +174,7 @@ void batch_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out 
                "residual's gradient, or nothing");
 }
 
-// mean and var: the shape of x with 1 as the last size.
+// mean and var have the shape of x with 1 as the last size.
 void check_row_statistics(const char* op, const View& x, const View& statistic) {
   check_same_dtype(op, x, statistic);
   check_rank(op, statistic, x.ndim);
@@ -218,7 +218,7 @@ struct Windows {
   Pair kernel, stride, padding, dilation;
 };
 
-// `out` has one pixel for each window of `image`; both have rank 4 and the same dtype.
+// `out` has one pixel per window of `image`; both have rank 4 and the same dtype.
 void check_windows(const char* op, const View& image, const View& out, const Windows& w) {
   check_floating(op, image);
   check_same_dtype(op, image, out);
@@ -314,7 +314,7 @@ void arg_reduce(In a, Out out, int axis) {
 
 void random(RandomOp, Out out, const RandomParams&) { check_floating("random", out); }
 
-// One compact view for each parameter, with its shape and dtype.
+// Checks one contiguous view per parameter, with the parameter's shape and dtype.
 void check_step(const char* op, Views params, Views others) {
   NEEDLE_CHECK(others.size() == params.size(),
                std::string(op) + ": expected one view for each parameter, got " +

@@ -15,8 +15,8 @@
 
 namespace needle {
 
-// Defined in elementwise_ops.h, which only the files that implement or name the operations include:
-// a new row there recompiles no other file.
+// Defined in elementwise_ops.h, which only the files that implement or name the operations include,
+// so that a new row there recompiles no other file.
 enum class UnaryOp : std::uint8_t;
 enum class BinaryOp : std::uint8_t;
 
@@ -30,21 +30,20 @@ struct Geometry {
   std::int64_t groups;
 };
 
-// What a kernel does to each result before it stores it (needle.backends.base.Epilogue): it adds
-// the bias of the channel, adds the element of the residual, takes relu. A null pointer leaves a
-// step out.
+// What a kernel does to each result before storing it (needle.backends.base.Epilogue): it adds the
+// channel's bias, adds the element of the residual, applies ReLU. A null pointer leaves a step out.
 struct Epilogue {
   const View* bias = nullptr;
   const View* residual = nullptr;
   bool relu = false;
 };
 
-// The epilogue's part in a gradient (needle.backends.base.EpilogueGrad); all null if there was no
-// epilogue.
+// The epilogue's part of a gradient (needle.backends.base.EpilogueGrad); all pointers are null
+// without an epilogue.
 struct EpilogueGrad {
-  const View* bias = nullptr;           // relu: the result is computed again, with this bias
-  const View* result = nullptr;         // residual and relu: the result of the forward pass
-  const View* residual_grad = nullptr;  // and where the residual's gradient is written
+  const View* bias = nullptr;           // ReLU: recomputes the result with this bias
+  const View* result = nullptr;         // residual and ReLU: the result of the forward pass
+  const View* residual_grad = nullptr;  // and where to write the residual's gradient
 };
 
 struct Pool2dParams {

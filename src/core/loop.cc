@@ -30,7 +30,8 @@ void add_dims(LoopPlan& plan, const View* const* views) {
   }
 }
 
-// Returns true if dimension i belongs outside j: the first operand whose strides differ decides.
+// Returns true if dimension i belongs outside dimension j; the first operand whose strides differ
+// decides.
 bool outside(const LoopPlan& plan, int i, int j) {
   for (int k = 0; k < plan.operands; ++k) {
     const std::int64_t a = std::llabs(plan.strides[k][i]), b = std::llabs(plan.strides[k][j]);

@@ -32,7 +32,7 @@ LoopPlan make_plan(const View& out, const View& a);
 LoopPlan make_plan(const View& out, const View& a, const View& b);
 LoopPlan make_plan(const View& out, const View& a, const View& b, const View& c);
 
-// The position of element `index` (row-major over the plan): coordinates and operand addresses.
+// The position of element `index` (row-major over the plan): its coordinates and operand addresses.
 struct Position {
   std::int64_t at[kMaxDims];
   char* data[kMaxOperands];
@@ -40,8 +40,8 @@ struct Position {
 Position locate(const LoopPlan& plan, std::int64_t index);
 // Moves the position to the first element of the next innermost run.
 void next_run(const LoopPlan& plan, Position& position);
-// Returns the dimension along which operand 1 is contiguous (elements of `bytes` bytes), if that is
-// not the innermost one of operand 0; -1 if copying by tiles would not help.
+// Returns the dimension along which operand 1 is contiguous (elements of `bytes` bytes) if that is
+// not the innermost one of operand 0, or -1 if copying by tiles would not help.
 int transposed_dim(const LoopPlan& plan, std::int64_t bytes);
 
 // Calls f(n, char* const data[]) for each innermost run in elements [begin, end) of the plan.

@@ -25,7 +25,7 @@ struct PhiloxKey {
   return {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)};
 }
 
-// The four output words of one counter.
+// Returns the four output words of one counter.
 [[maybe_unused]] static inline NEEDLE_HD PhiloxBlock philox_block(PhiloxBlock counter,
                                                                   PhiloxKey key) {
   for (int round = 0; round < 10; ++round) {

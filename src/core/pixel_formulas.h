@@ -18,8 +18,8 @@ using Byte = std::uint8_t;
 
 // ---- bytes to floats ----
 
-// x / 255 of a byte without a division: kHigh has 16 bits, so x * kHigh is exact, and the sum with
-// the rest rounds as the quotient does, for each of the 256 values.
+// Computes x / 255 of a byte without a division: kHigh has 16 bits, so x * kHigh is exact, and
+// adding x times the remainder rounds as the quotient does, for each of the 256 values.
 constexpr float kHigh = 0x8081p-23f;
 constexpr float kLow = static_cast<float>(1.0 / 255.0 - static_cast<double>(kHigh));
 
@@ -40,13 +40,13 @@ static_assert(all_scaled_are_quotients());
 
 // ---- colours ----
 
-// Same as the maximum and minimum instructions: NaN stays.
+// Same as the maximum and minimum instructions: a NaN stays.
 NEEDLE_PIXEL float clip(float value, float most) {
   const float positive = 0.0f > value ? 0.0f : value;
   return most < positive ? most : positive;
 }
 
-// Above 2**23 a float's last bit is 1: the addition rounds half to even.
+// The last bit of a float above 2**23 has the value 1, so the addition rounds half to even.
 NEEDLE_PIXEL Byte to_byte(float value) {
   const float rounded = clip(value, 255.0f) + 8388608.0f;
   std::uint32_t bits;
@@ -58,19 +58,19 @@ NEEDLE_PIXEL Byte to_byte(float value) {
 
 constexpr int kFractionBits = 11;
 constexpr int kUnit = 1 << kFractionBits;
-constexpr double kFar = 1099511627776.0;  // 2**40: coordinates beyond are outside of any image
+constexpr double kFar = 1099511627776.0;  // 2**40: larger coordinates are outside of any image
 
-// The input coordinate, along one axis, of pixel x of a row; `moved` is the row's share of it.
+// Returns the input coordinate of pixel x of a row along one axis; `moved` is the row's part of it.
 NEEDLE_PIXEL double place(double a, int x, double moved, double c) {
   const double at = a * double(x) + moved + c;
   const double near = -kFar > at ? -kFar : at;
   return kFar < near ? kFar : near;
 }
 
-// In units of 2**-11, halves up; a whole number.
+// Rounds to units of 2**-11, halves up, and returns an integer.
 NEEDLE_PIXEL double in_units(double at) { return std::floor(at * double(kUnit) + 0.5); }
 
-// Four pixels, row by row, weighted by the fractions u along x and v along y.
+// Weighs four pixels, row by row, by the fractions u along x and v along y.
 NEEDLE_PIXEL Byte mixed(const int x[4], int u, int v) {
   const int upper = x[0] * (kUnit - u) + x[1] * u, lower = x[2] * (kUnit - u) + x[3] * u;
   const int sum = upper * (kUnit - v) + lower * v + (1 << (2 * kFractionBits - 1));

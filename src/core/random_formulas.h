@@ -1,7 +1,7 @@
-// The row random: Philox's words to elements. Element i takes word i % 4 of block i / 4. Every
-// operation here is exact or rounded once as IEEE 754 says, in a stated order, and its users
-// compile it without fusing a multiplication with an addition: CPUs, GPUs and the definition in
-// NumPy (python/needle/accelerated/random.py) give the same bits. All of it is static.
+// The kernel row random: from Philox's words to elements. Element i takes word i % 4 of block i /
+// 4. Every operation here is exact or rounded once as IEEE 754 says, in a stated order, and its
+// users compile it without fused multiply-add, so CPUs, GPUs and the definition in NumPy
+// (python/needle/accelerated/random.py) give the same bits. All of it is static.
 #pragma once
 
 #include <cmath>
@@ -18,21 +18,21 @@ namespace needle::random_numbers {
 constexpr int kWords = 4;                                // of a block
 constexpr std::uint32_t kTensorStream = (1u << 24) - 4;  // philox.TENSOR_STREAM in Python
 
-// The words of elements 4 * block to 4 * block + 3 of draw number `draw`.
+// Returns the words of elements 4 * block to 4 * block + 3 of draw number `draw`.
 NEEDLE_RANDOM PhiloxBlock words_of(PhiloxKey key, std::uint32_t draw, std::uint64_t block) {
   return philox_block({{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
                         draw, kTensorStream << 8}},
                       key);
 }
 
-// In [0, 1): of float32 the 24 bits that it holds, of float64 all 32.
+// Returns a value in [0, 1): float32 takes the 24 bits that it can hold, float64 all 32.
 template <class T>
 NEEDLE_RANDOM T uniform(std::uint32_t word) {
   if constexpr (std::is_same_v<T, float>) return static_cast<float>(word >> 8) * 0x1p-24f;
   return static_cast<T>(word * 0x1p-32);
 }
 
-// The logarithm of odd / 2**33, odd below 2**32: from the series of atanh, on [sqrt(1/2), sqrt(2)).
+// Returns log(odd / 2**33) for odd below 2**32, from the series of atanh on [sqrt(1/2), sqrt(2)).
 NEEDLE_RANDOM double log_share(std::uint32_t odd) {
   int exponent = -1;  // odd / 2**33 = x * 2**exponent
   for (int shift = 16; shift > 0; shift /= 2) {
@@ -55,8 +55,8 @@ NEEDLE_RANDOM double polynomial(const double (&c)[8], double x) {
   return sum;
 }
 
-// The value that a normal variable is below with probability (word + 1/2) / 2**32: algorithm AS 241
-// (Wichura, Applied Statistics 37, 1988), whose far tail begins beyond the last word.
+// Returns the normal quantile of (word + 1/2) / 2**32 by algorithm AS 241 (Wichura, Applied
+// Statistics 37, 1988), whose far tail begins beyond the last word.
 NEEDLE_RANDOM double normal(std::uint32_t word) {
   const double q = (word + 0.5) * 0x1p-32 - 0.5;
   if (std::fabs(q) <= 0.425) {
@@ -85,11 +85,11 @@ NEEDLE_RANDOM double normal(std::uint32_t word) {
   return q < 0 ? -distance : distance;
 }
 
-// One distribution with its parameters, from word to element.
+// One distribution with its parameters; maps a word to an element.
 template <RandomOp op, class T>
 struct Draw {
   T a, b;
-  std::uint64_t bound;  // bernoulli: the number of words that give b
+  std::uint64_t bound;  // bernoulli: how many of the 2**32 words give b
 
   Draw(double a_, double b_)
       : a(static_cast<T>(a_)),

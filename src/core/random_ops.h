@@ -1,5 +1,5 @@
-// The distributions of the row random, one row each, by their names in the backend interface. The
-// formulas are in random_formulas.h.
+// The distributions of the kernel row random, one row each, by their names in the backend
+// interface. The formulas are in random_formulas.h.
 #pragma once
 
 #include <cstdint>

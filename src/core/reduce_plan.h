@@ -1,5 +1,5 @@
-// The loop plans of a reduction: one of the dimensions that stay, one of those that are reduced. A
-// row to fold begins at an element of `kept` and runs through `reduced`.
+// The loop plans of a reduction: one of the kept dimensions, one of the reduced dimensions. Each
+// element of `kept` starts a row to fold, which runs through `reduced`.
 #pragma once
 
 #include "loop.h"

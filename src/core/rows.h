@@ -1,4 +1,4 @@
-// Rows of arrays (all axes but the first) that an index selects: the checks of gather and scatter.
+// Checks of gather and scatter, which select rows of arrays (all axes but the first) by an index.
 #pragma once
 
 #include "view.h"
@@ -7,8 +7,8 @@ namespace needle {
 
 View row_of(const View& v);  // the first
 
-// `many` has one row for each entry of the index; `table` has the rows that the index selects.
-// Throws Error. The entries are not checked, because they may be on a device.
+// Throws Error unless `many` has one row per entry of the index and `table` has rows of the same
+// shape. The entries are not checked, because they may be on a device.
 void check_rows(const char* op, const View& many, const View& table, const View& index);
 
 }  // namespace needle

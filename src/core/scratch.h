@@ -23,9 +23,9 @@ class Scratch {  // from the system and back to it
   void* data_;
 };
 
-// Memory that the thread keeps and reuses, for kernels that are called for every image: a malloc of
-// 100 kB (fresh pages) would cost more than the work. Pieces nest as scopes do: the last one taken
-// is released first.
+// Memory that the thread keeps and reuses, for kernels that are called for every image, where a
+// malloc of 100 kB (fresh pages) would cost more than the work. Pieces are released in reverse
+// order, as scopes are left.
 class ThreadScratch {
  public:
   explicit ThreadScratch(std::size_t bytes);  // throws std::bad_alloc

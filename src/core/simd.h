@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-// Put before a loop whose output may be the same memory as an operand, element by element: the
+// Put before a loop whose output may share memory with an operand element by element: the
 // iterations are independent of each other.
 #if defined(__clang__)
 #define NEEDLE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
@@ -33,7 +33,7 @@ using Vector = typename VectorOf<T>::type;
 template <class T>
 inline constexpr int kLanes = kVectorBytes / int(sizeof(T));
 
-// The value at p, of any alignment, as V: a vector of T, or one T.
+// Loads a V, a vector of T or one T, from p, which may have any alignment.
 template <class V, class T>
 [[gnu::always_inline]] static inline V get(const T* p) {
   V v;

@@ -63,8 +63,8 @@ inline void relax() {
 #endif
 }
 
-// Returns true if `ready` became true within `patience`; stops early if another thread wants this
-// core.
+// Returns true if `ready` became true within `patience`; gives up early if another thread wants
+// this core.
 template <class Ready>
 bool spin(Ready&& ready, Clock::duration patience) {
   const Clock::time_point end = Clock::now() + patience;
@@ -101,7 +101,7 @@ struct Pool {
       lock.lock();
       if (vacancies == 0) {
         sleep(lock);
-        // Spinning pays only if the next job comes soon.
+        // Spinning pays only if the next job follows soon.
         patience = Clock::now() - idle_since < kLongestSpin
                        ? Clock::duration(kLongestSpin)
                        : std::max<Clock::duration>(patience / 2, kShortestSpin);
@@ -127,7 +127,7 @@ struct Pool {
     try {
       for (; workers < wanted; ++workers) std::thread([this] { work(); }).detach();
     } catch (const std::system_error&) {
-      // The system gives no more threads; the existing ones do the work.
+      // The system allows no more threads, so the existing ones do the work.
     }
   }
 
@@ -144,7 +144,7 @@ struct Pool {
     wait_for_workers();
   }
 
-  // Offers the job; returns the number of sleeping workers that it needs.
+  // Publishes the job; returns the number of sleeping workers that it needs.
   int publish(Job& next_job, int helpers) {
     std::lock_guard lock(mutex);
     start_workers(helpers);
@@ -167,8 +167,8 @@ struct Pool {
   }
 };
 
-// Never destroyed: workers outlive static destruction. Replaced in a forked child, where the
-// threads of the parent do not exist; the parent's copy is abandoned there.
+// Never destroyed, since workers outlive static destruction. A forked child gets a new pool,
+// because the parent's threads do not exist there, and abandons the parent's copy.
 std::atomic<Pool*> the_pool{nullptr};
 std::mutex creation;
 std::atomic<int> thread_count{0};  // 0: not chosen yet
@@ -197,7 +197,8 @@ Pool& pool() {
   return *the_pool;
 }
 
-// The number of processors that the control group allows, rounded up; 0 if it sets no limit.
+// Returns the number of processors that the control group allows, rounded up; 0 if it sets no
+// limit.
 int cgroup_limit() {
   double quota = 0, period = 0;
   std::string first;

@@ -1,7 +1,7 @@
-// The one thread pool of the process (not OpenMP): started at first use, sized by set_num_threads
-// (Python passes NEEDLE_NUM_THREADS) or the cores this process may use, safe after fork (the child
-// starts its own), nested calls run inline. Results never depend on the number of threads: the
-// split into chunks is a function of n and grain alone.
+// The one thread pool of the process (not OpenMP). It starts at first use and is sized by
+// set_num_threads (Python passes NEEDLE_NUM_THREADS) or by the cores that this process may use. A
+// forked child starts its own pool; nested calls run inline. Results never depend on the number of
+// threads, because the split into chunks is a function of n and grain alone.
 #pragma once
 
 #include <cstdint>

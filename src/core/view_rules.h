@@ -1,12 +1,12 @@
-// Checks between the views of one call. Kernels call them first, so that no invalid combination of
-// views is walked. (The bindings check each view against its buffer.)
+// Checks between the views of one call. Kernels call them first, so that an invalid combination of
+// views is never accessed. (The bindings check each view against its buffer.)
 #pragma once
 
 #include "view.h"
 
 namespace needle {
 
-// Each throws Error, naming the operation and the shapes or dtypes.
+// Each throws an Error that names the operation and the shapes or dtypes.
 void check_same_shape(const char* op, const View& a, const View& b);
 void check_same_dtype(const char* op, const View& a, const View& b);
 void check_dtype(const char* op, const View& a, DType expected);
@@ -14,7 +14,7 @@ void check_reduced_shape(const char* op, const View& a, const View& out);
 // Checks the labels' values, which are in host memory.
 void check_labels_in_range(const char* op, const View& labels, std::int64_t classes);
 
-// A view of the same elements in row-major order at `data`.
+// Returns a view of the same elements in row-major order at `data`.
 View row_major(const View& like, void* data);
 
 }  // namespace needle

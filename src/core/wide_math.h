@@ -1,7 +1,7 @@
-// Functions of float32 that are computed in double and rounded once, so that the result is within
-// 0.51 ulp over the whole range, tails and subnormal results included, on every device. The
-// approximations are accurate to 5e-11 and written without branches, so loops over them vectorise.
-// The overloads for double are correct to a few ulp. Used by the rows of elementwise_ops.h.
+// Functions of float32 that are computed in double and rounded once, so that results are within
+// 0.51 ulp over the whole range, including tails and subnormal results, on every device. The
+// approximations are accurate to 5e-11 and free of branches, so loops over them vectorise. The
+// overloads for double are within a few ulp. The rows of elementwise_ops.h use them.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,8 @@ namespace needle::math {
 
 // ---- in double: minimax polynomials (Remez exchange), coefficients lowest degree last ----
 
-// e^x as scale (1 + grown), |x| <= 700. expm1 is scale * grown + (scale - 1), without cancellation.
+// Returns e^x as scale * (1 + grown), for |x| <= 700. expm1 is scale * grown + (scale - 1), which
+// avoids cancellation.
 struct Exponential {
   double scale, grown;
 };
@@ -34,7 +35,7 @@ NEEDLE_MATH Exponential exponential(double x) {
   return {__builtin_bit_cast(double, (n + 1023) << 52), p * r};
 }
 
-// Limits x to +-limit; NaN stays.
+// Limits x to +-limit; a NaN stays.
 NEEDLE_MATH double limited(double x, double limit) {
   x = x > limit ? limit : x;
   return x < -limit ? -limit : x;
@@ -51,7 +52,7 @@ NEEDLE_MATH double wide_expm1(double x) {
   return e.scale * e.grown + (e.scale - 1.0);
 }
 
-// log(1 + t) for t in [0, 1] as 2 atanh(t / (2 + t)).
+// Returns log(1 + t) for t in [0, 1] as 2 atanh(t / (2 + t)).
 NEEDLE_MATH double wide_log1p_unit(double t) {
   double s = t / (2.0 + t), z = s * s;
   double p = 0.10939354867899848;
@@ -64,13 +65,14 @@ NEEDLE_MATH double wide_log1p_unit(double t) {
   return 2.0 * s * p;
 }
 
-// log x for normal x > 0: x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh(f / (2 + f)).
+// Returns log x for normal x > 0: x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh(f / (2
+// + f)).
 NEEDLE_MATH double wide_log_normal(double x) {
   const std::uint64_t root_half = 0x3fe6a09e667f3bcdu, mantissa = 0x000fffffffffffffu;
   std::uint64_t bits =
       __builtin_bit_cast(std::uint64_t, x) - root_half + (std::uint64_t(2048) << 52);
   double m = __builtin_bit_cast(double, (bits & mantissa) + root_half);
-  // The exponent, 2048 too large, becomes a double without a conversion from integer.
+  // The exponent, too large by 2048, becomes a double without an integer conversion.
   double e = __builtin_bit_cast(double, (bits >> 52) | 0x4330000000000000u) - 4503599627372544.0;
   double f = m - 1.0, s = f / (2.0 + f), z = s * s;
   double p = 0.11808805635576021;
@@ -81,7 +83,7 @@ NEEDLE_MATH double wide_log_normal(double x) {
   return 2.0 * s * p + e * 0.6931471805599453;
 }
 
-// log x for any x that is not subnormal.
+// Returns log x for any x that is not subnormal.
 NEEDLE_MATH double wide_log(double x) {
   const double infinity = std::numeric_limits<double>::infinity();
   double result = wide_log_normal(x);
@@ -90,13 +92,14 @@ NEEDLE_MATH double wide_log(double x) {
   return x < 0.0 ? std::numeric_limits<double>::quiet_NaN() : result;
 }
 
-// log(1 + x); what rounding 1 + x loses is added to the result.
+// Returns log(1 + x); the rounding error of 1 + x is added to the result.
 NEEDLE_MATH double wide_log1p(double x) {
   double u = 1.0 + x, lost = x - (u - 1.0);
   return wide_log(u) + (std::fabs(x) < 1.0 ? lost : 0.0);
 }
 
-// e^(t*t) erfc(t) for 0 <= t <= 10.4: a polynomial in (t - 3) / (t + 3), divided by 1 + 2 t.
+// Returns e^(t*t) erfc(t) for 0 <= t <= 10.4: a polynomial in (t - 3) / (t + 3), divided by 1 + 2
+// t.
 NEEDLE_MATH double wide_erfcx(double t) {
   double u = (t - 3.0) / (t + 3.0);
   double p = 3.2822208752533464e-5;
@@ -115,7 +118,8 @@ NEEDLE_MATH double wide_erfcx(double t) {
   return p / (1.0 + 2.0 * t);
 }
 
-// The standard normal distribution function at -a, a >= 0; float rounds it to 0 from 14.5 on.
+// Returns the standard normal distribution function at -a, a >= 0; float rounds it to 0 from 14.5
+// on.
 NEEDLE_MATH double wide_normal_tail(double a) {
   double t = (a > 14.7 ? 14.7 : a) * 0.70710678118654752;
   return 0.5 * wide_erfcx(t) * wide_exp(-0.5 * (a * a));
@@ -162,7 +166,7 @@ NEEDLE_MATH float atanh(float x) {
 }
 NEEDLE_MATH double atanh(double x) { return std::atanh(x); }
 
-// 1 / (1 + e^-x); below 0 e^x / (1 + e^x), which loses nothing where e^x is small.
+// Returns 1 / (1 + e^-x); for x < 0 as e^x / (1 + e^x), which is accurate where e^x is small.
 NEEDLE_MATH double wide_sigmoid(double x) {
   double t = wide_exp(-std::fabs(x));
   return (x < 0.0 ? t : 1.0) / (1.0 + t);
@@ -196,9 +200,9 @@ NEEDLE_MATH double silu(double x) {
   return (x < 0.0 ? x * half * half : x) / (1.0 + t);
 }
 
-// factor times the standard normal distribution function at -a, a >= 0. e^(-a*a/2) is split at the
-// nearest 1/16 of a, whose square is exact (Cody 1969); the factor comes first, so that the product
-// is not rounded to a subnormal number twice.
+// Returns factor times the standard normal distribution function at -a, a >= 0. e^(-a*a/2) is split
+// at the nearest 1/16 of a, whose square is exact (Cody 1969). The factor comes first, so that the
+// product is not rounded to a subnormal number twice.
 NEEDLE_MATH double normal_tail(double factor, double a) {
   const double magic = 422212465065984.0;  // 1.5 * 2^48: adding it rounds to a multiple of 1/16
   double head = (a + magic) - magic, root = std::exp(-0.25 * head * head);
@@ -248,8 +252,8 @@ NEEDLE_MATH double gelu(double x) {
   return x < 0.0 ? normal_tail(x, -x) : x * (1.0 - normal_tail(1.0, x));
 }
 
-// The derivative of gelu, Phi(x) + x phi(x). Both terms have the factor e^(-x*x/2), which float
-// rounds to 0 from 14.5 on.
+// The derivative of gelu, Phi(x) + x phi(x). Both terms contain e^(-x*x/2), which float rounds to 0
+// from 14.5 on.
 NEEDLE_MATH float gelu_slope(float x) {
   double a = limited(std::fabs(double(x)), 14.7), e = wide_exp(-0.5 * (a * a));
   double rest = e * (0.5 * wide_erfcx(a * 0.70710678118654752) - 0.3989422804014327 * a);
@@ -268,8 +272,8 @@ NEEDLE_MATH float gelu_tanh(float x) {
   double a = x;
   return float(a * wide_sigmoid(1.5957691216057308 * (a + 0.044715 * (a * a * a))));
 }
-// e^-v, v = 2 sqrt(2 / pi) (a + 0.044715 a^3), as two factors, 0 <= a <= 24: v is split at the
-// nearest 1/16 of a, of which 26 bits of each factor have exact products.
+// Returns e^-v, v = 2 sqrt(2 / pi) (a + 0.044715 a^3), as two factors, for 0 <= a <= 24: v is split
+// at the nearest 1/16 of a, and 26 bits of each factor have exact products.
 struct Factors {
   double most, last;
 };

@@ -21,9 +21,9 @@ constexpr std::size_t kHugePage = std::size_t(2) << 20;
 
 constexpr bool kHasHugePages = true;
 
-// Maps separate pages, aligned to huge pages, and requests huge ones: the first use is then one
+// Maps separate pages, aligned to huge pages, and requests huge ones: the first use then costs one
 // page fault in 2 MiB instead of 512, and few TLB entries suffice. Only whole huge pages are
-// requested, so no additional memory is used. Null if there is no memory.
+// requested, so no additional memory is used. Returns null if there is no memory.
 void* pages(std::size_t size) {
   const std::size_t length = size + kHugePage;
   void* const mapped =
@@ -49,8 +49,8 @@ void unmap(void*, std::size_t) {}
 #endif
 
 // Large buffers have separate pages, which return to the system without fragmenting a heap; the
-// others come from malloc (all of them under the address sanitizer, so that it checks their
-// bounds).
+// others come from malloc. Under the address sanitizer all of them do, so that it checks their
+// bounds.
 bool has_pages(std::size_t size) { return kHasHugePages && size >= kHugePage; }
 
 void* take(std::size_t size) {
@@ -66,8 +66,8 @@ void lock_cache();
 void unlock_cache();
 #endif
 
-// Never destroyed: arrays may be released while the process ends. The lock is held over fork, so
-// that a child never inherits it locked.
+// Never destroyed, since arrays may be released while the process ends. The lock is held over fork,
+// so that no child inherits it locked.
 BufferCache& cache() {
   static BufferCache* the_cache = [] {
 #if defined(__unix__) || defined(__APPLE__)

@@ -1,4 +1,4 @@
-// The memory of the CPU device: buffers of 64-byte alignment out of a BufferCache. Called by the
+// The memory of the CPU device: buffers of 64-byte alignment from a BufferCache. Called by the
 // bindings; kernels use Scratch.
 #pragma once
 

@@ -1,5 +1,5 @@
 // argmax and argmin along one axis: the first of equal elements wins, and NaN wins over all others.
-// Adjacent slices are scanned together, a block at a time; others one by one.
+// Adjacent slices are scanned together in blocks, other slices one by one.
 #include "core/not_implemented.h"
 #include "core/thread_pool.h"
 #include "kernels.h"
@@ -25,7 +25,7 @@ struct Less {
   }
 };
 
-// Returns true if x replaces the best so far; the first NaN stays.
+// Returns true if x replaces the best so far; the first NaN is kept.
 template <class Order, class T>
 [[gnu::always_inline]] inline bool wins(T x, T best) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -48,7 +48,7 @@ Index scan(const T* a, Index step, Index n) {
   return place;
 }
 
-// `count` neighbouring slices.
+// Scans `count` adjacent slices.
 template <class Order, class T>
 void scan_columns(const T* a, Index step, Index n, Index count, std::int64_t* places) {
   /// BEGIN SOLUTION [kernel-argmax]

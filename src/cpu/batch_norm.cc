@@ -1,8 +1,7 @@
-// batch_norm: the statistics of each channel over all other dimensions, then the normalisation, in
-// whose pass relu, or the addition of a residual and relu, is applied too. Rows are divided into
-// chunks by the shape alone. Each chunk gives partial moments about a first mean, which are
-// combined in double and in order, so neither a large mean nor the number of threads changes the
-// result.
+// batch_norm: the statistics of each channel over all other dimensions, then the normalisation,
+// whose pass also applies ReLU, or adds a residual and applies ReLU. Rows are divided into chunks
+// by the shape alone. Each chunk computes partial moments about a first mean, which are combined in
+// double and in order, so neither a large mean nor the number of threads changes the result.
 #include <cmath>
 #include <limits>
 
@@ -12,12 +11,13 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-constexpr Index kSamples = 8;  // wide rows, or up to four times that, whose mean is the first mean
+constexpr Index kSamples =
+    8;  // wide rows (or up to four times as many) whose mean is the first mean
 
 // ---- statistics --------------------------------------------------------------------------------
 
-// The mean of a few rows of a chunk, for each column. Moments about it lose at most the digits of
-// the square root of rows / kSamples, whatever the values are.
+// Computes the mean of a few rows of a chunk for each column. Moments about it lose at most the
+// digits of the square root of rows / kSamples, whatever the values are.
 template <class T>
 void first_mean(const ChannelRows& rows, const T* x, Index begin, Index end, double* sums,
                 T* shift) {
@@ -40,7 +40,7 @@ void first_mean(const ChannelRows& rows, const T* x, Index begin, Index end, dou
   rows.repeat(shift);
 }
 
-// means and squares (of deviations) of each channel over wide rows [begin, end).
+// Computes means and squares (of deviations) of each channel over wide rows [begin, end).
 template <class T>
 void chunk_moments(const ChannelRows& rows, const T* x, Index begin, Index end, double* means,
                    double* squares) {

@@ -1,9 +1,7 @@
 // Shared by batch_norm and its gradient: the layout of their views, chunks of rows, and the pass
-// that writes out = formula(elements, the channel's constants).
-//
-// Two layouts have their own loops. "Rows": channels are neighbours in memory (NHWC), see
-// channel_rows.h. "Runs": any other layout (NCHW, odd strides), channel after channel along the
-// longest merged dimension.
+// that writes out = formula(elements, the channel's constants). Two layouts have loops of their
+// own. "Rows": channels are adjacent in memory (NHWC), see channel_rows.h. "Runs": any other layout
+// (NCHW, unusual strides), channel after channel along the longest merged dimension.
 #pragma once
 
 #if defined(__AVX2__)
@@ -23,7 +21,7 @@ constexpr Index kChunkElements = 1 << 16, kChunkRows = 128, kMostChunks = 128;
 // The epilogue of the normalisation.
 enum class Then { kNothing, kRelu, kAddRelu };
 
-// The common layout of the views of one call.
+// The layout that the views of one call share.
 struct Layout {
   Leading leading;  // all dimensions but the channels
   Index channels;
@@ -39,7 +37,7 @@ struct Layout {
     for (int v = 0; v < leading.views; ++v) dense = dense && run_stride(v) == 1;
     return dense;
   }
-  // f(offsets) for the start of each run of channel c.
+  // Calls f(offsets) for the start of each run of channel c.
   template <class F>
   [[gnu::always_inline]] void each_run(Index c, F&& f) const {
     Leading outer = leading;
@@ -80,8 +78,8 @@ Index chunk_of(const ChannelRows& rows) {  // wide rows
   return even < least ? least : even;
 }
 
-// parts[chunk][2][channels]: f(begin, end, first row of parts, second row of parts) fills a
-// chunk's.
+// f(begin, end, first row of parts, second row of parts) fills parts[chunk], of shape
+// [2][channels], for each chunk.
 template <class F>
 void each_chunk(const ChannelRows& rows, double* parts, F&& f) {
   const Index chunk = chunk_of(rows), chunks = (rows.count() + chunk - 1) / chunk;
@@ -96,7 +94,7 @@ void each_chunk(const ChannelRows& rows, double* parts, F&& f) {
 
 // ---- application: out = formula(elements, the channel's constants) -----------------------------
 
-// The constants of a column of a wide row, and those of one channel, as V.
+// Returns as V the constants of a column of a wide row, or those of one channel.
 struct OfColumn {
   Index column;
   template <class V, class T>
@@ -112,8 +110,8 @@ struct OfChannel {
   }
 };
 
-// Returns true if results are stored past the caches: so many would drive out the operands, which
-// are read twice, and leave the caches before they are read themselves. Rows must be vectors.
+// Returns true if results are stored past the caches: so large a result would evict the operands,
+// which are read twice, and would itself be evicted before it is read. Rows must be vectors.
 template <class T>
 bool streams(const ChannelRows& rows, const T* to, int out) {
   constexpr Index kStreamedBytes = Index{12} << 20;
@@ -148,9 +146,9 @@ template <class T, class V>
   put(to, value);
 }
 
-// to[at[out] + i] = formula(V{}, constants, at, i): the elements' places are at[v] + i in each
-// view. Tasks go from the last rows to the first: the pass before read the last ones last, so the
-// cache still holds them, and it will hold the results that the next kernel reads first.
+// Computes to[at[out] + i] = formula(V{}, constants, at, i), where the elements are at at[v] + i in
+// each view. Tasks go from the last rows to the first: the previous pass read the last rows last,
+// so the cache still holds them, and it will hold the results that the next kernel reads first.
 template <class T, class F>
 void apply_rows(const ChannelRows& rows, T* to, int out, F&& formula) {
   const Index grain = kTaskElements / rows.width() + 1, all = rows.count();
@@ -160,7 +158,7 @@ void apply_rows(const ChannelRows& rows, T* to, int out, F&& formula) {
     rows.each(begin, end, [&](const Index* at, const Index* strides, Index count, Index columns) {
       each_group<2>(count, [&](auto group, Index row) {
         constexpr int kRows = decltype(group)::value;
-        const auto local = formula;  // a store cannot change it: it stays in registers
+        const auto local = formula;  // a copy that stores cannot alias stays in registers
         Index places[kRows][4];
         T* results_at[kRows];
         for (int r = 0; r < kRows; ++r) {
@@ -168,7 +166,7 @@ void apply_rows(const ChannelRows& rows, T* to, int out, F&& formula) {
           results_at[r] = to + places[r][out];
         }
         each_column<T>(columns, [&](auto kind, Index c) {
-          decltype(kind) results[kRows];  // all are loaded before one is stored
+          decltype(kind) results[kRows];  // all loads precede the first store
           for (int r = 0; r < kRows; ++r) {
             results[r] = local(kind, OfColumn{c}, static_cast<const Index*>(places[r]), c);
           }
@@ -211,7 +209,7 @@ void apply(const Layout& layout, T* to, int out, F&& formula) {
               : apply_runs(layout, to, out, formula);
 }
 
-// Arrays of constants, `width` each: of the columns of wide rows, or of the channels.
+// Arrays of `width` constants: one per column of wide rows, or one per channel.
 template <class T, int kCount>
 struct Constants {
   Index width;

@@ -9,13 +9,13 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// Sums over a channel of grad and of grad * (x - mean).
+// The sums over a channel of grad and of grad * (x - mean).
 struct GradientSums {
   double grad = 0, product = 0;
 };
 
-// The gradient after the epilogue's relu. With kRelu the normalised value is computed again from x,
-// so that the result is not read. With kAddRelu the sign of the result y decides, and the masked
+// The gradient before the epilogue's ReLU. With kRelu the normalised value is recomputed from x, so
+// that the result need not be read. With kAddRelu the sign of the result y decides, and the masked
 // gradient is stored, since it is the gradient of the residual.
 template <class T, Then then>
 struct Source {
@@ -23,7 +23,7 @@ struct Source {
   T* kept;
   const T *center, *scale, *bias;
 
-  // Element i behind the places `at` in grad, x, y and kept.
+  // Element i relative to the positions `at` in grad, x, y and kept.
   template <class V, class Place>
   [[gnu::always_inline]] V gradient(Place place, const Index* at, Index i, V centred) const {
     const V g = get<V>(grad + at[0] + i);
@@ -100,7 +100,7 @@ void sums_by_runs(const Layout& layout, const Source<T, then>& source, GradientS
   });
 }
 
-// The views of a gradient call; `bias` for kRelu, `y` and `added_grad` for kAddRelu, else unused.
+// The views of a gradient call; kRelu uses `bias`, kAddRelu `y` and `added_grad`.
 struct GradientCall {
   const View &grad, &y, &x, &weight, &bias, &mean, &var;
   const View &x_grad, &weight_grad, &bias_grad, &added_grad;
@@ -146,13 +146,13 @@ void gradient(const GradientCall& call) {
     for (int i = 0; i < 3; ++i) applying[i][c] = constants[i][c];
     applying[3][c] = T(factor * sums[c].product * inverse * inverse);
     applying[4][c] = T(factor * sums[c].grad);
-    const bool empty = layout.leading.size == 0;  // the sums are 0, whatever var is
+    const bool empty = layout.leading.size == 0;  // the sums are 0 for any var
     data_of<T>(call.weight_grad)[c * call.weight_grad.strides[0]] =
         empty ? T(0) : T(sums[c].product * inverse);
     data_of<T>(call.bias_grad)[c * call.bias_grad.strides[0]] = T(sums[c].grad);
   }
   applying.repeat(apply_layout);
-  constexpr Then kLeft = kAdds ? Then::kNothing : then;  // the stored gradient is masked already
+  constexpr Then kLeft = kAdds ? Then::kNothing : then;  // the stored gradient is already masked
   const Source<T, kLeft> behind{data_of<const T>(*applied[0]),
                                 data_of<const T>(call.x),
                                 nullptr,

@@ -1,6 +1,6 @@
-// Rows of channels in memory (NHWC), as batch norm sums and transforms them. Where rows lie one
-// after the other, several of them make one wide row, so that few channels fill vectors too; loops
-// go over columns, several rows at a time, with sums and constants in the first-level cache.
+// Rows of channels in memory (NHWC), as batch norm sums and transforms them. Contiguous rows are
+// joined into wide rows, so that few channels fill vectors too. Loops go over columns, several rows
+// at a time, while sums and constants stay in L1.
 #pragma once
 
 #include <cstring>
@@ -11,14 +11,14 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-constexpr Index kWide = 64;   // columns that a wide row has at least,
-constexpr Index kEven = 16;   // if possible a multiple of this,
-constexpr Index kMany = 256;  // but rows of so many channels stay as they are
+constexpr Index kWide = 64;   // a wide row has at least this many columns,
+constexpr Index kEven = 16;   // a multiple of this if possible,
+constexpr Index kMany = 256;  // but rows of this many channels are not joined
 
 using simd::get;
 using simd::put;
 
-// f(V{}, column) for each vector of columns, and each single column that is left.
+// Calls f(V{}, column) for each vector of columns and each remaining single column.
 template <class T, class F>
 [[gnu::always_inline]] inline void each_column(Index width, F&& f) {
   Index c = 0;
@@ -26,8 +26,8 @@ template <class T, class F>
   for (; c < width; ++c) f(T{}, c);
 }
 
-// Calls f(constant kCount, row) for kCount rows at once, then f(constant 1, row) for each of the
-// rest.
+// Calls f(constant kCount, row) for kCount rows at once, then f(constant 1, row) for each remaining
+// row.
 template <int kCount, class F>
 [[gnu::always_inline]] inline void each_group(Index rows, F&& f) {
   Index r = 0;
@@ -35,7 +35,7 @@ template <int kCount, class F>
   for (; r < rows; ++r) f(std::integral_constant<int, 1>{}, r);
 }
 
-// Rows of `channels` neighbours along the leading dimensions of up to four views.
+// Rows of `channels` adjacent elements along the leading dimensions of up to four views.
 struct ChannelRows {
   const Leading& leading;      // of the creator
   Index channels, merged = 1;  // rows in a wide row
@@ -56,7 +56,8 @@ struct ChannelRows {
     return last - begin * merged;
   }
 
-  // f(offsets, strides, rows, width) for stretches of wide rows [begin, end) with fixed strides.
+  // Calls f(offsets, strides, rows, width) for the stretches of wide rows [begin, end) that have
+  // constant strides.
   template <class F>
   [[gnu::always_inline]] void each(Index begin, Index end, F&& f) const {
     Index offsets[4] = {}, strides[4] = {};
@@ -83,18 +84,18 @@ struct ChannelRows {
     }
   }
 
-  // Values of the channels, `width()` of them.
+  // Returns the values of the channels repeated to `width()` columns.
   template <class T>
   void repeat(T* values) const {
     for (Index c = channels; c < width(); ++c) values[c] = values[c - channels];
   }
-  // Sums of wide rows become sums of channels.
+  // Adds the sums of a wide row's columns to the sums of their channels.
   void fold(double* sums) const {
     for (Index c = channels; c < width(); ++c) sums[c % channels] += sums[c];
   }
 };
 
-// Two sums a column: floats over a few hundred rows, added up in double.
+// Two sums per column, in float over a few hundred rows, then added in double.
 template <class T>
 struct ColumnSums {
   static constexpr int kTogether = 4;  // rows
@@ -116,15 +117,14 @@ struct ColumnSums {
     }
   }
 
-  // term(V{}, at, column, a, b): sets a and b to what an element, or a vector, contributes; `at`
-  // are the places of its row's first element in each view. Rows are `strides` apart from `offsets`
-  // on.
+  // term(V{}, at, column, a, b) sets a and b to the contribution of an element or a vector; `at` is
+  // the position of its row's first element in each view. Rows start at `offsets`, `strides` apart.
   template <class Term>
   [[gnu::always_inline]] void add(const Index* offsets, const Index* strides, Index rows,
                                   Index columns, Term&& term) {
     each_group<kTogether>(rows, [&](auto group, Index row) {
       constexpr int kRows = decltype(group)::value;
-      const auto local = term;  // a store cannot change it: it stays in registers
+      const auto local = term;  // a copy that stores cannot alias stays in registers
       T *const to_first = first, *const to_second = second;
       Index at[kRows][4];
       for (int r = 0; r < kRows; ++r) {

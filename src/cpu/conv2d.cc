@@ -25,10 +25,10 @@ enum class Way { kWinograd, kWindows, kPlanes, kRows };
 
 struct Choice {
   Way way;
-  double cost;  // in multiply-adds at full speed; unknown and unused for Winograd's
+  double cost;  // in multiply-adds at full speed; unused for Winograd
 };
 
-// windows: the windows of p's pixels if p's taps are those of a kernel, else null.
+// windows: the windows of p's pixels if p's taps are those of a dense kernel, else null.
 template <class T>
 Choice choose(const TapProduct<T>& p, const Windows<T>* windows) {
   if constexpr (sizeof(T) == 4) {
@@ -53,7 +53,7 @@ void run_product(const TapProduct<T>& p, const Windows<T>* windows) {
   }
 }
 
-// The operands of a forward pass, without the kernel positions that only meet padding.
+// The operands of a forward pass, without kernel positions that only meet padding.
 template <class T>
 struct Convolution {
   Kernel kernel;
@@ -74,7 +74,7 @@ struct Convolution {
   bool by_channel() const {
     return is_depthwise(source, readable(target), kernel.weight, kernel.geometry.groups);
   }
-  // The product of a group, without bias and ReLU.
+  // Returns the product of a group, without bias and ReLU.
   TapProduct<T> product(Index group) const {
     const View& weight = kernel.weight;
     const Index inputs = weight.shape[2], outputs = weight.shape[3] / kernel.geometry.groups;
@@ -94,10 +94,10 @@ struct Convolution {
 
 // ---- prepared weights --------------------------------------------------------------------------
 
-constexpr Index kMostPixels = 4096;  // with more, preparing the weights takes a few percent
+constexpr Index kMostPixels = 4096;  // with more images, preparing the weights takes a few percent
 
-// Returns the size of the weights in the order in which the algorithm reads them; 0 if it reads
-// them as they lie, or if reordering them takes little of the time.
+// Returns the size of the weights in the algorithm's order; 0 if it reads them as they are, or if
+// reordering takes little of the time.
 template <class T>
 Index ordered_size(const TapProduct<T>& p, const Windows<T>& windows) {
   if (p.grid.size() == 0 || p.out.channels == 0 || p.grid.size() > kMostPixels) return 0;
@@ -124,11 +124,12 @@ void order_weights(const TapProduct<T>& p, const Windows<T>& windows, T* to) {
   }
 }
 
-// The element behind ordered weights: they are those of instruction sets with vectors of this size.
+// This mark follows ordered weights; it names the vector size of the instruction set that wrote
+// them.
 template <class T>
 constexpr T kMark = T(Blocking<T>::NR);
 
-// Returns the ordered weights if they are what this product reads, else null.
+// Returns the ordered weights if this product reads them in that order, else null.
 template <class T>
 const T* ordered_weights(const TapProduct<T>& p, const Windows<T>& windows, const View& prepared) {
   const T* weights = data_of<const T>(prepared);
@@ -197,7 +198,7 @@ Index phase_taps(const View& weight, const Geometry& geometry, Pair phase, Tap* 
   return count;
 }
 
-// The image of every stride-th pixel from `phase` on.
+// Returns the image of every stride-th pixel, starting at `phase`.
 template <class T>
 Image<T> phase_of(const Image<T>& image, Pair phase, Pair stride) {
   return {image.at(0, phase.h, phase.w),
@@ -211,7 +212,7 @@ Image<T> phase_of(const Image<T>& image, Pair phase, Pair stride) {
           image.channel_stride};
 }
 
-// Calls f(phase of x_grad, taps, their number) for all pixels of x_grad, grid by grid.
+// Calls f(phase of x_grad, taps, number of taps) for all pixels of x_grad, grid by grid.
 template <class T, class F>
 void each_phase(const Image<T>& x_grad, const View& weight, const Geometry& geometry, F&& f) {
   const Scratch taps(bytes_for<Tap>(weight.shape[0] * weight.shape[1]));
@@ -323,7 +324,7 @@ View compact(const std::int64_t (&shape)[4], void* data) {
 }
 
 // Calls f(product, windows) for a convolution of one group over images of a shape, whose memory is
-// not read.
+// not accessed.
 template <class F>
 void with_product(const ImageShape& image, const View& weight, const Geometry& g, F&& f) {
   const auto windows = [](Index pixels, Index kernel, Index stride, Index padding, Index dilation) {
@@ -352,7 +353,7 @@ void prepare(In weight, Out out, const ImageShape& image, const Geometry& geomet
   with_product(image, weight, geometry, [&](const auto& p, const auto& windows) {
     const Index size = ordered_size(p, windows);
     float* to = data_of<float>(out);
-    if (size + 1 != out.shape[0]) return;  // a mark would be missing
+    if (size + 1 != out.shape[0]) return;  // the mark is missing
     order_weights(p, windows, to);
     to[size] = kMark<float>;
   });

@@ -1,10 +1,10 @@
-// The setting of conv2d's algorithm: NEEDLE_CONV2D (python/needle/config.py). Shared by the kernels
-// of every instruction set.
+// The setting that chooses conv2d's algorithm: NEEDLE_CONV2D (python/needle/config.py). The kernels
+// of every instruction set share it.
 #pragma once
 
 namespace needle {
 
-// kWinograd: wherever its formulas apply, even if it is slower.
+// kWinograd: wherever its formulas apply, even where it is slower.
 enum class Conv2dAlgorithm { kAuto, kDirect, kWinograd };
 
 Conv2dAlgorithm conv2d_algorithm();

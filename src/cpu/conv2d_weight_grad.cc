@@ -14,10 +14,11 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-constexpr Index kRowBlock = 288;  // rows of a task, at most: packed they fit a part of L2
+constexpr Index kRowBlock =
+    288;  // at most this many rows per task, so that their packed panels fit a part of L2
 constexpr Index kEnoughTasks = 64;
 constexpr Index kSmallestRange = 1024;       // pixels
-constexpr Index kPartialElements = 1 << 22;  // the size of all partial results together
+constexpr Index kPartialElements = 1 << 22;  // of all partial results together
 
 template <class T>
 struct WeightGradient {
@@ -25,7 +26,7 @@ struct WeightGradient {
   Grid grid;
   const Tap* taps;
   Index tap_count;
-  Index ranges, range;  // how the pixels are cut
+  Index ranges, range;  // how pixels are split among tasks
 
   Index rows() const { return tap_count * x.channels; }
   Index block() const {
@@ -43,7 +44,8 @@ void cut_pixels(WeightGradient<T>& w) {
   w.ranges = larger(1, ceil_div(pixels, w.range));
 }
 
-// Elements [first, last) of the patch of a pixel: in place if they are neighbours, else a copy.
+// Returns elements [first, last) of the patch of a pixel: in place if they are contiguous, else a
+// copy.
 template <class T>
 const T* patch_of(const WeightGradient<T>& w, const Pixel& pixel, Index first, Index last,
                   T* room) {
@@ -55,7 +57,8 @@ const T* patch_of(const WeightGradient<T>& w, const Pixel& pixel, Index first, I
   return room;
 }
 
-// n elements as one row of panels of kWidth columns, `step` apart; the last is filled with zeros.
+// Copies n elements to one row of panels of kWidth columns, `step` apart; the last panel is
+// zero-padded.
 template <class T, Index kWidth>
 [[gnu::always_inline]] inline void put_in_panels(const T* from, Index stride, Index n, T* to,
                                                  Index step) {
@@ -70,15 +73,15 @@ template <class T, Index kWidth>
   }
 }
 
-// Panels of some pixels: of a block of rows, and of the output channels. Panels begin in different
-// sets of the cache: each gets a part of a line at every pixel.
+// The panels of some pixels: of a block of rows, and of the output channels. Panels start in
+// different cache sets, since every pixel writes a part of a line to each of them.
 template <class T>
 struct PixelPanels {
   static constexpr Index kSeenStep = odd_lines(Blocking<T>::KC * Blocking<T>::MR);
   static constexpr Index kGradStep = odd_lines(Blocking<T>::KC * Blocking<T>::NR);
   T *seen, *grads, *patch;
 
-  // Rows [first, last), pixels [begin, begin + k).
+  // Packs rows [first, last) of pixels [begin, begin + k).
   void pack(const WeightGradient<T>& w, Index begin, Index k, Index first, Index last) const {
     constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
     Pixel pixel = pixel_at(w.grid, begin);
@@ -92,7 +95,7 @@ struct PixelPanels {
   }
 };
 
-// partial (rows, outputs): rows [first, last), summed over pixels [begin, end).
+// Computes partial (rows, outputs): rows [first, last), summed over pixels [begin, end).
 template <class T>
 void sum_range(const WeightGradient<T>& w, Index begin, Index end, Index first, Index last,
                T* partial) {
@@ -120,7 +123,7 @@ void sum_range(const WeightGradient<T>& w, Index begin, Index end, Index first, 
   }
 }
 
-// weight_grad[tap, c, o] = the sum of the partial results, first to last; each (rows, filled).
+// Writes weight_grad[tap, c, o] = the sum of the partial results in order, each (rows, filled).
 template <class T>
 void add_partials(const WeightGradient<T>& w, T* partials, Index filled, const View& weight_grad,
                   T* to) {
@@ -158,7 +161,7 @@ void group_gradient(WeightGradient<T>& w, const View& weight_grad, T* to) {
 
 // ---- windows -----------------------------------------------------------------------------------
 
-// The measured cost of an element that is packed, in multiply-adds at full speed.
+// The measured cost of packing an element, in multiply-adds at full speed.
 constexpr double kPanelCost = 6;
 
 template <class T>

@@ -1,6 +1,6 @@
 // The part of a convolution's kernel that reaches the image, for conv2d and its gradients
-// (conv2d.cc, conv2d_weight_grad.cc). On small images the outer positions of a kernel meet padding
-// alone: of 3 x 3 weights on an image of one pixel only the centre is ever multiplied by it.
+// (conv2d.cc, conv2d_weight_grad.cc). On small images the outer positions of a kernel meet only
+// padding: of 3 x 3 weights on an image of one pixel only the centre is ever multiplied.
 #pragma once
 
 #include "conv_taps.h"
@@ -13,8 +13,8 @@ struct Positions {
   Index first, count;
 };
 
-// Returns the positions from the first to the last one that some window applies to a pixel, at
-// least one; so many that the padding does not become negative.
+// Returns the kernel positions from the first to the last one that any window applies to a pixel:
+// at least one, and enough that the padding stays non-negative.
 [[maybe_unused]] Positions applied_positions(Index kernel, Index pixels, Index windows,
                                              Index stride, Index padding, Index dilation) {
   const auto applies = [&](Index position) {
@@ -33,7 +33,7 @@ struct Kernel {
   Geometry geometry;
 };
 
-// Returns the kernel without its outer rows and columns that only meet the padding of the image.
+// Returns the kernel without its outer rows and columns that only meet padding.
 template <class T>
 Kernel applied_kernel(const View& image, const View& weight, const View& windows,
                       const Geometry& geometry) {

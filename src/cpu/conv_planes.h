@@ -14,10 +14,10 @@ namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
 struct PlaneLayout {
-  Index dy, dx;      // of the topmost and of the leftmost tap
-  Index halo;        // rows of a plane beyond those of the band
+  Index dy, dx;      // of the topmost and the leftmost tap
+  Index halo;        // rows of a plane in addition to the band's
   Index pitch;       // from one row of a plane to the next
-  Index rows;        // of a band; the last one of an image may have fewer
+  Index rows;        // of a band; the last band of an image may have fewer
   Index bands;       // in an image
   Index plane_size;  // from one plane to the next
 
@@ -27,7 +27,7 @@ struct PlaneLayout {
 constexpr Index kBandPositions = 2048;
 constexpr Index kPlaneElements = 1 << 15;  // of all planes of a band
 
-// At least one tap is required.
+// Requires at least one tap.
 [[maybe_unused]] PlaneLayout plane_layout(const Grid& grid, const Tap* taps, Index count,
                                           Index channels) {
   Index top = taps[0].dy, bottom = top, left = taps[0].dx, right = left;
@@ -43,13 +43,13 @@ constexpr Index kPlaneElements = 1 << 15;  // of all planes of a band
   return {top, left, halo, pitch, rows, bands, (rows + halo) * pitch};
 }
 
-// Room for the planes: a vector or two may reach beyond the last.
+// The size of the planes with slack, since a vector or two may reach past the last one.
 template <class T>
 Index plane_room(const PlaneLayout& layout, Index channels) {
   return channels * layout.plane_size + 2 * Blocking<T>::NR;
 }
 
-// The offset, from a position, of the value of each (tap, channel).
+// Returns the offset of each (tap, channel) value from a position.
 [[maybe_unused]] void plane_offsets(const PlaneLayout& layout, const Tap* taps, Index count,
                                     Index channels, Index* offsets) {
   for (Index t = 0; t < count; ++t) {
@@ -58,7 +58,8 @@ Index plane_room(const PlaneLayout& layout, Index channels) {
   }
 }
 
-// Columns [x, x + n) of row y of image n, each channel's side by side in a plane of `size`.
+// Copies columns [x, x + n) of row y of image n to one contiguous row per channel, in planes of
+// `size`.
 template <class T>
 void copy_columns(const Image<const T>& image, Index n, Index y, Index x, Index count, T* to,
                   Index size) {
@@ -76,7 +77,7 @@ void copy_columns(const Image<const T>& image, Index n, Index y, Index x, Index 
   }
 }
 
-// Copies the pixels that the grid's rows [row, row + rows) of image n need.
+// Copies the pixels that rows [row, row + rows) of the grid read from image n.
 template <class T>
 void copy_planes(const Image<const T>& image, const PlaneLayout& layout, Index n, Index row,
                  Index rows, T* planes) {
@@ -98,7 +99,7 @@ void copy_planes(const Image<const T>& image, const PlaneLayout& layout, Index n
 
 // ---- the product -------------------------------------------------------------------------------
 
-// R output channels of 2 vectors of positions; `weights` as k rows of R.
+// Computes R output channels of 2 vectors of positions; `weights` has k rows of R.
 template <class T, int R>
 [[gnu::noinline]] void planes_tile(Index k, const Index* offsets, const T* weights, const T* planes,
                                    T* out, Index row_size) {
@@ -124,13 +125,13 @@ PlanesTile<T> planes_tile_of(Index rows) {
   return &planes_tile<T, R>;
 }
 
-// Output channels of a tile: as even as the fewest tiles allow.
+// Returns the output channels per tile: the fewest tiles, evenly filled.
 template <class T>
 Index tile_channels(Index outputs) {
   return ceil_div(outputs, ceil_div(outputs, Blocking<T>::MR));
 }
 
-// Tiles of `height` output channels: each the rows (tap, channel) one after the other.
+// Packs tiles of `height` output channels, each as consecutive (tap, channel) rows.
 template <class T>
 void pack_plane_weights(const TapProduct<T>& p, Index height, T* packed) {
   for (Index o = 0; o < p.out.channels; o += height) {
@@ -145,7 +146,7 @@ void pack_plane_weights(const TapProduct<T>& p, Index height, T* packed) {
   }
 }
 
-// Rows of results (one an output channel) into the grid's rows [row, row + rows) of image n.
+// Copies rows of results (one per output channel) to rows [row, row + rows) of the grid of image n.
 template <class T>
 void write_band(const TapProduct<T>& p, const PlaneLayout& layout, Index n, Index row, Index rows,
                 const T* results, Index row_size, const T* bias) {
@@ -181,7 +182,7 @@ void run_planes(const TapProduct<T>& p) {
     bias.as<T>()[o] = p.bias != nullptr && o < outputs ? p.bias[o] : T(0);
   }
 
-  // An odd number of tiles, so that the rows do not share one set of the cache.
+  // An odd number of tiles, so that the rows do not map to one cache set.
   const Index row_size = round_up(layout.positions(), 2 * NR) + NR;
   parallel_for(p.grid.images * layout.bands, 1, [&](Index first, Index last) {
     const Scratch planes(bytes_for<T>(plane_room<T>(layout, p.source.channels)));
@@ -201,8 +202,8 @@ void run_planes(const TapProduct<T>& p) {
   });
 }
 
-// The measured costs, in multiply-adds at full speed: an element copied into or from a plane, and
-// the factor of tiles of few output channels, whose sums are too few to hide latency.
+// Measured costs, in multiply-adds at full speed: of copying an element into or from a plane, and
+// the factor of tiles of few output channels, whose accumulators are too few to hide latency.
 constexpr double kPlaneCost = 16;
 constexpr Index kLeastSums = 4;
 

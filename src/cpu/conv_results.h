@@ -1,5 +1,5 @@
-// The results of a chunk of pixels, for conv_rows.h: their bias, their ReLU, and, where they were
-// computed in a buffer, their places in the image.
+// The results of a chunk of pixels, for conv_rows.h: bias, ReLU, and, where they were computed in a
+// buffer, the copy to the image.
 #pragma once
 
 #include "conv_taps.h"
@@ -7,7 +7,7 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// Returns true if consecutive pixels of the grid have one distance in memory and contiguous
+// Returns true if consecutive pixels of the grid are evenly spaced in memory and have contiguous
 // channels.
 template <class T>
 bool is_linear(const Image<T>& out) {
@@ -37,7 +37,7 @@ void set_bias(const T* bias, Index pixels, Index first, Index last, T* out, Inde
   }
 }
 
-// With ReLU, raises the rows of results to p.least.
+// With ReLU, clamps the rows of results to at least p.least.
 template <class T>
 void raise(const TapProduct<T>& p, Index pixels, Index first, Index last, T* out,
            Index pixel_stride) {

@@ -2,10 +2,10 @@
 // Next: python/needle/ops/loss.py
 
 // Convolution as an implicit matrix product over channels-last images, for conv2d.cc: rows are the
-// pixels of a grid, k runs over the taps' channels, columns are the output channels. The product's
-// left operand is never written: for each tap the micro-kernel gets pointers to the channels of the
-// pixels of its tile (to zeros outside of the image). Few channels, or channels that are not
-// neighbours, are first copied into patches, a chunk of pixels at a time.
+// pixels of a grid, k runs over the taps' channels, columns are the output channels. The left
+// operand is never written: for each tap the micro-kernel gets pointers to the channels of its
+// tile's pixels (to zeros outside of the image). Few channels, or channels that are not contiguous,
+// are first copied into patches, one chunk of pixels at a time.
 #pragma once
 
 #include "conv_results.h"
@@ -14,9 +14,9 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-constexpr int kChunkTiles = 16;     // tiles of MR pixels in a task
+constexpr int kChunkTiles = 16;     // tiles of MR pixels per task
 constexpr Index kFewChannels = 8;   // with fewer channels, pointers cost more than copies
-constexpr Index kFewPixels = 64;    // for fewer, packed weights are not worth the time
+constexpr Index kFewPixels = 64;    // for fewer, packing the weights does not pay
 constexpr Index kEnoughTasks = 64;  // with fewer, the output channels are split too
 
 template <class T>
@@ -25,7 +25,7 @@ bool copies_patches(const TapProduct<T>& p) {
 }
 
 // Packs the weights of NR output channels from j on, for taps [first, last): a panel with one row
-// for each (tap, channel).
+// per (tap, channel).
 template <class T>
 void pack_panel(const TapProduct<T>& p, Index j, Index first, Index last, T* packed) {
   constexpr Index NR = Blocking<T>::NR;
@@ -84,8 +84,8 @@ struct Panel {
   Index stride;
 };
 
-// Returns true if few pixels read the rows of taps [first, last) for output channels j on, which
-// follow each other: then they are not packed.
+// Returns true if few pixels read the weight rows of taps [first, last) for contiguous output
+// channels from j on: then they are not packed.
 template <class T>
 bool reads_in_place(const TapProduct<T>& p, Index pixels, Index j, Index first, Index last) {
   const Index step = p.source.channels * p.input_stride;
@@ -98,8 +98,8 @@ bool reads_in_place(const TapProduct<T>& p, Index pixels, Index j, Index first, 
 }
 
 // Multiplies `pixels` rows by the panels of columns [first, last) and writes the product to out, or
-// adds it. Runs are taken in slices, so that the part of a panel in use stays in L1. weights(j,
-// run, runs) returns the panel of columns j on, rows of `runs` runs from `run` on.
+// adds it. Runs are processed in slices, so that the active part of a panel stays in L1. weights(j,
+// run, runs) returns the panel of columns from j on, with the rows of `runs` runs from `run` on.
 template <class T, class F>
 void multiply_rows(const Rows<T>& rows, Index pixels, F&& weights, Index first, Index last, T* out,
                    Index pixel_stride, bool add) {
@@ -124,7 +124,7 @@ void multiply_rows(const Rows<T>& rows, Index pixels, F&& weights, Index first, 
 }
 
 // Computes columns [first, last) of pixels [begin, end): bias, product, ReLU. packed: all panels,
-// or null if this is the only chunk: then a slice of a panel is packed just before its use.
+// or null if this is the only chunk; then each slice of a panel is packed just before its use.
 template <class T>
 void run_chunk(const TapProduct<T>& p, Index begin, Index end, Index first, Index last,
                const T* packed, const T* zeros) {
@@ -199,7 +199,7 @@ void run_rows(const TapProduct<T>& p) {
   });
 }
 
-// The measured costs of a pointer and of a copied element, in multiply-adds at full speed.
+// Measured costs of a pointer and of a copied element, in multiply-adds at full speed.
 constexpr double kPointerCost = 60, kScatterCost = 16;
 
 template <class T>

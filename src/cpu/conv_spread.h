@@ -1,7 +1,7 @@
 // The input gradient of a convolution of few input channels, for conv2d.cc: the output gradient's
-// pixels times the weights; k runs over the output channels. A row of that product is the
-// contribution of a gradient pixel to the runs of its window (conv_windows.h); it is added to a
-// band, whose middle is the image. Zeros of the padding or of a stride are never multiplied.
+// pixels times the weights, where k runs over the output channels. A row of that product is the
+// contribution of a gradient pixel to the runs of its window (conv_windows.h) and is added to a
+// band, the middle of which is the image. Zeros of the padding or of a stride are never multiplied.
 #pragma once
 
 #include "conv_windows.h"
@@ -9,7 +9,7 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// Which lanes of a panel's last vector are real: all ones, or zeros.
+// A mask of the real lanes of a panel's last vector: all ones, or zeros.
 template <class T>
 using Mask = decltype(Vector<T>{} < Vector<T>{});
 
@@ -20,8 +20,8 @@ template <class T>
   return load(lanes) < Vector<T>{} + T(n);
 }
 
-// R pixels of the gradient, `outputs` channels each, times V vectors of a run's elements; added to
-// the places in the bands.
+// Multiplies R pixels of the gradient, `outputs` channels each, by V vectors of a run's elements,
+// and adds the products to their positions in the bands.
 template <class T, int V>
 [[gnu::noinline]] void spread_tile(Index outputs, const T* grad, const Index* pixels, Index step,
                                    const T* weights, T* bands, const Index* places, Index rows,
@@ -46,21 +46,21 @@ template <class T, int V>
   }
 }
 
-// The data that tasks share: the windows of x_grad of the pixels of grad.
+// What tasks share: the windows of x_grad of the pixels of grad.
 template <class T>
 struct WindowSpread {
-  Windows<T> windows;  // image: the future x_grad; bands are always copies
+  Windows<T> windows;  // image: x_grad; bands are always copies
   Image<const T> grad;
   Image<T> x_grad;
   Index images;  // of a task
   const T* weights;
-  const Index *pixels, *places;  // of each row of the task's images: in grad, and in the bands
+  const Index *pixels, *places;  // of each row of the task's images, in grad and in the bands
 
   Index band_size() const { return windows.room(windows.grid.rows); }
 };
 
-// Elements [e, ...) of one run, for all the pixels of `images` images from n on. Tiles take pixels
-// of one column, whose places do not overlap.
+// Computes elements [e, ...) of one run for all pixels of `images` images from n on. A tile takes
+// pixels of one column, whose positions do not overlap.
 template <class T, int V>
 void spread_panel(const WindowSpread<T>& s, Index n, Index images, Index run, Index e, T* bands) {
   constexpr int R = kTilePixels<V>;
@@ -79,7 +79,7 @@ void spread_panel(const WindowSpread<T>& s, Index n, Index images, Index run, In
   }
 }
 
-// Copies the part of a band that is the image to its place.
+// Copies the part of a band that belongs to the image.
 template <class T>
 void copy_band(const Windows<T>& w, const T* band, const Image<T>& image, Index n) {
   const Index channels = image.channels, pitch = w.pitch();
@@ -101,7 +101,8 @@ void copy_band(const Windows<T>& w, const T* band, const Image<T>& image, Index 
   }
 }
 
-// Panels of a run's elements, two vectors wide or, the last, one: rows are output channels.
+// Packs panels of a run's elements, two vectors wide (the last may have one): rows are output
+// channels.
 template <class T>
 void pack_runs(const TapProduct<T>& p, const Windows<T>& w, T* packed) {
   constexpr Index W = Blocking<T>::W, NR = Blocking<T>::NR;
@@ -121,7 +122,8 @@ void pack_runs(const TapProduct<T>& p, const Windows<T>& w, T* packed) {
   }
 }
 
-// The number of images of a task: as many as fit the cache, but few enough for several tasks.
+// Returns the number of images per task: as many as fit the cache, but few enough for several
+// tasks.
 template <class T>
 Index spread_images(const Windows<T>& w) {
   return larger(1, smaller(kBandElements / w.room(w.grid.rows), w.grid.images / 16));
@@ -165,8 +167,8 @@ void run_spread(Windows<T> w, const TapProduct<T>& p) {
   });
 }
 
-// The measured costs, in multiply-adds at full speed: one or two vectors added to a band, an
-// element of the result, and a weight that a task reads. Images are the tasks.
+// Measured costs, in multiply-adds at full speed, of adding one or two vectors to a band, of an
+// element of the result, and of a weight that a task reads. Each image is a task.
 constexpr double kAddCost = 128, kResultCost = 8, kWeightReadCost = 4;
 constexpr Index kFewestImages = 4;
 

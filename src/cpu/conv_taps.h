@@ -24,7 +24,7 @@ struct Image {
   T* at(Index n, Index y, Index x) const {
     return data + n * image_stride + y * row_stride + x * column_stride;
   }
-  // The channels [first, first + count).
+  // Returns channels [first, first + count).
   Image group(Index first, Index count) const {
     Image part = *this;
     part.data += first * channel_stride;
@@ -53,7 +53,7 @@ T* end_of(const Image<T>& image) {
 struct Tap {
   Index dy, dx;
   Index weight;   // offset of this tap's (input, output) matrix in the weights
-  Index run = 1;  // this and the next run - 1 taps read neighbours in one image row
+  Index run = 1;  // this and the next run - 1 taps read adjacent pixels of an image row
 };
 
 struct Grid {
@@ -80,7 +80,7 @@ struct Pixel {
   ++pixel.n;
 }
 
-// Returns the channels that `pixel` reads through `tap`; null outside of the image.
+// Returns the channels that `pixel` reads through `tap`, or null outside of the image.
 template <class T>
 const T* source_of(const Image<const T>& image, const Grid& grid, const Pixel& pixel,
                    const Tap& tap) {
@@ -129,8 +129,7 @@ bool is_dense(const Image<T>& image) {
          (image.channels == 1 || image.channel_stride == 1);
 }
 
-// Copies elements [first, last) of the patch of a pixel: the channels of its taps, one tap after
-// the other.
+// Copies elements [first, last) of the patch of a pixel: the channels of one tap after the other.
 template <class T>
 void copy_patch(const Image<const T>& image, const Grid& grid, const Pixel& pixel, const Tap* taps,
                 Index first, Index last, T* to) {
@@ -164,7 +163,8 @@ constexpr T no_floor() {
   return -std::numeric_limits<T>::infinity();
 }
 
-// out[pixel] = sum over taps and channels of source * weight, plus the bias; at least `least`.
+// Computes out[pixel] = sum over taps and channels of source * weight, plus the bias, and at least
+// `least`.
 template <class T>
 struct TapProduct {
   Image<const T> source;
@@ -174,15 +174,15 @@ struct TapProduct {
   Index tap_count;
   const T* weight;  // element (c, o) of a tap at tap.weight + c * input_stride + o * output_stride
   Index input_stride, output_stride;
-  const T* bias = nullptr;  // one value for each output channel, contiguous; null for none
+  const T* bias = nullptr;  // one value per output channel, contiguous; null for none
   T least = no_floor<T>();
-  const T* prepared = nullptr;  // the weights as the algorithm orders them, if that is done already
+  const T* prepared = nullptr;  // the weights in the algorithm's order, if they were prepared
 
   Index depth() const { return tap_count * source.channels; }
   bool has_floor() const { return least > no_floor<T>(); }
 };
 
-// Writes the taps of a kernel as seen from an output pixel; returns their number.
+// Writes the taps of a kernel relative to an output pixel; returns their number.
 [[maybe_unused]] Index forward_taps(const View& weight, const Geometry& geometry, Tap* taps) {
   Index count = 0;
   for (Index i = 0; i < weight.shape[0]; ++i) {
@@ -196,8 +196,8 @@ struct TapProduct {
   return count;
 }
 
-// Measured costs of copying a patch: for each run and for each element. All costs are in
-// multiply-adds at full speed; conv2d chooses its algorithm by them.
+// Measured costs of copying a patch, per run and per element. All costs are in multiply-adds at
+// full speed; conv2d chooses its algorithm by them.
 constexpr double kPatchRunCost = 200, kPatchElementCost = 24;
 
 template <class T>

@@ -1,7 +1,7 @@
 // The weight gradient of a convolution of windows (conv_windows.h), for conv2d_weight_grad.cc: the
-// sums of (element of a window) x (output channel) over the pixels of a band are held in registers,
-// vectors of output channels times some neighbours of a run. Neither the image nor the gradient is
-// packed or copied, but for the padding.
+// sums of (element of a window) x (output channel) over the pixels of a band stay in registers, as
+// vectors of output channels for some adjacent elements of a run. Neither the image nor the
+// gradient is packed, or copied except for the padding.
 #pragma once
 
 #include "conv_windows.h"
@@ -9,7 +9,7 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// sums[r] += over the pixels of `rows` rows, element r of P runs of R times V vectors of the
+// Adds to sums[r] over the pixels of `rows` rows: element r of P runs of R, times V vectors of the
 // gradient's channels. x: the runs' first elements as the first pixel sees them.
 template <class T, int P, int R, int V>
 [[gnu::noinline]] void run_sums_tile(Index rows, Index columns, const T* const* x, Index x_row,
@@ -36,7 +36,7 @@ template <class T>
 using RunSumsTile = void (*)(Index, Index, const T* const*, Index, Index, const T*, Index, Index,
                              T* const*, Index);
 
-// Elements of a run in a tile, at most.
+// The most elements of a run in a tile.
 constexpr int kRunElements = kTileRows < 6 ? kTileRows : 6;
 
 template <class T, int P, int V, int R = kRunElements>
@@ -47,13 +47,13 @@ RunSumsTile<T> run_sums_tile_of(Index elements) {
   return &run_sums_tile<T, P, R, V>;
 }
 
-// The data that tasks share. Units are bands of images.
+// What tasks share. The units of work are bands of images.
 template <class T>
 struct WindowSums {
   Windows<T> windows;
   Image<const T> grad;
   Index rows;      // of a band
-  Index elements;  // of a run in a tile, but the last
+  Index elements;  // of a run in a tile, except the last
 
   Index filled() const { return round_up(grad.channels, Blocking<T>::W); }
   Index bands() const { return ceil_div(windows.grid.rows, rows); }
@@ -68,14 +68,15 @@ WindowSums<T> window_sums_of(const Windows<T>& w, const Image<const T>& grad) {
   return {w, grad, band_rows(w.grid, row, kBandElements), ceil_div(w.run_length(), tiles)};
 }
 
-// Rows of the gradient whose channels are neighbours.
+// Rows of the gradient with contiguous channels.
 template <class T>
 struct GradRows {
   const T* data;
   Index row_stride, column_stride;
 };
 
-// In place, or a copy: channels are read in whole vectors, which must not pass the end.
+// Returns the rows in place, or a copy: channels are read in whole vectors, which must not pass the
+// end.
 template <class T>
 GradRows<T> grad_rows(const WindowSums<T>& s, Index n, Index row, Index rows, T* room) {
   const Image<const T>& grad = s.grad;
@@ -89,8 +90,8 @@ GradRows<T> grad_rows(const WindowSums<T>& s, Index n, Index row, Index rows, T*
   return {room, size, grad.channels};
 }
 
-// P runs from `run` on, output channels from o on. With one vector of them a tile takes two runs,
-// so that its sums hide the latency of one.
+// Computes P runs from `run` on, output channels from o on. With one vector of channels a tile
+// takes two runs, to hide the latency of the sums.
 template <class T, int P, int V>
 void sum_runs(const WindowSums<T>& s, Index rows, const T* band, const GradRows<T>& grad, Index run,
               Index o, T* partial) {
@@ -109,7 +110,7 @@ void sum_runs(const WindowSums<T>& s, Index rows, const T* band, const GradRows<
   }
 }
 
-// One band's part of the sums.
+// Computes one band's part of the sums.
 template <class T>
 void sum_band(const WindowSums<T>& s, Index rows, const T* band, const GradRows<T>& grad,
               T* partial) {
@@ -129,7 +130,7 @@ void sum_band(const WindowSums<T>& s, Index rows, const T* band, const GradRows<
   }
 }
 
-// partial (depth, filled) = the sums over units [begin, end).
+// Computes partial (depth, filled) = the sums over units [begin, end).
 template <class T>
 void sum_units(const WindowSums<T>& s, Index begin, Index end, T* partial) {
   const Windows<T>& w = s.windows;
@@ -146,8 +147,8 @@ void sum_units(const WindowSums<T>& s, Index begin, Index end, T* partial) {
   }
 }
 
-// The measured costs, in multiply-adds at full speed: a tile, its sums to memory and back, and a
-// row of pixels in it.
+// Measured costs, in multiply-adds at full speed: of a tile, of storing and loading its sums, and
+// of a row of pixels in it.
 constexpr double kSumsCost = 480, kRowCost = 100;
 
 template <class T>

@@ -1,8 +1,8 @@
-// Convolution with few channels: vectors of output channels; k runs over the windows' elements. In
-// a band of image rows with its padding these are a few contiguous runs: a kernel row of a dense
-// image is one run. A band is the image itself if it has no padding, else a copy, so no bounds are
-// checked for single pixels. Here: the windows, the bands, and the product (conv2d.cc); its
-// gradients: conv_spread.h and conv_window_sums.h.
+// Convolution with few channels: vectors of output channels, where k runs over the windows'
+// elements. In a band of image rows with its padding a window consists of a few contiguous runs: a
+// kernel row of a dense image is one run. A band is the image itself if it has no padding, else a
+// copy, so single pixels need no bounds checks. This file has the windows, the bands and the
+// product (for conv2d.cc); conv_spread.h and conv_window_sums.h have its gradients.
 #pragma once
 
 #include "conv_taps.h"
@@ -24,7 +24,7 @@ struct Windows {
   Index run_length() const { return merged() ? kernel.w * image.channels : image.channels; }
   Index depth() const { return kernel.h * kernel.w * image.channels; }
   Index pixel_step() const { return grid.step.w * image.channels; }
-  // Of a band, in pixels.
+  // The size of a band, in pixels.
   Index width() const { return (grid.columns - 1) * grid.step.w + (kernel.w - 1) * dilation.w + 1; }
   Index height(Index rows) const {
     return (rows - 1) * grid.step.h + (kernel.h - 1) * dilation.h + 1;
@@ -51,7 +51,7 @@ void clear(T* to, Index n) {
   for (Index e = 0; e < n; ++e) to[e] = T(0);
 }
 
-// `n` pixels of an image row, side by side.
+// Copies `n` adjacent pixels of an image row.
 template <class T>
 void copy_row(const Image<const T>& image, const T* from, Index n, T* to) {
   const Index channels = image.channels;
@@ -64,7 +64,7 @@ void copy_row(const Image<const T>& image, const T* from, Index n, T* to) {
   }
 }
 
-// The band of the grid's rows [row, row + rows) of image n.
+// Returns the band for rows [row, row + rows) of the grid of image n.
 template <class T>
 const T* band_of(const Windows<T>& w, Index n, Index row, Index rows, T* room) {
   const Image<const T>& image = w.image;
@@ -85,7 +85,7 @@ const T* band_of(const Windows<T>& w, Index n, Index row, Index rows, T* room) {
   return room;
 }
 
-// The rows of the grid in a band: about `elements` elements, divided evenly.
+// Returns the grid rows per band: about `elements` elements, divided evenly.
 [[maybe_unused]] Index band_rows(const Grid& grid, Index elements_a_row, Index elements) {
   const Index most = larger(1, elements / larger(1, elements_a_row));
   return ceil_div(grid.rows, ceil_div(grid.rows, smaller(most, grid.rows)));
@@ -94,14 +94,15 @@ const T* band_of(const Windows<T>& w, Index n, Index row, Index rows, T* room) {
 // ---- forward -----------------------------------------------------------------------------------
 
 constexpr Index kBandElements = 6144;
-constexpr Index kManyChannels = 32;   // from so many channels on conv_rows.h is fast
+constexpr Index kManyChannels = 32;   // from this many channels on conv_rows.h is fast
 constexpr Index kTaskWork = 1 << 18;  // multiply-adds that are worth a task
 
 // Pixels of a tile with one and with two vectors of output channels.
 template <int V>
 constexpr int kTilePixels = V == 2 ? kTileRows : 8;
 
-// R pixels, V vectors of output channels: those from `bias` on, at least `least`.
+// Computes R pixels of V vectors of output channels, starting from `bias` and clamped to at least
+// `least`.
 template <class T, int R, int V>
 [[gnu::always_inline]] inline void window_sums(Index runs, Index length, const Index* run_offsets,
                                                const T* band, const Index* pixels, const T* weights,
@@ -128,7 +129,7 @@ template <class T, int R, int V>
   }
 }
 
-// The first n columns of one pixel.
+// Stores the first n columns of one pixel.
 template <class T, int V>
 [[gnu::always_inline]] inline void store_columns(const Vector<T> (&acc)[V], Index n, T* to) {
   T columns[V * Blocking<T>::W];
@@ -137,8 +138,8 @@ template <class T, int V>
   put_columns<T, V * Blocking<T>::W / 2>(to, columns, n, false);
 }
 
-// The first `rows` pixels of a tile, `step` apart, of each the first n columns. Where the pixels
-// are neighbours, a vector may reach into the next ones, which are stored after it.
+// Stores the first n columns of the first `rows` pixels of a tile, `step` apart. Where the pixels
+// are adjacent, a vector may reach into the next pixel, which is stored after it.
 template <class T, int R, int V>
 [[gnu::always_inline]] inline void store_pixels(const Vector<T> (&acc)[R][V], Index rows, Index n,
                                                 T* to, Index step) {
@@ -178,7 +179,7 @@ struct WindowProduct {
   Index bands() const { return ceil_div(windows.grid.rows, rows); }
 };
 
-// R offsets from `at` on; where the list of `count` ends, its last.
+// Returns R offsets from `at` on; beyond the end of the list of `count`, the last one repeats.
 template <int R>
 [[gnu::always_inline]] inline const Index* tile_offsets(const Index* list, Index at, Index count,
                                                         Index (&last)[R]) {
@@ -187,7 +188,7 @@ template <int R>
   return last;
 }
 
-// Output channels [o, o + n) of `count` pixels.
+// Computes output channels [o, o + n) of `count` pixels.
 template <class T, int V>
 void panel_of_pixels(const WindowProduct<T>& p, const T* band, Index o, Index count, T* to,
                      Index step) {
@@ -202,7 +203,7 @@ void panel_of_pixels(const WindowProduct<T>& p, const T* band, Index o, Index co
   }
 }
 
-// One band: written in place, or through the buffer `aside` if the result's pixels are not
+// Computes one band: in place, or through the buffer `aside` if the result's pixels are not
 // contiguous.
 template <class T>
 void run_band(const WindowProduct<T>& p, Index unit, T* room, T* aside) {
@@ -230,7 +231,8 @@ Index panels_size(const TapProduct<T>& p) {
   return round_up(p.out.channels, Blocking<T>::W) * p.depth();
 }
 
-// Panels of output channels, two vectors wide or, the last, one: rows (tap, channel).
+// Packs panels of output channels, two vectors wide (the last may have one): rows are (tap,
+// channel).
 template <class T>
 void pack_panels(const TapProduct<T>& p, T* packed) {
   const Index outputs = p.out.channels;
@@ -247,7 +249,7 @@ void pack_panels(const TapProduct<T>& p, T* packed) {
   }
 }
 
-// Where the runs of a window and the pixels of a band begin.
+// Computes where the runs of a window and the pixels of a band start.
 template <class T>
 void window_offsets(const Windows<T>& w, Index rows, Index* runs, Index* pixels) {
   for (Index run = 0; run < w.runs(); ++run) runs[run] = w.run_offset(run);
@@ -291,8 +293,8 @@ void run_windows(const Windows<T>& w, const TapProduct<T>& p) {
                });
 }
 
-// The measured costs, in multiply-adds at full speed: a pixel in a tile, a run, an element of a
-// band; and the factor of a multiply-add in a tile of one vector.
+// Measured costs, in multiply-adds at full speed: of a pixel in a tile, of a run, of an element of
+// a band; and the factor of a multiply-add in a tile of one vector.
 constexpr double kWindowPixelCost = 64, kWindowRunCost = 20, kBandCost = 4, kThinCost = 1.125;
 
 template <class T>

@@ -1,5 +1,5 @@
-// The rows fill and copy. copy between two strided views is also compact, setitem, pad,
-// concatenate, flip and cast. Equal dtypes move as plain words; transposed layouts in tiles.
+// The kernel rows fill and copy. A copy between two strided views is also compact, setitem, pad,
+// concatenate, flip and cast. Equal dtypes move as plain words, transposed layouts in tiles.
 #include <algorithm>
 #include <cstring>
 
@@ -44,7 +44,7 @@ void convert_loop(const LoopPlan& plan) {
   });
 }
 
-// out[i * so + j] = a[i + j * sa], tile by tile; strides in bytes.
+// Computes out[i * so + j] = a[i + j * sa], tile by tile; strides are in bytes.
 template <class Word>
 void copy_tiles(char* out, const char* a, std::int64_t rows, std::int64_t columns, std::int64_t so,
                 std::int64_t sa) {
@@ -60,7 +60,8 @@ void copy_tiles(char* out, const char* a, std::int64_t rows, std::int64_t column
   }
 }
 
-// The plan less its innermost dimension, with dimension `dim` cut into bands of kTile rows.
+// Returns the plan without its innermost dimension and with dimension `dim` cut into bands of kTile
+// rows.
 template <class Word>
 void copy_transposed(const LoopPlan& plan, int dim) {
   const int last = plan.ndim - 1;

@@ -19,7 +19,7 @@ bool is_depthwise(const Image<const T>& a, const Image<const T>& b, const View& 
          a.channel_stride == 1 && b.channel_stride == 1;
 }
 
-// The pixels [*first, *last) of a grid's row whose columns j * step + dx lie in the image.
+// Finds the pixels [*first, *last) of a grid row whose columns j * step + dx lie in the image.
 template <class T>
 void seen_columns(const Image<const T>& image, const Grid& grid, Index dx, Index* first,
                   Index* last) {
@@ -49,8 +49,8 @@ struct Depthwise {
   bool triples;  // see in_triples
 };
 
-// Returns true if the taps form triples of neighbours in one row, one column apart, and the pixels
-// of the grid are one column apart too: then a source pixel is used in three sums.
+// Returns true if the taps form triples of adjacent columns in one row and the pixels of the grid
+// are one column apart too: then a source pixel contributes to three sums.
 [[maybe_unused]] bool in_triples(const Tap* taps, Index count, const Grid& grid) {
   bool all = count % 3 == 0 && grid.step.w == 1;
   for (Index t = 0; all && t < count; ++t) {
@@ -60,7 +60,7 @@ struct Depthwise {
   return all;
 }
 
-// A tap: the place that it reads, and its filters.
+// A tap: the position that it reads, and its filters.
 template <class T>
 struct SeenTap {
   Index offset;
@@ -69,7 +69,7 @@ struct SeenTap {
 
 constexpr int kPixelsAtOnce = 4, kTriplePixels = 8;
 
-// sums[p] += what pixel p, `step` apart in the source, sees through the taps; one vector of
+// Adds to sums[p] what pixel p, `step` apart in the source, sees through the taps; one vector of
 // channels from c on.
 template <class T, int P>
 [[gnu::always_inline]] inline void add_taps(const SeenTap<T>* taps, Index count, Index c,
@@ -82,7 +82,8 @@ template <class T, int P>
   }
 }
 
-// The same, in the same order, with taps in triples: each source pixel is read once for three.
+// The same, in the same order, for taps in triples: each source pixel is loaded once for three
+// sums.
 template <class T, int P>
 [[gnu::always_inline]] inline void add_triples(const SeenTap<T>* taps, Index count, Index c,
                                                const T* from, Index step, Vector<T> (&sums)[P]) {
@@ -101,7 +102,7 @@ template <class T, int P>
   }
 }
 
-// The first pixel that the next row of the grid reads and `row` does not.
+// Returns the first pixel that the next row of the grid reads and `row` does not.
 template <class T>
 const T* source_ahead(const Depthwise<T>& d, const Pixel& row) {
   const Index bottom = d.tap_count > 0 ? d.taps[d.tap_count - 1].dy : 0;
@@ -111,8 +112,8 @@ const T* source_ahead(const Depthwise<T>& d, const Pixel& row) {
   return exists ? d.source.at(n, y, 0) : d.source.data;
 }
 
-// P pixels of a row from `first` on, which all see the taps. Channels are the outer loop, so rows
-// of pixels are not read in the order of memory: the next one is fetched meanwhile.
+// Computes P pixels of a row from `first` on, all of which see the taps. Channels are the outer
+// loop, so rows of pixels are not read in memory order; the next row is prefetched meanwhile.
 template <class T, int P, bool kTriples = false>
 [[gnu::noinline]] void depthwise_pixels(const Depthwise<T>& d, const Pixel& row, Index first,
                                         const SeenTap<T>* taps, Index count) {
@@ -143,7 +144,7 @@ template <class T, int P, bool kTriples = false>
   }
 }
 
-// The taps inside the image for pixel j of the row; for any pixel if j is negative.
+// Returns the taps inside the image for pixel j of the row, or for any pixel if j is negative.
 template <class T>
 Index seen_taps(const Depthwise<T>& d, Index row, Index j, SeenTap<T>* seen) {
   Index count = 0;
@@ -158,8 +159,8 @@ Index seen_taps(const Depthwise<T>& d, Index row, Index j, SeenTap<T>* seen) {
   return count;
 }
 
-// Pixels [j, last), if they are P or more, P at a time: the last ones begin earlier, where others
-// have been. Gives the first pixel that is left.
+// Computes pixels [j, last), if there are at least P, P at a time; the last group overlaps the
+// previous one. Returns the first pixel that is left.
 template <class T, int P, bool kTriples>
 Index pixels_at_once(const Depthwise<T>& d, const Pixel& row, Index j, Index last,
                      const SeenTap<T>* taps, Index count) {
@@ -172,7 +173,7 @@ Index pixels_at_once(const Depthwise<T>& d, const Pixel& row, Index j, Index las
 
 template <class T>
 void depthwise_row(const Depthwise<T>& d, const Pixel& row, SeenTap<T>* taps) {
-  Index first = 0, last = d.grid.columns;  // the pixels that see as many taps as any
+  Index first = 0, last = d.grid.columns;  // the pixels that see the most taps
   for (Index t = 0; t < d.tap_count; ++t) {
     Index from = 0, to = 0;
     seen_columns(d.source, d.grid, d.taps[t].dx, &from, &to);
@@ -191,7 +192,7 @@ void depthwise_row(const Depthwise<T>& d, const Pixel& row, SeenTap<T>* taps) {
   }
 }
 
-// bias: one value a channel, side by side, or null.
+// bias: one value per channel, contiguous, or null.
 template <class T>
 void depthwise(const Image<const T>& source, const Image<T>& out, const Grid& grid, const Tap* taps,
                Index tap_count, const View& weight, const T* bias, T least) {
@@ -228,8 +229,8 @@ struct DepthwiseSums {
 
 constexpr int kTapsAtOnce = 4;
 
-// sums[t] += over n pixels: what K taps see times the gradient; V vectors of channels, of the last
-// one the lanes from `skip` on.
+// Adds to sums[t], over n pixels, what K taps see times the gradient: V vectors of channels, the
+// last one from lane `skip` on.
 template <class T, int K, int V>
 [[gnu::always_inline]] inline void tap_sums(Index n, const T* const* x, Index x_step, const T* grad,
                                             Index grad_step, Index skip, T* const* sums) {
@@ -258,7 +259,7 @@ template <class T, int K, int V>
   }
 }
 
-// K taps of one kernel row, pixels [first, last) of a row; sums (taps, channels).
+// Computes K taps of one kernel row over pixels [first, last) of a row; sums (taps, channels).
 template <class T, int K>
 [[gnu::noinline]] void taps_of_row(const DepthwiseSums<T>& d, const Pixel& row, Index first,
                                    Index last, Index tap, T* sums) {
@@ -282,14 +283,15 @@ template <class T, int K>
     tap_sums<T, K, 2>(last - first, x, step, grad, d.grad.column_stride, 0, to);
   }
   for (; c < channels; c += W) {
-    const Index early = larger(0, c + W - channels);  // lanes that were counted before
+    const Index early = larger(0, c + W - channels);  // lanes that the previous vector has counted
     move(-early);
     tap_sums<T, K, 1>(last - first, x, step, grad, d.grad.column_stride, early, to);
     move(W + early);
   }
 }
 
-// Some neighbouring taps: together over the pixels where all see the image, then one by one.
+// Computes some adjacent taps: together over the pixels where all of them see the image, then one
+// by one.
 template <class T>
 void tap_run(const DepthwiseSums<T>& d, const Pixel& row, Index tap, Index count, T* sums) {
   Index first[kTapsAtOnce], last[kTapsAtOnce], all_first = 0, all_last = d.grid.columns;
@@ -311,7 +313,7 @@ void tap_run(const DepthwiseSums<T>& d, const Pixel& row, Index tap, Index count
   }
 }
 
-// sums (taps, channels) = over the grid's rows [begin, end), counted over all images.
+// Computes sums (taps, channels) over rows [begin, end) of the grid, counted over all images.
 template <class T>
 void sum_rows(const DepthwiseSums<T>& d, Index begin, Index end, T* sums) {
   for (Index e = 0; e < d.tap_count * d.x.channels; ++e) sums[e] = T(0);
