@@ -1,8 +1,8 @@
 // Trail 12 of 30: the loops around the formulas: contiguous, scalar operand, strided.
 // Next: src/cpu/gemm.h
 
-// The kernels unary, binary and where. Each makes a loop plan; for each innermost run it takes one
-// of a few loops (contiguous, one scalar operand, strided), all of the same formula.
+// The kernels unary, binary and where. Each makes a loop plan and runs one of a few loops
+// (contiguous, one scalar operand, strided) of the same formula on each innermost run.
 #include <cmath>
 
 #include "core/check.h"
@@ -125,8 +125,8 @@ void binary_loop(const LoopPlan& plan, std::int64_t grain) {
   plain_binary_loop<Op, T>(plan, grain);
 }
 
-// The elements that a thread takes at a time: fewer of an operation that takes more than one or two
-// instructions per element.
+// The number of elements that a thread takes at a time; fewer for operations that take more than
+// one or two instructions per element.
 template <class T>
 constexpr std::int64_t grain_of(UnaryOp op) {
   return op >= UnaryOp::floor || op == UnaryOp::sqrt ? kGrain : kGrain / 8;
@@ -199,7 +199,8 @@ void where_loop(const LoopPlan& plan) {
       so == sizeof(T) && sc == 1 && (sa == sizeof(T) || sa == 0) && (sb == sizeof(T) || sb == 0);
   parallel_runs(plan, kGrain, [=](std::int64_t n, char* const data[]) {
     T* out = reinterpret_cast<T*>(data[0]);
-    // Bytes, because GCC makes a branch of a choice by bool, and vectors of one by a comparison.
+    // Bytes, because GCC compiles a choice by bool to a branch, and vectors of a choice by a
+    // comparison.
     const std::uint8_t* c = reinterpret_cast<const std::uint8_t*>(data[1]);
     const T* a = reinterpret_cast<const T*>(data[2]);
     const T* b = reinterpret_cast<const T*>(data[3]);

@@ -1,7 +1,7 @@
-// The rows apply_epilogue and relu_grad: relu(a + bias) with the bias along the last axis; the
-// gradient where the result is positive and, in the same pass, its sums over all other axes, which
-// are the bias's gradient. Layouts, chunks of rows and the order of sums are those of batch norm
-// (batch_norm.h).
+// The kernel rows apply_epilogue and relu_grad: relu(a + bias) with the bias along the last axis;
+// the gradient where the result is positive and, in the same pass, its sums over all other axes,
+// which are the bias's gradient. Layouts, chunks of rows and the order of sums are those of batch
+// norm (batch_norm.h).
 #include "batch_norm.h"
 #include "core/loop.h"
 #include "core/scalar_math.h"
@@ -54,13 +54,13 @@ void relu_grad_loop(const LoopPlan& plan) {
   });
 }
 
-// The gradient that relu lets pass, which is stored and returned for the sums.
+// The gradient before the ReLU, which is stored and returned for the sums.
 template <class T>
 struct Passing {
   const T *grad, *y;
   T* kept;
 
-  // Element i behind the places `at` in grad, y and kept.
+  // Element i relative to the positions `at` in grad, y and kept.
   template <class V>
   [[gnu::always_inline]] V at(const Index* places, Index i) const {
     const V g = get<V>(grad + places[0] + i);

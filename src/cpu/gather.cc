@@ -1,5 +1,5 @@
-// The rows gather, scatter and scatter_add: whole rows (all axes but the first) by an index.
-// Scattering walks the index in order, and threads share the columns of a row, so equal indices
+// The kernel rows gather, scatter and scatter_add: whole rows (all axes but the first) by an index.
+// Scattering walks the index in order while threads share the columns of a row, so equal indices
 // give the same result for any number of threads.
 #include <algorithm>
 #include <cstring>
@@ -27,15 +27,15 @@ void check(const char* op, const View& many, const View& table, const View& inde
 }
 
 template <class F>
-void with_word(DType dtype, F&& f) {  // moving rows depends on the element's size alone
+void with_word(DType dtype, F&& f) {  // copying rows depends on the element's size alone
   const std::size_t word = size_of(dtype);
   if (word == 1) return f(Tag<std::uint8_t>{});
   if (word == 4) return f(Tag<std::uint32_t>{});
   return f(Tag<std::uint64_t>{});
 }
 
-// For each i in [begin, end) and each run of columns [from, to) of the row plan (operand 0: out,
-// operand 1: a): f(n, out, a), displaced by the rows that `index` pairs.
+// Calls f(n, out, a) for each i in [begin, end) and each run of columns [from, to) of the row plan
+// (operand 0: out, operand 1: a), at the rows that entry i of `index` pairs.
 template <bool kIndexOut, class F>
 void pair_rows(const LoopPlan& plan, In a, In index, Out out, std::int64_t begin, std::int64_t end,
                std::int64_t from, std::int64_t to, F&& f) {

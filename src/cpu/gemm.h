@@ -17,7 +17,7 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// One step along k: acc += (R scalars of A) outer (V vectors of B).
+// Performs one step along k: acc += (R scalars of A) outer (V vectors of B).
 template <class T, int R, int V, class ScalarOfA>
 [[gnu::always_inline]] inline void outer_product(Vector<T> (&acc)[R][V], const T* b, ScalarOfA a) {
   Vector<T> row[V];
@@ -58,14 +58,14 @@ using OneRun = std::integral_constant<Index, 1>;
 
 // Computes a tile without packing A: `runs` times R pointers, each to `length` elements `step`
 // apart, follow one another along k. A row of matmul is one run; a patch of conv2d is one run of
-// channels for each tap. b has rows of V vectors, `b_stride` apart. `runs` is a number or OneRun,
-// which needs fewer registers.
+// channels per tap. b has rows of V vectors, `b_stride` apart. `runs` is a number or OneRun, which
+// needs fewer registers.
 template <class T, int R, int V = 2, class Runs>
 [[gnu::noinline]] void rows_tile(Runs runs, Index length, const T* const* a, Index step, const T* b,
                                  Index b_stride, const TileOut<T>& out) {
   prefetch_tile<T, R>(out);
   Vector<T> acc[R][V] = {}, total[R][V];
-  asm("" : "=m"(total));  // against a warning: end_partial writes it before it is read
+  asm("" : "=m"(total));  // silences a warning: end_partial writes it before it is read
   const Index k = runs * length;
   Index left = k, room = partial_of(k);
   for (Index run = 0; run < runs; ++run, a += R) {

@@ -1,5 +1,5 @@
-// Packing for the micro-kernels of gemm.h: blocks of A and B as panels that are read front to back.
-// Any transposition or stride of an operand ends here.
+// Packing for the micro-kernels of gemm.h: blocks of A and B become panels that are read
+// sequentially. Packing handles every transposition and stride of an operand.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace {
 
 constexpr Index kPackedTogether = 16;
 
-// pack_a where the rows are neighbours in memory: some steps along k of all panels at a time, so
-// that memory is read front to back.
+// pack_a for rows that are contiguous in memory: it packs a few steps along k of all panels at a
+// time, so that memory is read sequentially.
 template <class T>
 void pack_a_across(const T* a, Index k_stride, Index m, Index k, T* packed) {
   constexpr int MR = Blocking<T>::MR;
@@ -36,7 +36,7 @@ void pack_a_across(const T* a, Index k_stride, Index m, Index k, T* packed) {
   }
 }
 
-// An m x k block of A as panels of MR rows, each k x MR; missing rows are zeros.
+// Packs an m x k block of A as panels of MR rows, each k x MR; missing rows are zeros.
 template <class T>
 void pack_a(const T* a, Index row_stride, Index k_stride, Index m, Index k, T* packed) {
   constexpr int MR = Blocking<T>::MR;
@@ -71,8 +71,8 @@ template <class T, class Lane, int... L>
 #endif
 }
 
-// Exchanges the lanes of a whose number has bit S with those of b that have not: a move within each
-// vector and a blend, both of which are one instruction everywhere.
+// Exchanges the lanes of a whose number has bit S with the lanes of b whose number has not: a
+// permutation within each vector and a blend, both of which are one instruction on every target.
 template <class T, int S>
 [[gnu::always_inline]] inline void exchange(Vector<T>& a, Vector<T>& b) {
   constexpr int W = Blocking<T>::W;
@@ -83,7 +83,7 @@ template <class T, int S>
   b = shuffle<T>(down, b, [](int l) { return l & S ? l + W : l; }, lanes);
 }
 
-// W vectors of W lanes: rows become columns by exchanging blocks of W/2 lanes, of W/4, ... of 1.
+// Transposes W vectors of W lanes by exchanging blocks of W/2 lanes, then of W/4, and so on to 1.
 template <class T, int S = Blocking<T>::W / 2>
 [[gnu::always_inline]] inline void transpose(Vector<T> (&v)[Blocking<T>::W]) {
   if constexpr (S > 0) {
@@ -95,7 +95,7 @@ template <class T, int S = Blocking<T>::W / 2>
   }
 }
 
-// One panel whose columns lie along k: blocks of W x W are transposed in registers.
+// Packs one panel whose columns lie along k: blocks of W x W are transposed in registers.
 template <class T>
 void pack_b_across(const T* b, Index column_stride, Index k, Index columns, T* packed) {
   constexpr Index W = Blocking<T>::W, NR = Blocking<T>::NR;
@@ -119,7 +119,7 @@ void pack_b_across(const T* b, Index column_stride, Index k, Index columns, T* p
   }
 }
 
-// A k x n block of B as panels of NR columns, each k x NR; missing columns are zeros.
+// Packs a k x n block of B as panels of NR columns, each k x NR; missing columns are zeros.
 template <class T>
 void pack_b(const T* b, Index k_stride, Index column_stride, Index k, Index n, T* packed) {
   constexpr Index NR = Blocking<T>::NR;

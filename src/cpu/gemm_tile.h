@@ -48,8 +48,7 @@ constexpr Index ceil_div(Index n, Index step) { return (n + step - 1) / step; }
 constexpr Index smaller(Index a, Index b) { return a < b ? a : b; }
 constexpr Index larger(Index a, Index b) { return a > b ? a : b; }
 
-// Returns the height of the tiles, one of those of with_tile in gemm.h, that wastes little on few
-// rows.
+// Returns the tile height, one of those of with_tile in gemm.h, that wastes little on few rows.
 template <class T>
 Index tile_height(Index rows) {
   constexpr Index MR = Blocking<T>::MR, kHalf = smaller(MR, 8);
@@ -59,7 +58,8 @@ Index tile_height(Index rows) {
   return rows <= kHalf || (rows > MR && rows <= 2 * kHalf) ? kHalf : MR;
 }
 
-// Where a tile of the result goes: `rows` of its MR rows and `columns` of its NR columns are real.
+// The destination of a tile in the result: `rows` of its MR rows and `columns` of its NR columns
+// are real.
 template <class T>
 struct TileOut {
   T* data;
@@ -68,7 +68,7 @@ struct TileOut {
   bool add;  // add to the present values instead of overwriting them
 };
 
-// Prefetches the first lines of the tile, which arrive while the products are computed.
+// Prefetches the first lines of the tile while the products are computed.
 template <class T, int R>
 [[gnu::always_inline]] inline void prefetch_tile(const TileOut<T>& out) {
   if (out.column_stride != 1) return;
@@ -129,8 +129,9 @@ template <class T, int R, int V>
   store_edge<T>(tile, V * W, out);
 }
 
-// Products of a partial sum, which an accumulator takes before it is added to a total in memory:
-// the rounding error of a running sum grows with its length. A rest of half as many is taken too.
+// The number of products in a partial sum, which an accumulator holds before it is added to a total
+// in memory: the rounding error of a running sum grows with its length. A remainder of up to half
+// as many is included.
 constexpr Index kPartial = 128;
 
 // Returns how many of the `left` products the next partial sum takes.
@@ -148,7 +149,7 @@ template <class T, int R, int V>
       acc[i][v] = Vector<T>{};
     }
   }
-  asm("" : "+m"(total));  // stays in memory: the registers are for the next partial sum
+  asm("" : "+m"(total));  // stays in memory: the next partial sum needs the registers
 }
 
 template <class T, int R, int V>

@@ -1,5 +1,5 @@
-// Pixels of some channels (channels are neighbours in memory) from rows of one channel each, and
-// back, W x W elements at a time transposed in registers. For conv_planes.h.
+// Converts rows of one channel each to pixels of adjacent channels and back, W x W elements at a
+// time, transposed in registers. For conv_planes.h.
 #pragma once
 
 #include "gemm_pack.h"
@@ -7,8 +7,8 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// to[v * step + e] = lane e of block[v]: of `count` vectors the first `filled` lanes. Where these
-// are neighbours, a vector may reach into the next ones, which are stored after it.
+// Stores to[v * step + e] = lane e of block[v], for the first `filled` lanes of `count` vectors.
+// Where these are contiguous, a vector may reach into the next one, which is stored after it.
 template <class T>
 [[gnu::always_inline]] inline void store_block(const Vector<T> (&block)[Blocking<T>::W],
                                                Index count, Index filled, T* to, Index step) {
@@ -30,9 +30,9 @@ template <class T>
   }
 }
 
-// to[x * step + c] = rows[c * row_size + x] + bias[c], at least `least`; for the first n of x.
-// Rows, biases and their number are read up to whole vectors. The channels of a pixel that fill no
-// vector come first.
+// Computes to[x * step + c] = rows[c * row_size + x] + bias[c], clamped to at least `least`, for
+// the first n values of x. Rows, biases and their number are read in whole vectors. The channels of
+// a pixel that do not fill a vector come first.
 template <class T>
 void interleave(const T* rows, Index row_size, const T* bias, T least, Index channels, Index n,
                 T* to, Index step) {
@@ -53,8 +53,8 @@ void interleave(const T* rows, Index row_size, const T* bias, T least, Index cha
   }
 }
 
-// rows[c * row_size + x] = from[x * step + c], of x the first n. Vectors are read as long as they
-// end at `end`.
+// Computes rows[c * row_size + x] = from[x * step + c] for the first n values of x. Vectors are
+// read as long as they end at or before `end`.
 template <class T>
 void separate(const T* from, Index step, Index channels, Index n, const T* end, T* rows,
               Index row_size) {

@@ -1,6 +1,6 @@
 // layer_norm and its gradient: each row of the last dimension by itself. Moments are taken about a
 // first mean of the row. The gradients of weight and bias are sums over rows: chunks of rows, cut
-// by the shape alone, leave partial sums that are added in their order.
+// by the shape alone, leave partial sums that are added in order.
 #include <cmath>
 #include <limits>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr Index kTaskElements = 1 << 14;
 constexpr Index kMostChunks = 64;  // partial sums of the weight gradient
-constexpr Index kFlushRows = 128;  // rows added up in the element's own type
+constexpr Index kFlushRows = 128;  // rows summed in the element's own type
 
 template <class T>
 void copy_vector(const View& v, T* to) {
@@ -72,7 +72,8 @@ struct GradientRow {
   T center, scale;  // mean and 1 / sqrt(var + eps)
 };
 
-// x_grad = scale * (g w - mean(g w) - xhat * mean(g w xhat)); adds g xhat and g to the sums.
+// Writes x_grad = scale * (g w - mean(g w) - xhat * mean(g w xhat)) and adds g xhat and g to the
+// sums.
 template <class T>
 void gradient_row(const GradientRow<T>& row, const T* weight, Index n, T* weight_sums,
                   T* bias_sums) {
@@ -104,7 +105,7 @@ void gradient_row(const GradientRow<T>& row, const T* weight, Index n, T* weight
   }
 }
 
-// totals += sums, sums = 0; both are the 2 n sums for weight and bias.
+// Adds sums to totals and clears them; both are the 2 n sums for weight and bias.
 template <class T>
 void flush(T* sums, double* totals, Index n) {
   for (Index i = 0; i < 2 * n; ++i) {
@@ -113,7 +114,7 @@ void flush(T* sums, double* totals, Index n) {
   }
 }
 
-// The gradient call's views and constants.
+// The views and constants of a gradient call.
 template <class T>
 struct Gradient {
   const View &grad, &x, &mean, &var, &x_grad;
@@ -122,7 +123,7 @@ struct Gradient {
   const T* weight;
 };
 
-// `totals` (2, n): the weight and bias gradients of rows [begin, end).
+// Adds to `totals` (2, n) the weight and bias gradients of rows [begin, end).
 template <class T>
 void gradient_rows(const Gradient<T>& call, Index begin, Index end, double* totals) {
   const Index n = call.n;

@@ -1,5 +1,5 @@
 // Cross entropy of logits (N, C) with integer labels, and its gradient: one pass over each row
-// while it is in cache, nothing of the size of the softmax in memory for the loss itself.
+// while it is in the cache. The loss itself stores nothing of the size of the softmax.
 #include <cmath>
 
 #include "core/scratch.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr Index kTaskElements = 1 << 14;
 
-// Calls f(row index, logits of the row as one run, room for C elements).
+// Calls f(row index, contiguous logits of the row, scratch for C elements).
 template <class T, class F>
 void each_row(const View& logits, F&& f) {
   const Index rows = logits.shape[0], n = logits.shape[1], stride = logits.strides[1];
@@ -36,7 +36,7 @@ Index label_of(const View& labels, Index row) {
 }
 
 // loss = -(1 - s) logp[label] - s / C sum(logp), with logp = logits - highest - log_total. A factor
-// of 0 takes its term away even where logp is infinite.
+// of 0 drops its term even where logp is infinite.
 template <class T>
 void forward(const View& logits, const View& labels, const View& out, double smoothing) {
   const Index n = logits.shape[1];

@@ -24,12 +24,12 @@ struct Matrix {
   Matrix transposed() const { return {data, columns, rows, column_stride, row_stride}; }
 };
 
-constexpr Index kSmallWork = 1 << 21;     // up to so many multiply-adds, packing B does not pay
-constexpr Index kSmallBytes = 1 << 17;    // up to so many bytes, an unpacked B stays in L2
+constexpr Index kSmallWork = 1 << 21;     // up to this many multiply-adds, packing B does not pay
+constexpr Index kSmallBytes = 1 << 17;    // up to this many bytes, an unpacked B stays in L2
 constexpr Index kTaskWork = 1 << 18;      // multiply-adds worth handing to a thread
 constexpr Index kTaskElements = 1 << 15;  // elements to pack worth handing to a thread
 constexpr Index kTasks = 16;              // least number of tasks of a large product
-constexpr Index kInPlaceColumns = 768;  // up to so many columns, packing the rows of A does not pay
+constexpr Index kInPlaceColumns = 768;    // up to this many columns, packing A does not pay
 
 template <class T>
 void set_zero(const Matrix<T>& c) {
@@ -41,12 +41,12 @@ void set_zero(const Matrix<T>& c) {
 // ---- packed ------------------------------------------------------------------------------------
 
 // The part of B that is packed at a time: `slices` slices of k of `depth` (the last may be
-// shorter), each as panels of `columns` columns. Bounds the scratch at kPacked elements.
+// shorter), each as panels of `columns` columns. The scratch has at most kPacked elements.
 template <class T>
 struct PackedB {
   static constexpr Index kPacked = (Index{4} << 20) / Index{sizeof(T)};
-  // Deeper slices go over c less often, which is worth more than a panel of B and two of A in L1;
-  // with 64-byte vectors a panel has twice the columns.
+  // Deeper slices pass over c less often, which gains more than fitting a panel of B and two of A
+  // in L1; with 64-byte vectors a panel has twice the columns.
   static constexpr Index kDepth =
       simd::kVectorBytes > 32 ? Blocking<T>::KC : Blocking<T>::KC * 3 / 2;
   Index depth, slices, columns;
@@ -60,7 +60,8 @@ struct PackedB {
   Index size() const { return k() * columns; }
 };
 
-// Columns [j, j + NR) of c += or = rows of a, in place, @ a panel of b with rows `b_stride` apart.
+// Computes columns [j, j + NR) of c += or = rows of a, in place, @ a panel of b with rows
+// `b_stride` apart.
 template <class T>
 void multiply_panel(const Matrix<const T>& a, const T* b, Index b_stride, const Matrix<T>& c,
                     Index j, bool add) {
@@ -77,7 +78,7 @@ void multiply_panel(const Matrix<const T>& a, const T* b, Index b_stride, const 
   }
 }
 
-// The same with the rows packed.
+// The same with packed rows.
 template <class T>
 void multiply_packed_panel(Index k, const T* a, const T* b, const Matrix<T>& c, Index j, bool add) {
   constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
@@ -90,7 +91,7 @@ void multiply_packed_panel(Index k, const T* a, const T* b, const Matrix<T>& c, 
   }
 }
 
-// One task: c += or = a @ columns of b from `first` on, for all packed slices.
+// Performs one task: c += or = a @ columns of b from `first` on, for all packed slices.
 template <class T>
 void multiply_block(const Matrix<const T>& a, const T* b, Index first, const PackedB<T>& cut,
                     const Matrix<T>& c, bool add) {
@@ -115,7 +116,7 @@ void multiply_block(const Matrix<const T>& a, const T* b, Index first, const Pac
   }
 }
 
-// b (at most cut.k() x cut.columns), slice by slice, panel by panel.
+// Packs b (at most cut.k() x cut.columns), slice by slice, panel by panel.
 template <class T>
 void pack_slices(const Matrix<const T>& b, const PackedB<T>& cut, T* packed) {
   constexpr Index NR = Blocking<T>::NR;
@@ -131,7 +132,7 @@ void pack_slices(const Matrix<const T>& b, const PackedB<T>& cut, T* packed) {
   parallel_for(panels * ceil_div(b.rows, cut.depth), ceil_div(kTaskElements, cut.depth * NR), pack);
 }
 
-// c += or = a @ b, where all of b is packed at once.
+// Computes c += or = a @ b, where all of b is packed at once.
 template <class T>
 void multiply_slices(const Matrix<const T>& a, const Matrix<const T>& b, const PackedB<T>& cut,
                      const Matrix<T>& c, bool add, T* packed) {
@@ -173,17 +174,18 @@ void multiply_packed(const Matrix<const T>& a, const Matrix<const T>& b, const M
 constexpr Index kLongElements = 1 << 16;  // elements of a result that fits a part of L2
 constexpr Index kLongRange = 2048;        // products of a sum that are worth a task
 constexpr Index kLongDepth = kPartial + kPartial / 2;  // of a slice of k: one partial sum
-constexpr Index kLongRows = 576;                       // rows of A, whose slice fits a part of L2
+constexpr Index kLongRows = 576;                       // rows of A whose slice fits a part of L2
 
-// Returns true for few sums of many products, such as a weight's gradient over a batch of pixels.
+// Returns true for few sums of many products, such as the gradient of a weight over a batch of
+// pixels.
 template <class T>
 bool has_long_sums(const Matrix<const T>& a, const Matrix<T>& c) {
   return c.rows * c.columns <= kLongElements && a.columns >= 4 * kLongRange &&
          a.columns >= 8 * larger(c.rows, c.columns);
 }
 
-// The rows of A, which are neighbours in memory, that tiles read in place: a tile must not pass the
-// end of a row, so the rows of a last tile must be as many as there are tiles for.
+// Returns how many contiguous rows of A the tiles read in place. A tile must not pass the end of a
+// row, so the last rows are packed if no tile height fits them.
 template <class T>
 Index rows_in_place(const Matrix<const T>& a) {
   const Index left = a.rows % Blocking<T>::MR;
@@ -191,7 +193,8 @@ Index rows_in_place(const Matrix<const T>& a) {
   return a.row_stride != 1 ? 0 : exact ? a.rows : a.rows - left;
 }
 
-// c += or = a @ b for a slice of k. b is packed; rows of A are packed into `room` if need be.
+// Computes c += or = a @ b for a slice of k. b is packed; rows of A are packed into `room` if
+// necessary.
 template <class T>
 void multiply_slice(const Matrix<const T>& a, const T* b, const Matrix<T>& c, bool add, T* room) {
   constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
@@ -212,7 +215,7 @@ void multiply_slice(const Matrix<const T>& a, const T* b, const Matrix<T>& c, bo
   }
 }
 
-// c = a @ b, in one task, which reads both operands once, slice by slice of k.
+// Computes c = a @ b in one task, which reads both operands once, slice by slice of k.
 template <class T>
 void multiply_range(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
   constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
@@ -231,7 +234,7 @@ void multiply_range(const Matrix<const T>& a, const Matrix<const T>& b, const Ma
   }
 }
 
-// c = a @ b: k is cut into ranges, whose results are added in their order.
+// Computes c = a @ b with k cut into ranges, whose results are added in order.
 template <class T>
 void multiply_ranges(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
   const Index most = smaller(kTasks, a.columns / kLongRange), size = c.rows * c.columns;
@@ -260,7 +263,7 @@ void multiply_ranges(const Matrix<const T>& a, const Matrix<const T>& b, const M
 
 // ---- in place ----------------------------------------------------------------------------------
 
-// b's columns lie next to each other; only a last, narrow panel is copied.
+// For contiguous columns of b; only a last, narrow panel is copied.
 template <class T>
 void multiply_in_place(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
   constexpr Index NR = Blocking<T>::NR;
@@ -298,7 +301,7 @@ T dot(const T* a, const T* b, Index n) {
   return sum;
 }
 
-// One column, both operands next to each other along k: nothing is read twice.
+// For one column with both operands contiguous along k: nothing is read twice.
 template <class T>
 void multiply_vector(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
   parallel_for(c.rows, ceil_div(kTaskWork, a.columns), [&](Index begin, Index end) {
@@ -317,7 +320,7 @@ void multiply(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T
   if (c.rows == 1 && b.row_stride == 1 && a.column_stride == 1 && b.column_stride != 1) {
     return multiply_vector(b.transposed(), a.transposed(), c.transposed());
   }
-  // A result written along its columns is the transposed product written along its rows.
+  // A result that is contiguous along its columns is computed as the transposed product.
   if (c.column_stride != 1 && c.row_stride == 1) {
     return multiply(b.transposed(), a.transposed(),
                     Matrix<T>{c.data, c.columns, c.rows, c.column_stride, 1});
@@ -335,7 +338,7 @@ Matrix<T> matrix_of(const View& v, T* data) {
   return {data, v.shape[i], v.shape[j], v.strides[i], v.strides[j]};
 }
 
-// The offset of matrix number `index` of a batch, in elements.
+// Returns the offset of matrix number `index` of a batch, in elements.
 Index batch_offset(const View& v, Index index) {
   Index offset = 0;
   for (int axis = v.ndim - 3; axis >= 0; --axis) {
@@ -365,7 +368,7 @@ void matmul_typed(const View& a, const View& b, const View& out) {
 
 }  // namespace
 
-// Integers are multiplied as unsigned ones: the same bits, and overflow wraps.
+// Integers are multiplied as unsigned: the bits are the same, and overflow wraps.
 void matmul(In a, In b, Out out) {
   switch (out.dtype) {
     case DType::kFloat32: return matmul_typed<float>(a, b, out);

@@ -1,6 +1,6 @@
 // One pass of SGD or Adam over many parameters: all of them are cut into tasks of a fixed number of
 // elements that the threads share, so that many small parameters cost one call and each element is
-// read and written once. Views are compact.
+// read and written once. Views are contiguous.
 #include "core/adam.h"
 #include "core/not_implemented.h"
 #include "core/scratch.h"
@@ -16,7 +16,7 @@ constexpr Index kTaskElements = 1 << 14;
 
 Index tasks_of(const View& v) { return (size_of(v) + kTaskElements - 1) / kTaskElements; }
 
-// f(parameter, first element, count) over all elements of all parameters.
+// Calls f(parameter, first element, count) over all elements of all parameters.
 template <class F>
 void each_part(Views params, F&& f) {
   const Index count = static_cast<Index>(params.size());
@@ -25,7 +25,7 @@ void each_part(Views params, F&& f) {
   first_task[0] = 0;
   for (Index p = 0; p < count; ++p) first_task[p + 1] = first_task[p] + tasks_of(params[p]);
   parallel_for(first_task[count], 1, [&](Index begin, Index end) {
-    Index low = 0, high = count;  // the parameter of task `begin`
+    Index low = 0, high = count;  // the parameter that task `begin` starts in
     while (high - low > 1) {
       const Index middle = (low + high) / 2;
       (first_task[middle] <= begin ? low : high) = middle;

@@ -1,5 +1,5 @@
-// Pooling where channels are neighbours in memory: the result of one window, for blocks of channels
-// that stay in registers, without a copy. Used by pooling.cc and pool_tiles.h.
+// Pooling of adjacent channels: the result of one window, for blocks of channels that stay in
+// registers, without a copy. Used by pooling.cc and pool_tiles.h.
 #pragma once
 
 #include <cstring>
@@ -12,11 +12,12 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// The pixels of a window, or of any rectangle: `from` is the first one's first channel.
+// The pixels of a window or of any rectangle; `from` points to the first channel of its first
+// pixel.
 struct Pixels {
   std::int64_t rows, columns, row_stride, column_stride;
 
-  // f(offset) for each pixel, row by row.
+  // Calls f(offset) for each pixel, row by row.
   template <class F>
   [[gnu::always_inline]] void each(F&& f) const {
     for (std::int64_t y = 0; y < rows; ++y) {
@@ -25,7 +26,7 @@ struct Pixels {
   }
 };
 
-// The same of a size that the compiler knows.
+// The same with a size known at compile time.
 template <int kRows, int kColumns>
 struct FixedPixels {
   std::int64_t row_stride, column_stride;
@@ -40,9 +41,9 @@ struct FixedPixels {
   }
 };
 
-// f(V{}, constant n, channel) for n vectors, or one element (V is T), from each such channel on.
-// The last vector may begin earlier, or, with `beyond`, end in what follows the pixel: f gives the
-// same again, and the pixels after it come later.
+// Calls f(V{}, constant n, channel) for n vectors, or for one element (V is T), starting at each
+// such channel. The last vector may overlap the one before. With `beyond` it may instead reach past
+// the pixel's channels, so the pixels that follow must be written later.
 template <class T, class F>
 [[gnu::always_inline]] inline void each_channel_block(std::int64_t channels, bool beyond, F&& f) {
   using V = simd::Vector<T>;
@@ -62,7 +63,7 @@ template <class T, class F>
 using simd::get;
 using simd::put;
 
-// to = the window's fold, for all channels.
+// Writes the window's fold to `to`, for all channels.
 template <class T, class Fold, class Window>
 [[gnu::always_inline]] inline void fold_pixels(const Fold& fold, const T* from,
                                                const Window& window, std::int64_t channels,
@@ -84,7 +85,8 @@ template <class T, class Fold, class Window>
   /// END SOLUTION
 }
 
-// to = grad at the first maximum of each channel's window (the first NaN, if there is one), else 0.
+// Writes grad at the first maximum of each channel's window (the first NaN, if there is one), else
+// 0.
 template <class T, class Window>
 [[gnu::always_inline]] inline void split_pixels(const T* from, const Window& window, const T* grad,
                                                 std::int64_t channels, bool beyond, T* to,
@@ -117,7 +119,7 @@ template <class T, class Window>
   /// END SOLUTION
 }
 
-// to = grad * share at every pixel of the window.
+// Writes grad * share to every pixel of the window.
 template <class T, class Window>
 [[gnu::always_inline]] inline void spread_pixels(const T* grad, T share, std::int64_t channels,
                                                  bool beyond, T* to, const Window& window) {

@@ -24,15 +24,15 @@ bool side_by_side(const Pool2dParams& p) {
          p.padding.w == 0;
 }
 
-// Returns true if its channels can be loaded as vectors.
+// Returns true if the channels of `v` can be loaded as vectors.
 template <class T>
 bool takes_vectors(const View& v) {
   if (v.shape[3] != 1 && v.strides[3] != 1) return false;
   return v.shape[3] >= simd::kLanes<T> || v.strides[2] == v.shape[3];
 }
 
-// The number of windows of a row, from the first on, whose vectors of all `kernel` pixels end in
-// the row.
+// Returns the number of windows of a row, from the first on, for which the vectors of all `kernel`
+// pixels end within the row.
 template <class T>
 Index whole_vectors(const View& v, Index kernel) {
   const Index channels = v.shape[3], reached = (simd::kLanes<T> + channels - 1) / channels;
@@ -49,7 +49,7 @@ void each_row(const View& image, F&& f) {
   });
 }
 
-// f(window of a view, ...) for each of the views.
+// Calls f(window of a view, ...) with one window per view.
 template <class F, class... Views>
 void with_windows(const Pool2dParams& p, F&& f, const Views&... views) {
   if (p.kernel.h == 2 && p.kernel.w == 2) {
@@ -78,7 +78,7 @@ void fold_tiles(const View& x, const View& out, const Pool2dParams& p, const Fol
   with_windows(p, fold_rows, x);
 }
 
-// Zeros at pixels [left, right) of rows [top, bottom) of image n.
+// Zeroes pixels [left, right) of rows [top, bottom) of image n.
 template <class T>
 void clear_pixels(const View& image, Index n, Index top, Index bottom, Index left, Index right) {
   for (Index y = top; y < bottom; ++y) {
@@ -89,8 +89,8 @@ void clear_pixels(const View& image, Index n, Index top, Index bottom, Index lef
   }
 }
 
-// write(n, i) for every row of windows; pixels in no window get zeros. At least one window is
-// required.
+// Calls write(n, i) for every row of windows; pixels in no window get zeros. Requires at least one
+// window.
 template <class T, class Write>
 void tile_gradient(const View& grad, const View& x_grad, const Pool2dParams& p, Write&& write) {
   const Index height = x_grad.shape[1], width = x_grad.shape[2];
@@ -102,8 +102,8 @@ void tile_gradient(const View& grad, const View& x_grad, const Pool2dParams& p, 
   });
 }
 
-// Rows of an output gradient that can be loaded as vectors: in place, or copied if they are in
-// another order (NCHW, after a Flatten).
+// Returns rows of an output gradient that can be loaded as vectors: in place, or copied from
+// another layout (NCHW, after a Flatten).
 template <class T>
 struct GradientRows {
   const View& grad;

@@ -1,9 +1,8 @@
-// Max and average pooling over (N, H, W, C) images and their gradients. Where channels are
-// neighbours, pool_tiles.h takes windows side by side, and pool_pixels.h has the loops of a window.
-// For the rest, forward passes share out output rows and work on blocks of channels, in any layout.
-// Gradients walk each window for a block of channels where channels are neighbours in memory, which
-// vectorises, else for one channel; they share out (image, channel block) pairs, because windows of
-// neighbouring rows may overlap.
+// Max and average pooling over (N, H, W, C) images and their gradients. For contiguous channels,
+// pool_tiles.h processes adjacent windows, and pool_pixels.h has the loops of a window. In other
+// layouts, forward passes distribute output rows and work on blocks of channels. Gradients
+// distribute (image, channel block) pairs, because windows of neighbouring rows may overlap; a
+// block has several channels where these are contiguous, which vectorises, else one.
 #include <cstring>
 #include <limits>
 
@@ -19,7 +18,7 @@ namespace {
 using Index = std::int64_t;
 constexpr Index kBlock = 64;
 
-// The part of output pixel (i, j)'s window that lies inside the image.
+// Returns the part of output pixel (i, j)'s window that lies inside the image.
 struct Window {
   Index top, bottom, left, right;
 };
@@ -74,7 +73,7 @@ struct Average {
   static constexpr T kNothing = T(0);
 };
 
-// f(place in the block, element) for channels [c, c + count) of an image row.
+// Calls f(position in the block, element) for channels [c, c + count) of an image row.
 template <class T, class F>
 [[gnu::always_inline]] inline void each_element(const View& image, Index n, Index y, Index c,
                                                 Index count, F&& f) {
@@ -93,8 +92,8 @@ template <class T, class F>
   }
 }
 
-// Windows are folded in two steps: image rows first, each as a whole; then the pixels of a window
-// in whole vectors, which may reach into the next pixel: its own results are written later.
+// Windows are folded in two steps: first image rows, each as a whole; then the pixels of a window
+// in whole vectors, which may reach into the next pixel, whose own results are written later.
 template <class T, class Fold>
 void fold_windows(const View& x, const View& out, const Pool2dParams& p, const Fold& fold, Index n,
                   Index i, Index c, Index count, T* folded, T* results) {
@@ -131,7 +130,7 @@ bool many_channels(const View& a, const View& b) {
   return a.shape[3] >= simd::kLanes<T> && a.strides[3] == 1 && b.strides[3] == 1;
 }
 
-// The pixels of a window of `image`; at<T>(image, n, w.top, w.left, 0) is the first.
+// Returns the pixels of a window of `image`; at<T>(image, n, w.top, w.left, 0) is the first.
 Pixels pixels_of(const View& image, const Window& w) {
   return {w.bottom - w.top, w.right - w.left, image.strides[1], image.strides[2]};
 }
@@ -177,7 +176,8 @@ void clear(const View& image, Index n, Index c, Index count) {
   });
 }
 
-// f(window, n, first channel, count, gradients of one output pixel), in row-major order of outputs.
+// Calls f(window, n, first channel, count, gradients of one output pixel), in row-major order of
+// outputs.
 template <class T, class F>
 void each_gradient(const View& grad, const View& x_grad, bool neighbours, const Pool2dParams& p,
                    F&& f) {
@@ -198,9 +198,9 @@ void each_gradient(const View& grad, const View& x_grad, bool neighbours, const 
   });
 }
 
-// Windows side by side, as most are: image rows are copied, so that whole vectors may be read, and
-// each of a window's pixels gets the gradient or zero, written over by the next pixel where a
-// vector reaches into it.
+// For adjacent windows: image rows are copied, so that whole vectors may be read, and each pixel of
+// a window gets the gradient or zero. Where a vector reaches into the next pixel, that pixel is
+// written afterwards.
 template <class T>
 void split_row(const View& grad, const View& x, const View& x_grad, const Pool2dParams& p, Index n,
                Index i, Index c, Index count, T* scratch) {
@@ -217,7 +217,7 @@ void split_row(const View& grad, const View& x, const View& x_grad, const Pool2d
   each_element<const T>(grad, n, i, c, count, [=](Index e, T v) { grads[e] = v; });
   const Index last = (count - 1) / simd::kLanes<T> * simd::kLanes<T>;
   for (Index j = 0; j < grad.shape[2]; ++j) {
-    for (Index e = last; e >= 0; e -= simd::kLanes<T>) {  // what reaches too far comes first
+    for (Index e = last; e >= 0; e -= simd::kLanes<T>) {  // written first: it reaches too far
       const Index first = j * p.kernel.w * count + e;
       V best = simd::load(seen + first);
       Places places = {}, place = {};  // of the first maximum, row by row

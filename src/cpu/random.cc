@@ -1,5 +1,6 @@
-// random: elements that depend on the seed, the draw and their place alone
-// (core/random_formulas.h), so any thread may compute them. Four at a time, as Philox gives words.
+// random: elements that depend only on the seed, the draw and their position
+// (core/random_formulas.h), so any thread may compute them, four at a time, as Philox produces
+// words.
 #include "core/random_formulas.h"
 #include "core/scratch.h"
 #include "core/thread_pool.h"

@@ -1,9 +1,9 @@
-// The row reduce. Kept and reduced dimensions are planned apart; then either the reduced elements
-// of an output are neighbours in memory ("rows": several vector accumulators along the run) or
-// the outputs are ("columns": one accumulator a column, row after row). In both, blocks of bounded
-// length are folded in the element's own type and the blocks' results in a wider one, so the
-// error of a float32 sum does not grow with its length. Few outputs over many elements are cut
-// into segments of fixed length whose results are combined in order.
+// The kernel row reduce. Kept and reduced dimensions are planned separately; then either the
+// reduced elements of an output are contiguous ("rows": several vector accumulators along the run)
+// or the outputs are ("columns": one accumulator per column, row after row). In both, blocks of
+// bounded length are folded in the element's own type and their results in a wider one, so the
+// error of a float32 sum does not grow with its length. Few outputs over many elements are cut into
+// segments of fixed length, whose results are combined in order.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -23,13 +23,13 @@ namespace {
 constexpr std::int64_t kBlock = 1024;     // elements folded in their own type, along a run
 constexpr std::int64_t kBlockRows = 64;   // the same, down a column
 constexpr std::int64_t kColumns = 256;    // columns accumulated together
-constexpr std::int64_t kFewColumns = 96;  // fewer than half of this are widened to it
+constexpr std::int64_t kFewColumns = 96;  // up to half of this many are padded to it
 constexpr std::int64_t kSegment = 65536;  // elements of a segment
 constexpr std::int64_t kManyRows = 32,
-                       kManyColumns = 4096;  // so many outputs are enough for all threads
+                       kManyColumns = 4096;  // this many outputs occupy all threads
 
-// ---- what folding means: Lane is the type the loop works in (integers wrap as unsigned, bool is
-// 0 or 1), Wide collects the results of blocks ----
+// ---- the meaning of a fold: Lane is the type in which the loop works (integers wrap as unsigned,
+// bool is 0 or 1), Wide collects the results of blocks ----
 
 template <class T>
 struct LaneOf {
@@ -76,7 +76,7 @@ struct Sum {
       }
     }
     T value() const {
-      if constexpr (std::is_same_v<T, double>) {  // an infinite total has no meaningful rest
+      if constexpr (std::is_same_v<T, double>) {  // an infinite total has no meaningful remainder
         return std::isfinite(total) ? total + lost : total;
       }
       return static_cast<T>(total);
@@ -100,7 +100,7 @@ struct Prod {
   };
 };
 
-// max and min, and through bytes any and all. NaN differs from itself and wins.
+// max and min, and on bytes any and all. NaN differs from itself and wins.
 template <class T, bool kMax>
 struct Extreme {
   using Lane = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
@@ -128,7 +128,7 @@ struct Extreme {
 template <class Rule>
 using VectorOf = simd::Vector<typename Rule::Lane>;
 
-// Folds `count` groups of four vectors, kGroups or fewer: short chains keep float32 sums exact.
+// Folds `count` groups of four vectors, at most kGroups: short chains keep float32 sums accurate.
 constexpr int kGroups = 8;
 template <class Rule>
 [[gnu::always_inline]] inline VectorOf<Rule> fold_groups(const typename Rule::Lane* p, int count) {
@@ -146,7 +146,7 @@ template <class Rule>
   return Rule::template step<V>(Rule::template step<V>(a, b), Rule::template step<V>(c, d));
 }
 
-// Folds the lanes of a vector by halves: the steps of neighbouring rows overlap.
+// Folds the lanes of a vector by halves: the steps of consecutive rows overlap.
 template <class Rule, class V>
 [[gnu::always_inline]] inline typename Rule::Lane fold_lanes(const V& v) {
   using Lane = typename Rule::Lane;
@@ -166,7 +166,7 @@ template <class Rule, class V>
   }
 }
 
-// Folds n <= kBlock neighbours.
+// Folds n <= kBlock contiguous elements.
 template <class Rule>
 typename Rule::Lane fold_block(const typename Rule::Lane* p, std::int64_t n) {
   /// BEGIN SOLUTION [kernel-fold]
@@ -202,7 +202,7 @@ typename Rule::Lane fold_strided(const char* p, std::int64_t n, std::int64_t str
 }
 
 struct Plan : ReducePlan {
-  char* base;  // a's first element; the two plans' addresses add up relative to it
+  char* base;  // a's first element; the addresses of the two plans are relative to it
   bool columns;
 };
 
@@ -220,7 +220,7 @@ typename Rule::Wide fold_row(const Plan& plan, const char* a, std::int64_t begin
                    : fold_strided<Rule>(p + i * stride, count, stride));
     }
   };
-  if (plan.reduced.ndim == 1) {  // one run: many rows are short, and walking costs more than they
+  if (plan.reduced.ndim == 1) {  // one run: rows are often short, and a walk costs more
     fold(a + (plan.reduced.data[0] - plan.base) + begin * stride, end - begin);
     return wide;
   }
@@ -229,7 +229,7 @@ typename Rule::Wide fold_row(const Plan& plan, const char* a, std::int64_t begin
   return wide;
 }
 
-// Returns true for short rows of neighbours, where fold_row would cost more than the sum.
+// Returns true for short contiguous rows, for which fold_row would cost more than the sum.
 template <class Rule>
 bool is_one_block(const Plan& plan, std::int64_t n) {
   return plan.reduced.ndim == 1 && n <= kBlock &&
@@ -278,13 +278,14 @@ struct ColumnTile {
   }
 };
 
-// Few columns in contiguous rows: several rows are processed as one, since vectors would be short.
+// For few columns in contiguous rows, several rows are processed as one, since vectors would be
+// short.
 template <class Rule, class Emit>
 void fold_wide_rows(const char* a, std::int64_t n, std::int64_t rows, Emit&& emit) {
   const std::int64_t merged = kFewColumns / n, row = n * std::int64_t(sizeof(typename Rule::Lane));
   ColumnTile<Rule> tile(merged * n);
   tile.add_rows(a, rows / merged, merged * row);
-  tile.columns = rows % merged * n;  // the rest, a shorter row
+  tile.columns = rows % merged * n;  // the remainder, a shorter row
   if (tile.columns > 0) tile.add_rows(a + rows / merged * merged * row, 1, row);
   tile.columns = merged * n;
   tile.flush();

@@ -1,4 +1,4 @@
-// A run's maximum and its sum of exponentials, for softmax and cross entropy.
+// The maximum of a run and its sum of exponentials, for softmax and cross entropy.
 #pragma once
 
 #include "core/scalar_math.h"
@@ -7,7 +7,7 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// The maximum of n >= 1 elements; NaN wins.
+// Returns the maximum of n >= 1 elements; NaN wins.
 template <class T>
 T largest(const T* a, Index n) {
   using V = simd::Vector<T>;
@@ -35,7 +35,7 @@ T largest(const T* a, Index n) {
   return unordered ? T(NAN) : best;
 }
 
-// out = exp(a - shift); returns the sum. Few elements are computed as one vector.
+// Writes out = exp(a - shift) and returns the sum. Few elements are computed as one vector.
 template <class T>
 T exp_sum(const T* a, Index n, T shift, T* out) {
   constexpr Index W = simd::kLanes<T>;

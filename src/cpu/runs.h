@@ -12,10 +12,11 @@ namespace {
 
 using Index = std::int64_t;
 
-// Elements that one accumulator sums in their own type; such sums are added up in double.
+// The number of elements that one accumulator sums in their own type; such sums are added in
+// double.
 constexpr Index kShortSum = 64;
 
-// Elements p[i * stride], as scalars or (stride 1) as vectors.
+// Returns elements p[i * stride], as scalars or (stride 1) as vectors.
 template <class T>
 struct Run {
   const T* data;
@@ -31,8 +32,8 @@ struct Run {
   }
 };
 
-// Adds `Count` sums over i in [0, n) to `totals`. term(V{}, i, sums) adds what element i, or the
-// vector of elements from i on, contributes; V says which.
+// Adds `Count` sums over i in [0, n) to `totals`. term(V{}, i, sums) adds the contribution of
+// element i, or of the vector of elements from i on, as V says.
 template <class T, int Count, class Term>
 [[gnu::always_inline]] inline void sum_terms(Index n, bool contiguous, double (&totals)[Count],
                                              Term term) {
@@ -59,11 +60,12 @@ template <class T, int Count, class Term>
   }
 }
 
-// Mean and sum of squared deviations of a run, by way of a first mean so that nothing cancels.
+// Returns mean and sum of squared deviations of a run, by way of a first mean, which avoids
+// cancellation.
 struct Moments {
   double n = 0, mean = 0, squares = 0;
 
-  // Chan, Golub, LeVeque: moments of two sets together.
+  // Combines the moments of two sets (Chan, Golub, LeVeque).
   void add(const Moments& other) {
     if (other.n == 0) return;
     const double total = n + other.n, delta = other.mean - mean;
@@ -74,7 +76,7 @@ struct Moments {
   double variance() const { return n > 0 ? squares / n : 0.0; }
 };
 
-// From sums of (x - shift) and (x - shift)^2 over n elements.
+// Computes moments from sums of (x - shift) and (x - shift)^2 over n elements.
 [[maybe_unused]] Moments shifted_moments(double n, double shift, double first, double second) {
   const double squares = second - first * first / n;
   return {n, shift + first / n, squares < 0 ? 0.0 : squares};
@@ -103,7 +105,7 @@ struct Leading {
   Index shape[kMaxDims] = {};
   Index strides[4][kMaxDims] = {};
 
-  // Offsets (in elements) of position `index`, row-major.
+  // Computes the offsets (in elements) of position `index`, row-major.
   void locate(Index index, Index* at, Index* offsets) const {
     for (int v = 0; v < views; ++v) offsets[v] = 0;
     for (int axis = ndim - 1; axis >= 0; --axis) {
@@ -122,7 +124,7 @@ struct Leading {
     }
   }
 
-  // f(position, offsets) for positions [begin, end).
+  // Calls f(position, offsets) for positions [begin, end).
   template <class F>
   [[gnu::always_inline]] void each(Index begin, Index end, F&& f) const {
     if (begin >= end) return;
@@ -135,7 +137,7 @@ struct Leading {
   }
 };
 
-// Dimensions [0, ndim) of the views; dimension `skip` (if >= 0) is left out.
+// Returns dimensions [0, ndim) of the views without dimension `skip` (if it is >= 0).
 [[maybe_unused]] Leading leading_dims(int ndim, int skip, const View* const* views, int count) {
   Leading lead;
   lead.views = count;

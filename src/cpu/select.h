@@ -1,5 +1,5 @@
-// The kernels in use: those of the best instruction set that this machine runs, until another is
-// selected.
+// The kernels in use: those of the best instruction set that this machine supports, until another
+// is selected.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace needle::cpu {
 
-// Names of the compiled instruction sets that this machine runs, worst first.
+// Returns the names of the compiled instruction sets that this machine supports, worst first.
 std::vector<std::string> available_isas();
 const KernelTable& selected_table();
 const PreparedConv2d& selected_prepared_conv2d();
-// Throws Error, naming the available ones, where `name` is unknown or does not run here.
+// Throws an Error that names the available ones if `name` is unknown or not supported here.
 void select_isa(const std::string& name);
 
 }  // namespace needle::cpu

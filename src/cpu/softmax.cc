@@ -1,7 +1,7 @@
-// softmax, log_softmax, logsumexp. Slices along the axis are processed in tiles: if a slice is
-// contiguous, a tile is one slice and loops go along it; else a tile is a block of neighbouring
-// slices and each loop step processes one element of all of them. The maximum is subtracted first,
-// so nothing overflows.
+// softmax, log_softmax and logsumexp. Slices along the axis are processed in tiles: if a slice is
+// contiguous, a tile is one slice and loops go along it; else a tile is a block of adjacent slices
+// and each loop step processes one element of all of them. The maximum is subtracted first, so
+// nothing overflows.
 #include <cmath>
 #include <limits>
 
@@ -63,7 +63,7 @@ void along_runs(const View& a, const View& out, int axis) {
 
 // ---- neighbouring slices -----------------------------------------------------------------------
 
-// `count` slices side by side; elements of a slice are a_step and out_step apart.
+// Computes `count` adjacent slices, whose elements are a_step and out_step apart.
 template <class T, bool kLog>
 void columns(const T* a, Index a_step, T* out, Index out_step, Index n, Index count) {
   T highest[kColumns], totals[kColumns] = {};
@@ -118,7 +118,8 @@ void softmax_typed(const View& a, const View& out, int axis) {
 
 // ---- logsumexp ---------------------------------------------------------------------------------
 
-// Over the runs of `reduced` from `a`; an infinite maximum is not subtracted (inf - inf).
+// Computes logsumexp over the runs of `reduced` from `a`; an infinite maximum is not subtracted
+// (inf - inf).
 template <class T>
 T logsumexp_of(const T* a, const Leading& reduced, Index run, Index stride, T* room) {
   T highest = -std::numeric_limits<T>::infinity();

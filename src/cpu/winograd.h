@@ -1,9 +1,9 @@
-// A 3 x 3 convolution of step 1 by Winograd's F(4x4, 3x3), for conv2d and its input gradient
+// A 3 x 3 convolution of stride 1 by Winograd's F(4x4, 3x3), for conv2d and its input gradient
 // (conv2d.cc). The weights are transformed once. Then a task processes a block of tiles (4 x 4
-// outputs) in three steps while they are in the cache: transform each tile to 36 elements, multiply
-// with the transformed weights at each of the 36 frequencies, transform back. Only for float32,
-// since float64 is used for accuracy. An infinity or NaN in the input reaches all outputs of its
-// tiles, not only those whose window contains it.
+// outputs) in three steps while they are in the cache: it transforms each tile to 36 elements,
+// multiplies by the transformed weights at each of the 36 frequencies, and transforms back. Only
+// float32 uses it, since float64 is chosen for accuracy. An infinity or NaN in the input reaches
+// all outputs of its tiles, not only those whose window contains it.
 #pragma once
 
 #include "conv2d_algorithm.h"
@@ -39,8 +39,8 @@ Winograd<T> winograd_of(const TapProduct<T>& p, const T* zeros) {
 
 // ---- the three steps ---------------------------------------------------------------------------
 
-// Per frequency: panels of two vectors of output channels (the last may have one), each with a row
-// for every input channel.
+// The layout of the weights per frequency: panels of two vectors of output channels (the last may
+// have one), each with one row per input channel.
 template <class T>
 void transform_weights(const Winograd<T>& w, T* transformed) {
   constexpr Index W = Blocking<T>::W, NR = Blocking<T>::NR;
@@ -66,8 +66,8 @@ void transform_weights(const Winograd<T>& w, T* transformed) {
   });
 }
 
-// sums[frequency] = seen[frequency] @ weights[frequency] for frequencies [first, last), with
-// `tiles` rows each.
+// Computes sums[frequency] = seen[frequency] @ weights[frequency] for frequencies [first, last),
+// with `tiles` rows each.
 template <class T>
 void multiply_frequencies(const Winograd<T>& w, Index first, Index last, Index tiles, const T* seen,
                           const T* weights, T* sums) {
@@ -123,7 +123,7 @@ void transform_output(const Winograd<T>& w, Index begin, Index end, const T* sum
 
 // ---- choice ------------------------------------------------------------------------------------
 
-// Returns true if it takes two thirds of the direct sum's time or less; the margin is for its
+// Returns true if it takes at most two thirds of the direct sum's time; the margin accounts for its
 // larger error.
 template <class T>
 bool winograd_pays(const TapProduct<T>& p) {
@@ -145,7 +145,8 @@ bool uses_winograd(const TapProduct<T>& p) {
   return algorithm == Conv2dAlgorithm::kWinograd || winograd_pays(p);
 }
 
-// The elements of all transformed weights; 0 if they are transformed in several parts.
+// Returns the number of elements of all transformed weights; 0 if they are transformed in several
+// parts.
 template <class T>
 Index transformed_size(const TapProduct<T>& p) {
   const bool fits = kFrequencies * p.source.channels * p.out.channels <= kWeightElements;
@@ -162,7 +163,7 @@ void run_part(const TapProduct<T>& p, const T* zeros) {
   parallel_for(w.source.tiles(), kTileBlock, [&](Index first, Index last) {
     const ThreadScratch seen(bytes_for<T>(kFrequencies * w.source.step));
     const ThreadScratch sums(bytes_for<T>(kFrequencies * w.sums_step));
-    // If there is one block, threads share its steps; else these loops are inside of a task.
+    // If there is one block, threads share its steps; else these loops run inside of a task.
     parallel_for(last - first, kTileShare, [&](Index begin, Index end) {
       transform_tiles<T, kSeenSide, input_step<T>>(w.source, first + begin, first + end,
                                                    seen.as<T>() + begin * w.source.size);

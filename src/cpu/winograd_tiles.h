@@ -1,5 +1,5 @@
-// The tiles of an image that Winograd's algorithm works on, and their transformation; shared by the
-// convolution (winograd.h) and its weight gradient (winograd_weight_grad.h).
+// The tiles of an image that Winograd's algorithm works on, and their transformation; the
+// convolution (winograd.h) and its weight gradient (winograd_weight_grad.h) share them.
 #pragma once
 
 #include "conv_taps.h"
@@ -8,11 +8,11 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// Measured costs, in multiply-adds at full speed: transforming an element of a tile, and a weight
-// to all frequencies or back. They decide between this and the direct sum.
+// Measured costs, in multiply-adds at full speed: of transforming an element of a tile, and of
+// transforming a weight to all frequencies or back. They decide between this and the direct sum.
 constexpr Index kTransformCost = 8, kWeightCost = 864, kFewestChannels = 8;
 
-// Returns true if the taps are those of a 3 x 3 kernel without gaps and of step 1, in any order.
+// Returns true if the taps are those of a 3 x 3 kernel without gaps and of stride 1, in any order.
 [[maybe_unused]] bool is_three_by_three(const Tap* taps, Index count, const Grid& grid) {
   if (count != 9 || grid.step.h != 1 || grid.step.w != 1) return false;
   Index top = taps[0].dy, left = taps[0].dx, seen = 0;
@@ -25,7 +25,7 @@ constexpr Index kTransformCost = 8, kWeightCost = 864, kFewestChannels = 8;
   return seen == 0x1ff;
 }
 
-// The topmost and leftmost tap of the nine.
+// Returns the topmost and leftmost tap of the nine.
 [[maybe_unused]] Pair corner_of(const Tap* taps) {
   Pair corner{taps[0].dy, taps[0].dx};
   for (Index t = 1; t < 9; ++t) {
@@ -34,11 +34,11 @@ constexpr Index kTransformCost = 8, kWeightCost = 864, kFewestChannels = 8;
   return corner;
 }
 
-// At least `n` elements, rounded up to an odd number of cache lines, so that rows so far apart do
-// not share a few sets of the cache.
+// Returns at least `n` elements, rounded up to an odd number of cache lines, so that rows at this
+// distance do not map to a few cache sets.
 constexpr Index odd_lines(Index elements) { return round_up(elements, 32) + 16; }
 
-// Zeros for pixels outside of an image: as many as it has channels, and a vector more.
+// Zeros for pixels outside of an image: one per channel, and a vector more.
 template <class T>
 class Zeros {
  public:
@@ -54,7 +54,7 @@ class Zeros {
 template <class T>
 struct TileSource {
   Image<const T> image;
-  Index top, left;  // of what a tile sees, from its first pixel in the grid
+  Index top, left;  // of the input of a tile, from its first pixel in the grid
   Index images, tile_rows, tile_columns;
   Index filled;  // channels of a transformed tile; those beyond the image's are zeros
   Index size;    // from one transformed tile to the next
@@ -64,7 +64,7 @@ struct TileSource {
   Index tiles() const { return images * tile_rows * tile_columns; }
 };
 
-// `block` tiles are transformed at a time, their channels filled up to a multiple of `width`.
+// Transforms `block` tiles at a time, with their channels padded to a multiple of `width`.
 template <class T>
 TileSource<T> tile_source(const Image<const T>& image, const Grid& grid, const Pair& corner,
                           Index block, Index width, const T* zeros) {
@@ -93,7 +93,7 @@ TileAt tile_at(const TileSource<T>& source, Index tile) {
           tile % source.tile_columns * kTileSide};
 }
 
-// The pixels that a tile sees; outside the image, the zeros.
+// Returns the input pixels of a tile; outside the image, the zeros.
 template <class T, int kSide>
 void point_at_pixels(const TileSource<T>& source, const TileAt& tile, const T** pixels) {
   const Image<const T>& image = source.image;
@@ -106,7 +106,8 @@ void point_at_pixels(const TileSource<T>& source, const TileAt& tile, const T** 
   }
 }
 
-// Channels [c, c + W) of a tile that are fewer, or no neighbours.
+// Copies channels [c, c + W) of a tile that has fewer channels, or channels that are not
+// contiguous.
 template <class T, int kPixels>
 void copy_pixels(const TileSource<T>& source, const T* const* pixels, Index c, T* copies) {
   const Index stride = source.image.channel_stride, n = larger(0, source.image.channels - c);
@@ -133,7 +134,7 @@ template <class T, int kSide, void (*kStep)(const Vector<T> (&)[kSide], Vector<T
       [&](int i, int j, const Vector<T>& v) { store<T>(to + (i * kSeenSide + j) * step, v); });
 }
 
-// Returns the first pixel that a tile sees if all of them are inside the image, else null.
+// Returns the first input pixel of a tile if all of them are inside the image, else null.
 template <class T, int kSide>
 const T* inner_corner(const TileSource<T>& source, const TileAt& tile) {
   const Image<const T>& image = source.image;
@@ -142,7 +143,7 @@ const T* inner_corner(const TileSource<T>& source, const TileAt& tile) {
   return inside ? image.at(tile.n, y, x) : nullptr;
 }
 
-// Tiles [begin, end), kSide pixels high and wide, to all frequencies.
+// Transforms tiles [begin, end), kSide pixels high and wide, to all frequencies.
 template <class T, int kSide, void (*kStep)(const Vector<T> (&)[kSide], Vector<T> (&)[6])>
 void transform_tiles(const TileSource<T>& source, Index begin, Index end, T* to) {
   constexpr Index W = Blocking<T>::W;

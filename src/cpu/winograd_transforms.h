@@ -82,8 +82,8 @@ template <class T>
   y[2] = T(kA2) * even_a + T(kB2) * even_b + m[5];
 }
 
-// Both dimensions: column by column, then row by row. `from(i, j)` gives element (i, j),
-// `to(i, j, value)` takes one.
+// Transforms both dimensions: column by column, then row by row. `from(i, j)` returns element (i,
+// j), `to(i, j, value)` stores one.
 template <class T, int kIn, int kOut, void (*kStep)(const Vector<T> (&)[kIn], Vector<T> (&)[kOut]),
           class From, class To>
 [[gnu::always_inline]] inline void both_ways(From from, To to) {
@@ -106,7 +106,7 @@ template <class T, int kIn, int kOut, void (*kStep)(const Vector<T> (&)[kIn], Ve
   }
 }
 
-// Elements [0, n) of a vector, `stride` apart in memory, zeros behind them.
+// Loads elements [0, n) of a vector, `stride` apart in memory, and pads it with zeros.
 template <class T>
 [[gnu::always_inline]] inline Vector<T> load_part(const T* from, Index stride, Index n) {
   if (stride == 1 && n >= Blocking<T>::W) return load(from);

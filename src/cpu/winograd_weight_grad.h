@@ -1,8 +1,8 @@
-// The weight gradient of a 3 x 3 convolution of step 1 by Winograd's F(3x3, 4x4), for
-// conv2d_weight_grad.cc: tiles of the image and of the gradient are transformed, at each of 36
-// frequencies their products (input channel, output channel) are summed over the tiles, and the
-// sums transformed to the nine taps. A task takes a block of channels and a range of tiles; the
-// ranges' results are added in their order. float32 alone.
+// The weight gradient of a 3 x 3 convolution of stride 1 by Winograd's F(3x3, 4x4), for
+// conv2d_weight_grad.cc: tiles of the image and of the gradient are transformed, their products
+// (input channel, output channel) are summed over the tiles at each of 36 frequencies, and the sums
+// are transformed to the nine taps. A task takes a block of channels and a range of tiles; the
+// results of the ranges are added in order. Only for float32.
 #pragma once
 
 #include "conv2d_algorithm.h"
@@ -23,7 +23,7 @@ struct WinogradGradient {
   Image<const T> grad, x;
   Grid grid;
   const Tap* taps;
-  Index tiles, ranges, range;  // how the tiles are cut
+  Index tiles, ranges, range;  // how the tiles are split
   Index inputs, outputs;       // channels of a task
   Index together;              // tiles transformed at a time
   Index input_blocks, output_blocks;
@@ -48,15 +48,16 @@ WinogradGradient<T> winograd_gradient(const Image<const T>& grad, const Image<co
   return g;
 }
 
-// The rows of a tile where `left` are left: 16 are two tiles of 8, since the sums of a tile of two
-// would wait for each other.
+// Returns the tile height when `left` rows are left: 16 rows are two tiles of 8, since the sums of
+// a tile of two would wait for each other.
 template <class T>
 constexpr Index tile_rows(Index left) {
   constexpr Index MR = Blocking<T>::MR;
   return left > MR && left <= 16 ? smaller(MR, 8) : smaller(MR, left);
 }
 
-// sums[frequency] (inputs, outputs) = or += seen[frequency]^T @ grads[frequency] over `tiles`.
+// Computes sums[frequency] (inputs, outputs) = or += seen[frequency]^T @ grads[frequency] over
+// `tiles`.
 template <class T>
 void multiply_tiles(const TileSource<T>& x, const TileSource<T>& grad, Index tiles, const T* seen,
                     const T* grads, T* sums, Index sums_step, bool add) {
@@ -78,7 +79,7 @@ void multiply_tiles(const TileSource<T>& x, const TileSource<T>& grad, Index til
   }
 }
 
-// To the nine taps: result (9, C, O), from its first element of this block.
+// Transforms to the nine taps: result (9, C, O), from its first element of this block.
 template <class T>
 void transform_sums(const T* sums, Index sums_step, Index inputs, Index outputs, Index row_size,
                     T* result, Index tap_step, Index input_step) {
@@ -93,7 +94,8 @@ void transform_sums(const T* sums, Index sums_step, Index inputs, Index outputs,
   }
 }
 
-// Input channels from c, output channels from o, tiles [begin, end); partial (9, C, O).
+// Processes input channels from c, output channels from o and tiles [begin, end); partial (9, C,
+// O).
 template <class T>
 void sum_tiles(const WinogradGradient<T>& g, Index c, Index o, Index begin, Index end,
                const T* zeros, T* partial) {
@@ -119,7 +121,7 @@ void sum_tiles(const WinogradGradient<T>& g, Index c, Index o, Index begin, Inde
                  g.grad.channels);
 }
 
-// Element (tap, c, o) of the gradient stands at tap.weight + c * input_stride + o * output_stride.
+// Element (tap, c, o) of the gradient is at tap.weight + c * input_stride + o * output_stride.
 template <class T>
 void add_ranges(const WinogradGradient<T>& g, const T* partials, T* to, Index input_stride,
                 Index output_stride) {
@@ -154,7 +156,7 @@ void run_winograd_gradient(const WinogradGradient<T>& g, T* to, Index input_stri
   add_ranges(g, partials.as<const T>(), to, input_stride, output_stride);
 }
 
-// Returns true if it takes two thirds of the direct sum's time or less, as in winograd.h.
+// Returns true if it takes at most two thirds of the direct sum's time, as in winograd.h.
 template <class T>
 bool winograd_pays(const WinogradGradient<T>& g) {
   const Index inputs = g.x.channels, outputs = round_up(g.grad.channels, Blocking<T>::W);

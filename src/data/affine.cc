@@ -24,7 +24,7 @@ using Index = std::int64_t;
 using Byte = std::uint8_t;
 using pixel::kFractionBits;
 constexpr Index kOne = pixel::kUnit;
-constexpr Index kPiece = 128;  // pixels of a row whose places are worked out together
+constexpr Index kPiece = 128;  // pixels of a row whose positions are computed together
 
 template <class T>
 T as_fill(double fill);
@@ -41,13 +41,13 @@ template <>
 
 // ---- places ------------------------------------------------------------------------------------
 
-// Places of the pixels X, X + 1... of row Y along one axis of the input.
+// The positions of pixels X, X + 1... of row Y along one axis of the input.
 void places(const double* m, Index X, Index Y, Index count, double* to) {
   const double a = m[0], b = m[1] * double(Y), c = m[2];
   for (Index i = 0; i < count; ++i) to[i] = pixel::place(a, int(X + i), b, c);
 }
 
-// In units of 2**-11. Added to 1.5 * 2**52, whole numbers are the lower bits of a double.
+// Positions in units of 2**-11. After adding 1.5 * 2**52 the low bits of a double are the integer.
 void fixed_places(const double* m, Index X, Index Y, Index count, Index* to) {
   double x[kPiece];
   places(m, X, Y, count, x);
@@ -74,7 +74,8 @@ template <class T>
 
 // ---- one pixel ---------------------------------------------------------------------------------
 
-// The four pixels around a position; one outside of the image is the fill, for every channel.
+// Loads the four pixels around a position; a pixel outside of the image has the fill in every
+// channel.
 template <class T>
 struct Corners {
   const T* pixel[4];
@@ -93,7 +94,7 @@ template <class T>
   return found;
 }
 
-// A value of each channel; kChannels 0: as many as there are.
+// One value per channel; kChannels is 0 for any number of them.
 template <int kChannels>
 [[gnu::always_inline]] inline void mix(const Image<Byte>& in, Index channel_stride, Index qx,
                                        Index qy, const Byte* fill, Byte* to) {
@@ -133,7 +134,7 @@ template <int kChannels, class T>
 
 #ifdef __AVX2__
 
-// Three bytes next to each other; eight are read, of three pixels.
+// Loads a pixel of three adjacent bytes; eight bytes are read, of three pixels.
 [[gnu::always_inline]] inline __m128i mix_along(const Byte* from, __m128i weights, __m128i mask) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
   return _mm_madd_epi16(_mm_shuffle_epi8(bytes, mask), weights);
@@ -161,8 +162,8 @@ bool is_rgb(const Image<Byte>& image) {
          (image.column_stride == 3 || image.column_stride == -3);
 }
 
-// The pixels for which the four neighbours, and the one that is read in addition, are inside.
-// Pixels may run backwards.
+// Finds the pixels whose four neighbours, and the one that is read in addition, are inside. Pixels
+// may run backwards.
 struct RgbMixer {
   RgbMixer(const Image<Byte>& in, const Image<Byte>& out) {
     const bool mirrored = in.column_stride < 0;
@@ -203,7 +204,7 @@ struct RgbMixer {
 
 // ---- rows --------------------------------------------------------------------------------------
 
-// Some pixels of a row. The images are copies: bytes written cannot change them.
+// Computes some pixels of a row. The images are copies, so that writing bytes cannot change them.
 template <int kChannels>
 void bilinear(const Image<Byte> in, const Image<Byte> out, const double* m, Index j, Index i,
               Index count, const Byte fill) {

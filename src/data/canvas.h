@@ -11,13 +11,14 @@ namespace needle::data {
 inline constexpr int kMaxPending =
     12;  // pending stages, and pending erased rectangles, of one pass
 
-// A value that is set after the first `stages` of the pending stages; the others still change it.
+// A value that is set after the first `stages` of the pending stages; the remaining ones still
+// change it.
 struct Filling {
   double value = 0;
   int stages = 0;
 };
 
-// `inside` is the part of height x width that is at `data` (its first pixel); the rest is
+// `inside` is the part of height x width that `data` (its first pixel) holds; the rest is
 // `outside`. The stages, and then the erased rectangles, are applied when the canvas is written.
 struct Canvas {
   const void* data;
@@ -43,10 +44,10 @@ Rectangle intersection(const Rectangle& a, const Rectangle& b);
 // Reduces the canvas to the window, which may reach outside.
 void take_window(Canvas& canvas, const Rectangle& window);
 
-// Exchanges left and right, or top and bottom.
+// Mirrors left and right, or top and bottom.
 void mirror(Canvas& canvas, bool horizontally);
 
-// The element `count` elements after data.
+// Returns the element `count` elements after data.
 const char* offset(const void* data, Element type, std::int64_t count);
 
 inline std::size_t size_of(Element type) { return type == Element::kByte ? 1 : 4; }

@@ -44,7 +44,7 @@ void deliver(const T* from, Index stride, Index count, T* to) {
   }
 }
 
-// One row of an image.
+// Transforms one row of an image.
 template <class T>
 struct Row {
   T* data;
@@ -56,7 +56,7 @@ Row<T> advanced(const Row<T>& row, Index columns) {
   return {row.data + columns * row.column_stride, row.column_stride, row.channel_stride};
 }
 
-// Of three channels; a row or an image.
+// Transforms three channels of a row or of an image.
 template <class R>
 bool neighbours(const R& row) {
   return row.column_stride == 3 && row.channel_stride == 1;
@@ -85,7 +85,7 @@ void mix_row(const Row<T>& in, const Row<T>& out, Index count, const float* m) {
   /// END SOLUTION
 }
 
-// One channel by itself: grey images, and a diagonal matrix's channels.
+// Transforms one channel by itself: grey images, and a diagonal matrix's channels.
 template <class T>
 void scale_row(const Row<T>& in, const Row<T>& out, Index count, float scale, float offset) {
   float x[kPiece];
@@ -98,7 +98,7 @@ void scale_row(const Row<T>& in, const Row<T>& out, Index count, float scale, fl
   }
 }
 
-// ---- bytes next to each other ------------------------------------------------------------------
+// ---- interleaved bytes -------------------------------------------------------------------------
 
 // The factors and offsets of the values of a row: one pair for all (kUniform), or a repeated
 // pattern of kPattern pairs.
@@ -106,7 +106,7 @@ constexpr Index kPattern = 96;
 
 #ifdef __AVX2__
 
-// Rounded half to even; below 0 is left to the saturation of packing.
+// Rounds half to even; the saturating pack clamps values below 0.
 [[gnu::always_inline]] inline __m256i rounded(__m256 value) {
   return _mm256_cvtps_epi32(_mm256_min_ps(value, _mm256_set1_ps(255.0f)));
 }
@@ -170,16 +170,16 @@ void scale_bytes(const Byte* in, Byte* out, Index count, const float* scale, con
   return rounded(_mm256_add_ps(sum, _mm256_set1_ps(m[3])));
 }
 
-// In each half four bytes a channel.
+// Each half has four bytes per channel.
 [[gnu::always_inline]] inline __m256i mix_eight(const __m256 x[3], const float* m) {
   const __m256i r = mix_channel(x, m), g = mix_channel(x, m + 4), b = mix_channel(x, m + 8);
   return _mm256_packus_epi16(_mm256_packs_epi32(r, g), _mm256_packs_epi32(b, b));
 }
 
-// For eight pixels of three bytes, loaded so that the upper half starts at the ninth byte.
+// Handles eight pixels of three bytes, loaded so that the upper half starts at the ninth byte.
 struct Masks {
   __m256i channel[3];  // bytes of a channel to 32-bit numbers
-  __m256i pixel;       // four bytes a channel to three a pixel, in each half
+  __m256i pixel;       // four bytes per channel to three per pixel, in each half
 };
 
 [[gnu::always_inline]] inline Masks make_masks() {
@@ -196,7 +196,7 @@ struct Masks {
   return masks;
 }
 
-// Pixels of three bytes; 24 bytes are read and written, no more.
+// Transforms pixels of three bytes; it reads and writes exactly 24 bytes.
 [[gnu::always_inline]] inline void mix_pixels(const Byte* in, Byte* out, const float* m,
                                               const Masks& masks) {
   const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in));
@@ -264,7 +264,7 @@ void grey_row(const Row<float>& in, const Row<float>& out, Index count, float sc
   scale_row(in, out, count, scale, offset);
 }
 
-// For bytes only: with floats, the NaN of infinity times zero would be lost.
+// Only for bytes: with floats, the NaN of infinity times zero would be lost.
 void diagonal_row(const Row<Byte>& in, const Row<Byte>& out, Index count, const float* m) {
   for (Index c = 0; c < 3; ++c) {
     const Row<Byte> from{in.data + c * in.channel_stride, in.column_stride, 0};
@@ -283,7 +283,7 @@ void colour_row(const Row<float>& in, const Row<float>& out, Index count, const 
   mix_row(in, out, count, m);
 }
 
-// f(row of in, row of out, pixels), for rows without gaps all as one.
+// Calls f(row of in, row of out, pixels); rows without gaps are joined into one.
 template <class T, class F>
 void each_row(const Image<T>& in, const Image<T>& out, F&& f) {
   const bool joined = in.row_stride == in.width * in.column_stride &&
@@ -306,7 +306,7 @@ void colour_image(const Image<T>& in, const Image<T>& out, const float* m) {
   });
 }
 
-// A diagonal matrix, three bytes next to each other.
+// For a diagonal matrix and three interleaved bytes.
 void scale_pixels(const Image<Byte>& in, const Image<Byte>& out, const float* m) {
   if (m[0] == m[5] && m[0] == m[10] && m[3] == m[7] && m[3] == m[11]) {
     return each_row(in, out, [&](const Row<Byte>& from, const Row<Byte>& to, Index width) {

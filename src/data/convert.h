@@ -1,4 +1,5 @@
-// Runs of bytes to floats: cast, or divided by 255. Included by the steps of an instruction set.
+// Converts runs of bytes to floats: a cast, or a division by 255. Included by the steps of an
+// instruction set.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ using pixel::scaled;
 constexpr Index kLanes = simd::kLanes<float>;
 using Floats = simd::Vector<float>;
 
-// kLanes bytes as floats, the last first where mirrored. Spelt out: __builtin_convertvector takes
-// bytes apart in gcc 12.
+// Loads kLanes bytes as floats, in reverse order where mirrored. Written out, because gcc 12
+// compiles __builtin_convertvector byte by byte.
 template <bool kMirrored>
 [[gnu::always_inline]] inline Floats widened(const std::uint8_t* bytes) {
   typedef std::int32_t Words __attribute__((vector_size(simd::kVectorBytes)));
@@ -60,7 +61,7 @@ template <bool kMirrored>
   return __builtin_convertvector(words, Floats);
 }
 
-// out[i] = f(in[i] as a float), of in[-i] where mirrored.
+// Computes out[i] = f(in[i] as a float), or of in[-i] where mirrored.
 template <bool kMirrored, class F>
 [[gnu::always_inline]] inline void convert_run(const std::uint8_t* in, float* out, Index n, F f) {
   /// BEGIN SOLUTION [augment-rows]

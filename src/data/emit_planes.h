@@ -1,7 +1,6 @@
 // The most frequent pass: bytes to floats, perhaps normalised, in planes (C, H, W), with the
-// margins of a crop. A plane is written from its first row to its last, margins with the rows,
-// without a function call for each row. Included by window.cc, whose general pass computes the
-// same.
+// margins of a crop. A plane is written from its first row to its last, margins included, without a
+// function call per row. Included by window.cc, whose general pass computes the same.
 #pragma once
 
 #include "convert.h"
@@ -13,9 +12,9 @@
 namespace needle::data::NEEDLE_ISA {
 namespace {
 
-constexpr Index kPlaneBytes = 4096;  // bytes of a plane that are split off pixels at once
+constexpr Index kPlaneBytes = 4096;  // bytes of a plane that are deinterleaved at once
 
-struct PlaneRows {  // rows of bytes of one channel, and where they go
+struct PlaneRows {  // rows of bytes of one channel, and their destination
   const std::uint8_t* in;
   Index in_stride;
   float* out;
@@ -32,7 +31,7 @@ bool are_planes_of_bytes(const Emission& e) {
          (e.stage_count == 1 || e.stages[1].kind == StageKind::kNormalize);
 }
 
-// The margins of a row, before its middle: whole vectors, which reach into the middle.
+// Writes the margins of a row before its middle, in whole vectors, which reach into the middle.
 [[gnu::always_inline]] inline void fill_margins(float* out, Index left, Index right, Index width,
                                                 float value) {
   if (width < kLanes) {
@@ -85,8 +84,8 @@ bool is_small_image_of_bytes(const Emission& e) {
          (whole || e.fill_byte >= 0);
 }
 
-// The image's window as planes of bytes, margins with them, and each of these in one run: rows of
-// a small image are too short to begin anew for each.
+// Copies the image's window with its margins to planes of bytes and converts each plane as one run:
+// the rows of a small image are too short for a loop of their own.
 void emit_small_image(const Emission& e) {
   const Index plane = e.height * e.width;
   const ThreadScratch scratch(e.channels * kPlaneBytes);
@@ -106,8 +105,8 @@ void emit_small_image(const Emission& e) {
   }
 }
 
-// The rows from y on, `rows` of those that the source gives; `in` at the first, channels
-// `channel_stride` apart.
+// Writes `rows` rows from row y on; `in` points to the first of them, channels are `channel_stride`
+// apart.
 void convert_planes(const Emission& e, const std::uint8_t* in, Index in_stride,
                     Index channel_stride, bool mirrored, Index y, Index rows) {
   const Rectangle& inside = e.inside;

@@ -1,5 +1,5 @@
-// Neighbouring axes merge where both sides' strides allow it, so compact rows are one memcpy; else
-// the axis with the smallest stride in out runs innermost.
+// Adjacent axes are merged where the strides of both sides allow it, so compact rows are one
+// memcpy; else the axis with the smallest stride in out runs innermost.
 #include "gather.h"
 
 #include <algorithm>
@@ -11,8 +11,9 @@ namespace needle::data {
 namespace {
 
 constexpr std::int64_t kBytesPerChunk = 1 << 16;
-constexpr std::int64_t kBytesAlone = 1 << 20;  // fewer bytes are copied before a thread wakes up
-constexpr std::int64_t kAhead = 4;             // rows whose first cache line is prefetched
+constexpr std::int64_t kBytesAlone = 1
+                                     << 20;  // fewer bytes are copied without waking another thread
+constexpr std::int64_t kAhead = 4;           // rows whose first cache line is prefetched
 
 void swap_axes(RowLayout& row, int a, int b) {
   std::swap(row.shape[a], row.shape[b]);

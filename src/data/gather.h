@@ -1,4 +1,4 @@
-// Rows of an array of any element type, selected by index: a batch of samples in memory.
+// Gathers rows of an array of any element type by index: a batch of samples in memory.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,15 @@ namespace needle::data {
 
 inline constexpr int kMaxRowDims = 32;
 
-// One row: shape and the strides, in bytes, of both sides.
+// The layout of one row: its shape and the strides of both sides, in bytes.
 struct RowLayout {
   int ndim;
   std::int64_t itemsize;
   std::int64_t shape[kMaxRowDims], from[kMaxRowDims], to[kMaxRowDims];
 };
 
-// Row indices[i] of source becomes row i of out; every index is a row of the source. The rows are
-// distributed over the threads of the pool.
+// Copies row indices[i] of source to row i of out; every index must be a row of the source. The
+// rows are distributed over the threads of the pool.
 void gather_rows(const char* source, std::int64_t source_stride, const std::int64_t* indices,
                  std::int64_t count, char* out, std::int64_t out_stride, RowLayout row);
 

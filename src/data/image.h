@@ -18,7 +18,7 @@ struct Image {
   std::int64_t height, width, channels;
   std::int64_t row_stride;      // elements from one row to the next
   std::int64_t column_stride;   // elements from one pixel to the next
-  std::int64_t channel_stride;  // 1 but for channel-major sources
+  std::int64_t channel_stride;  // 1 except for channel-major sources
 };
 
 }  // namespace needle::data

@@ -1,4 +1,4 @@
-// A step of an augmentation program as it is run, and the errors of invalid steps.
+// A step of an augmentation program in executable form, and the errors of invalid steps.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace needle::data {
 
 enum class Kind { kCrop, kFlip, kResize, kColour, kAffine, kErase, kToFloat, kNormalize, kPermute };
 
-struct StepRow {  // what a step's name means; constants -1: checked by the step itself
+struct StepRow {  // the meaning of a step's name; constants -1: the step checks them itself
   const char* name;
   Kind kind;
   int constants, parameters;
@@ -20,8 +20,8 @@ struct StepRow {  // what a step's name means; constants -1: checked by the step
 
 struct Instruction {
   const StepRow* row;
-  const double* parameters;            // row->parameters numbers an image
-  std::int64_t height = 0, width = 0;  // of the output, where the step says them
+  const double* parameters;            // row->parameters has this many per image
+  std::int64_t height = 0, width = 0;  // of the output, where the step states them
   double fill = 0;
   bool bilinear = false, antialias = false;
   std::vector<float> numbers = {};  // normalize: means, deviations

@@ -55,7 +55,7 @@ class Lowering {
   }
 
  private:
-  // The pass and step of an instruction, and the place of its numbers in the record.
+  // The pass and step of an instruction, and the position of its numbers in the record.
   struct Place {
     std::size_t pass;
     std::int32_t at;
@@ -92,8 +92,8 @@ class Lowering {
     return at;
   }
 
-  // A crop joins the previous window if both have the same fill and no step between changes it; a
-  // flip, which shows no fill, joins any window.
+  // A crop joins the previous window if both have the same fill and no step in between changes it;
+  // a flip, which shows no fill, joins any window.
   void add_window(const Instruction& step) {
     const bool crops = step.row->kind == Kind::kCrop;
     const auto fill = static_cast<float>(step.fill);
@@ -300,7 +300,7 @@ class Lowering {
     return tables_[key] = made;
   }
 
-  // Entries of this many words: the first place, the count of weights, the weights.
+  // The words of an entry: the first position, the number of weights, the weights.
   std::int32_t add_weights(std::int64_t in, std::int64_t out, bool antialias, bool floats) {
     const ResizeAxis& axis = resize_axis(in, out, antialias, false);
     for (std::int64_t i = 0; i < out; ++i) {
@@ -314,7 +314,7 @@ class Lowering {
     return small(axis.taps + 2);
   }
 
-  // Place y or x of the window is sign * y + first of the image before.
+  // Position y or x of the window is position sign * y + first of the previous image.
   struct Along {
     std::int64_t sign, first;
 

@@ -1,7 +1,7 @@
-// A program for a batch in the form that a device runs: core/image_pass.h. Neighbouring crops and
-// flips become one window, the weights of resized axes become tables; a second resize or affine
-// begins a new pass, since each of its pixels needs several pixels of the first one. Parameters and
-// sizes are checked as in Program::run.
+// Lowers the program of a batch to the form that a device runs: core/image_pass.h. Adjacent crops
+// and flips become one window, and the weights of resized axes become tables. A second resize or
+// affine map starts a new pass, since each of its pixels needs several pixels of the first one.
+// Parameters and sizes are checked as in Program::run.
 #pragma once
 
 #include <span>
@@ -11,8 +11,8 @@
 
 namespace needle::data {
 
-// images: of all samples, in order; their data are offsets from one base: SourceImage::data is not
-// read, `offsets` counts elements. Throws Error if sizes or parameters do not match.
+// images: those of all samples, in order. `offsets` has the distance of each from one base in
+// elements; SourceImage::data is not read. Throws Error if sizes or parameters do not match.
 ImageBatch lower(const Program& program, std::span<const SourceImage> images,
                  std::span<const std::int64_t> offsets);
 

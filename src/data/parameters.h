@@ -1,5 +1,5 @@
-// The checked parameters of one image, step by step; the input of run.cc and lower.cc.
-// Errors name the step, the rule, the value and the image.
+// The checked parameters of one image, step by step; the input of run.cc and lower.cc. Errors name
+// the step, the rule, the value and the image.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace needle::data {
 struct Parameters {
   const double* p;  // of this step and image
   std::int64_t sample;
-  std::int64_t height, width;  // of the image that the step is given
+  std::int64_t height, width;  // of the image that the step receives
 
   [[noreturn]] void refuse_here(const char* step, const std::string& rule) const;
   std::int64_t whole(const char* step, double value) const;
@@ -21,7 +21,7 @@ struct Parameters {
     std::int64_t top, left;
   };
   Place crop() const { return {whole("crop", p[0]), whole("crop", p[1])}; }
-  bool flips(int axis) const;  // 0: left and right change places, 1: top and bottom
+  bool flips(int axis) const;  // 0: mirrors left and right, 1: top and bottom
   Rectangle erased() const;    // inside the image; may be empty
   // Returns true if the 3x4 matrix, as float32, is not the identity.
   bool colour(float matrix[12]) const;
@@ -29,7 +29,7 @@ struct Parameters {
   void affine(double matrix[6]) const;
 };
 
-// The error of a result whose size is not that of out.
+// Returns the error of a result whose size is not that of out.
 [[noreturn]] void refuse_size(std::int64_t height, std::int64_t width, const std::int64_t wanted[2],
                               std::int64_t sample);
 

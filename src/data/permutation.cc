@@ -1,5 +1,6 @@
-// Short orders are sorted and the last few kept, long ones computed place by place with a Feistel
-// network on the next even power of two, applied until the value is in range.
+// Short orders are sorted, and the most recent ones cached. Long orders are computed position by
+// position with a Feistel network on the next even power of two, applied until the value is in
+// range.
 #include "permutation.h"
 
 #include <algorithm>
@@ -31,13 +32,13 @@ struct SortedOrder {
       philox_words(seed, epoch, i, kOrderStream, 2, words);
       keyed[i] = {std::uint64_t{words[0]} << 32 | words[1], i};
     }
-    std::sort(keyed.begin(), keyed.end());  // pairs: equal keys stay in the order of the indices
+    std::sort(keyed.begin(), keyed.end());  // pairs: equal keys keep the order of the indices
     indices.resize(length);
     for (std::int64_t i = 0; i < length; ++i) indices[i] = keyed[i].second;
   }
 };
 
-// One for each thread, so that a fork cannot find a lock held.
+// One cache per thread, so that a fork cannot find a lock held.
 const std::vector<std::int64_t>& sorted_order(std::int64_t length, std::uint64_t seed,
                                               std::uint32_t epoch) {
   thread_local SortedOrder kept[4];

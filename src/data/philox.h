@@ -1,5 +1,5 @@
 // Philox's words (core/philox.h) as samplers and transforms draw them: by seed, epoch, index and
-// stream. The same bits as python/needle/philox.py.
+// stream, with the same bits as python/needle/philox.py.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace needle::data {
 
-// The words 0 .. count-1 of (seed, epoch, index, stream) into out.
+// Writes words 0 .. count-1 of (seed, epoch, index, stream) to out.
 void philox_words(std::uint64_t seed, std::uint32_t epoch, std::int64_t index, std::uint32_t stream,
                   std::int64_t count, std::uint32_t* out);
 

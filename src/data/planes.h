@@ -1,5 +1,5 @@
-// Pixels to planes and back: a row of interleaved channels becomes one run a channel, forwards or
-// mirrored. Included by the steps of an instruction set; three channels of bytes have vectors.
+// Interleaved pixels to planes and back: a row becomes one run per channel, forwards or mirrored.
+// Included by the steps of an instruction set; three channels of bytes have vector code.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace {
 
 using Index = std::int64_t;
 
-// planes[c * plane_stride + i] = pixels[3 * i + c], or of pixel n - 1 - i where mirrored.
+// Computes planes[c * plane_stride + i] = pixels[3 * i + c], or of pixel n - 1 - i where mirrored.
 template <bool kMirrored, class T>
 void split_three_plainly(const T* pixels, Index from, Index n, T* planes, Index plane_stride) {
   T* a = planes;
@@ -37,7 +37,8 @@ void split_three(const float* pixels, Index n, float* planes, Index plane_stride
 
 #if defined(__SSSE3__)
 
-struct SplitMasks {  // of plane c: which byte of the `part`-th 16 of 48 goes where; 0x80: none
+struct SplitMasks {  // for plane c: the destination of each byte of the `part`-th 16 of 48; 0x80:
+                     // none
   alignas(16) std::uint8_t byte[3][3][16];
 };
 
@@ -58,7 +59,7 @@ constexpr SplitMasks make_split_masks() {
 template <bool kMirrored>
 constexpr SplitMasks kSplitMasks = make_split_masks<kMirrored>();
 
-// 16 pixels from `pixels` on (48 bytes) to three planes.
+// Splits 16 pixels (48 bytes) into three planes.
 template <bool kMirrored>
 [[gnu::always_inline]] inline void split_sixteen(const std::uint8_t* pixels, std::uint8_t* planes,
                                                  Index plane_stride) {
@@ -96,7 +97,8 @@ template <bool kMirrored>
 template <bool kMirrored>
 void split_three(const std::uint8_t* pixels, Index n, std::uint8_t* planes, Index plane_stride) {
 #if defined(__SSSE3__) || defined(__ARM_NEON)
-  if (n >= 16) {  // the last vector overlaps the one before: rows of any length have no rest
+  if (n >=
+      16) {  // the last vector overlaps the one before, so rows of any length have no scalar rest
     for (Index i = 0; i < n; i += 16) {
       const Index to = i + 16 <= n ? i : n - 16;
       const std::uint8_t* from = pixels + 3 * (kMirrored ? n - 16 - to : to);
@@ -111,7 +113,8 @@ void split_three(const std::uint8_t* pixels, Index n, std::uint8_t* planes, Inde
 
 #if defined(__SSSE3__)
 
-struct MirrorMasks {  // of the `part`-th 16 of 48 bytes: which byte of the `from`-th goes where
+struct MirrorMasks {  // for the `part`-th 16 of 48 bytes: the destination of each byte of the
+                      // `from`-th
   alignas(16) std::uint8_t byte[3][3][16];
 };
 
@@ -130,7 +133,7 @@ constexpr MirrorMasks make_mirror_masks() {
 
 constexpr MirrorMasks kMirrorMasks = make_mirror_masks();
 
-// 16 pixels (48 bytes), the last first.
+// Reverses 16 pixels (48 bytes).
 [[gnu::always_inline]] inline void mirror_sixteen(const std::uint8_t* pixels, std::uint8_t* out) {
   const auto* from = reinterpret_cast<const __m128i*>(pixels);
   const __m128i x = _mm_loadu_si128(from), y = _mm_loadu_si128(from + 1),
@@ -144,19 +147,19 @@ constexpr MirrorMasks kMirrorMasks = make_mirror_masks();
   }
 }
 
-// out pixel i = pixels of n - 1 - i, as many as there are vectors for.
+// Writes out pixel i = pixel n - 1 - i, for as many pixels as fill vectors.
 Index mirror_three(const std::uint8_t* pixels, Index n, std::uint8_t* out) {
   if (n < 16) return 0;
   for (Index i = 0; i < n; i += 16) {  // the last vector overlaps the one before
     const Index to = i + 16 <= n ? i : n - 16;
     const std::uint8_t* from = pixels + 3 * (n - 16 - to);
-    __builtin_prefetch(from + 3 * n);  // the next row: the processor cannot guess the way back
+    __builtin_prefetch(from + 3 * n);  // the next row: the prefetcher cannot predict the jump back
     mirror_sixteen(from, out + 3 * to);
   }
   return n;
 }
 
-struct JoinMasks {  // of the `part`-th 16 of 48 bytes: which byte of plane c goes where
+struct JoinMasks {  // for the `part`-th 16 of 48 bytes: the destination of each byte of plane c
   alignas(16) std::uint8_t byte[3][3][16];
 };
 
@@ -216,7 +219,7 @@ Index join_three(const std::uint8_t* planes, Index plane_stride, Index n, std::u
 Index join_three(const float*, Index, Index, float*) { return 0; }
 Index mirror_three(const float*, Index, float*) { return 0; }
 
-// planes[c * plane_stride + i] = the source's pixel i.
+// Copies pixel i of the source to planes[c * plane_stride + i].
 template <class T>
 void split_pixels(const T* source, Index column_stride, Index channel_stride, Index channels,
                   Index n, T* planes, Index plane_stride) {
@@ -239,7 +242,7 @@ void split_pixels(const T* source, Index column_stride, Index channel_stride, In
   }
 }
 
-// The pixel i of out = planes[c * plane_stride + i].
+// Copies planes[c * plane_stride + i] to pixel i of out.
 template <class T>
 void join_pixels(const T* planes, Index plane_stride, Index channels, Index n, T* out,
                  Index column_stride, Index channel_stride) {
@@ -267,7 +270,7 @@ void join_pixels(const T* planes, Index plane_stride, Index channels, Index n, T
   }
 }
 
-// out = n interleaved pixels of a source that runs backwards through memory.
+// Writes n interleaved pixels of a source that runs backwards through memory.
 template <class T>
 void mirror_pixels(const T* source, Index channels, Index n, T* out) {
   const T* lowest = source - channels * (n - 1);

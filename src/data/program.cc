@@ -1,4 +1,4 @@
-// Compiling: what all images share is checked and brought into the form that run.cc uses.
+// Compiles a program: checks what all images share and converts it to the form that run.cc uses.
 #include "program.h"
 
 #include <algorithm>
@@ -81,7 +81,7 @@ bool method(const StepCall& call, double value, const char* what) {
   return value == 1;
 }
 
-// mean and std, one a channel, as float32.
+// mean and std, one per channel, as float32.
 std::vector<float> normalization(const StepCall& call, std::int64_t channels) {
   const auto& c = call.constants;
   if (c.empty() || c[0] != static_cast<double>(channels) ||

@@ -1,8 +1,8 @@
 // A list of augmentation steps, compiled for images of one kind and run on one image after the
 // other. Crops, flips and layouts only move a window over the source; colour and normalisation
 // happen in the pass that writes the output; resize, affine and steps that cannot be combined use
-// temporary memory of the thread. Constants and parameters are described in
-// python/needle/data/transforms/.
+// temporary memory of the thread. python/needle/data/transforms/ describes constants and
+// parameters.
 #pragma once
 
 #include <cstdint>
@@ -27,19 +27,20 @@ struct SourceImage {  // strides in elements
   std::int64_t row_stride, column_stride, channel_stride;
 };
 
-struct OutputRow {  // one image of the output, compact, its axes in the order the steps give
+struct OutputRow {  // one image of the output, compact, with its axes in the order that the steps
+                    // give
   std::int64_t shape[3];
   Element type;
 };
 
 class Program {
  public:
-  // Throws Error, naming the step, if steps, images and output do not match. table: none for a
+  // Throws an Error that names the step if steps, images and output do not match. table: none for a
   // program that is lowered (lower.h) instead of run.
   Program(const std::vector<StepCall>& calls, std::int64_t channels, Element type,
           const OutputRow& output, const StepTable* table);
 
-  // Runs the steps on image number `sample` of the parameters, into `out`. Throws Error for
+  // Runs the steps on the image with parameters number `sample` and writes `out`. Throws Error for
   // parameters or sizes that do not fit. Any number of threads may call it at once.
   void run(const SourceImage& image, std::int64_t sample, void* out) const;
 

@@ -17,7 +17,7 @@
 namespace needle::data::NEEDLE_ISA {
 namespace {
 
-// ---- the source, with its pixels next to each other --------------------------------------------
+// ---- the source with contiguous pixels ---------------------------------------------------------
 
 template <class T>
 struct Rows {
@@ -32,7 +32,8 @@ bool has_neighbours(const Image<T>& image, Index step) {
          (image.column_stride == step || image.width == 1);
 }
 
-// Elements of a copy that `in` needs: other layouts than rows of neighbouring pixels.
+// Returns the number of elements of the copy that `in` needs: layouts other than rows of contiguous
+// pixels are copied.
 template <class T>
 Index packed_size(const Image<T>& in) {
   const bool direct = has_neighbours(in, in.channels) || has_neighbours(in, -in.channels);
@@ -85,7 +86,7 @@ void spread(const T* row, const Image<T>& out, T* to) {
   }
 }
 
-// The places from `begin`, which is a multiple of eight, to `end`.
+// The positions from `begin`, a multiple of eight, to `end`.
 ResizeAxis part_of(const ResizeAxis& axis, Index begin, Index end) {
   ResizeAxis part = axis;
   part.out = end - begin;
@@ -109,12 +110,12 @@ void resize_bilinear(const Image<T>& in, const Image<T>& out, const Scaling& sca
   const ResizeAxis across = part_of(
       resize_axis(in.width, scaling.width, scaling.antialias, rows.mirrored), begin, part.right);
 
-  // Of the line only what the part's columns read, from its lowest to its highest place. Around it
-  // there are zeros: taps that are not there are read, times a weight of zero.
+  // Computes only the columns of the line that the part reads, from its lowest position to its
+  // highest. There are zeros around it, because missing taps are read with weight zero.
   const Index last = across.out - 1;
   const Index firsts[2] = {across.first[0], across.first[last]};
   const Index ends[2] = {firsts[0] + across.count[0], firsts[1] + across.count[last]};
-  const Index low = firsts[firsts[1] < firsts[0]] * channels;  // mirrored ones fall
+  const Index low = firsts[firsts[1] < firsts[0]] * channels;  // mirrored ones decrease
   const Index high = ends[ends[1] > ends[0]] * channels;
   const Index slack = (across.taps * channels + 31) / 16 * 16;
   const Scratch room(std::size_t(in.width * channels + 2 * slack) * sizeof(Line));
@@ -135,7 +136,7 @@ void resize_bilinear(const Image<T>& in, const Image<T>& out, const Scaling& sca
   }
 }
 
-// kChannels 0: as many as there are, at any distance.
+// kChannels is 0 for any number of channels, at any distance.
 template <int kChannels, class T>
 void nearest_row(const T* from, const Index* places, const Image<T>& out, Index channel_stride,
                  T* to) {

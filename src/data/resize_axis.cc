@@ -22,7 +22,7 @@ struct Table : ResizeAxis {
   void point();
 };
 
-// The taps of output place i: their weights (sum 1) and where they start.
+// The taps of output position i: their weights (with sum 1) and where they start.
 Index taps_of(const ResizeAxis& axis, Index i, std::vector<double>& weights) {
   const double scale = double(axis.in) / double(axis.out);
   const double support = axis.antialias && scale > 1.0 ? scale : 1.0;
@@ -45,7 +45,7 @@ Index taps_of(const ResizeAxis& axis, Index i, std::vector<double>& weights) {
   return start;
 }
 
-// Rounded half to even; the largest weight, the first of several, takes what is missing to 2**14.
+// Rounds half to even; the largest weight (the first of several) absorbs the difference to 2**14.
 void fixed_point(const std::vector<double>& weights, std::int16_t* fixed) {
   const double one = double(1 << kWeightBits);
   long missing = 1L << kWeightBits;
@@ -123,7 +123,7 @@ const ResizeAxis& resize_axis(Index in, Index out, bool antialias, bool mirrored
       return table;
     }
   }
-  // Replaces the least recently used entry, since a resize holds two and the first may be in the
+  // Evicts the least recently used entry, since a resize holds two and the first may be in the
   // cache.
   Table& table = *std::min_element(tables.begin(), tables.end(),
                                    [](const auto& a, const auto& b) { return a.used < b.used; });

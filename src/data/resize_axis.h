@@ -1,6 +1,6 @@
-// The weights of a resized axis: which input places each output place reads, and how much of each.
-// Computed once for the baseline, like NumPy's definition in the same order of the same float64
-// operations; the kernels of resize.cc, one per instruction set, only read the tables.
+// The weights of a resized axis: which input positions each output position reads, and how much of
+// each. They are computed once, by baseline code with the same float64 operations in the same order
+// as NumPy's definition; the kernels of resize.cc, one per instruction set, only read the tables.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,22 @@
 
 namespace needle::data {
 
-// Output place i is the sum over t < taps of weight[i * taps + t] * input[first[i] + t]. Rows with
-// fewer taps end in zeros, which may lie outside the input: readers keep slack, or stop at
-// count[i]. `taps` is even and there are rows of nothing up to a multiple of 8, so that vectors
-// need no tail.
+// Output position i is the sum over t < taps of weight[i * taps + t] * input[first[i] + t]. Rows
+// with fewer taps are padded with zero weights, whose input may lie out of bounds: readers have
+// slack, or stop at count[i]. `taps` is even, and the number of rows is padded to a multiple of 8
+// with empty rows, so that vectors need no tail.
 struct ResizeAxis {
   std::int64_t in = 0, out = 0;
   bool antialias = false, mirrored = false;
   std::int64_t taps = 0;
   const std::int32_t* first = nullptr;
   const std::int32_t* count = nullptr;
-  const std::int16_t* weight = nullptr;  // of 2**14
-  const float* real = nullptr;           // of 1; as if not mirrored: the last place's comes first
-  // Weights t and t + 1 in one word, four times, as a vector of eight words wants it for places i
-  // and i + 4 of a group of eight: pairs[((i / 8 * 4 + i % 4) * taps / 2 + t / 2) * 8 + i / 4 % 2 *
-  // 4].
+  const std::int16_t* weight = nullptr;  // in units of 2**-14
+  const float* real =
+      nullptr;  // as floats; not mirrored: the weights of the last position come first
+  // Weights t and t + 1 in one word, in the order in which a vector of eight words needs them for
+  // positions i and i + 4 of a group of eight: pairs[((i / 8 * 4 + i % 4) * taps / 2 + t / 2) * 8 +
+  // i / 4 % 2 * 4], repeated four times.
   const std::int32_t* pairs = nullptr;
 };
 
@@ -39,7 +40,8 @@ using pixel::kWeightBits;
 // thread has asked for eight other tables.
 const ResizeAxis& resize_axis(std::int64_t in, std::int64_t out, bool antialias, bool mirrored);
 
-// The input place that is nearest to the centre of output place i: floor((i + 1/2) * in / out).
+// Returns the input position nearest to the centre of output position i: floor((i + 1/2) * in /
+// out).
 std::int64_t nearest_place(std::int64_t i, std::int64_t in, std::int64_t out);
 
 }  // namespace needle::data

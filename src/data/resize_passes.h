@@ -1,6 +1,6 @@
-// The two passes of bilinear resizing: make_line (vertical: some rows to one line) and make_row_of
-// (horizontal: a line to an output row), for bytes in fixed point and for floats. resize.cc, which
-// has the formula, calls them for one output row after the other.
+// The two passes of bilinear resizing, for bytes in fixed point and for floats: make_line
+// (vertical: some rows to one line) and make_row_of (horizontal: a line to an output row).
+// resize.cc, which has the formula, calls them for one output row after the other.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ void line_tail(const Byte* rows, Index stride, const VerticalTaps& taps, Index b
   _mm256_storeu_si256(static_cast<__m256i*>(to), v);
 }
 
-// 32 elements; kPairs pairs of rows, 0: as many as there are.
+// Computes 32 elements of kPairs pairs of rows; 0: any number of pairs.
 template <int kPairs>
 [[gnu::always_inline]] inline void line_block(const Byte* rows, Index stride,
                                               const VerticalTaps& taps, std::int16_t* line) {
@@ -79,7 +79,7 @@ template <int kPairs>
 void line_blocks(const Byte* rows, Index stride, const VerticalTaps& taps, Index count,
                  std::int16_t* line) {
   for (Index e = 0; e + 32 <= count; e += 32) line_block<kPairs>(rows + e, stride, taps, line + e);
-  if (count % 32 != 0) {  // the last 32 once more
+  if (count % 32 != 0) {  // the last 32, overlapping
     line_block<kPairs>(rows + count - 32, stride, taps, line + count - 32);
   }
 }
@@ -136,7 +136,7 @@ void make_line(const float* rows, Index stride, const VerticalTaps& taps, Index 
 
 // ---- horizontal: a line to an output row -------------------------------------------------------
 
-// kChannels 0: as many as there are.
+// kChannels is 0 for any number of channels.
 template <int kChannels>
 void sum_row(const std::int16_t* line, const ResizeAxis& axis, Index channel_count, Byte* out) {
   const Index channels = kChannels ? kChannels : channel_count;
@@ -153,8 +153,8 @@ void sum_row(const std::int16_t* line, const ResizeAxis& axis, Index channel_cou
 
 #ifdef __AVX2__
 
-// Of two pixels with kChannels 16-bit values each: values of the same channel next to each other,
-// four channels (those that are not there: zeros).
+// From two pixels of kChannels 16-bit values, pairs the values of the same channel, for four
+// channels (missing ones are zero).
 template <int kChannels>
 [[gnu::always_inline]] inline __m256i pair_mask() {
   char bytes[32];
@@ -165,7 +165,7 @@ template <int kChannels>
   return load32(bytes);
 }
 
-// Pixels of four bytes to pixels of kChannels bytes, in each half.
+// Packs pixels of four bytes to pixels of kChannels bytes, in each half.
 template <int kChannels>
 [[gnu::always_inline]] inline __m256i squeeze_mask() {
   char bytes[32];
@@ -176,7 +176,7 @@ template <int kChannels>
   return load32(bytes);
 }
 
-// Eight pixels, four in each half of v with their bytes first in the half, to 8 * kChannels bytes.
+// Packs eight pixels, four at the start of each half of v, to 8 * kChannels bytes.
 template <int kChannels>
 [[gnu::always_inline]] inline void store_pixels(Byte* to, __m256i v) {
   const __m128i low = _mm256_castsi256_si128(v), high = _mm256_extracti128_si256(v, 1);
@@ -252,7 +252,7 @@ void make_row(const std::int16_t* line, const ResizeAxis& axis, Index channels, 
 
 #endif
 
-// One channel after the other; taps that are not there weigh nothing.
+// Computes one channel after the other; missing taps have weight zero.
 template <int kTaps>
 void sum_row(const float* line, const ResizeAxis& axis, Index channels, float* out) {
   const Index taps = kTaps ? kTaps : axis.taps;
@@ -269,7 +269,8 @@ void sum_row(const float* line, const ResizeAxis& axis, Index channels, float* o
   }
 }
 
-// The channels of a pixel in one vector; what is stored too much is the next pixel's.
+// Holds the channels of a pixel in one vector; the surplus that is stored is overwritten by the
+// next pixel.
 template <int kChannels, int kTaps>
 void vector_row(const float* line, const ResizeAxis& axis, float* out) {
   typedef float Pixel __attribute__((vector_size(16)));

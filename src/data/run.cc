@@ -2,8 +2,8 @@
 // Next: python/needle/data/batching/pipeline.py
 
 // Runs the instructions on one image. Crops and flips move the window of a Canvas; pointwise steps
-// wait in it until the pass that writes the pixels; resize and affine make a new Canvas. Memory
-// between steps belongs to the thread; it is taken and released as the calls nest.
+// are deferred to the pass that writes the pixels; resize and affine make a new Canvas. Memory
+// between steps belongs to the thread and is taken and released as the calls nest.
 #include <algorithm>
 
 #include "canvas.h"
@@ -14,7 +14,7 @@
 
 namespace needle::data {
 
-// The state of one image during the instructions.
+// The state of one image while the instructions run.
 struct Run {
   const Program& program;
   std::int64_t sample;
@@ -150,7 +150,7 @@ struct Run {
             canvas.channel_stride};
   }
 
-  // ---- the steps; each returns false if the canvas must be settled before it ----
+  // ---- the steps; each returns false if the canvas must be written to memory first ----
 
   bool crop(const Instruction& step, const double* p, Canvas& canvas) const {
     const auto [top, left] = parameters(p, canvas).crop();
@@ -218,7 +218,7 @@ struct Run {
     resized.outside = {next.fill, 0};  // the fill of the crop, if it reaches outside
   }
 
-  // Resizes (if m is null) or maps a plain canvas, through memory or straight into out.
+  // Resizes a plain canvas (if m is null) or maps it, through memory or straight into out.
   template <class T>
   void transform(std::size_t at, const Instruction& step, const double* m,
                  const Canvas& canvas) const {

@@ -5,7 +5,8 @@
 
 namespace needle::data {
 
-// The table of the instruction set of this name (one of the build's); throws Error for another.
+// Returns the table of the named instruction set (one of the build's); throws Error for any other
+// name.
 const StepTable& step_table(const char* isa);
 
 }  // namespace needle::data

@@ -14,7 +14,7 @@
 
 namespace needle::data {
 
-// The whole image (at least 1x1) scaled to height x width, of which only `part` is computed.
+// Scales the whole image (at least 1x1) to height x width, of which only `part` is computed.
 struct Scaling {
   std::int64_t height, width;
   Rectangle part;
@@ -23,18 +23,19 @@ struct Scaling {
 
 struct StepTable {
   const char* isa;
-  // out: of the part's size.
+  // out has the part's size.
   void (*resize_bytes)(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out,
                        const Scaling& scaling);
   void (*resize_floats)(const Image<float>& in, const Image<float>& out, const Scaling& scaling);
-  // m: a, b, c, d, e, f; the pixel centre (X, Y) of `out` takes what is at (aX + bY + c,
-  // dX + eY + f) of `in`; fill is there where `in` is not.
+  // m: a, b, c, d, e, f. The pixel centre (X, Y) of `out` takes the value at (aX + bY + c, dX + eY
+  // + f) of `in`, or fill outside of `in`.
   void (*affine_bytes)(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out,
                        const double m[6], bool bilinear, double fill);
   void (*affine_floats)(const Image<float>& in, const Image<float>& out, const double m[6],
                         bool bilinear, double fill);
-  // m: 3x4, row-major; 1 or 3 channels. Any strides, `in` may be `out`: the program calls it with
-  // single rows as planes (column_stride 1, channel_stride the plane's), which are to be fast.
+  // m: 3x4, row-major; 1 or 3 channels. Any strides are allowed and `in` may be `out`. The program
+  // calls it with single rows as planes (column_stride 1, channel_stride the plane's), which must
+  // be fast.
   void (*colour_bytes)(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out,
                        const float m[12]);
   void (*colour_floats)(const Image<float>& in, const Image<float>& out, const float m[12]);

@@ -1,6 +1,6 @@
-// The pass that writes an image's output; see window.h. Pieces of rows go through buffers that
-// stay in the L1 cache: split into planes, changed stage by stage, written in out's layout. Pixels
-// that need no stage (copies, mirrors, one layout) go directly from source to out.
+// The pass that writes an image's output; see window.h. Pieces of rows go through buffers that stay
+// in L1: they are split into planes, transformed stage by stage, and written in out's layout.
+// Pixels that need no stage (copies, mirrors, one layout) go directly from source to out.
 #include "window.h"
 
 #include "convert.h"
@@ -12,7 +12,7 @@
 namespace needle::data::NEEDLE_ISA {
 namespace {
 
-constexpr Index kPiece = 1024;  // pixels of a row that go through the buffers at once
+constexpr Index kPiece = 1024;  // pixels of a row that pass through the buffers at once
 
 // ---- one run of one channel ----
 
@@ -36,7 +36,7 @@ void normalize(const float* in, float* out, Index n, float mean, float std) {
   for (Index i = 0; i < n; ++i) out[i] = (in[i] - mean) / std;
 }
 
-// ---- a piece of a row on its way ----
+// ---- a piece of a row in the buffers ----
 
 struct Planes {
   void* data;
@@ -49,7 +49,7 @@ struct Planes {
   }
 };
 
-// bytes to floats, with the normalisation that follows if there is one.
+// Converts bytes to floats, with the normalisation that follows if there is one.
 void convert(const Planes& in, const Planes& out, Index channels, Index n, StageKind kind,
              const float* normalization) {
   for (Index c = 0; c < channels; ++c) {
@@ -73,7 +73,7 @@ void mix(const Planes& in, const Planes& out, Index channels, Index n, const flo
   colour(image(in), image(out), m);
 }
 
-// Runs stage i (and the next with it, if they go together); gives the number of stages done.
+// Runs stage i (and the next one with it, if they are combined); returns the number of stages done.
 int run_stage(const Emission& e, int i, const Planes& in, const Planes& out, Index n) {
   const Stage& stage = e.stages[i];
   if (stage.kind == StageKind::kColour) {
@@ -92,7 +92,7 @@ int run_stage(const Emission& e, int i, const Planes& in, const Planes& out, Ind
   return 1;
 }
 
-// The number of stages that are combined with stage i, and the type of their result.
+// Returns the number of stages that are combined with stage i, and the type of their result.
 int together(const Emission& e, int i) {
   const StageKind kind = e.stages[i].kind;
   const bool converts = kind == StageKind::kScale || kind == StageKind::kCast;
@@ -100,7 +100,7 @@ int together(const Emission& e, int i) {
 }
 
 struct Buffers {
-  std::uint8_t* bytes;  // channels planes of kPiece each
+  std::uint8_t* bytes;  // one plane of kPiece per channel
   float* floats;
 };
 
@@ -116,11 +116,11 @@ void store(const Emission& e, const Planes& planes, T* out, Index n) {
               e.out_channel_stride);
 }
 
-// n pixels from `source` to `out`, both at the first of them.
+// Transforms n pixels from `source` to `out`; both point to the first of them.
 template <class T, class U>
 void emit_piece(const Emission& e, const T* source, U* out, Index n, const Buffers& buffers) {
   const Planes target{out, e.out_channel_stride, e.out_type};
-  const bool direct = e.out_column_stride == 1;  // out's own planes take the last stage's values
+  const bool direct = e.out_column_stride == 1;  // the last stage writes out's own planes
   Planes now{const_cast<T*>(source), e.channel_stride, e.source_type};
   if (e.column_stride != 1) {
     now = {buffer_of<T>(buffers), kPiece, e.source_type};
@@ -159,7 +159,7 @@ bool is_copy(const Emission& e) {
   return pixels || (e.column_stride == 1 && e.out_column_stride == 1);
 }
 
-// Colours alone, for pixels with the same layout in out and source.
+// Applies colours alone, for pixels with the same layout in out and source.
 bool is_colour(const Emission& e) {
   const bool pixels = e.channel_stride == 1 && e.out_channel_stride == 1 &&
                       e.column_stride == e.channels && e.out_column_stride == e.channels;
@@ -200,7 +200,7 @@ void emit_inside(const Emission& e) {
   }
 }
 
-// ---- what the source does not give ----
+// ---- outside of the source ----
 
 template <class U>
 void fill(const Emission& e, const Rectangle& where, const float* values) {

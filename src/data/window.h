@@ -31,12 +31,12 @@ struct Stage {
 
 struct Erased {
   Rectangle where;      // inside the output
-  const float* values;  // one a channel, as the output's
+  const float* values;  // one per channel, in the output's type
 };
 
-// All counts in elements and pixels. The output is height x width x channels whatever the order of
-// its axes in memory; `inside` is the part of it that the source gives, its first pixel at
-// `source`; the rest is `fill`, one value a channel, already as the output's.
+// All counts are in elements and pixels. The output is height x width x channels for any order of
+// its axes in memory. `inside` is the part of it that the source provides, whose first pixel is at
+// `source`; the rest is `fill`, one value per channel, already in the output's type.
 struct Emission {
   const void* source;
   Element source_type;
