@@ -1,6 +1,7 @@
 #!/bin/sh
 # Check that the machine has Python and a compiler before anything is set up. Called by the Makefile:
 #   sh tools/preflight.sh PYTHON [CXX [present]]     present: do not ask for the venv module
+newest=15 # the minor version of the newest Python 3 that the tests have run on
 python=$1
 compiler=${2%% *} # of 'ccache g++' the first word
 
@@ -10,12 +11,26 @@ fail() {
 }
 
 command -v "$python" >/dev/null 2>&1 ||
-    fail "no Python called '$python'. Install Python 3.10 to 3.13 (Debian, Ubuntu: sudo apt-get \
-install python3 python3-venv; macOS: brew install python@3.13), or name one: make PYTHON=python3.12"
+    fail "no Python called '$python'. Install Python 3.10 or later (Debian, Ubuntu: sudo apt-get \
+install python3 python3-venv; macOS: brew install python), or name one: make PYTHON=python3.12"
 
-"$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' ||
-    fail "'$python' is $("$python" --version 2>&1), needle wants 3.10 to 3.13. Name another one: \
+version=$("$python" -c 'import sys, sysconfig
+minor = sys.version_info[1] if sys.version_info >= (3,) else -1
+print("%d %s" % (minor, "free-threaded" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""))') ||
+    fail "'$python' does not start. Name another Python: make PYTHON=python3.12"
+
+[ "${version%% *}" -ge 10 ] ||
+    fail "'$python' is $("$python" --version 2>&1), needle needs 3.10 or later. Name another one: \
 make PYTHON=python3.12"
+
+[ "${version#* }" != free-threaded ] ||
+    fail "'$python' is a free-threaded build of Python, in which needle does not work: it frees \
+memory by reference counts that a lock must protect. Name a build with the lock: \
+make PYTHON=python3.12"
+
+[ "${version%% *}" -le $newest ] ||
+    printf 'needle: warning: %s is newer than 3.%s, the newest Python that needle was tested with\n' \
+        "$("$python" --version 2>&1)" $newest >&2
 
 [ "$3" = present ] || "$python" -c 'import ensurepip, venv' >/dev/null 2>&1 ||
     fail "'$python' has no venv module. Install it (Debian, Ubuntu: sudo apt-get install \
