@@ -1,5 +1,5 @@
 # One target for each job. A job sets up what it needs in .venv first, and only once.
-# The machine needs Python 3.10-3.13 with venv, make and a C++20 compiler.
+# The machine needs Python 3.10 or later with venv, make and a C++20 compiler.
 
 PYTHON ?= python3
 VENV ?= .venv

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import sys
 from pathlib import Path
 from typing import Any
@@ -90,8 +89,6 @@ def test_completing_the_ten_empties_the_list_and_lenet_trains(tmp_path: Path) ->
 
 def test_pip_installs_it(tmp_path: Path) -> None:
     pytest.importorskip("pip")
-    if int(importlib.metadata.version("setuptools").partition(".")[0]) < 71:
-        pytest.skip("pip needs setuptools >= 70.1 to build without isolation")
     folder, site = write_package("toy", "python", tmp_path / "toy"), tmp_path / "site"
     options = ["--no-build-isolation", "--no-deps", "--no-index", "--quiet", "--target", site]
     done = command("-m", "pip", "install", *options, folder, path=tmp_path)

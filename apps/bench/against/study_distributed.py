@@ -46,7 +46,9 @@ class Program(Subject):
         command = [sys.executable, "-m", "apps.bench.parallel", *self.options]
         if self.processes > 1:
             command = [str(mpiexec()), "-n", str(self.processes), *command]
-        found = json.loads(subprocess.check_output(command, text=True))
+        lines = subprocess.check_output(command, text=True).splitlines()
+        # MPI's libraries may print warnings beside the program's own line.
+        (found,) = [json.loads(line) for line in lines if line.startswith("{")]
         names = ("step_ms", "memory_mb", "waiting_ms", "sums_ms")
         return {} if witness else {name: found[name] for name in names if name in found}
 

@@ -146,8 +146,11 @@ except Exception as error:
     raise SystemExit
 loader.close()
 process = multiprocessing.get_context(sys.argv[1]).Process(target=print)
-process.start()
-process.join()
+try:
+    process.start()
+    process.join()
+except ConnectionError:  # since 3.14 the fork server runs the program, too, and ends with it
+    pass
 """
 
 

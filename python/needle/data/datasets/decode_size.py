@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.decoding import CHANNELS, RegionOf, jpeg_region
+from ..formats import decoding
+from ..formats.decoding import CHANNELS, RegionOf
 from ..transforms.base import ImageSpec, Size, decode_size
 from ..transforms.execute import PlacedTransform
 from ..transforms.region import Region, Regions, regions_of
@@ -110,7 +111,7 @@ def decode_notes(dataset: Any) -> list[str]:
         for height, width in sorted(sizes)
     ]
     regions = any(getattr(each, "decode_regions", None) is not None for each in found)
-    if regions and jpeg_region() is not None:
+    if regions and decoding.jpeg_region() is not None:
         lines.append("only the part of a JPEG that the first transforms read is decoded")
     return lines
 
