@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable
 
 from .. import accelerated
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor
-from .optimizer import Array, Group, GroupOption, Optimizer, unshared
+from .optimizer import Arrays, Group, GroupOption, Optimizer, Tensors, unshared
 from .options import FLAG, FRACTION, NOT_NEGATIVE
 
 
@@ -20,16 +19,13 @@ class Adam(Optimizer):
     the negative gradient.
     """
 
-    lr = GroupOption()
-    beta1 = GroupOption()
-    beta2 = GroupOption()
-    eps = GroupOption()
-    weight_decay = GroupOption()
-    rules: ClassVar = {
-        **dict.fromkeys(("lr", "eps", "weight_decay"), NOT_NEGATIVE),
-        **dict.fromkeys(("beta1", "beta2"), FRACTION),
-        **dict.fromkeys(("amsgrad", "maximize"), FLAG),
-    }
+    lr = GroupOption(NOT_NEGATIVE)
+    beta1 = GroupOption(FRACTION)
+    beta2 = GroupOption(FRACTION)
+    eps = GroupOption(NOT_NEGATIVE)
+    weight_decay = GroupOption(NOT_NEGATIVE)
+    amsgrad = GroupOption(FLAG)
+    maximize = GroupOption(FLAG)
     _decoupled = False
 
     def __init__(
@@ -48,16 +44,10 @@ class Adam(Optimizer):
         flags = {"amsgrad": amsgrad, "maximize": maximize}
         super().__init__(params, **options, weight_decay=weight_decay, **flags)
 
-    def _update(
-        self,
-        params: Sequence[Tensor],
-        values: Sequence[Array],
-        grads: Sequence[Array],
-        group: Group,
-    ) -> Sequence[Array]:
+    def _update(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
         if group["amsgrad"]:
             return self._amsgrad(params, values, grads, group)
-        stepped: Sequence[Any] = accelerated.adam_step(
+        stepped: Arrays = accelerated.adam_step(
             values,
             grads,
             self._state_arrays(params, "first_moment"),
@@ -69,13 +59,7 @@ class Adam(Optimizer):
         )
         return stepped
 
-    def _amsgrad(
-        self,
-        params: Sequence[Tensor],
-        values: Sequence[Array],
-        grads: Sequence[Array],
-        group: Group,
-    ) -> Sequence[Array]:
+    def _amsgrad(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
         names = ("first_moment", "second_moment", "largest_second_moment")
         moments = zip(*(self._state_arrays(params, name) for name in names), strict=True)
         lr, beta1, beta2, decay = (

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from sys import getrefcount
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -25,11 +25,19 @@ from ..torch_names import PointsToKeywords
 from .options import COUNT, Rule, broken_rule
 
 Array = Any
+Arrays = Sequence[Array]
+Tensors = Sequence[Tensor]
 Group = dict[str, Any]
 
 
 class GroupOption:
-    """An option such as ``optimizer.lr``: reads the first group's value, writes every group's."""
+    """An option such as ``optimizer.lr``: reads the first group's value, writes every group's.
+
+    ``rule``: what the values must be.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -50,9 +58,6 @@ class Optimizer(PointsToKeywords):
     of every group. ``state`` maps a parameter to its named arrays. TypeError for anything but
     parameters; ValueError for no parameters or an option out of range.
     """
-
-    rules: ClassVar[Mapping[str, Rule]] = {}
-    """The rule for each option; options without a rule are not checked."""
 
     def __init__(self, params: Iterable[Tensor] | Iterable[Group], **options: Any) -> None:
         given: list[Any] = _listed(type(self).__name__, params)
@@ -113,7 +118,7 @@ class Optimizer(PointsToKeywords):
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raise ValueError if an option is out of range."""
-        if wrong := broken_rule(self.rules, options):
+        if wrong := broken_rule(_rules(type(self)), options):
             raise ValueError(f"{type(self).__name__}: {wrong}; pass such a value")
 
     @host_step(changes_state=True)
@@ -133,13 +138,7 @@ class Optimizer(PointsToKeywords):
                         p.data = Tensor.make_const(new if is_array(new) else xp.asarray(new))
                         p.changed_by = f"{type(self).__name__}.step()"
 
-    def _update(
-        self,
-        params: Sequence[Tensor],
-        values: Sequence[Array],
-        grads: Sequence[Array],
-        group: Group,
-    ) -> Sequence[Array]:
+    def _update(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
         """Return the new values of ``params``, which have one dtype and device.
 
         A value may be changed in place only where ``unshared`` allows it.
@@ -198,7 +197,7 @@ class Optimizer(PointsToKeywords):
                 f"{name}: the saved state has parameter groups of {sizes} parameters, this "
                 f"optimizer has {own_sizes}; create it for the same model and groups"
             )
-        rules = {"steps": COUNT, **self.rules}
+        rules = {"steps": COUNT, **_rules(type(self))}
         if "lr" in rules:
             rules["initial_lr"] = rules["lr"]  # added by schedules
         for saved in ({"steps": state["steps"]}, *groups):
@@ -267,6 +266,12 @@ def _unshared_counts() -> tuple[int, int, int]:
     owner = Tensor.make_const(xp.zeros(()))
     (count,) = [_refcounts(value) for value in [owner.cached_data]]
     return count
+
+
+def _rules(kind: type[Optimizer]) -> dict[str, Rule]:
+    """Return the rule of each option that the class or a base class declares."""
+    members = ((name, member) for base in kind.__mro__ for name, member in vars(base).items())
+    return {name: member.rule for name, member in members if isinstance(member, GroupOption)}
 
 
 def _listed(name: str, params: Any) -> list[Any]:

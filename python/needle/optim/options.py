@@ -1,7 +1,7 @@
 """Rules for the values of an optimiser's options: a description and a test.
 
-Optimisers name a rule for each option they know. ``Optimizer`` applies it when a group is created,
-when ``optimizer.lr = ...`` is set, and when a saved state is loaded.
+Optimisers declare each option with its rule (``GroupOption``). ``Optimizer`` applies the rule when
+a group is created, when ``optimizer.lr = ...`` is set, and when a saved state is loaded.
 """
 
 from __future__ import annotations

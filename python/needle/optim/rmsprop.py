@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import Any
 
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor
-from .optimizer import Array, Group, GroupOption, Optimizer
+from .optimizer import Arrays, Group, GroupOption, Optimizer, Tensors
 from .options import FLAG, FRACTION, NOT_NEGATIVE
 
 
@@ -19,16 +19,13 @@ class RMSprop(Optimizer):
     (sqrt(v) + eps); p -= lr*u. maximize: g is the negative gradient.
     """
 
-    lr = GroupOption()
-    alpha = GroupOption()
-    eps = GroupOption()
-    weight_decay = GroupOption()
-    momentum = GroupOption()
-    rules: ClassVar = {
-        **dict.fromkeys(("lr", "eps", "weight_decay", "momentum"), NOT_NEGATIVE),
-        "alpha": FRACTION,
-        **dict.fromkeys(("centered", "maximize"), FLAG),
-    }
+    lr = GroupOption(NOT_NEGATIVE)
+    alpha = GroupOption(FRACTION)
+    eps = GroupOption(NOT_NEGATIVE)
+    weight_decay = GroupOption(NOT_NEGATIVE)
+    momentum = GroupOption(NOT_NEGATIVE)
+    centered = GroupOption(FLAG)
+    maximize = GroupOption(FLAG)
 
     def __init__(
         self,
@@ -46,13 +43,7 @@ class RMSprop(Optimizer):
         flags: dict[str, Any] = {"centered": centered, "maximize": maximize}
         super().__init__(params, **options, momentum=momentum, **flags)
 
-    def _update(
-        self,
-        params: Sequence[Tensor],
-        values: Sequence[Array],
-        grads: Sequence[Array],
-        group: Group,
-    ) -> Sequence[Array]:
+    def _update(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
         lr, alpha, eps, decay, momentum = (
             float(group[name]) for name in ("lr", "alpha", "eps", "weight_decay", "momentum")
         )
@@ -86,16 +77,12 @@ class Adagrad(Optimizer):
     1, lr is divided by 1 + (t-1)*lr_decay. maximize: g is the negative gradient.
     """
 
-    lr = GroupOption()
-    lr_decay = GroupOption()
-    weight_decay = GroupOption()
-    eps = GroupOption()
-    rules: ClassVar = {
-        **dict.fromkeys(
-            ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"), NOT_NEGATIVE
-        ),
-        "maximize": FLAG,
-    }
+    lr = GroupOption(NOT_NEGATIVE)
+    lr_decay = GroupOption(NOT_NEGATIVE)
+    weight_decay = GroupOption(NOT_NEGATIVE)
+    initial_accumulator_value = GroupOption(NOT_NEGATIVE)
+    eps = GroupOption(NOT_NEGATIVE)
+    maximize = GroupOption(FLAG)
 
     def __init__(
         self,
@@ -112,13 +99,7 @@ class Adagrad(Optimizer):
         start = {"initial_accumulator_value": initial_accumulator_value}
         super().__init__(params, **options, **start, maximize=maximize)
 
-    def _update(
-        self,
-        params: Sequence[Tensor],
-        values: Sequence[Array],
-        grads: Sequence[Array],
-        group: Group,
-    ) -> Sequence[Array]:
+    def _update(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
         lr, slower, decay, eps = (
             float(group[name]) for name in ("lr", "lr_decay", "weight_decay", "eps")
         )

@@ -4,12 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable
 
 from .. import accelerated
 from ..autograd import Tensor
-from .optimizer import Array, Group, GroupOption, Optimizer, unshared
+from .optimizer import Arrays, Group, GroupOption, Optimizer, Tensors, unshared
 from .options import FLAG, NOT_NEGATIVE, NUMBER_OR_NONE
 
 
@@ -22,14 +21,12 @@ class SGD(Optimizer):
     maximize: g is the negative gradient.
     """
 
-    lr = GroupOption()
-    momentum = GroupOption()
-    weight_decay = GroupOption()
-    rules: ClassVar = {
-        **dict.fromkeys(("lr", "momentum", "weight_decay"), NOT_NEGATIVE),
-        "dampening": NUMBER_OR_NONE,
-        **dict.fromkeys(("nesterov", "maximize"), FLAG),
-    }
+    lr = GroupOption(NOT_NEGATIVE)
+    momentum = GroupOption(NOT_NEGATIVE)
+    weight_decay = GroupOption(NOT_NEGATIVE)
+    dampening = GroupOption(NUMBER_OR_NONE)
+    nesterov = GroupOption(FLAG)
+    maximize = GroupOption(FLAG)
 
     def __init__(
         self,
@@ -54,13 +51,7 @@ class SGD(Optimizer):
             maximize=maximize,
         )
 
-    def _update(
-        self,
-        params: Sequence[Tensor],
-        values: Sequence[Array],
-        grads: Sequence[Array],
-        group: Group,
-    ) -> Sequence[Array]:
+    def _update(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
         momentum, dampening = float(group["momentum"]), group["dampening"]
         decay = float(group["weight_decay"])
         fresh = [i for i, p in enumerate(params) if "velocity" not in self.state.get(p, {})]
@@ -70,7 +61,7 @@ class SGD(Optimizer):
                 velocities[i][...] = (grads[i] + values[i] * decay) * (dampening / momentum)
         if dampening is None:
             dampening = 0.0 if group["nesterov"] else momentum
-        stepped: Sequence[Any] = accelerated.sgd_step(
+        stepped: Arrays = accelerated.sgd_step(
             values,
             grads,
             velocities,
