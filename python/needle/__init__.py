@@ -1,8 +1,7 @@
 """needle: a small, fast deep-learning framework that can be read from the ground up.
 
 Tensors, ops, devices and dtypes are here, flat; layers, optimisers and data are the submodules
-``nn``, ``optim`` and ``data``. ``python -m needle.ops.stubs`` writes ``__init__.pyi``, which lists
-the names for type checkers.
+``nn``, ``optim`` and ``data``. ``ops/public.py`` says which file each op comes from.
 """
 
 import importlib
@@ -38,13 +37,13 @@ from .draw import draw_graph
 from .dtypes import bool_, float32, float64, int32, int64, uint8
 from .init import ones, ones_like, seed, zeros, zeros_like
 from .nn.layer_table import summary
+from .ops.public import *  # noqa: F403  needle.exp, ...
 from .progress_bar import progress
 from .torch_names import missing_attribute
 
 if TYPE_CHECKING:
-    from . import data
+    from . import data, distributed
 
-globals().update(ops.PUBLIC)  # needle.exp, ...
 array_namespace.tensor_type = Tensor
 array_namespace.tensor_constant = Tensor.make_const
 
@@ -91,8 +90,8 @@ __all__ = [
     "uint8",
     "zeros",
     "zeros_like",
-    *ops.PUBLIC,
 ]
+__all__ += ops.public.__all__
 
 if BACKEND == "nd":
     from . import backend_ndarray

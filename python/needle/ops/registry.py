@@ -41,6 +41,12 @@ REGISTRY: dict[str, Row] = {}
 TAKES_AXES = frozenset({"axis", "axes"})
 METHODS: dict[str, Callable[..., Any]] = {}
 """All methods attached to Tensor."""
+COURSE_CLASSES = frozenset(
+    "EWiseAdd AddScalar EWiseMul MulScalar EWiseDiv DivScalar EWisePow PowerScalar MatMul "
+    "Summation BroadcastTo Reshape Transpose Negate Log Exp ReLU Tanh LogSumExp LogSoftmax "
+    "Stack Split Flip Dilate UnDilate Conv MakeTensorTuple TupleGetItem FusedAddScalars".split()
+)
+"""The op classes that programs of the course use by name."""
 
 
 def op(*classes: type[Op], methods: Sequence[str] = ()) -> Callable[[Function], Function]:

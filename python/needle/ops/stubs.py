@@ -1,23 +1,32 @@
-"""Generator of the type stubs: the names and methods that exist only after ops register.
+"""Generator of two lists of names: ``ops/public.py`` and ``tensor_methods.pyi``.
 
-``python -m needle.ops.stubs`` writes ``needle/tensor_methods.pyi``, ``needle/ops/__init__.pyi`` and
-``needle/__init__.pyi``. A test fails when they are out of date. Not imported by anything.
+``python -m needle.ops.stubs`` writes both. A test fails when they are out of date. No module
+imports this one.
 """
 
 from __future__ import annotations
 
-import ast
+import importlib
 import inspect
+import pkgutil
 import re
+import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from . import PUBLIC, REGISTRY
-from .registry import METHODS
+from .. import ops
+from .registry import COURSE_CLASSES, METHODS, REGISTRY
 
 PACKAGE = Path(__file__).resolve().parents[1]
+for _module in pkgutil.iter_modules(ops.__path__):  # a family file that is new, too
+    if _module.name != "stubs":
+        importlib.import_module(f"{ops.__name__}.{_module.name}")
 HEADER = "# Written by `python -m needle.ops.stubs`; do not edit.\n"
+PUBLIC_HEADER = '''# fmt: off
+"""The public functions of all ops, and the course's op classes, each from its family file."""
+
+'''
 
 
 def _method(name: str, function: Callable[..., Any]) -> str:
@@ -39,51 +48,36 @@ def tensor_methods() -> str:
     )
 
 
-def _home(name: str) -> str:
-    module: str = PUBLIC[name].__module__
-    return module.rpartition(".")[2]
-
-
-def _imports(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return re-exports of (module, name) in the linter's order."""
-
-    def place(pair: tuple[str, str]) -> tuple[str, int, str]:
-        module, name = pair
-        return module, 0 if name.isupper() else 1 if name[0].isupper() else 2, name.lower()
-
-    lines = [f"from .{m} import {n} as {n}\n" for m, n in sorted(set(pairs), key=place)]
-    return "".join(lines)
-
-
-def ops_names() -> str:
-    """Return the stub of ``needle.ops``: all its flat names."""
-    names = [(_home(name), name) for name in PUBLIC]
-    names += [("registry", "REGISTRY"), ("registry", "op")]
-    return f"{HEADER}from typing import Any\n\n{_imports(names)}\nPUBLIC: dict[str, Any]\n"
-
-
-def needle_names() -> str:
-    """Return the stub of ``needle``: the imports of its ``__init__``, and the ops."""
-    names = [
-        (node.module or "", alias.asname or alias.name)
-        for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text()))
-        if isinstance(node, ast.ImportFrom) and node.level
-        for alias in node.names
+def public_names() -> str:
+    """Return the text of ``ops/public.py``: every public name, imported from its family file."""
+    public: list[Any] = [row.function for row in REGISTRY.values()]
+    public += [
+        cls for row in REGISTRY.values() for cls in row.classes if cls.__name__ in COURSE_CLASSES
     ]
-    names += [("ops", name) for name in PUBLIC]
-    return f"{HEADER}{_imports(names)}\n__version__: str\n"
+    homes = {each.__name__: each.__module__.rpartition(".")[2] for each in public}
+    names = sorted(homes, key=lambda name: (name[0].islower(), name.lower()))
+    imports = [
+        f"from .{family} import ({_filled(name for name in names if homes[name] == family)})\n"
+        for family in sorted(set(homes.values()))
+    ]
+    listed = f"__all__ = [{_filled(map(repr, names))}]\n".replace("'", '"')
+    return f"{HEADER}{PUBLIC_HEADER}{''.join(imports)}\n{listed}"
+
+
+def _filled(names: Iterable[str]) -> str:
+    """Return the names, separated by commas, on indented lines."""
+    lines = textwrap.fill(", ".join(names), 96, initial_indent="    ", subsequent_indent="    ")
+    return f"\n{lines},\n"
 
 
 def files() -> dict[Path, str]:
     """Return every generated file with its text."""
     return {
         PACKAGE / "tensor_methods.pyi": tensor_methods(),
-        PACKAGE / "ops" / "__init__.pyi": ops_names(),
-        PACKAGE / "__init__.pyi": needle_names(),
+        PACKAGE / "ops" / "public.py": public_names(),
     }
 
 
 if __name__ == "__main__":
-    assert REGISTRY, "the ops register when needle.ops is imported"
     for path, text in files().items():
         path.write_text(text)
