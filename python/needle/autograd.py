@@ -32,7 +32,7 @@ from .array_namespace import Device as Device
 from .array_namespace import device as as_device
 from .changes import RECORDS, Tracked, check_deferred, now
 from .discarding import SMALLEST, Discarded, discard_inputs
-from .dtypes import is_floating, numpy_dtype
+from .dtypes import is_floating, is_real, numpy_dtype
 from .errors import DTypeError, GraphError, ShapeError
 from .graph import (
     HookHandle,
@@ -233,7 +233,7 @@ def as_operand(b: Any, like: Any = None) -> Tensor:
     if not isinstance(like, Tensor):  # no operand is a Tensor
         return Tensor(b, requires_grad=False)
     host = b if is_array(b) else np.asarray(b)
-    if host.dtype.kind not in "biuf" and not is_floating(host.dtype):
+    if not is_real(host.dtype):
         raise DTypeError(
             f"Tensor: an operand must be a number or an array of numbers, got {b!r}; convert it"
         )

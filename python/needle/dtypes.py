@@ -1,19 +1,20 @@
-"""The dtype table of six rows, bfloat16 beside them, and the promotion rules.
+"""The dtype table and the promotion rules.
 
 A dtype *is* a ``numpy.dtype``, so it compares equal to its name (``a.dtype == "float32"``) and
 NumPy accepts it. Promotion follows the Python array API standard 2024.12. Where the standard leaves
 mixed kinds undefined, the order bool < integer < floating decides, and an integer array takes the
-dtype of the floating operand. ``src/core/dtype.h`` has the same rows for C++.
+dtype of the floating operand. ``src/core/dtype.h`` has the same rows in C++; a test compares them.
 
-bfloat16, the upper half of a float32, is for storage on backends that have it: an operation on such
-arrays computes in float32 and rounds its result once. NumPy knows it from the package ml_dtypes,
-which is imported when the dtype is first named.
+bfloat16 is a storage dtype: an operation on such arrays computes in float32 and rounds its result
+once. NumPy knows it from the package ml_dtypes, which is imported when the dtype is first named.
 """
 
 from __future__ import annotations
 
 import difflib
+import importlib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,48 +23,55 @@ from .errors import DTypeError
 
 DType = np.dtype[Any]
 
-BFLOAT16 = "bfloat16"
+BOOL, INTEGER, FLOATING = 0, 1, 2
+"""The kinds of dtypes, in the order of promotion."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A supported dtype: the NumPy object, its code in C++, its kind (0 bool, 1 int, 2 float)."""
+    """A supported dtype: its name and kind, and the dtype in which operations on it compute."""
 
-    dtype: DType
-    code: int
+    name: str
     kind: int
+    compute: str
+    package: str = "numpy"
+    """The package that defines the dtype."""
+
+    @property
+    def is_storage(self) -> bool:
+        """Return True if operations on the dtype compute in another one."""
+        return self.compute != self.name
 
 
 TABLE = (
-    Row(np.dtype("bool"), 0, 0),
-    Row(np.dtype("uint8"), 1, 1),
-    Row(np.dtype("int32"), 2, 1),
-    Row(np.dtype("int64"), 3, 1),
-    Row(np.dtype("float32"), 4, 2),
-    Row(np.dtype("float64"), 5, 2),
+    Row("bool", BOOL, "bool"),
+    Row("uint8", INTEGER, "uint8"),
+    Row("int32", INTEGER, "int32"),
+    Row("int64", INTEGER, "int64"),
+    Row("bfloat16", FLOATING, "float32", package="ml_dtypes"),
+    Row("float32", FLOATING, "float32"),
+    Row("float64", FLOATING, "float64"),
 )
-BY_NAME = {row.dtype.name: row for row in TABLE}
-KIND = {row.dtype: row.kind for row in TABLE}
-TABLE_ORDER: dict[DType, float] = {row.dtype: row.code for row in TABLE}
+"""Every dtype, in the order of promotion: the result of two dtypes is the later row."""
 
-bool_, uint8, int32, int64, float32, float64 = (row.dtype for row in TABLE)
+NAMES = tuple(row.name for row in TABLE)
+COMPUTE_DTYPES = tuple(np.dtype(row.name) for row in TABLE if not row.is_storage)
+"""The dtypes in which operations compute; NumPy itself has them all."""
+
+bool_, uint8, int32, int64, float32, float64 = map(
+    np.dtype, ("bool", "uint8", "int32", "int64", "float32", "float64")
+)
 default_float, default_int = float32, int64
 
 
 def as_dtype(dtype: Any, op: str = "dtype") -> DType:
-    """Return the dtype of the table for a name, a NumPy dtype or a Python type; else DTypeError.
+    """Return the dtype of the table for a name, a NumPy dtype or a Python type.
 
-    Python's ``float`` means the default float32, ``int`` int64 and ``bool`` bool. "bfloat16" is a
-    dtype too, beside the table.
+    Python's ``float`` means the default float32, ``int`` int64 and ``bool`` bool. DTypeError for
+    anything else, and for bfloat16 if the package ml_dtypes is not installed.
     """
-    if dtype is float:
-        return default_float
-    if isinstance(dtype, np.dtype) and dtype in KIND:
-        return dtype
-    resolved = numpy_dtype(dtype, op)
-    if is_bfloat16(resolved):
-        KIND[resolved], TABLE_ORDER[resolved] = 2, TABLE_ORDER[float32] - 0.5
-    if resolved not in KIND:
+    resolved = default_float if dtype is float else numpy_dtype(dtype, op)
+    if _row(resolved) is None:
         raise _unsupported(op, dtype)
     return resolved
 
@@ -73,60 +81,88 @@ def numpy_dtype(dtype: Any, op: str = "dtype") -> DType:
 
     It need not be in the table: NumPy mode accepts every dtype of NumPy.
     """
-    if str(dtype) == BFLOAT16:
-        return _bfloat16(op)
+    if isinstance(dtype, np.dtype):
+        return dtype
+    for row in TABLE:
+        if row.package != "numpy" and row.name == str(dtype):
+            return _from_package(row, op)
     try:
-        resolved: DType = np.dtype(dtype)
+        found: DType = np.dtype(dtype)
     except (TypeError, ValueError):
         raise _unsupported(op, dtype) from None
-    return resolved
-
-
-def _bfloat16(op: str) -> DType:
-    try:
-        import ml_dtypes
-    except ImportError:
-        raise DTypeError(
-            f"{op}: bfloat16 needs the package ml_dtypes, which is not installed; pip install "
-            "ml_dtypes, or use float32"
-        ) from None
-    found: DType = np.dtype(ml_dtypes.bfloat16)
     return found
 
 
-def is_bfloat16(dtype: DType) -> bool:
-    """Return True for bfloat16."""
-    return dtype.kind == "V" and dtype.name == BFLOAT16
+def _from_package(row: Row, op: str) -> DType:
+    try:
+        found: DType = np.dtype(getattr(importlib.import_module(row.package), row.name))
+    except ImportError:
+        raise DTypeError(
+            f"{op}: {row.name} needs the package {row.package}, which is not installed; pip "
+            f"install {row.package}, or use {row.compute}"
+        ) from None
+    return found
 
 
 def _unsupported(op: str, dtype: Any) -> DTypeError:
-    nearest = difflib.get_close_matches(str(dtype), BY_NAME, n=1)
+    nearest = difflib.get_close_matches(str(dtype), NAMES, n=1)
     hint = f". Did you mean {nearest[0]!r}?" if nearest else ""
     return DTypeError(
-        f"{op}: {dtype!r} is not a supported dtype; use one of {', '.join(BY_NAME)}{hint}"
+        f"{op}: {dtype!r} is not a supported dtype; use one of {', '.join(NAMES)}{hint}"
     )
 
 
+@lru_cache(maxsize=256)  # NumPy takes microseconds to find the name of a dtype
+def _row(dtype: DType) -> Row | None:
+    """Return the dtype's row, None if it is not in the table."""
+    return next((row for row in TABLE if row.name == dtype.name and dtype.isnative), None)
+
+
+def kind_of(dtype: DType) -> int:
+    """Return the kind of a dtype of the table: BOOL, INTEGER or FLOATING."""
+    row = _row(dtype)
+    assert row is not None, dtype
+    return row.kind
+
+
+def is_storage(dtype: DType) -> bool:
+    """Return True if operations on the dtype compute in another one, as they do for bfloat16."""
+    row = _row(dtype)
+    return row is not None and row.is_storage
+
+
+@lru_cache(maxsize=256)
+def compute_dtype(dtype: DType) -> DType:
+    """Return the dtype in which operations compute: float32 for bfloat16, else ``dtype`` itself.
+
+    It may be any dtype of NumPy.
+    """
+    row = _row(dtype)
+    return np.dtype(row.compute) if row is not None and row.is_storage else dtype
+
+
 def is_floating(dtype: DType) -> bool:
-    """Return True for float32, float64 and bfloat16."""
-    return dtype.kind == "f" or is_bfloat16(dtype)
+    """Return True for float32, float64, bfloat16 and all other floating dtypes of NumPy."""
+    return dtype.kind == "f" or is_storage(dtype)
 
 
-def float_limits(dtype: DType) -> Any:
-    """Return ``numpy.finfo`` of a floating dtype: bits, eps, max, min, ..."""
-    if is_bfloat16(dtype):
-        from ml_dtypes import finfo
-
-        limits: Any = finfo
-        return limits(dtype)
-    return np.finfo(dtype)
+def is_real(dtype: DType) -> bool:
+    """Return True for bool, integers and floating dtypes: those of NumPy and of the table."""
+    return dtype.kind in "biuf" or is_storage(dtype)
 
 
 def is_integer(dtype: DType) -> bool:
     """Return True for uint8, int32 and int64."""
-    return KIND[dtype] == 1
+    return kind_of(dtype) == INTEGER
 
 
+def float_limits(dtype: DType) -> Any:
+    """Return ``numpy.finfo`` of a floating dtype: bits, eps, max, min, ..."""
+    row = _row(dtype)
+    return importlib.import_module("numpy" if row is None else row.package).finfo(dtype)
+
+
+@lru_cache(maxsize=256)
 def promote(a: DType, b: DType) -> DType:
     """Return the dtype of an operation on dtypes ``a`` and ``b``: the later row of the table.
 
@@ -134,7 +170,7 @@ def promote(a: DType, b: DType) -> DType:
     or bool array and a floating one give the floating dtype, which the standard leaves undefined;
     bfloat16 comes before float32.
     """
-    return a if TABLE_ORDER[a] >= TABLE_ORDER[b] else b
+    return a if NAMES.index(a.name) >= NAMES.index(b.name) else b
 
 
 def promote_scalar(dtype: DType, scalar: bool | int | float) -> DType:
@@ -142,7 +178,7 @@ def promote_scalar(dtype: DType, scalar: bool | int | float) -> DType:
 
     It is the array's dtype, or the default dtype of the scalar's kind if that kind is higher.
     """
-    kind = 0 if isinstance(scalar, bool) else 1 if isinstance(scalar, int) else 2
-    if kind <= KIND[dtype]:
+    kind = BOOL if isinstance(scalar, bool) else INTEGER if isinstance(scalar, int) else FLOATING
+    if kind <= kind_of(dtype):
         return dtype
-    return default_int if kind == 1 else default_float
+    return default_int if kind == INTEGER else default_float

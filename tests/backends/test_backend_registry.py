@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import pickle
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +14,22 @@ import pytest
 
 import needle
 from needle import backends
-from needle.backends import native
-from needle.backends.base import View
+from needle.backends import base, native
+from needle.backends.base import Backend, View
 from needle.backends.numpy_backend import NumpyBackend
 from needle.backends.numpy_functions import unary
 from needle.errors import DeviceError, UnknownNameError
+
+
+def test_the_pages_name_every_attribute_that_declares_a_capability() -> None:
+    declared = set(inspect.get_annotations(Backend)) - {"name", "known_failures"}
+    for page in (base.__doc__, (ROOT / "ARCHITECTURE.md").read_text("utf-8")):
+        (sentence,) = re.findall(r"Four attributes declare\s[^.]*\S:(.*?)\.\s", page, re.DOTALL)
+        named = set(re.findall(r"`(\w+)`", sentence))
+        assert named == declared and len(declared) == 4
+
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Mine(NumpyBackend):

@@ -15,7 +15,6 @@ from needle import accelerated, backends, config, nn
 from needle.accelerated.moments import combined, partial_moments
 from needle.backend_selection import BACKEND
 from needle.backends.base import NO_EPILOGUE, Epilogue
-from needle.dtypes import BFLOAT16
 from needle.shapes import Geometry
 from tests.cuda_on_cpu import emulated
 from tests.cuda_on_cpu.test_precision import uniform
@@ -64,7 +63,7 @@ def large_tiles() -> Iterator[None]:
 def run(case: str, dtype: str, center: float = 0.0, relu: bool = False) -> tuple[Any, Any, Any]:
     """Return the result of conv2d, that of conv2d_moments and the moments."""
     x_shape, weight_shape, *settings = CASES[case]
-    how, of = Geometry(*settings), stored if dtype == BFLOAT16 else single
+    how, of = Geometry(*settings), stored if dtype == "bfloat16" else single
     x, weight = of(uniform(*x_shape)), of(uniform(*weight_shape))
     bias = of(uniform(weight_shape[-1]) + np.float32(center))
     plain = accelerated.conv2d(x, weight, how, Epilogue(bias, None, relu))
@@ -88,10 +87,10 @@ def assert_moments(moments: Any, out: Any) -> None:
     np.testing.assert_allclose(got[:, 1], want[:, 1], rtol=2e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "tf32", "fp16", "float32", BFLOAT16])
+@pytest.mark.parametrize("precision", ["bf16", "tf32", "fp16", "float32", "bfloat16"])
 @pytest.mark.parametrize("case", CASES)
 def test_moments_are_those_of_the_stored_result(case: str, precision: str, capability: int) -> None:
-    dtype, precision = (precision, "bf16") if precision == BFLOAT16 else ("float32", precision)
+    dtype, precision = (precision, "bf16") if precision == "bfloat16" else ("float32", precision)
     with config.matmul_precision.using(precision):
         plain, out, moments = run(case, dtype)
     np.testing.assert_array_equal(host(out), host(plain))
@@ -99,7 +98,7 @@ def test_moments_are_those_of_the_stored_result(case: str, precision: str, capab
 
 
 @pytest.mark.parametrize("case", ["words, small tiles", "words, large tiles", "elements"])
-@pytest.mark.parametrize("dtype", ["float32", BFLOAT16])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_large_mean_costs_no_digits(case: str, dtype: str, capability: int) -> None:
     with config.matmul_precision.using("bf16"):
         _, out, moments = run(case, dtype, center=1000.0)
@@ -117,19 +116,19 @@ def test_no_order_of_threads_changes_a_bit(case: str, order: str, capability: in
     emulated.module.watch_races(True)
     try:
         with config.matmul_precision.using("bf16"):
-            _, _, want = run(case, BFLOAT16)
+            _, _, want = run(case, "bfloat16")
             emulated.module.set_order(order, 3)
-            _, _, moments = run(case, BFLOAT16)
+            _, _, moments = run(case, "bfloat16")
         np.testing.assert_array_equal(moments.numpy(), want.numpy())
     finally:
         emulated.module.watch_races(False)
 
 
 @pytest.mark.parametrize("then", ["nothing", "relu", "residual and relu"])
-@pytest.mark.parametrize("dtype", ["float32", BFLOAT16])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("pixels", [1, 64, 333, 70000])
 def test_batch_norm_from_moments(pixels: int, dtype: str, then: str, capability: int) -> None:
-    of = stored if dtype == BFLOAT16 else single
+    of = stored if dtype == "bfloat16" else single
     spread = 1.0 if dtype == "float32" else 30.0
     channels = 3 if pixels == 70000 else 37
     x = of(1000 + spread * uniform(pixels, channels))
@@ -149,7 +148,9 @@ def test_batch_norm_from_moments(pixels: int, dtype: str, then: str, capability:
     np.testing.assert_allclose(mean.numpy(), want[1], rtol=1e-6)
     np.testing.assert_allclose(var.numpy(), want[2], rtol=1e-4)
     if pixels > 1:
-        near = {"rtol": 2**-8, "atol": 1e-2} if dtype == BFLOAT16 else {"rtol": 1e-3, "atol": 1e-3}
+        near = (
+            {"rtol": 2**-8, "atol": 1e-2} if dtype == "bfloat16" else {"rtol": 1e-3, "atol": 1e-3}
+        )
         np.testing.assert_allclose(host(out), want[0], **near)
 
 
@@ -182,7 +183,7 @@ def names(step: Any) -> Counter[str]:
     return Counter(call.name for call in step.programs[0].recording.calls())
 
 
-def gradients(exact: bool, dtype: str = BFLOAT16, **options: Any) -> tuple[Any, list[Any]]:
+def gradients(exact: bool, dtype: str = "bfloat16", **options: Any) -> tuple[Any, list[Any]]:
     """Return a captured step and its results after three calls."""
     at: Any = {"device": needle.device(emulated.NAME)}
     needle.seed(0)
@@ -232,7 +233,7 @@ def test_what_is_between_keeps_the_calls(change: str) -> None:
     x = needle.Tensor(uniform(3, 8, 7, 7), **at)
 
     def forward(x: Any) -> Any:
-        y = conv(x.astype(BFLOAT16))
+        y = conv(x.astype("bfloat16"))
         if change == "scaled":
             y = y * 2.0
         elif change == "sliced":

@@ -15,7 +15,7 @@ from needle import accelerated, backends, config, nn
 from needle.backend_selection import BACKEND
 from needle.backends import View, cuda
 from needle.backends.base import Epilogue
-from needle.dtypes import BFLOAT16, as_dtype
+from needle.dtypes import as_dtype
 from needle.ndarray import array
 from needle.shapes import Geometry
 from tests.cuda_on_cpu import emulated
@@ -40,7 +40,7 @@ def capability(request: pytest.FixtureRequest) -> Iterator[int]:
 
 def stored(host: np.ndarray) -> Any:
     """Return the values in bfloat16 on the emulated GPU."""
-    return array(host, device=needle.device(emulated.NAME)).astype(BFLOAT16)
+    return array(host, device=needle.device(emulated.NAME)).astype("bfloat16")
 
 
 def single(host: np.ndarray) -> Any:
@@ -48,7 +48,7 @@ def single(host: np.ndarray) -> Any:
 
 
 def values(a: Any) -> np.ndarray:
-    assert a.dtype == BFLOAT16
+    assert a.dtype == "bfloat16"
     return a.astype("float32").numpy()
 
 
@@ -64,10 +64,10 @@ def test_casts_round_and_host_arrays_come_and_go() -> None:
         want = np.where(np.isnan(host), host, bf16(host))
     np.testing.assert_array_equal(values(stored(host)), want)
     with np.errstate(invalid="ignore"):
-        upper = want.astype(as_dtype(BFLOAT16))
+        upper = want.astype(as_dtype("bfloat16"))
     there = array(upper, device=needle.device(emulated.NAME))
     np.testing.assert_array_equal(there.numpy().astype("float32"), want)
-    integers = single(np.arange(-300, 300)).astype(BFLOAT16)
+    integers = single(np.arange(-300, 300)).astype("bfloat16")
     np.testing.assert_array_equal(values(integers), bf16(np.arange(-300, 300, dtype="float32")))
     np.testing.assert_array_equal(integers.astype("int64").numpy(), values(integers))
 
@@ -128,7 +128,7 @@ def test_rows_by_an_index() -> None:
     np.add.at(want, index, added)
     accelerated.scatter_add(x, at, stored(added))
     np.testing.assert_array_equal(values(x), bf16(want))
-    ones = accelerated.one_hot(at, 9, as_dtype(BFLOAT16))
+    ones = accelerated.one_hot(at, 9, as_dtype("bfloat16"))
     np.testing.assert_array_equal(values(ones), np.eye(9)[index])
 
 
@@ -356,8 +356,8 @@ def trained(
     labels = needle.Tensor(np.arange(16) % 4, dtype="int64", requires_grad=False, **at)
 
     def step(x: Any, y: Any) -> Any:
-        logits = model(x.astype(BFLOAT16))
-        assert logits.dtype == BFLOAT16
+        logits = model(x.astype("bfloat16"))
+        assert logits.dtype == "bfloat16"
         loss = nn.SoftmaxLoss()(logits.astype("float32"), y)
         optimizer.reset_grad()
         loss.backward()
@@ -398,12 +398,12 @@ def test_the_training_program_stores_activations_as_bfloat16_with_its_precision(
     with config.matmul_precision.using("bf16"):
         logits = logits_of(Model(), x)
     assert logits.dtype == "float32" and logits.numpy() == 3.0
-    assert seen == ["float32", BFLOAT16]
+    assert seen == ["float32", "bfloat16"]
 
 
 def test_kernels_without_bfloat16_refuse_it() -> None:
     backend = backends.get(emulated.NAME)
-    dtype = as_dtype(BFLOAT16)
+    dtype = as_dtype("bfloat16")
     views = [View(backend.allocate(6, dtype), (2, 3), (3, 1), 0, dtype) for _ in range(2)]
     with pytest.raises(ValueError, match="does not take bfloat16; convert"):
         backend.softmax(*views, 1)
@@ -416,5 +416,5 @@ def test_kernels_without_bfloat16_refuse_it() -> None:
 
 def test_a_gpu_without_tensor_cores_for_it_does_not_have_the_dtype() -> None:
     emulated.module.set_capability(7)
-    assert BFLOAT16 not in cuda.backend_of_device(emulated.module, 0).dtypes
-    assert BFLOAT16 in backends.get(emulated.NAME).dtypes
+    assert "bfloat16" not in cuda.backend_of_device(emulated.module, 0).dtypes
+    assert "bfloat16" in backends.get(emulated.NAME).dtypes

@@ -14,7 +14,6 @@ import pytest
 import needle
 from needle import accelerated, config
 from needle.backend_selection import BACKEND
-from needle.dtypes import BFLOAT16
 from needle.shapes import Geometry
 from tests.cuda_on_cpu import emulated
 
@@ -79,7 +78,7 @@ def test_convolutions_of_resnet18_fill_the_processors(precision: str, batch: int
     stored = precision.startswith("stored")
     if stored:
         pytest.importorskip("ml_dtypes")
-    empty = partial(needle.device(emulated.NAME).empty, dtype=BFLOAT16 if stored else "float32")
+    empty = partial(needle.device(emulated.NAME).empty, dtype="bfloat16" if stored else "float32")
     for layer in LAYERS:
         of_x = (batch, layer.size, layer.size, layer.inputs)
         of_weight = (layer.kernel, layer.kernel, layer.inputs, layer.outputs)

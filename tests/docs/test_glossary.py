@@ -467,7 +467,7 @@ def _() -> None:
 
 @row("NDArray dtypes")
 def _() -> None:
-    assert len(dtypes.TABLE) == 6 and array().dtype == "float32"
+    assert len(dtypes.COMPUTE_DTYPES) == 6 and array().dtype == "float32"
 
 
 @row("`ndl.conv(x, w)`")

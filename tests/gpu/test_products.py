@@ -16,7 +16,6 @@ import pytest
 import needle
 from needle import accelerated, config
 from needle.backend_selection import BACKEND
-from needle.dtypes import BFLOAT16
 from needle.shapes import Geometry
 from tests.cuda_on_cpu.test_precision import ROUNDED, uniform
 from tests.gpu.place import Place
@@ -179,16 +178,16 @@ def test_convolutions(case: str, place: Place, rounded: Round) -> None:
 
 def assert_stored(got: Any, want: np.ndarray) -> None:
     """Within one rounding to bfloat16 of float64; small results are sums that cancel."""
-    assert got.dtype == BFLOAT16
+    assert got.dtype == "bfloat16"
     near = 1e-4 * np.abs(want).max()
     np.testing.assert_allclose(got.astype("float32").numpy(), want, rtol=2**-8, atol=near)
 
 
 def held_in_bfloat16(host: np.ndarray, place: Place) -> Any:
     pytest.importorskip("ml_dtypes")
-    if BFLOAT16 not in place.device.dtypes:
-        pytest.skip(f"{place.device} has no {BFLOAT16}")
-    return needle.backend_ndarray.array(host, device=place.device).astype(BFLOAT16)
+    if "bfloat16" not in place.device.dtypes:
+        pytest.skip(f"{place.device} has no bfloat16")
+    return needle.backend_ndarray.array(host, device=place.device).astype("bfloat16")
 
 
 @pytest.mark.parametrize("case", MATMULS)

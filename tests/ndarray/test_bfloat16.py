@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -47,11 +47,13 @@ def normal(*shape, seed=0):
 
 
 @given(FLOATS)
+@settings(deadline=None)
 def test_cast_rounds_to_the_nearest_and_ties_to_even(values):
     np.testing.assert_array_equal(float32(stored(values)), rounded(values))
 
 
 @given(FLOATS, FLOATS)
+@settings(deadline=None)
 @pytest.mark.filterwarnings("ignore")
 def test_arithmetic_rounds_the_float32_result(a, b):
     left, right = rounded(a), rounded(b)

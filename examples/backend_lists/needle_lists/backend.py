@@ -213,6 +213,7 @@ class ListsBackend(Backend):
     """The backend of the device ``lists``."""
 
     name = "lists"
+    dtypes = tuple(CODES)
     known_failures = Path(__file__).with_name("known_failures.txt").read_text().split()
 
     def allocate(self, size: int, dtype: DType) -> Buffer:

@@ -31,7 +31,7 @@ def _check_labels(op: str, logits: Array, labels: Array) -> None:
         )
 
 
-@accelerated(float32_results=(0,))
+@accelerated(wide_results=(0,))
 def cross_entropy(logits: Array, labels: Array, smoothing: float) -> Array:
     """Return -sum_c q_c log softmax(logits)_c, (N,), for logits (N, C), labels (N,) in [0, C).
 

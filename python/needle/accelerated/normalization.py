@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..backends.base import NO_EPILOGUE, Backend, Epilogue, EpilogueGrad
-from ..dtypes import is_bfloat16
+from ..dtypes import compute_dtype
 from .epilogue import apply_epilogue, relu_grad, views_of
 from .registry import Array, accelerated, empty, empty_dense, view_or_none
 
@@ -65,7 +65,7 @@ def _run(
     return outs
 
 
-@accelerated(float32_results=(1, 2))
+@accelerated(wide_results=(1, 2))
 def batch_norm(
     x: Array, weight: Array, bias: Array, eps: float, epilogue: Epilogue = NO_EPILOGUE
 ) -> Triple:
@@ -95,7 +95,7 @@ def _(
     return _run(backend.batch_norm, (x, weight, bias), _outputs(x), eps, views_of(epilogue))
 
 
-@accelerated(float32_results=(1, 2))
+@accelerated(wide_results=(1, 2))
 def batch_norm_grad(
     grad: Array,
     x: Array,
@@ -145,11 +145,11 @@ def _outputs(x: Array) -> Triple:
 
     Beside a bfloat16 x the vectors are float32.
     """
-    dtype = "float32" if is_bfloat16(x.dtype) else x.dtype
+    dtype = compute_dtype(x.dtype)
     return empty_dense(x), empty(x, x.shape[-1:], dtype), empty(x, x.shape[-1:], dtype)
 
 
-@accelerated(float32_results=(1, 2))
+@accelerated(wide_results=(1, 2))
 def layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> Triple:
     """Return (y, mean, biased variance), the last two (..., 1); x (..., D), weight, bias (D,)."""
     return _normalised(x, weight, bias, eps, (x.ndim - 1,))
@@ -162,7 +162,7 @@ def _(backend: Backend, x: Array, weight: Array, bias: Array, eps: float) -> Tri
     return _run(backend.layer_norm, (x, weight, bias), outs, eps)
 
 
-@accelerated(float32_results=(1, 2))
+@accelerated(wide_results=(1, 2))
 def layer_norm_grad(
     grad: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float
 ) -> Triple:

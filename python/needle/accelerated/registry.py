@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 import numpy as np
 
 from ..backends.base import OPTIONAL, Backend, Epilogue, provides
-from ..dtypes import is_bfloat16, is_floating
+from ..dtypes import compute_dtype, is_floating, is_storage
 from ..errors import DeviceError, DTypeError
 from ..shapes import dense_strides_like
 
@@ -38,11 +38,11 @@ class Accelerated(Generic[P, R]):
     """A function of arrays that a backend may accelerate; it is called like its definition."""
 
     def __init__(
-        self, definition: Callable[P, R], floating: bool, float32_results: tuple[int, ...] = ()
+        self, definition: Callable[P, R], floating: bool, wide_results: tuple[int, ...] = ()
     ) -> None:
         self.name = definition.__name__
         self.definition = definition
-        self.floating, self.float32_results = floating, float32_results
+        self.floating, self.wide_results = floating, wide_results
         self._adapter: Callable[Concatenate[Backend, P], R] | None = None
         functools.update_wrapper(self, definition)
 
@@ -62,8 +62,8 @@ class Accelerated(Generic[P, R]):
                 f"{self.name}: the array must be float32 or float64, got {first.dtype}; "
                 "use astype first"
             )
-        if first.dtype.kind == "V" and not self._takes_bfloat16(first):
-            return self._in_float32(args, kwargs)
+        if is_storage(first.dtype) and not self._takes_storage(first):
+            return self._in_compute_dtype(args, kwargs)
         if isinstance(first, (np.ndarray, np.generic)) or self._adapter is None:
             return self.definition(*args, **kwargs)
         backend = first.device.backend
@@ -71,19 +71,20 @@ class Accelerated(Generic[P, R]):
             return self._adapter(backend, *args, **kwargs)
         return self.definition(*args, **kwargs)
 
-    def _takes_bfloat16(self, first: Array) -> bool:
-        """Return True if the array's backend has a kernel that takes bfloat16."""
+    def _takes_storage(self, first: Array) -> bool:
+        """Return True if the array's backend has a kernel that takes its storage dtype."""
         if not self.floating:
             return True
         backend = getattr(getattr(first, "device", None), "backend", None)
         return bool(self.name in getattr(backend, "bfloat16_kernels", ()))
 
-    def _in_float32(self, args: Sequence[Any], kwargs: dict[str, Any]) -> R:
-        """Return the result on bfloat16 arrays: computed in float32, then rounded once."""
+    def _in_compute_dtype(self, args: Sequence[Any], kwargs: dict[str, Any]) -> R:
+        """Return the result on arrays of a storage dtype: widened, computed and rounded once."""
         like = _arrays(args)[0].dtype
+        wide = compute_dtype(like)
 
         def rounded(place: int, item: Any) -> Any:
-            if place in self.float32_results or getattr(item, "dtype", None) != "float32":
+            if place in self.wide_results or getattr(item, "dtype", None) != wide:
                 return item
             return item.astype(like)
 
@@ -112,7 +113,7 @@ class Accelerated(Generic[P, R]):
                     f"{place}; move one with to(device)"
                 )
             if other is not dtype and other.kind == "f" and other != dtype:
-                return bool(other == "float32" and dtype.kind == "V")  # the parameters of a norm
+                return bool(other == compute_dtype(dtype))  # the parameters of a norm
         return True
 
     def __repr__(self) -> str:
@@ -144,13 +145,13 @@ def elementwise(definition: Callable[[Array], Array]) -> Elementwise:
 
 
 def _widened(item: Any) -> Any:
-    """Return an argument with its bfloat16 arrays in float32."""
+    """Return an argument with arrays of storage dtypes cast to their compute dtype."""
     if isinstance(item, Epilogue):
         return Epilogue(*map(_widened, item))
     if isinstance(item, (list, tuple)) and item and hasattr(item[0], "dtype"):
         return [_widened(each) for each in item]
     dtype = getattr(item, "dtype", None)
-    return item.astype("float32") if dtype is not None and is_bfloat16(dtype) else item
+    return item.astype(compute_dtype(dtype)) if dtype is not None and is_storage(dtype) else item
 
 
 def view_or_none(array: Array | None) -> Any:
@@ -179,7 +180,7 @@ def accelerated(definition: Callable[P, R]) -> Accelerated[P, R]: ...
 
 @overload
 def accelerated(
-    *, floating: bool = True, float32_results: tuple[int, ...] = ()
+    *, floating: bool = True, wide_results: tuple[int, ...] = ()
 ) -> Callable[[Callable[P, R]], Accelerated[P, R]]: ...
 
 
@@ -187,17 +188,17 @@ def accelerated(
     definition: Callable[P, R] | None = None,
     *,
     floating: bool = True,
-    float32_results: tuple[int, ...] = (),
+    wide_results: tuple[int, ...] = (),
 ) -> Any:
     """Decorate a definition, to make it an accelerated operation and a row of ``OPERATIONS``.
 
-    ``floating``: raise DTypeError unless the first array is of a floating dtype. On bfloat16
-    arrays, the results with the numbers ``float32_results`` stay float32: statistics, and what
-    belongs to parameters.
+    ``floating``: raise DTypeError unless the first array is of a floating dtype. On arrays of a
+    storage dtype (bfloat16), the results at the indices ``wide_results`` keep the compute dtype
+    (float32): they are statistics, or gradients of parameters.
     """
 
     def register(function: Callable[P, R]) -> Accelerated[P, R]:
-        made = Accelerated(function, floating, float32_results)
+        made = Accelerated(function, floating, wide_results)
         OPERATIONS[made.name] = made
         return made
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
-from ..dtypes import is_bfloat16, numpy_dtype
+from ..dtypes import is_real, numpy_dtype
 from ..errors import DTypeError, unknown_name
 
 Array = NumpyArray[Any]
@@ -127,7 +127,7 @@ def from_numpy(array: Any, device: Any = None, dtype: Any = None) -> Array:
     """
     dtype = None if dtype is None else numpy_dtype(dtype, "array")
     made: Array = np.array(array, dtype=dtype)
-    if made.dtype.kind not in "biuf" and not is_bfloat16(made.dtype):
+    if not is_real(made.dtype):
         raise DTypeError(
             f"array: elements must be bool, integers or floats, got {made.dtype} from "
             f"{type(array).__name__}; convert them first"

@@ -14,13 +14,14 @@ The caller guarantees the following, so a backend need not check it:
   dtype; a scalar is a Python ``bool``, ``int`` or ``float``, to be converted to that dtype;
 * any axis may have size 0 or 1, any stride may be negative or 0, any offset may be non-zero.
 
-A backend with "bfloat16" in ``dtypes`` has its ten functions for this dtype too. They compute in
-float32 (a scalar is a float32) and round each result once, to the nearest, ties to even. Optional
-kernels get bfloat16 only if ``bfloat16_kernels`` names them; the arrays of one value a channel of a
-normalisation are then float32.
+An optional kernel is available if the class overrides its method (``provides``). Without it, the
+definition in ``needle/accelerated`` runs. Four attributes declare what an override cannot show:
+``dtypes``, ``optional_unary``, ``bfloat16_kernels`` and ``matmul_precisions``.
 
-An optional kernel is available if the class overrides its method (``provides``); there are no other
-capability flags. Without it, the definition in ``needle/accelerated`` runs.
+A backend with "bfloat16" in ``dtypes`` implements the ten functions for this dtype too. They
+compute in float32 (a scalar is a float32) and round each result once, to the nearest, ties to even.
+An optional kernel gets bfloat16 only if ``bfloat16_kernels`` names it; the vectors of a
+normalisation, which have one value for each channel, are then float32.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray as NumpyArray
 
-from ..dtypes import BY_NAME, DType
+from ..dtypes import COMPUTE_DTYPES, DType
 from ..shapes import Geometry, Shape
 
 Scalar = bool | int | float
@@ -116,18 +117,13 @@ class Backend(ABC):
     known_failures: Sequence[str] = ()
     """Rows of the conformance suite that a backend under construction may still fail."""
     optional_unary: Sequence[str] = ()
-    """Names that ``unary`` takes beyond UNARY; their definitions: ``accelerated.elementwise``."""
-    commits_on_use: bool = False
-    """True if a new buffer takes memory only where it is written, as pages of a host do."""
+    """The names that ``unary`` takes beyond UNARY; ``accelerated.ELEMENTWISE`` defines them."""
     matmul_precisions: Sequence[str] = ("float32",)
     """The values of ``config.matmul_precision`` that its products support; others mean float32."""
-
-    dtypes: Sequence[str] = tuple(BY_NAME)
+    dtypes: Sequence[str] = tuple(dtype.name for dtype in COMPUTE_DTYPES)
     """The names of the dtypes that it has; ``allocate`` raises DTypeError for others."""
     bfloat16_kernels: Sequence[str] = ()
     """The optional kernels that take bfloat16, for a backend with "bfloat16" in ``dtypes``."""
-    int64_range: Pair = (-(2**63), 2**63 - 1)
-    """The smallest and the largest int64 that it holds; ``upload`` raises DTypeError for others."""
 
     # ---- required: the ten -------------------------------------------------------------------
 

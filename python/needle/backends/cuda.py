@@ -12,7 +12,7 @@ from functools import partial
 from types import ModuleType
 
 from ..config import CUDA_EXACT, CUDA_SYNC, matmul_precision
-from ..dtypes import BFLOAT16, BY_NAME
+from ..dtypes import NAMES
 from ..errors import DeviceError
 from .base import Backend
 from .native import backend_of
@@ -70,7 +70,7 @@ def backend_of_device(module: ModuleType, index: int) -> Backend:
     precisions = tuple(module.matmul_precisions_of(index))
     return backend_of(
         module,
-        dtypes=(*BY_NAME, BFLOAT16) if "bf16" in precisions else tuple(BY_NAME),
+        dtypes=NAMES if "bf16" in precisions else Backend.dtypes,
         bfloat16_kernels=(*BFLOAT16_KERNELS, *module.unary_names),
         matmul_precisions=precisions,
         name=module.__device_name__ + (f":{index}" if index else ""),

@@ -32,7 +32,7 @@ def load() -> Backend:
             "'pip install .' or 'make build', or use the NumPy device needle.cpu_numpy()"
         ) from reason
     configure(module)
-    return backend_of(module, commits_on_use=True)
+    return backend_of(module)
 
 
 def configure(module: ModuleType) -> None:

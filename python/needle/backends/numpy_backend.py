@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
-from ..dtypes import BFLOAT16, BY_NAME, KIND, DType, is_bfloat16
+from ..dtypes import COMPUTE_DTYPES, NAMES, DType, compute_dtype, is_floating, is_storage
 from .base import Backend, Operand, Scalar, View
 from .numpy_functions import BINARY_FUNCTIONS, UNARY_FUNCTIONS, quiet
 
@@ -24,8 +24,8 @@ Array = NumpyArray[Any]
 def array_of(view: View) -> Array:
     """Return the view as a writable NumPy array on the handle's memory."""
     handle, shape, strides, offset, dtype = view
-    if is_bfloat16(dtype):
-        return array_of(View(handle, shape, strides, offset, _BITS)).view(dtype)
+    if is_storage(dtype):
+        return array_of(View(handle, shape, strides, offset, _buffer_dtype(dtype))).view(dtype)
     if 0 in shape:
         return np.empty(shape, dtype)
     size = dtype.itemsize
@@ -34,30 +34,29 @@ def array_of(view: View) -> Array:
     )
 
 
-_BITS = np.dtype(np.uint16)
-"""The dtype of the buffers that hold bfloat16: NumPy's buffer protocol does not know ml_dtypes."""
+def _buffer_dtype(dtype: DType) -> DType:
+    """Return the dtype of a buffer: NumPy's buffer protocol does not know those of ml_dtypes."""
+    return np.dtype(f"u{dtype.itemsize}") if is_storage(dtype) else dtype
 
 
 def _values(view: View) -> Array:
     """Return the array that NumPy computes with: of bfloat16, a copy in float32."""
-    array = array_of(view)
-    return array.astype(np.float32) if is_bfloat16(view.dtype) else array
+    return array_of(view).astype(compute_dtype(view.dtype), copy=False)
 
 
 def _result(out: View) -> Array:
     """Return the array that NumPy writes to; ``_store`` rounds it to bfloat16."""
-    return np.empty(out.shape, np.float32) if is_bfloat16(out.dtype) else array_of(out)
+    return np.empty(out.shape, compute_dtype(out.dtype)) if is_storage(out.dtype) else array_of(out)
 
 
 def _store(result: Array, out: View) -> None:
-    if is_bfloat16(out.dtype):
+    if is_storage(out.dtype):
         array_of(out)[...] = result
 
 
 def _convert(value: Scalar, dtype: DType) -> Array:
     """Return the scalar as a 0-d array of the dtype, converted as in C (integers wrap around)."""
-    dtype = np.dtype(np.float32) if is_bfloat16(dtype) else dtype
-    return np.asarray(value).astype(dtype)
+    return np.asarray(value).astype(compute_dtype(dtype))
 
 
 def _pair(a: Operand, b: Operand, dtype: DType) -> tuple[Array, Array]:
@@ -71,10 +70,10 @@ class NumpyBackend(Backend):
     """The functions of the interface, written with NumPy."""
 
     name = "cpu_numpy"
-    dtypes = (*BY_NAME, BFLOAT16)
+    dtypes = NAMES
 
     def allocate(self, size: int, dtype: DType) -> Array:
-        return np.empty(size, _BITS if is_bfloat16(dtype) else dtype)
+        return np.empty(size, _buffer_dtype(dtype))
 
     def upload(self, source: Array, out: View) -> None:
         array_of(out)[...] = source
@@ -116,7 +115,7 @@ class NumpyBackend(Backend):
         options: dict[str, Any] = {}
         if name in ("sum", "prod"):
             # NumPy sums pairwise along the last axis only; float64 is accurate along every axis.
-            options["dtype"] = a.dtype if KIND[a.dtype] < 2 else np.float64
+            options["dtype"] = np.float64 if is_floating(a.dtype) else a.dtype
         with quiet():
             result = getattr(np, name)(_values(a), axis=axes, keepdims=True, **options)
             np.copyto(array_of(out), result, casting="unsafe")
@@ -158,7 +157,7 @@ class NumpyBackend(Backend):
         flags = source.flags
         if not (flags.c_contiguous and flags.writeable and flags.aligned):
             return None
-        if source.dtype.name not in BY_NAME or not source.dtype.isnative:
+        if source.dtype not in COMPUTE_DTYPES:
             return None
         return source.reshape(-1).view(np.ndarray)
 

@@ -1,12 +1,12 @@
 """Deferred calls: while a step is recorded, its kernels wait and then run in planned memory.
 
 An eager step needs more memory than a replay, so a recording that ran its kernels at once would
-determine the peak of a training. Where a buffer takes memory only when it is written
-(``Backend.commits_on_use``), calls are kept instead; on every device with ``exact=False``, where
-the first call has the bits of the replays this way. They run before a host step that changes the
-Python state, before something outside of the recording reads or writes one of their buffers, and at
-the end. By then most buffers have been dropped: their values are temporaries of a plan. ``tracer``
-calls this.
+determine the peak of a training. Calls are therefore kept on a backend in host memory (it has
+``export``), where a page is committed when it is first written; and with ``exact=False`` on every
+device, so that the first call has the bits of the replays. They run before a host step that changes
+the Python state, before something outside of the recording reads or writes one of their buffers,
+and at the end. By then most buffers have been dropped: their values are temporaries of a plan.
+``tracer`` calls this.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd import Tensor, Value
-from ..backends.base import Backend, View
+from ..backends.base import Backend, View, provides
 from ..changes import RECORDS, buffer_written_since, now
 from ..host_steps import current
 from ..ndarray import NDArray
@@ -141,7 +141,7 @@ class Tracer:
         if self.refusal is not None:
             return False
         self.segments[-1].calls.append(call)
-        if not backend.commits_on_use and self.options.exact:
+        if not provides(backend, "export") and self.options.exact:
             return False
         buffers = {
             view.handle: (actual.handle, self._by_handle[id(actual.handle)][1])

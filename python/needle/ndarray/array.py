@@ -19,7 +19,7 @@ from ..accelerated import gather, scatter
 from ..backends.base import View
 from ..changes import note_write
 from ..config import MAX_DIMS
-from ..dtypes import KIND, DType, as_dtype, bool_, default_float
+from ..dtypes import DType, as_dtype, bool_, default_float, kind_of
 from ..errors import DeviceError, DTypeError, ShapeError
 from ..shapes import Shape, Strides
 from . import indexing, kernels
@@ -261,7 +261,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
         result = self.binary(name, other)
         if result is _no_result:
             return result
-        if result.shape != self.shape or KIND[result.dtype] > KIND[self.dtype]:
+        if result.shape != self.shape or kind_of(result.dtype) > kind_of(self.dtype):
             raise DTypeError(
                 f"{name}: in place the result must fit the array, got {result.dtype} "
                 f"{result.shape} for {self.dtype} {self.shape}; write a = a op b"

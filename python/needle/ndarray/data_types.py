@@ -13,10 +13,10 @@ import numpy as np
 
 from ..config import MAX_DIMS
 from ..dtypes import (
-    KIND,
-    TABLE,
+    COMPUTE_DTYPES,
     DType,
     as_dtype,
+    bool_,
     default_float,
     default_int,
     float_limits,
@@ -24,7 +24,6 @@ from ..dtypes import (
     is_integer,
     promote,
     promote_scalar,
-    uint8,
 )
 from ..errors import DTypeError
 from .array import NDArray
@@ -67,17 +66,17 @@ def can_cast(from_: Any, to: Any, /) -> bool:
     """Return True if promotion takes ``from_`` (a dtype or array) to ``to`` and keeps its kind."""
     source = _dtype_of(from_, "can_cast")
     target = as_dtype(to, "can_cast")
-    return promote(source, target) == target and (KIND[source] > 0 or KIND[target] == 0)
+    return promote(source, target) == target and (source != bool_ or target == bool_)
 
 
 _KINDS: dict[str, Callable[[DType], bool]] = {
-    "bool": lambda dtype: KIND[dtype] == 0,
-    "signed integer": lambda dtype: is_integer(dtype) and dtype != uint8,
-    "unsigned integer": lambda dtype: dtype == uint8,
+    "bool": lambda dtype: dtype == bool_,
+    "signed integer": lambda dtype: dtype.kind == "i",
+    "unsigned integer": lambda dtype: dtype.kind == "u",
     "integral": is_integer,
     "real floating": is_floating,
     "complex floating": lambda dtype: False,
-    "numeric": lambda dtype: KIND[dtype] > 0,
+    "numeric": lambda dtype: dtype != bool_,
 }
 
 
@@ -135,9 +134,7 @@ class NamespaceInfo:
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
         """Return a dict from names to dtypes, of one kind or of all."""
-        return {
-            row.dtype.name: row.dtype for row in TABLE if kind is None or isdtype(row.dtype, kind)
-        }
+        return {d.name: d for d in COMPUTE_DTYPES if kind is None or isdtype(d, kind)}
 
 
 def __array_namespace_info__() -> NamespaceInfo:

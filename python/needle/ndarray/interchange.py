@@ -16,7 +16,7 @@ from numpy.typing import NDArray as NumpyArray
 from .. import shapes
 from ..backends.base import View
 from ..changes import note_shared
-from ..dtypes import DType, is_bfloat16
+from ..dtypes import DType, is_real
 from ..errors import DeviceError, DTypeError, PrecisionWarning, ShapeError, warn_caller
 from ..host_steps import host_step
 from . import kernels
@@ -34,7 +34,7 @@ def host_array(op: str, source: Any) -> HostArray:
         host = np.asarray(source)
     except ValueError as error:
         raise ShapeError(f"{op}: rows must have equal lengths, got {error}") from None
-    if host.dtype.kind not in "biuf" and not is_bfloat16(host.dtype):
+    if not is_real(host.dtype):
         raise DTypeError(
             f"{op}: elements must be bool, integers or floats, got {host.dtype} from "
             f"{type(source).__name__}; convert them first"

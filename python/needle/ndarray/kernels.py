@@ -12,7 +12,16 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ..backends.base import Backend, Operand, Scalar, View
-from ..dtypes import DType, bool_, int32, is_floating, promote, promote_scalar, uint8
+from ..dtypes import (
+    DType,
+    bool_,
+    int32,
+    is_floating,
+    is_integer,
+    is_storage,
+    promote,
+    promote_scalar,
+)
 from ..errors import DTypeError, ShapeError
 from ..shapes import (
     MAX_SIZE,
@@ -49,7 +58,7 @@ def empty(backend: Backend, shape: Shape, dtype: DType, strides: Strides | None 
     size = product(shape)
     if size > MAX_SIZE:
         raise ShapeError(f"empty: an array has at most 2**60 elements, got shape {shape}")
-    if dtype.kind == "V" and dtype.name not in backend.dtypes:
+    if is_storage(dtype) and dtype.name not in backend.dtypes:
         raise DTypeError(
             f"{backend.name}: arrays must be of {', '.join(backend.dtypes)}, got {dtype}; use "
             "float32, or a device that has it"
@@ -261,7 +270,7 @@ def matmul(backend: Backend, a: View, b: View) -> View:
         backend.matmul(a, b, out)
         return out
     dtype = elementwise_rule("multiply", a.dtype, b.dtype)[1]
-    compute = int32 if dtype == uint8 else dtype
+    compute = promote(dtype, int32) if is_integer(dtype) else dtype
     left, right = _matrices(a, b)
     batch = broadcast_shapes("matmul", left.shape[:-2], right.shape[:-2])
     left, right = (

@@ -13,9 +13,8 @@ from ..array_namespace import array_api as xp
 from ..autograd import Tensor, as_operand
 from ..errors import ShapeError, UnknownNameError
 from ..init import constant
-from ..ops.elementwise import as_bfloat16
 from ..shapes import shape_of
-from .module import Module, Parameter
+from .module import Module, Parameter, operands
 
 
 def check_activation(layer: Module, activation: str | None) -> str | None:
@@ -232,8 +231,7 @@ class PReLU(Module):
                     f"shape {shape}; use num_parameters=1 or reshape the input"
                 )
             weight = ops.reshape(weight, (1, -1) + (1,) * (len(shape) - 2))
-        x = as_operand(x, weight)
-        weight = as_bfloat16(weight, x)
+        x, weight = operands(x, weight)
         positive = Tensor.make_const(x.realize_cached_data() > 0)
         return ops.where(positive, x, x * (weight if shape else ops.reshape(weight, ())))
 

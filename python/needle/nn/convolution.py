@@ -11,8 +11,7 @@ from .. import init
 from ..array_namespace import Device
 from ..autograd import Tensor
 from ..ops import convolution
-from ..ops.elementwise import as_bfloat16
-from .module import Parameter
+from .module import Parameter, operands
 from .window import WindowLayer
 
 Size = int | tuple[int, int]
@@ -66,9 +65,8 @@ class Conv2d(WindowLayer):
     fusible = forward
 
     def _convolved(self, x: Tensor, relu: bool) -> Tensor:
-        x = self.images(x)
+        x, weight, bias = operands(self.images(x), self.weight, self.bias)
         op = convolution.Conv2d(self.geometry, relu)
-        weight, bias = as_bfloat16(self.weight, x), as_bfloat16(self.bias, x)
         y: Tensor = op(x, weight) if bias is None else op(x, weight, bias)
         return self.result(y)
 

@@ -11,11 +11,10 @@ from typing import Any
 
 from .. import ops
 from ..array_namespace import Device
-from ..autograd import Tensor, as_operand
+from ..autograd import Tensor
 from ..errors import ShapeError
-from ..ops.elementwise import as_bfloat16
 from ..shapes import as_shape, shape_of
-from .module import Module
+from .module import Module, operands
 from .normalization import BatchStatistics, affine_parameters, check_last_axes
 
 
@@ -60,8 +59,7 @@ class GroupNorm(Module):
                 f"GroupNorm: a group needs more than one value, got shape {shape} for "
                 f"{self.num_groups} groups; use fewer groups"
             )
-        x = as_operand(x, self.weight)
-        weight, bias = as_bfloat16(self.weight, x), as_bfloat16(self.bias, x)
+        x, weight, bias = operands(x, self.weight, self.bias)
         return ops.group_norm(x, self.num_groups, weight, bias, self.eps)
 
 
@@ -113,12 +111,12 @@ class _InstanceNorm(BatchStatistics):
                 f"{type(self).__name__}: a channel needs more than one position, got shape "
                 f"{tuple(shape)}; use a larger input or call eval() with running statistics"
             )
-        x = as_operand(x, self.weight)
-        y = ops.instance_norm(x, as_bfloat16(self.weight, x), as_bfloat16(self.bias, x), self.eps)
+        x, weight, bias = operands(x, self.weight, self.bias)
+        y = ops.instance_norm(x, weight, bias, self.eps)
         y = y if added is None else y + added
         mean = var = y
         if self.track_running_stats:
-            values = as_operand(x).detach()
+            values = x.detach()
             mean = ops.mean(ops.mean(values, axes), 0)
             var = ops.mean(ops.var(values, axes, correction=1), 0)
         return ops.relu(y) if relu else y, mean, var
@@ -172,5 +170,5 @@ class RMSNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         check_last_axes(self, x, self.normalized_shape)
-        x = as_operand(x, self.weight)
-        return ops.rms_norm(x, as_bfloat16(self.weight, x), self.eps, self.normalized_shape)
+        x, weight = operands(x, self.weight)
+        return ops.rms_norm(x, weight, self.eps, self.normalized_shape)

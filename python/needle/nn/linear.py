@@ -6,11 +6,10 @@ from typing import Any
 
 from .. import init, ops
 from ..array_namespace import Device
-from ..autograd import Tensor, as_operand
+from ..autograd import Tensor
 from ..errors import ShapeError
-from ..ops.elementwise import as_bfloat16
 from ..shapes import product, shape_of
-from .module import Module, Parameter
+from .module import Module, Parameter, operands
 
 
 def affine(owner: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -26,8 +25,7 @@ def affine(owner: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
             "or reshape the input"
         )
     lead = shape[:-1]
-    x = as_operand(x, weight)
-    weight, bias = as_bfloat16(weight, x), as_bfloat16(bias, x)
+    x, weight, bias = operands(x, weight, bias)
     y = ops.matmul(x if len(lead) == 1 else ops.reshape(x, (product(lead), inputs)), weight)
     if bias is not None:
         y = y + bias
@@ -70,8 +68,7 @@ class Linear(Module):
 
     def forward_relu(self, x: Tensor) -> Tensor:
         """Return relu(forward(x)), computed in the same pass over memory."""
-        y = affine("Linear", x, self.weight, None)
-        bias = as_bfloat16(self.bias, y)
+        y, bias = operands(affine("Linear", x, self.weight, None), self.bias)
         return ops.relu(y) if bias is None else ops.elementwise.BiasReLU()(y, bias)
 
     fusible = forward

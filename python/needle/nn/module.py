@@ -16,9 +16,10 @@ import numpy as np
 
 from ..array_namespace import Device
 from ..array_namespace import device as as_device
-from ..autograd import Tensor
+from ..autograd import Tensor, as_operand
 from ..dtypes import as_dtype, is_floating
 from ..errors import CheckpointError
+from ..ops.elementwise import as_stored
 from ..torch_names import PointsToKeywords
 from .representation import describe
 
@@ -27,6 +28,16 @@ Self = TypeVar("Self", bound="Module")
 
 class Parameter(Tensor):
     """A Tensor that is trained as part of a module."""
+
+
+def operands(x: Any, *parameters: Any) -> tuple[Any, ...]:
+    """Return x as a Tensor, and the parameters (or None) in the dtype in which they meet x.
+
+    Parameters of float32 are rounded to bfloat16 beside activations that are stored in it; their
+    gradients keep float32.
+    """
+    x = as_operand(x, *parameters[:1])
+    return x, *(p if p is None else as_stored(p, x) for p in parameters)
 
 
 class Module(PointsToKeywords):

@@ -14,11 +14,11 @@ from .. import init, ops
 from ..array_namespace import Device
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, as_operand
-from ..dtypes import is_bfloat16
+from ..dtypes import compute_dtype
 from ..errors import ShapeError
 from ..ops import normalization
 from ..ops.broadcasting import as_number, constant_like
-from ..ops.elementwise import as_bfloat16
+from ..ops.elementwise import as_stored
 from ..shapes import as_shape, shape_of
 from .activations import check_activation
 from .module import Module, Parameter
@@ -113,7 +113,7 @@ class BatchStatistics(Module):
                 f"{shape}; check the layer's dim or reshape the input"
             )
         if not self.training and self.track_running_stats:
-            y = as_bfloat16(self._evaluate(x), x)
+            y = as_stored(self._evaluate(x), x)
             y = y if added is None else y + added
             return ops.relu(y) if relu else y
         y, mean, var = self._by_batch(x, added, relu)
@@ -210,8 +210,8 @@ class _BatchNorm(BatchStatistics):
         axes = tuple(axis for axis in range(len(x.shape)) if axis != 1)
         shape = tuple(self.dim if axis == 1 else 1 for axis in range(len(x.shape)))
         count = math.prod(x.shape) / self.dim
-        given = x
-        x = ops.astype(x, "float32") if is_bfloat16(x.dtype) else x
+        given, wide = x, compute_dtype(x.dtype)
+        x = x if x.dtype == wide else ops.astype(x, wide)
         own = [ops.summation(x, axes), constant_like(x, (1,), count)]
         sums = over_all(ops.concatenate(own), count)
         total = sums[self.dim :]
@@ -220,7 +220,7 @@ class _BatchNorm(BatchStatistics):
         var = over_all(ops.summation(centred * centred, axes), count) / total
         scale = 1 / ops.sqrt(var + self.eps)
         y = centred * ops.reshape(scale if self.weight is None else scale * self.weight, shape)
-        y = as_bfloat16(y if self.bias is None else y + ops.reshape(self.bias, shape), given)
+        y = as_stored(y if self.bias is None else y + ops.reshape(self.bias, shape), given)
         y = y if added is None else y + added
         return ops.relu(y) if relu else y, mean, var
 

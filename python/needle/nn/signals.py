@@ -12,10 +12,9 @@ from .. import init
 from ..array_namespace import Device
 from ..autograd import Tensor
 from ..errors import ShapeError
-from ..ops.elementwise import as_bfloat16
 from ..ops.transposed_convolution import transposed
 from .convolution import Conv2d, Size
-from .module import Parameter
+from .module import Parameter, operands
 from .window import WindowLayer
 
 
@@ -79,9 +78,8 @@ class ConvTranspose2d(WindowLayer):
         return super().extra_repr() + extra
 
     def forward(self, x: Tensor) -> Tensor:
-        name, images = type(self).__name__, self.images(x)
-        weight, bias = as_bfloat16(self.weight, images), as_bfloat16(self.bias, images)
-        y = transposed(name, images, weight, bias, self.geometry, self.more)
+        images, weight, bias = operands(self.images(x), self.weight, self.bias)
+        y = transposed(type(self).__name__, images, weight, bias, self.geometry, self.more)
         return self.result(y)
 
 

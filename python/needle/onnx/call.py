@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
 from ..autograd import Tensor
-from ..dtypes import KIND
+from ..dtypes import COMPUTE_DTYPES
 from ..graph import recording
 from .package import OPSET, OnnxError
 
@@ -183,9 +183,9 @@ class Call:
 
 def constant(array: NumpyArray[Any], device: Any) -> Tensor:
     """Return a NumPy array as a tensor without gradient on a device (None: the default)."""
-    if array.dtype not in KIND:
+    if array.dtype not in COMPUTE_DTYPES:
         raise OnnxError(
-            f"values must be of {', '.join(each.name for each in KIND)}, got dtype {array.dtype}; "
+            f"values must be of {', '.join(map(str, COMPUTE_DTYPES))}, got dtype {array.dtype}; "
             "convert the model"
         )
     return Tensor(array.copy(), device=device, dtype=array.dtype, requires_grad=False)

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from ..autograd import Tensor
-from ..dtypes import KIND
+from ..dtypes import COMPUTE_DTYPES
 from . import operators  # noqa: F401  importing registers the functions
 from .call import OPERATORS, Call, Undecided, constant
 from .package import OnnxError, blamed
 
 NAMES = {
     dtype: f"tensor({ {'float32': 'float', 'float64': 'double'}.get(dtype.name, dtype.name) })"
-    for dtype in KIND
+    for dtype in COMPUTE_DTYPES
 }
 """The names of needle's dtypes in ONNX's schemas."""
 
@@ -150,7 +150,7 @@ def _dtype_name(onnx: Any, code: int) -> str:
 
 def dtype_of(onnx: Any, code: int) -> np.dtype[Any]:
     """Return the dtype of ONNX's code for it; OnnxError if needle has none such."""
-    known = {onnx.helper.np_dtype_to_tensor_dtype(dtype): dtype for dtype in KIND}
+    known = {onnx.helper.np_dtype_to_tensor_dtype(dtype): dtype for dtype in COMPUTE_DTYPES}
     if code not in known:
         listed = ", ".join(f"{each} ({number})" for number, each in known.items())
         raise OnnxError(

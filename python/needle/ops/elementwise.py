@@ -14,7 +14,7 @@ from ..array_namespace import device as as_device
 from ..array_namespace import device_of, from_numpy, to_numpy
 from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
 from ..backends.base import Epilogue
-from ..dtypes import is_bfloat16, is_floating, numpy_dtype
+from ..dtypes import is_floating, is_storage, numpy_dtype
 from ..errors import ShapeError, UnknownNameError
 from .broadcasting import as_number
 from .registry import op
@@ -534,12 +534,9 @@ def astype(a: Tensor, dtype: Any) -> Tensor:
     return AsType(dtype)(a)
 
 
-def as_bfloat16(v: Any, x: Tensor) -> Any:
-    """Return ``v`` (or None) in bfloat16 if x is; its gradient has the dtype of ``v``.
-
-    Layers call it, so that float32 parameters serve activations that are stored as bfloat16.
-    """
-    return v if v is None or not is_bfloat16(x.dtype) else astype(v, x.dtype)
+def as_stored(v: Tensor, x: Tensor) -> Tensor:
+    """Return ``v``, cast to the dtype of x if that is a storage dtype such as bfloat16."""
+    return astype(v, x.dtype) if is_storage(x.dtype) else v
 
 
 class ToDevice(TensorOp):

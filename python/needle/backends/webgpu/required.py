@@ -19,7 +19,6 @@ from ..base import Backend, Operand, Scalar, View
 from . import sources
 from .adapters import name_of, open_device
 from .memory import (
-    INT64_RANGE,
     WORD,
     WORDS,
     Buffer,
@@ -38,7 +37,6 @@ class RequiredKernels(Backend):
     """The required kernels and the services on one adapter."""
 
     dtypes = tuple(WORDS)
-    int64_range = INT64_RANGE
     optional_unary = tuple(
         "sigmoid log_sigmoid softplus silu normal_cdf gelu gelu_tanh gelu_slope "
         "gelu_tanh_slope".split()

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 
 from ...backends.base import NO_EPILOGUE, Epilogue, EpilogueGrad, View, provides
-from ...dtypes import float32, float64, is_bfloat16
+from ...dtypes import float32, float64, is_storage
 from ..calls import Call
 from ..recorded import Recording, Segment
 from .options import Options
@@ -51,7 +51,7 @@ def _fuse_relu(recording: Recording, calls: list[Call], relu: Call, options: Opt
     if made is None or made not in calls:
         return
     if is_binary(made, "add") and made.args[3] == a:
-        if is_bfloat16(a.dtype) and options.exact:
+        if is_storage(a.dtype) and options.exact:
             return  # the eager step rounds the result before the addition, too
         for norm, added in _normalised(recording, made):
             epilogue = Epilogue(None, placed(norm.args[3], added), True)

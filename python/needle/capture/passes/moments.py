@@ -10,7 +10,7 @@ again would need the moments.
 from __future__ import annotations
 
 from ...backends.base import MOMENT_PIXELS, View, provides
-from ...dtypes import float32, is_bfloat16
+from ...dtypes import float32, is_storage
 from ...shapes import product
 from ..calls import Call
 from ..recorded import Recording
@@ -32,7 +32,7 @@ def _share(recording: Recording, calls: list[Call], conv: Call) -> bool:
     """Share the moments of the result of ``conv``; return False if nothing is saved."""
     norm = _norm_after(calls, conv)
     x, weight, out, geometry, epilogue = conv.args
-    takes_part = provides(recording.backend, "conv2d_moments") and is_bfloat16(out.dtype)
+    takes_part = provides(recording.backend, "conv2d_moments") and is_storage(out.dtype)
     if norm is None or not takes_part or geometry.groups > 1:
         return False
     parts = -(-product(out.shape[:-1]) // MOMENT_PIXELS)

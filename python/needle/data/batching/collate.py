@@ -22,7 +22,7 @@ from ..samples.tensor_hook import TensorType, hook
 from ..samples.tensor_hook import as_tensor as as_tensor
 from ..samples.tensor_hook import set_tensor_type as set_tensor_type
 
-_AS_THEY_ARE = frozenset(dtypes.KIND) - {dtypes.float64}
+_AS_THEY_ARE = frozenset(dtypes.COMPUTE_DTYPES) - {dtypes.float64}
 """The dtypes that a Tensor keeps from an array by default."""
 
 _WIDER = {
@@ -149,7 +149,7 @@ def _to_tensor(tensor_type: TensorType, array: npt.NDArray[Any], device: Any, ow
 @lru_cache(maxsize=64)  # a dtype's name takes NumPy microseconds to find
 def _tensor_dtype(dtype: np.dtype[Any]) -> Any:
     found = _WIDER.get(dtype.name, dtype)
-    if found not in dtypes.KIND:
+    if found not in dtypes.COMPUTE_DTYPES:
         raise DTypeError(
             f"DataLoader: a batch has dtype {dtype}, which tensors do not have; "
             f"convert it in the dataset or in collate"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.base import Backend, View
+from ...errors import DTypeError
 from .placement import HostArray, Placed, repeated
 
 Call = Callable[[Backend, Sequence[View], Sequence[View]], None]
@@ -102,10 +103,15 @@ class Case:
 
 
 def _holds(backend: Backend, host: HostArray) -> bool:
-    if host.dtype != np.int64:
-        return host.dtype.name in backend.dtypes
-    low, high = backend.int64_range
-    return not host.size or (low <= int(host.min()) and int(host.max()) <= high)
+    """Return False for a dtype that the backend lacks and for int64 values that it refuses."""
+    if host.dtype.name not in backend.dtypes:
+        return False
+    if host.dtype == np.int64 and np.any(host != host.astype(np.int32)):
+        try:
+            Placed(backend, host, "compact")
+        except DTypeError:
+            return False
+    return True
 
 
 def compare(

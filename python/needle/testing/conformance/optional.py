@@ -14,14 +14,13 @@ import numpy as np
 
 from ... import accelerated
 from ...backends.base import NO_EPILOGUE, Epilogue, EpilogueGrad
-from ...dtypes import TABLE, DType
+from ...dtypes import COMPUTE_DTYPES, DType
 from .case import PAIRS, Case
 from .optional_images import image_cases
 from .optional_steps import step_cases
 from .placement import HostArray
-from .values import SHAPES, in_float64, large_values, values
+from .values import FLOATS, SHAPES, in_float64, large_values, values
 
-FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 SLACK = 2e-5
 relu_grad = accelerated.relu_grad.definition
 
@@ -37,9 +36,9 @@ def optional_cases() -> Iterator[Case]:
         yield from _loss_cases(dtype)
         yield from _norm_cases(dtype)
         yield from _fused_norm_cases(dtype)
-    for row in TABLE:
-        yield from _row_cases(row.dtype)
-        yield from _extreme_cases(row.dtype)
+    for dtype in COMPUTE_DTYPES:
+        yield from _row_cases(dtype)
+        yield from _extreme_cases(dtype)
     yield from image_cases()
     yield from step_cases()
 

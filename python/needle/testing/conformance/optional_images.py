@@ -13,9 +13,8 @@ from ...dtypes import DType
 from ...shapes import Geometry
 from .case import PAIRS, Case
 from .placement import HostArray
-from .values import in_float64, large_values
+from .values import FLOATS, in_float64, large_values
 
-FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 SLACK = 5e-5
 Pairs = tuple[tuple[str, str], ...]
 

@@ -24,13 +24,15 @@ from ...backends.base import (
     Scalar,
 )
 from ...backends.numpy_functions import unary
-from ...dtypes import TABLE, DType, is_floating
+from ...dtypes import COMPUTE_DTYPES, DType, is_floating
 from .case import PAIRS, Case
 from .placement import HostArray
 from .required_arrays import array_cases
 from .required_reductions import matmul_cases, reduce_cases
 from .required_rules import rule_cases
 from .values import (
+    FLOATS,
+    NUMERIC,
     SHAPES,
     TRANSCENDENTAL,
     binary_values,
@@ -39,9 +41,7 @@ from .values import (
     values,
 )
 
-DTYPES = tuple(row.dtype for row in TABLE)
-FLOATS = tuple(dtype for dtype in DTYPES if is_floating(dtype))
-NUMERIC = DTYPES[1:]
+NOT_FLOATS = tuple(dtype for dtype in COMPUTE_DTYPES if not is_floating(dtype))
 RENAMED: dict[str, Any] = {"round": np.rint, "erf": lambda x: unary("erf", x)}
 PREDICATES = ("isnan", "isinf", "isfinite")
 
@@ -61,7 +61,7 @@ def _unary_dtypes(name: str) -> tuple[DType, ...]:
         return FLOATS
     if name in UNARY_NUMERIC:
         return NUMERIC
-    return tuple(d for d in DTYPES if d not in FLOATS) if name in UNARY_INTEGER else DTYPES
+    return NOT_FLOATS if name in UNARY_INTEGER else COMPUTE_DTYPES
 
 
 def unary_cases() -> Iterator[Case]:
@@ -90,10 +90,10 @@ def _unary_cases(name: str, dtype: DType, function: Any) -> Iterator[Case]:
 
 def _binary_dtypes(name: str) -> tuple[DType, ...]:
     if name in BINARY_COMPARE or name in BINARY_LOGICAL:
-        return DTYPES
+        return COMPUTE_DTYPES
     if name in BINARY_FLOAT or name == "divide":
         return FLOATS
-    return tuple(d for d in DTYPES if d not in FLOATS) if name in BINARY_INTEGER else NUMERIC
+    return NOT_FLOATS if name in BINARY_INTEGER else NUMERIC
 
 
 def binary_cases() -> Iterator[Case]:

@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 
 from ...backends.base import View
-from ...dtypes import TABLE, DType
+from ...dtypes import COMPUTE_DTYPES, DType
 from ...shapes import compact_strides
 from .case import PAIRS, Case, Mismatch, compare
 from .placement import HostArray
 from .values import SHAPES, large_values, values
 
-DTYPES = tuple(row.dtype for row in TABLE)
 WRITES = tuple(("compact", layout) for layout in ("compact", "offset", "permuted", "sliced"))
 
 
 def array_cases() -> Iterator[Case]:
     """Yield every case of the functions that make, fill and move arrays."""
-    for dtype in DTYPES:
+    for dtype in COMPUTE_DTYPES:
         yield Case("allocate", f"{dtype}", (values((1,), dtype),), lambda a: (), _allocate(dtype))
         yield Case(
             "download",
@@ -30,11 +29,11 @@ def array_cases() -> Iterator[Case]:
             _download,
             pairs=tuple((layout, "compact") for layout, _ in PAIRS),
         )
-    for dtype in DTYPES:
+    for dtype in COMPUTE_DTYPES:
         yield from _upload_cases(dtype)
         yield from _fill_cases(dtype)
     yield from _copy_cases()
-    for dtype in DTYPES:
+    for dtype in COMPUTE_DTYPES:
         yield from _where_cases(dtype)
 
 
@@ -95,8 +94,8 @@ def _copy_cases() -> Iterator[Case]:
     def call(backend: Any, ins: Any, outs: Any) -> None:
         backend.copy(ins[0], outs[0])
 
-    for source in DTYPES:
-        for target in DTYPES:
+    for source in COMPUTE_DTYPES:
+        for target in COMPUTE_DTYPES:
             host = _castable(values((2, 3, 4), source), target)
 
             def oracle(a: HostArray, target: DType = target) -> tuple[HostArray, ...]:

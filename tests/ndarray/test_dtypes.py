@@ -1,0 +1,42 @@
+"""The dtype table: one row for each dtype, the same rows in Python and in C++."""
+
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from needle import dtypes
+from needle.errors import DTypeError
+
+
+def test_rows_are_in_the_order_of_promotion() -> None:
+    for low, high in pairwise(dtypes.COMPUTE_DTYPES):
+        assert dtypes.promote(low, high) == dtypes.promote(high, low) == high
+        assert dtypes.kind_of(low) <= dtypes.kind_of(high)
+        if dtypes.kind_of(low) == dtypes.kind_of(high):
+            assert np.result_type(low, high) == high
+
+
+def test_naming_bfloat16_changes_no_table_and_only_naming_it_imports_ml_dtypes() -> None:
+    pytest.importorskip("ml_dtypes")
+    program = """
+import sys
+import needle
+from needle import dtypes
+before = dtypes.TABLE, dtypes.NAMES, dtypes.COMPUTE_DTYPES
+needle.Tensor([1.0]).astype("float64")
+assert "ml_dtypes" not in sys.modules
+dtype = dtypes.as_dtype("bfloat16")
+assert (dtypes.TABLE, dtypes.NAMES, dtypes.COMPUTE_DTYPES) == before
+assert dtypes.compute_dtype(dtype) == "float32" and dtypes.is_floating(dtype)
+assert dtypes.as_dtype(sys.modules["ml_dtypes"].bfloat16) is dtypes.as_dtype(dtype) is dtype
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("given", ["float16", "complex64", np.dtype(">f4"), object(), 3])
+def test_a_dtype_outside_the_table_is_refused(given: object) -> None:
+    with pytest.raises(DTypeError, match=r"op: .* is not a supported dtype; use one of bool, .*64"):
+        dtypes.as_dtype(given, "op")
