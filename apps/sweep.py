@@ -33,8 +33,8 @@ from apps.training.recipes import tomllib
 from apps.training.sources import limited, open_source
 from apps.upload import SPLITS, as_bytes, put_split
 from needle import config
-from needle.data.storage.catalogue import INDEX
 from needle.errors import DataError, NeedleError, unknown_name
+from needle.remote.catalogue import INDEX
 
 SOURCES = ("builtin", "folder", "packed", "s3-images", "s3-packed")
 BUCKET = "s3://study"

@@ -24,8 +24,6 @@ DATA_ROOMS = (
     "batching",
     "workers",
     "loader",
-    "storage",
-    "sharing",
 )
 """The rooms of data/, lowest first."""
 TYPED_PARAMETERS = frozenset({"loader", "pipeline", "engine", "epoch", "session"})

@@ -19,13 +19,13 @@ from needle.data.datasets.ptb import batchify, get_batch
 from needle.data.formats.idx import _read_header
 from needle.data.samples.pytree import Field
 from needle.data.sampling import BatchSampler, DistributedSampler
-from needle.data.sharing.planner.coupled import Coupled
-from needle.data.sharing.planner.policy import Members
-from needle.data.sharing.serving.sample_cache import SampleCache
 from needle.data.transforms.windows import window
 from needle.data.workers.shared_ring import Layout, Ring
 from needle.data.workers.work_queue import ANY_WORKER, Entry, WorkQueue
 from needle.errors import DataError, ShapeError
+from needle.sharing.planner.coupled import Coupled
+from needle.sharing.planner.policy import Members
+from needle.sharing.serving.sample_cache import SampleCache
 from tests.exercises.native_programs import expect_fine
 
 # ---- files ---------------------------------------------------------------------------------------

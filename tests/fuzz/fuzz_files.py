@@ -31,9 +31,9 @@ from needle import data, nn
 from needle import io as checkpoints
 from needle.data.datasets import cifar10
 from needle.data.formats.decoding import decode
-from needle.data.storage.catalogue import INDEX, read_catalogue
-from needle.data.storage.store import Store
 from needle.errors import DataError, NeedleError
+from needle.remote.catalogue import INDEX, read_catalogue
+from needle.remote.store import Store
 
 from .mutations import mutated, mutated_json
 

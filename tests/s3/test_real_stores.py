@@ -13,10 +13,10 @@ import pytest
 
 from apps.bench.loopback_store import LoopbackStore
 from needle import data
-from needle.data.storage.catalogue import INDEX
-from needle.data.storage.retry import ObjectMissing
-from needle.data.storage.store import Store, Wanted
 from needle.errors import DataError, StoreError
+from needle.remote.catalogue import INDEX
+from needle.remote.retry import ObjectMissing
+from needle.remote.store import Store, Wanted
 
 RETRY = data.Retry(tries=4, timeout=20.0, wait=0.05, longest_wait=0.2)
 NOTHING_KEPT = data.ObjectCache(limit=0)
@@ -87,7 +87,7 @@ def test_shards_by_ranges(
     dataset = opened(url, cache=data.ObjectCache(tmp_path / "whole"))
     assert batches(dataset) == batches(dataset) == batches(local)
     assert len(proxy.gets) == 1 + 2 + 2
-    monkeypatch.setattr("needle.data.storage.remote_packed.PIECE", 1000)
+    monkeypatch.setattr("needle.remote.remote_packed.PIECE", 1000)
     assert batches(opened(url, cache=data.ObjectCache(tmp_path / "ranges"))) == batches(local)
     assert sum(wanted is not None for _, wanted in proxy.gets) >= 6
 

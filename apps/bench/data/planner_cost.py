@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from needle.data.sharing import Planner
+from needle.sharing import Planner
 
 POLICIES = "independent", "coupled", "planned"
 TASKS = 1, 2, 4, 6, 8, 12

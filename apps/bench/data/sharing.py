@@ -1,7 +1,7 @@
 """Simulation of a shared loader: reads per delivered sample, by policy and cache.
 
 Nothing is read and nothing is timed. docs/shared_loader.md shows the table and the picture;
-tests/data/server/test_planner_scenarios.py compares with another program's figures.
+tests/sharing/test_planner_scenarios.py compares with another program's figures.
 ``python -m apps.bench.data.sharing`` prints the table.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from needle.data.sharing import Planner, SampleCache
+from needle.sharing import Planner, SampleCache
 
 from . import tree_policy as tree_policy  # registers the policy
 

@@ -15,7 +15,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from needle.data.sharing import Planner
+from needle.sharing import Planner
 
 from .sharing import POLICIES, SCENARIOS, reads_per_delivery
 

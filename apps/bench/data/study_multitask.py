@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from needle.data.sharing.client.joining import ask_status
-from needle.data.sharing.wire.address import socket_path
+from needle.sharing.client.joining import ask_status
+from needle.sharing.wire.address import socket_path
 
 from . import pictures
 from .case import Case, Numbers, Subject

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import needle.data as data
-from needle.data.sharing import GlobalDataLoader
+from needle.sharing import GlobalDataLoader
 
 from . import ours, peers, pictures
 from .settings import Settings

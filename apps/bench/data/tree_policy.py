@@ -1,7 +1,7 @@
 """The policy ``tree`` of Joader (Xu et al., NeurIPS 2022): the baseline of ``coupled``.
 
 Importing this module registers the policy. ``python -m apps.bench.data.tree_policy`` is
-``python -m needle.data.sharing`` with this policy added. It shares only through the common part of
+``python -m needle.sharing`` with this policy added. It shares only through the common part of
 all remaining tasks.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from needle.data.sharing.__main__ import main
-from needle.data.sharing.planner.policy import DrawPolicy, policy
+from needle.sharing.__main__ import main
+from needle.sharing.planner.policy import DrawPolicy, policy
 
 
 @policy("tree")

@@ -77,16 +77,15 @@ from .transforms import (
 )
 
 if TYPE_CHECKING:
-    from .sharing import GlobalDataLoader
-    from .storage import (
+    from ..remote import (
         ObjectCache,
-        Patience,
         RemoteImageFolder,
         RemotePacked,
         Retry,
         open_remote,
         upload,
     )
+    from ..sharing import GlobalDataLoader
 
 __all__ = [
     "CIFAR10",
@@ -121,7 +120,6 @@ __all__ = [
     "OneOf",
     "PackedDataset",
     "Pad",
-    "Patience",
     "Permute",
     "RandomAffine",
     "RandomBrightnessContrast",
@@ -166,21 +164,21 @@ __all__ = [
 ]
 
 
-_LATER = {
-    "sharing": ("GlobalDataLoader",),
-    "storage": (
-        *("ObjectCache", "Patience", "RemoteImageFolder", "RemotePacked", "Retry"),
+_LEAVES = {
+    "remote": (
+        *("ObjectCache", "RemoteImageFolder", "RemotePacked", "Retry"),
         *("open_remote", "upload"),
     ),
+    "sharing": ("GlobalDataLoader",),
 }
+"""Public names that packages above ``data`` define, by package."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import what few programs need at its first use: the shared loader, and asyncio's stores."""
-    for room, names in _LATER.items():
-        if name == room or name in names:
-            module = importlib.import_module(f".{room}", __name__)
-            return module if name == room else getattr(module, name)
+    """Import a name of a leaf package at its first use; ImportError if the package is missing."""
+    for leaf, names in _LEAVES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"needle.{leaf}"), name)
     raise missing_attribute(__name__, name)
 
 

@@ -278,7 +278,7 @@ def test_a_worker_imports_no_client_of_the_network(tmp_path: Path) -> None:
     text = """
 from needle import data
 from workers.test_shared_supervisor import Imported
-names = "asyncio", "ssl", "http.client", "needle.data.storage", "numpy.random", "numpy"
+names = "asyncio", "ssl", "http.client", "needle.remote", "numpy.random", "numpy"
 with data.DataLoader(Imported(*names), 2, num_workers=1) as loader:
     print(*next(iter(loader)).numpy()[0])
 """

@@ -33,7 +33,7 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 _LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
-_PRELOADED = ("PIL.Image", "simplejpeg", "needle.data.storage")  # if this program has them
+_PRELOADED = ("PIL.Image", "simplejpeg")  # if this program has them
 _SUPERVISORS: dict[int, list[SupervisorProcess]] = {}  # by the process that started them
 _LOCKS: dict[int, threading.Lock] = {}
 

@@ -1,0 +1,20 @@
+"""Data sets in an object store or on a web server, read by concurrent requests.
+
+fsspec, s3fs and aiohttp (an extra, imported at the first request) speak the protocols. The files
+here check and repeat requests, cache objects on disk, make samples of them, and upload data sets.
+"""
+
+from .object_cache import ObjectCache
+from .remote_images import RemoteImageFolder
+from .remote_packed import RemotePacked, open_remote
+from .retry import Retry
+from .uploading import upload
+
+__all__ = [
+    "ObjectCache",
+    "RemoteImageFolder",
+    "RemotePacked",
+    "Retry",
+    "open_remote",
+    "upload",
+]

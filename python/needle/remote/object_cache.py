@@ -1,0 +1,317 @@
+"""ObjectCache: objects of stores in a folder of this machine, up to a limit of bytes.
+
+Any number of processes share a cache. Entries appear whole, by renaming, and belong to their key.
+The file ``bytes`` has their total size; it is raised before an entry appears, so after a crash it
+is too high at most, and it is counted again when room is needed. The least recently used entries
+are removed first. Called by remote_images.py and remote_packed.py. The caches of fsspec (2026.9:
+simplecache, filecache) have neither a limit nor digests, so a full disk or a damaged entry would
+end in an error.
+
+Files are private (0600, folders 0700, whatever the umask). No link in the folder is followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import stat
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from .. import config
+from ..errors import DataError
+
+ROOM_LEFT = 0.9
+"""Part of the limit that is kept when room is made, so that it is not made for every entry."""
+STALE_SECONDS = 3600.0
+"""Age at which an unfinished file is considered left by a crash."""
+DIGEST = 16
+
+
+@dataclass(frozen=True)
+class ObjectCache:
+    """A cache in ``folder`` (None: NEEDLE_CACHE_DIR) of ``limit`` bytes (None: NEEDLE_CACHE_BYTES).
+
+    limit 0 keeps nothing. A folder that cannot be used causes a warning, not an error.
+    """
+
+    folder: Path | None = None
+    limit: int | None = None
+
+    @property
+    def root(self) -> Path:
+        """Folder of the entries."""
+        return Path(self.folder or config.CACHE_DIR.read()).expanduser()
+
+    @property
+    def capacity(self) -> int:
+        """Limit in bytes; DataError if the environment variable is no number."""
+        if self.limit is not None:
+            return self.limit
+        text = config.CACHE_BYTES.read()
+        try:
+            return int(float(text))
+        except (ValueError, OverflowError):
+            raise DataError(
+                f"{config.CACHE_BYTES.name}: must be a number of bytes as 10e9, got {text!r}"
+            ) from None
+
+    def fingerprint(self) -> str:
+        """Return "": where objects are kept does not change the samples of a data set."""
+        return ""
+
+    # ---- small objects, read whole -----------------------------------------------------------
+
+    def read(self, key: str) -> bytes | None:
+        """Return the entry; None if there is none, or its digest is that of another entry."""
+        if not self.capacity:
+            return None
+        file = self._opened(key)
+        if file is None:
+            return None
+        with file:
+            found = file.read() if os.fstat(file.fileno()).st_size <= self.capacity else b""
+        if _digest(key, found[DIGEST:]) == found[:DIGEST]:
+            return found[DIGEST:]
+        self.remove(key)
+        return None
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write an entry if it fits into the limit."""
+        size = DIGEST + len(content)
+        if size > self.capacity:
+            return
+        path = self._path(key)
+        partial = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}.part")
+        try:
+            _make_private(path.parent)
+            try:
+                with _private_file(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
+                    file.write(_digest(key, content) + content)
+                self._rename(partial, path, size)
+            finally:
+                partial.unlink(missing_ok=True)
+        except OSError as error:
+            self._warn(error)
+
+    # ---- large objects, mapped ---------------------------------------------------------------
+
+    def open(self, key: str, size: int) -> IO[bytes] | None:
+        """Return the open entry, ``size`` bytes and a digest of its key; None if there is none."""
+        file = self._opened(key)
+        if file is None:
+            return None
+        whole = os.fstat(file.fileno()).st_size == size + DIGEST
+        if whole and os.pread(file.fileno(), DIGEST, size) == _digest(key):
+            return file
+        file.close()
+        self.remove(key)
+        return None
+
+    @contextlib.contextmanager
+    def claim(self, key: str, size: int, wait: bool) -> Iterator[IO[bytes] | None]:
+        """Give an empty file to fill and ``commit``; None if another process or thread has it.
+
+        wait: wait for the other one, until it commits or dies. Where the folder cannot be used,
+        the file is a temporary one without a name. Raises DataError for more than the limit.
+        """
+        if size + DIGEST > self.capacity:
+            raise DataError(
+                f"the cache {self.root} must have room for an object of {size + DIGEST} bytes, got "
+                f"a limit of {self.capacity}; give ObjectCache(limit=) or "
+                f"{config.CACHE_BYTES.name} more"
+            )
+        partial = self._partial(key)
+        try:
+            _make_private(partial.parent)
+            file = _locked(partial, wait)
+            if file is not None:
+                _reserve(file, size + DIGEST)
+        except OSError as error:
+            self._warn(error)
+            file = _temporary(size)
+        if file is None:
+            yield None
+            return
+        with file:
+            try:
+                yield file
+            finally:
+                if _is_at(file, partial):  # not committed
+                    partial.unlink(missing_ok=True)
+                fcntl.flock(file, fcntl.LOCK_UN)  # a map of the file would keep the lock
+
+    def commit(self, key: str, file: IO[bytes]) -> None:
+        """Make the complete file of ``claim`` the entry."""
+        partial, path = self._partial(key), self._path(key)
+        try:
+            file.write(_digest(key))
+            file.flush()
+            if _is_at(file, partial):
+                os.fsync(file.fileno())
+                self._rename(partial, path, os.fstat(file.fileno()).st_size)
+        except OSError as error:
+            self._warn(error)
+
+    def remove(self, key: str) -> None:
+        """Remove a damaged entry."""
+        with contextlib.suppress(OSError):
+            self._path(key).unlink()
+
+    # ---- the limit ----------------------------------------------------------------------------
+
+    def _rename(self, partial: Path, path: Path, size: int) -> None:
+        """Rename to the entry, after removing others if there is no room for it."""
+        with _private_file(self.root / "bytes", os.O_RDWR | os.O_CREAT) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            text = file.read(32)
+            used = int(text) if text.isdigit() else self._make_room(self.capacity - size)
+            if used + size > self.capacity:
+                used = self._make_room(min(self.capacity - size, int(self.capacity * ROOM_LEFT)))
+            file.seek(0)
+            file.truncate(0)
+            file.write(b"%d" % (used + size))
+            file.flush()
+            os.replace(partial, path)
+
+    def _make_room(self, keep: int) -> int:
+        """Remove the least recently used entries until at most ``keep`` bytes are left."""
+        entries, used, now = [], 0, time.time()
+        for folder in self.root.glob("??"):
+            for entry in os.scandir(folder) if not folder.is_symlink() else ():
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    if not entry.name.endswith(".part"):
+                        entries.append((status.st_mtime_ns, status.st_size, entry.path))
+                        used += status.st_size
+                    elif now - status.st_mtime > STALE_SECONDS:
+                        os.unlink(entry.path)
+        for _, size, name in sorted(entries):
+            if used <= keep:
+                break
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+            used -= size
+        return used
+
+    def _path(self, key: str) -> Path:
+        name = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:40]
+        return self.root / name[:2] / name
+
+    def _partial(self, key: str) -> Path:
+        path = self._path(key)
+        return path.with_name(path.name + ".part")
+
+    def _opened(self, key: str) -> IO[bytes] | None:
+        """Return the open file of the entry, from now the one used last; None if there is none."""
+        path = self._path(key)
+        try:
+            _check_folder(path.parent)
+            file = _private_file(path, os.O_RDONLY)
+            os.utime(file.fileno())
+        except OSError:
+            return None
+        return file
+
+    def _warn(self, error: OSError) -> None:
+        warnings.warn(
+            f"needle's cache {self.root} cannot be written to ({error}); objects are fetched from "
+            f"the store again in every epoch",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+# ---- private files -------------------------------------------------------------------------------
+
+
+def _make_private(folder: Path) -> None:
+    """Make the folder and missing ones above it, for this user alone; OSError for a link."""
+    for each in (*reversed(folder.parents), folder):
+        if not each.exists():
+            with contextlib.suppress(FileExistsError):
+                each.mkdir(mode=0o700)
+    _check_folder(folder)
+
+
+def _check_folder(folder: Path) -> None:
+    if not stat.S_ISDIR(os.lstat(folder).st_mode):
+        raise NotADirectoryError(f"{folder} is a link or no folder")
+
+
+def _private_file(path: Path, flags: int) -> IO[bytes]:
+    """Return the open file, made with mode 0600; OSError for a link, a pipe or a folder."""
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(handle)
+        raise FileExistsError(f"{path} is a link or no file")
+    modes = {os.O_RDONLY: "rb", os.O_WRONLY: "wb", os.O_RDWR: "r+b"}
+    return os.fdopen(handle, modes[flags & os.O_ACCMODE])
+
+
+def _temporary(size: int) -> IO[bytes]:
+    """Return a file without a name; DataError if there is no room for it either."""
+    try:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by claim
+        _reserve(file, size + DIGEST)
+    except OSError as error:
+        raise DataError(
+            f"{tempfile.gettempdir()}: no room for an object of {size} bytes ({error}), as in the "
+            f"cache; make room, or give another folder by ObjectCache(folder=) or "
+            f"{config.CACHE_DIR.name}"
+        ) from error
+    return file
+
+
+def _reserve(file: IO[bytes], size: int) -> None:
+    """Empty the file and reserve this room for it, so that a full disk is noticed now."""
+    file.truncate(0)
+    file.seek(0)
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # not on this file system
+                raise
+
+
+def _digest(key: str, content: bytes = b"") -> bytes:
+    digest = hashlib.md5(key.encode("utf-8", "surrogateescape") + b"\0", usedforsecurity=False)
+    digest.update(content)
+    return digest.digest()
+
+
+def _locked(path: Path, wait: bool) -> IO[bytes] | None:
+    """Return the file locked, None if another has it; retry if it was renamed meanwhile."""
+    while True:
+        file = _private_file(path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            file.close()
+            return None
+        except BaseException:
+            file.close()
+            raise
+        if _is_at(file, path):
+            return file
+        file.close()
+        if not wait:
+            return None
+
+
+def _is_at(file: IO[bytes], path: Path) -> bool:
+    """Return True if the open file is the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
+    except OSError:
+        return False

@@ -1,0 +1,184 @@
+"""Retry: how often requests to a store are repeated, the pauses between them, and final errors.
+
+Every error raised here names the address, the number of attempts and the remedy. Called by
+store.py. tenacity (9.2) would replace the one loop of ``retried`` and its pause, not the table of
+errors that decides what is final and what users read; the clients' own retries (botocore's,
+aiohttp-retry's) know neither answers with wrong checksums nor each other's errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ..data.formats.files import without_secrets
+from ..errors import DataError, NeedleError, StoreError
+
+T = TypeVar("T")
+
+TEMPORARY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 509})
+BROKEN_CONNECTIONS = frozenset(
+    {"HTTPClientError", "ConnectionError", "IncompleteReadError", "ResponseParserError"}
+    | {"ResponseStreamingError", "ClientConnectionError", "ClientPayloadError"}
+)
+"""Classes of botocore and aiohttp, by name, since neither is imported before a store is used."""
+NO_KEYS = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"})
+NO_HTTP = frozenset({"HttpProcessingError"})
+"""The cause of aiohttp's error for a garbled status line or header, which says status 400."""
+_JITTER = random.SystemRandom()  # the global generator belongs to the transforms of the data set
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Attempts, pauses and limits of the requests to a store.
+
+    tries: attempts per request. timeout: seconds that one attempt may take. wait: the first pause
+    in seconds, doubled after each attempt up to ``longest_wait``; a random share between a half
+    and all of it is waited, so that workers do not return together. The defaults outlast an outage
+    of a minute. in_flight: concurrent requests of each worker. Raises ValueError for values out of
+    range.
+    """
+
+    tries: int = 14
+    timeout: float = 60.0
+    wait: float = 0.25
+    longest_wait: float = 15.0
+    in_flight: int = 8
+
+    def __post_init__(self) -> None:
+        if self.tries < 1 or self.in_flight < 1 or not self.timeout > 0 or self.wait < 0:
+            raise ValueError(
+                f"Retry: tries and in_flight must be at least 1, timeout positive and wait not "
+                f"negative, got {self}"
+            )
+
+    def pause(self, attempts: int) -> float:
+        """Return the seconds to wait after this number of attempts."""
+        full = min(self.longest_wait, self.wait * 2.0 ** (attempts - 1))
+        return full * _JITTER.uniform(0.5, 1.0)
+
+
+class Damaged(Exception):
+    """An answer of the wrong length, with the wrong checksum or of another format."""
+
+
+class Changed(Exception):
+    """An object that was replaced since the data set was opened."""
+
+
+class Refused(Exception):
+    """A request that cannot be served; the message names the reason or an alternative."""
+
+
+class ObjectMissing(DataError):
+    """Raised for an object that the store does not have."""
+
+
+async def retried(what: str, url: str, retry: Retry, attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of ``attempt()``, repeated after errors that may be temporary.
+
+    Raises ObjectMissing; DataError for an object that has changed or is damaged; StoreError if
+    the store cannot be reached, refuses, or fails in every attempt. The error has no cause, since
+    the clients' errors hold requests with their credentials.
+    """
+    number = 0
+    while True:
+        number += 1
+        try:
+            return await asyncio.wait_for(attempt(), retry.timeout)
+        except NeedleError:
+            raise
+        except Exception as error:
+            verdict, words = judge(error), one_line(error)
+        if not verdict.again or number == retry.tries:
+            raise verdict.kind(
+                f"{what} {url}: {words}, attempt {number} of {retry.tries}; {verdict.remedy}"
+            )
+        await asyncio.sleep(retry.pause(number))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The meaning of an error: temporary or final, the error to raise, and the remedy.
+
+    again: another attempt may succeed.
+    """
+
+    again: bool
+    kind: type[NeedleError]
+    remedy: str
+
+
+_MISSING = Verdict(
+    False, ObjectMissing, "check the address, or upload the data set again if it should be there"
+)
+_CHANGED = Verdict(False, DataError, "it has changed since the data set was opened: open it again")
+_DAMAGED = Verdict(True, DataError, "the object is damaged: upload it again")
+_FORBIDDEN = Verdict(
+    False,
+    StoreError,
+    "check the credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or "
+    "~/.aws/credentials, for the web ~/.netrc",
+)
+_AWAY = Verdict(
+    True,
+    StoreError,
+    "check the network and the address (AWS_ENDPOINT_URL for a store of your own), then run again, "
+    "with a larger Retry(tries=) if outages are frequent",
+)
+_REFUSED = Verdict(False, StoreError, "the request cannot succeed as it is")
+
+
+def judge(error: BaseException) -> Verdict:
+    """Return the meaning of the error of an attempt."""
+    status = status_of(error)
+    if isinstance(error, Damaged):
+        return _DAMAGED
+    if isinstance(error, Changed) or status == 412:
+        return _CHANGED
+    if status in (401, 403) or isinstance(error, PermissionError) or _named(error, NO_KEYS):
+        return _FORBIDDEN
+    if status in (404, 410) or (status is None and isinstance(error, FileNotFoundError)):
+        return _MISSING
+    if status in TEMPORARY:
+        return _AWAY
+    broken = isinstance(error, (OSError, EOFError, asyncio.TimeoutError))
+    if status is None and (broken or _named(error, BROKEN_CONNECTIONS | NO_HTTP)):
+        return _AWAY
+    return _AWAY if _is_garbled(error) else _REFUSED
+
+
+def _named(error: BaseException | None, names: frozenset[str]) -> bool:
+    return any(kind.__name__ in names for kind in type(error).__mro__)
+
+
+def _is_garbled(error: BaseException) -> bool:
+    """Return True for an answer that is no HTTP."""
+    return _named(error.__cause__, NO_HTTP)
+
+
+def status_of(error: BaseException | None) -> int | None:
+    """Return the HTTP status in an error of botocore or aiohttp, or in its causes."""
+    while error is not None and not _is_garbled(error):
+        response = getattr(error, "response", None)
+        if isinstance(response, dict):
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        else:
+            status = getattr(error, "status", None)
+        if isinstance(status, int):
+            return status
+        error = error.__cause__
+    return None
+
+
+def one_line(error: BaseException) -> str:
+    """Return the error as one line of text, without secrets."""
+    if isinstance(error, (Damaged, Changed, Refused)):
+        return without_secrets(str(error))
+    status = status_of(error)
+    words = " ".join(without_secrets(str(error)).split()) or "no answer in time"
+    prefix = f"HTTP status {status}, " if status is not None else ""
+    return f"{prefix}{type(error).__name__}: {words[:300]}"

@@ -1,0 +1,340 @@
+"""GlobalDataLoader: a ``DataLoader`` whose samples are prepared by a server for many tasks.
+
+It checks its options and gives DataLoader the order and the engine of server_engine.py; the
+division of transforms between server and loader is made in wire/descriptions.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...data.batching.collate import default_collate
+from ...data.loader import options
+from ...data.loader.dataloader import DataLoader
+from ...data.loader.engine_holder import EngineHolder
+from ...data.loader.state import Progress
+from ...data.samples.random_source import check_seed
+from ...data.samples.ticket import check_indices
+from ...data.sampling import check_batch_size
+from ...data.sampling.epoch_order import EpochTickets
+from ...errors import DataError
+from ..serving.feed import ServerOptions
+from ..wire.descriptions import check_shareable, divide, shared_names
+from ..wire.protocol import marks_of_text, marks_to_text, pack_marks
+from .assembly import Assembler
+from .joining import END_SECONDS, ServerAddress, await_end
+from .server_engine import (
+    CANNOT_SERVE,
+    SampleProgress,
+    ServerEngine,
+    TaskConnection,
+    TaskOrder,
+)
+
+SHARE = ("decoded", "prepared")
+STATE_VERSION = 1
+_numbers = itertools.count(1)
+
+
+class GlobalDataLoader(DataLoader):
+    """``DataLoader(dataset, batch_size, shuffle=True)`` beside other tasks on this machine.
+
+    Each task sees a uniformly random order of its own indices every epoch, each index once. The
+    server lets tasks get the same index at the same time as often as that allows; the sample is
+    then read once.
+
+    source: a data set, whose server is found by the contents of the set, or started and ended with
+    its last task (a class with a method ``fingerprint()`` says by that what its samples depend on);
+    or the address of a server, a name or the path of its socket. indices: the samples of this task,
+    by default all. task: its name, which no other task of the server may have. share: "decoded"
+    shares each sample after the transforms before the first random one, and each task augments for
+    itself with DataLoader's random numbers of (seed, epoch, index); "prepared" shares the whole
+    list, so that tasks that meet at an index see the same augmentation: cheaper, but correlated.
+    What a data set draws by itself is shared in either case. fallback: True reads the rest of an
+    epoch in this process if the server dies, or none can be started or reached (with an address:
+    the data set to read from, which must have the server's fingerprint); False raises
+    LoaderServerError or WorkerError, after which ``next()`` continues with another server.
+
+    num_workers, cache_bytes, spill_bytes: of a server that this loader starts: processes that
+    read, bytes of samples kept in memory beyond those in use, and in a file beyond these; by
+    default all cores, 1 GiB and none. name: another name for it, for a server of one's own; unlike
+    the name made from the contents, it does not depend on limits, priority and environment, which
+    are those of the process that starts the server.
+    credits: batches drawn ahead, by default 4; with more, tasks of uneven speed share more and
+    take more memory. prefetch: how many of them are assembled ahead. batch_size, drop_last,
+    transforms, batch_transforms, collate, seed, device, timeout and on_error are DataLoader's;
+    without a seed one is drawn from ``np.random``.
+
+    ``close()``, ``with loader:``, or dropping the loader ends the task. Raises ValueError for
+    options that contradict each other, DataError if the server refuses the task.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        batch_size: int = 1,
+        shuffle: bool = True,
+        *,
+        task: str | None = None,
+        indices: Iterable[int] | npt.NDArray[np.integer[Any]] | None = None,
+        transforms: Sequence[Callable[[Any], Any]] | None = None,
+        batch_transforms: Sequence[Callable[..., Any]] | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+        drop_last: bool = False,
+        seed: int | None = None,
+        device: Any = None,
+        share: str = "decoded",
+        fallback: Any = False,
+        num_workers: int | None = None,
+        cache_bytes: int | None = None,
+        spill_bytes: int | None = None,
+        name: str | None = None,
+        credits: int = 4,
+        prefetch: int = 2,
+        timeout: float | None = None,
+        on_error: str = "raise",
+    ) -> None:
+        if shuffle is not True:
+            raise ValueError(
+                f"GlobalDataLoader: shuffle must be True, got {shuffle!r}; tasks share samples by "
+                "a random order only, take DataLoader for samples in order"
+            )
+        address = source if isinstance(source, (str, os.PathLike)) else None
+        dataset = _data_set(source, address, fallback)
+        check_batch_size("GlobalDataLoader", batch_size)
+        self.share = options.one_of("share", share, SHARE)
+        self.credits = _check_credits(credits, options.prefetch_count("server", prefetch, timeout))
+        settings = _server_options(
+            address,
+            num_workers=num_workers,
+            cache_bytes=cache_bytes,
+            spill_bytes=spill_bytes,
+            name=name,
+        )
+        compose = options.composed(dataset, transforms)
+        self._division = divide(compose, share)
+        self._address = ServerAddress(address, dataset, settings, name)
+        length = self._address.length() if dataset is None else len(dataset)
+        if seed is None:
+            seed = int(np.random.randint(0, 2**32, dtype=np.uint32))
+        super().__init__(
+            _Absent(length) if dataset is None else dataset,
+            batch_size,
+            collate=collate,
+            transforms=transforms,
+            batch_transforms=batch_transforms,
+            drop_last=drop_last,
+            seed=check_seed("GlobalDataLoader", seed),
+            device=device,
+            on_error=on_error,
+        )
+        self.engine, self.shuffle, self.prefetch, self.timeout = "server", True, prefetch, timeout
+        self.fallback = fallback is not False
+        self.task = task or f"task-{os.getpid()}-{next(_numbers)}"
+        self.indices = _index_set(indices, length)
+        self.order: TaskOrder = TaskOrder(self.indices, self.batch_size, drop_last)
+        self._next = self._new_progress(0)
+        self._connection = TaskConnection(
+            self._address,
+            partial(Assembler, self._division.own, collate, threads=1),
+            prefetch,
+            self._registration(),
+            pack_marks(np.isin(np.arange(length), self.indices)),
+        )
+        try:
+            self._connection.session()  # a refusal by the server is an error here, not in a loop
+        except CANNOT_SERVE:
+            if not self.fallback:
+                raise
+
+    def _registration(self) -> dict[str, Any]:
+        return {
+            "task": self.task,
+            "batch_size": self.batch_size,
+            "drop_last": bool(self.drop_last),
+            "credits": self.credits,
+            "share": self.share,
+            "shared": self._division.shared,
+            "decode_at": self._division.decode_at,
+        }
+
+    def _new_progress(self, epoch: int) -> SampleProgress:
+        return SampleProgress(epoch, self.indices)
+
+    def _tickets(self, progress: Progress) -> EpochTickets:
+        assert isinstance(progress, SampleProgress)
+        return self.order.rest(self.seed, progress)
+
+    def _engine_for(self, progress: Progress) -> EngineHolder:
+        """Return a holder of its own for each epoch; the latest epoch has the session."""
+        assert isinstance(progress, SampleProgress)
+        skip, fallback = self.on_error == "skip", self.pipeline if self.fallback else None
+        make = partial(ServerEngine, self._connection, self.order, progress, skip, fallback)
+        holder = EngineHolder(make, persistent=True)
+        holder.lock = self._engine.lock  # iterators share the session
+        holder.running()
+        return holder
+
+    def _owns_batches(self) -> bool:
+        if self.fallback and not super()._owns_batches():
+            return False
+        return not self.batch_transforms and self.pipeline.collate is default_collate
+
+    # ---- progress and state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return seed, epoch, and the samples that were delivered, as JSON values.
+
+        The samples are one bit each, compressed. The order of the rest is drawn again on resuming.
+        """
+        progress = self._latest_progress()
+        assert isinstance(progress, SampleProgress)
+        return {
+            **self._identity(),
+            "seed": self.seed,
+            "epoch": progress.epoch,
+            "position": progress.position,
+            "done": marks_to_text(progress.delivered),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next ``iter()`` give the samples that the epoch had left, with this seed.
+
+        This works at another server too. Raises ValueError for a state of another kind or size.
+        """
+        for name, value in self._identity().items():
+            found = state.get(name) if isinstance(state, dict) else None
+            if found != value:
+                raise ValueError(
+                    f"GlobalDataLoader.load_state_dict: {name} must be {value!r}, got {found!r}; "
+                    "make the loader with the options that it was saved with"
+                )
+        epoch, position = state.get("epoch"), state.get("position")
+        if not (isinstance(epoch, int) and isinstance(position, int) and min(epoch, position) >= 0):
+            raise ValueError(
+                f"GlobalDataLoader.load_state_dict: epoch and position must be counts, got "
+                f"{epoch!r} and {position!r}; pass what state_dict() returned"
+            )
+        try:
+            done = marks_of_text(state.get("done"), len(self.indices))
+        except DataError as error:
+            raise ValueError(str(error)) from None
+        self.seed = check_seed("GlobalDataLoader.load_state_dict", state.get("seed"))
+        self._next, self._current = SampleProgress(epoch, self.indices, done, position), None
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "version": STATE_VERSION,
+            "kind": "global",
+            "batch_size": self.batch_size,
+            "size": len(self.indices),
+        }
+
+    # ---- the server
+
+    def server_status(self) -> dict[str, Any]:
+        """Return the tasks, reads and memory of the server; LoaderServerError if it is gone."""
+        with self._engine.lock:
+            return self._connection.session().status()
+
+    def explain(self) -> str:
+        """Return in words which transforms the server runs for all tasks and which run here."""
+        shared = shared_names(self._division.shared) or "none"
+        own = ", ".join(part.name for part in self._division.own.parts) or "none"
+        return (
+            f"task {self.task!r} at {self._address.path}, share={self.share!r}\n"
+            f"run by the server, once for all tasks: {shared}\nrun here: {own}"
+        )
+
+    def close(self) -> None:
+        """End the task, and with the last task a server that a loader has started."""
+        if self._connection.close():
+            await_end(self._address.path, END_SECONDS)
+
+
+class _Absent:
+    """Stands for a data set of which only the server has the samples."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        raise IndexError("GlobalDataLoader: the samples are read by the server")
+
+
+def _data_set(source: Any, address: Any, fallback: Any) -> Any:
+    """Return the data set if this process has it, else None."""
+    if address is None and fallback not in (True, False):
+        raise ValueError(
+            "GlobalDataLoader: fallback must be True or False if source is the data set, got "
+            f"{type(fallback).__name__}"
+        )
+    if address is not None and fallback is True:
+        raise ValueError(
+            "GlobalDataLoader: fallback=True needs the data set, got an address; pass the data set "
+            "itself: fallback=dataset"
+        )
+    dataset = source if address is None else fallback
+    if dataset is False:
+        return None
+    check_shareable(dataset)
+    return dataset
+
+
+def _index_set(indices: Any, length: int) -> npt.NDArray[np.int64]:
+    """Return the distinct indices in rising order; by default all."""
+    if indices is None:
+        return np.arange(length)
+    given = indices if isinstance(indices, np.ndarray) else np.array(list(indices))
+    if given.dtype == bool:
+        given = np.flatnonzero(given)
+    found = np.unique(check_indices("GlobalDataLoader", given, length))
+    if len(found) != len(given) or not len(found):
+        raise ValueError(
+            f"GlobalDataLoader: indices must be distinct and at least one, got {len(given)} of "
+            f"which {len(found)} differ; a sample comes once an epoch"
+        )
+    return found
+
+
+def _check_credits(credits: Any, prefetch: int) -> int:
+    if not isinstance(credits, int) or not 2 <= credits <= 1024:
+        raise ValueError(f"GlobalDataLoader: credits must be in [2, 1024], got {credits!r}")
+    if prefetch > credits:
+        raise ValueError(
+            f"GlobalDataLoader: prefetch must not exceed the {credits} credits of this task, got "
+            f"{prefetch}; lower prefetch or pass credits={prefetch}"
+        )
+    return credits
+
+
+def _server_options(address: Any, **given: Any) -> ServerOptions:
+    """Return the options of a server that this loader starts; ValueError beside an address."""
+    for name, value in given.items():
+        if address is not None and value is not None:
+            raise ValueError(
+                f"GlobalDataLoader: {name} is for a server that it starts, got {name}={value!r} "
+                "and an address; leave it out, or pass the data set itself"
+            )
+        count = value is None or (isinstance(value, int) and value >= 0)
+        if name.endswith("_bytes") and not count:
+            raise ValueError(f"GlobalDataLoader: {name} must be a count of bytes, got {value!r}")
+    workers, cache, spill = given["num_workers"], given["cache_bytes"], given["spill_bytes"]
+    if workers is None:
+        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    return ServerOptions(
+        options.worker_count(workers),
+        1 << 30 if cache is None else cache,
+        spill=spill or 0,
+        until_last=True,
+    )

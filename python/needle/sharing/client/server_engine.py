@@ -1,0 +1,239 @@
+"""The engine and the order of a ``GlobalDataLoader``: batches come from a server.
+
+Tickets name a place and a size. The server decides which samples a batch has, so the progress of
+an epoch is one bit per sample, and the engine's answers carry the indices that came.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...data.batching.pipeline import Pipeline
+from ...data.loader.state import Progress
+from ...data.samples.pytree import tag_sample
+from ...data.samples.random_source import keyed_permutation
+from ...data.samples.ticket import Indices, Ticket
+from ...data.sampling import batch_count
+from ...data.sampling.epoch_order import EpochOrder, EpochTickets
+from ...data.workers.engine import Completed, Engine
+from ...data.workers.inline import InlineEngine
+from ...errors import DataError, WorkerError
+from ..wire.protocol import Connector
+from .assembly import Assembler
+from .joining import ServerAddress
+from .session import ServedBatch, Session
+
+CANNOT_SERVE = (WorkerError, TypeError)
+"""Errors of a server that is lost, or cannot be started or given the data set."""
+
+
+class SampleProgress(Progress):
+    """The samples of an epoch that were delivered: bool ``(n,)`` by place in ``indices``."""
+
+    def __init__(
+        self,
+        epoch: int,
+        indices: Indices,
+        delivered: npt.NDArray[np.bool_] | None = None,
+        position: int = 0,
+    ) -> None:
+        super().__init__(epoch, position)
+        self.indices = indices
+        self.delivered = np.zeros(len(indices), bool) if delivered is None else delivered
+
+    def mark(self, ticket: Ticket) -> None:
+        """Mark the samples of the ticket's batch as delivered."""
+        self.delivered[np.searchsorted(self.indices, ticket.indices)] = True
+        self.low += 1
+
+
+class TaskOrder(EpochOrder):
+    """The tickets of a task, whose samples the server chooses out of ``indices`` (rising)."""
+
+    def __init__(self, indices: Indices, batch_size: int, drop_last: bool) -> None:
+        self.indices, self.batch_size, self.drop_last = indices, batch_size, drop_last
+
+    def __len__(self) -> int:
+        return batch_count(len(self.indices), self.batch_size, self.drop_last)
+
+    def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
+        """Return tickets with indices, for reading a whole epoch without a server."""
+        assert seed is not None, "a GlobalDataLoader always has a seed"
+        order = self.local_rest(seed, SampleProgress(epoch, self.indices))
+        size, places = self.batch_size, range(start, len(self))
+        return EpochTickets(
+            Ticket(i, seed, epoch, order[i * size : (i + 1) * size]) for i in places
+        )
+
+    def rest(self, seed: int | None, progress: SampleProgress) -> EpochTickets:
+        """Return the tickets of the samples that the epoch has left."""
+        return EpochTickets(self._tickets(seed, progress))
+
+    def _tickets(self, seed: int | None, progress: SampleProgress) -> Iterator[Ticket]:
+        left = self._deliverable(int((~progress.delivered).sum()))
+        for place in count(progress.low):
+            if left <= 0:
+                return
+            yield Ticket(place, seed, progress.epoch, size=min(left, self.batch_size))
+            left -= self.batch_size
+
+    def local_rest(self, seed: int, progress: SampleProgress) -> Indices:
+        """Return the samples that the epoch has left in a random order for one process."""
+        left = np.flatnonzero(~progress.delivered)
+        order = left[keyed_permutation(len(left), seed, progress.epoch)]
+        return self.indices[order[: self._deliverable(len(order))]]
+
+    def _deliverable(self, left: int) -> int:
+        return max(0, left - len(self.indices) % self.batch_size) if self.drop_last else left
+
+
+class TaskConnection:
+    """The session of a task: opened when needed, with a new server if the last one was lost.
+
+    values, raw: of the REGISTER frame. The session works for the engine that claimed it last.
+    """
+
+    def __init__(
+        self,
+        address: ServerAddress,
+        assembler: Callable[[], Assembler],
+        prefetch: int,
+        values: dict[str, Any],
+        raw: bytes,
+    ) -> None:
+        self.address, self._user = address, object()
+        self._assembler, self._prefetch = assembler, prefetch
+        self._values, self._raw = values, raw
+        self._session: Session | None = None
+        self._finalizer: Any = None
+
+    def claim(self) -> object:
+        """Return a key with which the session can be had until the next ``claim``."""
+        self._user = object()
+        return self._user
+
+    def session(self, user: object = None) -> Session:
+        """Return the session; raises as ``ServerAddress.connected``.
+
+        user: a key of ``claim``; RuntimeError if it is not the latest.
+        """
+        if user is not None and user is not self._user:
+            raise RuntimeError(
+                "GlobalDataLoader: another iterator of this loader has begun, and a task has one "
+                "epoch at a time; make a second loader"
+            )
+        if self._session is None:
+            self._session = self.address.connected(self._registered)
+            self._finalizer = weakref.finalize(self, self._session.close)
+        return self._session
+
+    def _registered(self, connector: Connector) -> Session:
+        session = Session(connector, self._assembler(), self._prefetch)
+        try:
+            session.register(self._values, self._raw)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def close(self) -> bool:
+        """End the session; return True if its server ends with it."""
+        session, self._session = self._session, None
+        if session is None:
+            return False
+        self._finalizer()
+        return session.ended_server
+
+
+class ServerEngine(Engine):
+    """Collects the batches of one epoch from a server.
+
+    skip: leave out samples that raise DataError. fallback: the pipeline that reads the rest of the
+    epoch in this process if the server is lost; None raises LoaderServerError instead. The engine
+    that was made last gets the session; ``collect`` of an older one raises RuntimeError.
+    """
+
+    name = "server"
+    capacity = 2
+
+    def __init__(
+        self,
+        connection: TaskConnection,
+        order: TaskOrder,
+        progress: SampleProgress,
+        skip: bool,
+        fallback: Pipeline | None,
+    ) -> None:
+        self._connection, self._order, self._progress = connection, order, progress
+        self._skip, self._fallback = skip, fallback
+        self._key = connection.claim()
+        self._submitted: deque[Ticket] = deque()
+        self._begun = False
+        self._local: InlineEngine | None = None
+        self._local_rest: Indices = np.empty(0, np.int64)
+
+    def submit(self, ticket: Ticket) -> None:
+        """Queue the ticket; the server sends batches as far as the credits of the task reach."""
+        if self._local is None:
+            self._submitted.append(ticket)
+        else:
+            indices, self._local_rest = np.split(self._local_rest, [ticket.size])
+            self._local.submit(ticket.of(indices))
+
+    def collect(self, timeout: float | None = None) -> Completed:
+        """Return the next batch of the server, whose ticket names the samples that came."""
+        if self._local is None:
+            try:
+                return self._from_server(timeout)
+            except CANNOT_SERVE:
+                self._connection.close()
+                self._begun = False
+                if self._fallback is None:
+                    raise
+                self._read_locally(self._fallback)
+        assert self._local is not None
+        return self._local.collect()
+
+    def _from_server(self, timeout: float | None) -> Completed:
+        session, seed = self._connection.session(self._key), self._submitted[0].seed
+        if not self._begun:
+            assert seed is not None, "a GlobalDataLoader always has a seed"
+            session.begin(seed, self._progress.epoch, self._progress.delivered)
+            self._begun = True
+        served = session.next(timeout)
+        ticket = self._submitted.popleft().of(served.blocks.indices)
+        samples = len(ticket.indices) - len(served.failed)
+        return Completed(ticket, served.batch, self._error_of(served), samples, served.seconds)
+
+    def _error_of(self, served: ServedBatch) -> BaseException | None:
+        for place, error in served.failed:
+            if not (self._skip and isinstance(error, DataError)):
+                tag_sample(error, int(served.blocks.indices[place]))
+                return error
+        return served.error
+
+    def _read_locally(self, pipeline: Pipeline) -> None:
+        """Read the rest of the epoch in this process, in an order of its own."""
+        submitted, self._submitted = self._submitted, deque()
+        seed = submitted[0].seed
+        assert seed is not None, "a GlobalDataLoader always has a seed"
+        self._local = InlineEngine(pipeline)
+        self._local_rest = self._order.local_rest(seed, self._progress)
+        for ticket in submitted:
+            self.submit(ticket)
+
+    def cancel(self) -> None:
+        """Forget the submitted tickets; the next ``collect`` starts with what is left."""
+        self._submitted.clear()
+        self._begun, self._local = False, None
+
+    def close(self) -> None:
+        """Forget the submitted tickets; the session belongs to the loader."""
+        self.cancel()

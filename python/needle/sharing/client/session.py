@@ -1,0 +1,282 @@
+"""The connection of a task: a thread that receives frames and assembles batches, and heartbeats.
+
+The program takes finished batches from the thread, which never waits for the program. Heartbeats
+have a thread of their own. So neither a training step nor a collate of minutes costs the lease.
+server_engine.py decides which epoch the session delivers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...data.samples.timing import Clock
+from ...errors import LoaderServerError, LoaderTimeout, NeedleError
+from ..wire.protocol import (
+    MISSED_HEARTBEATS,
+    Bell,
+    Connector,
+    Frame,
+    FrameKind,
+    count_of,
+    lost,
+    named_error,
+    pack_marks,
+    refusal,
+)
+from .assembly import Assembler, Blocks
+
+GOODBYE = 1.0
+"""Seconds to wait for the server's BYE."""
+_log = logging.getLogger("needle.sharing")
+
+
+class State(Enum):
+    """The life of a session, in this order."""
+
+    OPEN = "open"
+    CLOSING = "closing"  # the program has asked for the end
+    PARTED = "parted"  # the server has said BYE
+    CLOSED = "closed"
+
+
+@dataclass
+class ServedBatch:
+    """A batch of the server. failed: places and errors of samples that the batch lacks."""
+
+    number: int
+    generation: int
+    blocks: Blocks
+    failed: list[tuple[int, Exception]]
+    batch: Any = None
+    error: BaseException | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Session:
+    """One task at one server. prefetch: the batches that are assembled ahead.
+
+    ``next`` raises the errors of the server and of the connection.
+    """
+
+    def __init__(self, connector: Connector, assembler: Assembler, prefetch: int) -> None:
+        self._connector, self._assembler, self._prefetch = connector, assembler, prefetch
+        self.ended_server = False  # by its BYE the server ends, since this was its last task
+        self._state = State.OPEN
+        self._changed = threading.Condition()
+        self._wake = Bell()
+        self._arrived: deque[ServedBatch] = deque()
+        self._ready: deque[ServedBatch] = deque()
+        self._status: dict[str, Any] | None = None
+        self._notice = ""  # the latest about a sample that delays this task
+        self._generation, self._seed, self._epoch = -1, 0, 0
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+        self._seconds = float(connector.server.get("beat", 5.0))  # between heartbeats
+
+    def register(self, values: dict[str, Any], raw: bytes) -> None:
+        """Register the task and start the threads; raise the error of a refusal."""
+        frame = self._connector.ask(FrameKind.REGISTER, values, raw)
+        if len(frame.fds) != 1:
+            raise lost("it sent no memory")
+        self._assembler.attach(frame.fds[0], count_of(frame.values, "bytes", 1))
+        self._connector.channel.setblocking(False)
+        for name, work in (("needle-heartbeats", self._beat), ("needle-session", self._run)):
+            thread = threading.Thread(target=work, name=name, daemon=True)
+            thread.start()
+        self._thread = thread
+
+    # ---- called by the program
+
+    def begin(self, seed: int, epoch: int, done: npt.NDArray[np.bool_]) -> None:
+        """Start an epoch without the samples at ``done``; forget what was under way."""
+        with self._changed:
+            self._generation += 1
+            self._seed, self._epoch = seed, epoch
+            self._arrived.clear()
+            self._ready.clear()
+            values = {"epoch": epoch, "generation": self._generation}
+            self._connector.send(FrameKind.RESUME, values, pack_marks(done))
+        self._wake.ring()
+
+    def next(self, timeout: float | None = None) -> ServedBatch:
+        """Wait for the next batch of the epoch and return it.
+
+        Raises LoaderServerError at the end of the server, LoaderTimeout after ``timeout`` seconds.
+        """
+        if os.getpid() != self._process:
+            raise LoaderServerError(
+                "GlobalDataLoader: the connection belongs to the process that this one was forked "
+                "from; make a new loader here"
+            )
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._error or self._ready, timeout):
+                raise LoaderTimeout(
+                    f"GlobalDataLoader: no batch was ready within timeout={timeout} s"
+                    f"{self._notice and f' ({self._notice})'}; raise it, or look at python -m "
+                    "needle.sharing --status"
+                )
+            if self._error is not None:
+                raise self._error.with_traceback(None)
+            found = self._ready.popleft()
+            values = {"generation": self._generation, "batches": 1}
+            self._connector.send(FrameKind.NEXT, values)
+            self._notice = ""
+        self._wake.ring()
+        return found
+
+    def status(self, timeout: float = 5.0) -> dict[str, Any]:
+        """Return the status of the server; LoaderServerError if it is gone."""
+        with self._changed:
+            self._status = None
+            self._connector.send(FrameKind.STATUS)
+        self._wake.ring()
+        with self._changed:
+            self._changed.wait_for(lambda: self._status is not None or self._error, timeout)
+            if self._status is not None:
+                return self._status
+        raise self._error or lost("it does not answer")
+
+    def close(self) -> None:
+        """Send BYE and end the threads; a second call does nothing."""
+        thread, self._thread = self._thread, None
+        if thread is not None and os.getpid() == self._process and self._state is State.OPEN:
+            with self._changed:
+                self._state = State.CLOSING
+                self._connector.send(FrameKind.BYE)
+            self._wake.ring()
+            if thread is not threading.current_thread():  # a finalizer may run in any thread
+                thread.join(2 * GOODBYE)
+        elif thread is None:
+            self._free()
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:
+            failure = error
+            if not isinstance(error, NeedleError):
+                failure = lost(f"its messages are invalid ({error!r})")
+                failure.__cause__ = error
+            with self._changed:
+                self._error = failure
+        finally:
+            self._free()
+
+    def _beat(self) -> None:
+        """Send heartbeats until the session is closed."""
+        with self._changed:
+            while not self._changed.wait_for(lambda: self._state is State.CLOSED, self._seconds):
+                self._connector.send(FrameKind.HEARTBEAT)
+                self._connector.flush()
+
+    def _serve(self) -> None:
+        beat, connector = self._seconds, self._connector
+        last_received = time.monotonic()
+        goodbye: float | None = None
+        while True:
+            now = time.monotonic()
+            if self._state is State.CLOSING:
+                goodbye = goodbye or now + GOODBYE
+            ready = self._wait(beat if goodbye is None else max(0.0, min(beat, goodbye - now)))
+            if connector.channel.fileno() in ready:
+                last_received = time.monotonic()
+                for frame in connector.receive():
+                    self._take(frame)
+            elif now - last_received > MISSED_HEARTBEATS * beat:
+                raise lost(f"it has not answered for {now - last_received:.1f} s")
+            if connector.ended and self._state is State.OPEN:
+                raise lost("its process has ended")
+            parted = connector.ended or self._state is State.PARTED
+            if parted or (goodbye and time.monotonic() > goodbye):
+                return
+            self._assemble()
+
+    def _wait(self, seconds: float) -> set[int]:
+        """Send what is queued and return the descriptors that are readable."""
+        with self._changed:
+            self._connector.flush()
+            waiting = self._connector.waiting
+            work = bool(self._arrived) and len(self._ready) < self._prefetch
+        poll = select.poll()
+        poll.register(self._connector.channel, select.POLLIN | select.POLLOUT * waiting)
+        poll.register(self._wake, select.POLLIN)
+        found = dict(poll.poll(0 if work else int(seconds * 1000) + 1))
+        self._wake.clear()
+        mask = select.POLLIN | select.POLLHUP | select.POLLERR
+        return {fd for fd, events in found.items() if events & mask}
+
+    def _take(self, frame: Frame) -> None:
+        if frame.kind is FrameKind.BATCH:
+            self._batch_arrived(frame)
+        elif frame.kind is FrameKind.STATUS:
+            with self._changed:
+                self._status = frame.values
+                self._changed.notify_all()
+        elif frame.kind is FrameKind.ERROR:
+            raise refusal(frame.values)
+        elif frame.kind is FrameKind.NOTICE:
+            self._notice = str(frame.values.get("text"))[:200]
+            _log.warning("%s", self._notice)
+        elif frame.kind is FrameKind.BYE:
+            self._state = State.PARTED
+            self.ended_server = frame.values.get("ending") is True
+
+    def _batch_arrived(self, frame: Frame) -> None:
+        values = frame.values
+        self._assembler.learn(values.get("layouts", {}))
+        table = np.frombuffer(frame.raw, "<i8").reshape(-1, 3).astype(np.int64)
+        blocks = Blocks(table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy())
+        failed = [
+            (int(place), named_error(*described))
+            for place, described in values.get("errors", {}).items()
+        ]
+        number, generation = count_of(values, "batch"), count_of(values, "generation")
+        with self._changed:
+            if generation == self._generation:
+                self._arrived.append(ServedBatch(number, generation, blocks, failed))
+
+    def _assemble(self) -> None:
+        """Assemble one batch if one is wanted, and release its blocks to the server."""
+        with self._changed:
+            if not self._arrived or len(self._ready) >= self._prefetch:
+                return
+            served, seed, epoch = self._arrived.popleft(), self._seed, self._epoch
+        clock, blocks = Clock(), served.blocks
+        try:
+            readable = np.ones(len(blocks.indices), bool)
+            readable[[place for place, _ in served.failed]] = False
+            served.batch = self._assembler.batch(blocks.only(readable), seed, epoch, clock)
+        except BaseException as error:  # of a collate or a transform: raised in the program
+            served.error = error
+        served.seconds = clock.seconds
+        with self._changed:
+            if served.generation == self._generation:
+                self._ready.append(served)
+            values = {"generation": served.generation, "batch": served.number}
+            self._connector.send(FrameKind.RELEASE, values)
+            self._changed.notify_all()
+
+    def _free(self) -> None:
+        with self._changed:
+            if self._state is State.CLOSED:
+                return
+            self._state = State.CLOSED
+            self._connector.close()
+            self._assembler.detach()
+            self._wake.close()
+            self._error = self._error or lost("the connection is closed")
+            self._changed.notify_all()

@@ -1,0 +1,284 @@
+"""Reading of samples for a feed: chunks by all workers, doubtful samples one at a time.
+
+The server's thread reads nothing itself. A chunk that fails or takes too long is divided, and its
+samples are read one by one by an engine of their own. So a sample that fails or hangs delays only
+the tasks that wait for it. feed.py fills the queue and stores what was read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain, count
+
+import numpy as np
+
+from ...data.batching.pipeline import Pipeline
+from ...data.samples.ticket import Ticket
+from ...data.workers import make_engine
+from ...data.workers.engine import Completed, Engine
+from ..wire.protocol import Bell
+
+AHEAD = 2
+"""Number of chunks submitted ahead."""
+PATIENCE = 3.0
+"""Seconds after which a chunk or a sample counts as slow; doubled with each further attempt."""
+MOST_PATIENCE = 600.0
+FIRST_ANSWER = 2.0
+"""Factor of the patience until an engine has given its first answer."""
+SLOWER = 20.0
+"""A chunk that takes as many times longer than expected is slow."""
+
+
+@dataclass(eq=False, slots=True)
+class Sample:
+    """One preparation of the sample ``index``.
+
+    holders: tasks that wait for it or hold it; once it is ``cached`` the cache counts them.
+    layout, offset, nbytes: how and where it lies in memory. error: the reason why it could not be
+    read. takers: names of the tasks that got it. submitted: the time of the first submission.
+    patience: seconds for the next attempt to read it alone. report_after: seconds after which it is
+    reported as slow again; 0 if it was not.
+    """
+
+    index: int
+    holders: int = 0
+    cached: bool = False
+    layout: int = -1
+    offset: int = -1
+    nbytes: int = 0
+    error: BaseException | None = None
+    takers: set[str] = field(default_factory=set)
+    submitted: float = 0.0
+    patience: float = PATIENCE
+    report_after: float = 0.0
+
+    @property
+    def ready(self) -> bool:
+        """True if the sample is in memory or has failed."""
+        return self.offset >= 0 or self.error is not None
+
+
+class Readers:
+    """An engine, which is made in a thread of its own, and the chunks that it reads.
+
+    workers: processes that read; 0 for one thread of the server.
+    """
+
+    def __init__(self, pipeline: Pipeline, workers: int) -> None:
+        self._pipeline, self._workers = pipeline, workers
+        self._engine: Engine | None = None
+        self._error: BaseException | None = None
+        self.chunks: dict[int, tuple[list[Sample], float]] = {}
+        self.answered = self._closed = False
+        self._lock = threading.Lock()  # protects _closed and _engine
+        self._bell = Bell()
+        try:
+            threading.Thread(target=self._start, name="needle-readers", daemon=True).start()
+        except BaseException:
+            self._bell.close()
+            raise
+
+    @property
+    def room(self) -> bool:
+        """True if a chunk can be submitted. Raises the error of an engine that cannot start."""
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return self._engine is not None and len(self.chunks) < self._engine.capacity
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of which one is readable when there may be something new."""
+        processes = self._engine if self._workers else None  # a thread rings the bell
+        return [self._bell.fileno(), *([] if processes is None else processes.descriptors())]
+
+    def submit(self, ticket: Ticket, chunk: list[Sample]) -> None:
+        """Have the engine read a chunk."""
+        assert self._engine is not None
+        now = time.monotonic()
+        for sample in chunk:
+            sample.submitted = sample.submitted or now
+        self.chunks[ticket.serial] = chunk, now
+        self._engine.submit(ticket)
+
+    def answers(self) -> Iterator[tuple[list[Sample], Completed]]:
+        """Yield every chunk that has been read, with its answer."""
+        self._bell.clear()
+        while self.chunks and self._engine is not None:
+            answer = self._engine.take()
+            if answer is None:
+                return
+            self.answered = True
+            yield self.chunks.pop(answer.ticket.serial)[0], answer
+
+    def overdue(self, patience: float) -> bool:
+        """Return True if the oldest chunk takes longer than ``patience`` seconds."""
+        allowed = patience if self.answered else FIRST_ANSWER * patience
+        started = min((started for _, started in self.chunks.values()), default=np.inf)
+        return bool(time.monotonic() - started > allowed)
+
+    def close(self) -> None:
+        """End the workers; those that are starting end once they have started."""
+        with self._lock:
+            self._closed, engine = True, self._engine
+        self._bell.close()
+        if engine is not None:
+            engine.close()
+
+    def abandon(self) -> None:
+        """End workers that may hang, without waiting for them."""
+        threading.Thread(target=self.close, name="needle-closing", daemon=True).start()
+
+    def _start(self) -> None:
+        """Make and start the engine; runs in a thread, since it takes a while."""
+        engine: Engine | None = None
+        try:
+            engine = make_engine(
+                "processes" if self._workers else "threads",
+                self._pipeline,
+                workers=max(1, self._workers),
+                prefetch=AHEAD,
+                ready=self._bell.ring,
+            )
+            engine.start()
+        except BaseException as error:
+            self._error = error
+        with self._lock:
+            if not self._closed and self._error is None:
+                self._engine, engine = engine, None
+        self._bell.ring()
+        if engine is not None:
+            with suppress(Exception):  # it has failed already, or nobody needs it
+                engine.close()
+
+
+class Reading:
+    """Samples to be read, and the engines that read them.
+
+    workers: processes that read; 0 for a thread of the server. tickets: returns the ticket of a
+    serial number and int64 indices ``(n,)``. wanted: returns False for a sample that need not be
+    read any more. slow: called with a sample and the seconds that it has been read for.
+
+    queue: samples to be read in chunks. doubtful: samples of chunks that failed or were slow.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        workers: int,
+        tickets: Callable[[int, np.ndarray], Ticket],
+        wanted: Callable[[Sample], bool],
+        slow: Callable[[Sample, float], None],
+    ) -> None:
+        self._pipeline, self._workers = pipeline, workers
+        self._ticket, self._wanted, self._slow = tickets, wanted, slow
+        self.count = max(1, workers)
+        self.queue: deque[Sample] = deque()
+        self.doubtful: deque[Sample] = deque()
+        self.reads = 0
+        self.sample_seconds = 0.0
+        self._serials = count()
+        self._patience = PATIENCE
+        self._main = Readers(pipeline, workers)
+        self._single: Readers | None = None
+
+    @property
+    def started(self) -> bool:
+        """True once the workers have been started. Raises the error of a failed start."""
+        return self._main.room or bool(self._main.chunks)
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of which one is readable when there may be something new."""
+        return [fd for readers in self._engines() for fd in readers.descriptors()]
+
+    def submit(self, size: int) -> None:
+        """Submit chunks of ``size`` samples, and the next doubtful sample."""
+        while self.queue and self._main.room:
+            self._submit_chunk(self._main, self.queue, size)
+        if self.doubtful and self._single is None:
+            self._single = Readers(self._pipeline, min(self._workers, 1))
+        single = self._single
+        while single is not None and self.doubtful and single.room and not single.chunks:
+            self._submit_chunk(single, self.doubtful, 1)
+
+    def collect(self) -> Iterator[tuple[list[Sample], Completed]]:
+        """Yield the chunks that were read, or single samples with the error of reading them."""
+        for readers in self._engines():
+            for chunk, answer in readers.answers():
+                self.reads += len(chunk)
+                if answer.error is None:
+                    self._learn(sum(answer.seconds.values()) / len(chunk))
+                elif len(chunk) > 1:  # read them one by one to find the one that failed
+                    self.doubtful += chunk
+                    continue
+                yield chunk, answer
+        self._divide_slow()
+        self._interrupt_slow()
+
+    def slow_samples(self) -> list[tuple[Sample, float]]:
+        """Return the samples that have been read for long, with the seconds."""
+        chunks = (
+            [] if self._single is None else [chunk for chunk, _ in self._single.chunks.values()]
+        )
+        samples = [*chain.from_iterable(chunks), *self.doubtful]
+        now = time.monotonic()
+        return [(each, now - each.submitted) for each in samples if each.report_after]
+
+    def close(self, wait: bool) -> None:
+        """End the workers. wait: until they have ended."""
+        for readers in self._engines():
+            (readers.close if wait else readers.abandon)()
+
+    def _engines(self) -> list[Readers]:
+        return [self._main] if self._single is None else [self._main, self._single]
+
+    def _submit_chunk(self, readers: Readers, queue: deque[Sample], size: int) -> None:
+        chunk: list[Sample] = []
+        while queue and len(chunk) < size:
+            sample = queue.popleft()
+            if self._wanted(sample):
+                chunk.append(sample)
+        if chunk:
+            indices = np.array([sample.index for sample in chunk], np.int64)
+            readers.submit(self._ticket(next(self._serials), indices), chunk)
+
+    def _learn(self, seconds: float) -> None:
+        """Update the expected time of a sample; it rises slowly, since other programs may run."""
+        before = self.sample_seconds
+        self.sample_seconds = min(seconds, 1.05 * before) if before else seconds
+
+    def _divide_slow(self) -> None:
+        """Replace workers that are slow, and read the samples of their slow chunk one by one."""
+        size = max((len(chunk) for chunk, _ in self._main.chunks.values()), default=0)
+        expected = self.sample_seconds * size / self.count
+        patience = max(self._patience, SLOWER * expected)
+        if not self._main.overdue(patience):
+            return
+        chunks = self._main.chunks
+        oldest = min(chunks, key=lambda serial: chunks[serial][1])
+        self.doubtful += chunks.pop(oldest)[0]
+        for chunk, _ in reversed(chunks.values()):
+            self.queue.extendleft(reversed(chunk))
+        self._main.abandon()
+        self._main = Readers(self._pipeline, self._workers)
+        self._patience = min(2 * self._patience, MOST_PATIENCE)
+
+    def _interrupt_slow(self) -> None:
+        """Report a slow sample, and let the other doubtful samples go first."""
+        single = self._single
+        if single is None or not single.chunks:
+            return
+        (((sample,), started),) = single.chunks.values()
+        now = time.monotonic()
+        seconds = now - sample.submitted
+        if now - started > PATIENCE and seconds > sample.report_after and sample.holders:
+            sample.report_after = 2 * seconds
+            self._slow(sample, seconds)
+        if not sample.holders or (self.doubtful and single.overdue(sample.patience)):
+            sample.patience = min(2 * sample.patience, MOST_PATIENCE)
+            self.doubtful.append(sample)
+            single.abandon()
+            self._single = None

@@ -1,0 +1,359 @@
+"""Memory for prepared samples: blocks of shared memory, the cache, and what puts samples there.
+
+feed.py gives the ``SampleStore`` what was read. The ``SampleCache`` decides which samples leave,
+and their blocks of the ``Arena`` are used again. Nothing here uses threads or a clock.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import compress
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from ...data.samples.pytree import Structure, columns, count_leaves
+from ...data.workers.engine import Completed
+from ...data.workers.shared_memory import PAGE, Memory, readable_bytes
+from ...errors import WorkerError
+from ..wire.sample_layout import NUMBER_KINDS, SampleLayout, layout_of, rounded
+from .reading import Sample
+
+STEP = 4 << 20
+"""Minimum number of bytes by which an arena grows."""
+PURPOSE = "prepared samples"
+
+Key = TypeVar("Key", bound=Hashable)
+Payload = TypeVar("Payload")
+
+
+class Arena:
+    """Blocks of any size in one shared memory, allocated first fit.
+
+    memory: mapped again at twice the size when it is full, by readers too. committed: the bytes of
+    it that the system has provided. folder: of an unnamed file, whose pages the system writes to
+    disk and reads back as it sees fit; None for memory only.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.memory = Memory(STEP, PURPOSE, folder, sparse=True)
+        self.committed = 0
+        self._starts: list[int] = []  # of free stretches, rising; none touches the next
+        self._ends: list[int] = []
+
+    def allocate(self, size: int) -> int:
+        """Return the aligned offset of ``size`` bytes; WorkerError if the memory is exhausted."""
+        size = rounded(size)
+        for i, (start, end) in enumerate(zip(self._starts, self._ends)):
+            if end - start >= size:
+                self._starts[i] = start + size
+                if start + size == end:
+                    del self._starts[i], self._ends[i]
+                return start
+        self._grow(size)
+        return self.allocate(size)
+
+    def free(self, offset: int, size: int) -> None:
+        """Take a block back."""
+        start, end = offset, offset + rounded(size)
+        i = bisect.bisect_left(self._starts, start)
+        if i < len(self._starts) and self._starts[i] == end:
+            end = self._ends[i]
+            del self._starts[i], self._ends[i]
+        if i and self._ends[i - 1] == start:
+            self._ends[i - 1] = end
+            return
+        self._starts.insert(i, start)
+        self._ends.insert(i, end)
+
+    def trim(self) -> None:
+        """Return free memory at the end to the system, in whole steps."""
+        if not self._ends or self._ends[-1] != self.committed:
+            return
+        keep = -(-self._starts[-1] // STEP) * STEP
+        if self.committed - keep < STEP:
+            return
+        self.memory.discard(keep, self.committed - keep)
+        self.committed = self._ends[-1] = keep
+        if self._starts[-1] == keep:
+            del self._starts[-1], self._ends[-1]
+
+    def read_only(self) -> int:
+        """Return a new descriptor of the memory, read-only where the system can make one.
+
+        A bug in a loader must not change what other loaders read.
+        """
+        try:
+            return os.open(f"/proc/self/fd/{self.memory.fd}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return os.dup(self.memory.fd)
+
+    def close(self) -> None:
+        """Release the memory; readers keep what they have mapped."""
+        self.memory.close()
+
+    def _grow(self, size: int) -> None:
+        more = -(-max(size, STEP) // PAGE) * PAGE
+        if self.committed + more > self.memory.size:
+            self._map(max(self.committed + more, 2 * self.memory.size))
+        self.memory.commit(self.committed, more)
+        start, self.committed = self.committed, self.committed + more
+        self.free(start, more)
+
+    def _map(self, size: int) -> None:
+        fd = os.dup(self.memory.fd)
+        try:
+            os.ftruncate(fd, size)
+            larger = Memory.attach(fd, size, writable=True)
+        except (OSError, ValueError) as error:
+            os.close(fd)
+            raise WorkerError(
+                f"server: cannot map {readable_bytes(size)} for {PURPOSE} ({error}); raise the "
+                "limit of the address space (ulimit -v), or lower batch_size or credits"
+            ) from error
+        self.memory.close()
+        self.memory, larger.purpose = larger, PURPOSE
+
+
+@dataclass
+class CacheStatistics:
+    """Counts since the start, and the present contents."""
+
+    evictions: int = 0
+    refused: int = 0
+    entries: int = 0
+    bytes: int = 0
+    held_bytes: int = 0
+    pool_bytes: int = 0
+
+
+@dataclass
+class _Entry(Generic[Payload]):
+    payload: Payload
+    nbytes: int
+    holders: int
+    queue: int = -1  # the need under which it waits for eviction; -1 while it is held
+
+
+class SampleCache(Generic[Key, Payload]):
+    """Samples by key. Held samples stay; the others together take at most ``limit_bytes``.
+
+    Samples that no epoch needs form a pool of at most ``pool_bytes`` of the limit and leave first,
+    least recently used first. Then leave the samples that the fewest epochs need, oldest first.
+
+    need: returns how many epochs still miss a key; called when a key is used and before it is
+    evicted. on_evict: called with the key and payload of every sample that leaves.
+    """
+
+    def __init__(
+        self,
+        limit_bytes: int,
+        *,
+        need: Callable[[Key], int],
+        pool_bytes: int = 0,
+        on_evict: Callable[[Key, Payload], None] | None = None,
+    ) -> None:
+        if limit_bytes < 0 or not 0 <= pool_bytes <= limit_bytes:
+            raise ValueError(
+                "SampleCache: 0 <= pool_bytes <= limit_bytes must hold, got "
+                f"{pool_bytes} and {limit_bytes}; the pool is a part of the limit"
+            )
+        self.limit_bytes, self._pool_limit, self._need = limit_bytes, pool_bytes, need
+        self._on_evict = on_evict
+        self._entries: dict[Key, _Entry[Payload]] = {}
+        self._queues: dict[int, OrderedDict[Key, None]] = {}
+        self._counts = CacheStatistics()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._entries
+
+    def put(self, key: Key, payload: Payload, nbytes: int, *, holders: int = 0) -> bool:
+        """Add a sample that is held ``holders`` times, evicting others if needed.
+
+        Return False, with nothing changed, if the key is there already or a sample that nobody
+        holds exceeds the limit. What nobody holds or needs stays only if the pool has room.
+        """
+        if key in self._entries or not self._make_room(0 if holders else nbytes):
+            self._counts.refused += 1
+            return False
+        entry = self._entries[key] = _Entry(payload, nbytes, holders)
+        self._counts.bytes += nbytes
+        if holders:
+            self._counts.held_bytes += nbytes
+        else:
+            self._enqueue(key, entry)
+            self._trim_pool()
+        return True
+
+    def hold(self, key: Key) -> Payload:
+        """Add a holder, so that the sample cannot leave; KeyError if it is not there."""
+        entry = self._entries[key]
+        if not entry.holders:
+            self._dequeue(key, entry)
+            self._counts.held_bytes += entry.nbytes
+        entry.holders += 1
+        return entry.payload
+
+    def release(self, key: Key) -> None:
+        """Remove a holder; what nobody holds or needs leaves now, unless the pool keeps it."""
+        entry = self._entries[key]
+        assert entry.holders, f"release of {key!r}, which nobody holds"
+        entry.holders -= 1
+        if not entry.holders:
+            self._counts.held_bytes -= entry.nbytes
+            self._enqueue(key, entry)
+            self._trim_pool()
+            self._make_room(0)
+
+    def refresh(self) -> None:
+        """Query the need of every sample again: a task joined, left or began an epoch."""
+        for key, entry in self._entries.items():
+            if not entry.holders and self._need(key) != entry.queue:
+                self._enqueue(key, entry)
+        self._trim_pool()
+
+    def statistics(self) -> dict[str, int]:
+        """Return the fields of ``CacheStatistics``."""
+        self._counts.entries = len(self._entries)
+        return asdict(self._counts)
+
+    def _make_room(self, nbytes: int) -> bool:
+        ### BEGIN YOUR SOLUTION [cache-evict]
+        counts = self._counts
+        if nbytes > self.limit_bytes:
+            return False
+        while counts.bytes - counts.held_bytes + nbytes > self.limit_bytes:
+            self._evict(self._victim())
+        return True
+        ### END YOUR SOLUTION
+
+    def _victim(self) -> Key:
+        """Return the oldest key of the least need, after querying needs that may be outdated."""
+        ### BEGIN YOUR SOLUTION [cache-evict]
+        while True:
+            lowest = min(need for need, keys in self._queues.items() if keys)
+            key = next(iter(self._queues[lowest]))
+            entry = self._entries[key]
+            if self._need(key) == lowest:
+                return key
+            self._enqueue(key, entry)
+        ### END YOUR SOLUTION
+
+    def _evict(self, key: Key) -> None:
+        entry = self._entries.pop(key)
+        self._dequeue(key, entry)
+        self._counts.bytes -= entry.nbytes
+        self._counts.evictions += 1
+        if self._on_evict:
+            self._on_evict(key, entry.payload)
+
+    def _trim_pool(self) -> None:
+        while self._counts.pool_bytes > self._pool_limit:
+            self._evict(next(iter(self._queues[0])))
+
+    def _enqueue(self, key: Key, entry: _Entry[Payload]) -> None:
+        """Move a key behind the others of the same need."""
+        self._dequeue(key, entry)
+        entry.queue = self._need(key)
+        self._queues.setdefault(entry.queue, OrderedDict())[key] = None
+        self._counts.pool_bytes += entry.nbytes * (entry.queue == 0)
+
+    def _dequeue(self, key: Key, entry: _Entry[Payload]) -> None:
+        if entry.queue >= 0:
+            del self._queues[entry.queue][key]
+            self._counts.pool_bytes -= entry.nbytes * (entry.queue == 0)
+            entry.queue = -1
+
+
+class SampleStore:
+    """Samples in blocks of shared memory, in the cache while they are held, needed or in the pool.
+
+    limit_bytes, pool_bytes: of the cache. folder: see ``Arena``. need: returns how many epochs
+    still miss an index. left: called with every sample that leaves. check: called with the bytes
+    of a sample of a new layout; raises DataError if that is too much.
+    """
+
+    def __init__(
+        self,
+        limit_bytes: int,
+        pool_bytes: int,
+        folder: str | None,
+        *,
+        need: Callable[[int], int],
+        left: Callable[[Sample], None],
+        check: Callable[[int, Sample], None],
+    ) -> None:
+        self.arena = Arena(folder)
+        self.cache: SampleCache[Sample, None] = SampleCache(
+            limit_bytes,
+            need=lambda sample: need(sample.index),
+            pool_bytes=pool_bytes,
+            on_evict=self._evicted,
+        )
+        self.layouts: list[SampleLayout] = []
+        self._numbers: dict[SampleLayout, int] = {}
+        self._left, self._check = left, check
+
+    def add(self, chunk: list[Sample], answer: Completed) -> Iterator[tuple[Sample, Exception]]:
+        """Store the samples that an engine has read; yield those that cannot be, with the error."""
+        try:
+            assert answer.structure is not None, "no sample of a chunk is left out"
+            tree = answer.structure.tree
+            structure = Structure(tree, ("array",) * count_leaves(tree))
+            leaves = [column[0] for column in columns([answer.batch], structure)]
+            if all(isinstance(x, np.ndarray) and x.dtype.kind in NUMBER_KINDS for x in leaves):
+                self._write(chunk, tree, leaves)
+                return
+        except Exception as error:
+            yield from ((sample, error) for sample in chunk)
+            return
+        for i, sample in enumerate(chunk):  # images of several sizes, texts
+            try:
+                rows = [leaf[i] for leaf in leaves]
+                texts = (isinstance(row, (str, bytes)) for row in rows)
+                row = [[x] if text else np.asarray(x)[None] for x, text in zip(rows, texts)]
+                self._write([sample], tree, row)
+            except Exception as error:
+                yield sample, error
+
+    def close(self) -> None:
+        """Release the memory."""
+        self.arena.close()
+
+    def _write(self, chunk: list[Sample], tree: Any, leaves: list[Any]) -> None:
+        """Write samples of one layout into blocks; row i of each leaf belongs to sample i."""
+        layout = layout_of(tree, [leaf[0] for leaf in leaves])
+        if layout not in self._numbers:
+            self._check(layout.nbytes, chunk[0])
+            self._numbers[layout] = len(self.layouts)
+            self.layouts.append(layout)
+        number = self._numbers[layout]
+        kept = [self._keep(sample, number, layout.nbytes) for sample in chunk]
+        if not all(kept):
+            leaves = [list(compress(leaf, kept)) for leaf in leaves]
+        offsets = np.array([sample.offset for sample in compress(chunk, kept)], np.int64)
+        layout.write(self.arena.memory.buffer, offsets, leaves)
+
+    def _keep(self, sample: Sample, layout: int, nbytes: int) -> bool:
+        """Allocate a block; return False if no task wants the sample and there is no room."""
+        sample.layout, sample.nbytes = layout, nbytes
+        if not self.cache.put(sample, None, nbytes, holders=sample.holders):
+            self._evicted(sample, None)
+        sample.cached = sample in self.cache  # it may have left at once
+        if sample.cached:
+            sample.offset = self.arena.allocate(nbytes)
+        return sample.cached
+
+    def _evicted(self, sample: Sample, _: None) -> None:
+        sample.cached = False
+        self._left(sample)
+        if sample.offset >= 0:
+            self.arena.free(sample.offset, sample.nbytes)
+            sample.offset = -1

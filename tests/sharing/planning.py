@@ -1,0 +1,121 @@
+"""Playing a planner for many epochs, and the tests that its orders must pass: used by
+test_planner_*.py.
+
+Each test gives a p-value; a right planner gets below ``ALPHA`` once in ten thousand. Seeds are
+fixed, so that what passes once passes always.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from needle.sharing import Planner
+
+stats = pytest.importorskip("scipy.stats")
+
+ALPHA = 1e-4
+Orders = npt.NDArray[np.int64]
+
+
+@dataclass
+class Task:
+    """A task of a scenario: its set, the round in which it joins, which rounds it takes part in."""
+
+    indices: Sequence[int]
+    start: int = 0
+    active: Callable[[int], bool] = lambda time: True
+
+
+@dataclass
+class Played:
+    """The finished epochs of each task, int (epochs, n); reads and deliveries of all rounds."""
+
+    epochs: list[Orders]
+    reads: int = 0
+    delivered: int = 0
+    log: list[object] = field(default_factory=list)
+
+
+def play(policy: str, tasks: Sequence[Task], rounds: int, seed: int = 0) -> Played:
+    """All tasks for so many rounds, each beginning its next epoch where it is active again."""
+    planner = Planner(policy, seed=seed)
+    names = [str(i) for i in range(len(tasks))]
+    got: dict[str, list[int]] = {name: [] for name in names}
+    played = Played([])
+    for time in range(rounds):
+        active = []
+        for name, task in zip(names, tasks):
+            if time == task.start:
+                planner.join(name, np.array(task.indices))
+            if time >= task.start and task.active(time):
+                if not planner.remaining(name):
+                    planner.next_epoch(name)
+                active.append(name)
+        for draw in planner.round(active):
+            played.reads += 1
+            played.delivered += len(draw.tasks)
+            for name in draw.tasks:
+                got[name].append(draw.index)
+    for name, task in zip(names, tasks):
+        whole = len(got[name]) // len(task.indices)
+        orders = np.array(got[name][: whole * len(task.indices)])
+        played.epochs.append(orders.reshape(whole, len(task.indices)))
+    return played
+
+
+def uniform(counts: npt.NDArray[np.integer]) -> float:
+    """Return the p-value of the hypothesis that all cells are equally likely."""
+    return float(stats.chisquare(counts).pvalue)
+
+
+def permutations_equal(orders: Orders) -> float:
+    """Return the p-value of: all orders of a set of at most five are equally likely."""
+    cells = {order: i for i, order in enumerate(itertools.permutations(sorted(orders[0])))}
+    numbers = [cells[tuple(order)] for order in orders.tolist()]
+    return uniform(np.bincount(numbers, minlength=len(cells)))
+
+
+def successive_independent(orders: Orders) -> float:
+    """Return the p-value of: the orders of successive epochs of a small set are independent.
+
+    Pairs that overlap in an epoch are tested apart; the smaller p-value, times two.
+    """
+    cells = {order: i for i, order in enumerate(itertools.permutations(sorted(orders[0])))}
+    numbers = np.array([cells[tuple(order)] for order in orders.tolist()])
+    values = []
+    for first in (0, 1):
+        even = numbers[first : first + (len(numbers) - first) // 2 * 2].reshape(-1, 2)
+        pairs = even[:, 0] * len(cells) + even[:, 1]
+        values.append(uniform(np.bincount(pairs, minlength=len(cells) ** 2)))
+    return min(1.0, 2 * min(values))
+
+
+def positions_equal(orders: Orders) -> float:
+    """Return the p-value of: each index is equally likely at each position of an epoch."""
+    count, n = orders.shape
+    table = np.zeros((n, n))
+    np.add.at(table, (np.searchsorted(np.sort(orders[0]), orders), np.arange(n)), 1)
+    return _table(table, count * n, n)
+
+
+def quarters_independent(orders: Orders) -> float:
+    """Return the p-value of: an index's quarters in successive epochs are independent."""
+    count, n = orders.shape
+    assert n % 4 == 0
+    quarters = np.argsort(orders, axis=1) * 4 // n  # of the indices in rising order
+    table = np.zeros((4, 4))
+    np.add.at(table, (quarters[:-1], quarters[1:]), 1)
+    return _table(table, (count - 1) * n, n)
+
+
+def _table(table: npt.NDArray[np.float64], total: int, n: int) -> float:
+    """Chi-square of a sum of tables, each with margins that are fixed by a permutation of n."""
+    expected = total / table.size
+    statistic = ((table - expected) ** 2).sum() / expected * (n - 1) / n
+    return float(stats.chi2.sf(statistic, (len(table) - 1) ** 2))

@@ -1,0 +1,115 @@
+"""Servers for tests: in a thread or as a process, in a folder that is gone afterwards."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from forks import Forked
+from proc import becomes, descriptors, remaining
+
+from needle import data
+from needle.sharing import GlobalDataLoader, Server, ServerOptions
+from needle.sharing.wire.address import connect
+
+QUICK = ServerOptions(workers=0)
+
+
+def arrays(batch: Any) -> list[Any]:
+    """The fields of a batch as NumPy arrays."""
+    return [field.numpy() if hasattr(field, "numpy") else field for field in batch]
+
+
+def by_index(batches: Any) -> dict[int, Any]:
+    """Return the image of each label (the sample's index); each must come once."""
+    found: dict[int, Any] = {}
+    for images, labels in map(arrays, batches):
+        for image, label in zip(images, labels.tolist()):
+            assert label not in found, f"sample {label} came twice"
+            found[label] = image
+    return found
+
+
+def as_data_loader(dataset: Any, seed: int, epoch: int, **options: Any) -> dict[int, Any]:
+    """Return every sample of this epoch as DataLoader prepares it, by index."""
+    loader = data.DataLoader(dataset, 16, seed=seed, **options)
+    loader.set_epoch(epoch)
+    return by_index(loader)
+
+
+def assert_same(found: dict[int, Any], wanted: dict[int, Any], indices: Any) -> None:
+    """Exactly the samples of ``indices``, each as wanted, bit for bit."""
+    assert sorted(found) == sorted(indices)
+    for index, image in found.items():
+        assert image.dtype == wanted[index].dtype
+        np.testing.assert_array_equal(image, wanted[index], err_msg=f"sample {index}")
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A private folder with a short name; what a test leaves there is an error."""
+    with tempfile.TemporaryDirectory(prefix="nl", dir="/tmp") as name:
+        yield Path(name)
+        assert becomes(lambda: not list(Path(name).rglob("*.sock"))), "a socket is left"
+        assert not list(Path(name).rglob("*.lock")), "a lock is left"
+
+
+@contextmanager
+def served(dataset: Any, options: ServerOptions = QUICK) -> Iterator[Path]:
+    """A server in a thread; its socket."""
+    with folder() as place:
+        server = Server(dataset, place / "s.sock", options)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        try:
+            yield place / "s.sock"
+        finally:
+            server.stop()
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+@contextmanager
+def server_process(path: Path, dataset: str, **options: Any) -> Iterator[Forked]:
+    """A server of a named data set in a process of its own, listening; without workers."""
+    server = Forked(do="serve", path=str(path), dataset=dataset, options={"workers": 0, **options})
+
+    def listens() -> bool:
+        channel = connect(path) if path.exists() else None
+        if channel is not None:
+            channel.close()
+        return channel is not None or not server.is_alive()
+
+    try:
+        assert becomes(listens, 200) and server.is_alive()
+        yield server
+    finally:
+        server.end()
+
+
+class Leftovers:
+    """Resources that this process has open: descriptors, mappings, children."""
+
+    def __init__(self) -> None:
+        self.files, self.children = descriptors(), remaining()
+        self.mapped = self._mapped()
+
+    def assert_none(self) -> None:
+        """Nothing more than at the start, soon."""
+        assert becomes(lambda: descriptors() <= self.files), descriptors() - self.files
+        assert becomes(lambda: remaining() <= self.children), remaining() - self.children
+        assert becomes(lambda: self._mapped() <= self.mapped), self._mapped()
+
+    @staticmethod
+    def _mapped() -> int:
+        return Path("/proc/self/maps").read_text().count("memfd:needle")
+
+
+def loader(source: Any, **options: Any) -> GlobalDataLoader:
+    """One with batches of 8, where nothing else is said."""
+    return GlobalDataLoader(source, **{"batch_size": 8, "seed": 1, "timeout": 100, **options})

@@ -1,0 +1,170 @@
+"""SampleCache: bytes bounded, held samples stay, what fewest epochs need goes first; beside a naive
+model of the same rules.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from needle.sharing import SampleCache
+
+
+def use(cache: SampleCache, key: object) -> object:
+    """Hold a sample and release it at once."""
+    found = cache.hold(key)
+    cache.release(key)
+    return found
+
+
+def test_what_fewest_need_goes_first_the_longest_unused_of_these() -> None:
+    need = {"a": 2, "b": 1, "c": 1, "d": 3}
+    gone: list[str] = []
+    cache = SampleCache[str, str](
+        30, need=need.__getitem__, on_evict=lambda key, _: gone.append(key)
+    )
+    for key in "abc":
+        assert cache.put(key, key.upper(), 10)
+    assert use(cache, "b") == "B" and cache.put("d", "D", 10)
+    assert gone == ["c"]
+    assert cache.hold("b") == "B" and not cache.put("e", "E", 35)
+    need["b"] = 0
+    cache.release("b")
+    assert gone == ["c", "b"] and cache.statistics()["bytes"] == 20
+
+
+def test_what_nobody_needs_stays_in_the_pool_by_last_use() -> None:
+    gone: list[str] = []
+    need = {"needed": 1}
+    cache = SampleCache[str, int](
+        50,
+        need=lambda key: need.get(key, 0),
+        pool_bytes=20,
+        on_evict=lambda k, _: gone.append(k),
+    )
+    for key in ("needed", "a", "b"):
+        assert cache.put(key, 0, 10)
+    use(cache, "a")
+    assert cache.put("c", 0, 10)
+    assert gone == ["b"] and cache.statistics()["pool_bytes"] == 20
+    cache.put("large", 0, 40, holders=1)
+    need.update(large=1)
+    cache.release("large")  # the pool goes before what is needed
+    assert gone == ["b", "a", "c"] and "needed" in cache
+
+
+def test_a_need_that_changed_unasked_is_seen_before_an_eviction() -> None:
+    need = {"a": 1, "b": 2}
+    cache = SampleCache[str, int](2, need=lambda key: need.get(key, 5))
+    cache.put("a", 0, 1)
+    cache.put("b", 0, 1)
+    need.update(a=3, b=2)
+    cache.put("c", 0, 1)
+    assert "a" in cache and "b" not in cache
+
+
+def test_a_pool_of_everything_is_least_recently_used() -> None:
+    cache = SampleCache[str, int](2, need=lambda key: 0, pool_bytes=2)
+    cache.put("a", 0, 1)
+    cache.put("b", 0, 1)
+    cache.put("c", 0, 1)
+    assert "a" not in cache and "b" in cache
+
+
+def test_wrong_limits_are_refused() -> None:
+    with pytest.raises(ValueError, match="the pool is a part of the limit"):
+        SampleCache(10, need=lambda key: 0, pool_bytes=11)
+
+
+class Model:
+    """The rules in the plainest form: a list, sorted anew for each eviction."""
+
+    def __init__(self, limit: int, pool: int) -> None:
+        self.limit, self.pool, self.clock = limit, pool, 0
+        self.need = dict.fromkeys(range(8), 1)
+        self.seen: dict[int, list[int]] = {}  # key: size, holders, need when last looked at, when
+
+    def touch(self, key: int) -> None:
+        self.clock += 1
+        self.seen[key][2:] = [self.need[key], self.clock]
+        self.trim()
+
+    def trim(self) -> None:
+        while True:
+            pool = [key for key in self.order() if self.seen[key][2] == 0]
+            if sum(self.seen[key][0] for key in pool) <= self.pool:
+                return
+            del self.seen[pool[0]]
+
+    def order(self) -> list[int]:
+        free = [key for key, row in self.seen.items() if not row[1]]
+        return sorted(free, key=lambda key: self.seen[key][2:])
+
+    def put(self, key: int, size: int, holders: int) -> bool:
+        if key in self.seen or (not holders and size > self.limit):
+            return False
+        if not holders:
+            self.make_room(size)
+        self.seen[key] = [size, holders, 0, 0]
+        if not holders:
+            self.touch(key)
+        return True
+
+    def make_room(self, size: int) -> None:
+        while self.free() + size > self.limit:
+            del self.seen[self.order()[0]]
+
+    def free(self) -> int:
+        return sum(row[0] for row in self.seen.values() if not row[1])
+
+    def change(self, key: int, need: int) -> None:
+        self.need[key] = need
+        if key in self.seen and not self.seen[key][1] and self.seen[key][2] != need:
+            self.touch(key)
+
+
+KEYS = st.integers(0, 7)
+STEPS = st.one_of(
+    st.tuples(st.just("put"), KEYS, st.integers(0, 12), st.integers(0, 1)),
+    st.tuples(st.sampled_from(["hold", "release"]), KEYS),
+    st.tuples(st.just("need"), KEYS, st.integers(0, 3)),
+)
+
+
+@given(st.integers(0, 30), st.integers(0, 10), st.lists(STEPS, max_size=60))
+def test_as_the_naive_model(limit: int, pool: int, steps: list[tuple[str, int]]) -> None:
+    model = Model(limit, min(pool, limit))
+    gone: list[int] = []
+    cache = SampleCache[int, int](
+        limit,
+        need=lambda key: model.need[key],
+        pool_bytes=min(pool, limit),
+        on_evict=lambda key, payload: gone.append(key),
+    )
+    kept = 0
+    for step, key, *rest in steps:
+        held = model.seen[key][1] if key in model.seen else 0
+        if step == "put":
+            fits = model.put(key, *rest)
+            assert cache.put(key, 10 * key, rest[0], holders=rest[1]) == fits
+            kept += fits
+        elif step == "need":
+            model.change(key, rest[0])
+            cache.refresh()
+        elif step == "hold" and key in model.seen:
+            model.seen[key][1] += 1
+            assert cache.hold(key) == 10 * key
+        elif step == "release" and held:
+            model.seen[key][1] -= 1
+            cache.release(key)
+            if held == 1:
+                model.touch(key)
+                model.make_room(0)
+        figures = cache.statistics()
+        assert {key for key in range(8) if key in cache} == set(model.seen)
+        assert figures["bytes"] == sum(row[0] for row in model.seen.values())
+        assert model.free() <= limit
+        assert figures["held_bytes"] == sum(row[0] for row in model.seen.values() if row[1])
+        assert figures["pool_bytes"] <= pool and figures["evictions"] == len(gone)
+        assert kept == len(cache) + len(gone)

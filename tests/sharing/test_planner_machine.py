@@ -1,0 +1,97 @@
+"""Planner under a state machine: tasks join, leave, pause, resume and drop epochs at any moment;
+each gets every index of its set exactly once an epoch, and only what it misses.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+
+from needle.sharing import Planner, policies
+
+SETS = st.frozensets(st.integers(0, 30), min_size=1, max_size=20)
+
+
+class Machine(RuleBasedStateMachine):
+    """The planner beside a model of plain sets."""
+
+    policy = ""
+    tasks = Bundle("tasks")
+
+    @initialize(seed=st.integers(0, 2**32))
+    def start(self, seed: int) -> None:
+        self.planner = Planner(self.policy, seed=seed)
+        self.sets: dict[str, set[int]] = {}
+        self.missing: dict[str, set[int]] = {}
+        self.joined = 0
+
+    def check(self, active: list[str], count: int) -> None:
+        for draws in self.planner.rounds(active, count):
+            due = {task for task in active if self.missing[task]}
+            assert len({draw.index for draw in draws}) == len(draws)
+            assert sorted(task for draw in draws for task in draw.tasks) == sorted(due)
+            for draw in draws:
+                for task in draw.tasks:
+                    self.missing[task].remove(draw.index)
+
+    @rule(target=tasks, own=SETS)
+    def join(self, own: frozenset[int]) -> str:
+        self.joined += 1
+        name = f"t{self.joined}"
+        self.planner.join(name, np.array(list(own)))
+        self.sets[name], self.missing[name] = set(own), set(own)
+        return name
+
+    @rule(task=consumes(tasks))
+    def leave(self, task: str) -> None:
+        self.planner.leave(task)
+        del self.sets[task], self.missing[task]
+
+    @rule(target=tasks, task=consumes(tasks), back=st.integers(0, 3))
+    def resume(self, task: str, back: int) -> object:
+        pending = sorted(self.sets[task] - self.missing[task])[:back]
+        self.missing[task].update(pending)
+        self.planner.leave(task)
+        left = np.array(sorted(self.missing[task]), np.int64)
+        self.planner.join(task, np.array(sorted(self.sets[task])), remaining=left)
+        return multiple(task)
+
+    @rule(data=st.data(), count=st.integers(1, 25))
+    def rounds(self, data: st.DataObject, count: int) -> None:
+        paused = data.draw(st.sets(st.sampled_from(sorted(self.sets) or ["none"])))
+        self.check([task for task in self.sets if task not in paused], count)
+
+    @rule(task=tasks)
+    def next_epoch(self, task: str) -> None:
+        self.planner.next_epoch(task)
+        self.missing[task] = set(self.sets[task])
+
+    @invariant()
+    def counts_agree(self) -> None:
+        if not hasattr(self, "planner"):
+            return
+        for task, missing in self.missing.items():
+            assert self.planner.remaining(task) == len(missing)
+        for index in range(32):
+            missed = sum(index in missing for missing in self.missing.values())
+            assert self.planner.need(index) == missed
+
+
+@pytest.mark.parametrize("policy", policies())
+def test_exactly_once_whatever_happens(policy: str) -> None:
+    kind = type("Machine", (Machine,), {"policy": policy})
+    run_state_machine_as_test(
+        kind, settings=settings(max_examples=25, stateful_step_count=25, deadline=None)
+    )

@@ -1,0 +1,116 @@
+"""Planner: how many distinct reads a round costs, against bounds and a linear programme.
+
+The optimum of a round is a linear programme over all ways to put the tasks in groups and to give
+each group a part of the family; it is solved here only.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import sqrt
+from random import Random
+
+import numpy as np
+import pytest
+
+from apps.bench.data.tree_policy import Tree
+from needle.sharing.planner.coupled import Coupled
+from needle.sharing.planner.policy import DrawPolicy, Members
+
+optimize = pytest.importorskip("scipy.optimize")
+
+
+def family(sets: list[range] | list[np.ndarray]) -> Members:
+    members = Members()
+    for slot, own in enumerate(sets):
+        members.enter(slot, np.asarray(own))
+    return members
+
+
+def random_family(random: Random, tasks: int, universe: int = 24) -> Members:
+    """Sets of random sizes; some alike, some within another."""
+    sets: list[np.ndarray] = []
+    for _ in range(tasks):
+        pool = random.choice(sets).tolist() if sets and random.random() < 0.4 else range(universe)
+        sets.append(np.array(sorted(random.sample(pool, random.randint(1, len(pool))))))
+    return family(sets)
+
+
+def groupings(tasks: list[int]) -> list[list[int]]:
+    """All ways to put the tasks in groups, each group a mask."""
+    if not tasks:
+        return [[]]
+    found = []
+    for grouping in groupings(tasks[1:]):
+        bit = 1 << tasks[0]
+        found.append([bit, *grouping])
+        found += [
+            [*grouping[:i], group | bit, *grouping[i + 1 :]] for i, group in enumerate(grouping)
+        ]
+    return found
+
+
+def optimum(members: Members, tasks: int) -> float:
+    """The fewest groups a round can have on average with all marginals uniform."""
+    atoms = {mask: len(members.items[row]) for mask, row in members.rows.items()}
+    places = {key: i for i, key in enumerate(product(range(tasks), atoms))}
+    columns, costs = [], []
+    for grouping in groupings(list(range(tasks))):
+        fitting = [[atom for atom in atoms if atom & group == group] for group in grouping]
+        for labels in product(*fitting):
+            column = np.zeros(len(places))
+            for group, atom in zip(grouping, labels):
+                for j in range(tasks):
+                    column[places[j, atom]] += group >> j & 1
+            columns.append(column)
+            costs.append(len(grouping))
+    wanted = [atoms[atom] / members.left[j] if atom >> j & 1 else 0.0 for j, atom in places]
+    solved = optimize.linprog(costs, A_eq=np.array(columns).T, b_eq=wanted, method="highs")
+    return float(solved.fun)
+
+
+def reads(kind: type[DrawPolicy], members: Members, tasks: int, rounds: int) -> tuple[float, float]:
+    """The mean number of distinct indices of a round, and its standard error."""
+    policy = kind(members, Random(7))
+    counts = [len(policy.draw(list(range(tasks)))) for _ in range(rounds)]
+    return float(np.mean(counts)), float(np.std(counts)) / sqrt(rounds)
+
+
+@pytest.mark.parametrize("sizes", [(10, 10, 10), (8, 20, 8), (12, 30, 5), (7, 9, 0), (1, 6, 1)])
+def test_two_tasks_meet_as_often_as_any_two_can(sizes: tuple[int, int, int]) -> None:
+    first, second, common = sizes
+    members = family([range(first), range(first - common, first - common + second)])
+    mean, _ = reads(Coupled, members, 2, 4000)
+    bound = common / max(first, second)
+    assert 2 - mean == pytest.approx(bound, abs=4 * sqrt(bound * (1 - bound) / 4000) + 1e-9)
+
+
+def test_random_families_come_near_the_optimum_and_never_need_more_than_the_tree() -> None:
+    random, ratios = Random(3), []
+    for tasks in (2, 3, 4) * 12:
+        members = random_family(random, tasks)
+        least = optimum(members, tasks)
+        mean, error = reads(Coupled, members, tasks, 600)
+        tree, tree_error = reads(Tree, members, tasks, 600)
+        assert mean <= tree + 4 * sqrt(error**2 + tree_error**2)
+        assert mean <= 1.15 * least + 4 * error
+        assert mean >= least - 4 * error
+        ratios.append(mean / least)
+    assert np.mean(ratios) <= 1.04
+
+
+def test_few_atoms_one_by_one_are_chosen_as_many_are_by_arrays() -> None:
+    random = Random(5)
+    for _ in range(60):
+        members = random_family(random, 3)
+        policy, counts = Coupled(members, random), members.counts()
+        laws = members.membership([0, 1, 2]) * counts
+        laws /= laws.sum(1, keepdims=True)
+        for u in [random.random() for _ in range(20)] + [0.0, 1 - 2**-53]:
+            chosen = int(laws[1].cumsum().searchsorted(u * (1 - 1e-12), "right"))
+            assert policy._row(1, u * (1 - 1e-12)) == chosen
+            rest = np.maximum(laws[2] - laws[1], 0.0)
+            if rest.sum() > 1e-9:
+                ends = rest.cumsum() / rest.sum()
+                wanted = int(ends.searchsorted(u * (1 - 1e-9), "right"))
+                assert policy._residual_row(2, 1, u * (1 - 1e-9)) == wanted

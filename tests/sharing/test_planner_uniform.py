@@ -1,0 +1,69 @@
+"""Planner: each task's orders are uniform and independent from epoch to epoch, by every policy.
+
+The same tests must turn down rules that are known to be wrong: test_planner_controls.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from planning import (
+    ALPHA,
+    Task,
+    permutations_equal,
+    play,
+    positions_equal,
+    quarters_independent,
+    successive_independent,
+    uniform,
+)
+
+from needle.sharing import Planner, policies
+
+SMALL = {
+    "overlapping": [Task([0, 1, 2]), Task([1, 2, 3]), Task([0, 2])],
+    "nested": [Task([0, 1]), Task([0, 1, 2]), Task([0, 1, 2, 3])],
+    "staggered": [Task([0, 1, 2]), Task([0, 1, 2], start=1), Task([0, 1, 2, 3], start=2)],
+    "pauses": [
+        Task([0, 1, 2], active=lambda time: time % 5 != 2),
+        Task([0, 1, 2], active=lambda time: time * 7 % 11 > 3),
+        Task([1, 2, 3], active=lambda time: time // 50 % 2 == 0),
+    ],
+}
+FIRSTS = {
+    "windows": [range(12), range(4, 16), range(8, 20)],
+    "nested": [range(2), range(4), range(8)],
+    "apart": [range(5), range(5), range(5, 20)],
+}
+
+
+@pytest.mark.parametrize("policy", policies())
+@pytest.mark.parametrize("family", FIRSTS)
+def test_first_draws_are_uniform(policy: str, family: str) -> None:
+    counts = [np.zeros(len(own), int) for own in FIRSTS[family]]
+    for seed in range(1000):
+        planner = Planner(policy, seed=seed)
+        for name, own in enumerate(FIRSTS[family]):
+            planner.join(str(name), own)
+        for draw in planner.round(planner.tasks):
+            for name in map(int, draw.tasks):
+                counts[name][draw.index - FIRSTS[family][name].start] += 1
+    assert min(map(uniform, counts)) > ALPHA
+
+
+@pytest.mark.parametrize("policy", policies())
+@pytest.mark.parametrize("family", SMALL)
+def test_all_orders_are_equally_likely_and_independent_of_the_last(
+    policy: str, family: str
+) -> None:
+    for orders in play(policy, SMALL[family], 4000, seed=1).epochs:
+        assert permutations_equal(orders) > ALPHA
+        assert orders.shape[1] > 3 or successive_independent(orders) > ALPHA
+
+
+@pytest.mark.parametrize("policy", policies())
+def test_positions_and_quarters_of_larger_sets(policy: str) -> None:
+    tasks = [Task(range(16)), Task(range(8, 24), start=5), Task(range(4, 16), start=11)]
+    for orders in play(policy, tasks, 6000, seed=2).epochs:
+        assert positions_equal(orders) > ALPHA
+        assert quarters_independent(orders) > ALPHA

@@ -1,0 +1,225 @@
+"""Messages between a loader and its server: frames, index sets, records, transforms; blocks."""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from needle import data
+from needle.data.samples.pytree import describe as structure_of
+from needle.errors import DataError, NeedleError
+from needle.sharing.serving.sample_cache import Arena
+from needle.sharing.wire.descriptions import TRANSFORMS, build, describe, divide
+from needle.sharing.wire.protocol import (
+    FrameKind,
+    FrameSocket,
+    marks_of_text,
+    marks_to_text,
+    pack_frame,
+    pack_marks,
+    unpack_marks,
+)
+from needle.sharing.wire.sample_layout import layout_of, read_layout, rounded
+
+DESCRIBED = [
+    data.Resize((7, 9)),
+    data.Resize(8, antialias=False),
+    data.CenterCrop((3, 4)),
+    data.Pad(2),
+    data.RandomCrop(2),
+    data.RandomCrop(0, (5, 6), 3.0),
+    data.RandomFlipHorizontal(0.25),
+    data.RandomFlipVertical(),
+    data.RandomResizedCrop(9, (0.2, 1.0)),
+    data.RandomRotation(20),
+    data.RandomAffine(10, translate=(0.1, 0.2)),
+    data.ColorJitter(0.1, 0.2, 0.3, 0.1),
+    data.RandomBrightnessContrast(0.2, 0.1),
+    data.RandomErasing(0.3),
+    data.Cutout(3),
+    data.ToFloat(),
+    data.Normalize((0.1, 0.2, 0.3), (1.0, 2.0, 3.0)),
+    data.ToCHW(),
+    data.Permute((2, 0, 1)),
+]
+
+
+def received(sent: bytes, pieces: list[int]) -> tuple[list[Any], FrameSocket]:
+    """The frames of what was sent in pieces of these sizes."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        inbox, frames, at = FrameSocket(ours), [], 0
+        for size in [*pieces, len(sent)]:
+            theirs.sendall(sent[at : at + size])
+            at += size
+            frames += inbox.receive()
+        return frames, inbox
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**60), st.text(max_size=50)), max_size=6), st.data())
+@settings(max_examples=50, deadline=None)
+def test_frames_arrive_whole_however_they_are_cut(values: list[Any], more: st.DataObject) -> None:
+    sent = [(FrameKind.REGISTER, {"n": n, "t": t}, t.encode()) for n, t in values]
+    whole = b"".join(pack_frame(*each) for each in sent)
+    cuts = more.draw(st.lists(st.integers(0, 40), max_size=8))
+    frames, inbox = received(whole, cuts)
+    assert [(f.kind, f.values, f.raw) for f in frames] == sent
+    assert not inbox.ended
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=200, deadline=None)
+def test_any_bytes_are_frames_or_data_error(noise: bytes) -> None:
+    for sent in (
+        noise,
+        pack_frame(FrameKind.HELLO)[:4] + noise,
+        pack_frame(FrameKind.REGISTER, {"a": 1}) + noise,
+    ):
+        with suppress(DataError):
+            frames, inbox = received(sent, [])
+            assert frames or not inbox.ended
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=200))
+@settings(max_examples=50, deadline=None)
+def test_marks_come_back(marks: list[bool]) -> None:
+    wanted = np.array(marks)
+    np.testing.assert_array_equal(marks_of_text(marks_to_text(wanted), len(marks)), wanted)
+    np.testing.assert_array_equal(unpack_marks(pack_marks(wanted), len(marks)), wanted)
+    for raw in (b"", b"?", pack_marks(np.zeros(len(marks) + 8, bool))):
+        with pytest.raises(DataError, match="bits of"):
+            unpack_marks(raw, len(marks))
+    for text in ("", "?", marks_to_text(np.zeros(len(marks) + 8, bool)), 7, None):
+        with pytest.raises(DataError, match="bits of"):
+            marks_of_text(text, len(marks))
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        (np.zeros((2, 3, 3), np.uint8), 7),
+        {"x": np.ones(3, np.int16), "y": [np.float64(2), (True, 1j)]},
+        [np.zeros((0, 4)), np.bool_(False)],
+    ],
+)
+def test_a_layout_comes_back_and_its_views_hold_the_sample(sample: Any) -> None:
+    structure = structure_of(sample)
+    leaves: list[Any] = []
+
+    def walk(part: Any) -> None:
+        inner = part.values() if isinstance(part, dict) else part
+        if isinstance(part, (dict, list, tuple)):
+            for each in inner:
+                walk(each)
+        else:
+            leaves.append(np.asarray(part))
+
+    walk(sample)
+    layout = layout_of(structure.tree, leaves)
+    assert read_layout(json.loads(json.dumps(layout.as_values()))) == layout
+    buffer = bytearray(3 * layout.nbytes)
+    for place in range(3):
+        for view, leaf in zip(layout.views(buffer, place * layout.nbytes), leaves):
+            view[...] = leaf
+    for column, leaf in zip(layout.columns(buffer, 0, 3), leaves):
+        np.testing.assert_array_equal(column, np.stack([leaf] * 3))
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner)))
+@settings(max_examples=100, deadline=None)
+def test_any_values_are_a_layout_or_data_error(values: Any) -> None:
+    for given_values in (values, {"tree": values, "leaves": []}, {"tree": 0, "leaves": values}):
+        with suppress(DataError):
+            read_layout(given_values)
+
+
+def test_what_cannot_lie_in_shared_memory_is_refused() -> None:
+    for sample in (np.asarray("text"), np.asarray(object()), None):
+        with pytest.raises(DataError, match="must be numbers, arrays of them or texts"):
+            layout_of("leaf", [sample])
+
+
+@given(st.lists(st.text(max_size=90) | st.binary(max_size=90), min_size=1, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_texts_come_back(texts: list[str | bytes]) -> None:
+    tree = ("tuple", None, ("leaf",) * (1 + len(texts)))
+    layout = layout_of(tree, [np.int16(7), *texts])
+    assert read_layout(json.loads(json.dumps(layout.as_values()))) == layout
+    buffer = bytearray(layout.nbytes)
+    layout.write(buffer, np.zeros(1, np.int64), [np.array([7], np.int16), *([t] for t in texts)])
+    assert layout.leaves(buffer, 0) == [7, *texts]
+    for at, kind in zip(layout.offsets, layout.kinds):  # lengths that reach beyond a field
+        if kind != "array":
+            buffer[at : at + 8] = b"\xff" * 8
+    with pytest.raises(DataError, match="cannot lie"):
+        layout.leaves(buffer, 0)
+
+
+@pytest.mark.parametrize("transform", DESCRIBED, ids=lambda t: type(t).__name__)
+def test_a_transform_travels_as_values(transform: Any) -> None:
+    description = describe(transform)
+    assert description is not None
+    assert build(json.loads(json.dumps([description]))) == [transform]
+
+
+def test_every_transform_has_a_row_above_or_cannot_travel() -> None:
+    assert {type(each).__name__ for each in DESCRIBED} == set(TRANSFORMS)
+    assert describe(abs) is None and describe(data.OneOf([data.Cutout(2)])) is None
+    mine = type("Resize", (data.Resize,), {})
+    assert describe(mine(3)) is None
+
+
+@pytest.mark.parametrize(
+    ("transforms", "shared"),
+    [
+        ([data.Resize(9), data.CenterCrop(8), data.ToFloat(), data.ToCHW()], 2),
+        ([data.RandomCrop(2), data.Resize(9)], 0),
+        ([data.Resize(9), data.RandomCrop(2), data.CenterCrop(3)], 1),
+        ([data.Resize(9), abs, data.CenterCrop(3)], 1),
+        ([data.ToFloat(), data.Resize(9), data.Normalize(0.0, 1.0)], 2),
+        (None, 0),
+    ],
+)
+def test_what_is_shared_is_the_costly_front_without_random_numbers(
+    transforms: Any, shared: int
+) -> None:
+    division = divide(transforms, "decoded")
+    assert len(division.shared) == shared
+    assert len(division.own.parts) == len(transforms or []) - shared
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=40), st.randoms())
+@settings(max_examples=60, deadline=None)
+def test_blocks_never_overlap_and_free_space_joins(sizes: list[int], rng: Any) -> None:
+    arena = Arena()
+    live: dict[int, int] = {}
+    for size in sizes * 2:
+        if live and rng.random() < 0.4:
+            offset = rng.choice(sorted(live))
+            arena.free(offset, live.pop(offset))
+        offset = arena.allocate(size)
+        assert offset % 64 == 0 and offset + size <= arena.committed
+        for start, length in live.items():
+            assert offset + rounded(size) <= start or start + rounded(length) <= offset
+        live[offset] = size
+    for offset, size in live.items():
+        arena.free(offset, size)
+    assert arena._starts == [0] and arena._ends == [arena.committed]
+    arena.trim()
+    assert arena.committed == 0
+    arena.close()
+
+
+def test_refusals_name_needle() -> None:
+    for bad in ("x", [1], [{"name": "Compose", "values": {}}], [{"name": "Resize", "values": 3}]):
+        with pytest.raises(NeedleError, match="server: "):
+            build(bad)
