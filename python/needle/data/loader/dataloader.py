@@ -35,7 +35,7 @@ from ..sampling.epoch_order import (
     find_order,
 )
 from ..transforms.executors import pinning
-from ..workers import engine_names, make_engine
+from ..workers import make_engine
 from . import options
 from .choice import ChosenEngine, choose
 from .delivery import Delivery
@@ -193,31 +193,28 @@ class DataLoader(PointsToKeywords):
 
     def __iter__(self) -> LoaderIterator:
         """Start the next epoch, or continue where ``load_state_dict`` left off."""
-        progress, self._next = self._next, self._new_progress(self._next.epoch + 1)
+        progress, self._next = self._next, Progress(self._next.epoch + 1)
+        tickets = self.order.epoch(self.seed, progress.epoch, progress.low)
+        return self._begin(progress, tickets, self._engine)
+
+    def _begin(
+        self, progress: Progress, tickets: EpochTickets, engine: EngineHolder
+    ) -> LoaderIterator:
         self._current = progress
         delivery = Delivery(
             self.pipeline, self.batch_transforms, self.valid_mask, self.device, self._owns_batches()
         )
         return LoaderIterator(
             RunningEpoch(
-                self._tickets(progress),
+                tickets,
                 progress,
-                self._engine_for(progress),
+                engine,
                 delivery,
                 self._stats,
                 self.ordered,
                 self.timeout,
             )
         )
-
-    def _new_progress(self, epoch: int) -> Progress:
-        return Progress(epoch)
-
-    def _tickets(self, progress: Progress) -> EpochTickets:
-        return self.order.epoch(self.seed, progress.epoch, progress.low)
-
-    def _engine_for(self, progress: Progress) -> EngineHolder:
-        return self._engine
 
     def _owns_batches(self) -> bool:
         """Return True if nobody else refers to the arrays of a batch.
@@ -256,7 +253,7 @@ class DataLoader(PointsToKeywords):
         if not is_count(operator.index(epoch)):
             name = type(self).__name__
             raise ValueError(f"{name}.set_epoch: epoch must not be negative, got {epoch}")
-        self._next, self._current = self._new_progress(int(epoch)), None
+        self._next, self._current = Progress(int(epoch)), None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the loader as JSON values: seed, epoch, batches delivered.
@@ -352,11 +349,6 @@ class DataLoader(PointsToKeywords):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes of a copy, which begins with the epoch that is next here."""
-        if self.engine not in engine_names():
-            raise TypeError(
-                f"{type(self).__name__}: a loader whose batches come from a server cannot be "
-                "copied or pickled; make a second loader"
-            )
         return {
             **self.__dict__,
             "_current": None,

@@ -61,20 +61,6 @@ class Engine(ABC):
         ``Completed.error``.
         """
 
-    def take(self) -> Completed | None:
-        """Return a complete batch as ``collect`` does, or None at once if there is none.
-
-        For consumers that wait for other things too; only engines with workers have it.
-        """
-        raise NotImplementedError(f"{type(self).__name__} prepares nothing ahead")
-
-    def descriptors(self) -> list[int]:
-        """Return file descriptors, one of which becomes readable when ``take`` may succeed.
-
-        Callers add them to their own ``poll``. Only the engine of processes has them.
-        """
-        return []
-
     @abstractmethod
     def cancel(self) -> None:
         """Forget all submitted tickets: none of them is collected afterwards."""

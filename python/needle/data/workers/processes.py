@@ -144,10 +144,6 @@ class ProcessEngine(Engine):
             if left == 0:
                 raise LoaderTimeout(self._waited_for(timeout))
 
-    def take(self) -> Completed | None:
-        """Return a complete batch or None; see ``Engine.take``."""
-        return self._heard(0.0)
-
     def cancel(self) -> None:
         """Withdraw all tickets; a part that was begun stops at its next sample."""
         with self._using:
@@ -189,10 +185,6 @@ class ProcessEngine(Engine):
     def process_ids(self) -> list[int]:
         """Return the ids of the running worker processes."""
         return [member.child.pid for member in self._pool.members.values()]
-
-    def descriptors(self) -> list[int]:
-        """Return the descriptors of the workers; see ``Engine.descriptors``."""
-        return self._pool.descriptors() if self._batches else []
 
     # ---- from a ticket to entries of the work queue
 

@@ -7,7 +7,6 @@ later. work_queue.py, shared_ring.py and pickling.py describe what lies in it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
 import os
 import sys
@@ -19,7 +18,6 @@ from .limits import described_limit, limit_error
 
 PAGE = mmap.PAGESIZE
 _PIECE = 64 << 20  # bytes allocated at a time, so that a signal is answered in between
-_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of Linux's fallocate
 
 
 class Memory:
@@ -29,25 +27,19 @@ class Memory:
     ``close``; the mapping is removed with the last of them.
     """
 
-    def __init__(
-        self, size: int, purpose: str, folder: str | None = None, *, sparse: bool = False
-    ) -> None:
+    def __init__(self, size: int, purpose: str, folder: str | None = None) -> None:
         """Allocate memory; error messages name its ``purpose``.
 
-        folder: the place of an unlinked file, on systems without memory files. sparse: allocate
-        nothing; ``commit`` a range before its first use, which processes that have attached see
-        then. Raises WorkerError with the need, the available bytes and a remedy if there is not
-        enough.
+        folder: the place of an unlinked file; None for a memory file where the system has them.
+        Raises WorkerError with the need, the available bytes and a remedy if there is not enough.
         """
         self.size = max(PAGE, -(-size // PAGE) * PAGE)
         self.purpose = purpose
-        if not sparse:
-            _check_room(self.size, purpose)
+        _check_room(self.size, purpose)
         self.fd = _anonymous_file(folder, purpose)
         try:
             os.ftruncate(self.fd, self.size)
-            if not sparse:
-                _allocate(self.fd, 0, self.size)
+            _allocate(self.fd, self.size)
             self.buffer = _map(self.fd, self.size, mmap.ACCESS_WRITE)
         except (OSError, OverflowError, ValueError) as error:
             os.close(self.fd)
@@ -71,21 +63,6 @@ class Memory:
                 return memory
         memory.buffer = _map(fd, size, mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
         return memory
-
-    def commit(self, start: int, size: int) -> None:
-        """Allocate ``size`` bytes from ``start`` on; WorkerError if there is not enough memory."""
-        _check_room(size, self.purpose)
-        try:
-            _allocate(self.fd, start, size)
-        except OSError as error:
-            raise _no_room(size, self.purpose, None, error) from error
-
-    def discard(self, start: int, size: int) -> None:
-        """Free the pages of a range, where the system can; it reads as zeros afterwards."""
-        if sys.platform == "linux":
-            libc = ctypes.CDLL(None, use_errno=True)
-            mode = _PUNCH_HOLE | _KEEP_SIZE
-            libc.fallocate(self.fd, mode, ctypes.c_long(start), ctypes.c_long(size))
 
     def close(self) -> None:
         """Close the descriptor, and the mapping unless views of it exist."""
@@ -141,10 +118,9 @@ def _anonymous_file(folder: str | None, purpose: str) -> int:
         raise limit_error(f"making shared memory for {purpose}", error, folder) from error
 
 
-def _allocate(fd: int, first: int, size: int) -> None:
-    end = first + size
-    for start in range(first, end, _PIECE):
-        length = min(_PIECE, end - start)
+def _allocate(fd: int, size: int) -> None:
+    for start in range(0, size, _PIECE):
+        length = min(_PIECE, size - start)
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(fd, start, length)
         else:

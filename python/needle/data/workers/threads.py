@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -44,7 +44,6 @@ class _Job:
     failed: int = 0
     """The number of the first slice that failed."""
     left: int = 0
-    ready: Callable[[], None] | None = None
     clock: Clock = field(default_factory=Clock)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -54,22 +53,12 @@ _Tasks = SimpleQueue["_Task | None"]
 
 
 class ThreadsEngine(Engine):
-    """``workers`` threads, with ``prefetch`` batches each in flight.
-
-    ready: called by a thread when a batch is complete, for consumers that wait for other things.
-    """
+    """``workers`` threads, with ``prefetch`` batches each in flight."""
 
     name = "threads"
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        *,
-        workers: int,
-        prefetch: int,
-        ready: Callable[[], None] | None = None,
-    ) -> None:
-        self.pipeline, self.workers, self._ready = pipeline, workers, ready
+    def __init__(self, pipeline: Pipeline, *, workers: int, prefetch: int) -> None:
+        self.pipeline, self.workers = pipeline, workers
         self.capacity = workers * prefetch
         self._fields = pipeline.layout() if pipeline.splits else None
         self._closed, self._lock = False, threading.RLock()
@@ -91,7 +80,7 @@ class ThreadsEngine(Engine):
             self._start()
         slices = self._slices(ticket)
         job = _Job(ticket, [None] * len(slices), self._place(ticket))
-        job.left, job.ready = len(slices), self._ready
+        job.left = len(slices)
         self._jobs[ticket.serial] = job
         queue = self._queues[max(0, ticket.shard) % len(self._queues)]
         for i, rows in enumerate(slices):
@@ -99,26 +88,16 @@ class ThreadsEngine(Engine):
 
     def collect(self, timeout: float | None = None) -> Completed:
         """Return the next complete batch; see ``Engine.collect``."""
-        found = self._next(timeout)
-        if found is None:
-            raise LoaderTimeout(
-                f"DataLoader: no batch within {timeout} s; raise timeout, or look for the "
-                "sample that takes so long"
-            )
-        return found
-
-    def take(self) -> Completed | None:
-        """Return a complete batch or None; see ``Engine.take``."""
-        return self._next(0.0)
-
-    def _next(self, timeout: float | None) -> Completed | None:
         end = None if timeout is None else time.monotonic() + timeout
         while not self._closed:
             try:
                 left = None if end is None else max(0.0, end - time.monotonic())
                 job = self._done.get(timeout=left)
             except Empty:
-                return None
+                raise LoaderTimeout(
+                    f"DataLoader: no batch within {timeout} s; raise timeout, or look for the "
+                    "sample that takes so long"
+                ) from None
             if job is not None and self._jobs.pop(job.ticket.serial, None) is not None:
                 return self._completed(job)
         raise closed_meanwhile()
@@ -243,5 +222,3 @@ def _prepare(pipeline: Pipeline, task: _Task, done: SimpleQueue[_Job | None]) ->
         last = job.left == 0
     if last:
         done.put(job)
-        if job.ready is not None:
-            job.ready()

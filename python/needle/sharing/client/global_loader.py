@@ -19,11 +19,10 @@ from ...data.batching.collate import default_collate
 from ...data.loader import options
 from ...data.loader.dataloader import DataLoader
 from ...data.loader.engine_holder import EngineHolder
-from ...data.loader.state import Progress
+from ...data.loader.iteration import LoaderIterator
 from ...data.samples.random_source import check_seed
 from ...data.samples.ticket import check_indices
 from ...data.sampling import check_batch_size
-from ...data.sampling.epoch_order import EpochTickets
 from ...errors import DataError
 from ..serving.feed import ServerOptions
 from ..wire.descriptions import check_shareable, divide, shared_names
@@ -140,7 +139,7 @@ class GlobalDataLoader(DataLoader):
         self.task = task or f"task-{os.getpid()}-{next(_numbers)}"
         self.indices = _index_set(indices, length)
         self.order: TaskOrder = TaskOrder(self.indices, self.batch_size, drop_last)
-        self._next = self._new_progress(0)
+        self._next: SampleProgress = SampleProgress(0, self.indices)
         self._connection = TaskConnection(
             self._address,
             partial(Assembler, self._division.own, collate, threads=1),
@@ -165,16 +164,19 @@ class GlobalDataLoader(DataLoader):
             "decode_at": self._division.decode_at,
         }
 
-    def _new_progress(self, epoch: int) -> SampleProgress:
-        return SampleProgress(epoch, self.indices)
+    def __iter__(self) -> LoaderIterator:
+        """Start the next epoch, or continue where ``load_state_dict`` left off."""
+        progress, self._next = self._next, SampleProgress(self._next.epoch + 1, self.indices)
+        tickets = self.order.rest(self.seed, progress)
+        return self._begin(progress, tickets, self._engine_for(progress))
 
-    def _tickets(self, progress: Progress) -> EpochTickets:
-        assert isinstance(progress, SampleProgress)
-        return self.order.rest(self.seed, progress)
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next ``iter()`` start this epoch. Optional: epochs advance by themselves."""
+        super().set_epoch(epoch)
+        self._next = SampleProgress(self._next.epoch, self.indices)
 
-    def _engine_for(self, progress: Progress) -> EngineHolder:
+    def _engine_for(self, progress: SampleProgress) -> EngineHolder:
         """Return a holder of its own for each epoch; the latest epoch has the session."""
-        assert isinstance(progress, SampleProgress)
         skip, fallback = self.on_error == "skip", self.pipeline if self.fallback else None
         make = partial(ServerEngine, self._connection, self.order, progress, skip, fallback)
         holder = EngineHolder(make, persistent=True)
@@ -251,6 +253,12 @@ class GlobalDataLoader(DataLoader):
         return (
             f"task {self.task!r} at {self._address.path}, share={self.share!r}\n"
             f"run by the server, once for all tasks: {shared}\nrun here: {own}"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            "GlobalDataLoader: a loader whose batches come from a server cannot be copied or "
+            "pickled; make a second loader"
         )
 
     def close(self) -> None:

@@ -14,13 +14,17 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, count
+from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 
 from ...data.batching.pipeline import Pipeline
 from ...data.samples.ticket import Ticket
-from ...data.workers import make_engine
 from ...data.workers.engine import Completed, Engine
+from ...data.workers.processes import ProcessEngine
+from ...data.workers.threads import ThreadsEngine
+from ...errors import LoaderTimeout
 from ..wire.protocol import Bell
 
 AHEAD = 2
@@ -63,6 +67,31 @@ class Sample:
         return self.offset >= 0 or self.error is not None
 
 
+class PolledProcesses(ProcessEngine):
+    """Worker processes with descriptors, which the server's thread polls with its sockets."""
+
+    def descriptors(self) -> list[int]:
+        """Return descriptors; one becomes readable when ``collect`` may have something new."""
+        return self._pool.descriptors() if self._batches else []
+
+
+class RingingThread(ThreadsEngine):
+    """One thread, which rings ``bell`` for each batch that it has completed."""
+
+    def __init__(self, pipeline: Pipeline, bell: Bell) -> None:
+        super().__init__(pipeline, workers=1, prefetch=AHEAD)
+        self._done = _RingingQueue(bell)
+
+
+class _RingingQueue(SimpleQueue[Any]):
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        super().put(item)
+        self._bell.ring()
+
+
 class Readers:
     """An engine, which is made in a thread of its own, and the chunks that it reads.
 
@@ -92,7 +121,7 @@ class Readers:
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of which one is readable when there may be something new."""
-        processes = self._engine if self._workers else None  # a thread rings the bell
+        processes = self._engine if isinstance(self._engine, PolledProcesses) else None
         return [self._bell.fileno(), *([] if processes is None else processes.descriptors())]
 
     def submit(self, ticket: Ticket, chunk: list[Sample]) -> None:
@@ -108,8 +137,9 @@ class Readers:
         """Yield every chunk that has been read, with its answer."""
         self._bell.clear()
         while self.chunks and self._engine is not None:
-            answer = self._engine.take()
-            if answer is None:
+            try:
+                answer = self._engine.collect(0)
+            except LoaderTimeout:
                 return
             self.answered = True
             yield self.chunks.pop(answer.ticket.serial)[0], answer
@@ -136,13 +166,10 @@ class Readers:
         """Make and start the engine; runs in a thread, since it takes a while."""
         engine: Engine | None = None
         try:
-            engine = make_engine(
-                "processes" if self._workers else "threads",
-                self._pipeline,
-                workers=max(1, self._workers),
-                prefetch=AHEAD,
-                ready=self._bell.ring,
-            )
+            if self._workers:
+                engine = PolledProcesses(self._pipeline, workers=self._workers, prefetch=AHEAD)
+            else:
+                engine = RingingThread(self._pipeline, self._bell)
             engine.start()
         except BaseException as error:
             self._error = error

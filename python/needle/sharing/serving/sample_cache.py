@@ -18,7 +18,8 @@ import numpy as np
 
 from ...data.samples.pytree import Structure, columns, count_leaves
 from ...data.workers.engine import Completed
-from ...data.workers.shared_memory import PAGE, Memory, readable_bytes
+from ...data.workers.limits import described_limit
+from ...data.workers.shared_memory import PAGE, Memory, available, readable_bytes
 from ...errors import WorkerError
 from ..wire.sample_layout import NUMBER_KINDS, SampleLayout, layout_of, rounded
 from .reading import Sample
@@ -35,15 +36,15 @@ class Arena:
     """Blocks of any size in one shared memory, allocated first fit.
 
     memory: mapped again at twice the size when it is full, by readers too. committed: the bytes of
-    it that the system has provided. folder: of an unnamed file, whose pages the system writes to
-    disk and reads back as it sees fit; None for memory only.
+    it whose pages are allocated. folder: of an unnamed file, whose pages the system writes to disk
+    and reads back as it sees fit; None for memory only.
     """
 
     def __init__(self, folder: str | None = None) -> None:
-        self.memory = Memory(STEP, PURPOSE, folder, sparse=True)
-        self.committed = 0
-        self._starts: list[int] = []  # of free stretches, rising; none touches the next
-        self._ends: list[int] = []
+        self.memory = Memory(STEP, PURPOSE, folder)
+        self.committed = self.memory.size
+        self._starts = [0]  # of free ranges, rising; none touches the next
+        self._ends = [self.committed]
 
     def allocate(self, size: int) -> int:
         """Return the aligned offset of ``size`` bytes; WorkerError if the memory is exhausted."""
@@ -71,13 +72,14 @@ class Arena:
         self._ends.insert(i, end)
 
     def trim(self) -> None:
-        """Return free memory at the end to the system, in whole steps."""
+        """Return free memory at the end to the system, in whole steps; the first step stays."""
         if not self._ends or self._ends[-1] != self.committed:
             return
-        keep = -(-self._starts[-1] // STEP) * STEP
+        keep = max(STEP, -(-self._starts[-1] // STEP) * STEP)
         if self.committed - keep < STEP:
             return
-        self.memory.discard(keep, self.committed - keep)
+        os.ftruncate(self.memory.fd, keep)  # frees the pages
+        os.ftruncate(self.memory.fd, self.memory.size)  # a hole: the mappings stay valid
         self.committed = self._ends[-1] = keep
         if self._starts[-1] == keep:
             del self._starts[-1], self._ends[-1]
@@ -100,9 +102,23 @@ class Arena:
         more = -(-max(size, STEP) // PAGE) * PAGE
         if self.committed + more > self.memory.size:
             self._map(max(self.committed + more, 2 * self.memory.size))
-        self.memory.commit(self.committed, more)
+        self._commit(more)
         start, self.committed = self.committed, self.committed + more
         self.free(start, more)
+
+    def _commit(self, more: int) -> None:
+        """Allocate the next pages, so that too little memory is an error here, not a bus error."""
+        have, need = available(), f"server: {PURPOSE} need {readable_bytes(more)} more"
+        remedy = "lower batch_size or credits"
+        if have is not None and more > have:
+            raise WorkerError(f"{need}, got {readable_bytes(have)}; {remedy}")
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self.memory.fd, self.committed, more)
+            else:
+                os.pwrite(self.memory.fd, bytes(more), self.committed)
+        except OSError as error:
+            raise WorkerError(f"{need}; {described_limit(error)}; {remedy}") from error
 
     def _map(self, size: int) -> None:
         fd = os.dup(self.memory.fd)
