@@ -7,10 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from apps.bench.data import tree_policy  # registers the baseline of the planner tests
-
-__all__ = ["tree_policy"]
-
 QUICK, SOAK = 400, 3000  # seconds
 
 

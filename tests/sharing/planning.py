@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pytest
 
 from needle.sharing import Planner
+from needle.sharing.planner.policy import DrawPolicy
 
 stats = pytest.importorskip("scipy.stats")
 
@@ -42,9 +43,15 @@ class Played:
     log: list[object] = field(default_factory=list)
 
 
-def play(policy: str, tasks: Sequence[Task], rounds: int, seed: int = 0) -> Played:
+def planner_by(policy: type[DrawPolicy], seed: int = 0) -> Planner:
+    """Return a planner that draws by this policy."""
+    planner: Planner = type("Planner", (Planner,), {"policy": policy})(seed)
+    return planner
+
+
+def play(policy: type[DrawPolicy], tasks: Sequence[Task], rounds: int, seed: int = 0) -> Played:
     """All tasks for so many rounds, each beginning its next epoch where it is active again."""
-    planner = Planner(policy, seed=seed)
+    planner = planner_by(policy, seed)
     names = [str(i) for i in range(len(tasks))]
     got: dict[str, list[int]] = {name: [] for name in names}
     played = Played([])

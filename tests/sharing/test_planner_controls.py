@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
-from planning import ALPHA, Task, permutations_equal, play, successive_independent, uniform
+from planning import (
+    ALPHA,
+    Task,
+    permutations_equal,
+    planner_by,
+    play,
+    successive_independent,
+    uniform,
+)
 
-from apps.bench.data.tree_policy import Tree
-from needle.sharing import Planner
-from needle.sharing.planner import policy as registry
+from needle.sharing.planner.coupled import Coupled
 from needle.sharing.planner.planned import Planned
 from needle.sharing.planner.policy import DrawPolicy, Indices
 
 
-class Printed(Tree):
+class Printed(DrawPolicy):
     """The printed rule for three sets: after a refusal the next may still join the last taker."""
 
     def draw(self, slots: list[int]) -> dict[int, int]:
@@ -71,18 +75,11 @@ class Unthinned(Planned):
         return others, hits[:0]
 
 
-@pytest.fixture(autouse=True)
-def controls(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for kind in (Printed, UnionShuffled, Blockwise, Unthinned):
-        monkeypatch.setitem(registry._POLICIES, kind.__name__, kind)
-    yield
-
-
-def firsts(policy: str, sets: list[range], trials: int) -> list[np.ndarray]:
+def firsts(policy: type[DrawPolicy], sets: list[range], trials: int) -> list[np.ndarray]:
     """Return, for each task, how often each index came first."""
     counts = [np.zeros(len(own), int) for own in sets]
     for seed in range(trials):
-        planner = Planner(policy, seed=seed)
+        planner = planner_by(policy, seed)
         for name, own in enumerate(sets):
             planner.join(str(name), own)
         for draw in planner.round(planner.tasks):
@@ -92,22 +89,22 @@ def firsts(policy: str, sets: list[range], trials: int) -> list[np.ndarray]:
 
 
 def test_the_printed_rule_for_three_sets_is_biased() -> None:
-    counts = firsts("Printed", [range(2), range(4), range(8)], 1000)
+    counts = firsts(Printed, [range(2), range(4), range(8)], 1000)
     assert uniform(counts[1]) > ALPHA > uniform(counts[2])
     assert counts[2][:2].sum() / 1000 == pytest.approx(0.375, abs=0.05)  # 0.25 is right
 
 
 def test_shuffling_the_union_repeats_itself() -> None:
-    orders = play("UnionShuffled", [Task([0, 1, 2]), Task([1, 2, 3])], 600).epochs[0]
+    orders = play(UnionShuffled, [Task([0, 1, 2]), Task([1, 2, 3])], 600).epochs[0]
     assert successive_independent(orders) < ALPHA
 
 
 def test_picking_by_blocks_is_biased() -> None:
-    assert uniform(firsts("Blockwise", [range(129)], 1000)[0]) < ALPHA
-    assert uniform(firsts("coupled", [range(129)], 1000)[0]) > ALPHA
+    assert uniform(firsts(Blockwise, [range(129)], 1000)[0]) < ALPHA
+    assert uniform(firsts(Coupled, [range(129)], 1000)[0]) > ALPHA
 
 
 def test_copying_a_leader_of_a_smaller_set_takes_its_indices_too_early() -> None:
     tasks = [Task([0, 1, 2, 3]), Task([2, 3, 4], start=2)]
-    assert permutations_equal(play("Unthinned", tasks, 2000, seed=1).epochs[1]) < ALPHA
-    assert permutations_equal(play("planned", tasks, 2000, seed=1).epochs[1]) > ALPHA
+    assert permutations_equal(play(Unthinned, tasks, 2000, seed=1).epochs[1]) < ALPHA
+    assert permutations_equal(play(Planned, tasks, 2000, seed=1).epochs[1]) > ALPHA

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from needle.errors import DataError, UnknownNameError
-from needle.sharing import Planner, policies
+from needle.sharing import Planner
 
 
 def epoch_of(planner: Planner, tasks: list[str], count: int = 10**6) -> dict[str, list[int]]:
@@ -20,9 +20,8 @@ def epoch_of(planner: Planner, tasks: list[str], count: int = 10**6) -> dict[str
     return got
 
 
-@pytest.mark.parametrize("policy", policies())
-def test_an_epoch_is_the_whole_set_once(policy: str) -> None:
-    planner = Planner(policy, seed=3)
+def test_an_epoch_is_the_whole_set_once() -> None:
+    planner = Planner(3)
     planner.join("a", range(40))
     planner.join("b", np.arange(90, 20, -1))
     for _ in range(3):
@@ -34,9 +33,8 @@ def test_an_epoch_is_the_whole_set_once(policy: str) -> None:
         planner.next_epoch("b")
 
 
-@pytest.mark.parametrize("policy", policies())
-def test_a_task_joins_with_what_its_epoch_has_left(policy: str) -> None:
-    planner = Planner(policy)
+def test_a_task_joins_with_what_its_epoch_has_left() -> None:
+    planner = Planner()
     planner.join("a", range(100))
     planner.join("b", range(100))
     first = epoch_of(planner, ["a", "b"], 30)["a"]
@@ -46,9 +44,8 @@ def test_a_task_joins_with_what_its_epoch_has_left(policy: str) -> None:
     assert sorted(first[:-5] + rest) == list(range(100))
 
 
-@pytest.mark.parametrize("policy", policies())
-def test_need_counts_the_epochs_that_miss_an_index(policy: str) -> None:
-    planner = Planner(policy)
+def test_need_counts_the_epochs_that_miss_an_index() -> None:
+    planner = Planner()
     planner.join("a", range(10))
     planner.join("b", range(5, 20))
     assert [planner.need(index) for index in (0, 5, 19, 20, -1)] == [1, 2, 1, 0, 0]
@@ -97,8 +94,6 @@ def test_refusals_name_the_remedy() -> None:
         planner.join("b", range(3), remaining=np.array([7]))
     with pytest.raises(UnknownNameError, match="known: a"):
         planner.round(["b"])
-    with pytest.raises(UnknownNameError, match="coupled"):
-        Planner("cuopled")
     assert planner.tasks == ("a",) and planner.remaining("a") == 3
     for i in range(63):
         planner.join(f"t{i}", range(2))

@@ -11,6 +11,7 @@ from planning import (
     ALPHA,
     Task,
     permutations_equal,
+    planner_by,
     play,
     positions_equal,
     quarters_independent,
@@ -18,8 +19,11 @@ from planning import (
     uniform,
 )
 
-from needle.sharing import Planner, policies
+from needle.sharing.planner.coupled import Coupled
+from needle.sharing.planner.planned import Planned
+from needle.sharing.planner.policy import DrawPolicy
 
+POLICIES = (Coupled, Planned)
 SMALL = {
     "overlapping": [Task([0, 1, 2]), Task([1, 2, 3]), Task([0, 2])],
     "nested": [Task([0, 1]), Task([0, 1, 2]), Task([0, 1, 2, 3])],
@@ -37,12 +41,12 @@ FIRSTS = {
 }
 
 
-@pytest.mark.parametrize("policy", policies())
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("family", FIRSTS)
-def test_first_draws_are_uniform(policy: str, family: str) -> None:
+def test_first_draws_are_uniform(policy: type[DrawPolicy], family: str) -> None:
     counts = [np.zeros(len(own), int) for own in FIRSTS[family]]
     for seed in range(1000):
-        planner = Planner(policy, seed=seed)
+        planner = planner_by(policy, seed)
         for name, own in enumerate(FIRSTS[family]):
             planner.join(str(name), own)
         for draw in planner.round(planner.tasks):
@@ -51,18 +55,18 @@ def test_first_draws_are_uniform(policy: str, family: str) -> None:
     assert min(map(uniform, counts)) > ALPHA
 
 
-@pytest.mark.parametrize("policy", policies())
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("family", SMALL)
 def test_all_orders_are_equally_likely_and_independent_of_the_last(
-    policy: str, family: str
+    policy: type[DrawPolicy], family: str
 ) -> None:
     for orders in play(policy, SMALL[family], 4000, seed=1).epochs:
         assert permutations_equal(orders) > ALPHA
         assert orders.shape[1] > 3 or successive_independent(orders) > ALPHA
 
 
-@pytest.mark.parametrize("policy", policies())
-def test_positions_and_quarters_of_larger_sets(policy: str) -> None:
+@pytest.mark.parametrize("policy", POLICIES)
+def test_positions_and_quarters_of_larger_sets(policy: type[DrawPolicy]) -> None:
     tasks = [Task(range(16)), Task(range(8, 24), start=5), Task(range(4, 16), start=11)]
     for orders in play(policy, tasks, 6000, seed=2).epochs:
         assert positions_equal(orders) > ALPHA

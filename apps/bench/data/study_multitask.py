@@ -1,7 +1,7 @@
 """One to six tasks on one data set: the shared loader beside a loader for each task.
 
 Each task is a process that takes batches and does nothing with them. docs/shared_loader.md compares
-the server's reads per delivered sample with the simulation of sharing.py.
+the server's reads per delivered sample with what the planner promises.
 """
 
 from __future__ import annotations
@@ -56,9 +56,8 @@ SETS: dict[str, tuple[Job, ...]] = {
     "2 of unequal speed": (Job(), Job(pause=0.1)),
 }
 EQUAL = tuple(name for name in SETS if "equal" in name and name[0].isdigit() and "un" not in name)
-OURS = "server, coupled"
+OURS = "server"
 SYSTEMS = (OURS, "needle apart", "torch apart")
-POLICIES = ("server, planned", "server, tree", "server, independent")
 
 
 def prepare(settings: Settings) -> None:
@@ -68,10 +67,10 @@ def prepare(settings: Settings) -> None:
 
 
 def cases(settings: Settings) -> list[Case]:
-    """Return all systems on equal sets, all policies on others; CIFAR on equal sets only."""
+    """Return all systems on photographs; CIFAR on equal sets only."""
     found = []
     for sets in settings.pick(tuple(SETS), ("2 equal",)):
-        for system in SYSTEMS if sets in EQUAL else (*SYSTEMS, *POLICIES):
+        for system in SYSTEMS:
             found.append(_case(JPEG, sets, system))
     for sets in settings.pick(EQUAL[:3], EQUAL[1:2]):
         found += [_case(CIFAR, sets, system) for system in settings.pick(SYSTEMS, (OURS,))]
@@ -114,7 +113,7 @@ class Tasks(Subject):
             quoted = "" if settings.cifar is None else f"&cifar={settings.cifar}"
             small = f"apps.bench.data.training_task:small?quick={settings.quick}".lower() + quoted
             where = f"folder:{root}?dtype=uint8&layout=HWC" if root else small
-            self._serve(where, system.partition(", ")[2], photos)
+            self._serve(where, photos)
         self.tasks += [
             self._start(
                 Spec(
@@ -175,12 +174,12 @@ class Tasks(Subject):
     def _batches(self, job: Job) -> int:
         return int(sum(b - a for a, b in job.parts) * self.length / self.batch + 1e-9)
 
-    def _serve(self, dataset: str, policy: str, photos: int) -> None:
-        command = ["-m", "apps.bench.data.tree_policy", "--name", self.address]
+    def _serve(self, dataset: str, photos: int) -> None:
+        command = ["-m", "needle.sharing", "--name", self.address]
         command += ["--dataset", dataset]
         # Room for a fifth of the photographs at 256 x 256; CIFAR always fits.
         cache = str(max(1, photos // 5 * 256 * 256 * 3 >> 20))
-        command += ["--policy", policy, "--cache", cache, "--workers", str(os.cpu_count() or 1)]
+        command += ["--cache", cache, "--workers", str(os.cpu_count() or 1)]
         command.append("--until-last")  # also if this process is killed
         self.server = subprocess.Popen(
             [sys.executable, *command], stdout=subprocess.PIPE, stderr=self.errors, text=True

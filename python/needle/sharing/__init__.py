@@ -6,7 +6,7 @@ addresses, frames, descriptions. ``__main__.py`` is the command line.
 """
 
 from .client.global_loader import GlobalDataLoader
-from .planner import Draw, Planner, policies
+from .planner import Draw, Planner
 from .serving.event_loop import Server
 from .serving.feed import ServerOptions
 from .serving.sample_cache import SampleCache
@@ -18,5 +18,4 @@ __all__ = [
     "SampleCache",
     "Server",
     "ServerOptions",
-    "policies",
 ]

@@ -14,7 +14,6 @@ from typing import Any
 from ..data.workers.shared_memory import readable_bytes
 from ..errors import NeedleError
 from .client.joining import ask_status
-from .planner import policies
 from .serving.event_loop import Server, serve
 from .serving.feed import ServerOptions
 from .wire.address import servers, socket_path
@@ -59,7 +58,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--until-last", action="store_true", help=ends)
     beat = "seconds between heartbeats (5)"
     parser.add_argument("--beat", type=float, default=5.0, metavar="SECONDS", help=beat)
-    parser.add_argument("--policy", choices=policies(), default="coupled", help="of the draws")
     parser.add_argument("--seed", type=int, help="of the draws; by default a random one")
     return parser
 
@@ -71,7 +69,6 @@ def _serve(given: argparse.Namespace) -> int:
         spill=given.spill << 20,
         beat=given.beat,
         until_last=given.until_last,
-        policy=given.policy,
         seed=given.seed,
     )
     server = Server(open_named(given.dataset), socket_path(given.name or "default"), options)
@@ -101,7 +98,7 @@ def _status_text(path: Path, status: dict[str, Any] | None) -> str:
         return f"{path}: no server listens here any more"
     lines = [
         f"{path}: {status['dataset']}, {status['length']} samples, process {status['pid']}, "
-        f"up {status['seconds']:.0f} s, policy {status['policy']}; {_counts(status['totals'])}"
+        f"up {status['seconds']:.0f} s; {_counts(status['totals'])}"
     ]
     for feed in status["feeds"]:
         lines += _feed_lines(feed)

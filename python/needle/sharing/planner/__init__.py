@@ -1,11 +1,11 @@
 """The planner: which index each task gets next. No input, no output, no clock, no threads.
 
-planner.py holds ``Planner``, which the server calls. policy.py defines policies and the table
-that they draw from; coupled.py and planned.py are one policy each, registered by name.
+planner.py holds ``Planner``, which the server calls. policy.py defines the interface of a policy
+and the table that it draws from. planned.py is the policy of the server; where no task can copy the
+order of another it draws by coupled.py.
 """
 
-from . import coupled, planned
 from .planner import Planner
-from .policy import Draw, policies
+from .policy import Draw
 
-__all__ = ["Draw", "Planner", "coupled", "planned", "policies"]
+__all__ = ["Draw", "Planner"]

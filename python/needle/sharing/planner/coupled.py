@@ -1,4 +1,4 @@
-"""The policy ``coupled``: sequential residual coupling, a greedy minimum of reads per round.
+"""Sequential residual coupling: a greedy minimum of the reads of one round.
 
 A pivot task draws from its law. Every other task joins the pivot as often as its own law allows.
 Tasks that refuse continue with the residual of their law, which does not depend on the draw.
@@ -11,7 +11,7 @@ from random import Random
 
 import numpy as np
 
-from .policy import DrawPolicy, Laws, Members, policy
+from .policy import DrawPolicy, Laws, Members
 
 REVISIONS = 64
 """Number of times per epoch that the first pivot is chosen again."""
@@ -19,7 +19,6 @@ FEW = 16
 """Number of atoms up to which a loop over them is faster than NumPy calls."""
 
 
-@policy("coupled")
 class Coupled(DrawPolicy):
     """Policy under which each next index is uniform on what its task misses, given all the past.
 

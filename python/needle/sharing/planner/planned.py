@@ -1,7 +1,8 @@
-"""The policy ``planned``: followers copy the order that a leader has drawn for its whole epoch.
+"""The policy of the server: followers copy the order that a leader has drawn for its whole epoch.
 
-For tasks on one set that started at different times it needs fewer reads than ``coupled``. Its
-guarantee is weaker: the order of a task is uniform given the past of that task, not of all tasks.
+Tasks on one set that started at different times need fewer reads than by ``Coupled`` alone, which
+draws where no task can lead. The order of a task is uniform given the past of that task; another
+task's past may predict some of it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ import numpy as np
 
 from ...data.samples.ticket import Indices
 from .coupled import Coupled, overlaps
-from .policy import DrawPolicy, Members, policy, shuffled
+from .policy import DrawPolicy, Members, shuffled
 
 
-@policy("planned")
 class Planned(DrawPolicy):
     """Policy with a leader, which follows an order of its set drawn at the start of its epoch.
 
@@ -23,13 +23,13 @@ class Planned(DrawPolicy):
     with an index that the leader will not reach in what is left of both epochs. The fills of
     several followers are coupled among themselves.
 
-    The order of a follower is uniform given its own past (proof: docs/shared_loader_proofs.md).
-    Within an epoch of the leader places are exchangeable, and so are indices, so the orders that a
-    follower has had so far say nothing about the rest of the leader's order. This requires leader
-    and follower to stay in step, from the first draw of the follower under this plan or in its
-    epoch to the end of either epoch. When they do not (one is paused, drops an epoch or leaves),
-    the plan is given up. All tasks are then coupled round by round until one begins an epoch and
-    becomes the leader.
+    The order of a follower is uniform given its own past, as docs/internals/shared_loader_proofs.md
+    proves. Within an epoch of the leader places are exchangeable, and so are indices, so the orders
+    that a follower has had so far say nothing about the rest of the leader's order. This requires
+    leader and follower to stay in step, from the first draw of the follower under this plan or in
+    its epoch to the end of either epoch. When they do not (one is paused, drops an epoch or
+    leaves), the plan is given up. All tasks are then coupled round by round until one begins an
+    epoch and becomes the leader.
     """
 
     def __init__(self, members: Members, random: Random) -> None:

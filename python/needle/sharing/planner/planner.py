@@ -17,7 +17,8 @@ import numpy.typing as npt
 from ...data.samples.random_source import check_seed
 from ...data.samples.ticket import Indices
 from ...errors import DataError, unknown_name
-from .policy import MAX_INDEX, MAX_TASKS, Draw, Members, find_policy
+from .planned import Planned
+from .policy import MAX_INDEX, MAX_TASKS, Draw, DrawPolicy, Members
 
 
 class _Joined(NamedTuple):
@@ -33,14 +34,16 @@ class Planner:
     Every task sees its own index set in a uniformly random order each epoch, whatever the other
     tasks do.
 
-    policy: one of ``policies()``. seed: in [0, 2**64). A server that restarts with tasks in the
-    middle of an epoch should not reuse its seed.
+    seed: in [0, 2**64). A server that restarts with tasks in the middle of an epoch should not
+    reuse its seed.
     """
 
-    def __init__(self, policy: str = "coupled", *, seed: int = 0) -> None:
+    policy: type[DrawPolicy] = Planned
+
+    def __init__(self, seed: int = 0) -> None:
         self._members = Members()
         self._random = Random(check_seed("Planner", seed))
-        self._policy = find_policy(policy)(self._members, self._random)
+        self._policy = self.policy(self._members, self._random)
         self._tasks: dict[str, _Joined] = {}
         self._names: dict[int, str] = {}
 

@@ -1,6 +1,6 @@
-"""The interface of a policy, the table that it draws from, and the policy ``independent``.
+"""The interface of a policy, and the table that it draws from.
 
-A policy gives each active task its next index. With every policy each task sees its own set in a
+A policy gives each active task its next index. Under every policy each task sees its own set in a
 uniformly random order, epoch by epoch. Policies differ in how often tasks get the same index in
 one round, which then costs one read. ``Members`` is the table of indices that tasks still miss.
 """
@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...data.samples.ticket import Indices
-from ...errors import unknown_name
 
 Laws = npt.NDArray[np.float64]
 
@@ -181,54 +180,6 @@ class DrawPolicy(ABC):
         Every slot has an index left. Each slot is in exactly one mask, and misses that index.
         Nothing is removed from ``members``.
         """
-
-
-_POLICIES: dict[str, type[DrawPolicy]] = {}
-Kind = TypeVar("Kind", bound=type[DrawPolicy])
-
-
-def policy(name: str) -> Callable[[Kind], Kind]:
-    """Return a decorator that registers a policy class under this name."""
-
-    def register(kind: Kind) -> Kind:
-        _POLICIES[name] = kind
-        return kind
-
-    return register
-
-
-def find_policy(name: str) -> type[DrawPolicy]:
-    """Return the policy of this name; UnknownNameError lists the known names."""
-    if name not in _POLICIES:
-        raise unknown_name("policy", name, _POLICIES)
-    return _POLICIES[name]
-
-
-def policies() -> list[str]:
-    """Return the names of all policies."""
-    return sorted(_POLICIES)
-
-
-@policy("independent")
-class Independent(DrawPolicy):
-    """One random order per task, as separate loaders have; two tasks meet by chance only."""
-
-    def __init__(self, members: Members, random: Random) -> None:
-        super().__init__(members, random)
-        self._orders: dict[int, list[int]] = {}
-
-    def begin(self, slot: int, indices: Indices, whole: bool) -> None:
-        self._orders[slot] = shuffled(self.random, indices).tolist()
-
-    def end(self, slot: int) -> None:
-        del self._orders[slot]
-
-    def draw(self, slots: list[int]) -> dict[int, int]:
-        drawn: dict[int, int] = {}
-        for slot in slots:
-            index = self._orders[slot].pop()
-            drawn[index] = drawn.get(index, 0) | 1 << slot
-        return drawn
 
 
 def shuffled(random: Random, indices: Indices) -> Indices:

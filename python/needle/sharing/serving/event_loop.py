@@ -286,7 +286,6 @@ class Server:
         return {
             **self.hello(),
             "seconds": time.monotonic() - self._started,
-            "policy": self.options.policy,
             "totals": totals,
             "feeds": feeds,
         }

@@ -54,7 +54,7 @@ class ServerOptions:
     workers: processes that read, for each kind of prepared samples; 0 reads in a thread of the
     server, which is enough for samples in memory. budget: bytes of prepared samples kept beyond
     those in use. beat: seconds between heartbeats. until_last: the server ends with its last task,
-    or if no task comes. policy, seed: of the planner. spill: bytes of samples kept beyond the
+    or if no task comes. seed: of the planner. spill: bytes of samples kept beyond the
     budget, for which all samples lie in an unnamed file that the system keeps in memory in part.
     """
 
@@ -62,7 +62,6 @@ class ServerOptions:
     budget: int = 1 << 30
     beat: float = 5.0
     until_last: bool = False
-    policy: str = "coupled"
     seed: int | None = None
     spill: int = 0
 
@@ -200,7 +199,7 @@ class Feed:
         pipeline = Pipeline(decoded_at(dataset, decode_at), build(shared), uneven=True)
         self.prepared, self.seed = prepared, seed
         self._sample_bytes = _sample_bytes(pipeline)
-        self.planner = Planner(options.policy, seed=seed)
+        self.planner = Planner(seed)
         self.tasks: dict[str, Task] = {}
         self.delivered = 0
         self._current: dict[int, Sample] = {}  # by index: the preparation to hand out
