@@ -24,9 +24,8 @@ print("%d %s" % (minor, "free-threaded" if sysconfig.get_config_var("Py_GIL_DISA
 make PYTHON=python3.12"
 
 [ "${version#* }" != free-threaded ] ||
-    fail "'$python' is a free-threaded build of Python, in which needle does not work: it frees \
-memory by reference counts that a lock must protect. Name a build with the lock: \
-make PYTHON=python3.12"
+    fail "'$python' is a free-threaded build of Python, in which needle does not work: it needs \
+reference counts that the GIL protects. Name a Python that has the GIL: make PYTHON=python3.12"
 
 [ "${version%% *}" -le $newest ] ||
     printf 'needle: warning: %s is newer than 3.%s, the newest Python that needle was tested with\n' \

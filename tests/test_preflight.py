@@ -1,0 +1,50 @@
+"""tools/preflight.sh accepts, warns about or refuses a Python before anything is installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a script of the POSIX shell")
+
+
+def preflight(python: Path | str) -> subprocess.CompletedProcess[str]:
+    command = ["sh", ROOT / "tools" / "preflight.sh", python, "sh", "present"]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def pretender(folder: Path, minor: int, build: str = "") -> Path:
+    """Return a program that answers as a Python 3 of this minor version does."""
+    file = folder / "python"
+    file.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.{minor}.0" || echo "{minor} {build}"\n'
+    )
+    file.chmod(0o755)
+    return file
+
+
+def test_the_python_of_the_tests_is_accepted_in_silence() -> None:
+    done = preflight(sys.executable)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_newer_python_gets_one_line_of_warning(tmp_path: Path) -> None:
+    done = preflight(pretender(tmp_path, 99))
+    assert done.returncode == 0 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("needle: warning: Python 3.99.0 is newer than 3.")
+
+
+@pytest.mark.parametrize(
+    ("minor", "build", "reason"),
+    [(9, "", "needle needs 3.10 or later"), (14, "free-threaded", "a free-threaded build")],
+)
+def test_a_python_that_cannot_work_is_refused(
+    minor: int, build: str, reason: str, tmp_path: Path
+) -> None:
+    done = preflight(pretender(tmp_path, minor, build))
+    assert done.returncode == 1 and reason in done.stderr and "make PYTHON=" in done.stderr
