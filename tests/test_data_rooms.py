@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 from source_tree import IMPORTS, MODULES, PACKAGE
 
@@ -107,7 +108,6 @@ from needle.data.workers.worker import Worker
 root = os.path.dirname(data.__file__) + os.sep
 files = set()  # those that the ticket under way has crossed
 next_ticket, put, prepare = EpochTickets.next, WorkQueue.put, Worker._prepare
-reading, writing = os.pipe()
 
 def profile(frame, event, argument):
     name = frame.f_code.co_filename
@@ -125,28 +125,28 @@ def from_order(tickets):
 def to_queue(queue, record, entry):
     put(queue, record, entry)
     sys.setprofile(None)
-    os.write(writing, json.dumps(["parent", *files]).encode() + b"\\n")
+    print(json.dumps(["parent", *files]), file=open(os.environ["TRACE"], "a"))
 
 def in_worker(worker, *arguments):
     files.clear()
     sys.setprofile(profile)
     part = prepare(worker, *arguments)
     sys.setprofile(None)
-    os.write(writing, json.dumps(["worker", *files]).encode() + b"\\n")
+    print(json.dumps(["worker", *files]), file=open(os.environ["TRACE"], "a"))
     return part
 
-EpochTickets.next, WorkQueue.put, Worker._prepare = from_order, to_queue, in_worker
-images = data.ImageArrays(
-    np.zeros((64, 8, 8, 3), np.uint8), np.zeros(64, int), layout="HWC", dtype="uint8"
-)
+class Traced(data.ImageArrays):
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        Worker._prepare = in_worker  # unpickled in the worker
+
+EpochTickets.next, WorkQueue.put = from_order, to_queue
+images = Traced(np.zeros((64, 8, 8, 3), np.uint8), np.zeros(64, int), layout="HWC", dtype="uint8")
 transforms = [data.RandomCrop(2), data.ToFloat()]
-with data.DataLoader(
-    images, 16, seed=1, transforms=transforms, num_workers=1, start_method="fork"
-) as loader:
+with data.DataLoader(images, 16, seed=1, transforms=transforms, num_workers=1) as loader:
     assert sum(1 for batch in loader) == 4
-os.close(writing)
 first, last = {}, {}
-for line in os.fdopen(reading):
+for line in open(os.environ["TRACE"]):
     side, *crossed = json.loads(line)
     first.setdefault(side, crossed)
     last[side] = crossed
@@ -154,13 +154,18 @@ print(json.dumps([sorted({*last["parent"], *side["worker"]}) for side in (first,
 """
 
 
-def test_a_ticket_crosses_few_files_of_data() -> None:
+def test_a_ticket_crosses_few_files_of_data(tmp_path: Path) -> None:
     one_thread = dict.fromkeys(
         ("NEEDLE_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
     )
     trace = subprocess.run(
         [sys.executable, "-c", TICKET_TRACE],
-        env={**os.environ, **one_thread, "PYTHONPATH": str(PACKAGE.parent)},
+        env={
+            **os.environ,
+            **one_thread,
+            "PYTHONPATH": str(PACKAGE.parent),
+            "TRACE": str(tmp_path / "crossed"),
+        },
         capture_output=True,
         text=True,
         timeout=300,

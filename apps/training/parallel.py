@@ -77,8 +77,9 @@ class Ranks:
 
     def sampler(self, length: int, shuffle: bool) -> DistributedSampler:
         """Return this rank's sampler of a data set of so many samples."""
+        rank, size = self.group.rank, self.group.size
         return DistributedSampler(
-            length, self.group.rank, self.group.size, shuffle=shuffle, seed=self.seed
+            length, rank, size, shuffle=shuffle, seed=self.seed, valid_mask=True
         )
 
     def own_slices(

@@ -254,7 +254,6 @@ def training_loader(
         batch_size,
         shuffle=sampler is None,
         sampler=sampler,
-        valid_mask=sampler is not None,
         transforms=[*before, *augment, data.ToFloat(), normalize, data.ToCHW()],
         seed=seed,
         device=device,
@@ -269,9 +268,7 @@ def evaluation_loader(
 ) -> data.DataLoader:
     """Return a loader of all samples, once and in order; of several processes by a sampler."""
     plain = data.ArrayDataset(_channels_first(split.images), split.labels)
-    return data.DataLoader(
-        plain, batch_size, device=device, sampler=sampler, valid_mask=sampler is not None
-    )
+    return data.DataLoader(plain, batch_size, device=device, sampler=sampler)
 
 
 def _channels_first(images: Images) -> Images:

@@ -159,6 +159,9 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "normalized_shape": ("dim",),
     "inplace": (),
     "pin_memory": (),
+    "persistent_workers": (),
+    "multiprocessing_context": (),
+    "in_order": (),
 }
 """PyTorch's keyword, and the keywords that may replace it; () if it has to be left out."""
 

@@ -173,7 +173,7 @@ def test_a_stream_has_at_most_a_worker_per_shard(monkeypatch: pytest.MonkeyPatch
 
 def test_the_options_beside_it() -> None:
     few = min(8, choice.available_cores())
-    for options in ({"engine": "threads"}, {"start_method": "spawn"}, {"engine": "processes"}):
+    for options in ({"engine": "threads"}, {"engine": "processes"}):
         with data.DataLoader(Drawing(), 8, num_workers="auto", **options) as loader:
             engine = options.get("engine", "processes")
             assert (loader.engine, loader.num_workers) == (engine, few)

@@ -88,7 +88,7 @@ def test_a_batch_whose_transform_raised_counts_once_the_next_is_requested() -> N
             raise ValueError("one")
         return batch
 
-    loader = data.DataLoader(list(range(4)), 1, seed=0, batch_transforms=[refuse_ones])
+    loader = data.DataLoader(list(range(4)), 1, seed=0, transforms=[data.OnBatch(refuse_ones)])
     iterator = iter(loader)
     next(iterator)
     with pytest.raises(ValueError, match="one"):
@@ -218,8 +218,9 @@ def test_an_iterator_survives_that_workers_could_not_start(
         program.write_text("#!/bin/sh\n" + ("exit 1" if broken == "exits" else "kill -9 $$"))
         program.chmod(0o755)
     monkeypatch.setattr(deaths, "_PATIENCE", 0.3)
-    with data.DataLoader(list(range(6)), 2, num_workers=2, persistent_workers=False) as loader:
+    with data.DataLoader(list(range(6)), 2, num_workers=2) as loader:
         assert len(list(loader)) == 3
+        loader.close()
         iterator, good = iter(loader), spawn.get_executable()
         before = descriptors()
         spawn.set_executable(str(program))

@@ -181,7 +181,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "inline": {},
     **{f"threads{n}": {"engine": "threads", "num_workers": n} for n in (1, 2, 3)},
     **{f"processes{n}": {"num_workers": n} for n in (1, 2, 3)},
-    "spawn2": {"num_workers": 2, "start_method": "spawn"},
 }
 QUICK = "inline threads1 threads2 threads3"
 ALL = f"{QUICK} processes2"
@@ -218,7 +217,7 @@ def buckets() -> Any:
 
 
 def ranks() -> Any:
-    return data.DistributedSampler(41, 2, 3, True, seed=5)
+    return data.DistributedSampler(41, 2, 3, True, seed=5, valid_mask=True)
 
 
 def unique() -> Any:
@@ -245,7 +244,7 @@ ROWS: dict[str, Row] = {
     "weighted": row(rows, sampler=lambda: data.WeightedRandomSampler(LABELS + 1.0, 30, seed=3)),
     "weighted, once each": row(rows, sampler=unique),
     "part": row(rows, sampler=lambda: data.SubsetRandomSampler(range(9, 30), seed=4)),
-    "ranks": row(rows, sampler=ranks, valid_mask=True),
+    "ranks": row(rows, sampler=ranks),
     "buckets": row(samples("sequence"), ALL, batch_sampler=buckets, collate=padded),
     "batches": row(rows, batch_sampler=lambda: data.BatchSampler(data.RandomSampler(41, 9), 5)),
     "by sample": row(samples("drawing"), ALL, shuffle=True, transforms=AUGMENT),
@@ -254,7 +253,7 @@ ROWS: dict[str, Row] = {
     "many sizes": row(samples("sized"), transforms=TRANSFORMS["resized crop"]),
     "ragged": row(samples("sequence"), shuffle=True, collate=padded),
     "skipped": row(samples("failing"), ALL, shuffle=True, on_error="skip"),
-    "mixed up": row(rows, transforms=FLOATS, batch_transforms=[data.MixUp(1.0, 41), data.CutMix()]),
+    "mixed up": row(rows, transforms=[*FLOATS, data.MixUp(1.0, 41), data.CutMix()]),
     "stream": row(Shards, ALL, batch_size=4, transforms=AUGMENT),
     "stream, dropped last": row(Shards, batch_size=5, drop_last=True),
     "course": row(rows, "inline", shuffle=True, seed=None, transforms=AUGMENT),

@@ -64,25 +64,21 @@ def test_a_shard_is_opened_once_an_epoch():
     st.lists(st.integers(0, 9), min_size=1, max_size=5),
     st.integers(1, 4),
     st.integers(0, 5),
-    st.booleans(),
     st.integers(0, 12),
 )
-def test_any_number_of_workers_and_any_stop(sizes, batch_size, workers, ordered, stop):
+def test_any_number_of_workers_and_any_stop(sizes, batch_size, workers, stop):
     want = [ids(batch) for batch in data.DataLoader(Shards(sizes), batch_size, seed=0)]
     assert sorted(i for b in want for i in b) == [
         1000 * s + i for s, n in enumerate(sizes) for i in range(n)
     ]
     workers = min(workers, len(sizes))
     engine = "threads" if workers else None
-    loader = data.DataLoader(
-        Shards(sizes), batch_size, seed=0, num_workers=workers, engine=engine, ordered=ordered
-    )
+    loader = data.DataLoader(Shards(sizes), batch_size, seed=0, num_workers=workers, engine=engine)
     with loader:
         iterator = iter(loader)
         got = [ids(batch) for _, batch in zip(range(min(stop, len(want))), iterator)]
         state = json.loads(json.dumps(loader.state_dict()))
-    if ordered:
-        assert got == want[: len(got)]
+    assert got == want[: len(got)]
     resumed = data.DataLoader(Shards(sizes), batch_size, seed=9)
     resumed.load_state_dict(state)
     rest = [ids(batch) for batch in resumed]

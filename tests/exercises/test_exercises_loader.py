@@ -252,11 +252,11 @@ def test_shuffling_draws_one_permutation() -> None:
 class Loop:
     """Stands for a LoaderIterator whose engine takes ``capacity`` tickets."""
 
-    def __init__(self, tickets: int, capacity: int, ordered: bool = True) -> None:
+    def __init__(self, tickets: int, capacity: int) -> None:
         self.engine = SimpleNamespace(capacity=capacity)
         self._waiting: dict[int, str] = {}
         self._ready: dict[int, str] = {}
-        self._epoch = SimpleNamespace(ordered=ordered)
+        self._epoch = SimpleNamespace(tickets=SimpleNamespace(next=self._next_ticket))
         self.left, self.asked = iter(range(tickets)), 0
         self.submitted: list[int] = []
 
@@ -308,25 +308,21 @@ def test_tickets_are_submitted_ahead() -> None:
 
 
 @pytest.mark.exercise("loader-loop")
-def test_batches_leave_in_order_or_as_they_are_ready() -> None:
-    for ordered in (True, False):
-        loop = Loop(tickets=3, capacity=3, ordered=ordered)
-        loop._waiting = dict.fromkeys(range(3), "ticket")
-        given = {"waiting": "0, 1, 2", "ready": "none", "ordered": ordered}
-        expect("the batch that leaves next", loop.next_out(), None, given=given)
-        loop._ready = {2: "batch", 1: "batch"}
-        given["ready"] = "2, then 1"
-        want = None if ordered else 2
-        mistakes: dict[str, Any] = {
-            "batch 0 is the next one, and it is not ready": 2,
-            "batches leave in the order of the epoch, not sorted by what is ready": 1,
-        }
-        if not ordered:
-            mistakes = {"the batch that was ready first leaves first": 1}
-        expect("the batch that leaves next", loop.next_out(), want, given=given, mistakes=mistakes)
-        loop._ready[0] = "batch"
-        given["ready"], want = "2, then 1, then 0", 0 if ordered else 2
-        expect("the batch that leaves next", loop.next_out(), want, given=given)
+def test_batches_leave_in_order() -> None:
+    loop = Loop(tickets=3, capacity=3)
+    loop._waiting = dict.fromkeys(range(3), "ticket")
+    given = {"waiting": "0, 1, 2", "ready": "none"}
+    expect("the batch that leaves next", loop.next_out(), None, given=given)
+    loop._ready = {2: "batch", 1: "batch"}
+    given["ready"] = "2, then 1"
+    mistakes = {
+        "batch 0 is the next one, and it is not ready": 2,
+        "batches leave in the order of the epoch, not sorted by what is ready": 1,
+    }
+    expect("the batch that leaves next", loop.next_out(), None, given=given, mistakes=mistakes)
+    loop._ready[0] = "batch"
+    given["ready"] = "2, then 1, then 0"
+    expect("the batch that leaves next", loop.next_out(), 0, given=given)
 
 
 @pytest.mark.exercise("loader-loop")

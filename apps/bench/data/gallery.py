@@ -127,9 +127,7 @@ def augmented(photo: Any, steps: list[Any]) -> list[Any]:
 def mixed(photos: list[Any], step: Any) -> list[Any]:
     """Return the first photograph of a mixed batch, in three epochs."""
     pictures = data.ImageArrays(np.stack(photos), np.arange(MIXED), dtype="uint8", layout="HWC")
-    loader = data.DataLoader(
-        pictures, MIXED, seed=8, transforms=[data.ToFloat()], batch_transforms=[step]
-    )
+    loader = data.DataLoader(pictures, MIXED, seed=8, transforms=[data.ToFloat(), step])
     batches = [batch[0].numpy()[0] for _ in range(EPOCHS) for batch in loader]
     return [(image * 255).round().astype(np.uint8) for image in batches]
 

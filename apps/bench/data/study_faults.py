@@ -29,8 +29,7 @@ def cases(settings: Settings) -> list[Case]:
     """Return the cases of needle and PyTorch."""
     torch = ("torch",)
     return [
-        Case("needle, worker killed: error", partial(open_kill, restart=False)),
-        Case("needle, worker killed: replaced", partial(open_kill, restart=True)),
+        Case("needle, worker killed: replaced", open_kill),
         Case("torch, worker killed: error", open_torch_kill, {}, torch),
         Case("needle, Ctrl-C", partial(open_interrupt, library="needle")),
         Case("torch, Ctrl-C", partial(open_interrupt, library="torch"), {}, torch, rounds=3),
@@ -39,14 +38,14 @@ def cases(settings: Settings) -> list[Case]:
     ]
 
 
-def open_kill(settings: Settings, restart: bool) -> Subject:
+def open_kill(settings: Settings) -> Subject:
     """Open a case of needle's loader with two workers, one of which is killed."""
 
     def made() -> Any:
         dataset = ours.SlowProcessIds(settings.pick(120, 60))
-        return data.DataLoader(dataset, 4, num_workers=2, restart_workers=restart)
+        return data.DataLoader(dataset, 4, num_workers=2)
 
-    return Once(partial(after_kill, made, restart))
+    return Once(partial(after_kill, made, True))
 
 
 def open_torch_kill(settings: Settings) -> Subject:

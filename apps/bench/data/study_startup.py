@@ -37,10 +37,9 @@ def cases(settings: Settings) -> list[Case]:
         )
         for name, library in PROGRAMS.items()
     ]
+    for kind in ("list", "table"):
+        found.append(Case(f"needle, forkserver, {kind}", partial(open_ours, kind=kind), rounds=3))
     for method in METHODS:
-        for kind in ("list", "table"):
-            opening = partial(open_ours, method=method, kind=kind)
-            found.append(Case(f"needle, {method}, {kind}", opening, rounds=3))
         if method == "spawn" or not settings.quick:
             opening = partial(open_torch, method=method)
             rounds = 2 if method == "spawn" else 1
@@ -68,14 +67,14 @@ def paths(settings: Settings) -> list[str]:
     return [f"train/n{i // 1300:08d}/n{i // 1300:08d}_{i}.JPEG" for i in range(count)]
 
 
-def open_ours(settings: Settings, method: str, kind: str) -> Subject:
+def open_ours(settings: Settings, kind: str) -> Subject:
     """Open a case of needle's loader. kind: that of the data set's paths."""
     names: Any = paths(settings)
     if kind == "table":
         names = StringTable(names)
 
     def build(dataset: Any) -> Any:
-        return data.DataLoader(dataset, 16, num_workers=WORKERS, start_method=method)
+        return data.DataLoader(dataset, 16, num_workers=WORKERS)
 
     return Once(partial(both, build, names))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import signal
 import subprocess
 import threading
@@ -19,10 +18,10 @@ import pytest
 from proc import alive, becomes, children, descriptors, remaining
 
 from needle import data
-from needle.data.workers import deaths
+from needle.data.workers import deaths, launch
 from needle.errors import WorkerError
 
-from .programs import linux, run, start, threads
+from .programs import linux, start, threads
 from .sets import Numbers, Pausing, Slow, Workers
 
 pytestmark = linux
@@ -49,12 +48,10 @@ class Killer:
 
 
 @contextmanager
-def paused(restart: bool) -> Iterator[data.DataLoader]:
+def paused() -> Iterator[data.DataLoader]:
     """A loader of 60 batches that take some 5 ms each, its workers at work."""
     dataset = Pausing(8 * BATCHES, 1e-3)
-    with data.DataLoader(
-        dataset, 8, True, seed=2, num_workers=2, prefetch=4, restart_workers=restart
-    ) as loader:
+    with data.DataLoader(dataset, 8, True, seed=2, num_workers=2, prefetch=4) as loader:
         next(iter(loader))
         yield loader
 
@@ -62,7 +59,7 @@ def paused(restart: bool) -> Iterator[data.DataLoader]:
 def kill_and_replace(kills: int) -> float:
     """Epochs with a kill each give every sample once; the longest time without a batch."""
     rng, longest = random.Random(1), 0.0
-    with paused(restart=True) as loader:
+    with paused() as loader:
         for _ in range(kills):
             batches = iter(loader)
             killer = Killer(loader, rng.random() * 0.25, rng)
@@ -80,42 +77,9 @@ def kill_and_replace(kills: int) -> float:
     return longest
 
 
-def kill_and_raise(kills: int) -> float:
-    """Each kill is a WorkerError that says who died of what and where; the latest it came."""
-    rng, latest, told = random.Random(2), 0.0, 0
-    with paused(restart=False) as loader:
-        while told < kills:
-            batches = iter(loader)
-            next(batches)
-            killer = Killer(loader, rng.random() * 0.1, rng)
-            try:
-                for _ in batches:
-                    pass
-            except WorkerError as error:
-                latest = max(latest, time.monotonic() - killer.when)
-                check_message(str(error), killer.pid)
-                told += 1
-            killer.join()
-        assert sum(len(labels.numpy()) for _, labels in loader) == 8 * BATCHES
-    return latest
-
-
-def check_message(message: str, pid: int) -> None:
-    assert f"(pid {pid}) was killed by SIGKILL at " in message
-    assert "restart_workers=True" in message
-    where = re.search(r"at (sample (\d+)|samples \[\d+.*\]|no sample);", message)
-    assert where, message
-    assert where[2] is None or 0 <= int(where[2]) < 8 * BATCHES
-
-
 def test_4_an_epoch_whose_workers_are_killed_is_whole():
     """kill -9 at 20 random moments: every sample once, in order."""
     assert kill_and_replace(20) < 10
-
-
-def test_4_a_death_is_an_error_where_that_is_asked_for():
-    """kill -9 at random moments, restart_workers=False: pid, signal and sample are named."""
-    assert kill_and_raise(6) < 5
 
 
 @pytest.mark.soak
@@ -124,16 +88,11 @@ def test_4_two_hundred_kills_are_made_good_in_half_a_second():
     assert kill_and_replace(200) < 0.5
 
 
-@pytest.mark.soak
-def test_4_two_hundred_kills_are_told_in_half_a_second():
-    """kill -9 200 times, restart_workers=False: the error comes within 0.5 s."""
-    assert kill_and_raise(200) < 0.5
-
-
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_4_the_process_that_starts_workers_may_be_killed_before_it_does(method: str):
+def test_4_the_process_that_starts_workers_may_be_killed_before_it_does(method, monkeypatch):
     """Between construction and the first loop, and between two loops."""
-    with data.DataLoader(Numbers(8), 4, num_workers=2, start_method=method) as loader:
+    monkeypatch.setattr(launch, "START_METHOD", method)
+    with data.DataLoader(Numbers(8), 4, num_workers=2) as loader:
         for _ in range(2):
             for pid in children():
                 os.kill(pid, signal.SIGKILL)
@@ -239,12 +198,13 @@ import sys, time
 from proc import children
 from complaints.sets import Pausing, Slow
 from needle import data
+from needle.data.workers import launch
 if __name__ == "__main__":
     engine, waiting = sys.argv[1], sys.argv[2] == "waiting"
     dataset = Slow(1000, 40, 60.0) if waiting else Pausing(10**6, 1e-4)
-    method = {} if engine == "threads" else {"start_method": engine}
+    launch.START_METHOD = engine
     name = "threads" if engine == "threads" else "processes"
-    loader = data.DataLoader(dataset, 4, num_workers=2, engine=name, **method)
+    loader = data.DataLoader(dataset, 4, num_workers=2, engine=name)
     for number, batch in enumerate(loader):
         if number == 5:
             print(*children(), flush=True)
@@ -254,7 +214,6 @@ STATES = [
     ("forkserver", "waiting"),
     ("forkserver", "busy"),
     ("spawn", "waiting"),
-    ("fork", "busy"),
     ("threads", "waiting"),
     ("threads", "busy"),
 ]
@@ -264,7 +223,7 @@ def busy(folder: Path, engine: str, state: str) -> tuple[subprocess.Popen[str], 
     program = start(folder, BUSY, engine, state, variables=ONE_THREAD)
     assert program.stdout is not None
     pids = [int(word) for word in program.stdout.readline().split()]
-    if len(pids) != {"threads": 0, "fork": 2}.get(engine, 3):
+    if len(pids) != {"threads": 0}.get(engine, 3):
         program.kill()
         raise AssertionError(program.communicate())
     return program, pids
@@ -325,41 +284,6 @@ def test_19_workers_have_one_thread_each():
             below = sum(threads(pid) for pid in children() if alive(pid))
             most = max(most, below + threads(os.getpid()) - mine)
     assert most <= 2 + 2
-
-
-FORKED = """
-import sys, types, _thread, time
-from needle import data
-from needle.errors import WorkerError
-class Unpicklable(list): pass
-dataset = Unpicklable(range(10))
-dataset.file = sys.stdout  # fork needs no pickle
-{before}
-try:
-    with data.DataLoader(dataset, 2, num_workers=2, start_method="fork") as loader:
-        print(sum(len(batch.numpy()) for batch in loader))
-except WorkerError as error:
-    print(error)
-"""
-CUDA = """
-sys.modules["torch"] = types.ModuleType("torch")
-sys.modules["torch"].cuda = types.SimpleNamespace(is_initialized=lambda: True)
-"""
-
-
-@pytest.mark.parametrize(
-    ("before", "answer"),
-    [
-        ("", "10\n"),
-        ("_thread.start_new_thread(time.sleep, (60,)); time.sleep(0.1)", "native threads run"),
-        (CUDA, "CUDA is in use"),
-    ],
-)
-def test_19_24_fork_is_refused_where_threads_or_cuda_would_be_copied(before, answer, tmp_path):
-    """fork is done for a program with one thread; else the reason and the remedy are said."""
-    out = run(tmp_path, FORKED.format(before=before), variables=ONE_THREAD)
-    assert answer in out
-    assert ("start_method='forkserver'" in out) == bool(before)
 
 
 def test_24_what_is_on_a_device_is_not_the_workers_business():

@@ -118,7 +118,7 @@ def placed_at(place: str, make: Any) -> dict[str, Any]:
         "sample": {},
         "transform": {"transforms": [transform]},
         "collate": {"collate": collate},
-        "batch": {"batch_transforms": [whole]},
+        "batch": {"transforms": [data.OnBatch(whole)]},
     }
     return choices[place]
 
@@ -204,7 +204,11 @@ def test_a_transform_that_fails_does_not_hang(options):
     def fails(value: Any) -> Any:
         raise ZeroDivisionError("on purpose")
 
-    for where in ({"transforms": [fails]}, {"collate": fails}, {"batch_transforms": [fails]}):
+    for where in (
+        {"transforms": [fails]},
+        {"collate": fails},
+        {"transforms": [data.OnBatch(fails)]},
+    ):
         with (
             data.DataLoader(Numbers(20), 4, **where, **options) as loader,
             pytest.raises(ZeroDivisionError, match="on purpose"),

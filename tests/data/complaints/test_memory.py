@@ -138,7 +138,9 @@ import numpy as np
 from proc import children
 from complaints.sets import Numbers
 from needle import data
-loader = data.DataLoader(Numbers(1000), 8, num_workers=2, start_method=sys.argv[1])
+from needle.data.workers import launch
+launch.START_METHOD = sys.argv[1]
+loader = data.DataLoader(Numbers(1000), 8, num_workers=2)
 batches = iter(loader)
 kept = [next(batches) for _ in range(3)]
 print(*children(), flush=True)

@@ -69,20 +69,6 @@ def test_16_going_on_twice_in_one_epoch():
         assert before + between + rest(last) == whole
 
 
-@pytest.mark.parametrize("options", OTHERS[1:], ids=["threads", "processes"])
-def test_16_batches_out_of_order_are_given_once(options):
-    """ordered=False: what was handed out before the stop never comes again, the rest does."""
-    whole, alone = rest(augmented()), augmented()
-    with augmented(ordered=False, **options) as loader:
-        beginning = loader.state_dict()
-        for step in range(len(whole)):
-            loader.load_state_dict(beginning)
-            before, state = stopped(loader, step)
-            other = loader if step % 2 else alone
-            other.load_state_dict(state)
-            assert sorted(before + rest(other)) == sorted(whole)
-
-
 @pytest.mark.parametrize("options", OTHERS, ids=["inline", "threads", "processes"])
 def test_16_no_skipped_sample_is_read(options, tmp_path: Path):
     """Counted at the source: the samples of batches that were handed out are not touched."""

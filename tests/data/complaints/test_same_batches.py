@@ -23,8 +23,8 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (26, 12, 11, 3), dtype=np.uin
 LABELS = np.arange(26) % 4
 
 
-def augmented(**options: Any) -> data.DataLoader:
-    """Images cropped, flipped and coloured, normalised; batches mixed."""
+def augmented(mixing: Any = None, **options: Any) -> data.DataLoader:
+    """Images cropped, flipped, coloured and normalised; batches mixed by ``mixing``."""
     transforms = [
         data.RandomCrop(2),
         data.RandomFlipHorizontal(),
@@ -32,6 +32,7 @@ def augmented(**options: Any) -> data.DataLoader:
         data.Normalize([100.0, 110.0, 120.0], [50.0, 60.0, 70.0]),
         data.ToCHW(),
     ]
+    transforms += [] if mixing is None else [mixing]
     dataset = data.ArrayDataset(IMAGES, LABELS)
     return data.DataLoader(dataset, 5, True, seed=7, transforms=transforms, **options)
 
@@ -67,10 +68,10 @@ def test_6_batches_are_the_same_byte_for_byte(options):
 )
 def test_6_mixed_batches_are_the_same(mixing, options):
     """MixUp and CutMix in every engine: soft labels that add up, and the same ones."""
-    wanted = epochs(augmented(batch_transforms=[mixing]))
+    wanted = epochs(augmented(mixing=mixing))
     assert wanted != epochs(augmented())
-    assert epochs(augmented(batch_transforms=[mixing], **options)) == wanted
-    with augmented(batch_transforms=[mixing], **options) as loader:
+    assert epochs(augmented(mixing=mixing, **options)) == wanted
+    with augmented(mixing=mixing, **options) as loader:
         for images, labels in loader:
             assert labels.shape == (images.shape[0], 4)
             np.testing.assert_allclose(labels.numpy().sum(1), 1, rtol=1e-6)

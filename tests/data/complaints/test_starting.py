@@ -14,6 +14,7 @@ import pytest
 from proc import remaining
 
 from needle import data
+from needle.data.workers import launch
 
 from .programs import PATIENCE, environment, linux, run
 from .sets import Numbers, Paths
@@ -21,10 +22,16 @@ from .sets import Numbers, Paths
 MANY = 1_200_000
 
 
+@pytest.fixture
+def spawned(monkeypatch):
+    """Workers are new interpreters, as on macOS."""
+    monkeypatch.setattr(launch, "START_METHOD", "spawn")
+
+
 def first_batch(dataset: Any) -> float:
     """Seconds from the construction of a loader with 4 spawned workers to its first batch."""
     began = time.perf_counter()
-    with data.DataLoader(dataset, 8, True, seed=1, num_workers=4, start_method="spawn") as loader:
+    with data.DataLoader(dataset, 8, True, seed=1, num_workers=4) as loader:
         next(iter(loader))
         return time.perf_counter() - began
 
@@ -39,11 +46,11 @@ def next_epochs(loader: data.DataLoader, epochs: int = 9) -> float:
     return sorted(times)[epochs // 2]
 
 
-def test_7_a_large_data_set_travels_once_and_epochs_begin_at_once():
+def test_7_a_large_data_set_travels_once_and_epochs_begin_at_once(spawned):
     """1.2 M entries, spawn, 4 workers: pickled once; epoch 2 begins without starting anything."""
     dataset = Paths(MANY)
     before = Paths.pickled
-    with data.DataLoader(dataset, 8, True, seed=1, num_workers=4, start_method="spawn") as loader:
+    with data.DataLoader(dataset, 8, True, seed=1, num_workers=4) as loader:
         assert len(next(iter(loader)).numpy()) == 8
         pids = loader._engine.running().process_ids()
         assert next_epochs(loader) < 0.25
@@ -52,19 +59,20 @@ def test_7_a_large_data_set_travels_once_and_epochs_begin_at_once():
 
 
 @pytest.mark.soak
-def test_7_a_large_data_set_starts_within_a_second_of_an_empty_one():
+def test_7_a_large_data_set_starts_within_a_second_of_an_empty_one(spawned):
     """1.2 M entries, spawn, 4 workers: < 1 s above an empty set; epoch 2 in < 5 ms."""
     large, small = Paths(MANY), Paths(8)
     extra = [first_batch(large) - first_batch(small) for _ in range(5)]
     assert sorted(extra)[2] < 1
-    with data.DataLoader(large, 8, True, seed=1, num_workers=4, start_method="spawn") as loader:
+    with data.DataLoader(large, 8, True, seed=1, num_workers=4) as loader:
         next(iter(loader))
         assert next_epochs(loader) < 5e-3
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_8_lambdas_and_local_classes_travel(method):
+def test_8_lambdas_and_local_classes_travel(method, monkeypatch):
     """Functions without a name, closures, classes of a function: all reach the workers."""
+    monkeypatch.setattr(launch, "START_METHOD", method)
     scale = 3
 
     class Local:
@@ -78,7 +86,6 @@ def test_8_lambdas_and_local_classes_travel(method):
         Local(),
         4,
         num_workers=2,
-        start_method=method,
         transforms=[lambda x: x + 1],
         collate=lambda samples: [np.array(column) for column in zip(*samples)],
     ) as loader:
@@ -109,6 +116,8 @@ GUARDLESS = """
 import sys
 import numpy as np
 from needle import data
+from needle.data.workers import launch
+launch.START_METHOD = sys.argv[1]
 print("once")
 class Mine:
     double = lambda self, index: index * 2
@@ -120,7 +129,7 @@ class MyError(Exception):
     def __init__(self, word, number):
         super().__init__(word)
         self.number = number
-with data.DataLoader(Mine(), 5, num_workers=2, start_method=sys.argv[1]) as loader:
+with data.DataLoader(Mine(), 5, num_workers=2) as loader:
     batches = iter(loader)
     print(*[next(batches).numpy().sum() for _ in range(2)])
     try:

@@ -73,23 +73,6 @@ def test_12_the_other_workers_go_on_while_a_sample_is_slow(engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_12_unordered_batches_do_not_wait(engine):
-    """ordered=False: what is ready is handed out before the slow sample's batch."""
-    options: dict[str, Any] = {"num_workers": 2, "engine": engine, "prefetch": 4}
-    with data.DataLoader(Slow(64, 0, 1.5), 8, ordered=False, **options) as loader:
-        handed = [
-            (first, time.monotonic_ns(), read.numpy()[0])
-            for numbers, read in loader
-            for first in [numbers.numpy()[0]]
-        ]
-    order = [first for first, _, _ in handed]
-    assert sorted(order) == list(range(0, 64, 8))
-    place = order.index(0)
-    assert place >= 4
-    assert handed[3][1] < handed[place][2]  # handed out before the slow one had been read
-
-
-@pytest.mark.parametrize("engine", ENGINES)
 def test_12_waiting_costs_no_processor_time(engine):
     """The program waits for a sample of 1 s without turning in circles."""
     with data.DataLoader(Slow(64, 60, 1.0), 4, num_workers=2, engine=engine) as loader:

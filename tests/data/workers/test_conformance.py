@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 
 from needle import data
+from needle.data.workers import launch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import conformance_datasets as sets
@@ -44,13 +43,13 @@ CASES = {
     ),
     "unreadable": lambda **o: data.DataLoader(sets.Skippable(), 3, on_error="skip", **o),
     "mixed up": lambda **o: data.DataLoader(
-        rows(), 4, transforms=[data.ToFloat()], batch_transforms=[data.MixUp(1.0, 23)], **o
+        rows(), 4, transforms=[data.ToFloat(), data.MixUp(1.0, 23)], **o
     ),
     "in the main process": lambda **o: data.DataLoader(
         sets.Drawing(), 4, True, transforms=AUGMENT, augment="main", **o
     ),
     "ranks": lambda **o: data.DataLoader(
-        rows(), 4, sampler=data.DistributedSampler(23, 1, 3, True), valid_mask=True, **o
+        rows(), 4, sampler=data.DistributedSampler(23, 1, 3, True, valid_mask=True), **o
     ),
     "buckets": lambda **o: data.DataLoader(
         sets.Ragged(),
@@ -101,35 +100,10 @@ def test_processes_give_the_batches_of_no_workers(case):
     assert epochs(CASES[case](seed=11, num_workers=workers)) == wanted(case)
 
 
-def test_spawned_processes():
-    """The tests above start workers by the default method, which is forkserver."""
-    loader = CASES["in memory"](seed=11, num_workers=2, start_method="spawn")
-    assert epochs(loader) == wanted("in memory")
-
-
-FORKING = """
-import sys
-sys.path[:0] = {folders!r}
-from test_conformance import CASES, epochs
-forked = epochs(CASES["by sample"](seed=11, num_workers=2, start_method="fork"))
-assert forked == epochs(CASES["by sample"](seed=11))
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="fork is for Linux")
-def test_forked_processes():
-    """In a program of its own, for fork is refused where native threads have run."""
-    source = FORKING.format(folders=[str(folder) for folder in Path(__file__).parents[:2]])
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NEEDLE_NUM_THREADS")
-    alone = {**os.environ, **dict.fromkeys(names, "1")}
-    subprocess.run([sys.executable, "-c", source], check=True, timeout=60, env=alone)
-
-
-@pytest.mark.parametrize("engine", ["threads", "processes"])
-def test_out_of_order_the_same_batches_come(engine):
-    for case in ("by sample", "in memory"):
-        loader = CASES[case](seed=11, num_workers=3, engine=engine, ordered=False)
-        assert sorted(epochs(loader, 1)) == sorted(wanted(case)[: len(loader)])
+def test_spawned_processes(monkeypatch):
+    """The tests above start workers by the default method, which is forkserver on Linux."""
+    monkeypatch.setattr(launch, "START_METHOD", "spawn")
+    assert epochs(CASES["in memory"](seed=11, num_workers=2)) == wanted("in memory")
 
 
 SIZES = (7, 0, 12, 3)

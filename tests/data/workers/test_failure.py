@@ -19,6 +19,7 @@ from process_checks import ask, numbers_are, one, running, stream
 
 from needle.data.batching.pipeline import Pipeline
 from needle.data.samples.ticket import Ticket
+from needle.data.workers import launch
 from needle.data.workers.processes import ProcessEngine
 from needle.errors import WorkerError
 
@@ -26,9 +27,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_a_worker_killed_at_a_sample_is_replaced(method: str, tmp_path: Path) -> None:
+def test_a_worker_killed_at_a_sample_is_replaced(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dataset = datasets.Deadly(100, 13, 2, str(tmp_path))
-    with running(dataset, 2, start_method=method) as engine:
+    monkeypatch.setattr(launch, "START_METHOD", method)
+    with running(dataset, 2) as engine:
         wanted = [np.arange(i * 10, i * 10 + 10) for i in range(10)]
         for serial, done in stream(engine, wanted).items():
             numbers_are(done, wanted[serial])
@@ -57,38 +61,6 @@ def test_a_batched_fetch_that_kills_names_its_samples(tmp_path: Path) -> None:
         error = one(engine, 0, [2, 13, 5]).error
         assert "3 times at samples [2, 13, 5]" in str(error)
         numbers_are(one(engine, 1, [1, 2]), [1, 2])
-
-
-def test_without_restart_the_first_death_is_the_error(tmp_path: Path) -> None:
-    dataset = datasets.Deadly(100, 13, 99, str(tmp_path))
-    with running(dataset, 2, restart_workers=False) as engine:
-        one(engine, 0, [1, 2])
-        ask(engine, 1, [12, 13, 14])
-        start = time.monotonic()
-        with pytest.raises(
-            WorkerError, match=r"worker \d \(pid \d+\) was killed by SIGKILL at sam"
-        ):
-            for _ in range(2):
-                engine.collect(30)
-        assert time.monotonic() - start < 3
-        with pytest.raises(WorkerError, match="sample 13"):
-            engine.collect(30)
-        engine.cancel()  # a new epoch has all its workers again
-        numbers_are(one(engine, 2, [1, 2]), [1, 2])
-        assert len(engine.process_ids()) == 2
-
-
-def test_a_death_is_noticed_while_waiting() -> None:
-    with running(datasets.Slow(10, 3, 60.0), 1, restart_workers=False) as engine:
-        one(engine, 0, [0])
-        ask(engine, 1, [3])
-        killer = threading.Timer(0.3, os.kill, (engine.process_ids()[0], signal.SIGKILL))
-        killer.start()
-        start = time.monotonic()
-        with pytest.raises(WorkerError, match="SIGKILL at sample 3"):
-            engine.collect(30)
-        killer.join()
-    assert time.monotonic() - start < 0.3 + 2
 
 
 def test_idle_workers_killed_are_replaced() -> None:

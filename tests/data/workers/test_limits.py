@@ -85,8 +85,9 @@ def test_no_more_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any, **options: Any) -> Any:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    with data.DataLoader(list(range(8)), 2, num_workers=3, persistent_workers=False) as loader:
+    with data.DataLoader(list(range(8)), 2, num_workers=3) as loader:
         assert len(list(loader)) == 4
+        loader.close()
         iterator = iter(loader)
         with monkeypatch.context() as patch:
             patch.setenv("ANOTHER", "environment, so another supervisor")

@@ -7,7 +7,6 @@ import platform
 import signal
 import subprocess
 import sys
-import threading
 import time
 from typing import Any
 
@@ -20,7 +19,8 @@ from process_checks import ask, numbers_are, one, running, stream
 
 from needle.data.batching.pipeline import Pipeline
 from needle.data.samples.ticket import Ticket
-from needle.data.workers.pending import Batch
+from needle.data.workers import launch, pending
+from needle.data.workers.pending import HELD, Batch
 from needle.data.workers.processes import ProcessEngine
 from needle.errors import LoaderTimeout, WorkerError
 
@@ -34,25 +34,16 @@ def batches(count: int, size: int = 16, length: int = 1000) -> list[Any]:
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_batches_are_those_asked_for(method: str, workers: int) -> None:
+def test_batches_are_those_asked_for(
+    method: str, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wanted = batches(20)
-    with running(datasets.Numbers(), workers, start_method=method) as engine:
+    monkeypatch.setattr(launch, "START_METHOD", method)
+    with running(datasets.Numbers(), workers) as engine:
         for serial, done in stream(engine, wanted).items():
             numbers_are(done, wanted[serial])
             assert done.samples == 16
             assert done.seconds["read"] > 0
-
-
-def test_fork_is_refused_while_threads_run() -> None:
-    stop = threading.Event()
-    thread = threading.Thread(target=stop.wait, name="the-other-thread")
-    thread.start()
-    try:
-        with pytest.raises(WorkerError, match="fork.*threads run.*the-other-thread.*forkserver"):
-            ProcessEngine(Pipeline(datasets.Numbers()), workers=1, start_method="fork")
-    finally:
-        stop.set()
-        thread.join()
 
 
 def test_a_batched_fetch_is_sliced_and_put_together() -> None:
@@ -111,7 +102,7 @@ def test_held_batches_are_never_overwritten() -> None:
     wanted = batches(60)
     with running(datasets.Numbers(), 2) as engine:
         done = stream(engine, wanted)
-        assert engine._memory.ring is not None and engine._memory.ring.lent <= engine.held_slots
+        assert engine._memory.ring is not None and engine._memory.ring.lent <= HELD
     for serial, each in done.items():  # valid after close, too
         numbers_are(each, wanted[serial])
 
@@ -131,12 +122,13 @@ def test_a_slot_is_free_when_the_last_view_is_gone() -> None:
         assert len(ring.free) == free + 1
 
 
-def test_nothing_is_left_over() -> None:
+def test_nothing_is_left_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with running(datasets.Numbers(), 1) as engine:  # what the first engine of a process loads
         one(engine, 0, [1])
     before = holdings()
     for method in ("forkserver", "spawn"):
-        with running(datasets.Numbers(), 3, start_method=method) as engine:
+        monkeypatch.setattr(launch, "START_METHOD", method)
+        with running(datasets.Numbers(), 3) as engine:
             stream(engine, batches(10))
             ask(engine, 99, range(5))
         assert holdings() == before
@@ -157,8 +149,9 @@ def test_closing_does_not_wait_for_a_process_that_has_not_started_a_worker() -> 
         os.kill(pid, signal.SIGKILL)
 
 
-def test_missing_memory_is_an_error_not_a_crash() -> None:
-    with running(datasets.Numbers(), 1, held_slots=1 << 38) as engine:
+def test_missing_memory_is_an_error_not_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending, "HELD", 1 << 38)
+    with running(datasets.Numbers(), 1) as engine:
         one(engine, 0, [1])
         with pytest.raises(WorkerError, match=r"needs .*TiB, have .*iB; take a smaller batch_size"):
             ask(engine, 1, [2])

@@ -64,7 +64,7 @@ def test_loaders_share_the_process_that_starts_their_workers() -> None:
     with loading(Numbers(10)) as first:
         assert labels(first) == list(range(10))
         found = starter(first)
-    with loading(Numbers(12)) as second, loading(Numbers(7), start_method="spawn") as third:
+    with loading(Numbers(12)) as second, loading(Numbers(7)) as third:
         assert labels(second) == list(range(12))
         assert labels(third) == list(range(7))
         assert {starter(second), starter(third)} == {found}

@@ -65,11 +65,10 @@ class DataLoader(PointsToKeywords):
 
     * collate: a function from a list of samples to a batch; arrays in its result become Tensors.
     * transforms: run on each sample's first field, or on a sample that is not a tuple or list.
-    * augment: where they run: in the "worker", in the "main" process on whole batches, or on the
-      "device".
-    * batch_transforms: called afterwards with a whole batch of NumPy arrays.
-    * valid_mask: append bool ``(n,)``, False for samples that only fill up
-      (``DistributedSampler``).
+      The last ones may transform whole batches of NumPy arrays: ``MixUp``, ``CutMix``,
+      ``OnBatch(function)``.
+    * augment: where the transforms of samples run: in the "worker", in the "main" process on whole
+      batches, or on the "device".
     * on_error: "skip" leaves out samples that raise DataError.
     * device: the device of the batches, or its name.
 
@@ -82,16 +81,13 @@ class DataLoader(PointsToKeywords):
       ``np.random`` now.
     * engine: "processes" (the default with workers), which get a copy of the dataset as it is now,
       or "threads".
-    * start_method: how processes start: "forkserver", "spawn" or "fork".
     * prefetch: the number of batches prepared ahead, 2 by default; per worker if a batch cannot be
       made in slices.
-    * persistent_workers: keep the workers for the next epoch.
-    * ordered: False delivers batches as they become ready.
     * timeout: seconds to wait for a batch before LoaderTimeout is raised.
-    * restart_workers: replace a worker that died instead of raising WorkerError.
 
-    ``close()``, ``with loader:``, or dropping the loader ends its workers; iterating after
-    ``close`` starts new ones. Raises ValueError for options that contradict each other.
+    The workers stay for the next epoch, and one that dies is replaced. ``close()``,
+    ``with loader:``, or dropping the loader ends them; iterating after ``close`` starts new ones.
+    Raises ValueError for options that contradict each other.
     """
 
     def __init__(
@@ -104,39 +100,29 @@ class DataLoader(PointsToKeywords):
         batch_sampler: Iterable[Sequence[int]] | None = None,
         num_workers: int | str = 0,
         engine: str | None = None,
-        start_method: str | None = None,
         prefetch: int | None = None,
-        persistent_workers: bool = True,
         collate: Callable[[list[Any]], Any] | None = None,
         transforms: Sequence[Callable[[Any], Any]] | None = None,
         augment: str = "worker",
-        batch_transforms: Sequence[Callable[..., Any]] | None = None,
         drop_last: bool = False,
         seed: int | None = None,
         device: Any = None,
-        ordered: bool = True,
         timeout: float | None = None,
-        restart_workers: bool = True,
-        valid_mask: bool = False,
         on_error: str = "raise",
     ) -> None:
         self.dataset, self.shuffle, self.collate = dataset, shuffle, collate
         self.stream = options.is_stream(dataset)
         self.device = None if device is None else find_device(device)
         self.batch_size = check_batch_size("DataLoader", batch_size)
-        self.drop_last, self.ordered, self.timeout = drop_last, bool(ordered), timeout
+        self.drop_last, self.timeout = drop_last, timeout
         auto = num_workers == "auto"
         self.num_workers = options.worker_count(1 if auto else num_workers)
-        self.engine = options.engine_name(engine, self.num_workers, start_method)
+        self.engine = options.engine_name(engine, self.num_workers)
         self.prefetch = options.prefetch_count(self.engine, prefetch, timeout)
-        self.start_method, self.restart_workers = start_method, bool(restart_workers)
-        self.persistent_workers = bool(persistent_workers)
-        self.transforms = options.composed(dataset, transforms)
-        self.batch_transforms = options.transform_tuple(batch_transforms)
+        of_samples, self.batch_transforms = options.divided(transforms)
+        self.transforms = options.composed(dataset, of_samples)
         self.augment = options.one_of("augment", augment, options.AUGMENT)
         self.on_error = options.one_of("on_error", on_error, options.ON_ERROR)
-        options.check_mask(valid_mask, on_error)
-        self.valid_mask = bool(valid_mask)
         self.seed = None if seed is None else check_seed("DataLoader", seed)
         options.check_order(
             sampler,
@@ -152,7 +138,6 @@ class DataLoader(PointsToKeywords):
                 sampler,
                 batch_sampler,
                 shuffle=shuffle,
-                valid_mask=self.valid_mask,
             )
         self.seed_drawn = self.seed is None and self.num_workers > 0
         if self.seed_drawn:
@@ -161,12 +146,12 @@ class DataLoader(PointsToKeywords):
         self.batch_sampler = batch_sampler
         self.sampler = self._default_sampler() if sampler is None else sampler
         self.order = self._find_order()
+        options.check_mask(self._masked(), on_error)
         self.pipeline = self.make_pipeline()
         self._choice: ChosenEngine | None = None
         if auto:
-            given = engine or (start_method and self.engine)
             size = getattr(batch_sampler, "batch_size", self.batch_size)
-            self._choice = choose(self.pipeline, size, self.seed, given)
+            self._choice = choose(self.pipeline, size, self.seed, engine)
             self.engine, self.num_workers = self._choice.engine, self._choice.workers
         self._stats = Stats(workers=self.num_workers)
         self._next = Progress(0)
@@ -178,11 +163,8 @@ class DataLoader(PointsToKeywords):
                 self.pipeline,
                 workers=self.num_workers,
                 prefetch=self.prefetch,
-                start_method=start_method,
-                restart_workers=self.restart_workers,
                 pin=pinning((self.device or default_device()).name),
-            ),
-            self.persistent_workers,
+            )
         )
         if self.engine != "inline":
             self._engine.running()  # pickling errors are raised here, not in the loop
@@ -194,16 +176,14 @@ class DataLoader(PointsToKeywords):
     def __iter__(self) -> LoaderIterator:
         """Start the next epoch, or continue where ``load_state_dict`` left off."""
         progress, self._next = self._next, Progress(self._next.epoch + 1)
-        tickets = self.order.epoch(self.seed, progress.epoch, progress.low)
+        tickets = self.order.epoch(self.seed, progress.epoch, progress.position)
         return self._begin(progress, tickets, self._engine)
 
     def _begin(
         self, progress: Progress, tickets: EpochTickets, engine: EngineHolder
     ) -> LoaderIterator:
         self._current = progress
-        delivery = Delivery(
-            self.pipeline, self.batch_transforms, self.valid_mask, self.device, self._owns_batches()
-        )
+        delivery = Delivery(self.pipeline, self.batch_transforms, self.device, self._owns_batches())
         return LoaderIterator(
             RunningEpoch(
                 tickets,
@@ -211,7 +191,6 @@ class DataLoader(PointsToKeywords):
                 engine,
                 delivery,
                 self._stats,
-                self.ordered,
                 self.timeout,
             )
         )
@@ -221,11 +200,16 @@ class DataLoader(PointsToKeywords):
 
         A user's collate, fetch or batch transform may keep what it returns.
         """
-        if self.batch_transforms or self.valid_mask or self.pipeline.collate is not default_collate:
+        collates = self.pipeline.collate is not default_collate
+        if self.batch_transforms or collates or self._masked():
             return False
         if self.engine == "processes" or in_memory_of(self.dataset) is not None:
             return True
         return getattr(type(self.dataset), "fetch", None) in (None, Dataset.fetch)
+
+    def _masked(self) -> bool:
+        """Return True if the sampler asks for a mask of the valid samples in each batch."""
+        return bool(getattr(getattr(self.order, "sampler", None), "valid_mask", False))
 
     # ---- position ---------------------------------------------------------------------------
 
@@ -259,11 +243,10 @@ class DataLoader(PointsToKeywords):
         """Return the position of the loader as JSON values: seed, epoch, batches delivered.
 
         After the last batch but before the end of the ``for`` the position is ``len(loader)``:
-        a resumed loader then yields no further batch in that epoch. With ordered=False, "ahead"
-        lists the intervals [start, stop) of batches delivered early, which count as well. For a
-        stream the position counts the turns of all shards, also of those that have ended. A batch
-        that raised counts as delivered once the next one is requested. Raises ValueError for a
-        loader that shuffles without a seed, whose order cannot be repeated.
+        a resumed loader then yields no further batch in that epoch. For a stream the position
+        counts the turns of all shards, also of those that have ended. A batch that raised counts as
+        delivered once the next one is requested. Raises ValueError for a loader that shuffles
+        without a seed, whose order cannot be repeated.
         """
         self._check_resumable("state_dict")
         return write_state(self._latest_progress(), self.seed, self._identity())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..batching.collate import to_tensors
 from ..batching.pipeline import Pipeline
@@ -24,7 +25,6 @@ class Delivery:
 
     pipeline: Pipeline
     batch_transforms: Sequence[Callable[..., Any]]
-    valid_mask: bool
     device: Any
     owned: bool
 
@@ -35,8 +35,8 @@ class Delivery:
         if self.batch_transforms:
             with clock.measure("augment"):
                 batch = transformed(batch, self.batch_transforms, ticket)
-        if self.valid_mask:
-            batch = _with_mask(batch, ticket)
+        if ticket.valid is not None:
+            batch = _with_mask(batch, ticket.valid)
         with clock.measure("deliver"):
             return to_tensors(batch, self.device, self.owned)
 
@@ -56,9 +56,8 @@ def _in_order(batch: Any, transforms: Sequence[Callable[..., Any]]) -> Any:
     return batch
 
 
-def _with_mask(batch: Any, ticket: Ticket) -> Any:
+def _with_mask(batch: Any, valid: npt.NDArray[np.bool_]) -> Any:
     """Return the batch with bool ``(n,)`` as its last field, or as field "valid" of a dict."""
-    valid = np.ones(len(ticket.indices), bool) if ticket.valid is None else ticket.valid
     if isinstance(batch, Mapping):
         return {**batch, "valid": valid}
     if type(batch) in (tuple, list):

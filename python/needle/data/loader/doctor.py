@@ -96,8 +96,6 @@ def _full(loader: DataLoader, tickets: list[Ticket], pipeline: Pipeline) -> Stat
         pipeline,
         workers=loader.num_workers,
         prefetch=loader.prefetch,
-        start_method=loader.start_method,
-        restart_workers=loader.restart_workers,
     )
     try:
         _pass(tickets[: loader.num_workers], engine)  # starts the workers

@@ -14,13 +14,13 @@ from ..workers.engine import Engine
 class EngineHolder:
     """Holds the engine that ``make`` returns, and knows which epoch it works for.
 
-    persistent: the workers stay when an epoch ends. lock: held while an iterator uses the engine,
+    The workers stay when an epoch ends. lock: held while an iterator uses the engine,
     which has one consumer at a time. In a forked copy of the program the holder makes a new engine.
     The engine is closed by ``close``, when the holder is collected, or at the end of the program.
     """
 
-    def __init__(self, make: Callable[[], Engine], persistent: bool) -> None:
-        self.make, self.persistent = make, persistent
+    def __init__(self, make: Callable[[], Engine]) -> None:
+        self.make = make
         self._reset()
 
     def _reset(self) -> None:
@@ -76,10 +76,7 @@ class EngineHolder:
             self._user = None
             if self._process != os.getpid() or not self._finalizer.alive:
                 return  # the program ends, or this is a forked copy of it
-            if self.persistent:
-                self.engine.cancel()
-            else:
-                self.close()
+            self.engine.cancel()
         finally:
             self.lock.release()
 
@@ -93,9 +90,9 @@ class EngineHolder:
         if finalizer is not None:
             finalizer()
 
-    def __getstate__(self) -> tuple[Callable[[], Engine], bool]:
-        return self.make, self.persistent
+    def __getstate__(self) -> dict[str, Any]:
+        return {"make": self.make}
 
-    def __setstate__(self, state: tuple[Callable[[], Engine], bool]) -> None:
-        self.make, self.persistent = state
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.make = state["make"]
         self._reset()

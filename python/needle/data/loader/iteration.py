@@ -1,4 +1,4 @@
-"""One running epoch: tickets go to the engine, batches leave it in order or as they are ready.
+"""One running epoch: tickets go to the engine, and batches are delivered in their order.
 
 sampling/epoch_order.py lists the tickets, state.py counts what was delivered, an engine prepares
 the batches and delivery.py finishes them.
@@ -29,8 +29,7 @@ class RunningEpoch:
     """The parts that a ``LoaderIterator`` works with.
 
     tickets: the batches to submit. progress: the batches that were delivered. holder: has the
-    engine. delivery: finishes a batch. ordered: batches leave in the order of their tickets.
-    timeout: seconds to wait for one batch.
+    engine. delivery: finishes a batch. timeout: seconds to wait for one batch.
     """
 
     tickets: EpochTickets
@@ -38,7 +37,6 @@ class RunningEpoch:
     holder: EngineHolder
     delivery: Delivery
     stats: Stats
-    ordered: bool
     timeout: float | None
 
 
@@ -57,7 +55,6 @@ class LoaderIterator:
         self._waiting: dict[int, Ticket] = {}  # by place: taken from the order, not delivered
         self._ready: dict[int, Completed] = {}  # by place
         self._failed: Ticket | None = None
-        self._next_place = self._progress.low
         weakref.finalize(self, self._holder.release, self._key).atexit = False
 
     @property
@@ -154,24 +151,11 @@ class LoaderIterator:
         """Submit tickets until ``engine.capacity`` of them wait, or the order has ended."""
         ### BEGIN YOUR SOLUTION [loader-loop]
         while len(self._waiting) < engine.capacity:
-            ticket = self._next_ticket()
+            ticket = self._epoch.tickets.next()
             if ticket is None:
                 return
             self._submit(engine, ticket)
         ### END YOUR SOLUTION
-
-    def _next_ticket(self) -> Ticket | None:
-        """Return the next ticket whose batch was not delivered yet, None after the last."""
-        progress = self._progress
-        while (ticket := self._epoch.tickets.next()) is not None:
-            for place in range(self._next_place, ticket.place):  # shards of a stream that ended
-                progress.mark_place(place)
-            self._next_place = ticket.place + 1
-            # of a resumed epoch: batches delivered before their turn
-            early = progress.early and progress.done(ticket.place)
-            if ticket.place >= progress.low and not early:
-                break
-        return ticket
 
     def _submit(self, engine: Engine, ticket: Ticket) -> None:
         ticket = ticket._replace(serial=next(SERIALS))
@@ -196,8 +180,6 @@ class LoaderIterator:
     def _next_out(self) -> int | None:
         """Return the place of the batch that leaves next, None while it is not ready."""
         ### BEGIN YOUR SOLUTION [loader-loop]
-        if not self._epoch.ordered:
-            return next(iter(self._ready), None)
         place = next(iter(self._waiting))
         return place if place in self._ready else None
         ### END YOUR SOLUTION

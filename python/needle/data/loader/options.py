@@ -12,12 +12,11 @@ import numpy as np
 
 from ...errors import unknown_name
 from ..datasets.stream import shards_of
-from ..transforms import Compose, Transform
+from ..transforms import BatchTransform, Compose, Transform
 from ..workers import engine_names
 
 AUGMENT = ("worker", "main", "device")
 ON_ERROR = ("raise", "skip")
-START_METHODS = ("forkserver", "spawn", "fork")
 PREFETCH = 2
 
 
@@ -51,7 +50,7 @@ def worker_count(num_workers: Any) -> int:
     return int(num_workers)
 
 
-def engine_name(engine: str | None, workers: int, start_method: str | None) -> str:
+def engine_name(engine: str | None, workers: int) -> str:
     """Return the name of the engine; by default "inline" without workers, else "processes"."""
     name = engine or ("processes" if workers else "inline")
     if name not in engine_names():
@@ -64,13 +63,6 @@ def engine_name(engine: str | None, workers: int, start_method: str | None) -> s
     if name != "inline" and not workers:
         raise ValueError(
             f"DataLoader: engine={name!r} needs workers, got num_workers=0; give num_workers=2"
-        )
-    if start_method is not None and start_method not in START_METHODS:
-        raise unknown_name("start method", start_method, START_METHODS)
-    if start_method is not None and name != "processes":
-        raise ValueError(
-            f"DataLoader: start_method is for worker processes, got {start_method!r} with "
-            f"engine={name!r}; leave it out, or give num_workers and engine='processes'"
         )
     return name
 
@@ -122,7 +114,6 @@ def check_stream(
     batch_sampler: Any,
     *,
     shuffle: bool,
-    valid_mask: bool,
 ) -> None:
     """Raise ValueError for options that a stream cannot have."""
     _refuse_beside(
@@ -131,7 +122,6 @@ def check_stream(
         shuffle=shuffle,
         sampler=sampler is not None,
         batch_sampler=batch_sampler is not None,
-        valid_mask=valid_mask,
     )
     shards = shards_of(dataset)
     if num_workers > shards:
@@ -152,22 +142,44 @@ def _refuse_beside(rule: str, remedy: str = "", **options: bool) -> None:
         )
 
 
-def check_mask(valid_mask: bool, on_error: str) -> None:
+def check_mask(masked: bool, on_error: str) -> None:
     """Raise ValueError for a mask of rows that may be missing."""
-    if valid_mask and on_error == "skip":
+    if masked and on_error == "skip":
         raise ValueError(
             "DataLoader: valid_mask has a value for every sample asked for, got on_error='skip', "
             "which leaves some out; use one of them"
         )
 
 
-def composed(dataset: Any, transforms: Sequence[Callable[[Any], Any]] | None) -> Compose | None:
+def divided(
+    transforms: Sequence[Callable[[Any], Any]] | None,
+) -> tuple[Sequence[Callable[[Any], Any]], tuple[BatchTransform, ...]]:
+    """Return the transforms of samples, and those of whole batches, which come after them."""
+    if isinstance(transforms, Compose):
+        transforms = transforms.transforms
+    elif callable(transforms):
+        raise TypeError(
+            f"DataLoader: transforms must be a list, got {type(transforms).__name__}; put it in "
+            "brackets"
+        )
+    found = tuple(transforms or ())
+    whole = tuple(each for each in found if isinstance(each, BatchTransform))
+    count = len(found) - len(whole)
+    if found[count:] != whole:
+        names = ", ".join(type(each).__name__ for each in found)
+        raise ValueError(
+            f"DataLoader: transforms of whole batches must come after those of samples, got "
+            f"{names}; put {type(whole[0]).__name__} last"
+        )
+    return found[:count], whole
+
+
+def composed(dataset: Any, transforms: Sequence[Callable[[Any], Any]]) -> Compose | None:
     """Return the transforms as one; ValueError if they do not fit the layout of the dataset."""
     if not transforms:
         return None
-    compose = transforms if isinstance(transforms, Compose) else Compose(transforms)
     if getattr(dataset, "layout", None) == "CHW":
-        for transform in compose.transforms:
+        for transform in transforms:
             if isinstance(transform, Transform) and transform.needs_hwc:
                 name = type(dataset).__name__
                 raise ValueError(
@@ -175,14 +187,4 @@ def composed(dataset: Any, transforms: Sequence[Callable[[Any], Any]] | None) ->
                     f"{name} with layout='CHW'; make it with layout='HWC' and end the "
                     f"transforms with ToCHW(), or give them to {name} itself"
                 )
-    return compose
-
-
-def transform_tuple(transforms: Any) -> tuple[Callable[..., Any], ...]:
-    """Return the transforms of whole batches as a tuple; TypeError for a single one."""
-    if callable(transforms):
-        raise TypeError(
-            f"DataLoader: batch_transforms must be a list, got {type(transforms).__name__}; put "
-            "it in brackets"
-        )
-    return tuple(transforms or ())
+    return Compose(transforms)

@@ -7,7 +7,6 @@ sampling/epoch_order.py lists the batches of an epoch and iteration.py delivers 
 from __future__ import annotations
 
 import reprlib
-from itertools import pairwise
 from typing import Any
 
 from ..samples.random_source import check_seed
@@ -17,61 +16,29 @@ STATE_VERSION = 1
 
 
 class Progress:
-    """The places of an epoch that are done: all below ``low``, and the intervals ``early``.
+    """The number of an epoch, and the number of its places that are done: all below ``position``.
 
-    early: [start, stop) of batches that were delivered before their turn, rising.
     A place without a batch, of a stream's shard that has ended, is done once it has been passed.
     """
 
-    def __init__(self, epoch: int, low: int = 0, early: list[list[int]] | None = None) -> None:
-        self.epoch, self.low = epoch, low
-        self.early = [] if early is None else [list(each) for each in early]
+    def __init__(self, epoch: int, position: int = 0) -> None:
+        self.epoch, self.position = epoch, position
         self.finished = False
-
-    @property
-    def position(self) -> int:
-        """The number of places that are done."""
-        return self.low + sum(stop - start for start, stop in self.early)
-
-    def done(self, place: int) -> bool:
-        """Return True if the place is done."""
-        if not self.early:
-            return place < self.low
-        return place < self.low or any(start <= place < stop for start, stop in self.early)
 
     def mark(self, ticket: Ticket) -> None:
         """Mark the ticket's batch as done."""
-        self.mark_place(ticket.place)
-
-    def mark_place(self, place: int) -> None:
-        """Mark a place as done."""
-        if self.done(place):
-            return
-        if not self.early and place == self.low:
-            self.low += 1
-            return
-        intervals = sorted([*self.early, [place, place + 1]])
-        joined = [[0, self.low]]
-        for start, stop in intervals:
-            if start == joined[-1][1]:
-                joined[-1][1] = stop
-            else:
-                joined.append([start, stop])
-        self.low, self.early = joined[0][1], joined[1:]
+        self.position = ticket.place + 1
 
 
 def write_state(progress: Progress, seed: int | None, identity: dict[str, int]) -> dict[str, Any]:
     """Return the state of a loader. identity: entries that must match when it is loaded."""
-    state: dict[str, Any] = {
+    return {
         "version": STATE_VERSION,
         "seed": seed,
         "epoch": progress.epoch,
         "position": progress.position,
         **identity,
     }
-    if progress.early:
-        state["ahead"] = [list(each) for each in progress.early]
-    return state
 
 
 def read_state(
@@ -136,28 +103,7 @@ def _read_progress(state: dict[str, Any]) -> Progress:
             f"DataLoader.load_state_dict: epoch and position must be counts, got {_short(epoch)} "
             f"and {_short(position)}; give what state_dict() returned"
         )
-    early = state.get("ahead", [])
-    low = _low(position, early)  # type: ignore[arg-type]
-    if low is None:
-        raise ValueError(
-            f"DataLoader.load_state_dict: ahead must be rising [start, stop) pairs beyond the "
-            f"position, got {_short(early)} at {position}; give what state_dict() returned"
-        )
-    return Progress(epoch, low, early)  # type: ignore[arg-type]
-
-
-def _low(position: int, early: Any) -> int | None:
-    """Return the first place that is not done; None if the early are not possible."""
-    pairs = isinstance(early, list) and all(
-        isinstance(each, (list, tuple)) and len(each) == 2 and all(map(is_count, each))
-        for each in early
-    )
-    if not pairs:
-        return None
-    low = position - sum(stop - start for start, stop in early)
-    edges = [low, *(edge for each in early for edge in each)]
-    rising = all(a < b for a, b in pairwise(edges))
-    return low if rising and low >= 0 else None
+    return Progress(epoch, position)  # type: ignore[arg-type]
 
 
 def is_count(value: Any) -> bool:

@@ -11,7 +11,6 @@ _WHAT = {
     "decode": "decoding them",
     "augment": "transforms",
     "collate": "putting batches together",
-    "wait_slot": "workers waiting for room",
     "wait_data": "the program waiting for a batch",
     "deliver": "batches to tensors on the device",
 }

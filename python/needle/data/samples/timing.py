@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from time import perf_counter
 
-STAGES = ("read", "decode", "augment", "collate", "wait_slot", "wait_data")
+STAGES = ("read", "decode", "augment", "collate", "wait_data")
 """The stages whose time and samples a loader counts."""
 
 

@@ -19,9 +19,10 @@ class DistributedSampler(Sampler):
 
     All ranks have ceil(length / world) samples, so that ranks that synchronise after every batch do
     not wait for ever: the last ranks repeat a sample from the beginning, whose ``validity`` is
-    False (``DataLoader(valid_mask=True)`` delivers it; sums over the valid samples are exact).
-    drop_last: floor(length / world) samples per rank instead, all valid. Order and padding are
-    functions of (seed, epoch), the same on all ranks. The world may be larger than the dataset.
+    False. drop_last: floor(length / world) samples per rank instead, all valid. valid_mask: a
+    loader appends the validity to each batch, bool ``(n,)``, as its last field or as field "valid"
+    of a dict, so that sums over the valid samples are exact. Order and padding are functions of
+    (seed, epoch), the same on all ranks. The world may be larger than the dataset.
     """
 
     def __init__(
@@ -32,10 +33,12 @@ class DistributedSampler(Sampler):
         shuffle: bool = False,
         seed: int = 0,
         drop_last: bool = False,
+        valid_mask: bool = False,
     ) -> None:
         self.length = length_of("DistributedSampler", source)
         self.rank, self.world = check_rank("DistributedSampler", rank, world)
         self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
+        self.valid_mask = bool(valid_mask)
         self.seed = check_seed("DistributedSampler", seed)
 
     def positions(self, start: int, stop: int) -> Indices:

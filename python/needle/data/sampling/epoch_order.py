@@ -69,8 +69,8 @@ class PositionOrder(EpochOrder):
             first, end = place * size, min((place + batches) * size, total)
             set_epoch(self.sampler, epoch)  # another iterator may have set another epoch
             indices = np.asarray(self.sampler.positions(first, end), dtype=np.int64)
-            validity = getattr(self.sampler, "validity", None)
-            valid = None if validity is None else validity(first, end)
+            masked = getattr(self.sampler, "valid_mask", False)
+            valid = self.sampler.validity(first, end) if masked else None
             run = IndexRun(indices)
             for i in range(min(batches, len(self) - place)):
                 rows = slice(i * size, (i + 1) * size)

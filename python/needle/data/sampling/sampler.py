@@ -44,10 +44,6 @@ class Sampler(PointsToKeywords):
         """
         return None
 
-    def validity(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Return bool ``(n,)`` for the same places, False for samples that only fill up."""
-        return np.ones(stop - start, dtype=np.bool_)
-
 
 def set_epoch(sampler: Any, epoch: int) -> None:
     """Set the epoch of ``sampler`` if it has ``set_epoch``; any iterable of indices is accepted."""

@@ -9,7 +9,7 @@ from .axes import Permute, RandomFlipHorizontal, RandomFlipVertical, ToCHW
 from .base import Compose, ImageSpec, OneOf, Step, Transform, contains, output_of, streams_of
 from .colour import ColorJitter, RandomBrightnessContrast
 from .erasing import Cutout, RandomErasing
-from .mixing import BatchTransform, CutMix, MixUp
+from .mixing import BatchTransform, CutMix, MixUp, OnBatch
 from .resize import RandomResizedCrop, Resize
 from .values import Normalize, ToFloat
 from .windows import CenterCrop, Pad, RandomCrop
@@ -24,6 +24,7 @@ __all__ = [
     "ImageSpec",
     "MixUp",
     "Normalize",
+    "OnBatch",
     "OneOf",
     "Pad",
     "Permute",

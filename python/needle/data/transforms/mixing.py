@@ -1,11 +1,13 @@
-"""Transforms of whole batches: MixUp and CutMix, which mix samples and their labels.
+"""Transforms of whole batches: MixUp and CutMix mix samples and their labels, OnBatch calls.
 
-A loader calls them on a collated batch. Their random numbers are keyed by its first index.
+They are the last transforms of a loader, which calls them on a collated batch. Their random numbers
+are keyed by its first index.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +23,26 @@ Floats = npt.NDArray[np.float32]
 
 
 class BatchTransform:
-    """Base class of transforms of a batch (images, labels, ...), whose first axis is the samples.
+    """Base class of callables from a whole batch to another, of NumPy arrays."""
+
+    def __call__(self, batch: Any) -> Any:
+        """Return the transformed batch."""
+        raise NotImplementedError(f"{type(self).__name__} must define __call__(batch)")
+
+
+@dataclass(frozen=True)
+class OnBatch(BatchTransform):
+    """Calls ``function`` with a whole batch of NumPy arrays; its result is the batch."""
+
+    function: Callable[[Any], Any]
+
+    def __call__(self, batch: Any) -> Any:
+        """Return the result of the function."""
+        return self.function(batch)
+
+
+class Mixing(BatchTransform):
+    """Base class of transforms that mix a batch (images, labels, ...) with itself.
 
     labels: integers (n,), with ``classes``, or soft labels, float (n, classes). The result has soft
     labels, float32; further fields stay as they are.
@@ -87,7 +108,7 @@ class BatchTransform:
 
 
 @dataclass(frozen=True)
-class MixUp(BatchTransform):
+class MixUp(Mixing):
     """``share * x + (1 - share) * x[order]``, with one share per batch from Beta(alpha, alpha).
 
     Zhang et al. (2018). Integer images become float32.
@@ -106,7 +127,7 @@ class MixUp(BatchTransform):
 
 
 @dataclass(frozen=True)
-class CutMix(BatchTransform):
+class CutMix(Mixing):
     """Replaces a rectangle of every image, ``1 - share`` of its area, by that of another image.
 
     Yun et al. (2019). The rectangle is the same for the whole batch and has a random centre; labels

@@ -15,7 +15,7 @@ from ..batching.pipeline import Pipeline
 from .engine import Engine
 
 _CLASSES = {"inline": "InlineEngine", "processes": "ProcessEngine", "threads": "ThreadsEngine"}
-_OPTIONS = {"processes": ("start_method", "restart_workers", "pin")}
+_OPTIONS = {"processes": ("pin",)}
 
 
 def engine_names() -> list[str]:

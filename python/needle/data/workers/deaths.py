@@ -118,12 +118,3 @@ def named(part: Part, sample: int) -> str:
     chosen = ticket.indices[part.first : part.last].tolist()
     shown = ", ".join(map(str, chosen[:8])) + (", ..." if len(chosen) > 8 else "")
     return f"samples [{shown}]"
-
-
-def not_replaced(member: WorkerHandle, parts: list[Part], sample: int) -> WorkerError:
-    """Return the error for a dead worker that is not replaced, with its samples."""
-    samples = ", ".join(named(part, sample) for part in parts)
-    return WorkerError(
-        f"DataLoader: {member} {member.ending()} at {samples or 'no sample'}; "
-        f"restart_workers=True replaces such a worker and loses nothing"
-    )

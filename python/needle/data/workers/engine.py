@@ -56,8 +56,8 @@ class Engine(ABC):
     def collect(self, timeout: float | None = None) -> Completed:
         """Return the next batch that is complete, in any order; wait for one.
 
-        Raises LoaderTimeout after ``timeout`` seconds (0: do not wait), WorkerError for a worker
-        that died and is not replaced. An error of the data set or of a transform is returned in
+        Raises LoaderTimeout after ``timeout`` seconds (0: do not wait), WorkerError if workers
+        cannot be kept running. An error of the data set or of a transform is returned in
         ``Completed.error``.
         """
 

@@ -1,7 +1,7 @@
 """The parent's side of starting worker processes and learning how they ended.
 
-"forkserver" and "spawn" start workers through the supervisor of the program, which reaps them and
-ends with the program (shared_supervisor.py); "fork" copies this process, where that is safe.
+The supervisor of the program (shared_supervisor.py) starts and reaps them, and ends with the
+program. process_pool.py calls this file.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import select
-import signal
 import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from typing import Any, NoReturn
+from multiprocessing import process as multiprocessing_process
+from typing import Any
 
 from ...errors import WorkerError
 from . import supervisor
@@ -23,13 +22,28 @@ from .limits import limit_error
 from .shared_supervisor import (
     SupervisorProcess,
     forget_inherited,
-    interrupts_blocked,
     shared_supervisor,
 )
-from .start_methods import refuse_fork
 
+START_METHOD = "spawn" if sys.platform == "darwin" else "forkserver"
+"""How workers start: forked from the supervisor or, since no process of macOS may be forked, as
+new interpreters."""
 _START_SECONDS = 120.0  # includes a first import from a slow disk
 _ANSWER_SECONDS = 10.0
+
+
+def check_system() -> None:
+    """Raise WorkerError where this program cannot start worker processes."""
+    if os.name != "posix":
+        raise WorkerError(
+            f"DataLoader: engine='processes' needs a POSIX system (Linux, macOS), got "
+            f"{sys.platform}; take engine='threads'"
+        )
+    if getattr(multiprocessing_process.current_process(), "_inheriting", False):
+        raise WorkerError(
+            "DataLoader: this process is being started by multiprocessing, which runs the main "
+            "program again; put what makes the loader under: if __name__ == '__main__':"
+        )
 
 
 class Child:
@@ -71,16 +85,16 @@ class SupervisorKilled(WorkerError):
 
 
 class Launcher:
-    """Starts workers by a method: "forkserver", "spawn" or "fork"."""
+    """Starts workers by ``START_METHOD``."""
 
-    def __init__(self, method: str, run_forked: Callable[[socket.socket], None]) -> None:
-        self.method, self._run_forked = method, run_forked
+    def __init__(self) -> None:
+        self.method = START_METHOD
         self._supervisor: SupervisorProcess | None = None
         self._channel: socket.socket | None = None
 
     def prepare(self) -> None:
-        """Connect to the supervisor, if the method needs one; start it if none runs."""
-        if self.method != "fork" and self._channel is None:
+        """Connect to the supervisor of the program; start it if none runs."""
+        if self._channel is None:
             self._supervisor = shared_supervisor()
             self._channel = self._supervisor.connect(self.method)
 
@@ -89,9 +103,6 @@ class Launcher:
 
         Raises SupervisorKilled if a later call may succeed, WorkerError if not.
         """
-        if self.method == "fork":
-            refuse_fork("DataLoader")
-            return self._fork(channel)
         self.prepare()
         answer, fds = self._call({"do": "start"}, (channel.fileno(),), _START_SECONDS)
         if "errno" in answer:
@@ -156,34 +167,6 @@ class Launcher:
                 f"(exit code {code}); look for its message above, or take engine='threads'"
             )
         return answer
-
-    def _fork(self, channel: socket.socket) -> Child:
-        with interrupts_blocked():
-            try:
-                pid = os.fork()
-            except OSError as error:
-                raise limit_error("starting a worker process", error) from error
-            if pid == 0:
-                _become_worker(self._run_forked, channel)
-        sentinel = supervisor.pidfd(pid)
-        return Child(pid, sentinel, partial(supervisor.exit_code, pid))
-
-
-def _become_worker(run: Callable[[socket.socket], None], channel: socket.socket) -> NoReturn:
-    code = 1
-    try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-        run(channel)
-        code = 0
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        with suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
 
 
 def _readable(fd: int) -> bool:

@@ -22,6 +22,8 @@ from .shared_ring import Layout, Ring, learn_fields
 
 MOST_PARTS = 32
 """The largest number of parts of a batch."""
+HELD = 2
+"""The number of batches that the consumer may hold in slots; further ones are copied."""
 _PARTS_PER_WORKER = 4
 _SHORT = 2e-3  # seconds: shorter parts are not worth a message
 _FAIR = 20e-3  # seconds: shorter parts cost a tenth more, which only pays for an idle worker
@@ -90,7 +92,7 @@ class Batch:
 
 
 class BatchMemory:
-    """Shared memory for ``capacity`` batches in flight and ``held_slots`` that the consumer holds.
+    """Shared memory for ``capacity`` batches in flight and ``HELD`` that the consumer holds.
 
     fields: the array leaves of a batch; None to learn them from the first slice. pin: lets a
     device read the slots while its result is held.
@@ -100,11 +102,10 @@ class BatchMemory:
         self,
         pool: ProcessPool,
         capacity: int,
-        held_slots: int,
         fields: Sequence[Field | None] | None,
         pin: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._pool, self._capacity, self._held_slots = pool, capacity, held_slots
+        self._pool, self._capacity = pool, capacity
         self._fields = None if fields is None else tuple(fields)
         self._pin = pin
         self._areas: list[Memory] = []
@@ -147,7 +148,7 @@ class BatchMemory:
         if self.ring is None or self.ring.layout.rows < batch.rows:
             layout = Layout(self._fields, batch.rows)
             generation = 0 if self.ring is None else self.ring.generation + 1
-            slots = self._capacity + self._held_slots
+            slots = self._capacity + HELD
             ring = Ring(layout, slots, generation, self._pin)
             self._rings.append(ring)
             self._pool.share("ring", generation, ring.memory, layout)
@@ -178,7 +179,7 @@ class BatchMemory:
             joined = concatenate(slices, rows)
         finally:
             batch.parts.clear()  # their views would hold the slot
-        if ring is not None and ring.lent > self._held_slots:
+        if ring is not None and ring.lent > HELD:
             joined.leaves = [x.copy() if isinstance(x, np.ndarray) else x for x in joined.leaves]
         return joined
 

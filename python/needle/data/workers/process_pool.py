@@ -10,23 +10,19 @@ import select
 import signal
 import socket
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ..batching.pipeline import Pipeline
 from ..samples.pytree import Slice
 from .launch import Child, Launcher
 from .limits import limit_error
 from .messages import DIED, FORGET, SHARE, WAKE, AnswerReader, Message, send_down
 from .shared_memory import Memory
-from .worker import live
 
 _GRACE = (0.3, 0.2, 5.0)  # seconds for a worker to end by itself, by SIGTERM, by SIGKILL
 _NO_SENTINEL_POLL = 0.2
-_ALIVE: weakref.WeakSet[ProcessPool] = weakref.WeakSet()
 
 
 @dataclass
@@ -55,20 +51,16 @@ class WorkerHandle:
 
 
 class ProcessPool:
-    """``workers`` processes that share a wake-up pipe and the memory given to ``share``.
+    """``workers`` processes that share a wake-up pipe and the memory given to ``share``."""
 
-    pipeline: inherited by forked workers; None if it is shared as memory.
-    """
-
-    def __init__(self, workers: int, method: str, pipeline: Pipeline | None = None) -> None:
-        self.workers, self._pipeline = workers, pipeline
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
         self.members: dict[int, WorkerHandle] = {}
-        self._launcher = Launcher(method, self._live_forked)
+        self._launcher = Launcher()
         self._posts: dict[tuple[str, int], tuple[int, int, Any]] = {}
         self._starts = 0
         self._poll = select.poll()
         self._owners: dict[int, WorkerHandle] = {}
-        self._half_started: socket.socket | None = None
         self._pid, self.closed = os.getpid(), False
         try:
             self._wake, self._ring_bell = os.pipe()
@@ -76,7 +68,6 @@ class ProcessPool:
             raise limit_error("making a pipe for the workers", error) from error
         os.set_blocking(self._wake, False)
         os.set_blocking(self._ring_bell, False)
-        _ALIVE.add(self)
 
     def prepare(self) -> None:
         """Start the supervisor, which will start the workers; do not wait for it."""
@@ -168,8 +159,6 @@ class ProcessPool:
     def disown(self) -> None:
         """Close the descriptors in a forked copy of the parent, without ending the workers."""
         self.closed = True
-        if self._half_started is not None:
-            self._half_started.close()
         self._close_pipe()
         self._close_members()
         self._launcher.disown()
@@ -190,14 +179,11 @@ class ProcessPool:
         except OSError as error:
             raise limit_error("making a socket for a worker", error) from error
         with theirs:
-            self._half_started = ours
             try:
                 child = self._launcher.start(theirs)
             except BaseException:
                 ours.close()
                 raise
-            finally:
-                self._half_started = None
         who = f"worker {number} (pid {child.pid})"
         member = WorkerHandle(number, child, ours, AnswerReader(ours, who))
         self.members[number] = member
@@ -235,13 +221,6 @@ class ProcessPool:
             if number and not child.poll():
                 child.kill(number)
         _wait(children, seconds)
-
-    def _live_forked(self, channel: socket.socket) -> None:
-        """Run a forked worker, which first closes what belongs to the parent."""
-        for pool in list(_ALIVE):
-            if not pool.closed:
-                pool.disown()
-        live(channel, self._pid, self._pipeline)
 
 
 def _wait(children: list[Child], seconds: float) -> None:

@@ -21,28 +21,22 @@ from ..batching.pipeline import Pipeline
 from ..samples.pytree import Field, Slice
 from ..samples.ticket import NO_SAMPLE, Ticket
 from ..samples.timing import add_seconds, smoothed
-from .deaths import Deaths, named, not_replaced
+from .deaths import Deaths, named
 from .engine import Completed, Engine, closed_meanwhile
-from .launch import SupervisorKilled
+from .launch import SupervisorKilled, check_system
 from .messages import BROKEN, DIED, READY
 from .pending import MOST_PARTS, Batch, BatchMemory, Part, part_count
 from .pickling import explain_failure, pack
 from .process_pool import ProcessPool, WorkerHandle
 from .shared_memory import Memory
-from .start_methods import check_method
 from .work_queue import ANY_WORKER, Entry, WorkQueue, key_of
-
-_HELD = 2  # batches that the consumer may hold in slots; further ones are copied
 
 
 class ProcessEngine(Engine):
     """Prepares batches in ``workers`` processes.
 
     prefetch: batches in flight beyond the one that is used, per worker if batches are not divided.
-    start_method: "forkserver" (the default), "spawn" (on macOS) or "fork". restart_workers:
-    replace a worker that died and issue its samples again, else raise WorkerError. held_slots:
-    batches that the consumer can hold without a copy. pin: lets a device read the memory of batches
-    while its result is held.
+    pin: lets a device read the memory of batches while its result is held.
     Raises TypeError that names the unpicklable part of the data set, WorkerError if memory or the
     system does not suffice; no process has been started then.
     """
@@ -55,22 +49,16 @@ class ProcessEngine(Engine):
         *,
         workers: int,
         prefetch: int = 2,
-        start_method: str | None = None,
-        restart_workers: bool = True,
-        held_slots: int = _HELD,
         pin: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.workers, self.restart_workers = workers, restart_workers
-        self.held_slots, self._pin = max(1, held_slots), pin
-        self.start_method = check_method("DataLoader", start_method)
+        check_system()
+        self.workers, self._pin = workers, pin
         self.splits = bool(pipeline.splits)
         ahead = max(1, prefetch)
         self.capacity = max(ahead + 1, workers) if self.splits else ahead * workers
         self._pipeline_layout: list[Field] | None = pipeline.layout()
-        self._pipeline = pipeline if self.start_method == "fork" else None
-        self._packed = None if self.start_method == "fork" else _packed(pipeline)
-        if self._packed is not None:
-            weakref.finalize(self, self._packed.close)
+        self._packed = _packed(pipeline)
+        weakref.finalize(self, self._packed.close)
         self._closed, self._pid = False, os.getpid()
         self._using = threading.RLock()  # held by the thread that submits or collects
         self._open()
@@ -82,16 +70,13 @@ class ProcessEngine(Engine):
         self._records: deque[int] = deque(range(self.capacity * MOST_PARTS + self.workers))
         self._queue = WorkQueue.create(len(self._records), self.workers)
         shared.callback(self._queue.close)
-        self._pool = ProcessPool(self.workers, self.start_method, self._pipeline)
-        self._memory = BatchMemory(
-            self._pool, self.capacity, self.held_slots, self._pipeline_layout, self._pin
-        )
+        self._pool = ProcessPool(self.workers)
+        self._memory = BatchMemory(self._pool, self.capacity, self._pipeline_layout, self._pin)
         shared.callback(self._memory.close)
         shared.callback(self._pool.close)
         self._pool.prepare()
         self._pool.share("queue", 0, self._queue.memory, (self._queue.records, self._queue.workers))
-        if self._packed is not None:
-            self._pool.share("pipeline", 0, self._packed)
+        self._pool.share("pipeline", 0, self._packed)
         self._parts: dict[int, Part] = {}
         self._batches: dict[int, Batch] = {}
         self._complete: deque[Batch] = deque()
@@ -176,8 +161,7 @@ class ProcessEngine(Engine):
             self._pool.hang_up()  # a ``collect`` that waits in another thread lets the lock go
         with self._using:
             self._finalizer()
-            if self._packed is not None:
-                self._packed.close()
+            self._packed.close()
             self._parts.clear()
             self._batches.clear()
             self._complete.clear()
@@ -210,7 +194,6 @@ class ProcessEngine(Engine):
             ticket.shard % self.workers if ticket.is_stream else ANY_WORKER,
             batch.area,
             batch.offset,
-            batch.rows,
             part.first,
             part.last,
             batch.ring.generation if batch.ring is not None else -1,
@@ -341,9 +324,6 @@ class ProcessEngine(Engine):
         owned = self._queue.owned(member.number)
         if not member.ready:
             self._fatal = self._fatal or self._deaths.starting(member)
-        elif not self.restart_workers:
-            parts = [self._parts[record] for record in owned]
-            self._fatal = not_replaced(member, parts, self._queue.current(member.number))
         for record in owned:
             self._reissue(member, record)
         self._queue.note(member.number, NO_SAMPLE)

@@ -31,15 +31,14 @@ class Entry(NamedTuple):
 
     number: order and attempt of the part; smaller is older. worker: the only one that may claim
     it, or ``ANY_WORKER``. area, offset: the memory of indices and the bytes where the ticket's
-    begin. rows: the number of samples of the whole ticket; first, last: the part of them. ring,
-    slot: the rows to write to; ring -1 for none. seed: its two's complement; seeded is 0 for None.
+    begin. first, last: the part's samples among them. ring, slot: the rows to write to; ring -1
+    for none. seed: its two's complement; seeded is 0 for None.
     """
 
     number: int
     worker: int
     area: int
     offset: int
-    rows: int
     first: int
     last: int
     ring: int

@@ -57,8 +57,9 @@ class Ended(BaseException):
 class Worker:
     """One worker: the shared memory that it was sent, and the last structure that it sent back."""
 
-    def __init__(self, channel: socket.socket, pipeline: Pipeline | None = None) -> None:
-        self.channel, self.pipeline = channel, pipeline
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
+        self.pipeline: Pipeline | None = None
         self.number, self.incarnation, self.wake = -1, 0, -1
         self.queue: WorkQueue | None = None
         self.indices: dict[int, Memory] = {}
@@ -209,14 +210,9 @@ def run(fd: int, parent: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     with socket.socket(fileno=fd) as channel:
         os.set_inheritable(channel.fileno(), False)
-        live(channel, parent)
-
-
-def live(channel: socket.socket, parent: int, pipeline: Pipeline | None = None) -> None:
-    """Serve until the parent ends; ``pipeline`` is inherited by a forked worker."""
-    _die_with(parent)
-    with contextlib.suppress(Ended, BrokenPipeError, ConnectionResetError):
-        Worker(channel, pipeline).serve()
+        _die_with(parent)
+        with contextlib.suppress(Ended, BrokenPipeError, ConnectionResetError):
+            Worker(channel).serve()
 
 
 def _die_with(parent: int) -> None:

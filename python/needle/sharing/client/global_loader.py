@@ -68,7 +68,7 @@ class GlobalDataLoader(DataLoader):
     are those of the process that starts the server.
     credits: batches drawn ahead, by default 4; with more, tasks of uneven speed share more and
     take more memory. prefetch: how many of them are assembled ahead. batch_size, drop_last,
-    transforms, batch_transforms, collate, seed, device, timeout and on_error are DataLoader's;
+    transforms, collate, seed, device, timeout and on_error are DataLoader's;
     without a seed one is drawn from ``np.random``.
 
     ``close()``, ``with loader:``, or dropping the loader ends the task. Raises ValueError for
@@ -84,7 +84,6 @@ class GlobalDataLoader(DataLoader):
         task: str | None = None,
         indices: Iterable[int] | npt.NDArray[np.integer[Any]] | None = None,
         transforms: Sequence[Callable[[Any], Any]] | None = None,
-        batch_transforms: Sequence[Callable[..., Any]] | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
         drop_last: bool = False,
         seed: int | None = None,
@@ -117,7 +116,7 @@ class GlobalDataLoader(DataLoader):
             spill_bytes=spill_bytes,
             name=name,
         )
-        compose = options.composed(dataset, transforms)
+        compose = options.composed(dataset, options.divided(transforms)[0])
         self._division = divide(compose, share)
         self._address = ServerAddress(address, dataset, settings, name)
         length = self._address.length() if dataset is None else len(dataset)
@@ -128,7 +127,6 @@ class GlobalDataLoader(DataLoader):
             batch_size,
             collate=collate,
             transforms=transforms,
-            batch_transforms=batch_transforms,
             drop_last=drop_last,
             seed=check_seed("GlobalDataLoader", seed),
             device=device,
@@ -179,7 +177,7 @@ class GlobalDataLoader(DataLoader):
         """Return a holder of its own for each epoch; the latest epoch has the session."""
         skip, fallback = self.on_error == "skip", self.pipeline if self.fallback else None
         make = partial(ServerEngine, self._connection, self.order, progress, skip, fallback)
-        holder = EngineHolder(make, persistent=True)
+        holder = EngineHolder(make)
         holder.lock = self._engine.lock  # iterators share the session
         holder.running()
         return holder

@@ -51,7 +51,7 @@ class SampleProgress(Progress):
     def mark(self, ticket: Ticket) -> None:
         """Mark the samples of the ticket's batch as delivered."""
         self.delivered[np.searchsorted(self.indices, ticket.indices)] = True
-        self.low += 1
+        self.position += 1
 
 
 class TaskOrder(EpochOrder):
@@ -78,7 +78,7 @@ class TaskOrder(EpochOrder):
 
     def _tickets(self, seed: int | None, progress: SampleProgress) -> Iterator[Ticket]:
         left = self._deliverable(int((~progress.delivered).sum()))
-        for place in count(progress.low):
+        for place in count(progress.position):
             if left <= 0:
                 return
             yield Ticket(place, seed, progress.epoch, size=min(left, self.batch_size))
