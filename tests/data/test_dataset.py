@@ -34,7 +34,7 @@ def test_transforms_of_a_dataset_run_in_order():
 def test_a_single_transform_is_refused():
     with pytest.raises(TypeError, match="Squares: transforms must be a list, got ToCHW; put it in"):
         Squares(transforms=data.ToCHW())
-    with pytest.raises(TypeError, match="Compose: transforms must be a list, got ToCHW"):
+    with pytest.raises(TypeError, match="DataLoader: transforms must be a list, got ToCHW"):
         data.DataLoader(Squares(), transforms=data.ToCHW())
 
 

@@ -366,10 +366,7 @@ def test_a_state_must_be_a_dict(state):
         {"position": 5},
         {"position": 2**62},
         {"position": None},
-        {"ahead": nested(10**5)},
-        {"ahead": [[1, nested(10**5)]]},
-        {"ahead": [[10, 2**62]]},
-        {"ahead": {}},
+        {"position": nested(10**5)},
     ],
     ids=lambda change: next(iter(change)),
 )

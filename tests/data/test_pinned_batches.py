@@ -184,7 +184,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 QUICK = "inline threads1 threads2 threads3"
 ALL = f"{QUICK} processes2"
-MOST = f"{QUICK} processes1 processes3 spawn2"
+MOST = f"{QUICK} processes1 processes3"
 
 
 def row(dataset: Callable[[], Any], runs: str = QUICK, first_epoch: int = 0, **options: Any) -> Row:
