@@ -5,6 +5,7 @@ Tensors, ops, devices and dtypes are here, flat; layers, optimisers and data are
 """
 
 import importlib
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from . import (
@@ -31,7 +32,6 @@ from .array_namespace import (
     set_default_device,
 )
 from .autograd import Tensor, TensorTuple, enable_grad, no_grad
-from .capture import CaptureWarning, capture
 from .derivative import grad
 from .draw import draw_graph
 from .dtypes import bool_, float32, float64, int32, int64, uint8
@@ -50,7 +50,6 @@ array_namespace.tensor_constant = Tensor.make_const
 __version__ = "0.2.0"
 __all__ = [
     "BACKEND",
-    "CaptureWarning",
     "Device",
     "NDArray",
     "Tensor",
@@ -60,12 +59,10 @@ __all__ = [
     "autograd",
     "backend_selection",
     "bool_",
-    "capture",
     "cpu",
     "data",
     "default_device",
     "device",
-    "distributed",
     "draw_graph",
     "enable_grad",
     "errors",
@@ -92,6 +89,14 @@ __all__ = [
     "zeros_like",
 ]
 __all__ += ops.public.__all__
+
+# Leaf packages, without which everything else works.
+if find_spec(".capture", __name__) is not None:
+    from .capture import CaptureWarning, capture
+
+    __all__ += ["CaptureWarning", "capture"]
+if find_spec(".distributed", __name__) is not None:
+    __all__ += ["distributed"]
 
 if BACKEND == "nd":
     from . import backend_ndarray
