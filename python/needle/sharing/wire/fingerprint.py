@@ -8,7 +8,6 @@ size and times of every file and folder that is named there. client/joining.py a
 from __future__ import annotations
 
 import copyreg
-import dis
 import hashlib
 import os
 import resource
@@ -38,7 +37,6 @@ _ATOMS = (int, float, complex, bool, str, type(None), type(Ellipsis))
 _OF_PYTHON = ("__doc__", "__firstlineno__", "__annotations__", "_abc_impl")
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 """Attributes of a class that Python adds."""
-_LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
 
 
 def fingerprint(dataset: Any) -> str:
@@ -215,7 +213,10 @@ class _Contents:
             self._add_all(cell.cell_contents for cell in function.__closure__ or ())
             for name in sorted(_names(function.__code__) & function.__globals__.keys()):
                 self.note("global", name)
-                self.add(function.__globals__[name])
+                try:
+                    self.add(function.__globals__[name])
+                except Exception:  # the server cannot be given it, so no sample depends on it
+                    self.note("unreadable", name)
 
     def _is_new(self, value: Any) -> bool:
         new = id(value) not in self._code
@@ -305,10 +306,13 @@ def _is_imported(value: Any) -> bool:
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """Return the global names that a function and the functions in it may look up."""
+    """Return the names that a function and the functions in it may look up as globals.
+
+    Names of attributes are among them: a global that happens to have such a name may make equal
+    data sets count as different, never the other way round.
+    """
     inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
-    own = {each.argval for each in dis.get_instructions(code) if each.opname in _LOADS}
-    return own.union(*map(_names, inner))
+    return set(code.co_names).union(*map(_names, inner))
 
 
 def _mapped_file(array: npt.NDArray[Any]) -> tuple[str, int] | None:
