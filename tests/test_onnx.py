@@ -14,7 +14,7 @@ import needle
 from apps.models import build_model, find_model
 from needle import nn, ops
 from needle.errors import ShapeError
-from needle.onnx import NeedleBackend, convert, export, load, save
+from needle.onnx import convert, export, load, save
 from needle.onnx.package import OnnxError
 from needle.shapes import Geometry
 
@@ -181,9 +181,8 @@ def one_node(kind: str, **attributes: Any) -> Any:
 def test_an_operator_that_is_not_known_is_named_with_its_node() -> None:
     with pytest.raises(OnnxError, match=r"operator Tan of node 'the_node' \(inputs input\) is no"):
         convert(one_node("Tan"))
-    assert not NeedleBackend.is_compatible(one_node("Tan"))
     with pytest.raises(OnnxError, match=r"MaxPool \(node 'the_node'\): kernel_shape must have one"):
-        NeedleBackend.run_model(one_node("MaxPool", kernel_shape=[2]), [pixels(1, 3, 4, 4)])
+        convert(one_node("MaxPool", kernel_shape=[2]))(pixels(1, 3, 4, 4))
     with pytest.raises(OnnxError, match=r"the model takes 1 inputs \(input\), got 2"):
         convert(one_node("Relu"))(1, 2)
 
@@ -214,17 +213,9 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
 # ---- onnx's own tests ----------------------------------------------------------------------------
 
 
-def test_single_nodes_and_devices() -> None:
-    node = onnx.helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[1, 1])
-    x, w = pixels(1, 2, 3, 3), pixels(4, 2, 1, 1)
-    (y,) = NeedleBackend.run_node(node, [x, w])
-    np.testing.assert_allclose(y, np.einsum("nchw,oc->nohw", x, w[:, :, 0, 0]), rtol=1e-5)
-    assert NeedleBackend.supports_device("CPU") and not NeedleBackend.supports_device("CUDA")
-
-
 @pytest.mark.slow
 def test_onnxs_own_tests_of_operators_pass_or_are_refused() -> None:
-    """A known operator gives the right result, or is refused; is_compatible says which."""
+    """A known operator gives the right result, or is refused."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.case.node import collect_testcases
@@ -232,21 +223,22 @@ def test_onnxs_own_tests_of_operators_pass_or_are_refused() -> None:
 
         passed, wrong = set(), []
         for case in collect_testcases(None):
-            compatible = NeedleBackend.is_compatible(case.model)
             try:
+                run = convert(case.model)
                 for inputs, outputs in case.data_sets:
-                    found = NeedleBackend.run_model(case.model, list(map(as_array, inputs)))
+                    if any(isinstance(each, list) for each in inputs):
+                        raise OnnxError("sequences are not supported")
+                    with needle.no_grad():
+                        found = run(*map(as_array, inputs))
+                    results = found if isinstance(found, tuple) else (found,)
                     wanted = list(map(as_array, outputs))
-                    Runner.assert_similar_outputs(wanted, list(found), case.rtol, case.atol)
-                ran = True
+                    arrays = [each.numpy() for each in results]
+                    Runner.assert_similar_outputs(wanted, arrays, case.rtol, case.atol)
                 passed.add(case.name)
             except OnnxError:
-                ran = False
+                pass
             except Exception as error:
                 wrong.append(f"{case.name}: {error}")
-                continue
-            if ran != compatible:
-                wrong.append(f"{case.name}: is_compatible is {compatible}, runs: {ran}")
     assert not wrong
     wanted_cases = """add_bcast averagepool_2d_same_upper averagepool_2d_ceil attention_4d_causal
         basic_conv_with_padding batchnorm_epsilon clip concat_2d_axis_1 constantofshape_int_zeros

@@ -449,10 +449,10 @@ def test_what_the_fewest_need_leaves_first() -> None:
     need = {"a": 2, "b": 1, "c": 3, "d": 1, "e": 2, "f": 9}
     cache = SampleCache(40, need=need.__getitem__)
     for key in "abcd":
-        cache.put(key, key.upper(), 10)
+        cache.put(key, 10)
     given = {"needs": "a 2, b 1, c 3, d 1", "put in the order": "a b c d", "limit": "4 samples"}
     there = lambda: [key for key in "abcdef" if key in cache]  # noqa: E731
-    expect("e fits", cache.put("e", "E", 10), True, given=given)
+    expect("e fits", cache.put("e", 10), True, given=given)
     mistakes = {
         "the oldest of the least need is at the front": ["a", "b", "c", "e"],
         "evict the smallest need, not the oldest": ["b", "c", "d", "e"],
@@ -462,21 +462,21 @@ def test_what_the_fewest_need_leaves_first() -> None:
     )
     need["d"] = 5  # tasks have begun an epoch
     given = {"needs now": "a 2, c 3, d 5, e 2"}
-    cache.put("f", "F", 10)
+    cache.put("f", 10)
     mistakes = {"needs have changed: ask again": ["a", "c", "e", "f"]}
     expect("after f is put", there(), ["c", "d", "e", "f"], given=given, mistakes=mistakes)
     for key in "cdef":
         cache.hold(key)
     cache.release("f")
     given = {"held": "c, d, e, which the limit does not count", "not held": "f, which 9 need"}
-    expect("50 bytes do not fit", cache.put("a", "A", 50), False, given=given)
+    expect("50 bytes do not fit", cache.put("a", 50), False, given=given)
     before, now = ["c", "d", "e", "f"], there()
     mistakes = {"what cannot fit evicts nothing: compare with the limit first": ["c", "d", "e"]}
     expect("nothing was evicted for them", now, before, given=given, mistakes=mistakes)
-    got = cache.put("a", "A", 30), len(cache)
+    got = cache.put("a", 30), len(cache)
     mistakes = {"held samples do not count for the limit": got}
     expect("30 bytes fit beside f", got, (True, 5), given=given, mistakes=mistakes)
-    expect("10 more do not: a leaves", (cache.put("b", "B", 10), "a" in cache), (True, False))
+    expect("10 more do not: a leaves", (cache.put("b", 10), "a" in cache), (True, False))
 
 
 def tasks(*sizes: int) -> Members:

@@ -22,10 +22,6 @@ MAX_ELEMENTS = 2**28
 """The largest number of elements of a result whose size a file chooses (1 GiB of float32)."""
 
 
-class Undecided(Exception):
-    """A trial run needs the values of an input, which only a caller of the model knows."""
-
-
 @dataclass(frozen=True)
 class Call:
     """One node at run time: its operator, name, inputs and attributes."""
@@ -39,8 +35,6 @@ class Call:
     """The number of outputs, up to the last one that some node reads."""
     listed_outputs: int = 1
     """The number of outputs that the file names."""
-    unknown: frozenset[int] = frozenset()
-    """The inputs whose values are placeholders, in a trial run."""
 
     @property
     def x(self) -> Tensor:
@@ -61,8 +55,6 @@ class Call:
     def numbers(self, index: int) -> NumpyArray[Any] | None:
         """Return the values of an optional input on the host, such as axes or sizes."""
         given = self.optional(index)
-        if given is not None and index in self.unknown:
-            raise Undecided(self.name)
         return None if given is None else np.asarray(given.numpy())
 
     def array(self, index: int) -> NumpyArray[Any]:

@@ -64,19 +64,15 @@ class OnnxModel(Module):
         found = tuple(values[name] for name in self.outputs)
         return found[0] if len(found) == 1 else found
 
-    def run(self, inputs: Collection[Any], unknown: Collection[str] = ()) -> dict[str, Any]:
-        """Return all values by name; those in ``unknown`` and what follows are placeholders."""
+    def run(self, inputs: Collection[Any]) -> dict[str, Any]:
+        """Return all values by name."""
         values: dict[str, Any] = {"": None, **self.weights, **self.constants}
         values.update(
             (name, x if isinstance(x, Tensor) else constant(np.asarray(x), self.device))
             for name, x in zip(self.inputs, inputs, strict=True)
         )
-        hidden = set(unknown)
         for node in self.nodes:
-            results = node.run(values, self.device, hidden)
-            values.update(results)
-            if hidden.intersection(node.inputs) and node.kind not in ("Shape", "Size"):
-                hidden.update(results)
+            values.update(node.run(values, self.device))
         return values
 
     def _store(self, onnx: Any, graph: Any) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from ..autograd import Tensor
 from ..dtypes import COMPUTE_DTYPES
 from . import operators  # noqa: F401  importing registers the functions
-from .call import OPERATORS, Call, Undecided, constant
+from .call import OPERATORS, Call, constant
 from .package import OnnxError, blamed
 
 NAMES = {
@@ -42,21 +42,18 @@ class Node:
         wanted = [i for i, name in enumerate(self.outputs) if name in read]
         self.count = 1 + max(wanted, default=0)
 
-    def run(
-        self, values: dict[str, Any], device: Any, unknown: Collection[str] = ()
-    ) -> dict[str, Tensor]:
-        """Return the outputs by name; ``unknown`` are values whose numbers are placeholders."""
+    def run(self, values: dict[str, Any], device: Any) -> dict[str, Tensor]:
+        """Return the outputs by name."""
         inputs = tuple(values[name] for name in self.inputs)
-        hidden = frozenset(i for i, name in enumerate(self.inputs) if name in unknown)
         counts = self.count, len(self.outputs)
-        call = Call(self.kind, self.name, inputs, self.attributes, self.opset, *counts, hidden)
+        call = Call(self.kind, self.name, inputs, self.attributes, self.opset, *counts)
         try:
             bound = self.types.check_inputs(call)
             result = OPERATORS[self.kind](call)
             results = result if isinstance(result, tuple) else (result,)
             results = tuple(r if isinstance(r, Tensor) else constant(r, device) for r in results)
             self.types.check_outputs(call, results, bound)
-        except (OnnxError, Undecided):
+        except OnnxError:
             raise
         except Exception as error:
             raise call.refuse(str(error) or type(error).__name__) from error

@@ -29,7 +29,6 @@ STEP = 4 << 20
 PURPOSE = "prepared samples"
 
 Key = TypeVar("Key", bound=Hashable)
-Payload = TypeVar("Payload")
 
 
 class Arena:
@@ -148,21 +147,20 @@ class CacheStatistics:
 
 
 @dataclass
-class _Entry(Generic[Payload]):
-    payload: Payload
+class _Entry:
     nbytes: int
     holders: int
     queue: int = -1  # the need under which it waits for eviction; -1 while it is held
 
 
-class SampleCache(Generic[Key, Payload]):
+class SampleCache(Generic[Key]):
     """Samples by key. Held samples stay; the others together take at most ``limit_bytes``.
 
     Samples that no epoch needs form a pool of at most ``pool_bytes`` of the limit and leave first,
     least recently used first. Then leave the samples that the fewest epochs need, oldest first.
 
     need: returns how many epochs still miss a key; called when a key is used and before it is
-    evicted. on_evict: called with the key and payload of every sample that leaves.
+    evicted. on_evict: called with the key of every sample that leaves.
     """
 
     def __init__(
@@ -171,7 +169,7 @@ class SampleCache(Generic[Key, Payload]):
         *,
         need: Callable[[Key], int],
         pool_bytes: int = 0,
-        on_evict: Callable[[Key, Payload], None] | None = None,
+        on_evict: Callable[[Key], None] | None = None,
     ) -> None:
         if limit_bytes < 0 or not 0 <= pool_bytes <= limit_bytes:
             raise ValueError(
@@ -180,7 +178,7 @@ class SampleCache(Generic[Key, Payload]):
             )
         self.limit_bytes, self._pool_limit, self._need = limit_bytes, pool_bytes, need
         self._on_evict = on_evict
-        self._entries: dict[Key, _Entry[Payload]] = {}
+        self._entries: dict[Key, _Entry] = {}
         self._queues: dict[int, OrderedDict[Key, None]] = {}
         self._counts = CacheStatistics()
 
@@ -190,7 +188,7 @@ class SampleCache(Generic[Key, Payload]):
     def __contains__(self, key: Key) -> bool:
         return key in self._entries
 
-    def put(self, key: Key, payload: Payload, nbytes: int, *, holders: int = 0) -> bool:
+    def put(self, key: Key, nbytes: int, *, holders: int = 0) -> bool:
         """Add a sample that is held ``holders`` times, evicting others if needed.
 
         Return False, with nothing changed, if the key is there already or a sample that nobody
@@ -199,7 +197,7 @@ class SampleCache(Generic[Key, Payload]):
         if key in self._entries or not self._make_room(0 if holders else nbytes):
             self._counts.refused += 1
             return False
-        entry = self._entries[key] = _Entry(payload, nbytes, holders)
+        entry = self._entries[key] = _Entry(nbytes, holders)
         self._counts.bytes += nbytes
         if holders:
             self._counts.held_bytes += nbytes
@@ -208,14 +206,13 @@ class SampleCache(Generic[Key, Payload]):
             self._trim_pool()
         return True
 
-    def hold(self, key: Key) -> Payload:
+    def hold(self, key: Key) -> None:
         """Add a holder, so that the sample cannot leave; KeyError if it is not there."""
         entry = self._entries[key]
         if not entry.holders:
             self._dequeue(key, entry)
             self._counts.held_bytes += entry.nbytes
         entry.holders += 1
-        return entry.payload
 
     def release(self, key: Key) -> None:
         """Remove a holder; what nobody holds or needs leaves now, unless the pool keeps it."""
@@ -268,20 +265,20 @@ class SampleCache(Generic[Key, Payload]):
         self._counts.bytes -= entry.nbytes
         self._counts.evictions += 1
         if self._on_evict:
-            self._on_evict(key, entry.payload)
+            self._on_evict(key)
 
     def _trim_pool(self) -> None:
         while self._counts.pool_bytes > self._pool_limit:
             self._evict(next(iter(self._queues[0])))
 
-    def _enqueue(self, key: Key, entry: _Entry[Payload]) -> None:
+    def _enqueue(self, key: Key, entry: _Entry) -> None:
         """Move a key behind the others of the same need."""
         self._dequeue(key, entry)
         entry.queue = self._need(key)
         self._queues.setdefault(entry.queue, OrderedDict())[key] = None
         self._counts.pool_bytes += entry.nbytes * (entry.queue == 0)
 
-    def _dequeue(self, key: Key, entry: _Entry[Payload]) -> None:
+    def _dequeue(self, key: Key, entry: _Entry) -> None:
         if entry.queue >= 0:
             del self._queues[entry.queue][key]
             self._counts.pool_bytes -= entry.nbytes * (entry.queue == 0)
@@ -307,7 +304,7 @@ class SampleStore:
         check: Callable[[int, Sample], None],
     ) -> None:
         self.arena = Arena(folder)
-        self.cache: SampleCache[Sample, None] = SampleCache(
+        self.cache: SampleCache[Sample] = SampleCache(
             limit_bytes,
             need=lambda sample: need(sample.index),
             pool_bytes=pool_bytes,
@@ -360,14 +357,14 @@ class SampleStore:
     def _keep(self, sample: Sample, layout: int, nbytes: int) -> bool:
         """Allocate a block; return False if no task wants the sample and there is no room."""
         sample.layout, sample.nbytes = layout, nbytes
-        if not self.cache.put(sample, None, nbytes, holders=sample.holders):
-            self._evicted(sample, None)
+        if not self.cache.put(sample, nbytes, holders=sample.holders):
+            self._evicted(sample)
         sample.cached = sample in self.cache  # it may have left at once
         if sample.cached:
             sample.offset = self.arena.allocate(nbytes)
         return sample.cached
 
-    def _evicted(self, sample: Sample, _: None) -> None:
+    def _evicted(self, sample: Sample) -> None:
         sample.cached = False
         self._left(sample)
         if sample.offset >= 0:
