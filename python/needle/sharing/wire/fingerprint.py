@@ -30,7 +30,7 @@ MOST_FILES = 2_000_000
 LONGEST_PATH = 4096
 INSTALLED = tuple(
     os.path.realpath(path) + os.sep
-    for path in (sys.prefix, sys.base_prefix, str(Path(__file__).parents[3]))
+    for path in (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
 )
 """Folders of code that is identified by its name: Python, installed packages, needle."""
 _ATOMS = (int, float, complex, bool, str, type(None), type(Ellipsis))
