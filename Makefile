@@ -66,27 +66,26 @@ $(SOURCE_PATH): $(BUILD)/.configured-$(notdir $(VENV))
 $(BUILD)/.configured-$(notdir $(VENV)): CMakeLists.txt $(VENV)/.needle-train
 	@sh tools/preflight.sh "$(BIN)/python" "$(CXX)" $(PACKAGES)
 	@rm -rf $(BUILD) && mkdir -p $(BUILD)
-	@$(CONFIGURE) -B $(BUILD) -DCMAKE_BUILD_TYPE=Release -DNEEDLE_BUILD_TESTS=ON > $@.log 2>&1 \
-		|| { cat $@.log; exit 1; }
+	@$(CONFIGURE) -B $(BUILD) -DCMAKE_BUILD_TYPE=Release -DNEEDLE_BUILD_TESTS=ON \
+		-DNEEDLE_ONLY_ISA=native > $@.log 2>&1 || { cat $@.log; exit 1; }
 	@touch $@
 
 # The first build shows its progress on a terminal; later ones print errors only.
 $(BUILD)/.compiled: $(BUILD)/.configured-$(notdir $(VENV))
 	@echo "needle: compiling the C++ kernels, once; one to three minutes on two cores"
 	@[ -t 1 ] || quiet=--quiet; NINJA_STATUS="needle: compiling [%f/%t] " \
-		$(CMAKE) --build $(BUILD) -j $(JOBS) -- $$quiet
+		$(CMAKE) --build $(BUILD) -j $(JOBS) --target library -- $$quiet
 	@touch $@
 
-build: $(BUILD)/.compiled $(SOURCE_PATH)  ## the C++ extension: compile what changed
-	@$(CMAKE) --build $(BUILD) -j $(JOBS) -- --quiet
+build: $(BUILD)/.compiled $(SOURCE_PATH)  ## the C++ extension for this processor: compile what changed
+	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target library -- --quiet
 
 # ---- jobs ----------------------------------------------------------------------------------------
 
 train: $(VENV)/.needle-train build  ## LeNet-5 on real handwritten digits; more with ARGS="--help"
 	@$(RUN) apps/train.py $(ARGS)
 
-# tests/conftest.py says which tests belong to which suite. Tests of kernels repeat themselves on each
-# instruction set of this machine. Tests that need no compiled code also run in NumPy mode.
+# tests/conftest.py says which tests belong to which suite, and which also run in NumPy mode.
 KERNEL_TESTS := tests/conformance tests/backends tests/native \
 	$(addprefix tests/data/test_,native_kernels.py decode_region.py)
 EMULATOR_TESTS := $(addprefix tests/cuda_on_cpu/test_,backend.py images.py graphs.py loads.py)
@@ -95,19 +94,21 @@ PYTEST := -m pytest -n $(JOBS) --dist worksteal
 check: lint $(VENV)/.needle-test build  ## lint, types and the tests that find most mistakes: two minutes
 	@$(RUN) $(PYTEST) -q --suite check $(PYTEST_ARGS)
 
-test: $(VENV)/.needle-test build  ## the tests that an installation must pass: ten minutes, set-up included
+test: $(VENV)/.needle-test build  ## every promise once: eight minutes, set-up included
 	@echo "needle: the C++ tests"
+	@$(CMAKE) --build $(BUILD) -j $(JOBS) -- --quiet
 	@$(BIN)/ctest --test-dir $(BUILD) --output-on-failure --progress
 	@echo "needle: the tests in NumPy mode, without compiled code"
 	@NEEDLE_BACKEND=np $(RUN) $(PYTEST) -q
 	@echo "needle: the tests with compiled code"
 	@$(RUN) $(PYTEST) $(PYTEST_ARGS)
 
-build-tests: build  ## the emulated CUDA backend and, if its sources changed and nvcc is there, CUDA's
-	@echo "needle: compiling the CUDA kernels for the CPU and, if they changed and nvcc is there, for GPUs"
-	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target $$($(RUN) -m tests.cuda_on_cpu.resources target) -- --quiet
+build-tests: build  ## all instruction sets, the emulated CUDA backend and, with nvcc and new sources, CUDA's
+	@echo "needle: compiling the kernels of the other instruction sets, and CUDA's for the CPU"
+	@$(CMAKE) -DNEEDLE_ONLY_ISA= $(BUILD) > /dev/null
+	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target all $$($(RUN) -m tests.cuda_on_cpu.resources target) -- --quiet
 
-test-all: test build-tests  ## make test, then the emulated GPU, object stores, a browser, slow tests
+test-all: test build-tests  ## make test, then slow tests, all instruction sets, the emulated GPU, stores, a browser
 	@$(MAKE) -s --no-print-directory $(VENV)/.needle-stores \
 		|| echo "needle: OpenStack Swift cannot be installed here; its tests are skipped"
 	@$(MAKE) -s --no-print-directory $(VENV)/.needle-webgpu \
@@ -117,6 +118,8 @@ test-all: test build-tests  ## make test, then the emulated GPU, object stores, 
 	@$(MAKE) -s --no-print-directory $(VENV)/.needle-browser \
 		|| echo "needle: selenium cannot be installed here; the tests in a browser are skipped"
 	@$(MAKE) -s --no-print-directory build/axe || echo "$(NO_AXE)"
+	@echo "needle: more tests in NumPy mode, without compiled code"
+	@NEEDLE_BACKEND=np $(RUN) $(PYTEST) -q --suite extended
 	@echo "needle: the extended tests"
 	@$(RUN) $(PYTEST) --suite extended $(PYTEST_ARGS)
 
@@ -242,6 +245,7 @@ bench: $(VENV)/.needle-train build  ## a short benchmark of the CPU devices
 LADDERS := gemm_ladder conv_ladder
 
 ladder: $(VENV)/.needle-train build  ## matrix product and convolution from plain loops to our kernels, each step timed
+	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target $(LADDERS) -- --quiet
 	for name in $(LADDERS); do $(RUN) -m apps.bench.$$name --out $(BUILD)/$$name.png \
 		--program $(BUILD)/apps/bench/$$name/$$name $(ARGS) || exit 1; done
 

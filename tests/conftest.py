@@ -1,9 +1,10 @@
-"""Levels of the test suite, and the devices of this machine as a fixture.
+"""The suites, which each contain some of the tests, and the devices of this machine as a fixture.
 
-``pytest --suite check`` runs what catches most mistakes (make check), plain ``pytest`` what is
-needed to trust an installation (make test), ``pytest --suite extended`` what that leaves out (make
-test-all). With NEEDLE_BACKEND=np the files of NUMPY_MODE are collected. A file or folder that the
-command line names is collected in any suite.
+``pytest --suite check`` finds most mistakes (make check). Plain ``pytest`` checks every promise
+once (make test). ``pytest --suite extended`` has the slow tests, and repeats others on the lower
+instruction sets and the emulated GPU (make test-all). With NEEDLE_BACKEND=np, NUMPY_MODE and
+NUMPY_REPEATED are the suites test and extended. A file or folder that the command line names is
+collected in any suite, on every instruction set.
 """
 
 from __future__ import annotations
@@ -34,10 +35,14 @@ EXTENDED = "browser/* cuda_on_cpu/* s3/*".split()
 """Files of ``--suite extended``, to which tests that are slow or need a GPU belong too."""
 
 NUMPY_MODE = """
-    accelerated/* course/* init/* nn/* ops/* optim/* test_autograd.py
-    test_course_autograd.py test_draw.py test_io.py test_refusals.py testing/test_accuracy.py
+    course/* test_course_autograd.py test_draw.py test_io.py test_refusals.py
 """.split()
 """Files that test what NumPy mode does otherwise; without compiled code they pass in full."""
+
+NUMPY_REPEATED = """
+    accelerated/* init/* nn/* ops/* optim/* testing/test_accuracy.py
+""".split()
+"""Files that repeat in NumPy mode what they test on the device ``cpu_numpy``."""
 
 ON_REQUEST = ("soak", "s3", "browser")
 """Marks of tests that run where ``-m`` asks for them, or where one is named by its id."""
@@ -45,7 +50,7 @@ ON_REQUEST = ("soak", "s3", "browser")
 ASKED = os.environ.get("NEEDLE_TEST_DEVICES")
 """Names with commas: ``device`` is these alone; make test-cuda asks for the GPU."""
 BEST_ISA = backends.get("cpu").module.isa if backends.available("cpu") else None  # type: ignore[attr-defined]
-"""The instruction set that needle takes on this machine: the only one that ``check`` tests."""
+"""The instruction set that needle takes on this machine: ``extended`` alone tests the others."""
 DEVICES = ASKED.split(",") if ASKED else ("cpu_numpy", "cpu") if BACKEND == "nd" else ("cpu",)
 
 
@@ -63,8 +68,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         if TESTS in named.parents and named in (collection_path, *collection_path.parents):
             return None
     suite = config.option.suite
+    numpy_mode = NUMPY_REPEATED if suite == "extended" else NUMPY_MODE
     left_out = (
-        (BACKEND == "np" and not _matches(collection_path, NUMPY_MODE))
+        (BACKEND == "np" and not _matches(collection_path, numpy_mode))
         or (suite == "check" and not _matches(collection_path, CHECK))
         or (suite == "test" and _matches(collection_path, EXTENDED))
     )
@@ -75,8 +81,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect the tests of other suites. A file named on the command line keeps its slow ones."""
     if any("::" in argument for argument in config.args):
         return
-    named = {path for path in _arguments(config) if path.is_file()}
-    kept = [item for item in items if _belongs(item, config, item.path in named)]
+    named = [path for path in _arguments(config) if TESTS in path.parents]
+    kept = [item for item in items if _belongs(item, config, named)]
     left = set(items) - set(kept)
     # Slow ones come first: no worker is left with one at the end while the others have done.
     items[:] = sorted(kept, key=lambda item: item.get_closest_marker("slow") is None)
@@ -84,7 +90,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=list(left))
 
 
-def _belongs(item: pytest.Item, config: pytest.Config, named: bool) -> bool:
+def _belongs(item: pytest.Item, config: pytest.Config, named: list[Path]) -> bool:
     """Return True if the test belongs to the suite that runs."""
     asked, suite = config.option.markexpr or "", config.option.suite
     on_request = [mark for mark in ON_REQUEST if mark not in asked]
@@ -93,11 +99,14 @@ def _belongs(item: pytest.Item, config: pytest.Config, named: bool) -> bool:
     if any(map(item.get_closest_marker, on_request)):
         return False
     slow = item.get_closest_marker("slow") is not None
+    repeated = _isa(item) not in (None, BEST_ISA)
     if suite == "extended":
-        return slow or _matches(item.path, EXTENDED) or "gpu" in getattr(item, "fixturenames", ())
-    if suite == "check" and _isa(item) not in (None, BEST_ISA):
+        needs_gpu = "gpu" in getattr(item, "fixturenames", ())
+        listed = BACKEND == "np" or _matches(item.path, EXTENDED)
+        return slow or repeated or needs_gpu or listed
+    if repeated and not any(path in (item.path, *item.path.parents) for path in named):
         return False
-    return not slow or named or "slow" in asked
+    return not slow or item.path in named or "slow" in asked
 
 
 def _isa(item: pytest.Item) -> str | None:

@@ -26,18 +26,12 @@ def test_the_trail_is_a_weekend_long() -> None:
     assert lines <= 6500, f"{lines} lines; choose shorter files for docs/trail.md"
 
 
-@pytest.mark.parametrize("number, file, look_at", ROWS, ids=FILES)
-def test_a_file_says_what_to_look_at_and_names_the_next(
-    number: str, file: str, look_at: str
-) -> None:
-    comment = "#" if file.endswith(".py") else "//"
+@pytest.mark.parametrize("number, file", [row[:2] for row in ROWS], ids=FILES)
+def test_a_file_has_its_number_and_names_the_next(number: str, file: str) -> None:
     following = FILES[int(number) : int(number) + 1]
-    text = look_at.replace("`", "")
-    expected = [
-        f"{comment} Trail {number} of {len(FILES)}: {text}.",
-        f"{comment} Next: {following[0]}" if following else f"{comment} This is the last file.",
-    ]
-    assert text_of(file).splitlines()[:2] == expected
+    header = "\n".join(text_of(file).splitlines()[:2])
+    assert f"Trail {number} of {len(FILES)}" in header
+    assert all(name in header for name in following)
 
 
 @pytest.mark.parametrize("file, look_at", [row[1:] for row in ROWS], ids=FILES)

@@ -34,6 +34,9 @@ const std::vector<Target>& usable_targets() {
          }) {
       if (cpu_supports(compiled.table->isa)) usable.push_back(compiled);
     }
+    if (usable.empty()) {
+      raise_error("the kernels were compiled for another processor; run make clean build");
+    }
     return usable;
   }();
   return targets;
