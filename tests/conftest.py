@@ -44,6 +44,13 @@ NUMPY_REPEATED = """
 """.split()
 """Files that repeat in NumPy mode what they test on the device ``cpu_numpy``."""
 
+REPEATED = (
+    "*/apps/test_models.py::test_a_step_lowers_the_loss?cpu_numpy-*",
+    "*/complaints/test_errors.py::test_17_odd_*-collate-processes?",
+    "*/complaints/test_errors.py::test_17_odd_*-transform-processes?",
+)
+"""Patterns of the ids of costly tests whose other parameters suffice; ``extended`` has these."""
+
 ON_REQUEST = ("soak", "s3", "browser")
 """Marks of tests that run where ``-m`` asks for them, or where one is named by its id."""
 
@@ -99,7 +106,9 @@ def _belongs(item: pytest.Item, config: pytest.Config, named: list[Path]) -> boo
     if any(map(item.get_closest_marker, on_request)):
         return False
     slow = item.get_closest_marker("slow") is not None
-    repeated = _isa(item) not in (None, BEST_ISA)
+    repeated = _isa(item) not in (None, BEST_ISA) or any(
+        fnmatch(item.nodeid, pattern) for pattern in REPEATED
+    )
     if suite == "extended":
         needs_gpu = "gpu" in getattr(item, "fixturenames", ())
         listed = BACKEND == "np" or _matches(item.path, EXTENDED)

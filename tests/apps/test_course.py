@@ -116,6 +116,7 @@ def test_an_exercise_from_empty_to_solved(
 SLOPES = "return Scalar(self.value * other.value, (self, other), (self.value, other.value))"
 
 
+@pytest.mark.slow
 def test_wrong_answers_must_be_refused_with_their_cause(tmp_path: Path) -> None:
     """Check three wrong answers in one tree, one of which keeps all tests from running."""
     bench = proof.Workbench(ROOT, tmp_path)

@@ -44,6 +44,7 @@ def graded(tmp_path: Path, *submissions: Path, **rules: float) -> list[dict[str,
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_a_line_for_each_submission_and_one_bad_one_stops_no_other(tmp_path: Path) -> None:
     good = submission(tmp_path / "good")
     wrong = submission(tmp_path / "wrong", scalar_tanh="        return self")
@@ -126,6 +127,7 @@ def test_a_tree_without_solutions_cannot_solve(tmp_path: Path) -> None:
         put_back(tree, ["hooks"])
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_for_teachers_run(tmp_path: Path) -> None:
     page = (ROOT / "docs/teaching.md").read_text("utf-8")
     commands = "\n".join(re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE))

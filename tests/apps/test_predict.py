@@ -406,6 +406,7 @@ def commands_of(page: str) -> list[str]:
     return [line for block in blocks for line in block.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_from_notebook_to_web(run: Path, tmp_path: Path) -> None:
     """Run every command of the page in a folder that has its files."""
     pytest.importorskip("onnx")

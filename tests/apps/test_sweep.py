@@ -56,6 +56,7 @@ def rows_of(out: Path) -> dict[tuple[str, int], dict[str, str]]:
         return {(row["source"], int(row["workers"])): row for row in csv.DictReader(file)}
 
 
+@pytest.mark.slow
 def test_the_study_counts_requests_and_goes_on(tmp_path: Path) -> None:
     def file_with(names: str) -> str:
         path = tmp_path / "study.toml"

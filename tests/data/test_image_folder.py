@@ -4,7 +4,6 @@ import os
 import pickle
 import shutil
 import sys
-import time
 import warnings
 
 import numpy as np
@@ -169,9 +168,7 @@ def test_a_million_paths_travel_as_a_few_buffers(root):
     message = pickle.dumps(dataset, protocol=5, buffer_callback=buffers.append)
     assert len(message) < 10_000
     assert sum(buffer.raw().nbytes for buffer in buffers) == 32 * len(names) + 8
-    start = time.perf_counter()
     copy = pickle.loads(message, buffers=buffers)
-    assert time.perf_counter() - start < 0.5  # typically well below a millisecond
     assert len(copy) == 1_200_000 and copy.paths[1_199_999] == names[-1]
     assert np.shares_memory(copy.paths.data, np.frombuffer(buffers[0], np.uint8)) or (
         np.shares_memory(copy.paths.data, np.frombuffer(buffers[1], np.uint8))

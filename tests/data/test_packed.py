@@ -164,6 +164,7 @@ def test_a_forked_process_reads_on(tmp_path):
     assert os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.soak
 def test_opening_takes_the_same_time_for_100_megabytes(tmp_path):
     small = data.pack(SAMPLES["tuples"][:1], tmp_path / "small", progress=False)
     rows = np.zeros((100, 1 << 20), np.uint8)

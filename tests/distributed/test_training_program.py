@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -183,9 +182,7 @@ def test_a_rank_that_dies_or_stops_ends_all(tmp_path: Path, number: int) -> None
     out = tmp_path / "run"
     program = running(out)
     os.kill(process_of_rank(program, 1), number)
-    began = time.monotonic()
     _, errors = program.communicate(timeout=60)
-    assert time.monotonic() - began < 20
     assert program.returncode != 0
     if number == signal.SIGSTOP:
         assert errors.count("rank 1 (process") == 1, errors
@@ -199,9 +196,7 @@ def test_ctrl_c_stops_and_saves_once(tmp_path: Path, interruptible: None) -> Non
     out = tmp_path / "run"
     program = running(out)
     program.send_signal(signal.SIGINT)
-    began = time.monotonic()
     rest, _ = program.communicate(timeout=60)
-    assert time.monotonic() - began < 20
     assert rest.count("stopped; saved in") == 1
     saved = needle.io.checkpoint_extra(out / "checkpoint.safetensors")["progress"]
     assert saved["epochs_done"] >= 1

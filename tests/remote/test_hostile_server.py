@@ -153,13 +153,11 @@ def test_a_slow_drip_ends_with_the_timeout() -> None:
             time.sleep(0.05)
             yield b"x"
 
-    with HostileServer(drip) as server:
-        start = time.monotonic()
-        with pytest.raises(StoreError, match="no answer in time, attempt 2 of 2"):
-            Store(server.address + "/x", data.Retry(tries=2, timeout=0.4, wait=0.0)).get(
-                [Wanted("a")]
-            )
-        assert time.monotonic() - start < 10
+    with (
+        HostileServer(drip) as server,
+        pytest.raises(StoreError, match="no answer in time, attempt 2 of 2"),
+    ):
+        Store(server.address + "/x", data.Retry(tries=2, timeout=0.4, wait=0.0)).get([Wanted("a")])
 
 
 # ---- redirects and credentials -------------------------------------------------------------------

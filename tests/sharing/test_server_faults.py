@@ -66,6 +66,7 @@ def one_of_three_within(seconds: float, attempt: Callable[[], float]) -> bool:
 # ---- tasks that die, hang, or take and never give back
 
 
+@pytest.mark.soak
 def test_a_killed_task_is_gone_within_a_second_and_the_others_go_on() -> None:
     with served(Images(400)) as path, loader(path, task="mine") as mine:
         epoch = iter(mine)

@@ -131,6 +131,7 @@ def test_transforms_that_need_more_memory_than_there_is_are_refused(dataset: Any
         assert len(by_index(mine)) == 40
 
 
+@pytest.mark.soak
 def test_slow_samples_do_not_run_in_the_loop_of_the_server() -> None:
     slow = Images(40, 4.0)
     with served(slow) as path, loader(path, fallback=slow) as task:

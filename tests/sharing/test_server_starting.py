@@ -288,6 +288,7 @@ def test_a_refused_loader_leaves_nothing(place: Path) -> None:
     assert not list(place.rglob("*.sock"))
 
 
+@pytest.mark.soak
 def test_closing_one_of_two_servers_does_not_wait_for_the_other(place: Path) -> None:
     with loader(Images(40), num_workers=0):
         other: Any = loader(Images(41), num_workers=0)

@@ -54,6 +54,7 @@ def compare(
         assert abs(one - other) < off, (alone, shared)
 
 
+@pytest.mark.slow
 def test_two_trainings_on_digits_reach_what_they_reach_alone() -> None:
     compare("digits", "digits?layout=HWC", ("0.003", "0.006"), 1497, 4, 0.95, 0.03)
 

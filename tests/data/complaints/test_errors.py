@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-import time
 import traceback
 import urllib.error
 from typing import Any
@@ -55,10 +54,8 @@ def test_17_an_exception_comes_back_as_it_was(make, options):
     with data.DataLoader(Raising(make), 4, **options) as loader:
         batches = iter(loader)
         next(batches)
-        began = time.monotonic()
         with pytest.raises(type(make())) as caught:
             next(batches)
-        assert time.monotonic() - began < 10  # and not for ever
         assert same_as(caught.value, make())
         told = "".join(traceback.format_exception(caught.value))
         assert "in __getitem__" in told and "raise self.make()" in told

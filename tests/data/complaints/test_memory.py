@@ -69,6 +69,7 @@ print("all there")
 """
 
 
+@pytest.mark.slow
 def test_2_ten_thousand_batches_are_kept_with_64_descriptors(tmp_path: Path):
     """`ulimit -n 64`, every batch kept in a list: none is overwritten, no descriptor is missing."""
     assert run(tmp_path, KEEP) == "all there\n"

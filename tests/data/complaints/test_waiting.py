@@ -72,6 +72,7 @@ def test_12_the_other_workers_go_on_while_a_sample_is_slow(engine):
     assert set(range(8, 24)) <= meanwhile
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("engine", ENGINES)
 def test_12_waiting_costs_no_processor_time(engine):
     """The program waits for a sample of 1 s without turning in circles."""

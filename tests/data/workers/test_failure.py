@@ -170,7 +170,7 @@ def test_close_ends_workers_that_are_busy() -> None:
     pids = engine.process_ids()
     start = time.monotonic()
     engine.close()
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 30  # a sample takes 60
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
