@@ -36,7 +36,7 @@ CHUNK = 1 << 18
 
 @dataclass(frozen=True)
 class Answer:
-    """The bytes, and the ETag of the object ("" if there is none).
+    """Response body and ETag of an object; the ETag is "" if the store sends none.
 
     digests: True if the ETag is the MD5 of the content.
     """

@@ -266,7 +266,7 @@ class GlobalDataLoader(DataLoader):
 
 
 class _Absent:
-    """Stands for a data set of which only the server has the samples."""
+    """A placeholder for a data set whose samples only the server has."""
 
     def __init__(self, length: int) -> None:
         self._length = length

@@ -90,7 +90,7 @@ class ServerAddress:
         return self.connected(read)
 
     def connected(self, use: Callable[[Connector], Found]) -> Found:
-        """Return ``use(connection)``; repeat it with another server if this one was at its end.
+        """Return ``use(connection)``; retry with another server if this one was about to end.
 
         Raises LoaderServerError if there is no server and none is to be started, WorkerError if
         none can be started, DataError if the server has another data set or refuses the task.
@@ -273,7 +273,7 @@ def await_end(path: Path, seconds: float) -> None:
 
 
 def _release(lifeline: socket.socket, path: Path, failed: object, *details: object) -> None:
-    """Let the server end that was started in vain; at a registered task it stays."""
+    """Let a server that was not needed end; it stays if a task has registered."""
     lifeline.close()
     if failed is not None:
         await_end(path, END_SECONDS)

@@ -115,7 +115,7 @@ class TaskConnection:
         self._finalizer: Any = None
 
     def claim(self) -> object:
-        """Return a key with which the session can be had until the next ``claim``."""
+        """Return a key that opens the session until the next ``claim``."""
         self._user = object()
         return self._user
 

@@ -75,7 +75,7 @@ class Server:
     # ---- the loop
 
     def run(self) -> None:
-        """Serve; close everything at the end, however it comes."""
+        """Serve until the end, then close everything, also after an error."""
         try:
             while True:
                 # Wake up when the next lease may end, or a sample may be slow.

@@ -58,7 +58,7 @@ class Arena:
         return self.allocate(size)
 
     def free(self, offset: int, size: int) -> None:
-        """Take a block back."""
+        """Return a block to the free ranges."""
         start, end = offset, offset + rounded(size)
         i = bisect.bisect_left(self._starts, start)
         if i < len(self._starts) and self._starts[i] == end:
