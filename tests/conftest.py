@@ -67,6 +67,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse in one line to run whole suites without the compiled extension."""
+    whole = not any(TESTS in path.parents for path in _arguments(config))
+    if whole and BACKEND != "np" and not backends.available("cpu"):
+        raise pytest.UsageError(
+            "needle: the compiled extension is missing; run make build, or NEEDLE_BACKEND=np pytest"
+        )
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the files of other suites, unless the command line names them or their folder."""
     if collection_path.suffix != ".py" or TESTS not in collection_path.parents:

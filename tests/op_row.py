@@ -54,6 +54,9 @@ class OpRow:
     """The relative tolerance of float32 compared with float64."""
     failures: tuple[Failure, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<row {self.id} of {self.name}>"  # short: pytest prints it above a failure
+
     @property
     def id(self) -> str:
         return f"{self.name}-{self.case}" if self.case else self.name

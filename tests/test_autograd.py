@@ -380,6 +380,17 @@ def test_check_gradients_finds_the_wrong_input_and_order() -> None:
         check_gradients(lambda i: i, np.array([1]))
 
 
+def test_check_gradients_names_the_function_and_the_worst_element() -> None:
+    mask = np.array([1.0, 0.0, 1.0])
+
+    def square(a: Tensor) -> Tensor:
+        return a * (a * mask + (a * (1 - mask)).detach())
+
+    worst = r"of square: order 1(.|\n)*worst element: input\[1\] = 3, expected -?\d.*, got -?\d"
+    with pytest.raises(AssertionError, match=worst):
+        check_gradients(square, np.array([1.0, 3.0, 5.0]))
+
+
 # ---- leaves ----------------------------------------------------------------------------------
 
 

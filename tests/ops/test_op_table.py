@@ -39,6 +39,7 @@ def results(out: Any) -> list[Any]:
 
 def compare(row: OpRow, out: Any, hosts: tuple[Any, ...], dtype: str) -> None:
     """Assert shape, dtype and values of each result against the oracle in float64."""
+    __tracebackhide__ = True
     wide = [h.astype(np.float64) if h.dtype.kind != "b" else h for h in hosts]
     with np.errstate(all="ignore"):
         expected = results(row.oracle(*wide))
@@ -47,7 +48,9 @@ def compare(row: OpRow, out: Any, hosts: tuple[Any, ...], dtype: str) -> None:
         assert got.shape == want.shape
         assert got.dtype == (row.out_dtype or dtype)
         rtol = row.rtol if dtype == "float32" else 1e-12
-        np.testing.assert_allclose(got.numpy(), want, rtol=rtol, atol=rtol)
+        shapes = ", ".join(str(host.shape) for host in hosts)
+        called = f"{row.id} of inputs of shape {shapes}, {dtype}"
+        np.testing.assert_allclose(got.numpy(), want, rtol=rtol, atol=rtol, err_msg=called)
 
 
 @every_row

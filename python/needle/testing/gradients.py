@@ -41,16 +41,19 @@ def check_gradients(
     inputs further from kinks (relu at 0, equal maxima) than ``step``. ``device``: for inputs that
     are not Tensors.
     """
+    __tracebackhide__ = True  # pytest's report ends at the call, with the message below
     points = [_as_point(x, device) for x in inputs]
     positions = [i for i, point in enumerate(points) if _is_checked(point)]
     assert positions, "check_gradients: needs at least one floating input, got none; pass floats"
     random = np.random.default_rng(seed)
     scalar = _weighted(f, points, random)
+    name = getattr(f, "__name__", "f").replace("<lambda>", "f")
     for level in range(1, order + 1):
         directions = {i: random.standard_normal(points[i].shape) for i in positions}
         slope = _slope(scalar, directions)
         for i in positions:
-            _check_one(scalar, points, i, directions[i], level, (step, rtol, atol))
+            called = f"check_gradients of {name}: order {level}"
+            _check_one(scalar, points, i, directions[i], called, (step, rtol, atol))
         scalar = slope
 
 
@@ -119,11 +122,12 @@ def _check_one(
     points: Sequence[Any],
     i: int,
     direction: Host,
-    level: int,
+    called: str,
     limits: tuple[float, float, float],
 ) -> None:
+    __tracebackhide__ = True
     step, rtol, atol = limits
-    name = f"check_gradients: order {level}, input {i} of shape {points[i].shape}"
+    name = f"{called}, input {i} of shape {points[i].shape}"
     gradient = grad(scalar, i)(*points)
     assert isinstance(gradient, Tensor)
     assert gradient.shape == points[i].shape, f"{name}: the gradient has shape {gradient.shape}"
@@ -133,6 +137,26 @@ def _check_one(
     assert abs(got - expected) <= atol + rtol * abs(expected), (
         f"{name}: expected {expected:.10g} (central difference), got {got:.10g} (gradient) along a "
         f"random direction; check the op's gradient for this input"
+        + _worst_element(scalar, points, i, gradient.numpy(), step)
+    )
+
+
+def _worst_element(
+    scalar: Function, points: Sequence[Any], i: int, gradient: Host, step: float
+) -> str:
+    """Return a line that names the element whose partial derivative is furthest off."""
+    if gradient.size > 1000:  # each element costs two calls
+        return ""
+    expected = np.zeros_like(gradient)
+    for index in np.ndindex(*gradient.shape):
+        direction = np.zeros_like(gradient)
+        direction[index] = 1.0
+        expected[index] = _central_difference(scalar, points, i, direction, step)
+    worst = np.unravel_index(np.argmax(np.abs(gradient - expected)), gradient.shape)
+    place = ", ".join(str(int(n)) for n in worst)
+    return (
+        f"\n  the worst element: input[{place}] = {points[i].numpy()[worst]:.6g}, "
+        f"expected {expected[worst]:.6g}, got {gradient[worst]:.6g}"
     )
 
 
