@@ -151,6 +151,7 @@ test-cuda: $(VENV)/.needle-test build  ## conformance, gradients, training and m
 	@$(HAVE_GPU)
 	NEEDLE_CUDA_SYNC=1 $(RUN) -m needle.testing.conformance cuda
 	$(RUN) -m pytest -q tests/gpu
+	NEEDLE_CUDA_SM90=on $(RUN) -m pytest -q tests/gpu
 	NEEDLE_TEST_DEVICES=cuda $(RUN) -m pytest -q tests/ops tests/init tests/accelerated tests/optim
 
 # On Linux without a GPU, Mesa's software driver will do (Debian: mesa-vulkan-drivers, libvulkan1).

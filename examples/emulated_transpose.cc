@@ -4,7 +4,7 @@
 //
 //   E=tests/cuda_on_cpu
 //   g++ -std=c++20 -O1 -g1 -fsanitize=thread -I$E -c examples/emulated_transpose.cc -o /tmp/t.o
-//   g++ -std=c++20 -O1 -I$E /tmp/t.o $E/b*.cc $E/memory.cc $E/watch.cc -o /tmp/t && /tmp/t
+//   g++ -std=c++20 -O1 -I$E /tmp/t.o $E/[bmw]*.cc $E/sm90/[tw]*.cc -o /tmp/t && /tmp/t
 #include <cuda_runtime.h>
 
 #include <cstdio>

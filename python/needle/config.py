@@ -48,6 +48,11 @@ CUDA_SYNC = Variable(
     "",
     "1: wait for every CUDA kernel, so that the call that launched it raises its error",
 )
+CUDA_SM90 = Variable(
+    "NEEDLE_CUDA_SM90",
+    "off",
+    "on: H100 and H200 use their warpgroup MMA and TMA, in kernels that have not run on a GPU yet",
+)
 CUDA_EXACT = Variable(
     "NEEDLE_CUDA_EXACT",
     "",
@@ -76,7 +81,8 @@ COLLECTIVE_TIMEOUT = Variable(
 )
 
 VARIABLES = (
-    *(BACKEND, CPU_ISA, NUM_THREADS, CONV2D, MATMUL_PRECISION, CUDA_SYNC, CUDA_EXACT),
+    *(BACKEND, CPU_ISA, NUM_THREADS, CONV2D),
+    *(MATMUL_PRECISION, CUDA_SYNC, CUDA_SM90, CUDA_EXACT),
     *(DATA_DIR, CACHE_DIR, CACHE_BYTES, NETRC, RUNTIME_DIR),
     *(COMMUNICATOR, COLLECTIVE_TIMEOUT),
 )
@@ -149,6 +155,9 @@ matmul_precision = Setting("precision", MATMUL_PRECISION, ("float32", "tf32", "b
 sm_80 and every other backend always compute in full float32 (``Backend.matmul_precisions``). A
 recorded graph keeps the precision of its recording.
 """
+
+cuda_sm90 = Setting("NEEDLE_CUDA_SM90", CUDA_SM90, ("off", "on"))
+"""Whether GPUs of sm_90 use the kernels of src/cuda/sm90; otherwise they use those of sm_80."""
 
 _ONE_THREAD = (
     NUM_THREADS.name,

@@ -13,6 +13,7 @@
 #include "cuda/graph.h"
 #include "cuda/kernels.h"
 #include "cuda/precision.h"
+#include "cuda/sm90/sm90.h"
 #include "cuda/transfer.h"
 #include "cuda_images.h"
 #include "cuda_moments.h"
@@ -181,6 +182,8 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
   m.def("why", &needle::cuda::why, "The driver's reason why device_count() is 0.");
   m.def("set_synchronous", &needle::cuda::set_synchronous, pybind11::arg("on"),
         "With True, every kernel is waited for, so that its error is raised where it is called.");
+  m.def("enable_sm90", &needle::cuda::enable_sm90, pybind11::arg("on"),
+        "With True, GPUs of sm_90 use warpgroup MMA and TMA: needle.config.CUDA_SM90.");
   m.def("set_exact", &needle::cuda::set_exact, pybind11::arg("on"),
         "With True, before the first array: buffers are neither rounded up nor cached.");
   bind_transfers(m);
@@ -201,7 +204,7 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
       },
       pybind11::arg("name"), pybind11::arg("seed") = 0);
   m.def("set_processors", &cuda_on_cpu::set_processors);
-  m.def("bulk_copies", &cuda_on_cpu::bulk_copies);
+  m.def("tma_loads", &cuda_on_cpu::tma_loads);
   m.def("set_capability", &cuda_on_cpu::set_capability);
   m.def("watch_races", &cuda_on_cpu::watch_races);
   m.def("count_accesses", &cuda_on_cpu::count_accesses);

@@ -45,11 +45,11 @@ MemoryStats memory_stats(int device) { return cache(device).stats(); }
 void empty_cache(int device) { cache(device).empty(); }
 
 KeptMemory::~KeptMemory() {
-  for (const Piece& piece : pieces_) release(piece.data, piece.bytes, device_);
+  for (const Buffer& piece : pieces_) release(piece.data, piece.bytes, device_);
 }
 
 void* KeptMemory::take(std::size_t bytes) {
-  for (Piece& piece : pieces_) {
+  for (Buffer& piece : pieces_) {
     if (piece.taken || piece.bytes < bytes || piece.bytes / 2 > bytes) continue;
     piece.taken = true;
     return piece.data;
@@ -60,7 +60,7 @@ void* KeptMemory::take(std::size_t bytes) {
 }
 
 void KeptMemory::give_back(void* data) noexcept {
-  for (Piece& piece : pieces_) piece.taken = piece.taken && piece.data != data;
+  for (Buffer& piece : pieces_) piece.taken = piece.taken && piece.data != data;
 }
 
 void KeptMemory::keep_in(KeptMemory* memory) { keeping = memory; }

@@ -34,13 +34,13 @@ class KeptMemory {
   static void keep_in(KeptMemory* memory);
 
  private:
-  struct Piece {
+  struct Buffer {
     void* data;
     std::size_t bytes;
     bool taken;
   };
   int device_;
-  std::vector<Piece> pieces_;
+  std::vector<Buffer> pieces_;
 };
 
 class Temporary {

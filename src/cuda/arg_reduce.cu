@@ -35,8 +35,9 @@ __global__ void __launch_bounds__(kRowThreads) arg_reduce_kernel(const __grid_co
   const std::uint32_t slice = blockIdx.x * (kRowThreads / kLanes) + threadIdx.x / kLanes;
   const std::uint32_t lane = threadIdx.x % kLanes;
   if (slice >= s.slices.size) return;
-  const auto at = locate<2>(s.slices, slice);
-  const Row<const T> a{reinterpret_cast<const T*>(s.slices.data[1] + at.of[1]), s.step, s.n};
+  const auto offsets = locate<2>(s.slices, slice);
+  const Row<const T> a{reinterpret_cast<const T*>(s.slices.data[1] + offsets.bytes[1]), s.step,
+                       s.n};
   using V = Computed<T>;
   Best<V> best{a[0], 0};
   stream<T>(
@@ -52,7 +53,8 @@ __global__ void __launch_bounds__(kRowThreads) arg_reduce_kernel(const __grid_co
     if (wins<V, kMax>(other, best)) best = other;
   }
   if (lane == 0) {
-    *reinterpret_cast<std::int64_t*>(s.slices.data[0] + at.of[0]) = std::int64_t(best.place);
+    *reinterpret_cast<std::int64_t*>(s.slices.data[0] + offsets.bytes[0]) =
+        std::int64_t(best.place);
   }
 }
 

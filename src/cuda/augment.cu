@@ -36,7 +36,7 @@ struct Job {
 
 template <int kChannels>
 struct Pixel {
-  float of[kChannels];  // bytes are whole numbers here
+  float values[kChannels];  // bytes are whole numbers here
 };
 
 // The state of one image in the job.
@@ -48,38 +48,39 @@ struct Sample {
   int channel;  // the first that this thread makes
 
   template <class T>
-  __device__ const T& numbers(int at) const {
-    return *reinterpret_cast<const T*>(record + at);
+  __device__ const T& numbers(int word) const {
+    return *reinterpret_cast<const T*>(record + word);
   }
 
   __device__ P read(int y, int x) const {
     const auto& source = numbers<SourceRecord>(0);
-    const std::int64_t at = source.offset + std::int64_t(y) * source.row_stride +
-                            std::int64_t(x) * source.column_stride;
+    const std::int64_t origin = source.offset + std::int64_t(y) * source.row_stride +
+                                std::int64_t(x) * source.column_stride;
     P pixel;
     for (int c = 0; c < kChannels; ++c) {
-      const std::int64_t place = at + std::int64_t(channel + c) * source.channel_stride;
-      pixel.of[c] = job.pass.floats_in ? static_cast<const float*>(job.images)[place]
-                                       : float(static_cast<const std::uint8_t*>(job.images)[place]);
+      const std::int64_t place = origin + std::int64_t(channel + c) * source.channel_stride;
+      pixel.values[c] = job.pass.floats_in
+                            ? static_cast<const float*>(job.images)[place]
+                            : float(static_cast<const std::uint8_t*>(job.images)[place]);
     }
     return pixel;
   }
 
   static __device__ P filled(float value) {
     P pixel;
-    for (int c = 0; c < kChannels; ++c) pixel.of[c] = value;
+    for (int c = 0; c < kChannels; ++c) pixel.values[c] = value;
     return pixel;
   }
 
   __device__ void mix(const float* m, bool bytes, P& pixel) const {
     float sums[kChannels];
     for (int c = 0; c < kChannels; ++c) {
-      float sum = m[4 * c] * pixel.of[0];
-      for (int k = 1; k < kChannels; ++k) sum = sum + m[4 * c + k] * pixel.of[k];
+      float sum = m[4 * c] * pixel.values[0];
+      for (int k = 1; k < kChannels; ++k) sum = sum + m[4 * c + k] * pixel.values[k];
       sums[c] = sum + m[4 * c + 3];
     }
     for (int c = 0; c < kChannels; ++c) {
-      pixel.of[c] = bytes ? float(pixel::to_byte(sums[c])) : pixel::clip(sums[c], 1.0f);
+      pixel.values[c] = bytes ? float(pixel::to_byte(sums[c])) : pixel::clip(sums[c], 1.0f);
     }
   }
 
@@ -92,12 +93,12 @@ struct Sample {
         break;
       }
       case PassStep::kScale:
-        for (float& value : pixel.of) value = pixel::scaled(value);
+        for (float& value : pixel.values) value = pixel::scaled(value);
         break;
       case PassStep::kNormalize:
         for (int c = 0; c < kChannels; ++c) {
           const auto* means = reinterpret_cast<const float*>(job.words + step.at) + channel + c;
-          pixel.of[c] = (pixel.of[c] - means[0]) / means[job.pass.channels];
+          pixel.values[c] = (pixel.values[c] - means[0]) / means[job.pass.channels];
         }
         break;
       default: break;
@@ -159,14 +160,14 @@ struct Sample {
       for (int& line : lines) line = pixel::kLineHalf;
       for (int i = 0; i < int(down[1]); ++i) {
         const P p = before(r.top + int(down[0]) + i, r.left + int(across[0]) + j);
-        for (int c = 0; c < kChannels; ++c) lines[c] += int(down[2 + i]) * int(p.of[c]);
+        for (int c = 0; c < kChannels; ++c) lines[c] += int(down[2 + i]) * int(p.values[c]);
       }
       for (int c = 0; c < kChannels; ++c) {
         sums[c] += int(across[2 + j]) * (lines[c] >> pixel::kLineShift);
       }
     }
     P pixel;
-    for (int c = 0; c < kChannels; ++c) pixel.of[c] = float(sums[c] >> pixel::kOutShift);
+    for (int c = 0; c < kChannels; ++c) pixel.values[c] = float(sums[c] >> pixel::kOutShift);
     return pixel;
   }
 
@@ -180,13 +181,13 @@ struct Sample {
       for (int i = 0; i < int(down[1]); ++i) {
         const P p = before(r.top + int(down[0]) + i, r.left + int(across[0]) + j);
         for (int c = 0; c < kChannels; ++c) {
-          const float part = p.of[c] * down_weights[i];
-          lines.of[c] = i == 0 ? part : lines.of[c] + part;
+          const float part = p.values[c] * down_weights[i];
+          lines.values[c] = i == 0 ? part : lines.values[c] + part;
         }
       }
       for (int c = 0; c < kChannels; ++c) {
-        const float part = lines.of[c] * across_weights[j];
-        sums.of[c] = j == 0 ? part : sums.of[c] + part;
+        const float part = lines.values[c] * across_weights[j];
+        sums.values[c] = j == 0 ? part : sums.values[c] + part;
       }
     }
     return sums;
@@ -221,12 +222,13 @@ struct Sample {
     for (int k = 0; k < 4; ++k) corners[k] = corner(a, top + k / 2, left + k % 2);
     P pixel;
     for (int c = 0; c < kChannels; ++c) {
-      const float x4[4] = {corners[0].of[c], corners[1].of[c], corners[2].of[c], corners[3].of[c]};
+      const float x4[4] = {corners[0].values[c], corners[1].values[c], corners[2].values[c],
+                           corners[3].values[c]};
       if (job.pass.floats_between) {
-        pixel.of[c] = pixel::mixed(x4, float(u), float(v));
+        pixel.values[c] = pixel::mixed(x4, float(u), float(v));
       } else {
         const int whole[4] = {int(x4[0]), int(x4[1]), int(x4[2]), int(x4[3])};
-        pixel.of[c] = float(pixel::mixed(whole, int(u * pixel::kUnit), int(v * pixel::kUnit)));
+        pixel.values[c] = float(pixel::mixed(whole, int(u * pixel::kUnit), int(v * pixel::kUnit)));
       }
     }
     return pixel;
@@ -243,13 +245,14 @@ struct Sample {
 
   __device__ void write(int y, int x, std::int64_t image, const P& pixel) const {
     const ImagePass& pass = job.pass;
-    const std::int64_t at = image * job.image_size + y * pass.row_stride + x * pass.column_stride;
+    const std::int64_t origin =
+        image * job.image_size + y * pass.row_stride + x * pass.column_stride;
     for (int c = 0; c < kChannels; ++c) {
-      const std::int64_t place = at + (channel + c) * pass.channel_stride;
+      const std::int64_t place = origin + (channel + c) * pass.channel_stride;
       if (pass.floats_out) {
-        static_cast<float*>(job.out)[place] = pixel.of[c];
+        static_cast<float*>(job.out)[place] = pixel.values[c];
       } else {
-        static_cast<std::uint8_t*>(job.out)[place] = static_cast<std::uint8_t>(pixel.of[c]);
+        static_cast<std::uint8_t*>(job.out)[place] = static_cast<std::uint8_t>(pixel.values[c]);
       }
     }
   }
@@ -269,7 +272,7 @@ __global__ void __launch_bounds__(kThreads, 4) augment_kernel(const __grid_const
 }
 
 template <int kChannels>
-void launch_job(const Job& job, Grid blocks, int device) {
+void launch_job(const Job& job, dim3 blocks, int device) {
   const auto start = [&]<Resampling kResampling>() {
     launch("run_images", device, blocks, {kThreads}, augment_kernel<kChannels, kResampling>, job);
   };
@@ -293,8 +296,8 @@ void run_pass(Job job, std::int64_t images, int device) {
   const auto across = static_cast<unsigned>(ceil_div<std::int64_t>(pixels, kThreads));
   for (std::int64_t done = 0; done < images; done += kMostImages) {
     job.first_image = done;
-    const auto some = static_cast<unsigned>(std::min(kMostImages, images - done));
-    const Grid blocks{across, some, pixelwise ? 1u : unsigned(pass.channels)};
+    const auto count = static_cast<unsigned>(std::min(kMostImages, images - done));
+    const dim3 blocks{across, count, pixelwise ? 1u : unsigned(pass.channels)};
     pixelwise ? launch_job<3>(job, blocks, device) : launch_job<1>(job, blocks, device);
   }
 }

@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kChannelThreads)
   using V = Computed<T>;
   const ChannelThread my(t);
   const auto x = [&](std::uint32_t pixel) -> V {
-    return *layout.at<const T>(0, locate<1>(layout.pixels, pixel).of[0], my.channel);
+    return *layout.at<const T>(0, locate<1>(layout.pixels, pixel).bytes[0], my.channel);
   };
   Sums total = {};
   if (my.first < my.end) {
@@ -75,13 +75,13 @@ __global__ void __launch_bounds__(kChannelThreads)
     parts_kernel(const float* moments, std::uint32_t pixels, const __grid_constant__ ChannelTiles t,
                  const __grid_constant__ Statistics<V> s, Sums* parts) {
   const ChannelThread my(t);
-  const auto at = [&](std::uint32_t part) {
+  const auto load = [&](std::uint32_t part) {
     const float* found = moments + std::size_t(part) * 2 * t.channels + my.channel;
     return Moment{found[0], found[t.channels]};
   };
-  const double origin = my.channel < t.channels ? at(0).mean : 0;
+  const double origin = my.channel < t.channels ? load(0).mean : 0;
   Sums total = {};
-  stream<float>(my.first, my.end, my.step, at, [&](std::uint32_t part, const Moment& moment) {
+  stream<float>(my.first, my.end, my.step, load, [&](std::uint32_t part, const Moment& moment) {
     const double count = std::min(std::uint32_t(kMomentRows), pixels - part * kMomentRows);
     const double apart = moment.mean - origin;
     total += Sums{count * apart, moment.squares + count * apart * apart};
@@ -104,11 +104,11 @@ __global__ void __launch_bounds__(kChannelThreads)
     V x, added;
   };
   const auto load = [&](std::uint32_t i) {
-    const auto at = locate<kOperands>(layout.pixels, i);
-    Loaded loaded{layout.at<T>(0, at.of[0], my.channel),
-                  *layout.at<const T>(1, at.of[1], my.channel), V()};
+    const auto offsets = locate<kOperands>(layout.pixels, i);
+    Loaded loaded{layout.at<T>(0, offsets.bytes[0], my.channel),
+                  *layout.at<const T>(1, offsets.bytes[1], my.channel), V()};
     if constexpr (then == Then::kAddRelu) {
-      loaded.added = *layout.at<const T>(2, at.of[2], my.channel);
+      loaded.added = *layout.at<const T>(2, offsets.bytes[2], my.channel);
     }
     return loaded;
   };

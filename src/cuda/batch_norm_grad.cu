@@ -76,11 +76,11 @@ __global__ void __launch_bounds__(kChannelThreads)
       V x, grad, y;
     };
     const auto load = [&](std::uint32_t i) {
-      const auto at = locate<kAdds ? 4 : 2>(layout.pixels, i);
-      Loaded loaded{layout.at<T>(0, at.of[0], my.channel),
-                    *layout.at<const T>(kX, at.of[kX], my.channel),
-                    *layout.at<const T>(kX + 1, at.of[kX + 1], my.channel), V()};
-      if constexpr (kAdds) loaded.y = *layout.at<const T>(3, at.of[3], my.channel);
+      const auto offsets = locate<kAdds ? 4 : 2>(layout.pixels, i);
+      Loaded loaded{layout.at<T>(0, offsets.bytes[0], my.channel),
+                    *layout.at<const T>(kX, offsets.bytes[kX], my.channel),
+                    *layout.at<const T>(kX + 1, offsets.bytes[kX + 1], my.channel), V()};
+      if constexpr (kAdds) loaded.y = *layout.at<const T>(3, offsets.bytes[3], my.channel);
       return loaded;
     };
     stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
@@ -115,10 +115,10 @@ __global__ void __launch_bounds__(kChannelThreads)
     V x, grad;
   };
   const auto load = [&](std::uint32_t i) {
-    const auto at = locate<3>(layout.pixels, i);
-    return Loaded{layout.at<T>(0, at.of[0], my.channel),
-                  *layout.at<const T>(1, at.of[1], my.channel),
-                  *layout.at<const T>(2, at.of[2], my.channel)};
+    const auto offsets = locate<3>(layout.pixels, i);
+    return Loaded{layout.at<T>(0, offsets.bytes[0], my.channel),
+                  *layout.at<const T>(1, offsets.bytes[1], my.channel),
+                  *layout.at<const T>(2, offsets.bytes[2], my.channel)};
   };
   stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
     const V centred = loaded.x - center, grad = mask.apply(loaded.grad, centred);

@@ -5,140 +5,41 @@
 // no product with a zero is computed.
 #include <numeric>
 
-#include "bulk_tile.h"
+#include "conv2d_product.h"
 #include "depthwise.h"
 #include "kernels.h"
-#include "moments.h"
+#include "sm90/conv2d_tma.h"
 
 namespace needle::cuda {
 namespace {
 
-template <class T>
-struct WindowProduct {
-  Image<const T> source;
-  Image<T> out;  // its pixels are those of `windows`
-  WindowGrid windows;
-  Taps taps;
-  const T* weight;
-  std::int64_t weight_line, weight_row, weight_column, weight_channel;  // strides, in elements
-  std::uint32_t lines;  // columns of the product: channels of `out` in a group
-  std::int64_t source_group, out_group, weight_group;  // offsets from one group to the next
-  const T* bias;                                       // or null
-  std::int64_t bias_step;
-  Computed<T> least;  // lower bound of a result: 0 with relu, else -inf
-  Divisor tiles_across;
-  float* moments = nullptr;  // of the result (moments.h), which bulk copies' tiles write; or null
-};
-
-// Rows are pixels, columns the channels of a group.
-template <class T>
-struct PixelResult {
-  using Row = ResultRow<T>;
-  using V = Computed<T>;
-  struct Column : ResultColumn {
-    V bias;
-  };
-  const WindowProduct<T>& p;
-  std::uint32_t group;
-
-  __device__ Row row(std::uint32_t n) const {
-    const bool is = n < p.windows.pixels.size;
-    const Pixel pixel = p.windows.pixels.at(is ? n : 0);
-    return {p.out.at(pixel.image, pixel.row, pixel.column) + group * p.out_group, is};
-  }
-  __device__ Column column(std::uint32_t n) const {
-    const bool is = n < p.lines;
-    const V none = V(-0.0);  // x + -0 is x, for all x
-    return {{n * p.out.channel, is},
-            is && p.bias != nullptr ? V(p.bias[(group * p.lines + n) * p.bias_step]) : none};
-  }
-  __device__ T stored(const Column& column, V value) const {
-    value += column.bias;
-    return T(value < p.least ? p.least : value);  // NaN stays
-  }
-  __device__ void put(const Row& row, const Column& column, V value) const {
-    row.data[column.offset] = stored(column, value);
-  }
-};
-
-// The same with its moments, of one group.
-struct ResultWithMoments : PixelResult<BFloat16> {
-  __device__ std::uint32_t rows() const { return p.windows.pixels.size; }
-  __device__ void put_moment(std::uint32_t part, std::uint32_t n, const Moment& moment) const {
-    if (n >= p.lines) return;
-    float* to = p.moments + std::size_t(part) * 2 * p.lines + n;
-    to[0] = moment.mean;
-    to[p.lines] = moment.squares;
-  }
-  template <class Part>
-  __device__ void finish(const Part& part, std::uint32_t row, std::uint32_t column) const {
-    if (p.moments != nullptr) write_moments(part, *this, row, column);
-  }
-};
-
 // blockIdx.x: tile of the result; y: group.
-template <class T, class Tile, By kA, By kB>
-__global__ void __launch_bounds__(Tile::kThreads, kBlocksOf<T, Tile, kA>)
+template <class T, class Tile, Load kA, Load kB>
+__global__ void __launch_bounds__(Tile::kThreads, kMinBlocksOf<T, Tile, kA>)
     conv2d_kernel(const __grid_constant__ WindowProduct<T> p) {
   const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
   const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;
-  Image<const T> source = p.source;
+  ImageView<const T> source = p.source;
   source.data += blockIdx.y * p.source_group;
   const Windows<T> a{source, p.windows, p.taps};
-  const Filters<T, kB == By::kLines> b{p.weight + blockIdx.y * p.weight_group,
-                                       p.lines,
-                                       p.weight_line,
-                                       p.weight_row,
-                                       p.weight_column,
-                                       p.weight_channel,
-                                       p.taps};
-  tile_product<T, Tile, kA, kB>(a, b, down * Tile::kTileM, across * Tile::kTileN, 0, p.taps.depth,
+  const Filters<T, kB == Load::kMnMajor> b{p.weight + blockIdx.y * p.weight_group,
+                                           p.n,
+                                           p.weight_n,
+                                           p.weight_row,
+                                           p.weight_column,
+                                           p.weight_channel,
+                                           p.taps};
+  tile_product<T, Tile, kA, kB>(a, b, down * Tile::kTileM, across * Tile::kTileN, 0, p.taps.k,
                                 PixelResult<T>{p, blockIdx.y});
 }
 
-// The same by bulk copies, of one group.
-template <class Tile, By kB>
-__global__ void __launch_bounds__(Tile::kThreads, 2 * Tile::kBlocks)
-    conv2d_bulk_kernel(const __grid_constant__ WindowProduct<BFloat16> p,
-                       const __grid_constant__ WindowPlaces places,
-                       const __grid_constant__ TensorMap source,
-                       const __grid_constant__ TensorMap weight) {
-  const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
-  const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;
-  bulk_product<Tile>(BulkWindows<By::kDepths>{source, places}, BulkFilters<kB>{weight, p.taps},
-                     down * Tile::kTileM, across * Tile::kTileN, 0, p.taps.depth,
-                     ResultWithMoments{{p, 0}});
-}
-
-// Returns false if bulk copies cannot bring the operands.
-template <class Tile, By kB>
-bool launch_bulk(const char* op, WindowProduct<BFloat16>& p, std::uint32_t groups, int device) {
-  if (groups != 1 || p.taps.depth == 0) return false;
-  use(device);
-  WindowPlaces places{p.windows, p.taps, 0, 0};
-  const auto source = map_of_windows(p.source, p.windows, p.taps, Tile::kTileM, places);
-  const Axis line{p.lines, p.weight_line}, channel{p.taps.channels.divisor, p.weight_channel};
-  const Axis column{p.taps.columns.divisor, p.weight_column}, row{p.taps.rows(), p.weight_row};
-  const auto weight = kB == By::kDepths
-                          ? box_map(p.weight, {channel, line, column, row}, Tile::kTileN)
-                          : box_map(p.weight, {line, channel, column, row}, 32);
-  if (!source || !weight) return false;
-  const std::uint32_t across = ceil_div<std::uint32_t>(p.lines, Tile::kTileN);
-  p.tiles_across = Divisor(across);
-  launch_with_shared(op, device,
-                     {across * ceil_div<std::uint32_t>(p.windows.pixels.size, Tile::kTileM)},
-                     {Tile::kThreads}, sizeof(BulkMemory<Tile>), conv2d_bulk_kernel<Tile, kB>, p,
-                     places, *source, *weight);
-  return true;
-}
-
-// Returns true if the operands came by bulk copies; so do the next ones.
-template <class T, class Tile, By kA, By kB>
-bool launch_by(const char* op, WindowProduct<T>& p, std::uint32_t groups, int device) {
-  if constexpr (kTakesBulk<T, Tile>) {
-    if (launch_bulk<Tile, kB>(op, p, groups, device)) return true;
+// Returns true if a kernel of sm90/ ran, which writes the moments too; so it does for all groups.
+template <class T, class Tile, Load kA, Load kB>
+bool launch_kernel(const char* op, WindowProduct<T>& p, std::uint32_t groups, int device) {
+  if constexpr (kUsesTma<T, Tile>) {
+    if (launch_tma<Tile, kB>(op, p, groups, device)) return true;
   }
-  const std::uint32_t across = ceil_div<std::uint32_t>(p.lines, Tile::kTileN);
+  const std::uint32_t across = ceil_div<std::uint32_t>(p.n, Tile::kTileN);
   p.tiles_across = Divisor(across);
   launch(op, device,
          {across * ceil_div<std::uint32_t>(p.windows.pixels.size, Tile::kTileM), groups},
@@ -146,18 +47,18 @@ bool launch_by(const char* op, WindowProduct<T>& p, std::uint32_t groups, int de
   return false;
 }
 
-// Weights lie in aligned words, from one tap and group to the next too.
+// Returns true if the weights are aligned vectors in every tap and every group.
 template <class T>
-bool weights_in_words(const WindowProduct<T>& p, std::int64_t strides, std::int64_t count) {
+bool vectorizable_weights(const WindowProduct<T>& p, std::int64_t strides, std::int64_t count) {
   const auto address = reinterpret_cast<std::uintptr_t>(p.weight) / sizeof(T);
   return ((static_cast<std::int64_t>(address) | p.weight_row | p.weight_column | p.weight_group |
            strides | count) %
-          kWord<T>) == 0;
+          kVectorElements<T>) == 0;
 }
 
-// All rows of the weights are equally far apart, also from tap to tap (Filters).
+// Returns true if the weights are evenly spaced along K, also from tap to tap (Filters).
 template <class T>
-bool is_even(const WindowProduct<T>& p) {
+bool uniform_stride(const WindowProduct<T>& p) {
   const std::int64_t channels = p.taps.channels.divisor, columns = p.taps.columns.divisor;
   return p.weight_column == channels * p.weight_channel &&
          p.weight_row == columns * p.weight_column;
@@ -165,50 +66,51 @@ bool is_even(const WindowProduct<T>& p) {
 
 template <class T, class Tile>
 bool launch_tiles(const char* op, WindowProduct<T>& p, std::uint32_t groups, int device) {
-  if constexpr (Tile::kTensorCores && (Tile::kThreads == 256 || Tile::OfWords::kRounded)) {
+  if constexpr (Tile::kTensorCores && (Tile::kThreads == 256 || Tile::VectorTile::kSwizzled)) {
     const std::int64_t channels = p.taps.channels.divisor;
-    const bool lines =
-        p.weight_line == 1 && weights_in_words(p, p.weight_channel, p.lines) && is_even(p);
-    const bool depths = p.weight_channel == 1 && weights_in_words(p, p.weight_line, channels);
-    if (in_words(p.source, channels) && (lines || depths)) {
-      return with_words<Tile>(device, [&](auto words) {
-        using Words = typename decltype(words)::type;
-        if (lines) return launch_by<T, Words, By::kDepths, By::kLines>(op, p, groups, device);
-        return launch_by<T, Words, By::kDepths, By::kDepths>(op, p, groups, device);
+    const bool mn_major =
+        p.weight_n == 1 && vectorizable_weights(p, p.weight_channel, p.n) && uniform_stride(p);
+    const bool k_major = p.weight_channel == 1 && vectorizable_weights(p, p.weight_n, channels);
+    if (vectorizable(p.source, channels) && (mn_major || k_major)) {
+      return with_vector_tile<Tile>(device, [&](auto tile) {
+        using Vectorized = typename decltype(tile)::type;
+        if (mn_major)
+          return launch_kernel<T, Vectorized, Load::kKMajor, Load::kMnMajor>(op, p, groups, device);
+        return launch_kernel<T, Vectorized, Load::kKMajor, Load::kKMajor>(op, p, groups, device);
       });
     }
   }
-  return launch_by<T, Tile, By::kElements, By::kElements>(op, p, groups, device);
+  return launch_kernel<T, Tile, Load::kScalar, Load::kScalar>(op, p, groups, device);
 }
 
-constexpr std::int64_t kMostGroups = 32768;  // of one launch
+constexpr std::int64_t kMaxGroups = 32768;  // of one launch
 
 template <class T>
 bool run_product(const char* op, WindowProduct<T> p, std::int64_t groups, int device) {
-  if (p.windows.pixels.size == 0 || p.lines == 0) return false;
-  bool bulk = false;
-  check_near(op, p.source, p.windows, p.taps);
-  check_near(op, p.taps.rows() * std::abs(p.weight_row) +
-                     p.taps.columns.divisor * std::abs(p.weight_column) +
-                     p.taps.channels.divisor * std::abs(p.weight_channel));
-  for (; groups > 0; groups -= kMostGroups) {
-    const auto some = static_cast<std::uint32_t>(std::min(groups, kMostGroups));
+  if (p.windows.pixels.size == 0 || p.n == 0) return false;
+  bool tma = false;
+  check_offsets(op, p.source, p.windows, p.taps);
+  check_offsets(op, p.taps.rows() * std::abs(p.weight_row) +
+                        p.taps.columns.divisor * std::abs(p.weight_column) +
+                        p.taps.channels.divisor * std::abs(p.weight_channel));
+  for (; groups > 0; groups -= kMaxGroups) {
+    const auto count = static_cast<std::uint32_t>(std::min(groups, kMaxGroups));
     with_precision<T>(device, [&](auto precision) {
       using Narrow = NarrowTile<T, decltype(precision)::value>;
       const std::int64_t tiles = ceil_div<std::int64_t>(p.windows.pixels.size, Narrow::kTileM) *
-                                 ceil_div<std::int64_t>(p.lines, Narrow::kTileN) * some;
-      if (p.lines > kNarrow && 10 * tiles >= 9 * processors(device)) {
-        bulk = launch_tiles<T, Narrow>(op, p, some, device);
+                                 ceil_div<std::int64_t>(p.n, Narrow::kTileN) * count;
+      if (p.n > kNarrow && 10 * tiles >= 9 * processors(device)) {
+        tma = launch_tiles<T, Narrow>(op, p, count, device);
       } else {
-        bulk = launch_tiles<T, SmallTile<decltype(precision)::value>>(op, p, some, device);
+        tma = launch_tiles<T, SmallTile<decltype(precision)::value>>(op, p, count, device);
       }
     });
-    p.source.data += some * p.source_group;
-    p.out.data += some * p.out_group;
-    p.weight += some * p.weight_group;
-    if (p.bias != nullptr) p.bias += std::int64_t(some) * p.lines * p.bias_step;
+    p.source.data += count * p.source_group;
+    p.out.data += count * p.out_group;
+    p.weight += count * p.weight_group;
+    if (p.bias != nullptr) p.bias += std::int64_t(count) * p.n * p.bias_step;
   }
-  return bulk;
+  return tma;
 }
 
 // Returns true if the moments are written.
@@ -250,7 +152,7 @@ bool forward(In x, In weight, const View* bias, Computed<T> least, Out out,
 
 template <class T>
 struct StoredResult {
-  Image<const T> image;
+  ImageView<const T> image;
   PixelGrid pixels;
   Divisor channels;
   std::uint32_t parts;
@@ -266,8 +168,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   const std::uint32_t channel = number - part * r.channels.divisor, first = part * kMomentRows;
   const std::uint32_t end = std::min(first + kMomentRows, r.pixels.size);
   const auto value = [&](std::uint32_t n) -> float {
-    const Pixel at = r.pixels.at(n);
-    return r.image.at(at.image, at.row, at.column)[channel * r.image.channel];
+    const PixelIndex pixel = r.pixels.at(n);
+    return r.image.at(pixel.image, pixel.row, pixel.column)[channel * r.image.channel];
   };
   Deviations sums{value(first), 0, 0};
   stream<T>(first, end, 1, value, [&](std::uint32_t, float each) { sums.add(each); });
@@ -320,7 +222,7 @@ void input_gradient_of(In grad, In weight, Out x_grad, const Geometry& geometry,
                            geometry.padding.w, geometry.dilation.w);
   const std::int64_t inputs = weight.shape[2], outputs = weight.shape[3] / geometry.groups;
   check_count(op, weight.shape[0] * weight.shape[1] * outputs);
-  Image<T> out = image_of<T>(x_grad);
+  ImageView<T> out = image_of<T>(x_grad);
   out.data += phase.h * out.row + phase.w * out.column;
   out.row *= geometry.stride.h;
   out.column *= geometry.stride.w;

@@ -1,8 +1,8 @@
-// Convolutions as matrix products (gemm.h). The left operand has one row for each window, with its
-// pixels; it is read from the images and never written ("implicit GEMM"). Channels are last, so k
-// runs through the channels of one tap after the other, and a step of k is mostly contiguous
-// memory. conv2d and its input gradient are the same product: the distance between an output pixel
-// and the source pixel of a tap grows evenly from tap to tap.
+// Convolutions as matrix products (gemm.h), as implicit GEMM: A has one row for each window, which
+// is read from the images and never written. Channels are last, so K runs through the channels of
+// one tap after the other, and a step along K is mostly contiguous memory. conv2d and its input
+// gradient are the same product: the offset from an output pixel to the source pixel of a tap grows
+// by the same amount from tap to tap.
 #pragma once
 
 #include "core/kernel_table.h"
@@ -13,7 +13,7 @@ namespace needle::cuda {
 namespace {
 
 // The tile for results of few columns, which are usual in convolutions: 64 output channels fill it.
-// With doubles its sums would not fit the registers.
+// The accumulators of doubles would not fit its registers.
 template <class T, Precision kPrecision>
 using NarrowTile = std::conditional_t<sizeof(T) <= 4,
                                       TileFor<kPrecision, RegisterTile<128, 64, 8, 8, 4>,
@@ -21,77 +21,80 @@ using NarrowTile = std::conditional_t<sizeof(T) <= 4,
                                       SmallTile<kPrecision>>;
 constexpr std::uint32_t kNarrow = 32;  // columns; up to these a small tile wastes less work
 
-// The k of the product: taps (i, j) row by row, each with its channels. Tap (i, j) reads the source
-// pixel at (i * step_y, j * step_x) from the first pixel of its window.
+struct Tap {
+  std::int32_t i, j;
+  std::uint32_t channel;
+};
+
+// The K axis of the product: taps (i, j) row by row, each with its channels. Tap (i, j) reads the
+// source pixel at (i * step_y, j * step_x) from the first pixel of its window.
 struct Taps {
   Divisor channels, columns;
-  std::uint32_t depth;  // rows * columns * channels
+  std::uint32_t k;  // rows * columns * channels
   std::int32_t step_y, step_x;
 
   Taps(std::int64_t rows_, std::int64_t columns_, std::int64_t channels_, Pair step)
       : channels(std::max<std::int64_t>(1, channels_)),
         columns(std::max<std::int64_t>(1, columns_)),
-        depth(static_cast<std::uint32_t>(rows_ * columns_ * channels_)),
+        k(static_cast<std::uint32_t>(rows_ * columns_ * channels_)),
         step_y(static_cast<std::int32_t>(step.h)),
         step_x(static_cast<std::int32_t>(step.w)) {}
 
-  std::int64_t rows() const { return depth / (std::int64_t(columns.divisor) * channels.divisor); }
-  struct At {
-    std::int32_t i, j;
-    std::uint32_t channel;
-  };
-  __device__ At at(std::uint32_t k) const {
-    const std::uint32_t tap = channels.quotient(k), i = columns.quotient(tap);
-    return {std::int32_t(i), std::int32_t(tap - i * columns.divisor), k - tap * channels.divisor};
+  std::int64_t rows() const { return k / (std::int64_t(columns.divisor) * channels.divisor); }
+  __device__ Tap tap(std::uint32_t index) const {
+    const std::uint32_t tap = channels.quotient(index), i = columns.quotient(tap);
+    return {std::int32_t(i), std::int32_t(tap - i * columns.divisor),
+            index - tap * channels.divisor};
   }
 };
 
-// The source pixel at which the window of each grid pixel begins.
+// Where the window of each output pixel begins in the source.
 struct WindowGrid {
   PixelGrid pixels;
   std::int32_t stride_y, stride_x, first_y, first_x;
 };
 
-// A position in the images; a distance from it may be inside or outside.
+// A position in an image, which may be out of bounds, and an offset from one.
 template <class T>
-struct Place {
+struct Position {
   const T* data;
   std::int32_t y, x;
 };
-struct Distance {
-  std::int32_t offset, y, x;
+struct Offset {
+  std::int32_t elements, y, x;
 };
 
 template <class T>
-__device__ bool is_inside(const Image<const T>& image, const Place<T>& place, const Distance& d) {
-  return (std::uint32_t(place.y + d.y) < std::uint32_t(image.height)) &
-         (std::uint32_t(place.x + d.x) < std::uint32_t(image.width));
+__device__ bool inside_image(const ImageView<const T>& image, const Position<T>& position,
+                             const Offset& offset) {
+  return (std::uint32_t(position.y + offset.y) < std::uint32_t(image.height)) &
+         (std::uint32_t(position.x + offset.x) < std::uint32_t(image.width));
 }
 
-// The elements of an image, and what windows cover beyond its edges, are 32 bits apart
-// (check_near).
+// check_offsets guarantees that offsets within an image and its padding fit 32 bits.
 template <class T>
-__device__ std::int32_t offset_of(const Image<const T>& image, std::int32_t y, std::int32_t x) {
+__device__ std::int32_t pixel_offset(const ImageView<const T>& image, std::int32_t y,
+                                     std::int32_t x) {
   return y * std::int32_t(image.row) + x * std::int32_t(image.column);
 }
 
 template <class T>
-__device__ Place<T> window_at(const Image<const T>& image, const WindowGrid& grid,
-                              std::uint32_t number) {
-  const Pixel pixel = grid.pixels.at(number);
+__device__ Position<T> window_position(const ImageView<const T>& image, const WindowGrid& grid,
+                                       std::uint32_t index) {
+  const PixelIndex pixel = grid.pixels.at(index);
   const std::int32_t y = std::int32_t(pixel.row) * grid.stride_y + grid.first_y;
   const std::int32_t x = std::int32_t(pixel.column) * grid.stride_x + grid.first_x;
-  return {image.data + pixel.image * image.image + offset_of(image, y, x), y, x};
+  return {image.data + pixel.image * image.image + pixel_offset(image, y, x), y, x};
 }
 
 template <class T>
-__device__ Distance distance_of(const Image<const T>& image, const Taps& taps, std::uint32_t k) {
-  const Taps::At at = taps.at(k);
-  const std::int32_t y = at.i * taps.step_y, x = at.j * taps.step_x;
-  return {offset_of(image, y, x) + std::int32_t(at.channel * image.channel), y, x};
+__device__ Offset tap_offset(const ImageView<const T>& image, const Taps& taps, std::uint32_t k) {
+  const Tap tap = taps.tap(k);
+  const std::int32_t y = tap.i * taps.step_y, x = tap.j * taps.step_x;
+  return {pixel_offset(image, y, x) + std::int32_t(tap.channel * image.channel), y, x};
 }
 
-inline void check_near(const char* op, std::int64_t span) {
+inline void check_offsets(const char* op, std::int64_t span) {
   if (span >= std::int64_t(1) << 31) {
     raise_error(std::string(op) +
                 ": on a GPU an image with its padding, and the weights, must lie" +
@@ -108,67 +111,67 @@ inline std::int64_t reach(std::int64_t first, std::int64_t stride, std::int64_t 
 }
 
 template <class T>
-void check_near(const char* op, const Image<const T>& image, const WindowGrid& grid,
-                const Taps& taps) {
+void check_offsets(const char* op, const ImageView<const T>& image, const WindowGrid& grid,
+                   const Taps& taps) {
   const std::int64_t y =
       reach(grid.first_y, grid.stride_y, grid.pixels.rows.divisor, taps.step_y, taps.rows());
   const std::int64_t x = reach(grid.first_x, grid.stride_x, grid.pixels.columns.divisor,
                                taps.step_x, taps.columns.divisor);
-  check_near(op, y * std::abs(image.row) + x * std::abs(image.column) +
-                     taps.channels.divisor * std::abs(image.channel));
+  check_offsets(op, y * std::abs(image.row) + x * std::abs(image.column) +
+                        taps.channels.divisor * std::abs(image.channel));
 }
 
-// Channels lie in aligned words, also from one pixel and one group to the next.
+// Returns true if channels are aligned 16-byte vectors in every pixel and every group.
 template <class T>
-bool in_words(const Image<const T>& image, std::int64_t channels) {
+bool vectorizable(const ImageView<const T>& image, std::int64_t channels) {
   const auto address = reinterpret_cast<std::uintptr_t>(image.data) / sizeof(T);
   const std::int64_t all = channels | image.column | image.row | image.image;
-  return image.channel == 1 && (static_cast<std::int64_t>(address) | all) % kWord<T> == 0;
+  return image.channel == 1 && (static_cast<std::int64_t>(address) | all) % kVectorElements<T> == 0;
 }
 
-// The left operand: a line is a window, k runs through its taps.
+// Operand A: m is a window, K runs through its taps.
 template <class T>
 struct Windows {
-  using Line = Place<T>;
-  using Depth = Distance;
-  const Image<const T>& image;
+  using MnCoord = Position<T>;
+  using KCoord = Offset;
+  const ImageView<const T>& image;
   const WindowGrid& grid;
   const Taps& taps;
 
-  // One beyond the last stands for the first: its results are not stored.
-  __device__ Line line(std::uint32_t n) const {
-    return window_at(image, grid, n < grid.pixels.size ? n : 0);
+  // Out of bounds the first window is read: its results are not stored.
+  __device__ MnCoord mn_coord(std::uint32_t m) const {
+    return window_position(image, grid, m < grid.pixels.size ? m : 0);
   }
-  __device__ Depth depth(std::uint32_t k) const { return distance_of(image, taps, k); }
-  __device__ bool has(const Line& line, const Depth& depth) const {
-    return is_inside(image, line, depth);
+  __device__ KCoord k_coord(std::uint32_t k) const { return tap_offset(image, taps, k); }
+  __device__ bool in_bounds(const MnCoord& window, const KCoord& tap) const {
+    return inside_image(image, window, tap);
   }
-  __device__ const T* base(const Line& line, const Depth&) const { return line.data; }
-  __device__ std::int32_t offset(const Line&, const Depth& depth) const { return depth.offset; }
-  __device__ bool deep() const { return image.channel == 1; }
+  __device__ const T* base(const MnCoord& window, const KCoord&) const { return window.data; }
+  __device__ std::int32_t offset(const MnCoord&, const KCoord& tap) const { return tap.elements; }
+  __device__ bool k_major() const { return image.channel == 1; }
 };
 
-// The right operand: the weights, with `lines` columns; k runs as in the windows. kEven: all depths
-// are equally far apart, `channel`, also from tap to tap.
-template <class T, bool kEven>
+// Operand B: the weights. kUniform: elements are evenly spaced along K, `channel` apart, also from
+// tap to tap, which saves the division.
+template <class T, bool kUniform>
 struct Filters {
-  using Line = const T*;
-  using Depth = std::int32_t;
+  using MnCoord = const T*;
+  using KCoord = std::int32_t;
   const T* data;
-  std::uint32_t lines;
-  std::int64_t line_stride, row, column, channel;  // strides, in elements
+  std::uint32_t n;
+  std::int64_t n_stride, row, column, channel;  // strides, in elements
   const Taps& taps;
 
-  __device__ Line line(std::uint32_t n) const { return data + (n < lines ? n : 0) * line_stride; }
-  __device__ Depth depth(std::uint32_t k) const {
-    if constexpr (kEven) return std::int32_t(k * channel);
-    const Taps::At at = taps.at(k);
-    return std::int32_t(at.i * row + at.j * column + at.channel * channel);
+  __device__ MnCoord mn_coord(std::uint32_t i) const { return data + (i < n ? i : 0) * n_stride; }
+  __device__ KCoord k_coord(std::uint32_t k) const {
+    if constexpr (kUniform) return std::int32_t(k * channel);
+    const Tap tap = taps.tap(k);
+    return std::int32_t(tap.i * row + tap.j * column + tap.channel * channel);
   }
-  __device__ bool has(Line, Depth) const { return true; }
-  __device__ const T* base(Line line, Depth) const { return line; }
-  __device__ std::int32_t offset(Line, Depth depth) const { return depth; }
-  __device__ bool deep() const { return channel == 1; }
+  __device__ bool in_bounds(MnCoord, KCoord) const { return true; }
+  __device__ const T* base(MnCoord filter, KCoord) const { return filter; }
+  __device__ std::int32_t offset(MnCoord, KCoord tap) const { return tap; }
+  __device__ bool k_major() const { return channel == 1; }
 };
 
 }  // namespace

@@ -35,9 +35,9 @@ __global__ void __launch_bounds__(kTile* kTileRows)
   const std::uint32_t column = (blockIdx.x - below * t.tiles_across.divisor) * kTile;
   const std::uint32_t outer = t.tiles_down.quotient(below);
   const std::uint32_t row = (below - outer * t.tiles_down.divisor) * kTile;
-  const auto at = locate<2>(t.outer, outer);
-  const char* from = t.outer.data[1] + at.of[1];
-  char* to = t.outer.data[0] + at.of[0];
+  const auto offsets = locate<2>(t.outer, outer);
+  const char* from = t.outer.data[1] + offsets.bytes[1];
+  char* to = t.outer.data[0] + offsets.bytes[0];
   /// BEGIN SOLUTION [cuda-transpose]
   for (unsigned j = threadIdx.y; j < kTile; j += kTileRows) {
     if (row + threadIdx.x < t.rows && column + j < t.columns) {
@@ -62,11 +62,11 @@ void copy_transposed(const LoopPlan& plan, int dim, const View* const* views) {
   outer.ndim = std::max(1, last - 1);
   outer.shape[0] = 1;
   outer.size = plan.size / plan.shape[dim] / plan.shape[last];
-  for (int i = 0, at = 0; i < last; ++i) {
+  for (int i = 0, axis = 0; i < last; ++i) {
     if (i == dim) continue;
-    outer.shape[at] = plan.shape[i];
-    for (int k = 0; k < 2; ++k) outer.strides[k][at] = plan.strides[k][i];
-    ++at;
+    outer.shape[axis] = plan.shape[i];
+    for (int k = 0; k < 2; ++k) outer.strides[k][axis] = plan.strides[k][i];
+    ++axis;
   }
   Transposition t;
   t.outer = make_walk(outer, views);

@@ -18,8 +18,8 @@ inline bool is_depthwise(In weight, std::int64_t groups) {
 
 template <class T>
 struct Depthwise {
-  Image<const T> source;
-  Image<T> out;
+  ImageView<const T> source;
+  ImageView<T> out;
   const T* weight;
   std::int64_t weight_row, weight_column, weight_channel;  // strides, in elements
   const T* bias;                                           // or null
@@ -59,7 +59,7 @@ template <class T>
 __global__ void __launch_bounds__(kImageThreads)
     depthwise_kernel(const __grid_constant__ Depthwise<T> d,
                      const __grid_constant__ ElementGrid grid) {
-  at_element(grid, [&](const Pixel& pixel, std::uint32_t channel) {
+  at_element(grid, [&](const PixelIndex& pixel, std::uint32_t channel) {
     const std::int32_t y = std::int32_t(pixel.row * d.stride_y.divisor) - d.padding_y;
     const std::int32_t x = std::int32_t(pixel.column * d.stride_x.divisor) - d.padding_x;
     const T* source =
@@ -85,7 +85,7 @@ template <class T>
 __global__ void __launch_bounds__(kImageThreads)
     depthwise_input_grad_kernel(const __grid_constant__ Depthwise<T> d,
                                 const __grid_constant__ ElementGrid grid) {
-  at_element(grid, [&](const Pixel& pixel, std::uint32_t channel) {
+  at_element(grid, [&](const PixelIndex& pixel, std::uint32_t channel) {
     const std::uint32_t many = d.multiplier.divisor, first = channel * many;
     const T* source = d.source.at(pixel.image, 0, 0) + first * d.source.channel;
     const T* weight = d.weight + first * d.weight_channel;
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kImageThreads)
 template <class T>
 __global__ void __launch_bounds__(kChannelThreads)
     depthwise_weight_grad_kernel(const __grid_constant__ Depthwise<T> d,
-                                 const __grid_constant__ Image<const T> grad,
+                                 const __grid_constant__ ImageView<const T> grad,
                                  const __grid_constant__ PixelGrid pixels,
                                  const __grid_constant__ ChannelTiles t, Computed<T>* parts) {
   NEEDLE_SHARED(shared, Computed<T>[kChannelThreads]);
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kChannelThreads)
   Computed<T> sum = 0;
 #pragma unroll 2
   for (std::uint32_t n = my.first; n < my.end; n += my.step) {
-    const Pixel pixel = pixels.at(n);
+    const PixelIndex pixel = pixels.at(n);
     const std::int32_t y =
         std::int32_t(pixel.row * d.stride_y.divisor) + i * d.dilation_y - d.padding_y;
     const std::int32_t x =

@@ -98,20 +98,16 @@ void refuse_while_recording(const char* op);  // DeviceFailure
 void launch_graph(int device, cudaGraphExec_t graph);
 void drop_graph(cudaGraphExec_t graph) noexcept;
 
-struct Grid {
-  unsigned x = 1, y = 1, z = 1;
-};
-
 // kernel<<<blocks, threads, shared, stream of the device>>>(arguments...), with its error under
 // `op`.
 template <class... Parameters, class... Arguments>
-void launch_with_shared(const char* op, int device, Grid blocks, Grid threads, std::size_t shared,
+void launch_with_shared(const char* op, int device, dim3 blocks, dim3 threads, std::size_t shared,
                         void (*kernel)(Parameters...), Arguments&&... arguments) {
   use(device);
   static_assert((sizeof(Parameters) + ... + 0) <= 32764);  // the limit of CUDA 12.1 from sm_70 on
   cudaLaunchConfig_t config{};
-  config.gridDim = {blocks.x, blocks.y, blocks.z};
-  config.blockDim = {threads.x, threads.y, threads.z};
+  config.gridDim = blocks;
+  config.blockDim = threads;
   config.dynamicSmemBytes = shared;
   config.stream = stream(device);
   if (shared > 0) {
@@ -123,7 +119,7 @@ void launch_with_shared(const char* op, int device, Grid blocks, Grid threads, s
   if (synchronous()) check(cudaStreamSynchronize(config.stream), op);
 }
 template <class... Parameters, class... Arguments>
-void launch(const char* op, int device, Grid blocks, Grid threads, void (*kernel)(Parameters...),
+void launch(const char* op, int device, dim3 blocks, dim3 threads, void (*kernel)(Parameters...),
             Arguments&&... arguments) {
   launch_with_shared(op, device, blocks, threads, 0, kernel, arguments...);
 }

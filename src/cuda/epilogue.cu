@@ -32,9 +32,9 @@ __global__ void __launch_bounds__(kChannelThreads)
     V a;
   };
   const auto load = [&](std::uint32_t i) {
-    const auto at = locate<2>(layout.pixels, i);
-    return Loaded{layout.at<T>(0, at.of[0], my.channel),
-                  *layout.at<const T>(1, at.of[1], my.channel)};
+    const auto offsets = locate<2>(layout.pixels, i);
+    return Loaded{layout.at<T>(0, offsets.bytes[0], my.channel),
+                  *layout.at<const T>(1, offsets.bytes[1], my.channel)};
   };
   stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
     const V value = loaded.a + added;
@@ -54,10 +54,10 @@ __global__ void __launch_bounds__(kChannelThreads)
     Computed<T> grad, y;
   };
   const auto load = [&](std::uint32_t i) {
-    const auto at = locate<3>(layout.pixels, i);
-    return Loaded{layout.at<T>(0, at.of[0], my.channel),
-                  *layout.at<const T>(1, at.of[1], my.channel),
-                  *layout.at<const T>(2, at.of[2], my.channel)};
+    const auto offsets = locate<3>(layout.pixels, i);
+    return Loaded{layout.at<T>(0, offsets.bytes[0], my.channel),
+                  *layout.at<const T>(1, offsets.bytes[1], my.channel),
+                  *layout.at<const T>(2, offsets.bytes[2], my.channel)};
   };
   stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
     const Computed<T> passed = math::relu_passed(loaded.grad, loaded.y);

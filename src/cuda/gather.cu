@@ -37,10 +37,10 @@ __global__ void __launch_bounds__(kThreads)
   /// BEGIN SOLUTION [cuda-gather]
   const std::uint32_t threads = gridDim.x * kThreads;
   for (std::uint32_t i = blockIdx.x * kThreads + threadIdx.x; i < walk.size; i += threads) {
-    const auto at = locate<3>(walk, i);
-    const auto chosen = *reinterpret_cast<const std::int64_t*>(walk.data[2] + at.of[2]);
-    *reinterpret_cast<Word*>(walk.data[0] + at.of[0]) =
-        *reinterpret_cast<const Word*>(walk.data[1] + at.of[1] + chosen * row_stride);
+    const auto offsets = locate<3>(walk, i);
+    const auto chosen = *reinterpret_cast<const std::int64_t*>(walk.data[2] + offsets.bytes[2]);
+    *reinterpret_cast<Word*>(walk.data[0] + offsets.bytes[0]) =
+        *reinterpret_cast<const Word*>(walk.data[1] + offsets.bytes[1] + chosen * row_stride);
   }
   /// END SOLUTION
 }
@@ -97,10 +97,10 @@ __global__ void __launch_bounds__(kThreads)
        first += gridDim.y * kThreads) {
     const std::uint32_t column = first + threadIdx.x;
     const bool mine = column < walk.size;
-    const auto at = locate<2>(walk, mine ? column : 0);
-    auto* to = reinterpret_cast<T*>(walk.data[0] + at.of[0] + row * out_stride);
+    const auto offsets = locate<2>(walk, mine ? column : 0);
+    auto* to = reinterpret_cast<T*>(walk.data[0] + offsets.bytes[0] + row * out_stride);
     const auto from = [&](std::uint32_t i) {
-      return *reinterpret_cast<const T*>(walk.data[1] + at.of[1] + i * a_stride);
+      return *reinterpret_cast<const T*>(walk.data[1] + offsets.bytes[1] + i * a_stride);
     };
     if constexpr (kAdds) {
       Computed<T> sum = mine ? Computed<T>(*to) : Computed<T>();

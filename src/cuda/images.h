@@ -11,7 +11,7 @@ namespace needle::cuda {
 namespace {
 
 template <class T>
-struct Image {
+struct ImageView {
   T* data;
   std::int64_t image, row, column, channel;  // strides, in elements
   std::int32_t height, width;
@@ -20,14 +20,14 @@ struct Image {
     return data + n * image + y * row + x * column;
   }
   // Without the images before n.
-  Image from(std::int64_t n) const {
+  ImageView from(std::int64_t n) const {
     return {data + n * image, image, row, column, channel, height, width};
   }
 };
 
 // From image `first` on.
 template <class T>
-Image<T> image_of(const View& v, std::int64_t first = 0) {
+ImageView<T> image_of(const View& v, std::int64_t first = 0) {
   return {data_of<T>(v) + first * v.strides[0],
           v.strides[0],
           v.strides[1],
@@ -41,7 +41,7 @@ Image<T> image_of(const View& v, std::int64_t first = 0) {
 template <class T>
 inline constexpr T kNoFloor = -std::numeric_limits<T>::infinity();
 
-struct Pixel {
+struct PixelIndex {
   std::uint32_t image, row, column;
 };
 
@@ -56,7 +56,7 @@ struct PixelGrid {
     check_count(op, images * height * width);
     size = static_cast<std::uint32_t>(images * height * width);
   }
-  __device__ Pixel at(std::uint32_t number) const {
+  __device__ PixelIndex at(std::uint32_t number) const {
     const std::uint32_t row = columns.quotient(number), image = rows.quotient(row);
     return {image, row - image * rows.divisor, number - row * columns.divisor};
   }

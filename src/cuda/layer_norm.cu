@@ -19,12 +19,12 @@ struct Rows {
   std::int64_t steps[kMaxOperands];  // along a row, in elements
 
   template <class T, int kOperands>
-  __device__ Row<T> row(int operand, const Offsets<kOperands>& at) const {
-    return {reinterpret_cast<T*>(rows.data[operand] + at.of[operand]), steps[operand], n};
+  __device__ Row<T> row(int operand, const Offsets<kOperands>& offsets) const {
+    return {reinterpret_cast<T*>(rows.data[operand] + offsets.bytes[operand]), steps[operand], n};
   }
   template <class T, int kOperands>
-  __device__ T& value(int operand, const Offsets<kOperands>& at) const {
-    return *reinterpret_cast<T*>(rows.data[operand] + at.of[operand]);
+  __device__ T& value(int operand, const Offsets<kOperands>& offsets) const {
+    return *reinterpret_cast<T*>(rows.data[operand] + offsets.bytes[operand]);
   }
 };
 
@@ -50,12 +50,12 @@ __global__ void __launch_bounds__(kRowThreads)
   NEEDLE_SHARED(warps, T[kRowThreads / kWarp]);
   const RowLanes<T, kLanes> lanes(warps);
   if (lanes.row >= r.rows.size) return;
-  const auto at = locate<4>(r.rows, lanes.row);
-  const Row<T> out = r.row<T>(0, at);
-  const Row<const T> x = r.row<const T>(1, at);
+  const auto offsets = locate<4>(r.rows, lanes.row);
+  const Row<T> out = r.row<T>(0, offsets);
+  const Row<const T> x = r.row<const T>(1, offsets);
   /// BEGIN SOLUTION [cuda-layer-norm]
-  const std::uint32_t some = std::min<std::uint32_t>(r.n, kLanes);
-  const T center = lanes.sum(lanes.lane < some ? x[lanes.lane] : T(0)) / T(some);
+  const std::uint32_t count = std::min<std::uint32_t>(r.n, kLanes);
+  const T center = lanes.sum(lanes.lane < count ? x[lanes.lane] : T(0)) / T(count);
   T sum = T(0), squares = T(0);
   stream<T>(
       lanes.lane, r.n, kLanes, [&](std::uint32_t i) { return x[i] - center; },
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kRowThreads)
     return ((x[i] - center) - shift) * scale * weight[i] + bias[i];
   };
   stream<T>(lanes.lane, r.n, kLanes, normal, [&](std::uint32_t i, T value) { out[i] = value; });
-  if (lanes.lane == 0) r.value<T>(2, at) = center + shift, r.value<T>(3, at) = var;
+  if (lanes.lane == 0) r.value<T>(2, offsets) = center + shift, r.value<T>(3, offsets) = var;
   /// END SOLUTION
 }
 
@@ -83,9 +83,9 @@ __global__ void __launch_bounds__(kRowThreads)
   NEEDLE_SHARED(warps, T[kRowThreads / kWarp]);
   const RowLanes<T, kLanes> lanes(warps);
   if (lanes.row >= r.rows.size) return;
-  const auto at = locate<3>(r.rows, lanes.row), statistics = locate<3>(s.rows, lanes.row);
-  const Row<T> x_grad = r.row<T>(0, at);
-  const Row<const T> grad = r.row<const T>(1, at), x = r.row<const T>(2, at);
+  const auto offsets = locate<3>(r.rows, lanes.row), statistics = locate<3>(s.rows, lanes.row);
+  const Row<T> x_grad = r.row<T>(0, offsets);
+  const Row<const T> grad = r.row<const T>(1, offsets), x = r.row<const T>(2, offsets);
   const T mean = s.value<const T>(1, statistics);
   const T scale = T(1) / std::sqrt(s.value<const T>(2, statistics) + T(eps));
   T sum = T(0), product = T(0);
@@ -118,9 +118,9 @@ __global__ void __launch_bounds__(kChannelThreads)
     T x, grad, mean, var;
   };
   const auto load = [&](std::uint32_t i) {
-    const auto at = locate<4>(r.rows, i);
-    return Loaded{r.row<const T>(0, at)[my.channel], r.row<const T>(1, at)[my.channel],
-                  r.value<const T>(2, at), r.value<const T>(3, at)};
+    const auto offsets = locate<4>(r.rows, i);
+    return Loaded{r.row<const T>(0, offsets)[my.channel], r.row<const T>(1, offsets)[my.channel],
+                  r.value<const T>(2, offsets), r.value<const T>(3, offsets)};
   };
   stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
     const T scale = T(1) / std::sqrt(loaded.var + T(eps));

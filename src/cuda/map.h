@@ -18,7 +18,7 @@ constexpr unsigned kBlocksPerProcessor = 16;  // then a block's threads take sev
 
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount) Pack {
-  T of[kCount];
+  T values[kCount];
 };
 
 // One operand: memory, or one value.
@@ -33,10 +33,10 @@ struct Source {
   __device__ Pack<V, kPack> pack(std::uint32_t i) const {
     Pack<V, kPack> values;
     if (constant) {
-      for (int j = 0; j < kPack; ++j) values.of[j] = value;
+      for (int j = 0; j < kPack; ++j) values.values[j] = value;
     } else {
       const auto read = reinterpret_cast<const Pack<T, kPack>*>(data)[i];
-      for (int j = 0; j < kPack; ++j) values.of[j] = read.of[j];
+      for (int j = 0; j < kPack; ++j) values.values[j] = read.values[j];
     }
     return values;
   }
@@ -73,7 +73,7 @@ __device__ void map_operands(const Walk& walk, bool runs, std::index_sequence<k.
         Pack<R, kPack> result;
         const auto apply = [&](const Pack<Computed<T>, kPack>&... x) {
 #pragma unroll
-          for (int j = 0; j < kPack; ++j) result.of[j] = F::apply(x.of[j]...);
+          for (int j = 0; j < kPack; ++j) result.values[j] = F::apply(x.values[j]...);
         };
         apply(in.template pack<kPack>(p)...);
         reinterpret_cast<Pack<R, kPack>*>(walk.data[0])[p] = result;
@@ -83,8 +83,9 @@ __device__ void map_operands(const Walk& walk, bool runs, std::index_sequence<k.
   }
 #pragma unroll 1
   for (; i < walk.size; i += threads) {
-    const auto at = place<1 + sizeof...(T)>(walk, i);
-    *reinterpret_cast<R*>(walk.data[0] + at.of[0]) = F::apply(in.at(at.of[k + 1])...);
+    const auto offsets = place<1 + sizeof...(T)>(walk, i);
+    *reinterpret_cast<R*>(walk.data[0] + offsets.bytes[0]) =
+        F::apply(in.at(offsets.bytes[k + 1])...);
   }
 }
 

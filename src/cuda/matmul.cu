@@ -1,174 +1,93 @@
 // The row matmul: batches of strided matrices through the tiles of gemm.h. Integers multiply as
 // unsigned, so that they wrap; float32 stays float32 throughout unless config asks for less.
 #include "allocator.h"
-#include "bulk_tile.h"
 #include "core/view_rules.h"
 #include "kernels.h"
-#include "walk.h"
+#include "matmul_product.h"
+#include "sm90/matmul_tma.h"
+#include "split_k.h"
 
 namespace needle::cuda {
 namespace {
 
-// A matrix in memory: `lines` of `depth` elements.
-template <class T>
-struct Matrix {
-  using Line = const T*;
-  using Depth = std::int64_t;
-  const T* data;
-  std::uint32_t lines;
-  std::int64_t line_stride, depth_stride;  // in elements
-
-  // One beyond the last stands for the first: its results are not stored.
-  __device__ Line line(std::uint32_t n) const { return data + (n < lines ? n : 0) * line_stride; }
-  __device__ Depth depth(std::uint32_t k) const { return k * depth_stride; }
-  __device__ bool has(Line, Depth) const { return true; }
-  __device__ const T* base(Line line, Depth) const { return line; }
-  __device__ Depth offset(Line, Depth depth) const { return depth; }
-  __device__ bool deep() const { return depth_stride == 1; }
-};
-
-template <class T>
-struct MatrixResult {
-  using Row = ResultRow<T>;
-  using Column = ResultColumn;
-  T* data;
-  std::uint32_t rows, columns;
-  std::int64_t row_stride, column_stride;
-
-  __device__ Row row(std::uint32_t n) const { return {data + n * row_stride, n < rows}; }
-  __device__ Column column(std::uint32_t n) const { return {n * column_stride, n < columns}; }
-  __device__ void put(const Row& row, const Column& column, Computed<T> value) const {
-    row.data[column.offset] = T(value);
-  }
-};
-
-struct Product {
-  Walk batch;  // operand 0: out, 1: a, 2: b
-  std::uint32_t m, n, k;
-  std::int64_t a_row, a_depth, b_depth, b_column, out_row, out_column;  // strides, in elements
-  std::uint32_t parts, part;  // k is cut into `parts` pieces of `part` elements
-  std::int64_t part_stride;   // bytes from the result of one part to that of the next
-  Divisor tiles_across;
-};
-
-// blockIdx.x: tile of the result; y: part of k; z: batch.
-template <class T, class R, class Tile, By kA, By kB>
-__global__ void __launch_bounds__(Tile::kThreads, kA == By::kElements || Tile::kRounded
-                                                      ? kBlocksOf<T, Tile, kA>
+// blockIdx.x: tile of the result; y: slice of K; z: batch.
+template <class T, class R, class Tile, Load kA, Load kB>
+__global__ void __launch_bounds__(Tile::kThreads, kA == Load::kScalar || Tile::kSwizzled
+                                                      ? kMinBlocksOf<T, Tile, kA>
                                                       : 2)
     matmul_kernel(const __grid_constant__ Product p) {
-  const auto at = locate<3>(p.batch, blockIdx.z);
+  const auto offsets = locate<3>(p.batch, blockIdx.z);
   const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
   const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;
-  const Matrix<T> a{reinterpret_cast<const T*>(p.batch.data[1] + at.of[1]), p.m, p.a_row,
-                    p.a_depth};
-  const Matrix<T> b{reinterpret_cast<const T*>(p.batch.data[2] + at.of[2]), p.n, p.b_column,
-                    p.b_depth};
+  const Matrix<T> a{reinterpret_cast<const T*>(p.batch.data[1] + offsets.bytes[1]), p.m, p.a_m,
+                    p.a_k};
+  const Matrix<T> b{reinterpret_cast<const T*>(p.batch.data[2] + offsets.bytes[2]), p.n, p.b_n,
+                    p.b_k};
   const MatrixResult<R> out{
-      reinterpret_cast<R*>(p.batch.data[0] + at.of[0] + blockIdx.y * p.part_stride), p.m, p.n,
-      p.out_row, p.out_column};
-  const std::uint32_t begin = blockIdx.y * p.part, end = std::min(begin + p.part, p.k);
+      reinterpret_cast<R*>(p.batch.data[0] + offsets.bytes[0] + blockIdx.y * p.slice_stride), p.m,
+      p.n, p.out_m, p.out_n};
+  const std::uint32_t begin = blockIdx.y * p.slice, end = std::min(begin + p.slice, p.k);
   tile_product<T, Tile, kA, kB>(a, b, down * Tile::kTileM, across * Tile::kTileN, begin, end, out);
 }
 
-// The same by bulk copies, of one batch.
-template <class R, class Tile, By kA, By kB>
-__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
-    matmul_bulk_kernel(const __grid_constant__ Product p, const __grid_constant__ TensorMap map_a,
-                       const __grid_constant__ TensorMap map_b) {
-  const std::uint32_t down = p.tiles_across.quotient(blockIdx.x);
-  const std::uint32_t across = blockIdx.x - down * p.tiles_across.divisor;
-  const MatrixResult<R> out{reinterpret_cast<R*>(p.batch.data[0] + blockIdx.y * p.part_stride), p.m,
-                            p.n, p.out_row, p.out_column};
-  const std::uint32_t begin = blockIdx.y * p.part, end = std::min(begin + p.part, p.k);
-  bulk_product<Tile>(BulkMatrix<kA>{map_a}, BulkMatrix<kB>{map_b}, down * Tile::kTileM,
-                     across * Tile::kTileN, begin, end, out);
-}
-
-template <By kBy>
-std::optional<TensorMap> matrix_map(const char* data, std::uint32_t lines, std::int64_t line_stride,
-                                    std::uint32_t depths, std::int64_t depth_stride, int tile) {
-  const Axis line{lines, line_stride}, depth{depths, depth_stride};
-  const auto* const first = reinterpret_cast<const BFloat16*>(data);
-  if constexpr (kBy == By::kDepths) return box_map(first, {depth, line, {}, {}}, tile);
-  return box_map(first, {line, depth, {}, {}}, 32);
-}
-
-// Returns false if bulk copies cannot bring the operands.
-template <class R, class Tile, By kA, By kB>
-bool launch_bulk(Product& p, int device) {
-  if (p.batch.size != 1) return false;
-  use(device);
-  const auto a = matrix_map<kA>(p.batch.data[1], p.m, p.a_row, p.k, p.a_depth, Tile::kTileM);
-  const auto b = matrix_map<kB>(p.batch.data[2], p.n, p.b_column, p.k, p.b_depth, Tile::kTileN);
-  if (!a || !b) return false;
-  const std::uint32_t across = ceil_div<std::uint32_t>(p.n, Tile::kTileN);
-  p.tiles_across = Divisor(across);
-  launch_with_shared(
-      "matmul", device, {across * ceil_div<std::uint32_t>(p.m, Tile::kTileM), p.parts},
-      {Tile::kThreads}, sizeof(BulkMemory<Tile>), matmul_bulk_kernel<R, Tile, kA, kB>, p, *a, *b);
-  return true;
-}
-
-template <class T, class R, class Tile, By kA, By kB>
-void launch_by(Product& p, int device) {
-  if constexpr (kTakesBulk<T, Tile>) {
-    if (launch_bulk<R, Tile, kA, kB>(p, device)) return;
+template <class T, class R, class Tile, Load kA, Load kB>
+void launch_kernel(Product& p, int device) {
+  if constexpr (kUsesTma<T, Tile>) {
+    if (launch_tma<R, Tile, kA, kB>(p, device)) return;
   }
   const std::uint32_t across = ceil_div<std::uint32_t>(p.n, Tile::kTileN);
   p.tiles_across = Divisor(across);
   launch("matmul", device,
-         {across * ceil_div<std::uint32_t>(p.m, Tile::kTileM), p.parts, p.batch.size},
+         {across * ceil_div<std::uint32_t>(p.m, Tile::kTileM), p.slices, p.batch.size},
          {Tile::kThreads}, matmul_kernel<T, R, Tile, kA, kB>, p);
 }
 
-// How an operand's matrices, `which` of the batch, lie in memory: by aligned words of lines or
-// depths.
+// Returns how operand 1 or 2 can be loaded: as aligned vectors along MN or K, or by elements.
 template <class T>
-By words_of(const Product& p, int which, std::uint32_t lines, std::int64_t line_stride,
-            std::int64_t depth_stride) {
-  auto places = reinterpret_cast<std::uintptr_t>(p.batch.data[which]);
+Load load_of(const Product& p, int operand, std::uint32_t size, std::int64_t mn_stride,
+             std::int64_t k_stride) {
+  auto bits = reinterpret_cast<std::uintptr_t>(p.batch.data[operand]);
   for (int i = 0; i < p.batch.ndim; ++i) {
-    places |= static_cast<std::uintptr_t>(p.batch.strides[which][i]);
+    bits |= static_cast<std::uintptr_t>(p.batch.strides[operand][i]);
   }
-  const auto words = [&](std::int64_t stride, std::uint32_t count) {
-    return places % 16 == 0 && stride % kWord<T> == 0 && count % kWord<T> == 0 &&
-           p.k * std::abs(depth_stride) < std::int64_t(1) << 31;  // load_four
+  const auto vectorizable = [&](std::int64_t stride, std::uint32_t count) {
+    return bits % 16 == 0 && stride % kVectorElements<T> == 0 && count % kVectorElements<T> == 0 &&
+           p.k * std::abs(k_stride) < std::int64_t(1) << 31;  // load_float4 takes 32 bits
   };
-  if (line_stride == 1 && words(depth_stride, lines)) return By::kLines;
-  return depth_stride == 1 && words(line_stride, p.k | p.part) ? By::kDepths : By::kElements;
+  if (mn_stride == 1 && vectorizable(k_stride, size)) return Load::kMnMajor;
+  return k_stride == 1 && vectorizable(mn_stride, p.k | p.slice) ? Load::kKMajor : Load::kScalar;
 }
 
 template <class T, class R, class Tile>
 void launch_tiles(Product& p, int device) {
-  if constexpr (Tile::kTensorCores && (Tile::kThreads == 256 || Tile::OfWords::kRounded)) {
-    const By a = words_of<T>(p, 1, p.m, p.a_row, p.a_depth);
-    const By b = words_of<T>(p, 2, p.n, p.b_column, p.b_depth);
-    constexpr By kLines = By::kLines, kDepths = By::kDepths;
-    if ((a == kDepths && b != By::kElements) || (a == kLines && b == kLines)) {
-      return with_words<Tile>(device, [&](auto words) {
-        using Words = typename decltype(words)::type;
-        if (a == kLines) return launch_by<T, R, Words, kLines, kLines>(p, device);
-        if (b == kLines) return launch_by<T, R, Words, kDepths, kLines>(p, device);
-        launch_by<T, R, Words, kDepths, kDepths>(p, device);
+  if constexpr (Tile::kTensorCores && (Tile::kThreads == 256 || Tile::VectorTile::kSwizzled)) {
+    const Load a = load_of<T>(p, 1, p.m, p.a_m, p.a_k);
+    const Load b = load_of<T>(p, 2, p.n, p.b_n, p.b_k);
+    constexpr Load kMnMajor = Load::kMnMajor, kKMajor = Load::kKMajor;
+    if ((a == kKMajor && b != Load::kScalar) || (a == kMnMajor && b == kMnMajor)) {
+      return with_vector_tile<Tile>(device, [&](auto tile) {
+        using Vectorized = typename decltype(tile)::type;
+        if (a == kMnMajor) return launch_kernel<T, R, Vectorized, kMnMajor, kMnMajor>(p, device);
+        if (b == kMnMajor) return launch_kernel<T, R, Vectorized, kKMajor, kMnMajor>(p, device);
+        launch_kernel<T, R, Vectorized, kKMajor, kKMajor>(p, device);
       });
     }
   }
-  launch_by<T, R, Tile, By::kElements, By::kElements>(p, device);
+  launch_kernel<T, R, Tile, Load::kScalar, Load::kScalar>(p, device);
 }
 
-// The views less their last two axes.
+// Returns the view without its last two axes.
 View batch_of(const View& v) {
   View batch = v;
   batch.ndim -= 2;
   return batch;
 }
 
-constexpr std::int64_t kMostBatches = 32768;  // of one launch
+constexpr std::int64_t kMaxBatches = 32768;  // of one launch
 
-// R: the type of the result; parts of k have float32 results.
+// R: the type of the result; slices of K have float32 results.
 template <class T, class R>
-void product(In a, In b, Out out, std::int64_t parts, std::int64_t part_stride) {
+void product(In a, In b, Out out, std::int64_t slices, std::int64_t slice_stride) {
   const View views[] = {batch_of(out), batch_of(a), batch_of(b)};
   const View* const pointers[] = {&views[0], &views[1], &views[2]};
   const int i = out.ndim - 2, j = out.ndim - 1;
@@ -176,20 +95,20 @@ void product(In a, In b, Out out, std::int64_t parts, std::int64_t part_stride) 
   p.m = static_cast<std::uint32_t>(out.shape[i]);
   p.n = static_cast<std::uint32_t>(out.shape[j]);
   p.k = static_cast<std::uint32_t>(a.shape[j]);
-  p.a_row = a.strides[i], p.a_depth = a.strides[j];
-  p.b_depth = b.strides[i], p.b_column = b.strides[j];
-  p.out_row = out.strides[i], p.out_column = out.strides[j];
-  p.parts = static_cast<std::uint32_t>(parts);
-  p.part = part_of_k(p.k, p.parts);
-  p.part_stride = part_stride;
-  in_parts<kMostBatches>(make_plan(views[0], views[1], views[2]), [&](const LoopPlan& batch) {
+  p.a_m = a.strides[i], p.a_k = a.strides[j];
+  p.b_k = b.strides[i], p.b_n = b.strides[j];
+  p.out_m = out.strides[i], p.out_n = out.strides[j];
+  p.slices = static_cast<std::uint32_t>(slices);
+  p.slice = k_per_slice(p.k, p.slices);
+  p.slice_stride = slice_stride;
+  in_parts<kMaxBatches>(make_plan(views[0], views[1], views[2]), [&](const LoopPlan& batch) {
     p.batch = make_walk(batch, pointers);
     with_precision<T>(out.device, [&](auto precision) {
       using Large = LargeTile<decltype(precision)::value>;
       const std::int64_t tiles = ceil_div<std::int64_t>(p.m, Large::kTileM) *
-                                 ceil_div<std::int64_t>(p.n, Large::kTileN) * batch.size * parts;
-      if constexpr (sizeof(T) <=
-                    4) {  // the sums of a large tile of 8-byte elements do not fit the registers
+                                 ceil_div<std::int64_t>(p.n, Large::kTileN) * batch.size * slices;
+      // The accumulators of a large tile of 8-byte elements do not fit the registers.
+      if constexpr (sizeof(T) <= 4) {
         if (tiles >= processors(out.device)) return launch_tiles<T, R, Large>(p, out.device);
       }
       launch_tiles<T, R, SmallTile<decltype(precision)::value>>(p, out.device);
@@ -197,34 +116,25 @@ void product(In a, In b, Out out, std::int64_t parts, std::int64_t part_stride) 
   });
 }
 
-// The parts of k one after another in memory, then their sum.
 template <class T>
-void product_in_parts(In a, In b, Out out, std::int64_t parts) {
+void split_k_product(In a, In b, Out out, std::int64_t slices) {
   const std::int64_t bytes = size_of(out) * std::int64_t(sizeof(Computed<T>));
-  const Temporary memory(static_cast<std::size_t>(parts * bytes), out.device);
-  View partial = out;
-  partial.data = memory.as<void>();
-  partial.dtype = computed(out.dtype);
-  std::int64_t stride = 1;
-  for (int i = out.ndim - 1; i >= 0; stride *= out.shape[i--]) partial.strides[i] = stride;
-  product<T, Computed<T>>(a, b, partial, parts, bytes);
-  View all = partial, sum = out;
-  all.ndim = sum.ndim = out.ndim + 1;
-  for (int i = out.ndim; i > 0; --i) {
-    all.shape[i] = sum.shape[i] = out.shape[i - 1];
-    all.strides[i] = partial.strides[i - 1], sum.strides[i] = out.strides[i - 1];
-  }
-  all.shape[0] = parts, sum.shape[0] = 1;
-  all.strides[0] = stride, sum.strides[0] = 0;
-  reduce(ReduceOp::sum, all, sum);
+  const Temporary memory(static_cast<std::size_t>(slices * bytes), out.device);
+  const View all = slices_like(out, slices, memory.as<void>());
+  View first = all;
+  first.ndim = out.ndim;
+  std::copy_n(all.shape + 1, out.ndim, first.shape);
+  std::copy_n(all.strides + 1, out.ndim, first.strides);
+  product<T, Computed<T>>(a, b, first, slices, bytes);
+  sum_slices(all, out);
 }
 
 template <class T>
 void matmul_typed(In a, In b, Out out) {
   const int i = out.ndim - 2, j = out.ndim - 1;
   const std::int64_t m = out.shape[i], n = out.shape[j], k = a.shape[j];
-  const std::int64_t parts = parts_of_k(m, n, k, size_of(out) / (m * n));
-  if (parts > 1 && out.ndim < kMaxDims) return product_in_parts<T>(a, b, out, parts);
+  const std::int64_t slices = split_k_slices(m, n, k, size_of(out) / (m * n));
+  if (slices > 1 && out.ndim < kMaxDims) return split_k_product<T>(a, b, out, slices);
   product<T, T>(a, b, out, 1, 0);
 }
 

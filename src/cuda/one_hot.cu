@@ -35,12 +35,12 @@ void one_hot(In index, Out out) {
   if (columns == 0) return;
   const std::int64_t together = std::max<std::int64_t>(1, kPart / columns);
   for (std::int64_t first = 0; first < out.shape[0]; first += together) {
-    const std::int64_t some = std::min(together, out.shape[0] - first);
+    const std::int64_t count = std::min(together, out.shape[0] - first);
     const Rows rows{data_of<const std::int64_t>(index) + first * index.strides[0],
                     index.strides[0],
                     out.strides[0],
                     out.strides[1],
-                    static_cast<std::uint32_t>(some * columns),
+                    static_cast<std::uint32_t>(count * columns),
                     Divisor(columns)};
     with_stored_type(out.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;

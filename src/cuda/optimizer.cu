@@ -30,15 +30,15 @@ struct Parameter {
 template <class T>
 struct Parameters {
   std::uint32_t count;
-  Parameter<T> of[kMostParameters];
+  Parameter<T> items[kMostParameters];
 
   __device__ const Parameter<T>& of_block(std::uint32_t block) const {
     std::uint32_t low = 0, high = count;
     while (high - low > 1) {
       const std::uint32_t middle = (low + high) / 2;
-      (of[middle].first_block <= block ? low : high) = middle;
+      (items[middle].first_block <= block ? low : high) = middle;
     }
-    return of[low];
+    return items[low];
   }
 };
 
@@ -55,20 +55,20 @@ __global__ void __launch_bounds__(kStepThreads)
     T param[kEach] = {}, grad[kEach] = {}, first[kEach] = {}, second[kEach] = {};
 #pragma unroll
     for (std::uint32_t j = 0; j < kEach; ++j) {
-      const std::int64_t at = i + j * kStepThreads;
-      if (at >= end) continue;
-      param[j] = p.param[at];
-      grad[j] = p.grad[at];
-      if constexpr (Rule::kMoments > 0) first[j] = p.first[at];
-      if constexpr (Rule::kMoments > 1) second[j] = p.second[at];
+      const std::int64_t element = i + j * kStepThreads;
+      if (element >= end) continue;
+      param[j] = p.param[element];
+      grad[j] = p.grad[element];
+      if constexpr (Rule::kMoments > 0) first[j] = p.first[element];
+      if constexpr (Rule::kMoments > 1) second[j] = p.second[element];
     }
 #pragma unroll
     for (std::uint32_t j = 0; j < kEach; ++j) {
-      const std::int64_t at = i + j * kStepThreads;
-      if (at >= end) continue;
-      p.out[at] = rule.step(param[j], grad[j], first[j], second[j]);
-      if constexpr (Rule::kMoments > 0) p.first[at] = first[j];
-      if constexpr (Rule::kMoments > 1) p.second[at] = second[j];
+      const std::int64_t element = i + j * kStepThreads;
+      if (element >= end) continue;
+      p.out[element] = rule.step(param[j], grad[j], first[j], second[j]);
+      if constexpr (Rule::kMoments > 0) p.first[element] = first[j];
+      if constexpr (Rule::kMoments > 1) p.second[element] = second[j];
     }
   }
   /// END SOLUTION
@@ -103,22 +103,22 @@ template <class T, class Rule>
 void step_all(const char* op, Views params, Views grads, Views firsts, Views seconds, Views outs,
               const Rule& rule) {
   for (std::size_t next = 0; next < params.size();) {
-    Parameters<T> some{};
+    Parameters<T> batch{};
     std::uint32_t blocks = 0;
-    for (; next < params.size() && some.count < kMostParameters; ++next) {
+    for (; next < params.size() && batch.count < kMostParameters; ++next) {
       const std::int64_t size = size_of(params[next]);
       if (size == 0) continue;
-      some.of[some.count++] = {data_of<const T>(params[next]),
-                               data_of<const T>(grads[next]),
-                               firsts.empty() ? nullptr : data_of<T>(firsts[next]),
-                               seconds.empty() ? nullptr : data_of<T>(seconds[next]),
-                               data_of<T>(outs[next]),
-                               size,
-                               blocks};
+      batch.items[batch.count++] = {data_of<const T>(params[next]),
+                                    data_of<const T>(grads[next]),
+                                    firsts.empty() ? nullptr : data_of<T>(firsts[next]),
+                                    seconds.empty() ? nullptr : data_of<T>(seconds[next]),
+                                    data_of<T>(outs[next]),
+                                    size,
+                                    blocks};
       blocks += static_cast<std::uint32_t>(ceil_div<std::int64_t>(size, kElementsOfBlock));
     }
     if (blocks == 0) return;
-    launch(op, params[0].device, {blocks}, {kStepThreads}, step_kernel<T, Rule>, some, rule);
+    launch(op, params[0].device, {blocks}, {kStepThreads}, step_kernel<T, Rule>, batch, rule);
   }
 }
 

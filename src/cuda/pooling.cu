@@ -17,7 +17,7 @@ struct Range {
   std::int32_t first, last;
 };
 
-struct Axis {
+struct PoolAxis {
   std::int64_t kernel, stride, padding;
 
   // The pixels of window i that lie in the image.
@@ -43,9 +43,9 @@ struct Axis {
 template <class T>
 struct Pooling {
   ElementGrid grid;  // of what is written
-  Axis down, across;
-  Image<const T> grad, x;  // those that the kernel reads
-  Image<T> out;
+  PoolAxis down, across;
+  ImageView<const T> grad, x;  // those that the kernel reads
+  ImageView<T> out;
   Computed<T> share;  // 1 / elements of a window
 };
 
@@ -67,7 +67,7 @@ struct Average {
 
 template <class T, class Fold>
 __global__ void __launch_bounds__(kImageThreads) pool_kernel(const __grid_constant__ Pooling<T> p) {
-  at_element(p.grid, [&](const Pixel& pixel, std::uint32_t channel) {
+  at_element(p.grid, [&](const PixelIndex& pixel, std::uint32_t channel) {
     const Range rows = p.down.window(pixel.row, p.x.height);
     const Range columns = p.across.window(pixel.column, p.x.width);
     const T* image = p.x.at(pixel.image, 0, 0) + channel * p.x.channel;
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kImageThreads) pool_kernel(const __grid_consta
 template <class T>
 __global__ void __launch_bounds__(kImageThreads)
     average_grad_kernel(const __grid_constant__ Pooling<T> p) {
-  at_element(p.grid, [&](const Pixel& pixel, std::uint32_t channel) {
+  at_element(p.grid, [&](const PixelIndex& pixel, std::uint32_t channel) {
     const Range down = p.down.windows(pixel.row, p.grad.height);
     const Range across = p.across.windows(pixel.column, p.grad.width);
     Computed<T> sum = 0;
@@ -104,8 +104,8 @@ __global__ void __launch_bounds__(kImageThreads)
 template <class T, class Place>
 __global__ void __launch_bounds__(kImageThreads)
     max_place_kernel(const __grid_constant__ Pooling<T> p,
-                     const __grid_constant__ Image<Place> places) {
-  at_element(p.grid, [&](const Pixel& pixel, std::uint32_t channel) {
+                     const __grid_constant__ ImageView<Place> places) {
+  at_element(p.grid, [&](const PixelIndex& pixel, std::uint32_t channel) {
     const Range rows = p.down.window(pixel.row, p.x.height);
     const Range columns = p.across.window(pixel.column, p.x.width);
     const T* image = p.x.at(pixel.image, 0, 0) + channel * p.x.channel;
@@ -127,8 +127,8 @@ __global__ void __launch_bounds__(kImageThreads)
 template <class T, class Place>
 __global__ void __launch_bounds__(kImageThreads)
     max_grad_kernel(const __grid_constant__ Pooling<T> p,
-                    const __grid_constant__ Image<Place> places) {
-  at_element(p.grid, [&](const Pixel& pixel, std::uint32_t channel) {
+                    const __grid_constant__ ImageView<Place> places) {
+  at_element(p.grid, [&](const PixelIndex& pixel, std::uint32_t channel) {
     const Range down = p.down.windows(pixel.row, p.grad.height);
     const Range across = p.across.windows(pixel.column, p.grad.width);
     Computed<T> sum = 0;
@@ -149,8 +149,8 @@ __global__ void __launch_bounds__(kImageThreads)
 
 // A thread for each element of `out`; `more` are images of the same batch.
 template <class T, class... More>
-void launch_pooling(const char* op, void (*kernel)(Pooling<T>, Image<More>...), In grad, In x,
-                    Out out, const Pool2dParams& params, const Image<More>&... more) {
+void launch_pooling(const char* op, void (*kernel)(Pooling<T>, ImageView<More>...), In grad, In x,
+                    Out out, const Pool2dParams& params, const ImageView<More>&... more) {
   each_element_grid(op, out, [&](const ElementGrid& grid, std::int64_t first) {
     const Pooling<T> p{grid,
                        {params.kernel.h, params.stride.h, params.padding.h},
@@ -171,7 +171,7 @@ void max_gradient(In grad, In x, Out x_grad, const Pool2dParams& params) {
   const char* op = "max_pool2d_grad";
   const Temporary memory(std::size_t(size_of(grad)) * sizeof(Place), grad.device);
   const std::int64_t row = grad.shape[2] * grad.shape[3];
-  const Image<Place> places{
+  const ImageView<Place> places{
       memory.as<Place>(),          grad.shape[1] * row,        row, grad.shape[3], 1,
       std::int32_t(grad.shape[1]), std::int32_t(grad.shape[2])};
   launch_pooling<T>(op, max_place_kernel<T, Place>, x, x, grad, params, places);

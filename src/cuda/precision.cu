@@ -30,14 +30,6 @@ bool has_tensor_cores([[maybe_unused]] int device) {
 #endif
 }
 
-bool has_warpgroups([[maybe_unused]] int device) {
-#ifdef NEEDLE_SM90  // among the targets
-  return capability(device) == 9;
-#else
-  return false;
-#endif
-}
-
 Precision precision_of(int device) {
   const Precision precision = asked.load(std::memory_order_relaxed);
   return precision == Precision::kFloat32 || has_tensor_cores(device) ? precision

@@ -15,7 +15,6 @@ inline constexpr const char* kPrecisionNames[] = {"float32", "tf32", "bf16", "fp
 
 void set_precision(const std::string& name);  // Error where it is none of the names
 bool has_tensor_cores(int device);            // with all precisions: from sm_80 on
-bool has_warpgroups(int device);              // on sm_90
 Precision precision_of(int device);           // full where it has none
 
 // f(the precision, as a type) for products of T; that of bfloat16 is bf16, and has tensor cores.

@@ -19,7 +19,7 @@ constexpr unsigned kThreads = 256;
 
 template <class T>
 struct alignas(kWords * sizeof(T)) Quad {
-  T of[kWords];
+  T data[kWords];
 };
 
 // The blocks [first, ...) of draw `number`, for `size` elements at out; `whole`: out is aligned.
@@ -34,13 +34,13 @@ __global__ void __launch_bounds__(kThreads)
   const PhiloxBlock words = random_numbers::words_of(key, number, first + block);
   Quad<T> values;
 #pragma unroll
-  for (int i = 0; i < kWords; ++i) values.of[i] = draw.of(words.word[i]);
+  for (int i = 0; i < kWords; ++i) values.data[i] = draw.of(words.word[i]);
   if (whole && begin + kWords <= size) {
     reinterpret_cast<Quad<T>*>(out)[block] = values;
     return;
   }
   const std::uint32_t end = std::min<std::uint32_t>(begin + kWords, size);
-  for (std::uint32_t i = begin; i < end; ++i) out[i] = values.of[i - begin];
+  for (std::uint32_t i = begin; i < end; ++i) out[i] = values.data[i - begin];
 }
 
 template <RandomOp op, class T>
@@ -49,9 +49,9 @@ void fill_compact(T* out, std::int64_t size, int device, const RandomParams& par
   const bool whole = reinterpret_cast<std::uintptr_t>(out) % sizeof(Quad<T>) == 0;
   static_assert(kPart % kWords == 0);
   for (std::int64_t first = 0; first < size; first += kPart) {
-    const auto some = static_cast<std::uint32_t>(std::min(kPart, size - first));
-    launch("random", device, {ceil_div(some, kThreads * kWords)}, {kThreads}, random_kernel<op, T>,
-           out + first, some, static_cast<std::uint64_t>(first / kWords), philox_key(params.seed),
+    const auto count = static_cast<std::uint32_t>(std::min(kPart, size - first));
+    launch("random", device, {ceil_div(count, kThreads * kWords)}, {kThreads}, random_kernel<op, T>,
+           out + first, count, static_cast<std::uint64_t>(first / kWords), philox_key(params.seed),
            static_cast<std::uint32_t>(params.draw), draw, whole);
   }
 }

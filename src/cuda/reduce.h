@@ -44,15 +44,15 @@ __device__ typename Rule::Wide fold(const char* a, const Walk& walk, std::uint32
                                     std::uint32_t end, std::uint32_t stride) {
   using T = typename Rule::Lane;
   using V = Computed<T>;
-  const auto at = [&](std::uint32_t index) {
-    return V(*reinterpret_cast<const T*>(a + locate<1>(walk, index).of[0]));
+  const auto load = [&](std::uint32_t index) {
+    return V(*reinterpret_cast<const T*>(a + locate<1>(walk, index).bytes[0]));
   };
   auto total = Rule::identity();
   for (; i + 3 * stride < end; i += 4 * stride) {  // four loads in flight
-    const V x = at(i), y = at(i + stride), z = at(i + 2 * stride), w = at(i + 3 * stride);
+    const V x = load(i), y = load(i + stride), z = load(i + 2 * stride), w = load(i + 3 * stride);
     total = Rule::combine(total, Rule::step(Rule::step(x, y), Rule::step(z, w)));
   }
-  for (; i < end; i += stride) total = Rule::combine(total, at(i));
+  for (; i < end; i += stride) total = Rule::combine(total, load(i));
   return total;
 }
 
@@ -83,8 +83,8 @@ __global__ void __launch_bounds__(kThreads)
   const std::uint32_t segment = r.outputs.quotient(number);
   const std::uint32_t output = number - segment * r.outputs.divisor;
   if (segment >= r.segments) return;  // whole warps where they work together
-  const auto at = locate<2>(r.kept, output);
-  const char* a = r.kept.data[0] + at.of[0] + r.shift;
+  const auto offsets = locate<2>(r.kept, output);
+  const char* a = r.kept.data[0] + offsets.bytes[0] + r.shift;
   const std::uint32_t begin = segment * r.length;
   const std::uint32_t end = std::min(begin + r.length, r.reduced.size);
   auto total = kWarpEach ? fold<Rule>(a, r.reduced, begin + lane, end, kWarp)
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads)
   if (partial != nullptr) {
     partial[std::size_t(r.first_segment + segment) * r.kept.size + output] = total;
   } else {
-    *reinterpret_cast<Result<Rule>*>(r.kept.data[1] + at.of[1]) = Rule::result(total);
+    *reinterpret_cast<Result<Rule>*>(r.kept.data[1] + offsets.bytes[1]) = Rule::result(total);
   }
 }
 
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   total = fold_warp<Rule>(total);
   if (lane != 0) return;
-  *reinterpret_cast<Result<Rule>*>(kept.data[1] + locate<2>(kept, output).of[1]) =
+  *reinterpret_cast<Result<Rule>*>(kept.data[1] + locate<2>(kept, output).bytes[1]) =
       Rule::result(total);
 }
 

@@ -27,9 +27,9 @@ __global__ void __launch_bounds__(kRowThreads)
   NEEDLE_SHARED(warps, T[kRowThreads / kWarp]);
   const RowLanes<T, kLanes> lanes(warps);
   if (lanes.row >= s.slices.size) return;
-  const auto at = locate<2>(s.slices, lanes.row);
-  const Row<T> out = slice_of<T>(s, 0, at.of[0], s.out_step);
-  const Row<const T> a = slice_of<const T>(s, 1, at.of[1], s.a_step);
+  const auto offsets = locate<2>(s.slices, lanes.row);
+  const Row<T> out = slice_of<T>(s, 0, offsets.bytes[0], s.out_step);
+  const Row<const T> a = slice_of<const T>(s, 1, offsets.bytes[1], s.a_step);
   const T highest = largest(lanes, a), total = exp_sum(lanes, a, highest);
   const T last = kLog ? math::log(total) : T(1) / total;
   stream<T>(
@@ -44,9 +44,9 @@ __global__ void __launch_bounds__(kRowThreads)
     softmax_columns_kernel(const __grid_constant__ Slices s) {
   const std::uint32_t slice = blockIdx.x * kRowThreads + threadIdx.x;
   if (slice >= s.slices.size) return;
-  const auto at = locate<2>(s.slices, slice);
-  const Row<T> out = slice_of<T>(s, 0, at.of[0], s.out_step);
-  const Row<const T> a = slice_of<const T>(s, 1, at.of[1], s.a_step);
+  const auto offsets = locate<2>(s.slices, slice);
+  const Row<T> out = slice_of<T>(s, 0, offsets.bytes[0], s.out_step);
+  const Row<const T> a = slice_of<const T>(s, 1, offsets.bytes[1], s.a_step);
   T highest = a[0], total = T(0);
   const auto load = [&](std::uint32_t i) { return a[i]; };
   stream<T>(1, s.n, 1, load, [&](std::uint32_t, T x) { highest = math::maximum(highest, x); });

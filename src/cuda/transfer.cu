@@ -22,14 +22,14 @@ std::size_t bytes_of(const View& v) {
 // `bytes` to `to`, beside the kernels of earlier calls. A turn has read the source when it ends.
 // CUDA promises this for no asynchronous copy, from pageable memory neither.
 void send(int device, const char* host, std::size_t bytes, char* to) {
-  for (std::size_t at = 0; at < bytes; at += kTurn) {
-    const std::size_t end = std::min(at + kTurn, bytes), each = is_pinned(host) ? kTurn : kPiece;
+  for (std::size_t begin = 0; begin < bytes; begin += kTurn) {
+    const std::size_t end = std::min(begin + kTurn, bytes), each = is_pinned(host) ? kTurn : kPiece;
     std::vector<HostPiece> pieces;
-    for (std::size_t i = at; i < end; i += each) {
+    for (std::size_t i = begin; i < end; i += each) {
       pieces.push_back({host + i, std::min(each, end - i)});
     }
     FeedTurn turn(device);
-    copy_later(stream(device), to + at, turn.send(pieces), end - at);
+    copy_later(stream(device), to + begin, turn.send(pieces), end - begin);
   }
 }
 

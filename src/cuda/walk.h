@@ -73,7 +73,7 @@ struct Walk {
 // Operand k of element `index`: byte offsets from data[k].
 template <int kOperands>
 struct Offsets {
-  std::int64_t of[kOperands];
+  std::int64_t bytes[kOperands];
 };
 
 template <int kOperands>
@@ -82,11 +82,11 @@ __device__ Offsets<kOperands> locate(const Walk& walk, std::uint32_t index) {
   Offsets<kOperands> offsets = {};
   for (int i = walk.ndim - 1; i > 0; --i) {
     const std::uint32_t rest = walk.shape[i].quotient(index);
-    const std::uint32_t at = index - rest * walk.shape[i].divisor;
-    for (int k = 0; k < kOperands; ++k) offsets.of[k] += at * walk.strides[k][i];
+    const std::uint32_t coordinate = index - rest * walk.shape[i].divisor;
+    for (int k = 0; k < kOperands; ++k) offsets.bytes[k] += coordinate * walk.strides[k][i];
     index = rest;
   }
-  for (int k = 0; k < kOperands; ++k) offsets.of[k] += index * walk.strides[k][0];
+  for (int k = 0; k < kOperands; ++k) offsets.bytes[k] += index * walk.strides[k][0];
   return offsets;
   /// END SOLUTION
 }

@@ -75,7 +75,6 @@ struct Block {
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   std::vector<std::vector<LateCopy>> copies;  // of each thread, on their way
-  std::vector<std::vector<std::function<void()>>> products;
   std::vector<unsigned> order;
   unsigned next = 0, current = 0;  // position in the order; thread
   unsigned arrived = 0, done = 0;
@@ -282,14 +281,13 @@ void run_block(unsigned count, const std::vector<unsigned>& sequence) {
   running.epoch = 0;
   std::fill(std::begin(running.warp_epochs), std::end(running.warp_epochs), 0u);
   block.pieces.clear();
-  if (block.copies.size() < count) block.copies.resize(count), block.products.resize(count);
+  if (block.copies.size() < count) block.copies.resize(count);
   for (auto& copies : block.copies) copies.clear();
-  for (auto& products : block.products) products.clear();
   close_shared(0, sizeof shared_bytes);
   run_threads();
   open_shared(0, sizeof shared_bytes);
   end_block();
-  const std::string missing = end_bulk_copies();
+  const std::string missing = end_sm90();
   if (failure.empty()) failure = missing;
   if (failure.empty()) check_shared();
   if (failure.empty()) return;
@@ -433,7 +431,7 @@ bool comes_early(std::size_t count) {
          (order == Order::kInterleaved && interleaving() % 2 == 0);
 }
 
-void start_copy(void* to, const void* from, std::size_t bytes) {
+void cp_async(void* to, const void* from, std::size_t bytes) {
   const auto places = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from);
   if ((bytes != 4 && bytes != 8 && bytes != 16) || places % bytes != 0) {
     give_up("cp.async copies 4, 8 or 16 bytes from and to multiples of as many, not " +
@@ -446,9 +444,9 @@ void start_copy(void* to, const void* from, std::size_t bytes) {
   if (comes_early(copies.size())) arrive(copies.back());
 }
 
-void commit_copies() { ++block.threads[block.current].groups; }
+void cp_async_commit() { ++block.threads[block.current].groups; }
 
-void wait_for_copies(unsigned open) {
+void cp_async_wait(unsigned open) {
   auto& copies = block.copies[block.current];
   const unsigned groups = block.threads[block.current].groups;
   std::size_t landed = 0;
@@ -460,40 +458,12 @@ void wait_for_copies(unsigned open) {
   copies.erase(copies.begin(), copies.begin() + std::ptrdiff_t(landed));
 }
 
-void products_later(std::function<void()> products) {
-  auto& later = block.products[block.current];
-  const bool early = comes_early(later.size());
-  later.push_back(std::move(products));
-  if (early) wait_for_products();  // products of the same sums come in order
-}
-
-void wait_for_products() {
-  auto& later = block.products[block.current];
-  for (const auto& products : later) products();
-  later.clear();
-}
-
 int warp() { return static_cast<int>(block.current / kWarp); }
 
-std::uint32_t shared_address(const void* at) {
-  return static_cast<std::uint32_t>(static_cast<const unsigned char*>(at) - shared_bytes);
+std::uint32_t shared_address(const void* pointer) {
+  return static_cast<std::uint32_t>(static_cast<const unsigned char*>(pointer) - shared_bytes);
 }
-
-std::uint16_t element_of(std::uint64_t descriptor, int line, int depth, bool turned) {
-  const auto field = [&](int bit) { return int(descriptor >> bit & 0x3fff) * 16; };
-  const int start = field(0), leading = field(16), stride = field(32);
-  const int mode = int(descriptor >> 62), bytes = mode == 0 ? 16 : 256 >> mode;
-  if (start % 16 != 0 || (descriptor >> 49 & 7) != 0) give_up("wgmma: an odd descriptor");
-  const int of_row = (turned ? line : depth) * 2, row = turned ? depth : line;
-  const int place =
-      start + of_row / bytes * leading + of_row % bytes + row / 8 * stride + row % 8 * bytes;
-  const int part = place >> 7 & (bytes / 16 - 1);  // parts of 16 bytes change places
-  const unsigned char* const at = shared_bytes + (place ^ part << 4);
-  see(Access::kProduct, at, 2, __builtin_return_address(0));
-  std::uint16_t element;
-  std::memcpy(&element, at, sizeof element);
-  return element;
-}
+unsigned char* shared_at(std::uint32_t address) { return shared_bytes + address; }
 
 void set_order(Order wanted, unsigned seed) {
   order = wanted;

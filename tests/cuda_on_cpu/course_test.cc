@@ -34,8 +34,8 @@ void test_one_hot() {
 __global__ void places_kernel(const __grid_constant__ Walk walk, std::int64_t* out) {
   const std::uint32_t i = blockIdx.x * kRowThreads + threadIdx.x;
   if (i >= walk.size) return;
-  const auto at = locate<2>(walk, i);
-  out[2 * i] = at.of[0], out[2 * i + 1] = at.of[1];
+  const auto offsets = locate<2>(walk, i);
+  out[2 * i] = offsets.bytes[0], out[2 * i + 1] = offsets.bytes[1];
 }
 
 void test_locate() {
@@ -97,7 +97,7 @@ void test_gather() {
   expect("2700 rows of 6 out of a table of 40, which lies transposed in memory", out.values(),
          rows(true), 0,
          {{"every row is the table's first: the index is not used", rows(false)},
-          {"every column is the table's first: at.of[1] is left out", rows(true, false)}});
+          {"every column is the table's first: offsets.bytes[1] is left out", rows(true, false)}});
 }
 
 template <class T>

@@ -1,7 +1,8 @@
 // CUDA's runtime on the CPU: what src/cuda includes as <cuda_runtime.h> when it is built as plain
-// C++ for the tests. Words of the language are macros, a launch walks the grid in this thread
-// (block.cc), pointers to device memory are of no use to the host (memory.cc). Only what src/cuda
-// uses is here; instructions of tensor cores have a twin each: mma, ldmatrix and wgmma.
+// C++ for the tests. Keywords of CUDA are macros, a launch runs the grid in this thread (block.cc),
+// and the host cannot dereference pointers to device memory (memory.cc). Only what src/cuda uses is
+// here, and an equivalent of each instruction of tensor cores: mma and ldmatrix; those of sm_90 are
+// in sm90/.
 #pragma once
 
 #include <array>
@@ -30,7 +31,6 @@ struct dim3 {
 };
 
 struct cuda_on_cpu_stream;
-struct CUtensorMap;
 
 namespace cuda_on_cpu {
 
@@ -47,36 +47,13 @@ int lane();
 // therefore all ask in one order. Filled with NaN, with guards around it.
 void* shared_memory(std::size_t bytes, bool dynamic);
 
-// cp.async: `bytes` (4, 8 or 16) come to `to`, zeros where `from` is null, and what the thread
-// started is there after its wait. When before that is open: threads in reversed order see it at
-// once, in forward order as late as may be, in shuffled order the one or the other. The wait is for
-// all groups of committed copies but the `open` latest.
-void start_copy(void* to, const void* from, std::size_t bytes);
-void commit_copies();
-void wait_for_copies(unsigned open);
-
-// wgmma.mma_async: products that a thread begins are there after its wait. When before that they
-// read their matrices is open, as with copies.
-void products_later(std::function<void()> products);
-void wait_for_products();
-void fence_proxy();                            // fence.proxy.async
-std::uint32_t shared_address(const void* at);  // of the block's shared memory
-int warp();                                    // of the block
-// The element of a matrix of 16-bit elements that a descriptor of wgmma finds in shared memory, as
-// in the PTX ISA, "Matrix Descriptor Format" and "Shared Memory Matrix Layout". turned: "MN-major",
-// else "K-major".
-std::uint16_t element_of(std::uint64_t descriptor, int line, int depth, bool turned);
-
-// Bulk copies (TMA; bulk.cc). An mbarrier of one thread, 8 bytes of shared memory: its phase ends
-// when the thread has said how many bytes it expects and these have come. A box comes at once or as
-// late as a thread waits for its phase. `at` and `tap`: coordinates, the innermost first.
-void begin_arrivals(void* arrival);
-void expect_bytes(void* arrival, std::uint32_t bytes);
-void wait_for_bytes(void* arrival, std::uint32_t parity);
-void copy_box(void* to, const CUtensorMap& map, const int (&at)[4], void* arrival);
-void copy_windows(void* to, const CUtensorMap& map, const int (&at)[4], const int (&tap)[2],
-                  void* arrival);
-std::int64_t bulk_copies();  // so far
+// cp.async copies 4, 8 or 16 bytes, or writes zeros if `from` is null. The bytes are there after
+// the thread's wait, which leaves the `pending` latest groups in flight. They may arrive earlier:
+// threads in reversed order see them at once, in forward order as late as possible, in shuffled
+// order the one or the other.
+void cp_async(void* to, const void* from, std::size_t bytes);
+void cp_async_commit();
+void cp_async_wait(unsigned pending);
 
 template <class T>
 T& shared(bool dynamic = false) {
@@ -93,27 +70,27 @@ T exchanged(unsigned mask, T value, int from, int line) {
   return value;
 }
 
-// ldmatrix.sync.aligned.m8n8.x4.shared.b16, kTurned: with .trans. Which lane names a row and which
-// gets an element is written as in the PTX ISA, "ldmatrix"; each lane reads its own elements, so
-// that watch.cc sees them.
-template <bool kTurned>
-void ldmatrix(std::uint32_t (&words)[4], const void* row) {
+// ldmatrix.sync.aligned.m8n8.x4.shared.b16, with kTranspose .trans. Which lane gives a row and
+// which gets an element follows the PTX ISA, "ldmatrix"; each lane reads its own elements, so that
+// watch.cc sees them.
+template <bool kTranspose>
+void ldmatrix(std::uint32_t (&fragment)[4], const void* row) {
   const auto rows = exchange_all(reinterpret_cast<std::uint64_t>(row), 0);
   const int fragment_row = lane() / 4, fragment_column = lane() % 4 * 2;
   for (int matrix = 0; matrix < 4; ++matrix) {
     std::uint16_t elements[2];
     for (int i = 0; i < 2; ++i) {
-      const int at = kTurned ? fragment_column + i : fragment_row;
-      const int of = kTurned ? fragment_row : fragment_column + i;
-      elements[i] = reinterpret_cast<const std::uint16_t*>(rows[matrix * 8 + at])[of];
+      const int row_index = kTranspose ? fragment_column + i : fragment_row;
+      const int column = kTranspose ? fragment_row : fragment_column + i;
+      elements[i] = reinterpret_cast<const std::uint16_t*>(rows[matrix * 8 + row_index])[column];
     }
-    words[matrix] = elements[0] | std::uint32_t(elements[1]) << 16;
+    fragment[matrix] = elements[0] | std::uint32_t(elements[1]) << 16;
   }
 }
 
-// mma.sync.aligned.m16n8kK.row.col.f32, K = 16 of 16-bit elements or 8 of TF32; `value` makes a
-// float of an element's bits. Where a lane's elements lie is written as in the PTX ISA, "Matrix
-// Fragments for mma.m16n8k16" and "m16n8k8", and nowhere taken from the kernels.
+// mma.sync.aligned.m16n8kK.row.col.f32, K = 16 of 16-bit elements or 8 of TF32; `value` converts an
+// element's bits to float. The layout of fragments follows the PTX ISA, "Matrix Fragments for
+// mma.m16n8k16" and "m16n8k8", and is nowhere taken from the kernels.
 template <int kK, class Value>
 void mma(float (&sums)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], Value value) {
   constexpr bool kShort = kK == 16;
@@ -145,26 +122,6 @@ void mma(float (&sums)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)
     const int row = i < 2 ? groupID : groupID + 8, column = threadID_in_group * 2 + (i & 1);
     for (int k = 0; k < kK; ++k) sums[i] += matrix_a[row][k] * matrix_b[k][column];
   }
-}
-
-// wgmma.mma_async.sync.aligned.m64nNk16.f32, N = 8 kCount. Which sums a lane has is written as in
-// the PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16".
-template <bool kTurnedA, bool kTurnedB, int kCount, class Value>
-void wgmma(float (&sums)[kCount][4], std::uint64_t a, std::uint64_t b, Value value) {
-  exchange_all(a, 0);  // the lanes of a warp come together
-  const int laneid = lane(), row = warp() % 4 * 16 + laneid / 4;
-  products_later([&sums, a, b, value, laneid, row] {
-    float of_a[2][16];
-    for (int k = 0; k < 16; ++k) {
-      for (int i = 0; i < 2; ++i) of_a[i][k] = value(element_of(a, row + i * 8, k, kTurnedA));
-    }
-    for (int column = laneid % 4 * 2; column < kCount * 8; column += column % 2 == 0 ? 1 : 7) {
-      for (int k = 0; k < 16; ++k) {
-        const float of_b = value(element_of(b, column, k, kTurnedB));
-        for (int i = 0; i < 2; ++i) sums[column / 8][i * 2 + column % 2] += of_a[i][k] * of_b;
-      }
-    }
-  });
 }
 
 // ---- launches; errors of a kernel are thrown by them, as std::runtime_error ----
@@ -344,14 +301,6 @@ cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes);
 cudaError_t cudaFree(void* pointer);
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
-enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess = 0 };
-inline constexpr unsigned long long cudaEnableDefault = 0;
-#define CUDART_VERSION 13000
-cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned version,
-                                             unsigned long long flags,
-                                             cudaDriverEntryPointQueryResult* result);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 
@@ -377,32 +326,4 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   return cudaSuccess;
 }
 
-// ---- descriptors of tensors, of the driver (bulk.cc) ----
-
-using cuuint32_t = std::uint32_t;
-using cuuint64_t = std::uint64_t;
-enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1 };
-enum CUtensorMapDataType { CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 = 9 };
-enum CUtensorMapInterleave { CU_TENSOR_MAP_INTERLEAVE_NONE = 0 };
-enum CUtensorMapSwizzle { CU_TENSOR_MAP_SWIZZLE_64B = 2 };
-enum CUtensorMapL2promotion { CU_TENSOR_MAP_L2_PROMOTION_L2_128B = 2 };
-enum CUtensorMapFloatOOBfill { CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0 };
-struct alignas(64) CUtensorMap {
-  const char* data;
-  std::uint64_t sizes[4], strides[4];  // the strides in bytes
-  std::uint16_t box[4];                // of windows: channels, pixels
-  std::int16_t low[2], high[2];        // corners of the box in which windows begin
-  std::uint8_t every[4];
-  bool windows;
-};
-CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
-                                void* data, const cuuint64_t* sizes, const cuuint64_t* strides,
-                                const cuuint32_t* box, const cuuint32_t* every,
-                                CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
-                                CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill);
-CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
-                                 void* data, const cuuint64_t* sizes, const cuuint64_t* strides,
-                                 const int* low, const int* high, cuuint32_t channels,
-                                 cuuint32_t pixels, const cuuint32_t* every,
-                                 CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
-                                 CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill);
+#include "sm90/cuda_runtime_sm90.h"

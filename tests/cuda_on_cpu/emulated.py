@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from needle import backends
+from needle import backends, config
 from needle.backends import cuda
 
 NAME = "cuda_emulated"
@@ -33,3 +33,10 @@ if module is not None:
             NAME + (f"_{index}" if index else ""),
             lambda index=index: cuda.backend_of_device(module, index),
         )
+
+
+def set_capability(major: int) -> None:
+    """Set the compute capability of the emulated GPUs; 9 switches the kernels of sm_90 on."""
+    assert module is not None
+    module.set_capability(major)
+    config.cuda_sm90.set("on" if major == 9 else "off")

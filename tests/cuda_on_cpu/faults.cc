@@ -1,23 +1,17 @@
 // Kernels with one fault each, and their right forms: what the emulator is there to find. The
 // Python module cuda_faults; test_emulator.py calls it.
-#include <pybind11/pybind11.h>
+#include "faults.h"
+
 #include <pybind11/stl.h>
 
-#include <cstring>
 #include <stdexcept>
-#include <vector>
 
-#include "cuda/warpgroup_tile.h"
-#include "cuda_runtime.h"
-
-namespace py = pybind11;
+#include "cuda/instructions.h"
 
 namespace {
 
-using needle::cuda::AsyncCopy, needle::cuda::commit_copies, needle::cuda::wait_for_copies;
+using needle::cuda::AsyncCopy, needle::cuda::cp_async_commit, needle::cuda::cp_async_wait;
 using needle::cuda::RegisterCopy;
-
-constexpr int kThreads = 64;
 
 // out[i] = in[n - 1 - i] through shared memory; `waits`: with the barrier that this needs.
 __global__ void turn_around(const float* in, float* out, bool waits) {
@@ -97,8 +91,8 @@ __global__ void reads_far_away(const float* in, float* out) {
 }
 
 void wait_for_all() {
-  commit_copies();
-  wait_for_copies<0>();
+  cp_async_commit();
+  cp_async_wait<0>();
 }
 
 // in[n - 1 - i] by way of copies to shared memory, then in[i] through the same place. `waits`: for
@@ -128,12 +122,12 @@ __global__ void copy_in_groups(const float* in, float* out, bool enough) {
   const int mine = int(threadIdx.x), other = kThreads - 1 - mine;
   for (int i = 0; i < 2; ++i) {
     AsyncCopy<float>().start(&all[i][mine], &in[i == 0 ? mine : other], true);
-    commit_copies();
+    cp_async_commit();
   }
-  enough ? wait_for_copies<1>() : wait_for_copies<2>();
+  enough ? cp_async_wait<1>() : cp_async_wait<2>();
   __syncthreads();
   const float first = all[0][other];
-  wait_for_copies<0>();
+  cp_async_wait<0>();
   __syncthreads();
   out[mine] = 1000 * first + all[1][other];
 }
@@ -249,58 +243,24 @@ __global__ void mma_kernel(const std::uint32_t* words, float* out) {
   float sums[4] = {};
   constexpr auto kPrecision =
       kK == 8 ? needle::cuda::Precision::kTf32 : needle::cuda::Precision::kBf16;
-  needle::cuda::multiply_add<kPrecision>(sums, a, b);
+  needle::cuda::mma_sync<kPrecision>(sums, a, b);
   for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = sums[i];
 }
 
-// Four matrices of 8 x 8, row after row in shared memory; out: a lane's 4 words.
-template <bool kTurned>
+// Four matrices of 8 x 8, row after row in shared memory; out: the fragment of each lane.
+template <bool kTranspose>
 __global__ void ldmatrix_kernel(const std::uint32_t* matrices, std::uint32_t* out) {
   NEEDLE_SHARED(rows, std::uint32_t[32][4]);
   for (int i = 0; i < 4; ++i) rows[threadIdx.x][i] = matrices[threadIdx.x * 4 + i];
   __syncthreads();
   std::uint32_t words[4];
-  needle::cuda::load_matrices<kTurned>(words, rows[threadIdx.x]);
+  needle::cuda::ldmatrix<kTranspose>(words, rows[threadIdx.x]);
   for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = words[i];
-}
-
-// out = a @ b by one step of a warpgroup, of a[64][32] and b[64][32] (b by its columns), which come
-// one after the other. Faults: "unshown", stores that no fence of the proxy follows; "early", a
-// store to a matrix before the products have been waited for.
-using needle::cuda::By;
-template <By kBy>
-__global__ void products(const float* in, float* out, bool shown, bool early) {
-  using Tile = needle::cuda::WarpgroupTile<needle::cuda::Precision::kBf16, 64, 64, 128>;
-  using Piece = needle::cuda::RoundedPiece<64>;
-  NEEDLE_SHARED(a, Piece);
-  NEEDLE_SHARED(b, Piece);
-  const int thread = static_cast<int>(threadIdx.x);
-  for (int i = thread; i < 128 * 32; i += Tile::kThreads) {
-    const int line = i < 64 * 32 ? i / 32 : i / 32 - 64, depth = i % 32;
-    const auto place = kBy == By::kDepths
-                           ? Piece::place(std::uint32_t(line), std::uint32_t(depth))
-                           : Piece::place(std::uint32_t(line / 32 * 32 + depth), line % 32);
-    const auto bits = static_cast<std::uint16_t>(needle::cuda::bf16_of(in[i]));
-    (i < 64 * 32 ? a.of : b.of)[place] = bits;
-  }
-  if (shown) needle::cuda::show_to_warpgroups();
-  __syncthreads();
-  Tile::Part<float, kBy, kBy> part;
-  part.add(a, b);
-  if (early) a.of[thread] = 0;
-  part.settle();
-  for (int i = 0; i < part.kRows; ++i) {
-    for (int j = 0; j < part.kColumns; ++j) {
-      out[part.row_of(i) * 64 + part.column_of(j)] = part.sum(i, j);
-    }
-  }
 }
 
 // ---- accesses that cost more than they need ----
 
-struct alignas(16) Four {
-  float of[4];
-};
+using needle::cuda::Float4;
 
 // `step` elements from lane to lane, in device memory and then in shared memory.
 __global__ void strided(const float* in, float* out, int step) {
@@ -311,37 +271,7 @@ __global__ void strided(const float* in, float* out, int step) {
 }
 __global__ void by_fours(const float* in, float* out) {
   if (threadIdx.x >= kThreads / 4) return;
-  reinterpret_cast<Four*>(out)[threadIdx.x] = reinterpret_cast<const Four*>(in)[threadIdx.x];
-}
-
-struct Buffer {
-  explicit Buffer(std::size_t size) : bytes(size * sizeof(float)) {
-    if (cudaMalloc(&data, bytes) != cudaSuccess) throw std::bad_alloc();
-  }
-  ~Buffer() { static_cast<void>(cudaFree(data)); }
-  float* get() const { return static_cast<float*>(data); }
-  void* data = nullptr;
-  std::size_t bytes;
-};
-
-// Runs a kernel on `in`; what it left in a buffer of as many elements.
-template <class... More>
-std::vector<float> run_blocks(unsigned blocks, const std::vector<float>& in,
-                              void (*kernel)(const float*, float*, More...), More... more) {
-  const Buffer from(in.size()), to(in.size());
-  std::vector<float> out(in.size());
-  cudaMemcpyAsync(from.data, in.data(), from.bytes, cudaMemcpyHostToDevice, nullptr);
-  cudaLaunchConfig_t config;
-  config.gridDim = {blocks, 1, 1};
-  config.blockDim = {kThreads, 1, 1};
-  cudaLaunchKernelEx(&config, kernel, from.get(), to.get(), more...);
-  cudaMemcpyAsync(out.data(), to.data, to.bytes, cudaMemcpyDeviceToHost, nullptr);
-  return out;
-}
-template <class... More>
-std::vector<float> run(const std::vector<float>& in, void (*kernel)(const float*, float*, More...),
-                       More... more) {
-  return run_blocks(1, in, kernel, more...);
+  reinterpret_cast<Float4*>(out)[threadIdx.x] = reinterpret_cast<const Float4*>(in)[threadIdx.x];
 }
 
 std::vector<float> one_mma(const std::vector<std::uint32_t>& words, int depth) {
@@ -356,66 +286,16 @@ std::vector<float> one_mma(const std::vector<std::uint32_t>& words, int depth) {
   return out;
 }
 
-std::vector<std::uint32_t> one_ldmatrix(const std::vector<std::uint32_t>& matrices, bool turned) {
+std::vector<std::uint32_t> one_ldmatrix(const std::vector<std::uint32_t>& matrices,
+                                        bool transpose) {
   const Buffer from(matrices.size()), to(matrices.size());
   std::vector<std::uint32_t> out(matrices.size());
   cudaMemcpyAsync(from.data, matrices.data(), from.bytes, cudaMemcpyHostToDevice, nullptr);
   cudaLaunchConfig_t config;
   config.blockDim = {32, 1, 1};
-  cudaLaunchKernelEx(&config, turned ? ldmatrix_kernel<true> : ldmatrix_kernel<false>,
+  cudaLaunchKernelEx(&config, transpose ? ldmatrix_kernel<true> : ldmatrix_kernel<false>,
                      static_cast<const std::uint32_t*>(from.data),
                      static_cast<std::uint32_t*>(to.data));
-  cudaMemcpyAsync(out.data(), to.data, to.bytes, cudaMemcpyDeviceToHost, nullptr);
-  return out;
-}
-
-std::vector<float> one_step_of_products(const std::vector<float>& in, bool by_depths, bool shown,
-                                        bool early) {
-  const Buffer from(in.size()), to(64 * 64);
-  std::vector<float> out(64 * 64);
-  cudaMemcpyAsync(from.data, in.data(), from.bytes, cudaMemcpyHostToDevice, nullptr);
-  cudaLaunchConfig_t config;
-  config.blockDim = {128, 1, 1};
-  cudaLaunchKernelEx(&config, by_depths ? products<By::kDepths> : products<By::kLines>, from.get(),
-                     to.get(), shown, early);
-  cudaMemcpyAsync(out.data(), to.data, to.bytes, cudaMemcpyDeviceToHost, nullptr);
-  return out;
-}
-
-// Brings `in`, as 4 rows of 64 bytes, to shared memory by a bulk copy, and from there to `out`.
-enum class Mistake { kNone, kNoBarrier, kNoWait, kExpectsMore, kExpectsLess };
-__global__ void copy_a_box(const CUtensorMap map, float* out, Mistake mistake) {
-  using needle::cuda::Arrival, needle::cuda::RoundedPiece;
-  NEEDLE_SHARED(piece, RoundedPiece<32>);
-  NEEDLE_SHARED(arrival, Arrival);
-  const int mine = int(threadIdx.x);
-  if (mine == 0) {
-    needle::cuda::begin_arrivals(arrival);
-    needle::cuda::show_to_warpgroups();
-  }
-  if (mistake != Mistake::kNoBarrier) __syncthreads();
-  if (mine == 0) {
-    needle::cuda::expect_bytes(arrival, mistake == Mistake::kExpectsMore   ? 260
-                                        : mistake == Mistake::kExpectsLess ? 252
-                                                                           : 256);
-    needle::cuda::copy_box(&piece, map, {0, 0, 0, 0}, arrival);
-  }
-  if (mistake != Mistake::kNoWait) needle::cuda::wait_for_bytes(arrival, 0);
-  __syncthreads();
-  std::memcpy(&out[mine], &piece.of[RoundedPiece<32>::place(mine / 16, mine % 16 * 2)], 4);
-  if (mistake == Mistake::kNoWait) needle::cuda::wait_for_bytes(arrival, 0);
-}
-
-std::vector<float> one_box(const std::vector<float>& in, int mistake) {
-  const Buffer from(kThreads), to(kThreads);
-  std::vector<float> out(kThreads);
-  cudaMemcpyAsync(from.data, in.data(), from.bytes, cudaMemcpyHostToDevice, nullptr);
-  const auto map = needle::cuda::box_map(
-      static_cast<const needle::BFloat16*>(static_cast<const void*>(from.get())),
-      {{32, 1}, {4, 32}, {}, {}}, 4);
-  cudaLaunchConfig_t config;
-  config.blockDim = {kThreads, 1, 1};
-  cudaLaunchKernelEx(&config, copy_a_box, map.value(), to.get(), static_cast<Mistake>(mistake));
   cudaMemcpyAsync(out.data(), to.data, to.bytes, cudaMemcpyDeviceToHost, nullptr);
   return out;
 }
@@ -477,9 +357,7 @@ PYBIND11_MODULE(cuda_faults, m) {
         [](const Floats& in, bool barrier) { return run(in, after_a_shuffle, barrier); });
   m.def("one_mma", one_mma);
   m.def("one_ldmatrix", one_ldmatrix);
-  m.def("one_step_of_products", one_step_of_products, py::arg("in"), py::arg("by_depths"),
-        py::arg("shown") = true, py::arg("early") = false);
-  m.def("one_box", one_box);
+  bind_sm90_faults(m);
   m.def("strided", [](const Floats& in, int step) { return run(in, strided, step); });
   m.def(
       "set_order",

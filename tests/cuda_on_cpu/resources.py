@@ -51,8 +51,14 @@ _LENGTH = re.compile(r"(?=(\d+))")
 
 def reports() -> list[Path]:
     """The newest build's reports."""
-    found = sorted(BUILD.glob("**/src/cuda/**/*.cu.o.ptxas"), key=lambda path: path.stat().st_mtime)
-    return [path for path in found if path.parent == found[-1].parent] if found else []
+    pattern = "**/needle_cuda.dir/**/*.cu.o.ptxas"
+    found = sorted(BUILD.glob(pattern), key=lambda path: path.stat().st_mtime)
+    return [path for path in found if _objects(path) == _objects(found[-1])]
+
+
+def _objects(report: Path) -> Path:
+    """Return the folder of the build's objects."""
+    return report.parent.parent if report.parent.name == "sm90" else report.parent
 
 
 def _family(mangled: str) -> str:
@@ -114,7 +120,7 @@ def kept() -> dict[tuple[str, str, str], Row]:
 
 def digest() -> str:
     """Return the SHA-256 of all that the kernels are compiled from, without comments."""
-    files = [*ROOT.glob("src/cuda/*"), *ROOT.glob("src/core/*.h"), *ROOT.glob("src/data/*.h")]
+    files = [*ROOT.glob("src/cuda/**/*.*"), *ROOT.glob("src/core/*.h"), *ROOT.glob("src/data/*.h")]
     whole = hashlib.sha256()
     for path in sorted(files):
         lines = (line.split(b"//")[0].strip() for line in path.read_bytes().splitlines())

@@ -85,22 +85,22 @@ def _bytes(word: int) -> int:
 # ---- the table in the repository: python -m tests.cuda_on_cpu.resources writes it ----
 
 KEPT = Path(__file__).parent / "loops.csv"
-PRECISIONS, BY = ("float32", "tf32", "bf16", "fp16"), ("elements", "lines", "depths")
-_TILE = re.compile(r"(Tensor|Rounded|Warpgroup)TileILNS0_9PrecisionE(\d)E((?:Li\d+E)+)")
+PRECISIONS, LOADED = ("float32", "tf32", "bf16", "fp16"), ("scalar", "MN-major", "K-major")
+_TILE = re.compile(r"(Tensor|Swizzled|Warpgroup)TileILNS0_9PrecisionE(\d)E((?:Li\d+E)+)")
 WARPGROUPS, STORED = " by warpgroups", " stored"
-_BY = re.compile(r"(?:2ByE|S\d+_)(\d)E")
+_LOAD = re.compile(r"(?:4LoadE|S\d+_)(\d)E")
 REGISTERS, SHARED, RESERVED = 65536, 227 << 10, 1 << 10
-"""A processor of sm_90 has so many; CUDA itself takes RESERVED bytes of SHARED for each block."""
+"""Of a multiprocessor of sm_90; CUDA itself takes RESERVED bytes of SHARED for each block."""
 PROCESSORS, CLOCK = 132, 1.755e9
 """Multiprocessors of an H100 SXM, and its clock in Hz."""
-BULK_STEPS = 4
-"""kBulkPieces of bulk_tile.h."""
+TMA_STAGES = 4
+"""kTmaStages of src/cuda/sm90/tma_tile.h."""
 
 
 class Row(NamedTuple):
-    """A kernel with tensor cores on sm_90: how its operands come to shared memory, the
-    instructions of its loop and those of tensor cores among them, the bytes of its widest copy,
-    the blocks that fit a processor, and the TFLOP/s that its instructions allow an H100."""
+    """A kernel with tensor cores on sm_90: how its operands are loaded, the instructions of its
+    loop and those of tensor cores among them, the bytes of its widest copy, the blocks that fit a
+    multiprocessor, and the TFLOP/s that its instructions allow an H100."""
 
     kernel: str
     precision: str
@@ -135,12 +135,12 @@ def row(kernel: str, loop: Loop, registers: int, shared: int) -> Row:
         k, warp_m, warp_n = others
         threads = (m // warp_m) * (n // warp_n) * 32
     tile = f"{m} x {n} x {k}" + WARPGROUPS * (name == "Warpgroup")
-    if kernel.endswith("_bulk_kernel"):
-        shared += BULK_STEPS * (m + n) * k * 2  # not counted by ptxas, as the launch asks for it
+    if kernel.endswith("_tma_kernel"):
+        shared += TMA_STAGES * (m + n) * k * 2  # not counted by ptxas, as the launch asks for it
     fitting = REGISTERS // (-(-registers // 8) * 8 * threads)
     blocks = min(fitting, SHARED // (shared + RESERVED), 2048 // threads)
-    by = ", ".join(BY[int(each)] for each in _BY.findall(loop.kernel[found.end() :]))
-    stored = STORED * ("BFloat16" in loop.kernel or kernel.endswith("_bulk_kernel"))
+    by = ", ".join(LOADED[int(each)] for each in _LOAD.findall(loop.kernel[found.end() :]))
+    stored = STORED * ("BFloat16" in loop.kernel or kernel.endswith("_tma_kernel"))
     limit = ceiling(PRECISIONS[int(precision)], loop.instructions, loop.hmma)
     return Row(kernel, PRECISIONS[int(precision)] + stored, tile, by, *loop[1:], blocks, limit)
 

@@ -51,10 +51,6 @@ RACES = {
 """Kernels that race without their barrier (or atomic addition): the memory, and both lines."""
 
 
-MISTAKES = ("no barrier", "no wait", "expects more", "expects less")
-"""The enum of the kernel copy_a_box, less its first member."""
-
-
 @pytest.mark.parametrize("kernel", RACES)
 def test_a_race_is_named_with_both_lines_in_every_order(kernel: str, order: str) -> None:
     memory, *lines = RACES[kernel]
@@ -90,52 +86,6 @@ def test_a_copy_that_is_not_waited_for_is_a_race(kernel: str, order: str) -> Non
         getattr(faults, kernel)(VALUES, True)
     with pytest.raises(RuntimeError, match="copies to in .* and has not waited for the copy"):
         getattr(faults, kernel)(VALUES, *missing)
-
-
-@pytest.mark.parametrize("by_depths", [True, False])
-def test_a_step_of_a_warpgroup(by_depths: bool) -> None:
-    """A product of small whole numbers is exact; each fault is named, or leaves a wrong result."""
-    a = np.random.default_rng(1).integers(-8, 9, (64, 32)).astype("float32")
-    b = np.random.default_rng(2).integers(-8, 9, (64, 32)).astype("float32")
-    numbers = [*a.ravel().tolist(), *b.ravel().tolist()]
-    for number in (0, 1, 2, 3):
-        faults.set_order(number)
-        found = np.reshape(faults.one_step_of_products(numbers, by_depths), (64, 64))
-        np.testing.assert_array_equal(found, a @ b.T)
-    faults.set_order(0)  # products as late as may be
-    found = np.reshape(faults.one_step_of_products(numbers, by_depths, early=True), (64, 64))
-    assert (found != a @ b.T).any()
-
-
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ("shown", r"reads 2 bytes in .*, which .* wrote in .*, and no fence.proxy.async followed"),
-        ("early", "a race in shared memory"),
-    ],
-)
-def test_what_a_warpgroup_reads_must_be_shown_and_kept(fault: str, said: str, order: str) -> None:
-    numbers = [1.0] * (128 * 32)
-    faults.one_step_of_products(numbers, True)
-    with pytest.raises(RuntimeError, match=said):
-        faults.one_step_of_products(numbers, True, **{fault: fault == "early"})
-
-
-@pytest.mark.parametrize(
-    ("mistake", "said"),
-    [
-        ("no barrier", "an mbarrier (without a barrier after its begin|that nobody has begun)"),
-        ("no wait", "a race in shared memory: .* has not waited for the copy"),
-        ("expects more", "a thread waits for bytes at an mbarrier, and no more come"),
-        ("expects less", "more bytes came to an mbarrier than its thread expected"),
-    ],
-)
-def test_a_bulk_copy_must_be_begun_expected_and_waited_for(
-    mistake: str, said: str, order: str
-) -> None:
-    assert faults.one_box(VALUES, 0) == VALUES
-    with pytest.raises(RuntimeError, match=said):
-        faults.one_box(VALUES, 1 + MISTAKES.index(mistake))
 
 
 def test_bytes_of_a_word_may_belong_to_several_threads(order: str) -> None:
@@ -216,13 +166,13 @@ def test_tensor_cores_take_operands_as_the_manual_lays_them_out(depth: int, word
     assert np.array_equal(got, a @ b) == (words == "right")
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_ldmatrix_gives_lanes_what_the_manual_says(turned: bool) -> None:
-    """Word m of lane 4 g + t: elements 2 t, 2 t + 1 of row g of matrix m; turned, of column g."""
+@pytest.mark.parametrize("transpose", [False, True])
+def test_ldmatrix_gives_lanes_what_the_manual_says(transpose: bool) -> None:
+    """Register m of lane 4 g + t has elements 2 t, 2 t + 1 of row g of matrix m, or of column g."""
     matrices = np.random.default_rng(0).integers(0, 1 << 16, (4, 8, 8), dtype=np.uint16)
-    found = faults.one_ldmatrix(matrices.ravel().view("uint32").tolist(), turned)
+    found = faults.one_ldmatrix(matrices.ravel().view("uint32").tolist(), transpose)
     got = np.array(found, "uint32").view("uint16").reshape(8, 4, 4, 2)  # g, t, m, element
-    want = matrices.transpose(0, 2, 1) if turned else matrices
+    want = matrices.transpose(0, 2, 1) if transpose else matrices
     assert np.array_equal(got.transpose(2, 0, 1, 3).reshape(4, 8, 8), want)
 
 
@@ -275,7 +225,7 @@ PRODUCTS = {"matmul_kernel", "conv2d_kernel", "conv2d_weight_grad_kernel"}
 
 @needs_backend
 @pytest.mark.parametrize("order", ["forward", "interleaved"])
-@pytest.mark.parametrize("columns", [130, 132], ids=["elements", "words"])
+@pytest.mark.parametrize("columns", [130, 132], ids=["scalar", "vectors"])
 @pytest.mark.parametrize("precision", config.matmul_precision.choices)
 def test_products_have_no_races(precision: str, columns: int, order: str, watched: Any) -> None:
     random = np.random.default_rng(0)

@@ -44,20 +44,20 @@ CASES = {
 def capability(request: pytest.FixtureRequest) -> Iterator[int]:
     """A GPU of compute capability 8, or 9, where warpgroups multiply; threads in shuffled order."""
     emulated.module.set_order("shuffled")
-    emulated.module.set_capability(request.param)
+    emulated.set_capability(request.param)
     yield request.param
     emulated.module.set_order("forward")
-    emulated.module.set_capability(8)
+    emulated.set_capability(8)
 
 
 @pytest.fixture
 def large_tiles() -> Iterator[None]:
     """A GPU of capability 9 with one processor, whose convolutions take large tiles."""
-    emulated.module.set_capability(9)
+    emulated.set_capability(9)
     emulated.module.set_processors(1)
     yield
     emulated.module.set_processors(2)
-    emulated.module.set_capability(8)
+    emulated.set_capability(8)
 
 
 def run(case: str, dtype: str, center: float = 0.0, relu: bool = False) -> tuple[Any, Any, Any]:

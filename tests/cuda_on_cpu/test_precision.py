@@ -51,11 +51,11 @@ def rounded(request: pytest.FixtureRequest) -> Iterator[Callable[[np.ndarray], n
     """
     precision, capability = request.param.split("-")
     emulated.module.set_order("shuffled")
-    emulated.module.set_capability(int(capability))
+    emulated.set_capability(int(capability))
     with config.matmul_precision.using(precision):
         yield ROUNDED[precision]
     emulated.module.set_order("forward")
-    emulated.module.set_capability(8)
+    emulated.set_capability(8)
 
 
 def uniform(*shape: int) -> np.ndarray:

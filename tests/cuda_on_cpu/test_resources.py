@@ -52,7 +52,7 @@ def test_no_kernel_spills_registers() -> None:
 def test_products_of_a_warpgroup_do_not_wait_for_each_other() -> None:
     """ptxas reports where it had to put waits between them."""
     waiting = [path.name for path in resources.reports() if "serialized" in path.read_text()]
-    assert not waiting, f"their sums must not be touched before wait_for_products: {waiting}"
+    assert not waiting, f"their sums must not be accessed before wgmma_wait: {waiting}"
 
 
 @compiled
@@ -103,12 +103,12 @@ def test_the_wide_loops_of_the_table_meet_their_goals() -> None:
     each of tensor cores."""
     kept = sass.kept()
     wide = [
-        row for row in kept.values() if "elements" not in row.operands and not is_bulk(row.kernel)
+        row for row in kept.values() if "scalar" not in row.operands and not uses_tma(row.kernel)
     ]
     assert len(wide) == 66 and {row.widest for row in wide} == {16}
     for row in wide:
         *size, depth = re.findall(r"\d+", row.tile)
-        single = "elements" if row.kernel.startswith("conv2d_w") else "elements, elements"
+        single = "scalar" if row.kernel.startswith("conv2d_w") else "scalar, scalar"
         before = kept[row.kernel, row.precision, " x ".join([*size, "16"]), single]
         assert row.instructions / row.hmma < before.instructions / before.hmma / 2
         alone = row.tile == "128 x 128 x 32"  # without warpgroups
@@ -117,15 +117,15 @@ def test_the_wide_loops_of_the_table_meet_their_goals() -> None:
             assert row.instructions / row.hmma <= 8
 
 
-def is_bulk(kernel: str) -> bool:
+def uses_tma(kernel: str) -> bool:
     """Return True if operands come without instructions of the threads."""
-    return kernel.endswith("_bulk_kernel")
+    return kernel.endswith("_tma_kernel")
 
 
-def test_the_loops_with_bulk_copies_copy_nothing_themselves() -> None:
-    bulk = [row for row in sass.kept().values() if is_bulk(row.kernel)]
-    assert len(bulk) == 7 and {row.widest for row in bulk} == {0}
-    for row in bulk:
+def test_the_loops_with_tma_copy_nothing_themselves() -> None:
+    rows = [row for row in sass.kept().values() if uses_tma(row.kernel)]
+    assert len(rows) == 7 and {row.widest for row in rows} == {0}
+    for row in rows:
         assert row.instructions / row.hmma <= 8 and row.blocks >= 2
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,10 +31,10 @@ pytestmark = [
 def capability(request: pytest.FixtureRequest) -> Iterator[int]:
     """A GPU of compute capability 8, or 9, where warpgroups multiply; threads in shuffled order."""
     emulated.module.set_order("shuffled")
-    emulated.module.set_capability(request.param)
+    emulated.set_capability(request.param)
     yield request.param
     emulated.module.set_order("forward")
-    emulated.module.set_capability(8)
+    emulated.set_capability(8)
 
 
 def stored(host: np.ndarray) -> Any:
@@ -175,92 +174,6 @@ def test_convolutions_of_each_tile(case: str) -> None:
             grad.astype("float64"), wide_x, weight_shape, how
         ),
     )
-
-
-BULK = {
-    "one step a tap": ((2, 9, 8, 32), (3, 3, 32, 72), (1, 1), (1, 1), (1, 1), 1),
-    "both gradients": ((2, 9, 8, 64), (3, 3, 64, 96), (1, 1), (1, 1), (1, 1), 1),
-    "a stride": ((3, 9, 11, 64), (3, 3, 64, 64), (2, 2), (1, 1), (1, 1), 1),
-    "dilation": ((2, 13, 12, 32), (3, 2, 32, 136), (1, 2), (2, 1), (2, 3), 1),
-    "one tap": ((4, 8, 8, 32), (1, 1, 32, 64), (2, 2), (0, 0), (1, 1), 1),
-    "no padding": ((1, 12, 15, 32), (5, 4, 32, 64), (1, 1), (0, 0), (1, 1), 1),
-}
-"""Convolutions whose operands come by bulk copies where there are some."""
-OTHERS = {
-    "48 channels": ((2, 9, 8, 48), (3, 3, 48, 72), (1, 1), (1, 1), (1, 1), 1),
-    "groups": ((2, 9, 8, 64), (3, 3, 32, 144), (1, 1), (1, 1), (1, 1), 2),
-    "far taps": ((1, 9, 300, 32), (1, 2, 32, 40), (1, 1), (0, 40), (1, 270), 1),
-    "far padding": ((1, 9, 8, 32), (3, 3, 32, 40), (1, 150), (1, 150), (1, 1), 1),
-    "a long stride": ((1, 9, 90, 32), (3, 3, 32, 40), (1, 9), (1, 1), (1, 1), 1),
-}
-"""Convolutions of the same tiles that no bulk copy can bring."""
-
-
-def check_convolution(shapes: Any, how: Geometry) -> list[bool]:
-    """Return whether bulk copies brought the operands of each: conv2d and its two gradients."""
-    counts = [emulated.module.bulk_copies()]
-    x, weight = (bf16(uniform(*s)) for s in shapes)
-    wide_x, wide_weight = x.astype("float64"), weight.astype("float64")
-    want = accelerated.conv2d.definition(wide_x, wide_weight, how)
-    assert_rounded(accelerated.conv2d(stored(x), stored(weight), how), want)
-    counts.append(emulated.module.bulk_copies())
-    grad = bf16(uniform(*want.shape))
-    wide = grad.astype("float64")
-    of_x, of_weight = accelerated.conv2d_input_grad, accelerated.conv2d_weight_grad
-    assert_rounded(
-        of_x(stored(grad), stored(weight), shapes[0], how),
-        of_x.definition(wide, wide_weight, shapes[0], how),
-    )
-    counts.append(emulated.module.bulk_copies())
-    assert_rounded(
-        of_weight(stored(grad), stored(x), shapes[1], how),
-        of_weight.definition(wide, wide_x, shapes[1], how),
-    )
-    counts.append(emulated.module.bulk_copies())
-    return [after > before for before, after in pairwise(counts)]
-
-
-@pytest.fixture(params=["forward", "reversed", "interleaved"])
-def watched(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each order of threads, races watched, on a GPU with one processor: large tiles."""
-    emulated.module.set_order(request.param)
-    emulated.module.watch_races(True)
-    emulated.module.set_processors(1)
-    yield
-    emulated.module.set_processors(2)
-    emulated.module.watch_races(False)
-
-
-@pytest.mark.parametrize("case", BULK)
-def test_operands_of_convolutions_come_by_bulk_copies(
-    case: str, watched: None, capability: int
-) -> None:
-    *shapes, stride, padding, dilation, groups = BULK[case]
-    found = check_convolution(shapes, Geometry(stride, padding, dilation, groups))
-    rows, columns, inputs, outputs = shapes[1]
-    whole = outputs % 32 == 0
-    by_bulk = (True, whole and inputs > 32, whole and outputs > 32 and rows * columns * inputs > 64)
-    assert found == [capability == 9 and each for each in by_bulk]
-
-
-@pytest.mark.parametrize("case", OTHERS)
-def test_convolutions_that_no_bulk_copy_can_bring(case: str) -> None:
-    *shapes, stride, padding, dilation, groups = OTHERS[case]
-    found = check_convolution(shapes, Geometry(stride, padding, dilation, groups))
-    assert not any(found)
-
-
-@pytest.mark.parametrize(("m", "k", "n"), [(136, 104, 136), (264, 72, 200), (128, 1056, 128)])
-def test_operands_of_products_come_by_bulk_copies(
-    m: int, k: int, n: int, watched: None, capability: int
-) -> None:
-    a, b = bf16(uniform(m, k)), bf16(uniform(k, n))
-    want = a.astype("float64") @ b
-    left, right = (stored(np.ascontiguousarray(v.T)).T for v in (a, b))
-    for x, y in ((stored(a), stored(b)), (stored(a), right), (left, stored(b))):
-        before = emulated.module.bulk_copies()
-        assert_rounded(x @ y, want)
-        assert (emulated.module.bulk_copies() > before) == (capability == 9)
 
 
 @pytest.mark.parametrize("then", ["nothing", "relu", "residual and relu"])
@@ -415,6 +328,6 @@ def test_kernels_without_bfloat16_refuse_it() -> None:
 
 
 def test_a_gpu_without_tensor_cores_for_it_does_not_have_the_dtype() -> None:
-    emulated.module.set_capability(7)
+    emulated.set_capability(7)
     assert "bfloat16" not in cuda.backend_of_device(emulated.module, 0).dtypes
     assert "bfloat16" in backends.get(emulated.NAME).dtypes

@@ -53,12 +53,12 @@ LAYERS = [
 @pytest.fixture(autouse=True)
 def h100() -> Iterator[None]:
     """A GPU of compute capability 9 with 132 processors."""
-    emulated.module.set_capability(9)
+    emulated.set_capability(9)
     emulated.module.set_processors(PROCESSORS)
     yield
     emulated.module.list_launches(False)
     emulated.module.set_processors(2)
-    emulated.module.set_capability(8)
+    emulated.set_capability(8)
 
 
 def blocks_of(op: Any, *arguments: Any) -> list[tuple[str, int]]:

@@ -415,7 +415,7 @@ void see(Access access, const void* at, std::size_t bytes, const void* from) {
   if (racing) look_for_races(access, at, bytes, shared, from);
 }
 
-void fence_proxy() { ++fences[running.thread]; }
+void fence_proxy_async() { ++fences[running.thread]; }
 
 void see_atomic(const void* at, std::size_t bytes, const void* from) {
   see(Access::kAtomic, at, bytes, from);

@@ -23,7 +23,7 @@ bool list(const void* kernel, unsigned blocks, unsigned threads);
 void end_block();  // accesses of its warps are complete
 // An access by the thread that runs, from the instruction before `from`: also those that the
 // compiler does not report. kCopy begins to write, kLanded has written; kProduct is a read by
-// wgmma, which sees what was written before a fence of the proxy, and what bulk copies have
+// wgmma, which sees what was written before a fence of the proxy, and what TMA loads have
 // delivered.
 enum class Access : std::uint8_t { kRead, kWrite, kAtomic, kCopy, kLanded, kDelivered, kProduct };
 void see(Access access, const void* at, std::size_t bytes, const void* from);
@@ -34,8 +34,10 @@ void suspend();                       // as if the thread's warp had been
 void let_others_run();                // goes on when its turn comes again
 bool comes_early(std::size_t count);  // what the thread began as its `count`-th, before its wait
 [[noreturn]] void give_up(const std::string& message);  // of the block
-// By bulk.cc: what is wrong with a block that ends now, if anything.
-std::string end_bulk_copies();
+unsigned char* shared_at(std::uint32_t address);
+// By sm90/tma.cc: ends a block; returns what is wrong with its loads, or "".
+std::string end_sm90();
+void end_wgmma();  // by sm90/wgmma.cc
 // By memory.cc.
 bool in_device(const void* at);
 

@@ -28,10 +28,10 @@ struct Windows {
     return from != nullptr ? *from : 0;
   }
   // Four neighbours along k are channels of one tap if the channels are a multiple of four.
-  __device__ Four four(int row, int k) const {
+  __device__ Float4 four(int row, int k) const {
     if (s.c % 4 == 0) {
       const float* const from = place(row, k);
-      return from != nullptr ? *reinterpret_cast<const Four*>(from) : Four{};
+      return from != nullptr ? *reinterpret_cast<const Float4*>(from) : Float4{};
     }
     return {{at(row, k), at(row, k + 1), at(row, k + 2), at(row, k + 3)}};
   }
@@ -44,9 +44,9 @@ struct Weights {
   __device__ float at(int depth, int column) const {
     return depth < k && column < o ? weight[long(depth) * o + column] : 0;
   }
-  __device__ Four four(int depth, int column) const {
+  __device__ Float4 four(int depth, int column) const {
     if (depth < k && column + 3 < o && o % 4 == 0) {
-      return *reinterpret_cast<const Four*>(&weight[long(depth) * o + column]);
+      return *reinterpret_cast<const Float4*>(&weight[long(depth) * o + column]);
     }
     return {
         {at(depth, column), at(depth, column + 1), at(depth, column + 2), at(depth, column + 3)}};

@@ -12,9 +12,9 @@ struct Matrix {
     return row < rows && column < columns ? data[long(row) * columns + column] : 0;
   }
   // Four neighbours in a row, in one load if they are aligned.
-  __device__ Four four(int row, int column) const {
+  __device__ Float4 four(int row, int column) const {
     if (row < rows && column + 3 < columns && columns % 4 == 0) {
-      return *reinterpret_cast<const Four*>(&data[long(row) * columns + column]);
+      return *reinterpret_cast<const Float4*>(&data[long(row) * columns + column]);
     }
     return {{at(row, column), at(row, column + 1), at(row, column + 2), at(row, column + 3)}};
   }

@@ -106,9 +106,9 @@ constexpr double intensity(double rows, double columns) {
 }
 
 // The last steps of a ladder are the library's kernel in three precisions, and with arrays stored
-// in bfloat16, which bulk copies bring on sm_90 (src/cuda/bulk_tile.h). A convolution then writes
-// the moments of its result for batch norm, too (src/cuda/moments.h): what they cost replaces a
-// pass that reads the result.
+// in bfloat16, which TMA loads on sm_90 (src/cuda/sm90/tma_tile.h). A convolution then writes the
+// moments of its result for batch norm, too (src/cuda/moments.h): what they cost replaces a pass
+// that reads the result. Kernels of sm_90 are opt-in here too: NEEDLE_CUDA_SM90=on.
 template <class Problem>
 constexpr Step<Problem> kSteps[] = {
     {"00 naive", Problem::template step<Naive>, 0.25},
@@ -132,7 +132,7 @@ constexpr Step<Problem> kSteps[] = {
 template <class Problem>
 bool runs(const Step<Problem>& step, const char* wanted) {
   return step.run != nullptr && asked(step.name, wanted) &&
-         (!step.warpgroups || needle::cuda::has_warpgroups(0)) &&
+         (!step.warpgroups || needle::cuda::uses_sm90(0)) &&
          (step.finish == nullptr || needle::cuda::has_tensor_cores(0));
 }
 
@@ -183,7 +183,7 @@ static __global__ void chains_kernel(float* out, float factor) {
   for (int i = 0; i < kChains; ++i) sum += sums[i];
   out[blockIdx.x * kPeakThreads + threadIdx.x] = sum;
 }
-static __global__ void copy_kernel(const Four* from, Four* to, long count) {
+static __global__ void copy_kernel(const Float4* from, Float4* to, long count) {
   const long e = long(blockIdx.x) * kPeakThreads + threadIdx.x;
   if (e < count) to[e] = from[e];
 }
@@ -198,8 +198,8 @@ inline void print_gpu_limits() {
   });
   const double moving = seconds_of([&] {
     needle::cuda::launch("ladder", 0, {unsigned(count / kPeakThreads)}, {kPeakThreads}, copy_kernel,
-                         reinterpret_cast<const Four*>(from.data()),
-                         reinterpret_cast<Four*>(to.data()), count);
+                         reinterpret_cast<const Float4*>(from.data()),
+                         reinterpret_cast<Float4*>(to.data()), count);
     needle::cuda::synchronize(0);
   });
   std::printf("{\"peak\": %.4g, \"memory\": %.4g}\n",
@@ -211,6 +211,10 @@ int run_program(int count, char** arguments) {
   if (needle::cuda::device_count() == 0) throw needle::cuda::DeviceFailure(needle::cuda::why());
 #ifdef NEEDLE_CUDA_ON_CPU
   cuda_on_cpu::set_capability(9);
+  needle::cuda::enable_sm90(true);
+#else
+  const char* const sm90 = std::getenv("NEEDLE_CUDA_SM90");
+  needle::cuda::enable_sm90(sm90 != nullptr && std::strcmp(sm90, "on") == 0);
 #endif
   if (count > 1 && std::strcmp(arguments[1], "check") == 0) {
     bool fine = true;

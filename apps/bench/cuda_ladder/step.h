@@ -13,24 +13,25 @@ struct Shape {
   int m, n, k;
 };
 
-using needle::cuda::Four;
+using needle::cuda::Float4;
 
 // The number of blocks for tiles of kTileM x kTileN, and the tile of the current block.
 template <int kTileM, int kTileN>
 struct Tiles {
-  static needle::cuda::Grid grid(const Shape& s) {
+  static dim3 grid(const Shape& s) {
     return {unsigned((s.n + kTileN - 1) / kTileN), unsigned((s.m + kTileM - 1) / kTileM)};
   }
   static __device__ int row() { return int(blockIdx.y) * kTileM; }
   static __device__ int column() { return int(blockIdx.x) * kTileN; }
-  // Stores a warp's sums (src/cuda/rounded_tile.h).
-  template <class Part, class C>
-  static __device__ void put(const Part& part, const C& c) {
+  // Stores a warp's accumulators (src/cuda/swizzled_tile.h).
+  template <class Accumulator, class C>
+  static __device__ void put(const Accumulator& accumulator, const C& c) {
 #pragma unroll
-    for (int i = 0; i < Part::kRows; ++i) {
+    for (int i = 0; i < Accumulator::kRows; ++i) {
 #pragma unroll
-      for (int j = 0; j < Part::kColumns; ++j) {
-        c.put(row() + part.row_of(i), column() + part.column_of(j), part.sum(i, j));
+      for (int j = 0; j < Accumulator::kColumns; ++j) {
+        c.put(row() + accumulator.row_of(i), column() + accumulator.column_of(j),
+              accumulator.sum(i, j));
       }
     }
   }

@@ -9,7 +9,7 @@ namespace ladder {
 
 struct Naive {
   static constexpr int kThreads = 256;
-  static needle::cuda::Grid grid(const Shape& s) {
+  static dim3 grid(const Shape& s) {
     return {unsigned((long(s.m) * s.n + kThreads - 1) / kThreads)};
   }
 

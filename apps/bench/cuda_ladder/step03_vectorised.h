@@ -12,8 +12,8 @@ struct Vectorised : Tiles<128, 128> {
 
   static __device__ void read(const float* from, int place, float (&values)[8]) {
     for (int half = 0; half < 2; ++half) {
-      const Four four = *reinterpret_cast<const Four*>(from + 64 * half + 4 * place);
-      for (int i = 0; i < 4; ++i) values[4 * half + i] = four.of[i];
+      const Float4 four = *reinterpret_cast<const Float4*>(from + 64 * half + 4 * place);
+      for (int i = 0; i < 4; ++i) values[4 * half + i] = four.values[i];
     }
   }
 
@@ -25,9 +25,9 @@ struct Vectorised : Tiles<128, 128> {
     float sums[8][8] = {};
     for (int k = 0; k < s.k; k += 8) {
       const int line = thread / 2, deep = thread % 2 * 4;
-      const Four four = a.four(row() + line, k + deep);
-      for (int i = 0; i < 4; ++i) left[deep + i][line] = four.of[i];
-      *reinterpret_cast<Four*>(&right[thread / 32][thread % 32 * 4]) =
+      const Float4 four = a.four(row() + line, k + deep);
+      for (int i = 0; i < 4; ++i) left[deep + i][line] = four.values[i];
+      *reinterpret_cast<Float4*>(&right[thread / 32][thread % 32 * 4]) =
           b.four(k + thread / 32, column() + thread % 32 * 4);
       __syncthreads();
 #pragma unroll

@@ -14,24 +14,24 @@ struct TensorCores : Tiles<128, 64> {
 
   template <class A, class B, class C>
   static __device__ void run(const A& a, const B& b, const C& c, const Shape& s) {
-    if constexpr (Tile::kRuns) {
+    if constexpr (Tile::kCompiled) {
       NEEDLE_SHARED(left, float[16][128 + 8]);
       NEEDLE_SHARED(right, float[16][64 + 8]);
       const int thread = int(threadIdx.x);
-      Tile::Part<float> part;
+      Tile::Accumulator<float> accumulator;
       for (int k = 0; k < s.k; k += 16) {
         const int deep = thread % 4 * 4;
         for (int line = thread / 4; line < 128; line += kThreads / 4) {
-          const Four four = a.four(row() + line, k + deep);
-          for (int i = 0; i < 4; ++i) left[deep + i][line] = four.of[i];
+          const Float4 four = a.four(row() + line, k + deep);
+          for (int i = 0; i < 4; ++i) left[deep + i][line] = four.values[i];
         }
-        *reinterpret_cast<Four*>(&right[thread / 16][thread % 16 * 4]) =
+        *reinterpret_cast<Float4*>(&right[thread / 16][thread % 16 * 4]) =
             b.four(k + thread / 16, column() + thread % 16 * 4);
         __syncthreads();
-        part.add(left, right);
+        accumulator.multiply_add(left, right);
         __syncthreads();
       }
-      put(part, c);
+      put(accumulator, c);
     }
   }
 };

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 
-from ..config import CUDA_EXACT, CUDA_SYNC, matmul_precision
+from ..config import CUDA_EXACT, CUDA_SYNC, cuda_sm90, matmul_precision
 from ..dtypes import NAMES
 from ..errors import DeviceError
 from .base import Backend
@@ -67,6 +67,7 @@ def backend_of_device(module: ModuleType, index: int) -> Backend:
     module.set_exact(CUDA_EXACT.read() not in ("", "0"))
     module.set_synchronous(CUDA_SYNC.read() not in ("", "0"))
     matmul_precision.follow(module.set_matmul_precision)
+    cuda_sm90.follow(lambda value: module.enable_sm90(value == "on"))
     precisions = tuple(module.matmul_precisions_of(index))
     return backend_of(
         module,

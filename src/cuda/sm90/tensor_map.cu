@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::uint32_t kRow = 32;  // elements of a row in shared memory
 
-// A function of the driver, which is not linked; null if it is too old.
+// Returns a function of the driver, which is not linked; null if the driver is too old.
 template <class Function>
 Function* driver_function(const char* name) {
   void* found = nullptr;
@@ -18,20 +18,20 @@ Function* driver_function(const char* name) {
 #else
   const auto status = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result);
 #endif
-  const bool is = status == cudaSuccess && result == cudaDriverEntryPointSuccess;
-  return reinterpret_cast<Function*>(is ? found : nullptr);
+  const bool exists = status == cudaSuccess && result == cudaDriverEntryPointSuccess;
+  return reinterpret_cast<Function*>(exists ? found : nullptr);
 }
 
-// What both kinds of maps take: addresses and strides are multiples of 16 bytes.
-struct Tensor {
+// The arguments of both kinds of maps. Addresses and strides must be multiples of 16 bytes.
+struct TensorShape {
   cuuint64_t sizes[4], strides[3];
   bool fits;
 
-  Tensor(const BFloat16* data, const Axis (&axes)[4])
+  TensorShape(const BFloat16* data, const TensorAxis (&axes)[4])
       : fits(reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && axes[0].stride == 1) {
-    std::int64_t before = sizeof(BFloat16);  // bytes that the axes so far take
+    std::int64_t before = sizeof(BFloat16);  // bytes of the axes so far
     for (int i = 0; i < 4; ++i) {
-      const Axis& axis = axes[i];
+      const TensorAxis& axis = axes[i];
       fits = fits && axis.size > 0 && axis.size <= std::int64_t(1) << 31;
       sizes[i] = static_cast<cuuint64_t>(axis.size);
       const std::int64_t bytes = axis.size > 1 ? axis.stride * std::int64_t(sizeof(BFloat16))
@@ -46,28 +46,30 @@ struct Tensor {
 
 }  // namespace
 
-std::optional<TensorMap> box_map(const BFloat16* data, const Axis (&axes)[4], std::uint32_t lines) {
+std::optional<TensorMap> tiled_map(const BFloat16* data, const TensorAxis (&axes)[4],
+                                   std::uint32_t rows) {
   static auto* const encode =
       driver_function<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
-  const Tensor tensor(data, axes);
+  const TensorShape tensor(data, axes);
   if (encode == nullptr || !tensor.fits) return {};
-  const cuuint32_t box[] = {kRow, lines, 1, 1}, every[] = {1, 1, 1, 1};
+  const cuuint32_t box[] = {kRow, rows, 1, 1}, element_strides[] = {1, 1, 1, 1};
   TensorMap map;
   const CUresult status =
       encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<BFloat16*>(data), tensor.sizes,
-             tensor.strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_64B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+             tensor.strides, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return status == CUDA_SUCCESS ? std::optional(map) : std::nullopt;
 }
 
-std::optional<TensorMap> window_map(const BFloat16* data, const Axis (&axes)[4],
+std::optional<TensorMap> im2col_map(const BFloat16* data, const TensorAxis (&axes)[4],
                                     const WindowAxis& across, const WindowAxis& down,
                                     std::uint32_t pixels) {
   static auto* const encode =
       driver_function<decltype(cuTensorMapEncodeIm2col)>("cuTensorMapEncodeIm2col");
-  const Tensor tensor(data, axes);
+  const TensorShape tensor(data, axes);
   if (encode == nullptr || !tensor.fits) return {};
-  // The corners of the box in which windows begin: from the first pixel, and from the last.
+  // The corners of the bounding box of window origins, relative to the first and the last pixel.
   int low[2], high[2];
   const WindowAxis* const windows[] = {&across, &down};
   for (int i = 0; i < 2; ++i) {
@@ -76,14 +78,14 @@ std::optional<TensorMap> window_map(const BFloat16* data, const Axis (&axes)[4],
     if (std::min(w.first, end) < -128 || std::max(w.first, end) > 127 || w.stride > 8) return {};
     low[i] = static_cast<int>(w.first), high[i] = static_cast<int>(end);
   }
-  const cuuint32_t every[] = {1, static_cast<cuuint32_t>(across.stride),
-                              static_cast<cuuint32_t>(down.stride), 1};
+  const cuuint32_t element_strides[] = {1, static_cast<cuuint32_t>(across.stride),
+                                        static_cast<cuuint32_t>(down.stride), 1};
   TensorMap map;
   const CUresult status =
       encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<BFloat16*>(data), tensor.sizes,
-             tensor.strides, low, high, kRow, pixels, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+             tensor.strides, low, high, kRow, pixels, element_strides,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_64B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return status == CUDA_SUCCESS ? std::optional(map) : std::nullopt;
 }
 

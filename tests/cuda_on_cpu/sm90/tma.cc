@@ -1,6 +1,6 @@
-// Bulk copies of sm_90 (TMA) on the CPU: the driver's descriptors of tensors, copies of boxes, and
-// mbarriers that count the bytes that have come. Where an element of a box lies in the tensor and
-// in shared memory is written as in the PTX ISA, "Tensors", "Im2col mode" and "Swizzling modes".
+// TMA of sm_90 on the CPU: the driver's tensor maps, loads of boxes, and mbarriers that count the
+// bytes that have arrived. Where an element of a box lies in the tensor and in shared memory
+// follows the PTX ISA, "Tensors", "Im2col mode" and "Swizzling modes".
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -15,8 +15,8 @@ namespace cuda_on_cpu {
 namespace {
 
 constexpr int kElement = 2;       // bytes
-constexpr int kSwizzled = 64;     // bytes of a row in which parts of 16 bytes change places
-constexpr int kMostPolls = 1000;  // turns of all threads without anything that comes
+constexpr int kSwizzled = 64;     // bytes of a row, whose 16-byte chunks are swizzled
+constexpr int kMostPolls = 1000;  // turns of all threads without an arrival
 
 struct Row {
   const char* from;   // the first element
@@ -25,7 +25,7 @@ struct Row {
 
 struct Box {
   unsigned char* to;
-  void* arrival;
+  void* mbarrier;
   std::size_t row_bytes;
   std::vector<Row> rows;
   bool come = false;
@@ -33,11 +33,11 @@ struct Box {
 std::vector<Box> boxes;  // of the block, until a wait for them has ended
 std::int64_t started = 0;
 
-// Who began an mbarrier of the block, and after how many barriers.
-struct Begun {
+// Which thread initialised an mbarrier of the block, and after how many barriers.
+struct Initialised {
   std::uint32_t thread, epoch;
 };
-std::map<const void*, Begun> begun;
+std::map<const void*, Initialised> initialised;
 
 // The 8 bytes of an mbarrier of one thread.
 struct Phase {
@@ -46,18 +46,19 @@ struct Phase {
 };
 static_assert(sizeof(Phase) == 8);
 
-void see_arrival(Access access, const void* at) {
-  see(access, at, sizeof(Phase), __builtin_return_address(0));
+void see_mbarrier(Access access, const void* mbarrier) {
+  see(access, mbarrier, sizeof(Phase), __builtin_return_address(0));
 }
 
-Phase& phase_at(void* arrival) {
-  const auto found = begun.find(arrival);
-  if (found == begun.end()) give_up("an mbarrier that nobody has begun");
+Phase& phase_at(void* mbarrier) {
+  const auto found = initialised.find(mbarrier);
+  if (found == initialised.end()) give_up("an mbarrier that no thread has initialised");
   const auto& [thread, epoch] = found->second;
   if (thread != running.thread && epoch == running.epoch) {
-    give_up("an mbarrier without a barrier after its begin by thread " + std::to_string(thread));
+    give_up("an mbarrier without a barrier after its initialisation by thread " +
+            std::to_string(thread));
   }
-  return *static_cast<Phase*>(arrival);
+  return *static_cast<Phase*>(mbarrier);
 }
 
 void end_if_complete(Phase& phase) {
@@ -68,16 +69,16 @@ void end_if_complete(Phase& phase) {
 }
 
 void come(Box& box) {
-  std::size_t place = 0;  // from a multiple of 512 on, as rows change places
+  std::size_t position = 0;  // from a multiple of 512 on, where the swizzle begins
   for (const Row& row : box.rows) {
-    for (std::size_t i = 0; i < box.row_bytes; ++i, ++place) {
-      const std::size_t part = place >> 7 & (kSwizzled / 16 - 1);
-      box.to[place ^ part << 4] = i < row.bytes ? static_cast<unsigned char>(row.from[i]) : 0;
+    for (std::size_t i = 0; i < box.row_bytes; ++i, ++position) {
+      const std::size_t chunk = position >> 7 & (kSwizzled / 16 - 1);
+      box.to[position ^ chunk << 4] = i < row.bytes ? static_cast<unsigned char>(row.from[i]) : 0;
     }
   }
   box.come = true;
-  Phase& phase = phase_at(box.arrival);
-  phase.missing -= static_cast<std::int32_t>(place);
+  Phase& phase = phase_at(box.mbarrier);
+  phase.missing -= static_cast<std::int32_t>(position);
   end_if_complete(phase);
 }
 
@@ -85,9 +86,9 @@ void start(Box box) {
   const auto bytes = box.rows.size() * box.row_bytes;
   const auto place = reinterpret_cast<std::uintptr_t>(box.to);
   if (!in_shared(box.to) || place % 512 != 0) {
-    give_up("a bulk copy with 64-byte swizzling goes to multiples of 512 bytes in shared memory");
+    give_up("a TMA load with 64-byte swizzle goes to multiples of 512 bytes in shared memory");
   }
-  phase_at(box.arrival);
+  phase_at(box.mbarrier);
   ++started;
   for (const Row& row : box.rows) {
     see(Access::kRead, row.from, row.bytes, __builtin_return_address(0));
@@ -98,40 +99,41 @@ void start(Box box) {
 }
 
 // The row of a box that begins at an element.
-Row row_at(const CUtensorMap& map, const std::int64_t (&at)[4]) {
+Row row_at(const CUtensorMap& map, const std::int64_t (&coordinates)[4]) {
   const char* from = map.data;
   for (int i = 0; i < 4; ++i) {
-    if (at[i] < 0 || at[i] >= std::int64_t(map.sizes[i])) return {nullptr, 0};
-    from += at[i] * std::int64_t(map.strides[i]);
+    if (coordinates[i] < 0 || coordinates[i] >= std::int64_t(map.sizes[i])) return {nullptr, 0};
+    from += coordinates[i] * std::int64_t(map.strides[i]);
   }
-  const auto inside = std::min<std::int64_t>(map.box[0], std::int64_t(map.sizes[0]) - at[0]);
+  const auto inside =
+      std::min<std::int64_t>(map.box[0], std::int64_t(map.sizes[0]) - coordinates[0]);
   return {from, std::size_t(inside) * kElement};
 }
 
 }  // namespace
 
-void begin_arrivals(void* arrival) {
-  see_arrival(Access::kWrite, arrival);
-  *static_cast<Phase*>(arrival) = {0, 0, 0};
-  begun[arrival] = {running.thread, running.epoch};
+void mbarrier_init(void* mbarrier) {
+  see_mbarrier(Access::kWrite, mbarrier);
+  *static_cast<Phase*>(mbarrier) = {0, 0, 0};
+  initialised[mbarrier] = {running.thread, running.epoch};
 }
 
-void expect_bytes(void* arrival, std::uint32_t bytes) {
-  see_arrival(Access::kAtomic, arrival);
-  Phase& phase = phase_at(arrival);
+void mbarrier_expect_tx(void* mbarrier, std::uint32_t bytes) {
+  see_mbarrier(Access::kAtomic, mbarrier);
+  Phase& phase = phase_at(mbarrier);
   if (phase.expected != 0) give_up("a thread arrives twice in one phase of an mbarrier");
   phase.expected = 1;
   phase.missing += static_cast<std::int32_t>(bytes);
   end_if_complete(phase);
 }
 
-void wait_for_bytes(void* arrival, std::uint32_t parity) {
-  see_arrival(Access::kAtomic, arrival);
-  const Phase& phase = phase_at(arrival);
+void mbarrier_wait(void* mbarrier, std::uint32_t parity) {
+  see_mbarrier(Access::kAtomic, mbarrier);
+  const Phase& phase = phase_at(mbarrier);
   for (int polls = 0; phase.number % 2 == parity; ++polls) {
     if (phase.expected != 0) {  // now all is late enough
       for (Box& box : boxes) {
-        if (box.arrival == arrival && !box.come) come(box);
+        if (box.mbarrier == mbarrier && !box.come) come(box);
       }
     }
     if (phase.number % 2 != parity) break;
@@ -139,7 +141,7 @@ void wait_for_bytes(void* arrival, std::uint32_t parity) {
     let_others_run();
   }
   for (std::size_t i = 0; i < boxes.size();) {
-    if (boxes[i].arrival != arrival || !boxes[i].come) {
+    if (boxes[i].mbarrier != mbarrier || !boxes[i].come) {
       ++i;
       continue;
     }
@@ -149,36 +151,37 @@ void wait_for_bytes(void* arrival, std::uint32_t parity) {
   }
 }
 
-void copy_box(void* to, const CUtensorMap& map, const int (&at)[4], void* arrival) {
-  if (map.windows) give_up("a copy of a box with the map of windows");
-  Box box{static_cast<unsigned char*>(to), arrival, std::size_t(map.box[0]) * kElement, {}};
+void tma_load_tile(void* to, const CUtensorMap& map, const int (&coordinates)[4], void* mbarrier) {
+  if (map.im2col) give_up("a tiled load with an im2col map");
+  Box box{static_cast<unsigned char*>(to), mbarrier, std::size_t(map.box[0]) * kElement, {}};
   for (int l = 0; l < map.box[3]; ++l) {
     for (int k = 0; k < map.box[2]; ++k) {
       for (int j = 0; j < map.box[1]; ++j) {
-        box.rows.push_back(row_at(map, {at[0], at[1] + j, at[2] + k, at[3] + l}));
+        box.rows.push_back(row_at(
+            map, {coordinates[0], coordinates[1] + j, coordinates[2] + k, coordinates[3] + l}));
       }
     }
   }
   start(std::move(box));
 }
 
-void copy_windows(void* to, const CUtensorMap& map, const int (&at)[4], const int (&tap)[2],
-                  void* arrival) {
-  if (!map.windows) give_up("a copy of windows with the map of boxes");
-  for (const int offset : tap) {
+void tma_load_im2col(void* to, const CUtensorMap& map, const int (&coordinates)[4],
+                     const int (&offsets)[2], void* mbarrier) {
+  if (!map.im2col) give_up("an im2col load with a tiled map");
+  for (const int offset : offsets) {
     if (offset < 0 || offset > 255) give_up("im2col offsets of four axes are 0 to 255");
   }
-  Box box{static_cast<unsigned char*>(to), arrival, std::size_t(map.box[0]) * kElement, {}};
-  // Pixels from `at` on, in the box between the corners; at its end the next row begins, or image.
-  std::int64_t w = at[1], h = at[2], n = at[3];
+  Box box{static_cast<unsigned char*>(to), mbarrier, std::size_t(map.box[0]) * kElement, {}};
+  // Window origins run through the bounding box row by row, then continue in the next image.
+  std::int64_t w = coordinates[1], h = coordinates[2], n = coordinates[3];
   const std::int64_t last_w = std::int64_t(map.sizes[1]) - 1 + map.high[0];
   const std::int64_t last_h = std::int64_t(map.sizes[2]) - 1 + map.high[1];
   for (int pixel = 0; pixel < map.box[1]; ++pixel) {
-    box.rows.push_back(row_at(map, {at[0], w + tap[0], h + tap[1], n}));
-    w += map.every[1];
+    box.rows.push_back(row_at(map, {coordinates[0], w + offsets[0], h + offsets[1], n}));
+    w += map.element_strides[1];
     if (w <= last_w) continue;
     w = map.low[0];
-    h += map.every[2];
+    h += map.element_strides[2];
     if (h <= last_h) continue;
     h = map.low[1];
     ++n;
@@ -186,31 +189,32 @@ void copy_windows(void* to, const CUtensorMap& map, const int (&at)[4], const in
   start(std::move(box));
 }
 
-std::int64_t bulk_copies() { return started; }
+std::int64_t tma_loads() { return started; }
 
-std::string end_bulk_copies() {
+std::string end_sm90() {
   const bool open = !boxes.empty();
   boxes.clear();
-  begun.clear();
-  return open ? "a block ended before the bulk copies that it had started were waited for" : "";
+  initialised.clear();
+  end_wgmma();
+  return open ? "a block ended before it had waited for its TMA loads" : "";
 }
 
 }  // namespace cuda_on_cpu
 
 namespace {
 
-// Fills in what both kinds of maps have; false if the driver would refuse it.
+// Fills in what both kinds of maps have; returns false if the driver would refuse it.
 bool describe(CUtensorMap* map, cuuint32_t rank, void* data, const cuuint64_t* sizes,
-              const cuuint64_t* strides, const cuuint32_t* every) {
+              const cuuint64_t* strides, const cuuint32_t* element_strides) {
   *map = {};
   map->data = static_cast<const char*>(data);
   bool fits = rank == 4 && reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
   for (cuuint32_t i = 0; i < rank && i < 4; ++i) {
     map->sizes[i] = sizes[i];
     map->strides[i] = i == 0 ? std::uint64_t(cuda_on_cpu::kElement) : strides[i - 1];
-    map->every[i] = static_cast<std::uint8_t>(every[i]);
-    fits = fits && sizes[i] >= 1 && sizes[i] <= std::uint64_t(1) << 32 && every[i] >= 1 &&
-           every[i] <= 8;
+    map->element_strides[i] = static_cast<std::uint8_t>(element_strides[i]);
+    fits = fits && sizes[i] >= 1 && sizes[i] <= std::uint64_t(1) << 32 && element_strides[i] >= 1 &&
+           element_strides[i] <= 8;
     if (i > 0) fits = fits && strides[i - 1] % 16 == 0 && strides[i - 1] < std::uint64_t(1) << 40;
   }
   return fits;
@@ -220,10 +224,10 @@ bool describe(CUtensorMap* map, cuuint32_t rank, void* data, const cuuint64_t* s
 
 CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType, cuuint32_t rank, void* data,
                                 const cuuint64_t* sizes, const cuuint64_t* strides,
-                                const cuuint32_t* box, const cuuint32_t* every,
+                                const cuuint32_t* box, const cuuint32_t* element_strides,
                                 CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                                 CUtensorMapFloatOOBfill) {
-  bool fits = describe(map, rank, data, sizes, strides, every);
+  bool fits = describe(map, rank, data, sizes, strides, element_strides);
   for (cuuint32_t i = 0; fits && i < rank; ++i) {
     fits = box[i] >= 1 && box[i] <= 256;
     map->box[i] = static_cast<std::uint16_t>(box[i]);
@@ -235,14 +239,15 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType, cuuint32_
 CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType, cuuint32_t rank, void* data,
                                  const cuuint64_t* sizes, const cuuint64_t* strides, const int* low,
                                  const int* high, cuuint32_t channels, cuuint32_t pixels,
-                                 const cuuint32_t* every, CUtensorMapInterleave, CUtensorMapSwizzle,
-                                 CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
-  bool fits = describe(map, rank, data, sizes, strides, every);
+                                 const cuuint32_t* element_strides, CUtensorMapInterleave,
+                                 CUtensorMapSwizzle, CUtensorMapL2promotion,
+                                 CUtensorMapFloatOOBfill) {
+  bool fits = describe(map, rank, data, sizes, strides, element_strides);
   fits = fits && channels >= 1 && pixels >= 1 && pixels <= 1024 &&
          channels * cuda_on_cpu::kElement <= unsigned(cuda_on_cpu::kSwizzled);
   map->box[0] = static_cast<std::uint16_t>(channels);
   map->box[1] = static_cast<std::uint16_t>(pixels);
-  map->windows = true;
+  map->im2col = true;
   for (int i = 0; i < 2; ++i) {
     fits = fits && -128 <= low[i] && low[i] <= 127 && -128 <= high[i] && high[i] <= 127;
     map->low[i] = static_cast<std::int16_t>(low[i]);
