@@ -31,7 +31,6 @@ from server_peers import Peer, client_process, every
 from server_sets import Deadly, Images, images
 
 from needle import data
-from needle.data.workers import make_engine
 from needle.errors import LoaderServerError
 from needle.sharing import Server, ServerOptions
 from needle.sharing.serving import event_loop, reading
@@ -291,11 +290,12 @@ def test_a_sample_that_kills_a_worker_twice_is_read_at_last(tmp_path: Path) -> N
 def test_workers_that_begin_delay_no_other_task(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
 
-    def slow(name: str, pipeline: Any, **options: Any) -> Any:
-        assert not pipeline.chain.parts or go_on.wait(100)
-        return make_engine(name, pipeline, **options)
+    class Slow(reading.PolledProcesses):
+        def __init__(self, pipeline: Any, **options: Any) -> None:
+            assert not pipeline.chain.parts or go_on.wait(100)
+            super().__init__(pipeline, **options)
 
-    monkeypatch.setattr(reading, "make_engine", slow)
+    monkeypatch.setattr(reading, "PolledProcesses", Slow)
     before = Leftovers()
     with served(Images(40), ServerOptions(workers=1)) as path, loader(path, task="mine") as mine:
         with loader(path, task="other", transforms=[data.CenterCrop(4)]) as other:
@@ -314,14 +314,16 @@ def test_workers_that_begin_delay_no_other_task(monkeypatch: pytest.MonkeyPatch)
 def test_workers_that_cannot_begin_are_an_error_of_their_tasks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def broken(name: str, pipeline: Any, **options: Any) -> Any:
-        raise TypeError("cannot pickle the data set")
+    class Broken(reading.PolledProcesses):
+        def __init__(self, pipeline: Any, **options: Any) -> None:
+            raise TypeError("cannot pickle the data set")
 
-    monkeypatch.setattr(reading, "make_engine", broken)
+    working = reading.PolledProcesses
+    monkeypatch.setattr(reading, "PolledProcesses", Broken)
     with served(Images(40), ServerOptions(workers=1)) as path, loader(path) as task:
         with pytest.raises(LoaderServerError, match="cannot pickle"):
             next(iter(task))
-        monkeypatch.setattr(reading, "make_engine", make_engine)
+        monkeypatch.setattr(reading, "PolledProcesses", working)
         assert len(by_index(task)) == 40
 
 
