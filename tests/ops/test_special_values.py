@@ -338,3 +338,26 @@ def test_gelu_tanh_keeps_its_digits_far_below_zero(device: Any) -> None:
     }
     y = ops.gelu(of(list(exact), device, "float64"), approximate="tanh")
     np.testing.assert_allclose(y.numpy(), list(exact.values()), rtol=16 * 2.0**-52, atol=0)
+
+
+def test_norms_do_not_overflow(device: Any) -> None:
+    a = Tensor(np.array([3e30, 4e30], np.float32), device=device)
+    norm = a.norm()
+    norm.backward()
+    np.testing.assert_allclose(norm.numpy(), 5e30, rtol=1e-6)
+    np.testing.assert_allclose(a.grad.numpy(), [0.6, 0.8], rtol=1e-6)
+
+
+@pytest.mark.parametrize("p", [0.5, 1, 2, 3, np.inf])
+def test_norms_of_zeros_have_finite_gradients(p: float, device: Any) -> None:
+    a = Tensor(np.array([[0.0, 0.0], [0.0, 2.0]]), device=device)
+    norm = a.norm(p, 1)
+    norm.sum().backward()
+    np.testing.assert_allclose(norm.numpy(), [0, 2])
+    np.testing.assert_allclose(a.grad.numpy(), [[0, 0], [0, 1]])
+
+
+def test_equal_elements_have_a_deviation_with_a_gradient_of_zero(device: Any) -> None:
+    a = Tensor(np.ones((2, 3)), device=device)
+    a.std(1).sum().backward()
+    np.testing.assert_array_equal(a.grad.numpy(), np.zeros((2, 3)))
