@@ -22,23 +22,13 @@ COURSE_NAMES = ("backend_ndarray", "backend_numpy", "backend_selection")
 """Aliases for programs of the course; nothing of needle imports them but the roof."""
 
 FLOORS = {
-    0: (
-        "changes",
-        "errors",
-        "config",
-        "dtypes",
-        "shapes",
-        "host_steps",
-        "philox",
-        "torch_names",
-        "progress_bar",
-    ),
+    0: ("errors", "config", "dtypes", "shapes", "host_steps", "torch_names", "progress_bar"),
     1: ("backends",),
     2: ("ndarray", "accelerated", "array_namespace", *COURSE_NAMES),
-    3: ("graph", "discarding", "replay", "autograd", "derivative", "tensor_methods"),
+    3: ("autograd",),
     4: ("ops",),
     5: ("init", "optim", "distributed"),
-    6: ("nn", "testing", "io", "draw", "capture", "onnx", "installation"),
+    6: ("nn", "testing", "io", "capture", "onnx"),
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 DATA_MAY_SEE = {0, 1, 2}
@@ -122,6 +112,7 @@ def test_no_import_cycle() -> None:
 
 
 REGISTRATIONS = {
+    "needle.autograd: evaluation.lazy",
     "needle: array_namespace.tensor_type",
     "needle: array_namespace.tensor_constant",
     "needle.ndarray.array: BackendDevice.array_type",
@@ -140,8 +131,8 @@ REGISTRATIONS = {
 
 Such an attribute lets the lower floor call upward without an import, so each needs a reason.
 Devices and batches make objects of classes above them. NumPy and the array API standard ask an
-array for its functions. TensorTuple needs two ops for its items. A recorder listens to a thread
-and to reads of gradients.
+array for its functions. Course programs set ``needle.autograd.LAZY_MODE``. TensorTuple needs two
+ops for its items. A recorder listens to a thread and to reads of gradients.
 """
 
 

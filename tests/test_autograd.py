@@ -15,8 +15,8 @@ import pytest
 import needle as ndl
 from needle import Tensor, autograd
 from needle.autograd import TensorOp, find_topo_sort
+from needle.autograd.graph import gradients_of
 from needle.errors import DTypeError, GraphError, ShapeError
-from needle.graph import gradients_of
 from needle.testing import check_gradients
 
 MODES = pytest.mark.parametrize("retain_graph", [None, False, True])

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import needle
-from needle import installation
 from needle.__main__ import programs
+from needle.testing import installation
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from needle.installation import processor
+from needle.testing.installation import processor
 
 from .native import kernels, threads
 from .work import WORK, Step, contestants

@@ -21,7 +21,7 @@ QUESTIONS = {
     "hw1, question 1": ("the forward computation of ops", "`compute` in `ops/`"),
     "hw1, question 2": ("the gradients of ops", "`gradient` in `ops/`"),
     "hw1, question 3": ("topological sort", "`graph.py`"),
-    "hw1, question 4": ("reverse mode differentiation", "`graph.py`, `autograd.py`"),
+    "hw1, question 4": ("reverse mode differentiation", "`graph.py`, `tensor.py`"),
     "hw1, question 5": ("softmax loss", "`softmax_loss` in `apps/simple_ml.py`"),
     "hw1, question 6": ("SGD for a two-layer network", "`nn_epoch` in `apps/simple_ml.py`"),
     "hw2, question 1": ("initial values", "`init/`"),

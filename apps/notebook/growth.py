@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from needle.autograd import Tensor
-from needle.graph import find_topo_sort
-from needle.replay import ReplayedValue
+from needle.autograd.graph import find_topo_sort
+from needle.autograd.replay import ReplayedValue
 
 MOST_NODES = 2000
 """Limit of the nodes of one graph; the deepest model of apps/models has fewer."""

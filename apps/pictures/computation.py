@@ -5,7 +5,7 @@ What the graph is comes from ``needle.draw_graph``; here are only places and str
 
 from __future__ import annotations
 
-from needle.draw import Graph, draw_graph
+from needle.autograd.draw import Graph, draw_graph
 
 from .canvas import Picture, picture
 

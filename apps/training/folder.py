@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import needle
 from needle.errors import NeedleError
-from needle.installation import facts
+from needle.testing.installation import facts
 
 CHECKPOINT, BEST = "checkpoint.safetensors", "best.safetensors"
 MODEL, RUN, LOCK = "model.safetensors", "run.json", ".lock"

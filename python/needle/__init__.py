@@ -32,8 +32,8 @@ from .array_namespace import (
     set_default_device,
 )
 from .autograd import Tensor, TensorTuple, enable_grad, no_grad
-from .derivative import grad
-from .draw import draw_graph
+from .autograd.derivative import grad
+from .autograd.draw import draw_graph
 from .dtypes import bool_, float32, float64, int32, int64, uint8
 from .init import ones, ones_like, seed, zeros, zeros_like
 from .nn.layer_table import summary

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from . import __version__
 from .array_namespace import all_devices
-from .installation import describe, facts
+from .testing.installation import describe, facts
 
 PACKAGE = Path(__file__).resolve().parent
 ROOTS = (PACKAGE / "programs", PACKAGE.parents[1])

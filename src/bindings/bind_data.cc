@@ -123,7 +123,7 @@ void bind_data(py::module_& parent) {
         return translated([&] { return philox_words(seed, epoch, indices, stream, count); });
       },
       py::arg("seed"), py::arg("epoch"), py::arg("indices"), py::arg("stream"), py::arg("count"),
-      "needle.philox.words: uint32 (n, count).");
+      "needle.data.philox.words: uint32 (n, count).");
   m.def(
       "permute_indices",
       [](const py::object& positions, std::int64_t length, const py::object& seed,
@@ -131,7 +131,7 @@ void bind_data(py::module_& parent) {
         return translated([&] { return permute_indices(positions, length, seed, epoch); });
       },
       py::arg("positions"), py::arg("length"), py::arg("seed"), py::arg("epoch"),
-      "needle.philox.permutation: int64 (n,).");
+      "needle.data.philox.permutation: int64 (n,).");
   m.def(
       "gather_rows",
       [](const py::array& source, const py::object& indices, const py::array& out) {

@@ -2,9 +2,9 @@
 // Next: python/needle/data/transforms/windows.py
 
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): random words
-// as a function of where they are used. The same bits as python/needle/philox.py. All of it is
-// static, because objects compiled for different instruction sets must share no code. CUDA compiles
-// the same text.
+// as a function of where they are used. The same bits as python/needle/backends/philox.py. All of
+// it is static, because objects compiled for different instruction sets must share no code. CUDA
+// compiles the same text.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The shuffled order of an epoch: the index at each position, with the same bits as `permutation`
-// of python/needle/philox.py.
+// of python/needle/backends/philox.py.
 #pragma once
 
 #include <cstdint>

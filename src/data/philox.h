@@ -1,5 +1,5 @@
 // Philox's words (core/philox.h) as samplers and transforms draw them: by seed, epoch, index and
-// stream, with the same bits as python/needle/philox.py.
+// stream, with the same bits as python/needle/backends/philox.py.
 #pragma once
 
 #include <cstdint>

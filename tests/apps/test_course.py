@@ -91,7 +91,7 @@ def test_an_exercise_from_empty_to_solved(
         "hw_notebook.py: no ['record']",
         "hw_notebook.py: names adam twice",
     ]
-    graph = tree / "python/needle/graph.py"
+    graph = tree / "python/needle/autograd/graph.py"
     title = registry.exercises()["hooks"].title
     empty = f'raise NotImplementedError("hooks: {title}; python -m apps.course show hooks")'
     assert graph.read_text().count(empty) == 1
@@ -110,7 +110,7 @@ def test_an_exercise_from_empty_to_solved(
     assert progress.states(tree)["hooks"] == "solved"
     assert "next: record" in progress.drawn(tree)
     put_back(tree, [exercise.tag for exercise in part])
-    assert graph.read_bytes() == (ROOT / "python/needle/graph.py").read_bytes()
+    assert graph.read_bytes() == (ROOT / "python/needle/autograd/graph.py").read_bytes()
 
 
 SLOPES = "return Scalar(self.value * other.value, (self, other), (self.value, other.value))"
@@ -207,13 +207,13 @@ def test_a_large_value_is_shown_in_a_few_lines() -> None:
 
 def test_of_a_file_that_does_not_parse_the_line_is_said() -> None:
     text = """ImportError while loading conftest
-E     File "/tree/python/needle/graph.py", line 120
+E     File "/tree/python/needle/autograd/graph.py", line 120
 E       for node in order
 E   SyntaxError: expected ':'
 """
     said = gist(text.replace("/tree", str(ROOT)), ROOT)
     assert said["error"] == "SyntaxError: expected ':'"
-    assert said["place"] == "python/needle/graph.py:120"
+    assert said["place"] == "python/needle/autograd/graph.py:120"
 
 
 def test_what_cannot_be_is_said(capsys: pytest.CaptureFixture[str]) -> None:

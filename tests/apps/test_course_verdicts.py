@@ -35,7 +35,11 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def answered(tree: Path) -> Iterator[Path]:
     """The tree, whose files are as before after the test."""
-    names = ("python/needle/graph.py", "python/needle/autograd.py", "python/needle/derivative.py")
+    names = (
+        "python/needle/autograd/graph.py",
+        "python/needle/autograd/tensor.py",
+        "python/needle/autograd/derivative.py",
+    )
     before = {name: (tree / name).read_text() for name in names}
     yield tree
     for name, text in before.items():
@@ -84,8 +88,13 @@ def test_after_a_loop_the_tests_that_build_on_it_are_not_run(answered: Path) -> 
     assert first == "TooLong: stopped after 1 s of computing; is there an infinite loop?"
     assert others and set(others) == {"TooLong: not run: a test of topo-sort was stopped before"}
     place = results[0].records[0]
-    line = (answered / "python/needle/graph.py").read_text().split("\n").index("    while True:")
-    assert place["place"] in {f"python/needle/graph.py:{line + n}" for n in (1, 2)}
+    line = (
+        (answered / "python/needle/autograd/graph.py")
+        .read_text()
+        .split("\n")
+        .index("    while True:")
+    )
+    assert place["place"] in {f"python/needle/autograd/graph.py:{line + n}" for n in (1, 2)}
     assert place["owner"] == "topo-sort"
 
 
@@ -93,11 +102,11 @@ def test_the_place_is_the_learners_line_though_the_library_raises(answered: Path
     body = "        seed = output.reshape((17, 19))\n        return seed"
     fill(answered, {"backward": [body.replace("        ", "    ")]})
     (result,) = checking.check(answered, registry.select(["backward"]))
-    lines = (answered / "python/needle/autograd.py").read_text().split("\n")
+    lines = (answered / "python/needle/autograd/tensor.py").read_text().split("\n")
     line = lines.index("    seed = output.reshape((17, 19))") + 1
     failure = result.first_failure()
-    assert failure and failure["place"] == f"python/needle/autograd.py:{line}"
-    assert f"autograd.py:{line}, in the answer to backward" in pages.score_table([result])
+    assert failure and failure["place"] == f"python/needle/autograd/tensor.py:{line}"
+    assert f"tensor.py:{line}, in the answer to backward" in pages.score_table([result])
 
 
 def test_a_line_that_fails_many_exercises_is_shown_once(answered: Path) -> None:

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from needle import backends, philox
+from needle import backends
+from needle.backends import philox
 
 pytestmark = pytest.mark.skipif(not backends.available("cpu"), reason="the module is not built")
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from needle import data, philox
+from needle import data
+from needle.backends import philox
 from needle.data.samples.random_source import draws, keyed, random_source
 from needle.data.transforms import streams_of
 

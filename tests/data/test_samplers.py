@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needle import data
+from needle.backends.philox import SORTED_LENGTH, permutation
 from needle.errors import ShapeError
-from needle.philox import SORTED_LENGTH, permutation
 
 quick = settings(max_examples=50, deadline=None)
 

@@ -7,7 +7,8 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from needle import data, philox
+from needle import data
+from needle.backends import philox
 from needle.data.samples.random_source import keyed
 from needle.data.transforms import ImageSpec, Step, contains
 from needle.errors import DTypeError, ShapeError

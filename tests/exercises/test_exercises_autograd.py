@@ -11,7 +11,9 @@ from toy_graph import Choose, IsPositive, Node, Plus, Product, Times, tensor
 
 import needle
 from apps.course.compare import expect, expect_error
-from needle import Tensor, autograd, derivative, graph
+from needle import Tensor
+from needle.autograd import derivative, graph
+from needle.autograd.tensor import seed_gradient
 from needle.errors import ShapeError
 
 
@@ -406,7 +408,7 @@ def test_backward_begins_with_ones() -> None:
         "a.grad after Product()(a, b).backward()", a.grad, b.numpy(), given=given, mistakes=zeros
     )
     expect("b.grad", b.grad, a.numpy(), given=given)
-    seed = autograd.seed_gradient(a)
+    seed = seed_gradient(a)
     single = {"a 1 for every element: the seed has the shape of output": np.array(1.0)}
     expect("seed_gradient(a)", seed, np.ones((2, 2)), mistakes=single)
     constant = {"nothing is differentiated by the seed: make a constant of it": True}
@@ -435,17 +437,17 @@ def test_a_gradient_may_be_given() -> None:
             given={"a": a, "out_grad": out_grad},
             mistakes=ones,
         )
-    seed = autograd.seed_gradient(a, weights)
+    seed = seed_gradient(a, weights)
     expect("the type of seed_gradient of an array", type(seed).__name__, "Tensor")
     constant = {"an array becomes a Tensor that requires no gradient": True}
     expect("its requires_grad", seed.requires_grad, False, mistakes=constant)
     rule = "out_grad must have the tensor's shape"
     with expect_error("seed_gradient of shapes (2,) and (3,)", ShapeError, rule):
-        autograd.seed_gradient(a, tensor([1.0, 2.0, 3.0]))
+        seed_gradient(a, tensor([1.0, 2.0, 3.0]))
     with expect_error("seed_gradient of shapes (2,) and (2, 1)", ShapeError, rule):
-        autograd.seed_gradient(a, tensor([[1.0], [2.0]]))
+        seed_gradient(a, tensor([[1.0], [2.0]]))
     try:
-        seed = autograd.seed_gradient(tensor(3.0), tensor([2.0]))
+        seed = seed_gradient(tensor(3.0), tensor([2.0]))
     except ShapeError:
         seed = "ShapeError"
     mistakes = {

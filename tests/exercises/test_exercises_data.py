@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from apps.course.compare import Case, WrongAnswer, expect, expect_error
-from needle import philox
+from needle.backends import philox
 from needle.data.batching.collate import stack
 from needle.data.datasets.ptb import batchify, get_batch
 from needle.data.formats.idx import _read_header

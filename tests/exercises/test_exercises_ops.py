@@ -11,9 +11,9 @@ from toy_graph import Product, tensor
 
 from apps.course.compare import expect, expect_error
 from needle import Tensor, accelerated, no_grad, ops
+from needle.autograd.replay import Tape
 from needle.errors import ShapeError
 from needle.ops.broadcasting import unbroadcast
-from needle.replay import Tape
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)

@@ -12,7 +12,7 @@ import numpy as np
 
 from needle import Tensor, init
 from needle.autograd import TensorOp
-from needle.graph import Op
+from needle.autograd.graph import Op
 
 DEVICE = init.default_device()
 

@@ -11,7 +11,7 @@ import pytest
 import needle as ndl
 from needle import accelerated, init, nn
 from needle.accelerated.random import standard_normal
-from needle.philox import TENSOR_STREAM, words
+from needle.backends.philox import TENSOR_STREAM, words
 from tests.nn_devices import NUMPY_MODE
 
 DRAWS = {

@@ -79,7 +79,7 @@ def test_a_notebook_for_each_part_with_exercises(tree: Path) -> None:
     first = code_cells(paths[0])
     found = next(cell for cell in first if cell.startswith("%%exercise pass-on"))
     assert "# in _pass_on(node: Any, grad: Any" in found
-    assert "python/needle/graph.py:" in found
+    assert "python/needle/autograd/graph.py:" in found
     assert 'check("pass-on")' in first
 
 
@@ -113,9 +113,9 @@ def test_an_answer_in_a_cell_is_written_checked_and_used(tree: Path) -> None:
 
 @pytest.mark.slow
 def test_an_answer_equal_to_the_solution_earns_its_points(tree: Path) -> None:
-    reference = ROOT / "python/needle/graph.py"
+    reference = ROOT / "python/needle/autograd/graph.py"
     text = reference.read_text("utf-8").split("[pass-on]\n")[1].split("    ### END")[0]
-    assert "written to python/needle/graph.py" in homework.write_answer("pass-on", text)
+    assert "written to python/needle/autograd/graph.py" in homework.write_answer("pass-on", text)
     assert "2 of 2 points" in repr(homework.check("pass-on"))
     put_back(tree, ["pass-on"])
     assert "2 of 2 points" in repr(homework.check("pass-on"))
@@ -126,9 +126,9 @@ def test_an_answer_equal_to_the_solution_earns_its_points(tree: Path) -> None:
 
 
 def test_an_answer_that_does_not_parse_is_not_written(tree: Path) -> None:
-    before = (tree / "python/needle/graph.py").read_bytes()
+    before = (tree / "python/needle/autograd/graph.py").read_bytes()
     assert "line 2 of the answer" in homework.write_answer("pass-on", "a = 1\nb = = 2\n")
-    assert (tree / "python/needle/graph.py").read_bytes() == before
+    assert (tree / "python/needle/autograd/graph.py").read_bytes() == before
     assert "has 1 blocks, got number 2" in homework.write_answer("pass-on", "a = 1", 2)
 
 
@@ -161,7 +161,7 @@ def test_an_endless_answer_is_stopped_at_its_line(
     homework.write_answer("pass-on", "while True:\n    pass\n")
     said = repr(homework.check("pass-on"))
     assert "stopped after 1 s of computing; is there an infinite loop?" in said
-    assert "at python/needle/graph.py:" in said
+    assert "at python/needle/autograd/graph.py:" in said
 
 
 def test_a_compilers_error_names_the_line_of_the_answer(

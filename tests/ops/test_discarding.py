@@ -12,10 +12,11 @@ import pytest
 import needle as ndl
 from needle import Tensor, TensorTuple, autograd, nn
 from needle.autograd import find_topo_sort
+from needle.autograd import value as value_file
+from needle.autograd.discarding import Discarded
+from needle.autograd.graph import Op
 from needle.backend_selection import array_api as xp
-from needle.discarding import Discarded
 from needle.errors import GraphError
-from needle.graph import Op
 from tests.op_row import OpRow
 from tests.op_table import ROWS
 from tests.ops.test_op_table import drawn, results, tensor, typed
@@ -24,7 +25,7 @@ from tests.ops.test_op_table import drawn, results, tensor, typed
 @pytest.fixture(autouse=True)
 def small_values_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Discard values of any size."""
-    monkeypatch.setattr(autograd, "SMALLEST", 1)
+    monkeypatch.setattr(value_file, "SMALLEST", 1)
 
 
 def tensors(*shapes: tuple[int, ...], seed: int = 0) -> Iterator[Tensor]:
@@ -78,7 +79,7 @@ def test_each_op_declares_what_its_gradient_reads(
     def refuse(self: Discarded, node: Any) -> Any:
         raise ReadError
 
-    monkeypatch.setattr(autograd, "discard_inputs", lambda node: None)
+    monkeypatch.setattr(value_file, "discard_inputs", lambda node: None)
     monkeypatch.setattr(Discarded, "of", refuse)
     declared: dict[tuple[type[Op], Any], set[str]] = {}
     found: dict[tuple[type[Op], Any], set[str]] = defaultdict(set)
@@ -154,7 +155,7 @@ def test_a_value_is_discarded_after_the_function_that_computed_it() -> None:
 
 
 def test_a_small_value_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(autograd, "SMALLEST", 13)
+    monkeypatch.setattr(value_file, "SMALLEST", 13)
     (a,) = tensors((3, 4))
     y = ndl.relu(a + 1)
     y.sum()
@@ -223,7 +224,7 @@ def test_gradients_have_the_same_bits_as_without_discarding(
 
     count: list[int] = []
     early = gradients()
-    monkeypatch.setattr(autograd, "discard_inputs", lambda node: None)
+    monkeypatch.setattr(value_file, "discard_inputs", lambda node: None)
     assert early == gradients()
     assert count[0] > 0 == count[1]
 

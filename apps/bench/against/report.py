@@ -17,7 +17,7 @@ from apps.bench.data.results import (
 )
 from apps.bench.data.target import Target
 from apps.bench.native import kernels
-from needle.installation import processor
+from needle.testing.installation import processor
 
 from . import study_limits
 from . import tables as t

@@ -7,7 +7,7 @@ import os
 import platform
 from pathlib import Path
 
-from needle.installation import processor
+from needle.testing.installation import processor
 
 from .harness import Result
 from .results import PICTURE, draw_targets, note_lines, target_lines, versions, write_page

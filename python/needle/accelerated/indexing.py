@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.base import Backend
-from ..changes import note_write
+from ..backends.writes import note_write
 from ..dtypes import is_floating
 from ..shapes import normalize_axis, reduced_shape
 from .registry import Array, accelerated, as_int64, empty

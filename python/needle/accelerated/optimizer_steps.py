@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..backends.base import Backend
-from ..changes import note_write
+from ..backends.writes import note_write
 from ..shapes import compact_strides
 from .registry import Array, accelerated, empty
 

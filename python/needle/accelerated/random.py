@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..backends.base import Backend
-from ..philox import TENSOR_STREAM, Words, words
+from ..backends.philox import TENSOR_STREAM, Words, words
 from ..shapes import product
 from .registry import Array, accelerated
 

@@ -21,7 +21,7 @@ import numpy as np
 from .. import backends
 from ..array_namespace import BACKEND
 from ..autograd import Tensor
-from ..graph import recording
+from ..autograd.graph import recording
 from ..host_steps import current
 from ..ndarray import NDArray
 from .passes import Options, byte_count

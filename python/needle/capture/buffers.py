@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..backends.base import View
-from ..changes import note_write
+from ..backends.writes import note_write
 
 _new_view = tuple.__new__
 

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from ..autograd import Tensor
-from ..changes import buffer_written_since, is_shared, last_write, now
+from ..backends.writes import buffer_written_since, is_shared, last_write, now
 from ..ndarray import NDArray
 from .python_state import Location, array_in
 from .recorded import Leaves, Recording

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from ..autograd import Tensor
+from ..autograd.changes import RECORDS
 from ..backends.base import View
-from ..changes import RECORDS
 from ..ndarray import NDArray
 from ..nn.module import Module
 from ..optim.optimizer import Optimizer

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from ..autograd import Tensor, Value
+from ..autograd.changes import RECORDS
 from ..backends.base import Backend, View, provides
-from ..changes import RECORDS, buffer_written_since, now
+from ..backends.writes import buffer_written_since, now
 from ..host_steps import current
 from ..ndarray import NDArray
 from .buffers import BufferSlot

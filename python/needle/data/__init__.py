@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .. import philox as philox
+from ..backends import philox as philox
 from ..torch_names import missing_attribute
 from . import datasets, transforms
 from . import sampling as sampler

@@ -17,7 +17,7 @@ import numpy as np
 from .. import shapes
 from ..accelerated import gather, scatter
 from ..backends.base import View
-from ..changes import note_write
+from ..backends.writes import note_write
 from ..config import MAX_DIMS
 from ..dtypes import DType, as_dtype, bool_, default_float, kind_of
 from ..errors import DeviceError, DTypeError, ShapeError

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.base import View
-from ..changes import note_shared
+from ..backends.writes import note_shared
 from ..dtypes import DType, as_dtype, bool_, default_float
 from ..errors import DeviceError, DTypeError, ShapeError
 from ..shapes import MAX_SIZE, as_shape, compact_strides

@@ -15,7 +15,7 @@ from numpy.typing import NDArray as NumpyArray
 
 from .. import shapes
 from ..backends.base import View
-from ..changes import note_shared
+from ..backends.writes import note_shared
 from ..dtypes import DType, is_real
 from ..errors import DeviceError, DTypeError, PrecisionWarning, ShapeError, warn_caller
 from ..host_steps import host_step

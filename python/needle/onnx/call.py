@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
 from ..autograd import Tensor
+from ..autograd.graph import recording
 from ..dtypes import COMPUTE_DTYPES
-from ..graph import recording
 from .package import OPSET, OnnxError
 
 MAX_ELEMENTS = 2**28

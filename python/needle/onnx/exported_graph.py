@@ -16,7 +16,7 @@ from numpy.typing import NDArray as NumpyArray
 
 from ..array_namespace import is_array, to_numpy
 from ..autograd import Value
-from ..graph import Op, find_topo_sort
+from ..autograd.graph import Op, find_topo_sort
 from .package import OnnxError, onnx_package
 
 Array = NumpyArray[Any]

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
 from ..autograd import Tensor
+from ..autograd.graph import enable_grad, find_topo_sort
 from ..errors import ShapeError
-from ..graph import enable_grad, find_topo_sort
 from ..nn import Module
 from . import rules  # noqa: F401  importing registers the rules
 from .exported_graph import EXPORTS, POSITIONS, Graph

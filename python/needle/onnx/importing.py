@@ -15,7 +15,7 @@ import numpy as np
 
 from ..array_namespace import Device
 from ..autograd import Tensor
-from ..graph import no_grad
+from ..autograd.graph import no_grad
 from ..nn import Module, Parameter
 from .call import constant
 from .nodes import Node, array_of, dtype_of

@@ -42,7 +42,7 @@ def tensor_methods() -> str:
     methods = "\n".join(_method(name, METHODS[name]) for name in sorted(METHODS))
     return (
         f"{HEADER}from collections.abc import Sequence\nfrom typing import Any\n\n"
-        "from .autograd import Tensor\nfrom .ops.sorting import SortResult\n\n"
+        "from ..ops.sorting import SortResult\nfrom .tensor import Tensor\n\n"
         "Axes = int | Sequence[int] | None\nNumber = bool | int | float\n\n"
         f"class TensorMethods:\n{methods}\n"
     )
@@ -73,7 +73,7 @@ def _filled(names: Iterable[str]) -> str:
 def files() -> dict[Path, str]:
     """Return every generated file with its text."""
     return {
-        PACKAGE / "tensor_methods.pyi": tensor_methods(),
+        PACKAGE / "autograd" / "tensor_methods.pyi": tensor_methods(),
         PACKAGE / "ops" / "public.py": public_names(),
     }
 

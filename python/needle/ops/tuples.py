@@ -6,8 +6,8 @@ from typing import Any
 
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
-from ..changes import check_deferred
-from ..discarding import Discarded, has_one_user
+from ..autograd.changes import check_deferred
+from ..autograd.discarding import Discarded, has_one_user
 from ..errors import IndexingError, ShapeError
 from ..shapes import as_int_tuple
 from .broadcasting import Number, as_number

@@ -18,9 +18,9 @@ import numpy as np
 from ..array_namespace import BACKEND, device_of, from_numpy, is_array, to_numpy
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor
+from ..autograd.replay import forget_leaf
 from ..errors import CheckpointError, ShapeError
 from ..host_steps import host_step
-from ..replay import forget_leaf
 from ..torch_names import PointsToKeywords
 from .options import COUNT, Rule, broken_rule
 

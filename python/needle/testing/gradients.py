@@ -14,7 +14,7 @@ from numpy.typing import NDArray as NumpyArray
 
 from ..array_namespace import is_array, to_numpy
 from ..autograd import Tensor, TensorTuple, no_grad
-from ..derivative import grad
+from ..autograd.derivative import grad
 
 Host = NumpyArray[Any]
 Function = Callable[..., Any]

@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 
 from ...dtypes import DType
-from ...philox import TENSOR_STREAM
 from ...shapes import Geometry, compact_strides, product
 from ..base import Epilogue, Pair, View
+from ..philox import TENSOR_STREAM
 from . import sources
 from .queue import ROW
 from .required import THREADS, grid, merged, words

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ... import backends, philox
+from ... import backends
 from ...backends import native as compiled
+from ...backends import philox
 from ...errors import DeviceError
 from .buffer_pool import empty
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ... import philox
+from ...backends import philox
 from ...errors import ShapeError
 from . import native_kernels
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...philox import SORTED_LENGTH
+from ...backends.philox import SORTED_LENGTH
 from ..samples.native_kernels import permutation
 from ..samples.random_source import check_seed, keyed_permutation
 from .sampler import Indices, Sampler, length_of

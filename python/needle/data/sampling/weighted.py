@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...backends.philox import ORDER_STREAM, words
 from ...errors import ShapeError
-from ...philox import ORDER_STREAM, words
 from ..samples.random_source import check_seed
 from .sampler import Indices, Sampler
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ... import philox
+from ...backends import philox
 from .arguments import check_common, fill_value, finite, height_width, interval, method_number
 from .base import Image, ImageSpec, ImageTransform, Rows, Sizes
 

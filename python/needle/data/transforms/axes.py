@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ... import philox
+from ...backends import philox
 from ...errors import ShapeError
 from ..samples.random_source import draws, random_source
 from .arguments import check_common, height_width

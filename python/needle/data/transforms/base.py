@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ... import philox
+from ...backends import philox
 from ...torch_names import PointsToKeywords
 from ..samples.pytree import Field
 from ..samples.random_source import draws

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ... import philox
+from ...backends import philox
 from ...errors import DTypeError, ShapeError
 from .affine import between, each
 from .arguments import check_common, colour_range, finite, height_width, interval

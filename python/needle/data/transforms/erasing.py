@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ... import philox
+from ...backends import philox
 from .arguments import check_common, fill_value, height_width, interval, size_pair
 from .base import Image, ImageSpec, ImageTransform, Rows, Sizes
 from .resize import BOX_TRIES, Range, random_boxes

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ... import philox
+from ...backends import philox
 from .affine import between, each
 from .arguments import check_common, height_width, interval, method_number, size_pair
 from .base import Image, ImageSpec, ImageTransform, Rows, Size, Sizes

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import philox
+from ...backends import philox
 from ..samples.random_source import draws, random_source
 from .arguments import check_common, fill_value, height_width, size_pair
 from .base import Image, ImageSpec, ImageTransform, Rows, Sizes

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .array_namespace import array_api
-from .autograd import Tensor, TensorOp, seed_gradient
-from .errors import GraphError, ShapeError
+from ..array_namespace import array_api
+from ..errors import GraphError, ShapeError
 from .graph import enable_grad, gradients_of, no_grad, recording
+from .tensor import Tensor, TensorOp, seed_gradient
 
 
 class _Alias(TensorOp):

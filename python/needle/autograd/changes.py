@@ -3,7 +3,8 @@
 Every recorded node keeps, in ``saved``, the arrays of its inputs, the array of its result and the
 time of its computation, which is a count of events. An array that was assigned since is another
 object; a buffer that was written to since has a later time of writing. Views share the buffer, so
-they share that time. ``graph`` calls ``protected_gradient``, ``ndarray`` calls ``note_write``.
+they share that time. ``graph`` calls ``protected_gradient``; ``backends.writes``
+knows the times.
 
 An op declares nothing. If a value has changed, ``gradient`` is given a stand-in for it, which has
 its shape and dtype and raises GraphError when its data is read. Thus only values that a gradient
@@ -12,21 +13,14 @@ needs can fail. Writes that needle does not see (by NumPy into shared memory) ar
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import cache
-from itertools import count
 from typing import Any
-from weakref import WeakValueDictionary
 
-from .errors import GraphError
+from ..backends import writes
+from ..errors import GraphError
 
-now = count(1).__next__
-"""Return the next time."""
 RECORDS = ("saved", "is_changed", "changed_by", "held")
 """The attributes of a Value that belong to this detection: no part of its state."""
-_written: dict[int, int] = {}
-_last_write = _last_shared = 0
-_shared: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
 class Tracked:
@@ -42,31 +36,6 @@ class Tracked:
     """The way in which the data was assigned last, for messages."""
 
 
-def note_write(handle: Any) -> None:
-    """Note that a kernel writes to the buffer ``handle``, which may hold older values."""
-    # Entries of freed buffers stay: a later buffer of the same id is used after that time only.
-    global _last_write
-    _written[id(handle)] = _last_write = now()
-
-
-def last_write() -> int:
-    """Return the time of the last write to any buffer, or of the last call of ``note_shared``."""
-    return max(_last_write, _last_shared)
-
-
-def note_shared(handle: Any) -> None:
-    """Note that a host array shares the memory of a buffer, so that writes to it are not seen."""
-    global _last_shared
-    with suppress(TypeError):  # a handle without weak references
-        _shared[id(handle)] = handle
-    _last_shared = now()
-
-
-def is_shared(handle: Any) -> bool:
-    """Return True if the buffer's memory was shared with a host array."""
-    return id(handle) in _shared
-
-
 def written_since(data: Any, time: int) -> bool:
     """Return True if the buffer of an array (or of one in a tuple) was written to after ``time``.
 
@@ -74,12 +43,7 @@ def written_since(data: Any, time: int) -> bool:
     """
     if type(data) is tuple:
         return any(written_since(each, time) for each in data)
-    return buffer_written_since(getattr(data.view, "handle", None), time)
-
-
-def buffer_written_since(handle: Any, time: int) -> bool:
-    """Return True if the buffer ``handle`` was written to after ``time``."""
-    return _written.get(id(handle), 0) > time
+    return writes.buffer_written_since(getattr(data.view, "handle", None), time)
 
 
 def has_changed(node: Any) -> bool:
@@ -95,7 +59,7 @@ def has_changed(node: Any) -> bool:
     if node.cached_data is not saved[i]:
         return True
     time = saved[-1]
-    if _last_write > time:
+    if writes.last_write() > time:
         for data in saved[:-1]:
             if written_since(data, time):
                 return True

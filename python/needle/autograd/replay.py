@@ -11,8 +11,9 @@ import weakref
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
-from .changes import has_changed, now, written_since
-from .errors import GraphError
+from ..backends.writes import now
+from ..errors import GraphError
+from .changes import has_changed, written_since
 from .graph import Op, enable_grad, gradients_of
 
 

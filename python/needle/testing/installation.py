@@ -12,8 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .array_namespace import Device, default_device
-from .config import given
+from ..array_namespace import Device, default_device
+from ..config import given
 
 PACKAGES = (
     *("numpy", "cloudpickle", "safetensors", "tqdm", "matplotlib", "tensorboardX"),
@@ -30,7 +30,7 @@ def facts(devices: Sequence[Device]) -> dict[str, Any]:
     "packages" the version of each package, or None if it is not installed.
     """
     return {
-        "location": str(Path(__file__).resolve().parent),
+        "location": str(Path(__file__).resolve().parents[1]),
         "python": platform.python_version(),
         "machine": {
             "system": platform.platform(),

@@ -1,6 +1,4 @@
-# Trail 2 of 30: Value.make_from_op records an op; Tensor.backward walks back.
-# Next: python/needle/ops/arithmetic.py
-"""Reverse-mode differentiation: Op, Value, Tensor and ``backward``; no op is named here.
+"""Tensor, TensorTuple and ``backward``; no op is named here.
 
 The ops are in ``needle.ops``. They attach Tensor's operators and methods when they register
 (``tensor_methods.pyi`` lists these for type checkers). The reverse pass itself is in ``graph``.
@@ -13,41 +11,22 @@ constants.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .array_namespace import (
-    BACKEND,
-    NDArray,
-    array_api,
-    device_of,
-    from_numpy,
-    is_array,
-    to_numpy,
-)
-from .array_namespace import Device as Device
-from .array_namespace import device as as_device
-from .changes import RECORDS, Tracked, check_deferred, now
-from .discarding import SMALLEST, Discarded, discard_inputs
-from .dtypes import is_floating, is_real, numpy_dtype
-from .errors import DTypeError, GraphError, ShapeError
-from .graph import (
-    HookHandle,
-    Op,
-    enable_grad,
-    find_topo_sort,
-    no_grad,
-    recording,
-    reverse_pass,
-    sum_node_list,
-    topo_sort_dfs,
-)
-from .host_steps import host_step
+from ..array_namespace import array_api, device_of, from_numpy, is_array, to_numpy
+from ..array_namespace import device as as_device
+from ..dtypes import is_floating, is_real, numpy_dtype
+from ..errors import DTypeError, GraphError, ShapeError
+from ..host_steps import host_step
+from ..torch_names import MethodPointers
+from .changes import RECORDS
+from .discarding import Discarded
+from .graph import Op, find_topo_sort, no_grad, recording, reverse_pass
 from .replay import ReplayedGradient, Tape, release_for_good, release_onto
-from .torch_names import MethodPointers
+from .value import Value, as_array
 
 if TYPE_CHECKING:
     from .tensor_methods import TensorMethods
@@ -55,145 +34,6 @@ else:
 
     class TensorMethods(MethodPointers):
         """The methods that ops attach, for type checkers; at run time pointers to other names."""
-
-
-__all__ = [
-    "BACKEND",
-    "LAZY_MODE",
-    "TENSOR_COUNTER",
-    "NDArray",
-    "Op",
-    "Tensor",
-    "TensorOp",
-    "TensorTuple",
-    "TensorTupleOp",
-    "Value",
-    "array_api",
-    "compute_gradient_of_variables",
-    "enable_grad",
-    "find_topo_sort",
-    "no_grad",
-    "sum_node_list",
-    "topo_sort_dfs",
-]
-
-LAZY_MODE = False
-"""If True, a value is computed at its first use instead of immediately."""
-
-if TYPE_CHECKING:
-    TENSOR_COUNTER: int
-    """The number of Values alive, counted on access because Values come and go often."""
-
-Self = TypeVar("Self", bound="Value")
-_new = object.__new__
-
-
-def __getattr__(name: str) -> int:
-    if name == "TENSOR_COUNTER":
-        return sum(issubclass(type(each), Value) for each in gc.get_objects())
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-class Value(Tracked):
-    """A node of the computational graph: the op and inputs that produced it, and its value."""
-
-    op: Op | None = None
-    inputs: Sequence[Any] = ()
-    cached_data: Any = None
-    requires_grad: bool = False
-    num_outputs: int = 1
-    hooks: dict[int, Callable[[Any], Any]] | None = None
-    grad: Any = None
-    """The gradient of the last backward that reached this node; every backward overwrites it."""
-
-    @property
-    def shape(self) -> Any:
-        """The shape of the value."""
-        raise NotImplementedError
-
-    def realize_cached_data(self) -> Any:
-        """Return the value's array; compute it first if necessary."""
-        data = self.cached_data
-        if type(data) is Discarded:
-            return data.of(self)
-        if data is None:
-            assert self.op is not None
-            arrays = [source.realize_cached_data() for source in self.inputs]
-            check_deferred(self)
-            self.cached_data = _as_array(self.op.compute(*arrays))
-            self.saved = [*arrays, self.cached_data, now()]
-        return self.cached_data
-
-    def is_leaf(self) -> bool:
-        """Return True if no recorded operation produced this value."""
-        return self.op is None
-
-    @classmethod
-    def make_const(cls: type[Self], data: Any, requires_grad: bool = False) -> Self:
-        """Return a leaf that shares ``data``: an array, a tuple of arrays, or a Value."""
-        value = _new(cls)
-        value.cached_data = data.realize_cached_data() if isinstance(data, Value) else data
-        value.requires_grad = requires_grad
-        return value
-
-    @classmethod
-    def make_from_op(cls: type[Self], op: Op, inputs: Sequence[Value]) -> Self:
-        """Return the node of ``op`` applied to ``inputs``.
-
-        A constant if nothing has to be recorded.
-        """
-        value = _new(cls)
-        ### BEGIN YOUR SOLUTION [record]
-        for source in inputs:
-            if source.requires_grad:
-                if op.differentiable and recording.on:
-                    value.op, value.inputs, value.requires_grad = op, inputs, True
-                break
-        ### END YOUR SOLUTION
-        if LAZY_MODE and value.op is not None:
-            value.saved = [*[source.cached_data for source in inputs], None, now()]
-            return value
-        arrays = []
-        for source in inputs:
-            data = source.cached_data
-            if type(data) is NDArray:
-                arrays.append(data)
-                if source.op is not None and data.size >= SMALLEST:
-                    discard_inputs(source)
-            else:
-                arrays.append(source.realize_cached_data())
-        data = op.compute(*arrays)
-        if type(data) is not NDArray:  # a call less in the common case
-            data = _as_array(data)
-        value.cached_data = data
-        if value.op is not None:
-            arrays.append(data)
-            arrays.append(now())
-            value.saved = arrays
-        return value
-
-    def register_hook(self, hook: Callable[[Any], Any]) -> HookHandle:
-        """Call ``hook(grad)`` whenever a backward has completed the gradient of this value.
-
-        A result other than None replaces the gradient. ``remove()`` of the returned handle removes
-        the hook. GraphError if the value does not require grad.
-        """
-        if not self.requires_grad:
-            raise GraphError(
-                "register_hook: the tensor must require grad, got requires_grad=False; set it True"
-            )
-        if self.hooks is None:
-            self.hooks = {}
-        key = max(self.hooks, default=-1) + 1
-        self.hooks[key] = hook
-        return HookHandle(self.hooks, key)
-
-
-def _as_array(data: Any) -> Any:
-    """Return ``data`` as an array. NumPy returns scalars for 0-d results, which are immutable."""
-    if type(data) is NDArray:
-        return data
-    return np.asarray(data) if isinstance(data, np.generic) else data
 
 
 class TensorOp(Op):
@@ -535,7 +375,7 @@ def _add_to_grads(*pairs: Any) -> None:
     for leaf, grad in zip(pairs[::2], pairs[1::2], strict=True):
         if leaf.grad is not None:
             total = leaf.grad.realize_cached_data() + grad.realize_cached_data()
-            grad = Tensor.make_const(_as_array(total))
+            grad = Tensor.make_const(as_array(total))
         leaf.grad = grad
 
 

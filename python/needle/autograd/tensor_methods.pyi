@@ -2,8 +2,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from .autograd import Tensor
-from .ops.sorting import SortResult
+from ..ops.sorting import SortResult
+from .tensor import Tensor
 
 Axes = int | Sequence[int] | None
 Number = bool | int | float

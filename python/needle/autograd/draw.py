@@ -9,10 +9,11 @@ import html
 from dataclasses import dataclass
 from typing import Any
 
-from .autograd import Tensor, TensorTuple, Value
-from .errors import DTypeError
+from ..errors import DTypeError
 from .graph import find_topo_sort
 from .replay import ReplayedGradient, ReplayedValue, Tape
+from .tensor import Tensor, TensorTuple
+from .value import Value
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,129 @@
+# Trail 2 of 30: Value.make_from_op records an op and computes its result.
+# Next: python/needle/ops/arithmetic.py
+"""``Value``: a node of the computational graph, with the array that its op computed.
+
+``tensor`` derives Tensor and TensorTuple from it; their ops call ``make_from_op``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..array_namespace import NDArray
+from ..backends.writes import now
+from ..errors import GraphError
+from .changes import Tracked, check_deferred
+from .discarding import SMALLEST, Discarded, discard_inputs
+from .graph import HookHandle, Op, recording
+
+evaluation = SimpleNamespace(lazy=False)
+"""``lazy``: if True, a value is computed at its first use instead of immediately."""
+
+Self = TypeVar("Self", bound="Value")
+_new = object.__new__
+
+
+class Value(Tracked):
+    """A node of the computational graph: the op and inputs that produced it, and its value."""
+
+    op: Op | None = None
+    inputs: Sequence[Any] = ()
+    cached_data: Any = None
+    requires_grad: bool = False
+    num_outputs: int = 1
+    hooks: dict[int, Callable[[Any], Any]] | None = None
+    grad: Any = None
+    """The gradient of the last backward that reached this node; every backward overwrites it."""
+
+    @property
+    def shape(self) -> Any:
+        """The shape of the value."""
+        raise NotImplementedError
+
+    def realize_cached_data(self) -> Any:
+        """Return the value's array; compute it first if necessary."""
+        data = self.cached_data
+        if type(data) is Discarded:
+            return data.of(self)
+        if data is None:
+            assert self.op is not None
+            arrays = [source.realize_cached_data() for source in self.inputs]
+            check_deferred(self)
+            self.cached_data = as_array(self.op.compute(*arrays))
+            self.saved = [*arrays, self.cached_data, now()]
+        return self.cached_data
+
+    def is_leaf(self) -> bool:
+        """Return True if no recorded operation produced this value."""
+        return self.op is None
+
+    @classmethod
+    def make_const(cls: type[Self], data: Any, requires_grad: bool = False) -> Self:
+        """Return a leaf that shares ``data``: an array, a tuple of arrays, or a Value."""
+        value = _new(cls)
+        value.cached_data = data.realize_cached_data() if isinstance(data, Value) else data
+        value.requires_grad = requires_grad
+        return value
+
+    @classmethod
+    def make_from_op(cls: type[Self], op: Op, inputs: Sequence[Value]) -> Self:
+        """Return the node of ``op`` applied to ``inputs``.
+
+        A constant if nothing has to be recorded.
+        """
+        value = _new(cls)
+        ### BEGIN YOUR SOLUTION [record]
+        for source in inputs:
+            if source.requires_grad:
+                if op.differentiable and recording.on:
+                    value.op, value.inputs, value.requires_grad = op, inputs, True
+                break
+        ### END YOUR SOLUTION
+        if evaluation.lazy and value.op is not None:
+            value.saved = [*[source.cached_data for source in inputs], None, now()]
+            return value
+        arrays = []
+        for source in inputs:
+            data = source.cached_data
+            if type(data) is NDArray:
+                arrays.append(data)
+                if source.op is not None and data.size >= SMALLEST:
+                    discard_inputs(source)
+            else:
+                arrays.append(source.realize_cached_data())
+        data = op.compute(*arrays)
+        if type(data) is not NDArray:  # a call less in the common case
+            data = as_array(data)
+        value.cached_data = data
+        if value.op is not None:
+            arrays.append(data)
+            arrays.append(now())
+            value.saved = arrays
+        return value
+
+    def register_hook(self, hook: Callable[[Any], Any]) -> HookHandle:
+        """Call ``hook(grad)`` whenever a backward has completed the gradient of this value.
+
+        A result other than None replaces the gradient. ``remove()`` of the returned handle removes
+        the hook. GraphError if the value does not require grad.
+        """
+        if not self.requires_grad:
+            raise GraphError(
+                "register_hook: the tensor must require grad, got requires_grad=False; set it True"
+            )
+        if self.hooks is None:
+            self.hooks = {}
+        key = max(self.hooks, default=-1) + 1
+        self.hooks[key] = hook
+        return HookHandle(self.hooks, key)
+
+
+def as_array(data: Any) -> Any:
+    """Return ``data`` as an array. NumPy returns scalars for 0-d results, which are immutable."""
+    if type(data) is NDArray:
+        return data
+    return np.asarray(data) if isinstance(data, np.generic) else data
