@@ -54,7 +54,7 @@ def max_pool2d_grad(grad: Array, x: Array, kernel: Pair, stride: Pair, padding: 
     highest = max_pool2d.definition(x, kernel, stride, padding)
     padded = pad(x, padding, -math.inf)
     inside = pad(full(x, x.shape, True, "bool"), padding, False)
-    free = full(x, highest.shape, True, "bool")  # no tap has taken the window's gradient yet
+    free = full(x, highest.shape, True, "bool")  # windows whose gradient has no tap yet
     x_grad = full(x, padded.shape, 0.0)
     for down, across in windows.taps():
         value = padded[:, down, across, :]

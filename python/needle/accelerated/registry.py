@@ -113,7 +113,7 @@ class Accelerated(Generic[P, R]):
                     f"{place}; move one with to(device)"
                 )
             if other is not dtype and other.kind == "f" and other != dtype:
-                return bool(other == compute_dtype(dtype))  # the parameters of a norm
+                return bool(other == compute_dtype(dtype))  # parameters of a norm
         return True
 
     def __repr__(self) -> str:

@@ -16,9 +16,9 @@ def softmax(a: Array, axis: int) -> Array:
     """Return exp(a) / sum(exp(a)) along ``axis``, also where exp(a) overflows; any shape."""
     ### BEGIN YOUR SOLUTION [softmax]
     xp = a.__array_namespace__()
-    if 0 in a.shape:  # no slice to take a maximum of
+    if 0 in a.shape:  # an empty axis has no maximum
         return xp.zeros_like(a)
-    # The maximum cancels in the quotient; without it no exponential exceeds 1.
+    # The maximum cancels in the quotient; subtracting it keeps every exponential at most 1.
     exps = xp.exp(a - xp.max(a, axis=axis, keepdims=True))
     return exps / xp.sum(exps, axis=axis, keepdims=True)
     ### END YOUR SOLUTION
@@ -36,7 +36,7 @@ def log_softmax(a: Array, axis: int) -> Array:
     """Return log(softmax(a)) along ``axis``, also where softmax underflows; any shape."""
     ### BEGIN YOUR SOLUTION [softmax]
     xp = a.__array_namespace__()
-    if 0 in a.shape:  # no slice to take a maximum of
+    if 0 in a.shape:  # an empty axis has no maximum
         return xp.zeros_like(a)
     shifted = a - xp.max(a, axis=axis, keepdims=True)
     return shifted - xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
@@ -57,7 +57,7 @@ def logsumexp(a: Array, axes: int | tuple[int, ...] | None, keepdims: bool) -> A
     xp = a.__array_namespace__()
     over = normalize_axes("logsumexp", axes, a.ndim)
     highest = xp.max(a, axis=over, keepdims=True)
-    # An infinite maximum would give inf - inf; nothing is subtracted there.
+    # An infinite maximum is not subtracted, because inf - inf is NaN.
     finite = xp.where(xp.isinf(highest), xp.zeros_like(highest), highest)
     result = xp.log(xp.sum(xp.exp(a - finite), axis=over, keepdims=True)) + finite
     return result if keepdims else xp.reshape(result, reduced_shape(tuple(a.shape), over, False))

@@ -17,7 +17,7 @@ from . import registry
 
 def _required(name: str, a: registry.Array) -> registry.Array:
     """Return a required unary function of a floating array, as accurate on NumPy's arrays."""
-    if isinstance(a, (np.ndarray, np.generic)):  # arithmetic on 0-d arrays gives the latter
+    if isinstance(a, (np.ndarray, np.generic)):  # NumPy's arithmetic on 0-d arrays gives scalars
         return numpy_functions.unary(name, a)
     return getattr(a.__array_namespace__(), name)(a)
 

@@ -24,7 +24,7 @@ GROUP = "needle.backends"
 
 Factory = Callable[[], Backend]
 
-# Named like entry points, so that no backend is imported before it is needed.
+# Module and attribute, as in an entry point: a backend is imported when it is first used.
 BUILT_IN = {
     "cpu": "needle.backends.native:load",
     "cpu_numpy": "needle.backends.numpy_backend:NumpyBackend",
@@ -132,7 +132,7 @@ def _built_in(name: str) -> Any:
 
 def _installed() -> dict[str, Callable[[], Any]]:
     """Return the loaders of the backends that installed packages declare."""
-    # Imported here: it takes a tenth of the time of ``import needle``, and few programs need it.
+    # A late import: it costs a tenth of ``import needle``, and few programs need it.
     from importlib.metadata import entry_points
 
     return {point.name: point.load for point in entry_points(group=GROUP)}

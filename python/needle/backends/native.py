@@ -24,7 +24,7 @@ COURSE = ("matmul_tiled", "__tile_size__", "__device_name__")
 def load() -> Backend:
     """Return the CPU backend; DeviceError, with the remedy, if it cannot be imported."""
     try:
-        # By name: the compiled module is optional.
+        # Imported by name, because the compiled module is optional.
         module = importlib.import_module(MODULE)
     except ImportError as reason:
         raise DeviceError(

@@ -114,7 +114,7 @@ class NumpyBackend(Backend):
         axes = tuple(i for i, n in enumerate(out.shape) if n == 1)
         options: dict[str, Any] = {}
         if name in ("sum", "prod"):
-            # NumPy sums pairwise along the last axis only; float64 is accurate along every axis.
+            # NumPy sums pairwise along the last axis only; float64 is accurate along all axes.
             options["dtype"] = np.float64 if is_floating(a.dtype) else a.dtype
         with quiet():
             result = getattr(np, name)(_values(a), axis=axes, keepdims=True, **options)

@@ -26,13 +26,13 @@ def _integer_power(a: Array, b: Array, out: Array) -> None:
         alternating = np.where(b & 1, -1, 1)
         reciprocal = np.where(a == 1, 1, np.where(a == -1, alternating, 0))
         result = np.where(negative, reciprocal, result)
-    out[...] = result  # last: out may be an operand
+    out[...] = result  # written last, because out may be an operand
 
 
 def _power(a: Array, b: Array, out: Array) -> None:
     if out.dtype.kind == "i":
         _integer_power(a, b, out)
-    else:  # an exponent of full shape: np.power(-inf, 0.5) of a scalar is the square root, NaN
+    else:  # a full array of exponents: np.power with the scalar 0.5 is sqrt, which is NaN at -inf
         np.power(a, np.broadcast_to(b, out.shape), out=out)
 
 

@@ -401,7 +401,7 @@ class _Rows:
             value.assign(number, new=True)
         elif may_share_memory(value, array):
             value = value.copy()
-        while value.ndim > len(order) and value.shape[0] == 1:  # as NumPy does
+        while value.ndim > len(order) and value.shape[0] == 1:  # as in NumPy
             value = value.reshape(value.shape[1:])
         placed = fit_view(value, tuple(self.shape[axis] for axis in order), reshaped=False)
         inverse = sorted(range(len(order)), key=order.__getitem__)
@@ -417,7 +417,7 @@ def _fill_by_mask(array: NDArray, items: tuple[Any, ...], value: Any) -> bool:
     if mask.device != array.device or mask.shape != array.shape[: mask.ndim]:
         return False
     if may_share_memory(mask, array):
-        mask = mask.copy()  # a[a.T] = ...: the kernel would read what it has written
+        mask = mask.copy()  # a[a.T] = ...: the kernel would read what it wrote
     wide = mask.reshape(mask.shape + (1,) * (array.ndim - mask.ndim)).broadcast_to(array.shape)
     kernels.fill_where(array.device.backend, wide.view, value, array.view)
     return True

@@ -135,7 +135,7 @@ def _host_from_dlpack(x: Any) -> Any:
     try:
         return np.from_dlpack(x)
     except (BufferError, RuntimeError) as error:
-        if isinstance(x, np.ndarray):  # of foreign byte order, or not aligned
+        if isinstance(x, np.ndarray):  # in another byte order, or not aligned
             return x
         raise DeviceError(
             f"from_dlpack: the array must be in the CPU's memory in a form that NumPy reads, got "
@@ -179,7 +179,7 @@ def empty_like(x: NDArray, /, dtype: Any = None, *, device: Any = None) -> NDArr
 
 def full_like(x: NDArray, /, fill_value: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     """Return ``full`` with the shape, dtype and device of ``x``."""
-    if dtype is None and device is None:  # the usual case
+    if dtype is None and device is None:  # the common case
         out = x.new_empty(x.shape, x.dtype)
     else:
         out = empty_like(x, dtype, device=device)

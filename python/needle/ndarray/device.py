@@ -37,7 +37,7 @@ class BackendDevice:
         self.mod = mod
         self._reason = reason
         if mod is not None:
-            self.backend = mod  # an attribute: every kernel call reads it
+            self.backend = mod  # an attribute, because every kernel call reads it
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, BackendDevice) and self.name == other.name)
@@ -51,7 +51,7 @@ class BackendDevice:
     def __getattr__(self, name: str) -> Any:
         if name == "backend" and "mod" in vars(self):
             raise DeviceError(self.why() or f"{self.name}: this device has no backend")
-        # Through __dict__: copy and pickle ask for attributes before ``mod`` exists.
+        # copy and pickle look up attributes before __init__ has set ``mod``.
         if self.__dict__.get("mod") is None and (name not in INTERFACE or "mod" not in vars(self)):
             raise AttributeError(f"device {self.__dict__.get('name')!r} has no attribute {name!r}")
         return getattr(self.backend, name)

@@ -79,7 +79,7 @@ def scalar_rule(name: str, dtype: DType, scalar: Scalar) -> tuple[Rule, Scalar]:
 
 
 def _comparison_dtype(dtype: DType, other: DType, scalar: Scalar) -> DType:
-    """Return a dtype that rounds no integer: int64 out of range, float64 beside a float."""
+    """Return a dtype in which no integer is rounded."""
     if is_integer(other) and not _fits(other, scalar):
         return default_int
     return float64 if is_integer(dtype) and is_floating(other) else other

@@ -396,7 +396,7 @@ def nextafter(x1: Any, x2: Any, /) -> NDArray:
 
 
 def _on_host(op: str, function: Any, kind: str, x1: Any, x2: Any) -> NDArray:
-    """Return a function of NumPy, which no backend has as a kernel, of arrays or scalars."""
+    """Return the result of a NumPy function for which no backend has a kernel."""
     common = result_type(x1, x2)
     if not isdtype(common, kind):
         raise DTypeError(f"{op}: operands must be of kind {kind!r}, got {common}; cast them")
@@ -448,7 +448,7 @@ def logaddexp(x1: Any, x2: Any, /) -> NDArray:
     """Return log(exp(x1) + exp(x2)) without overflow."""
     x1, x2 = _as_floats(x1, x2)
     large, small = maximum(x1, x2), minimum(x1, x2)
-    # inf - inf is NaN: equal operands differ by 0, whatever they are.
+    # inf - inf is NaN, but equal operands are close.
     gap = where(large == small, 0.0, small - large)
     return large + log1p(exp(gap))
 

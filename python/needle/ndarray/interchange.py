@@ -40,7 +40,7 @@ def host_array(op: str, source: Any) -> HostArray:
             f"{type(source).__name__}; convert them first"
         )
     shapes.check_ndim(op, host.ndim)
-    if not host.flags.aligned or not host.dtype.isnative:  # no kernel reads such memory
+    if not host.flags.aligned or not host.dtype.isnative:  # kernels need both
         return host.astype(host.dtype.newbyteorder("="))
     return host
 
@@ -69,7 +69,9 @@ def warn_if_rounded(host: HostArray, cast: HostArray) -> None:
         return
     with np.errstate(invalid="ignore"):
         rounded = cast.astype(host.dtype) != host
-    rounded |= cast >= np.float32(np.iinfo(host.dtype).max)  # such a value cannot be cast back
+    rounded |= cast >= np.float32(
+        np.iinfo(host.dtype).max
+    )  # casting such a value back would overflow
     if rounded.any():
         first = int(host[rounded].flat[0])
         warn_caller(
@@ -212,7 +214,7 @@ def may_share_memory(a: ArrayInterchange, b: ArrayInterchange) -> bool:
 
 
 def _owns_memory(handle: Any) -> bool:
-    """Return True if no other handle shows this memory, as far as the handle tells."""
+    """Return True if the handle says that it owns its memory, so that no other handle has it."""
     if isinstance(handle, np.ndarray):
         return bool(handle.flags.owndata)
     return getattr(handle, "borrowed", True) is False

@@ -239,7 +239,7 @@ def reduce(backend: Backend, name: str, a: View, axes: tuple[int, ...], keepdims
 def _reduced_layout(
     shape: Shape, strides: Strides, axes: tuple[int, ...], keepdims: bool
 ) -> tuple[Shape, Strides, Shape, Strides]:
-    """Return shape and dense strides with every axis kept (for the kernel), then the result's."""
+    """Return shape and strides with reduced axes kept, for the kernel, then the result's."""
     whole = reduced_shape(shape, axes, True)
     dense = dense_strides_like(whole, strides)
     kept = [axis for axis in range(len(shape)) if keepdims or axis not in axes]
@@ -265,7 +265,7 @@ def matmul(backend: Backend, a: View, b: View) -> View:
     """Return (..., m, k) @ (..., k, n), batch axes broadcast; 1-D: a row or a column."""
     rows, dtype = a.shape, a.dtype
     matrices = len(rows) == len(b.shape) == 2 and rows[1] == b.shape[0]
-    if matrices and b.dtype is dtype and is_floating(dtype):  # the usual case
+    if matrices and b.dtype is dtype and is_floating(dtype):  # the common case
         out = empty(backend, (rows[0], b.shape[1]), dtype)
         backend.matmul(a, b, out)
         return out

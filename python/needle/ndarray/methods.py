@@ -138,7 +138,7 @@ class ArrayMethods(ArrayViews):
 
 
 def _refuse_out(name: str, out: Any) -> None:
-    """NumPy's functions call methods with ``out=None``; needle's arrays take no other value."""
+    """Raise an error unless ``out`` is None, which NumPy's functions pass to methods."""
     if out is not None:
         raise DTypeError(f"{name}: out= is not supported for needle arrays; assign the result")
 

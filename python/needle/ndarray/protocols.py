@@ -69,7 +69,7 @@ def array_ufunc(array: NDArray, ufunc: np.ufunc, method: str, *inputs: Any, **op
 
 
 def _operand(array: NDArray, item: Any) -> Any:
-    """Return a ufunc's input as this room takes it: an array on one device or a Python scalar."""
+    """Return a ufunc's input as an NDArray on the device, or as a Python scalar."""
     if isinstance(item, np.generic) or (isinstance(item, np.ndarray) and not item.shape):
         return item.item()
     return from_host(item, array.device) if isinstance(item, np.ndarray) else item

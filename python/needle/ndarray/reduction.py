@@ -114,7 +114,7 @@ def cumulative_prod(
 
 
 def _running(start: NDArray, name: str, along: int, initial: int | None) -> NDArray:
-    """Return running results of a binary kernel; ``initial``, if any, comes before the first."""
+    """Return the cumulative results of a binary kernel, starting with ``initial`` if given."""
     before = (slice(None),) * along
     result = start.copy()
     if initial is not None:

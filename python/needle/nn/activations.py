@@ -155,7 +155,7 @@ class Softsign(Module):
 
 
 class Hardtanh(Module):
-    """Limits: min_val below it, max_val above it, else x; the gradient on the limits is 0."""
+    """Clipping to [min_val, max_val]; the gradient is 0 at both limits."""
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
         super().__init__()

@@ -63,7 +63,7 @@ class MultiHeadAttention(Module):
 
 
 def _fit(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> bool:
-    """Return True if the shapes of queries, keys and values are consistent."""
+    """Return True if the shapes of queries, keys and values fit each other."""
     if not len(q) == len(k) == len(v) == 4:
         return False
     (batch, heads, _, width), keys = q, k[2]

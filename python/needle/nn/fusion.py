@@ -18,7 +18,7 @@ from .module import Module
 Step = Callable[[Any], Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
-_RELU, _CALL = ReLU.forward, Module.__call__  # as they are before a program replaces them
+_RELU, _CALL = ReLU.forward, Module.__call__  # the originals, which a program may replace later
 
 
 def transparent(function: F) -> F:

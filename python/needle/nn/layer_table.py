@@ -115,7 +115,7 @@ def _example(model: Module, given: Any) -> Any:
 
 
 def _owners(model: Module) -> dict[int, int]:
-    """Return the number of parameters by id of the module; a shared one belongs to the first."""
+    """Return the number of parameters by module id; a shared parameter counts for the first."""
     seen: set[int] = set()
     counts: dict[int, int] = {}
     for _, module in model.named_modules():
@@ -144,7 +144,7 @@ def _undisturbed(model: Module) -> Iterator[None]:
 
 
 class _Counter:
-    """The observer of one forward pass: which module runs, and what it multiplies."""
+    """Observer of one forward pass, which counts the multiplications of each module."""
 
     def __init__(self, rows: Mapping[int, LayerRow]) -> None:
         self.rows = rows

@@ -34,7 +34,7 @@ class _Loss(Module):
 
 
 class _ClassLoss(_Loss):
-    """Base class of losses with class weights, a buffer, and a label that is ignored."""
+    """Base class of losses with class weights (a buffer) and an ignored label."""
 
     weight: Tensor | None
 
@@ -48,7 +48,7 @@ class _ClassLoss(_Loss):
 
 
 def _keep(module: Module, name: str, values: Any) -> None:
-    """Make ``values`` (None: nothing) a buffer of the module, which ``to`` moves."""
+    """Register ``values``, unless None, as a buffer of the module, which ``to`` moves."""
     if values is None:
         setattr(module, name, None)
         return

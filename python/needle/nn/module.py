@@ -61,7 +61,7 @@ class Module(PointsToKeywords):
     # ---- contents ----------------------------------------------------------------------------
 
     def named_members(self) -> Iterator[tuple[str, Any]]:
-        """Yield (name, value) of the attributes that are walked.
+        """Yield (name, value) of the attributes in which members are searched.
 
         Sequential drops a level of names.
         """

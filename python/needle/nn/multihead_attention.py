@@ -143,7 +143,7 @@ class MultiheadAttention(Module):
 def _masks(
     padding: Mask, attention: Mask, size: tuple[int, ...], like: Tensor
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return what queries see, and what is added to (N, heads, L, S) = ``size``, None for all."""
+    """Return the bool mask and the additive mask for ``size`` (N, heads, L, S), or None."""
     batch, heads, queries, keys = size
     masks: list[Tensor] = []
     shapes: dict[Shape, Shape]

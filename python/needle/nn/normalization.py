@@ -129,7 +129,7 @@ class BatchStatistics(Module):
     def _by_batch(
         self, x: Tensor, added: Tensor | None, relu: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return x normalised by its own statistics, and what the running ones take in."""
+        """Return x normalised by the batch's statistics, their mean and their variance."""
         raise NotImplementedError
 
     def _mixed(self, running: Tensor, observed: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ class BatchStatistics(Module):
         ### END YOUR SOLUTION
 
     def _averaged(self, running: Tensor, observed: Tensor) -> Tensor:
-        """Return the average of all batches so far, ``observed`` being the last one."""
+        """Return the running average over all batches, updated with the last one, ``observed``."""
         old, count = running.realize_cached_data(), self.num_batches_tracked.realize_cached_data()
         share = xp.astype(count, old.dtype)
         mixed = old + (observed.realize_cached_data() - old) / share
@@ -206,7 +206,7 @@ class _BatchNorm(BatchStatistics):
     def _by_all_batches(
         self, x: Tensor, added: Tensor | None, relu: bool, over_all: SumOverProcesses
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return ``_by_batch`` with the statistics of all processes' batches, in two sums."""
+        """Return ``_by_batch`` with statistics over all processes, by two all-reduces."""
         axes = tuple(axis for axis in range(len(x.shape)) if axis != 1)
         shape = tuple(self.dim if axis == 1 else 1 for axis in range(len(x.shape)))
         count = math.prod(x.shape) / self.dim

@@ -103,7 +103,7 @@ def _run_cell(
 ) -> tuple[Tensor, State]:
     """Return the outputs (T, B, H) of one cell and its final state.
 
-    A state stays as it is where ``valid`` is 0.
+    Where ``valid`` is 0, the state is carried over unchanged.
     """
     ### BEGIN YOUR SOLUTION [recurrent-steps]
     parts = list(ops.split(cell.from_inputs(X), 0))
@@ -120,7 +120,7 @@ def _run_cell(
 
 @host_step
 def _valid(owner: str, lengths: Any, steps: int, batch: int, device: Device) -> Tensor:
-    """Return (T, B, 1), True at the steps of each sequence."""
+    """Return a mask (T, B, 1) that is True at the steps inside each sequence."""
     host = np.asarray(lengths.numpy() if isinstance(lengths, Tensor) else lengths)
     if host.shape != (batch,) or not np.isin(host, np.arange(1, steps + 1)).all():
         raise ShapeError(

@@ -52,7 +52,7 @@ class WindowLayer(Module):
         sides = sides_of(name, padding, self.window, stride, dilation)
         zeros, self.border = (sides, NONE) if padding_mode == "zeros" else (NONE, sides)
         self.padding_mode, self.given_padding = padding_mode, padding
-        # the kernels pad both sides alike: what is too much before is cut from the result
+        # kernels pad both sides equally; the excess at the start is cut from the result
         self.geometry = Geometry(stride, (zeros[0][1], zeros[1][1]), dilation, groups)
         self.cut = (zeros[0][1] - zeros[0][0], zeros[1][1] - zeros[1][0])
 

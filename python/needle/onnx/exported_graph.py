@@ -61,7 +61,7 @@ class Graph:
             one = array[tuple(slice(1 if size is None else None) for size in sizes)]
             if None not in sizes or not one.size or (array != one).any():
                 self.names[value] = self.store(array, self._origin(value))
-            else:  # the same for each sample, such as a first state
+            else:  # one value for all samples, such as an initial state
                 self.names[value] = self.add("Expand", [self.store(one), self.shape(value)])
         return self.names[value]
 

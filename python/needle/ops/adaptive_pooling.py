@@ -90,7 +90,7 @@ class Finite(TensorOp):
 
 
 def _infinities(x: Tensor, rows: int, columns: int) -> Tensor:
-    """Return the sums of the elements of each window that are not finite, as a constant.
+    """Return, as a constant, the sum of the infinite and NaN elements of each window.
 
     NaN counts as inf and -inf, whose sum is NaN.
     """

@@ -275,7 +275,6 @@ def _is_number(b: Any) -> bool:
 
 
 def _plus(a: Tensor, b: Any) -> Tensor:
-    """Return a + b."""
     if isinstance(b, Tensor):
         return Tensor.make_from_op(EWiseAdd(), (a, b))
     return AddScalar(b)(a) if _is_number(b) else EWiseAdd()(a, as_operand(b, a))
@@ -291,19 +290,16 @@ def _minus(a: Tensor, b: Any) -> Tensor:
 
 
 def _minus_reversed(a: Tensor, b: Any) -> Tensor:
-    """Return b - a."""
     return _plus(negate(a), b)
 
 
 def _times(a: Tensor, b: Any) -> Tensor:
-    """Return a * b."""
     if isinstance(b, Tensor):
         return Tensor.make_from_op(EWiseMul(), (a, b))
     return MulScalar(b)(a) if _is_number(b) else EWiseMul()(a, as_operand(b, a))
 
 
 def _over(a: Tensor, b: Any) -> Tensor:
-    """Return a / b."""
     if isinstance(b, Tensor):
         return Tensor.make_from_op(EWiseDiv(), (a, b))
     return DivScalar(b)(a) if _is_number(b) else EWiseDiv()(a, as_operand(b, a))
@@ -317,14 +313,12 @@ def _over_reversed(a: Tensor, b: Any) -> Tensor:
 
 
 def _to_the(a: Tensor, b: Any) -> Tensor:
-    """Return a ** b."""
     if isinstance(b, Tensor):
         return Tensor.make_from_op(EWisePow(), (a, b))
     return PowerScalar(b)(a) if _is_number(b) else EWisePow()(a, as_operand(b, a))
 
 
 def _to_the_reversed(a: Tensor, b: Any) -> Tensor:
-    """Return b ** a."""
     return ScalarPower(b)(a) if _is_number(b) else EWisePow()(as_operand(b, a), a)
 
 

@@ -81,7 +81,7 @@ def attention_weights(
     logits = logits if added is None else logits + added
     if seen is None:
         return softmax(logits)
-    # the least number instead of -inf: no gradient is NaN where a query sees no key
+    # the lowest finite number, not -inf: a query that sees no key has no NaN gradient
     least = constant_like(logits, (), float(float_limits(logits.dtype).min))
     rows = xp.any(seen.realize_cached_data(), axis=-1, keepdims=True)
     return softmax(where(seen, logits, least)) * Tensor.make_const(xp.astype(rows, logits.dtype))

@@ -72,7 +72,7 @@ def cross_entropy(
     device = device_of(logits.realize_cached_data())
     plain = len(shape) == 2 and weight is None and ignore_index == IGNORED
     if plain and (not host.size or np.minimum.reduce(host) >= 0):
-        # A replay of this step refuses an ignored label, which the recorded step had none of.
+        # The recorded step has no ignored label, so its replay refuses one.
         return CrossEntropy(on_device(host, device), label_smoothing, reduction)(logits)
     numbers = _numbers(host, ignore_index, device)
     rows = _rows(logits)
@@ -134,7 +134,7 @@ def check_reduction(name: str, reduction: str, known: tuple[str, ...] = REDUCTIO
 def _checked_smoothing(value: Any) -> float:
     if type(value) is float and 0.0 <= value <= 1.0:
         return value
-    given = np.ndim(value) == 0  # PyTorch's first option is the class weights
+    given = np.ndim(value) == 0  # a sequence would be class weights, which PyTorch takes here
     share = float(as_number("cross_entropy", value, "label_smoothing")) if given else np.nan
     if not 0.0 <= share <= 1.0:
         raise ValueError(
@@ -185,7 +185,7 @@ def _of_probabilities(
 
 @host_step
 def _checked_labels(name: str, ids: Any, shape: Shape, ignore_index: int) -> Host:
-    """Return the labels on the host after checking shape, dtype and range."""
+    """Return the labels as a host array; raise an error for a wrong shape, dtype or range."""
     host = integers(name, "labels", ids)
     wanted = (*shape[:1], *shape[2:]) if len(shape) > 1 else ()
     classes = shape[min(1, len(shape) - 1)]
@@ -194,7 +194,7 @@ def _checked_labels(name: str, ids: Any, shape: Shape, ignore_index: int) -> Hos
             f"{name}: labels must be one class number per row, shape {wanted}, got shape "
             f"{host.shape}; reshape them, or take the argmax of one-hot labels"
         )
-    # A negative number is a large one without sign, so one pass finds both limits.
+    # Cast to unsigned, a negative label exceeds the limit: one pass checks both bounds.
     if not host.size or np.maximum.reduce(host.view(np.uint64), axis=None) < classes:
         return host
     wrong = host[((host < 0) | (host >= classes)) & (host != ignore_index)]

@@ -117,7 +117,7 @@ class Conv2d(_Convolution):
         ### END YOUR SOLUTION
 
     def _relu_gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
-        """Return the gradients with ReLU; the pass that masks the gradient sums the bias's."""
+        """Return the gradients of conv2d with ReLU; one pass masks and sums for the bias."""
         x, weight, *bias = node.inputs
         if not bias:
             grad = relu_grad(out_grad, node)
@@ -195,10 +195,8 @@ def conv2d_input_grad(
     grad: (N, O, OH, OW). weight: (O, C/groups, KH, KW).
     """
     name = "conv2d_input_grad"
-    geometry, x_shape = (
-        Geometry.of(name, stride, padding, dilation, groups),
-        as_shape(name, x_shape),
-    )
+    geometry = Geometry.of(name, stride, padding, dilation, groups)
+    x_shape = as_shape(name, x_shape)
     return Conv2dInputGrad(x_shape, geometry)(grad, _to_hwio(name, x_shape, weight))
 
 

@@ -32,7 +32,7 @@ class CumSum(TensorOp):
 
     def compute(self, a: Array) -> Array:
         a = xp.flip(a, axis=self.axis) if self.reverse else a
-        # NumPy has the standard's name since 2.1 only.
+        # NumPy before 2.1 lacks the array API's name.
         running = getattr(xp, "cumulative_sum", None) or xp.cumsum
         out = running(a, axis=self.axis, dtype=sum_dtype(a.dtype))
         return xp.flip(out, axis=self.axis) if self.reverse else out
@@ -59,7 +59,7 @@ class CumProd(TensorOp):
         self.axis = axis
 
     def compute(self, a: Array) -> Array:
-        """Return the products, combined over 2, 4, 8, ... neighbours."""
+        """Return the running products, combining 2, 4, 8, ... neighbours in turn."""
         out, reach = a * 1, 1
         while reach < a.shape[self.axis]:
             later, earlier = _slice(self.axis, reach, None), _slice(self.axis, None, -reach)
@@ -88,7 +88,7 @@ class CumProd(TensorOp):
 
 
 def _shifted(a: Tensor, axis: int, by: int, fill: float) -> Tensor:
-    """Return ``a`` moved ``by`` places along an axis; ``fill`` comes in at the free end."""
+    """Return ``a`` shifted by ``by`` elements along an axis; the gap is filled with ``fill``."""
     widths = [(0, 0)] * len(a.shape)
     widths[axis] = (by, 0) if by > 0 else (0, -by)
     kept = _slice(axis, None, -by) if by > 0 else _slice(axis, -by, None)

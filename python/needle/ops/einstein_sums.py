@@ -148,7 +148,7 @@ def _multiplied(a: _Labelled, b: _Labelled, kept: set[str]) -> _Labelled:
     lead = [batch] if batch else []
     left = _arranged(a, (*lead, rows, inner), sizes)
     right = _arranged(b, (*lead, inner, columns), sizes)
-    # Without a sum a matrix product has nothing to add up; a product of columns and rows is faster.
+    # Nothing is summed, so broadcasting columns with rows is faster than a matrix product.
     out = matmul(left, right) if inner else left * right
     return _Labelled(labels, reshape(out, [sizes[label] for label in labels]))
 

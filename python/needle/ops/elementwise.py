@@ -196,7 +196,7 @@ class ReLU(TensorOp):
         return xp.maximum(a, 0)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        # The result is positive where the input is, so that the input need not be kept.
+        # The result is positive exactly where the input is, so the input need not be kept.
         return ReLUGrad()(out_grad, node)
 
 

@@ -202,7 +202,7 @@ def integers(name: str, what: str, value: Any) -> Host:
     data = value.realize_cached_data() if isinstance(value, Tensor) else value
     try:
         host = np.asarray(to_numpy(data) if is_array(data) else data)
-    except ValueError:  # lists of different lengths
+    except ValueError:  # the rows of a nested list differ in length
         raise ShapeError(f"{name}: {what} must be a regular array, got {value!r}; pad it") from None
     if host.dtype.kind not in "iu" and host.size:
         raise DTypeError(f"{name}: {what} must be integers, got {host.dtype}; cast to int64")

@@ -84,7 +84,7 @@ def _check_mode(mode: str, shape: tuple[int, ...], align_corners: bool | None) -
 def _target(
     shape: tuple[int, ...], size: Any, factor: Any
 ) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
-    """Return the output sizes and the factors that were given, None for none."""
+    """Return the output sizes, and the scale factors if the caller gave them, else None."""
     axes = len(shape) - 2
     if (size is None) == (factor is None):
         raise ValueError(
@@ -141,7 +141,7 @@ def _taps(
 def _nearest(
     mode: str, out: NumpyArray[Any], size: int, factor: float | None, dtype: str
 ) -> NumpyArray[Any]:
-    """Return the index of each output's input; roundings at the borders of pixels are PyTorch's."""
+    """Return the index of each output's input; ties at pixel borders round as in PyTorch."""
     real = np.dtype(dtype).type
     scale = real(1 / factor) if factor else real(size) / real(len(out))
     if mode == "nearest":
@@ -161,7 +161,7 @@ def _keys(distance: NumpyArray[Any], a: float = -0.75) -> NumpyArray[Any]:
 
 
 def _repeats(*way: Any) -> bool:
-    """Return True if every input is an output equally often and in order."""
+    """Return True if each input element is repeated equally often, in order."""
     (index, _), *more = _taps(*way)
     times, rest = divmod(len(index), way[2])
     return not (more or rest) and np.array_equal(index, np.arange(len(index)) // times)

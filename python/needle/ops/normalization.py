@@ -31,7 +31,7 @@ Shape = tuple[int, ...]
 
 
 class _Norm(TensorTupleOp):
-    """Base class of the normalisations: it checks shapes and knows the axes."""
+    """Base class of the normalisations, which checks shapes and holds the axes."""
 
     name: str
 
@@ -138,7 +138,7 @@ class BatchNorm(_PerChannel):
 
     def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
         x, weight, *rest = node.inputs
-        results = node.realize_cached_data()  # read one by one: y need not be unchanged
+        results = node.realize_cached_data()  # read one by one, so that y may have changed since
         mean, var = results[1], results[2]
         if len(rest) > 1:
             y = results[0]

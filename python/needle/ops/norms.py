@@ -34,7 +34,7 @@ def std(a: Tensor, axes: Axes = None, keepdims: bool = False, correction: float 
 
 
 def _power(a: Tensor, exponent: float) -> Tensor:
-    """Return ``a ** exponent`` of elements that are not negative, with gradient 0 at 0."""
+    """Return ``a ** exponent`` for non-negative elements, with gradient 0 at 0."""
     zero = Tensor.make_const(a.realize_cached_data() == 0)
     root = Sqrt() if exponent == 0.5 else PowerScalar(exponent)
     return where(zero, 0.0, root(where(zero, 1.0, a)))

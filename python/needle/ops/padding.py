@@ -90,7 +90,7 @@ def _constant(a: Tensor, pairs: Widths, value: float) -> Tensor:
             slice(max(-before, 0), size + min(after, 0))
             for size, (before, after) in zip(a.shape, pairs, strict=True)
         ]
-        # A cut that takes more than the axis has leaves nothing of it before the other side grows.
+        # A negative width beyond the axis removes the whole axis; the other side then pads.
         pairs = tuple((max(before, 0), max(after, 0)) for before, after in pairs)
         a = GetItem(tuple(kept))(a)
     return Pad(pairs, value)(a)
@@ -98,7 +98,9 @@ def _constant(a: Tensor, pairs: Widths, value: float) -> Tensor:
 
 def _continued(a: Tensor, axis: int, pair: tuple[int, int], mode: str) -> Tensor:
     """Return ``a`` with elements of its own added along one axis."""
-    if mode == "circular" and min(pair) < 0:  # what is left after the cut continues, as in PyTorch
+    if (
+        mode == "circular" and min(pair) < 0
+    ):  # the border is taken from what the cut leaves, as in PyTorch
         a = _part(a, axis, slice(max(-pair[0], 0), a.shape[axis] + min(pair[1], 0)))
         pair = (max(pair[0], 0), max(pair[1], 0))
     size, (before, after) = a.shape[axis], pair

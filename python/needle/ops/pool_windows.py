@@ -105,7 +105,7 @@ class PoolWindows(NamedTuple):
 
 
 def _spread(size: Any) -> Any:
-    """Return the int in a tuple or list of one; others as they are."""
+    """Return the int of a tuple or list of length 1; return anything else unchanged."""
     return size[0] if isinstance(size, (tuple, list)) and len(size) == 1 else size
 
 
@@ -118,7 +118,7 @@ def _count(
     span = dilation * (kernel - 1) + 1
     count = -(-(size + 2 * padding - span) // stride) + 1
     if (count - 1) * stride >= size + padding:
-        count -= 1  # the last window would begin in the padding
+        count -= 1  # the last window would start inside the padding
     if count < 1:
         raise ShapeError(
             f"{name}: the window must fit the padded input, got window {span} for size {size} with "
@@ -147,7 +147,7 @@ def max_positions(x: Tensor, windows: PoolWindows) -> Host:
     places = places.reshape(inside.shape)
     values = image.reshape(*image.shape[:2], h * w)[:, :, places]
     best = np.where(inside, values, -np.inf).argmax(-1)
-    # Where all elements are -inf the padding may come first.
+    # If all elements of a window are -inf, padding may be found first.
     first = inside.argmax(-1)
     best = np.where(
         np.take_along_axis(inside[None, None], best[..., None], -1)[..., 0], best, first

@@ -34,7 +34,7 @@ class _Pool2d(TensorOp):
         )
 
     def _output_size(self, name: str, x: Shape) -> tuple[int, int]:
-        """Return (OH, OW) for an input of shape x; ShapeError if a window would miss the image."""
+        """Return (OH, OW) for an input of shape x; ShapeError if a window does not fit."""
         return PoolWindows.of(name, x, *self.windows).out
 
 
@@ -82,7 +82,7 @@ class MaxPool2dSelect(_Pool2d):
             if best is None:
                 best, chosen = candidate, value
                 continue
-            # NaN (x != x) wins over any number, and the first NaN wins over later ones
+            # NaN (x != x) exceeds every number, and the first NaN is kept
             wins = xp.logical_and(
                 xp.logical_or(candidate > best, candidate != candidate), best == best
             )
@@ -168,7 +168,7 @@ def _as_batch(x: Tensor) -> Tensor:
 
 
 def _extended(x: Tensor, windows: PoolWindows, value: float) -> Tensor:
-    """Return x with the rows and columns that its last windows have outside the padding."""
+    """Return x padded further where the last windows reach beyond the padding."""
     down, across = windows.beyond
     if not (down or across):
         return x
@@ -246,7 +246,7 @@ def avg_pool2d(
 def _ratios(
     area: int, rows: tuple[int, ...], columns: tuple[int, ...], device: Any, dtype: str
 ) -> Array:
-    """Return (OH, OW): the size of a whole window divided by the number of elements that count."""
+    """Return (OH, OW): the window size divided by the number of elements that are averaged."""
     return from_numpy(area / np.outer(rows, columns), device, np.dtype(dtype))
 
 

@@ -54,7 +54,7 @@ class Summation(_Reduction):
 
     def compute(self, a: Array) -> Array:
         axes = None if self.axes is None else normalize_axes(self.name, self.axes, a.ndim)
-        # The dtype is explicit, because NumPy and the array standard would widen some dtypes.
+        # Without an explicit dtype, NumPy and the array API widen narrow ones.
         return xp.sum(a, axis=axes, keepdims=self.keepdims, dtype=sum_dtype(a.dtype))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:

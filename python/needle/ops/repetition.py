@@ -69,7 +69,7 @@ def tile(a: Tensor, repetitions: int | Sequence[int], *more: int) -> Tensor:
 
 
 def _repeated(a: Tensor, axis: int, count: int, at: int) -> Tensor:
-    """Return ``a`` repeated along ``axis``: as a whole if ``at`` is the axis, else each element."""
+    """Return ``a`` repeated along ``axis``: as a whole if ``at`` is ``axis``, else by element."""
     shape = a.shape
     one = (*shape[:at], 1, *shape[at:])
     many = (*shape[:at], count, *shape[at:])

@@ -12,7 +12,7 @@ Array = Any
 
 
 class _Step(TensorOp):
-    """Base class of the step functions: the gradient is 0, also at the steps."""
+    """Base class of step functions, whose gradient is defined as 0 everywhere."""
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         return Tensor.make_const(xp.zeros_like(out_grad.realize_cached_data()))

@@ -121,7 +121,7 @@ class Where(TensorOp):
         chosen = _as_bool(condition.realize_cached_data())
         taken = Tensor.make_const(chosen)
         none = _zero_like(out_grad)
-        # A choice, not a product: an infinite gradient of one side is no NaN on the other.
+        # where, not a product: 0 * inf on the side that was not chosen would be NaN.
         return (
             None,
             unbroadcast(Where()(taken, out_grad, none), a) if a.requires_grad else None,
@@ -149,7 +149,7 @@ def where(condition: Tensor, a: Tensor | Number, b: Tensor | Number) -> Tensor:
 
 
 def _choice(x: Any, other: Any, condition: Any) -> Tensor:
-    """Return ``x`` as a Tensor; a number becomes one on the device, not on the host."""
+    """Return ``x`` as a Tensor; a number is filled in on the device instead of being copied."""
     if isinstance(x, Tensor):
         return x
     like = other if isinstance(other, Tensor) else None

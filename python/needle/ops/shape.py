@@ -118,7 +118,7 @@ def squeeze(a: Tensor, axes: Axes = None) -> Tensor:
 
 
 class Permute(TensorOp):
-    """All axes in another order: ``permute``."""
+    """Permutation of all axes."""
 
     reads = ()
 

@@ -103,7 +103,7 @@ def _sorted(host: Host, descending: bool) -> Host:
     """Return the stable order of the last axis; NaN is the largest."""
     if not descending:
         return np.argsort(host, axis=-1, kind="stable")
-    # The reverse of the order of the reversed elements is stable and has NaN first.
+    # Sorting the reversed elements and reversing the order is stable, with NaN first.
     order = np.argsort(host[..., ::-1], axis=-1, kind="stable")[..., ::-1]
     return np.asarray(host.shape[-1] - 1 - order)
 

@@ -19,7 +19,9 @@ from .. import ops
 from .registry import COURSE_CLASSES, METHODS, REGISTRY
 
 PACKAGE = Path(__file__).resolve().parents[1]
-for _module in pkgutil.iter_modules(ops.__path__):  # a family file that is new, too
+for _module in pkgutil.iter_modules(
+    ops.__path__
+):  # including a family file that public.py does not list yet
     if _module.name != "stubs":
         importlib.import_module(f"{ops.__name__}.{_module.name}")
 HEADER = "# Written by `python -m needle.ops.stubs`; do not edit.\n"

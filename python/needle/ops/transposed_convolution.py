@@ -35,7 +35,7 @@ def transposed(
                 f"{name}: output_padding must be at least 0 and less than stride or dilation, got "
                 f"{output_padding} with stride={stride} and dilation={dilation}; lower it"
             )
-    # a whole stride of further output comes from one more row of zeros in the input
+    # each whole stride of output_padding is one more row of zeros in the input
     down, across = (m // s for m, s in zip(output_padding, stride, strict=True))
     if down or across:
         x = Pad(((0, 0), (0, 0), (0, down), (0, across)))(x)

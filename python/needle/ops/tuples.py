@@ -21,7 +21,7 @@ class MakeTensorTuple(TensorTupleOp):
 
     def __call__(self, *args: Any) -> TensorTuple:
         made = super().__call__(*args)
-        # Kept, so that indexing the tuple returns the original tensor without a new node.
+        # Indexing the tuple returns the original tensor, without a new node.
         made.items = tuple(args)
         return made
 
@@ -71,7 +71,9 @@ class TupleGetItem(TensorOp):
     def gradient(self, out_grad: Tensor, node: Tensor) -> TensorTuple:
         """Return a tuple with ``out_grad`` at the index and zeros elsewhere."""
         shapes = node.inputs[0].shape
-        zeros = {shape: _Zeros(shape, out_grad) for shape in set(shapes)}  # shared by equal items
+        zeros = {
+            shape: _Zeros(shape, out_grad) for shape in set(shapes)
+        }  # one array serves all items of a shape
         parts: list[Tensor] = [zeros[shape] for shape in shapes]
         parts[self.index] = out_grad
         return make_tuple(*parts)

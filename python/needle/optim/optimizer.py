@@ -134,7 +134,7 @@ class Optimizer(PointsToKeywords):
                 new_values = self._update(batch, values, grads, group)
                 for p, old, new in zip(batch, values, new_values, strict=True):
                     if new is not old:
-                        # NumPy returns scalars for 0-d results, which are not arrays
+                        # NumPy returns a scalar instead of a 0-d array
                         p.data = Tensor.make_const(new if is_array(new) else xp.asarray(new))
                         p.changed_by = f"{type(self).__name__}.step()"
 
@@ -199,7 +199,7 @@ class Optimizer(PointsToKeywords):
             )
         rules = {"steps": COUNT, **_rules(type(self))}
         if "lr" in rules:
-            rules["initial_lr"] = rules["lr"]  # added by schedules
+            rules["initial_lr"] = rules["lr"]  # schedules add this option
         for saved in ({"steps": state["steps"]}, *groups):
             if wrong := broken_rule(rules, saved):
                 raise CheckpointError(
@@ -230,7 +230,7 @@ def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
     squares = [float(to_numpy(xp.sum(g * g)).reshape(-1)[0]) for g in grads]
     norm = float(np.sqrt(np.sum(squares)))
     factor = max_norm / (norm + 1e-6)
-    if not factor >= 1.0:  # a NaN norm gives NaN gradients instead of hiding them
+    if not factor >= 1.0:  # true for a NaN norm too: the gradients become NaN, which is seen
         for p, g in zip(with_grad, grads, strict=True):
             p.grad = Tensor.make_const(g * factor)
     return norm

@@ -61,7 +61,7 @@ class RMSprop(Optimizer):
             variance = square
             if mean is not None:
                 mean[...] = mean * alpha + g * (1.0 - alpha)
-                variance = xp.maximum(square - mean * mean, 0)  # roundings make it negative
+                variance = xp.maximum(square - mean * mean, 0)  # rounding can make it negative
             step = g / (xp.sqrt(variance) + eps)
             if velocity is not None:
                 velocity[...] = velocity * momentum + step

@@ -184,7 +184,7 @@ def _check_positive(name: str, argument: str, value: int) -> None:
 
 
 def _cosine(start: float, end: float, share: float) -> float:
-    """Return the value at ``share`` of half a cosine from start (share 0) to end (share 1)."""
+    """Return the point at ``share`` in [0, 1] of a half cosine from ``start`` to ``end``."""
     ### BEGIN YOUR SOLUTION [schedules]
     return float(end + (start - end) * (1.0 + math.cos(math.pi * share)) / 2.0)
     ### END YOUR SOLUTION

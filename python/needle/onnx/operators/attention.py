@@ -42,7 +42,7 @@ def _attention(call: Call) -> tuple[Tensor, ...]:
     scores, dead = _masked(call, scores, past)
     if dead is None:
         shares = ops.softmax(scores, axis=-1)
-    else:  # a softmax of nothing but -inf is NaN, even in the gradient
+    else:  # a softmax over a row of -inf is NaN, and so is its gradient
         zero = call.constant([0], scores.dtype)
         alive = ops.softmax(ops.where(call.constant(dead), zero, scores), axis=-1)
         shares = ops.where(call.constant(dead), zero, alive)

@@ -51,7 +51,7 @@ class _Windows:
         for size, b, a, r, s in zip(call.x.shape[2:], before, pads, reach, stride, strict=True):
             steps = (size + b + a - r) / s
             n = math.ceil(steps) if call.flag("ceil_mode") else math.floor(steps)
-            if n * s >= size + b:  # a window must not start behind the image
+            if n * s >= size + b:  # a window must not start beyond the image
                 n -= 1
             if n < 0:
                 raise call.refuse(f"the window {reach} is larger than the input {call.x.shape}")
@@ -127,7 +127,7 @@ def _average_pool(call: Call) -> Tensor:
         return ops.avg_pool2d(call.x, *windows.pairs)
     total = _joined(windows.shifts(call, call.x, 0.0), lambda a, b: a + b)
     ones = call.constant(np.ones((1, 1, *call.x.shape[2:])), call.x.dtype)
-    if include:  # what rounding up adds beyond the named borders never counts
+    if include:  # elements that ceil_mode adds beyond the pads are never averaged
         inner = _Windows(**{**vars(windows), "before": [0] * len(windows.before)})
         ones = pad(call, ones, [0, 0, *windows.before, 0, 0, *windows.pads], 1.0)
         rest = [a - p for a, p in zip(windows.after, windows.pads, strict=True)]

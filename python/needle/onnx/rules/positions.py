@@ -94,7 +94,7 @@ def _gather(graph: Graph, name: str, entries: list[Any], sizes: list[Any]) -> st
     name = graph.add("Transpose", [name], perm=[*axes, *rest])
     name = graph.add("GatherND", [name, graph.store(places.astype(np.int64))])
     if axes != list(range(axes[0], axes[-1] + 1)):
-        return name  # separated arrays: their axes come first, as in NumPy
+        return name  # index arrays are separated, so their axes come first, as in NumPy
     count, before = places.ndim - 1, axes[0]
     order = [*range(count, count + before), *range(count)]
     return graph.add("Transpose", [name], perm=[*order, *range(len(order), len(sizes))])

@@ -204,7 +204,7 @@ def _norm_cases(dtype: DType) -> Iterator[Case]:
             plain = name == "batch_norm"
             forward_call = _kernel(name, eps, *([NO_EPILOGUE] if plain else []))
             backward_call = _kernel(f"{name}_grad", eps, *([EpilogueGrad()] if plain else []))
-            # Inputs are not broadcast: the statistics would belong to another x.
+            # Inputs are not broadcast, because that would change x but not its statistics.
             case = Case(
                 name,
                 f"{dtype} {shape}",

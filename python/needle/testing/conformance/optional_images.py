@@ -37,7 +37,7 @@ CONVOLUTIONS: tuple[tuple[Any, ...], ...] = (
     ((0, 4, 4, 2), (3, 3), 3, (1, 1), (1, 1), (1, 1), 1),
     ((2, 12, 12, 16), (3, 3), 32, (1, 1), (1, 1), (1, 1), 1),
 )
-# Large enough that Winograd's algorithm, if a backend has it, is chosen by shape.
+# Large enough for a backend to choose Winograd's algorithm.
 LARGE_CONVOLUTIONS: tuple[tuple[Any, ...], ...] = (
     ((4, 16, 16, 64), (3, 3), 64, (1, 1), (1, 1), (1, 1), 1),
     ((3, 17, 15, 65), (3, 3), 63, (1, 1), (1, 0), (1, 1), 1),

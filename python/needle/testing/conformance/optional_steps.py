@@ -16,7 +16,7 @@ from .values import large_values
 
 SHAPES: tuple[tuple[int, ...], ...] = ((3,), (2, 5), (1,), (0,), (67, 33))
 COUNT = len(SHAPES)
-# Views that a step sees are compact; they may start anywhere.
+# An optimiser step gets compact views with any offset.
 PAIRS = (("compact", "compact"), ("offset", "offset"))
 
 

@@ -57,7 +57,9 @@ def _download(backend: Any, ins: Any, outs: Any) -> None:
         raise Mismatch(f"the array must be compact, got strides {first.strides}")
     compare(first, second, 0.0)
     first[...] = ~first if first.dtype == np.bool_ else first + 1
-    compare(second, backend.download(ins[0]), 0.0)  # a copy: the buffer must not have changed
+    compare(
+        second, backend.download(ins[0]), 0.0
+    )  # download returns a copy, so the buffer is unchanged
 
 
 def _upload_cases(dtype: DType) -> Iterator[Case]:

@@ -137,7 +137,7 @@ def _true_power(a: HostArray, b: HostArray) -> HostArray:
 
 
 def _scalars_of(dtype: DType) -> tuple[Scalar, ...]:
-    """Return Python numbers of every type whose conversion to the dtype is defined."""
+    """Return Python numbers of each type for which C defines the conversion to the dtype."""
     if dtype == np.bool_:
         return (False, True, 2, 0.5, 0.0, float("nan"))
     if dtype.kind == "f":
@@ -200,7 +200,7 @@ def _scalar_writes(
 
 
 def _conversions() -> Iterator[Case]:
-    """Yield conversions that cut: integers to their low bits, floats toward 0, NaN to True."""
+    """Yield lossy casts: integers keep their low bits, floats truncate, NaN becomes True."""
 
     def call(backend: Any, ins: Any, outs: Any) -> None:
         backend.copy(ins[0], outs[0])
@@ -233,7 +233,7 @@ _ZEROS = (0.0, -0.0, 0.3, -0.3, -1.0, 2.0, np.inf, -np.inf)
 
 
 def _signed_zeros() -> Iterator[Case]:
-    """Yield functions whose result at a zero has a sign."""
+    """Yield functions that must return the right signed zero."""
     unary = "negative abs sqrt sin tan asin atan sinh tanh asinh atanh expm1 log1p erf".split()
     unary += "floor ceil trunc round square".split()
     for dtype in FLOATS:
@@ -250,7 +250,7 @@ def _signed_zeros() -> Iterator[Case]:
         for name in "add subtract multiply divide remainder power atan2".split():
             oracle = in_float64(getattr(np, {"atan2": "arctan2"}.get(name, name)))
             slack = TRANSCENDENTAL if name in ("power", "atan2") else 0.0
-            if name == "remainder":  # NumPy's own, in the dtype
+            if name == "remainder":  # NumPy's remainder in the dtype itself
                 oracle = _result(np.remainder)
             yield _binary(name, f"{dtype} zeros", a, b, oracle, tolerance=slack, signed_zeros=True)
         yield from _zeros_in_memory(dtype, pool)
@@ -272,7 +272,7 @@ def _zeros_in_memory(dtype: DType, pool: HostArray) -> Iterator[Case]:
     def upload(backend: Any, ins: Any, outs: Any) -> None:
         source = pool.copy()
         backend.upload(source, outs[0])
-        source[...] = 5  # the buffer is no view of the host's memory
+        source[...] = 5  # the buffer must be a copy of the host array
 
     same = _result(lambda a: a)
     yield Case("copy", f"{dtype} zeros", (pool,), same, copy, signed_zeros=True)
@@ -292,7 +292,7 @@ _SMALL = {
 
 
 def _small_results() -> Iterator[Case]:
-    """Yield functions at arguments where a careless formula loses all digits."""
+    """Yield functions at arguments where a naive formula cancels."""
     names = {"asin": "arcsin", "atan": "arctan", "asinh": "arcsinh", "atanh": "arctanh"}
     for dtype in FLOATS:
         for name, pool in _SMALL.items():
@@ -366,7 +366,9 @@ def _sixteen_axes() -> Iterator[Case]:
     dtype = np.dtype(np.float32)
     a, b = large_values(shape, dtype), large_values(shape[::-1], dtype).T.copy()
     condition = values(shape, np.dtype(bool))
-    pairs = tuple(pair for pair in PAIRS if "sliced" not in pair)  # those buffers take gigabytes
+    pairs = tuple(
+        pair for pair in PAIRS if "sliced" not in pair
+    )  # guard elements of these layouts would take gigabytes
     yield _unary("negative", "16 axes", a, _result(np.negative), pairs=pairs)
     yield _binary("subtract", "16 axes", a, b, _result(np.subtract), pairs=pairs)
 
