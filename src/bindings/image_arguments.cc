@@ -76,7 +76,7 @@ Sources list_of(const py::sequence& list, const py::object& indices) {
     raise_error("run_images: a list of images takes no indices; pass None");
   }
   Sources from;
-  for (const py::handle item : list) {
+  for (const py::handle& item : list) {
     if (!py::isinstance<py::array>(item) || py::reinterpret_borrow<py::array>(item).ndim() != 3) {
       raise_error("run_images: every image of a list must be an array (H, W, C)");
     }
