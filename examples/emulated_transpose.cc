@@ -1,5 +1,5 @@
 // A matrix transposed by CUDA kernels that run on the CPU: three kernels that are right and one
-// that races, with what the emulator says of each. docs/emulator.md explains it. From the
+// that races, with what the emulator says of each. docs/internals/cuda.md explains it. From the
 // repository's root, with g++ on Linux:
 //
 //   E=tests/cuda_on_cpu

@@ -185,7 +185,8 @@ def test_the_example_prints_what_its_page_shows(tmp_path: Path) -> None:
     script = "\n".join(["set -e", *commands]).replace("/tmp/t", str(tmp_path / "t"))
     done = subprocess.run(["sh", "-c", script], cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    shown = re.search(r"```text\n(straight\n.*?)```", (root / "docs/emulator.md").read_text(), re.S)
+    page = (root / "docs/internals/cuda.md").read_text()
+    shown = re.search(r"```text\n(straight\n.*?)```", page, re.S)
     assert shown is not None and done.stdout == shown[1]
 
 
