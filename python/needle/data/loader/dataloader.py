@@ -38,9 +38,8 @@ from ..transforms.executors import pinning
 from ..workers import make_engine
 from . import options
 from .choice import ChosenEngine, choose
-from .delivery import Delivery
 from .engine_holder import EngineHolder
-from .iteration import LoaderIterator, RunningEpoch
+from .iteration import Delivery, LoaderIterator, RunningEpoch
 from .state import Progress, check_resumable, is_count, read_state, write_state
 from .statistics import Stats
 

@@ -59,17 +59,14 @@ class Slice:
 
     structure: None for no samples. leaves: arrays with the samples as first axis, or lists.
     placed: for each leaf, True if it lies in the rows that ``prepare`` was given. skipped: the
-    number of unreadable samples that were left out. error, seconds: of a worker's answer, the
-    exception instead of samples, and the time by stage.
+    number of unreadable samples that were left out.
     """
 
-    structure: Structure | None
-    leaves: list[Any]
-    samples: int
+    structure: Structure | None = None
+    leaves: list[Any] = field(default_factory=list)
+    samples: int = 0
     placed: tuple[bool, ...] = ()
     skipped: int = 0
-    error: BaseException | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
 
     def rows(self, rows: slice) -> Slice:
         """Return some of the samples as views; no sample may have been left out."""

@@ -116,6 +116,10 @@ class Ticket(NamedTuple):
         return native_kernels.words(self.seed, self.epoch, self.indices, stream, count)
 
 
+NO_TICKET = Ticket(-1, None, 0)
+"""Stands for the ticket in an answer of a worker, whose parent knows it."""
+
+
 def check_indices(owner: str, indices: npt.NDArray[Any], length: int) -> Indices:
     """Return ``indices`` as int64 ``(n,)`` counted from the front, each in range."""
     if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):

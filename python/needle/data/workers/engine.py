@@ -12,26 +12,33 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import WorkerError
-from ..samples.pytree import Structure
+from ..samples.pytree import Slice
 from ..samples.ticket import Ticket
 
 
 @dataclass
 class Completed:
-    """The answer to one ticket: ``batch`` (NumPy arrays in tuples, lists, dicts) or ``error``.
+    """The answer to a ticket, or to a part of one: the samples, or the ``error`` instead of them.
 
-    ticket: the one that was submitted, or the same with the indices that an engine has chosen.
-    samples: the number of samples in the batch, of a stream that has ended fewer than the ticket
-    asked for; ``batch`` is None for 0. seconds: by stage, summed over all threads and processes.
-    structure: of ``batch``; only the engines that the shared loader's server uses give it.
+    ticket: the one that was submitted, or the same with the indices that an engine has chosen;
+    ``NO_TICKET`` from a worker. made: the samples; of a stream that has ended fewer than the ticket
+    asked for. seconds: by stage, summed over all threads and processes.
     """
 
     ticket: Ticket
-    batch: Any = None
+    made: Slice = field(default_factory=Slice)
     error: BaseException | None = None
-    samples: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-    structure: Structure | None = None
+
+    @property
+    def batch(self) -> Any:
+        """The batch, NumPy arrays in tuples, lists and dicts; None for no samples."""
+        return self.made.batch()
+
+    @property
+    def samples(self) -> int:
+        """The number of samples in the batch."""
+        return self.made.samples
 
 
 class Engine(ABC):

@@ -49,8 +49,7 @@ class InlineEngine(Engine):
         ticket, clock = self._asked[0], Clock()
         done = Completed(ticket, seconds=clock.seconds)
         try:
-            part = self._prepared(ticket, clock)
-            done.batch, done.samples = part.batch(), part.samples
+            done.made = self._prepared(ticket, clock)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # also a data set that calls sys.exit

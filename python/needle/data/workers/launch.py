@@ -17,7 +17,7 @@ from multiprocessing import process as multiprocessing_process
 from typing import Any
 
 from ...errors import WorkerError
-from . import supervisor
+from .framing import receive, send
 from .limits import limit_error
 from .shared_supervisor import (
     SupervisorProcess,
@@ -108,12 +108,6 @@ class Launcher:
         if "errno" in answer:
             error = OSError(answer["errno"], os.strerror(answer["errno"]))
             raise limit_error("starting a worker process", error)
-        if "failure" in answer:
-            if self._supervisor is not None:
-                self._supervisor.retire()
-            raise WorkerError(
-                "DataLoader: a worker process cannot start:\n\n" + answer["failure"].rstrip()
-            )
         pid, asked = int(answer["pid"]), self._channel
         sentinel = fds[0] if fds else None
         return Child(pid, sentinel, lambda: self._status(asked, pid))
@@ -149,8 +143,8 @@ class Launcher:
             raise WorkerError("DataLoader: the loader was closed while its workers started")
         try:
             channel.settimeout(seconds)
-            supervisor.send(channel, message, fds)
-            answer = supervisor.receive(channel)
+            send(channel, message, fds)
+            answer = receive(channel)
         except TimeoutError:
             process.kill()
         except OSError as error:

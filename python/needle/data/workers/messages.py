@@ -16,10 +16,12 @@ from typing import Any
 
 from ...errors import WorkerError
 from ..samples.pytree import Slice, Structure, tagged_sample
+from ..samples.ticket import NO_TICKET
 from ..samples.timing import STAGES
+from .engine import Completed
+from .framing import receive_body, send_body
 from .pickling import dumps, pack_value, unpack_value
 from .shared_memory import readable_bytes
-from .supervisor import receive_body, send_body
 
 READY, DONE, FAILED, DROPPED, BROKEN, DIED = range(6)  # from a worker, or about it
 SHARE, FORGET, WAKE = range(3)  # to a worker
@@ -28,7 +30,7 @@ _UP = struct.Struct(f"<qqqqQ{len(STAGES)}d")  # kind, record, number, samples, p
 _PIECE = 1 << 20
 
 
-Message = tuple[int, int, int, Slice]
+Message = tuple[int, int, int, Completed]
 """The kind, the record and number of the entry that is answered, and the answer."""
 
 
@@ -100,24 +102,27 @@ class AnswerReader:
                 answer.seconds = dict(zip(STAGES, seconds))
                 yield kind, record, number, answer
 
-    def _answer(self, kind: int, samples: int, body: bytearray) -> Slice:
+    def _answer(self, kind: int, samples: int, body: bytearray) -> Completed:
         try:
             if kind in (FAILED, BROKEN):
-                return Slice(None, [], 0, error=unpack_error(body, self._who))
-            if kind != DONE:
-                return Slice(None, [], 0)
-            self._pending = body or self._pending
-            if self._pending:
-                self._structure, leaves, self._placed, skipped = unpack_value(self._pending)
-                self._pending = None
-                if body:
-                    return Slice(self._structure, leaves, samples, self._placed, skipped)
-            return Slice(self._structure, [None] * len(self._placed), samples, self._placed)
+                return Completed(NO_TICKET, error=unpack_error(body, self._who))
+            if kind == DONE:
+                return Completed(NO_TICKET, self._slice(samples, body))
+            return Completed(NO_TICKET)
         except Exception as error:
             text = f"DataLoader: the answer of {self._who} cannot be unpickled ({error!r})"
             failed = WorkerError(text)
             failed.__cause__ = error
-            return Slice(None, [], 0, error=failed)
+            return Completed(NO_TICKET, error=failed)
+
+    def _slice(self, samples: int, body: bytearray) -> Slice:
+        self._pending = body or self._pending
+        if self._pending:
+            self._structure, leaves, self._placed, skipped = unpack_value(self._pending)
+            self._pending = None
+            if body:
+                return Slice(self._structure, leaves, samples, self._placed, skipped)
+        return Slice(self._structure, [None] * len(self._placed), samples, self._placed)
 
     def _room(self, size: int) -> bytearray:
         try:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..samples.pytree import Array, Field, Slice, concatenate
 from ..samples.ticket import NO_SAMPLE, Ticket
+from .engine import Completed
 from .process_pool import ProcessPool
 from .shared_memory import Memory
 from .shared_ring import Layout, Ring, learn_fields
@@ -74,7 +75,8 @@ class Batch:
     """A ticket that workers prepare.
 
     area, place, offset: the memory of its indices. ring, slot: the memory of its rows. records: its
-    entries in the work queue. error: the first failed row and its error.
+    entries in the work queue. answer: gets the error of the row ``failed``, the first that failed,
+    and the seconds of all parts.
     """
 
     ticket: Ticket
@@ -86,9 +88,12 @@ class Batch:
     slot: int = -1
     parts: list[Part] = field(default_factory=list)
     records: set[int] = field(default_factory=set)
-    error: tuple[int, BaseException] | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
+    failed: int = -1
     cancelled: bool = False
+    answer: Completed = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.answer = Completed(self.ticket)
 
 
 class BatchMemory:

@@ -15,7 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ..samples.pytree import Slice
+from ..samples.ticket import NO_TICKET
+from .engine import Completed
 from .launch import Child, Launcher
 from .limits import limit_error
 from .messages import DIED, FORGET, SHARE, WAKE, AnswerReader, Message, send_down
@@ -213,7 +214,7 @@ class ProcessPool:
         member.child.close()
         del self.members[member.number]
         yield from ((member, message) for message in last)
-        yield member, (DIED, -1, -1, Slice(None, [], 0))
+        yield member, (DIED, -1, -1, Completed(NO_TICKET))
 
     def _end_within(self, seconds: float, number: int) -> None:
         children = [member.child for member in self.members.values()]

@@ -18,7 +18,7 @@ from typing import Any
 
 from ...errors import LoaderTimeout, NeedleError, WorkerError
 from ..batching.pipeline import Pipeline
-from ..samples.pytree import Field, Slice
+from ..samples.pytree import Field
 from ..samples.ticket import NO_SAMPLE, Ticket
 from ..samples.timing import add_seconds, smoothed
 from .deaths import Deaths, named
@@ -252,28 +252,28 @@ class ProcessEngine(Engine):
                 self._answered(record, answer)
         self._torn = False
 
-    def _answered(self, record: int, answer: Slice) -> None:
+    def _answered(self, record: int, answer: Completed) -> None:
         """Take the answer to a part; it is empty if the part was withdrawn."""
         part = self._parts[record]
         self._remove(record)
         batch = part.batch
-        add_seconds(batch.seconds, answer.seconds)
+        add_seconds(batch.answer.seconds, answer.seconds)
         if answer.error is not None:
             self._failed(part, answer.error)
         elif not batch.cancelled:
-            part.done = answer
+            part.done = answer.made
             self._deaths.finished(part)
             if answer.samples:
                 before = self._sample_seconds
                 self._sample_seconds = smoothed(before, answer.seconds, answer.samples)
-                self._memory.learn(answer)
+                self._memory.learn(answer.made)
         self._check_complete(batch)
 
     def _failed(self, part: Part, error: BaseException) -> None:
         """Record the error of a part; later parts of the batch are not needed any more."""
         batch = part.batch
-        if not batch.cancelled and (batch.error is None or part.first < batch.error[0]):
-            batch.error = part.first, error
+        if not batch.cancelled and not 0 <= batch.failed <= part.first:
+            batch.failed, batch.answer.error = part.first, error
         self._abandon(batch, part.last)
 
     def _check_complete(self, batch: Batch) -> None:
@@ -281,22 +281,18 @@ class ProcessEngine(Engine):
         if batch.cancelled:
             self._memory.release(batch)
             return
-        end = batch.rows + 1 if batch.error is None else batch.error[0]
+        end = batch.rows + 1 if batch.failed < 0 else batch.failed
         if all(part.done is not None for part in batch.parts if part.first < end):
-            batch.cancelled = batch.error is not None  # running parts are not used
+            batch.cancelled = batch.failed >= 0  # running parts are not used
             self._complete.append(batch)
 
     def _deliver(self, batch: Batch) -> Completed:
         self._torn = True
-        done = Completed(batch.ticket, seconds=batch.seconds)
         self._batches.pop(batch.ticket.serial, None)
-        if batch.error is not None:
-            done.error, batch.error = batch.error[1], None  # running parts must not keep it
-        else:
+        done, batch.answer = batch.answer, Completed(batch.ticket)  # running parts must not keep it
+        if done.error is None:
             try:
-                joined = self._memory.assemble(batch)
-                done.batch, done.samples = joined.batch(), joined.samples
-                done.structure = joined.structure
+                done.made = self._memory.assemble(batch)
             except Exception as error:
                 done.error = error
         self._memory.release(batch)
@@ -396,7 +392,7 @@ def _packed(pipeline: Pipeline) -> Memory:
         raise explain_failure(pipeline, "pipeline", error) from error
 
 
-def _not_unpickled(member: WorkerHandle, answer: Slice) -> WorkerError:
+def _not_unpickled(member: WorkerHandle, answer: Completed) -> WorkerError:
     """Return the error for a worker that cannot unpickle the pipeline; no other worker could."""
     cause = answer.error
     error = WorkerError(

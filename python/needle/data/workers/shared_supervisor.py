@@ -10,6 +10,7 @@ folder and limits of the first use.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -20,11 +21,10 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import spawn as multiprocessing_spawn
-from pathlib import Path
 from typing import Any
 
 from ...config import one_thread_environment
-from . import supervisor
+from .framing import send
 from .limits import limit_error
 
 try:
@@ -34,6 +34,11 @@ except ImportError:  # Windows
 
 _LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
 _PRELOADED = ("PIL.Image", "simplejpeg")  # if this program has them
+_START = (
+    "import gc, json, sys; gc.disable(); settings = json.loads(sys.argv[1]); "  # imports make no
+    "sys.path[:] = settings['path']; "  # garbage that is worth the search
+    "from needle.data.workers import supervisor; supervisor.run(settings)"
+)
 _SUPERVISORS: dict[int, list[SupervisorProcess]] = {}  # by the process that started them
 _LOCKS: dict[int, threading.Lock] = {}
 
@@ -47,14 +52,14 @@ class SupervisorProcess:
     def __init__(self, inherited: dict[str, Any]) -> None:
         self.inherited = inherited
         self._loaders, self._retired = 0, False
-        script = str(Path(supervisor.__file__).resolve())
-        command = [*inherited["command"], script]
+        command = inherited["command"]
+        settings = {"path": sys.path, "parent": os.getpid(), "command": command}
         try:
             self._control, theirs = socket.socketpair()
             try:
                 with theirs, interrupts_blocked():
                     self.process = subprocess.Popen(
-                        [*command, str(theirs.fileno())],
+                        [*command, "-c", _START, json.dumps({**settings, "fd": theirs.fileno()})],
                         stdin=subprocess.DEVNULL,
                         pass_fds=[theirs.fileno()],
                         env=inherited["environment"],
@@ -65,9 +70,6 @@ class SupervisorProcess:
         except OSError as error:
             raise limit_error(f"starting {command[0]}", error) from error
         weakref.finalize(self, _at_exit, os.getpid(), self._control, self.process)
-        settings = {"path": sys.path, "parent": os.getpid(), "command": inherited["command"]}
-        with suppress(OSError):  # the first start reports that it died at once
-            supervisor.send(self._control, settings)
 
     def connect(self, method: str) -> socket.socket:
         """Return the channel of a new loader, whose workers start by ``method``."""
@@ -79,9 +81,7 @@ class SupervisorProcess:
             ) from error
         modules = [name for name in _PRELOADED if name in sys.modules]
         with theirs, suppress(OSError):  # the first start reports that it is dead
-            supervisor.send(
-                self._control, {"method": method, "modules": modules}, (theirs.fileno(),)
-            )
+            send(self._control, {"method": method, "modules": modules}, (theirs.fileno(),))
         self._loaders += 1
         return ours
 

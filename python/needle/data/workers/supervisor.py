@@ -1,18 +1,12 @@
-"""The supervisor: a small process, run as a script, that starts the workers of all loaders.
+"""The supervisor: a small process that starts the workers of all loaders of a program.
 
 It has imported what workers need and has one thread, so it can fork them ("forkserver"); or it
 starts each as a new interpreter ("spawn"). When the parent has ended, for whatever reason, it ends
-the workers and itself. launch.py talks to it. It imports nothing of needle before it is asked to.
+the workers and itself. shared_supervisor.py starts it, launch.py talks to it.
 """
 
 from __future__ import annotations
 
-import sys
-
-if __name__ == "__main__":
-    sys.path.pop(0)  # the files of this folder must not be top-level modules
-
-import errno
 import gc
 import importlib
 import json
@@ -20,64 +14,20 @@ import os
 import select
 import signal
 import socket
-import struct
 import subprocess
 import threading
 import traceback
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-LENGTH = struct.Struct("<I")
-STARTER = (
+from . import worker
+from .framing import receive, send
+
+_WORKER = (
     "import json, sys; settings = json.loads(sys.argv[1]); sys.path[:] = settings['path']; "
     "from needle.data.workers import worker; worker.run(settings['fd'], settings['parent'])"
 )
-
-
-def send(channel: socket.socket, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-    """Send a message as JSON, with descriptors if there are any."""
-    send_body(channel, json.dumps(message).encode(), fds)
-
-
-def send_body(channel: socket.socket, body: bytes, fds: Sequence[int] = ()) -> None:
-    """Send bytes behind their length, with descriptors if there are any."""
-    data = LENGTH.pack(len(body)) + body
-    if fds:
-        sent = socket.send_fds(channel, [data], list(fds))
-        data = data[sent:]
-    channel.sendall(data)
-
-
-def receive(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Return the next message and its descriptors; None if the other side has ended."""
-    got = receive_body(channel)
-    return None if got is None else (json.loads(got[0]), got[1])
-
-
-def receive_body(channel: socket.socket) -> tuple[bytes, list[int]] | None:
-    """Return the bytes of ``send_body`` and the descriptors; None if the other side has ended."""
-    fds: list[int] = []
-    head = _receive_bytes(channel, LENGTH.size, fds)
-    body = None if head is None else _receive_bytes(channel, LENGTH.unpack(head)[0], fds)
-    return None if body is None else (body, fds)
-
-
-def _receive_bytes(channel: socket.socket, size: int, fds: list[int]) -> bytes | None:
-    """Return the next ``size`` bytes, None at the end; append received descriptors to ``fds``."""
-    data = b""
-    while len(data) < size:
-        piece, more, flags, _ = socket.recv_fds(channel, size - len(data), 4)
-        fds += more
-        if flags & socket.MSG_CTRUNC:
-            for fd in fds:
-                os.close(fd)
-            raise OSError(errno.EMFILE, "no room for a descriptor that was sent")
-        if not piece:
-            return None
-        data += piece
-    return data
 
 
 def exit_code(pid: int) -> int | None:
@@ -106,8 +56,7 @@ class Supervisor:
     def __init__(self, control: socket.socket, settings: dict[str, Any], watch: int) -> None:
         self.control, self.settings, self.watch = control, settings, watch
         self.clients: dict[int, LoaderChannel] = {}
-        self.run: Callable[[int, int], None] | None = None
-        self.failure: str | None = None
+        worker.kernels()  # loaded once, for all workers
         self._poll = select.poll()
         for fd in (control.fileno(), watch):
             if fd >= 0:
@@ -145,14 +94,7 @@ class Supervisor:
             self._import(message["modules"])
 
     def _import(self, modules: list[str]) -> None:
-        """Import what forked workers need, which they share from then on."""
-        if self.run is None and self.failure is None:
-            try:
-                worker = importlib.import_module("needle.data.workers.worker")
-                worker.kernels()  # loaded once, for all workers
-                self.run = worker.run
-            except BaseException:
-                self.failure = traceback.format_exc()
+        """Import what forked workers will probably need, which they share from then on."""
         for name in modules:
             with suppress(Exception):  # a worker that uses the module gets the error
                 importlib.import_module(name)
@@ -185,13 +127,9 @@ class Supervisor:
             os.waitpid(pid, 0)  # in a container no other process may reap them
 
     def _start(self, client: LoaderChannel, fd: int) -> None:
-        forks = client.method == "forkserver"
-        if forks and self.failure is not None:
-            os.close(fd)
-            send(client.channel, {"failure": self.failure})
-            return
+        forks = client.method == "forkserver" and _has_one_thread()
         try:
-            pid = self._fork(fd) if forks and _has_one_thread() else self._spawn(fd)
+            pid = self._fork(fd) if forks else self._spawn(fd)
         except OSError as error:  # no more processes, no more memory
             send(client.channel, failed(error))
             return
@@ -211,8 +149,7 @@ class Supervisor:
             try:
                 self._close_all()
                 gc.enable()
-                assert self.run is not None
-                self.run(fd, parent)
+                worker.run(fd, parent)
                 code = 0
             except BaseException:
                 traceback.print_exc()
@@ -230,7 +167,7 @@ class Supervisor:
 
     def _spawn(self, fd: int) -> int:
         settings = {"path": self.settings["path"], "fd": fd, "parent": os.getpid()}
-        command = [*self.settings["command"], "-c", STARTER, json.dumps(settings)]
+        command = [*self.settings["command"], "-c", _WORKER, json.dumps(settings)]
         process = subprocess.Popen(command, pass_fds=[fd], stdin=subprocess.DEVNULL)
         process.returncode = 0  # reaped by ``_status``, not by the object
         return process.pid
@@ -266,21 +203,15 @@ def pidfd(pid: int) -> int | None:
         return None
 
 
-def main() -> None:
-    """Run the script, whose argument is the descriptor of the channel to the parent."""
+def run(settings: dict[str, Any]) -> None:
+    """Serve the program whose settings these are; the main function of the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    gc.disable()  # imports make no garbage that is worth the search
-    channel = socket.socket(fileno=int(sys.argv[1]))
+    channel = socket.socket(fileno=settings["fd"])
     os.set_inheritable(channel.fileno(), False)
-    got = receive(channel)
-    if got is None:
-        return
-    settings = got[0]
     parent = pidfd(settings["parent"])
     if os.getppid() != settings["parent"]:
         return
-    sys.path[:] = settings["path"]
     supervisor = Supervisor(channel, settings, -1 if parent is None else parent)
     try:
         supervisor.serve()
@@ -288,7 +219,3 @@ def main() -> None:
         pass  # the parent ended in the middle of a message
     finally:
         supervisor.end()
-
-
-if __name__ == "__main__":
-    main()

@@ -166,8 +166,7 @@ class ThreadsEngine(Engine):
                 with clock.measure("collate"):
                     joined = concatenate([part for part in job.parts if part is not None], job.out)
                 self._learn(joined, clock.seconds)
-                found = joined.batch(), None, joined.samples, clock.seconds, joined.structure
-                return Completed(job.ticket, *found)
+                return Completed(job.ticket, joined, None, clock.seconds)
             except Exception as error:
                 job.error = error
         return Completed(job.ticket, error=job.error, seconds=clock.seconds)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ...data.batching.pipeline import Pipeline
 from ...data.loader.state import Progress
-from ...data.samples.pytree import tag_sample
+from ...data.samples.pytree import LEAF, Slice, Structure, tag_sample
 from ...data.samples.random_source import keyed_permutation
 from ...data.samples.ticket import Indices, Ticket
 from ...data.sampling import batch_count
@@ -210,7 +210,8 @@ class ServerEngine(Engine):
         served = session.next(timeout)
         ticket = self._submitted.popleft().of(served.blocks.indices)
         samples = len(ticket.indices) - len(served.failed)
-        return Completed(ticket, served.batch, self._error_of(served), samples, served.seconds)
+        made = Slice(Structure(LEAF, ("other",)), [served.batch], samples)
+        return Completed(ticket, made, self._error_of(served), served.seconds)
 
     def _error_of(self, served: ServedBatch) -> BaseException | None:
         for place, error in served.failed:

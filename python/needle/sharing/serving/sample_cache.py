@@ -317,8 +317,8 @@ class SampleStore:
     def add(self, chunk: list[Sample], answer: Completed) -> Iterator[tuple[Sample, Exception]]:
         """Store the samples that an engine has read; yield those that cannot be, with the error."""
         try:
-            assert answer.structure is not None, "no sample of a chunk is left out"
-            tree = answer.structure.tree
+            assert answer.made.structure is not None, "no sample of a chunk is left out"
+            tree = answer.made.structure.tree
             structure = Structure(tree, ("array",) * count_leaves(tree))
             leaves = [column[0] for column in columns([answer.batch], structure)]
             if all(isinstance(x, np.ndarray) and x.dtype.kind in NUMBER_KINDS for x in leaves):
