@@ -240,11 +240,11 @@ def test_it_does_not_fork_beside_a_thread_of_an_import(
     (tmp_path / "sitecustomize.py").write_text(THREAD)
     with loading(Numbers(4)) as loader:
         assert labels(loader) == list(range(4))
-        assert all("supervisor.py" in line for line in commands(loader))
+        assert all("supervisor.run" in line for line in commands(loader))
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     with loading(Numbers(4)) as loader:
         assert labels(loader) == list(range(4))
-        assert not any("supervisor.py" in line for line in commands(loader))
+        assert not any("supervisor.run" in line for line in commands(loader))
 
 
 def commands(loader: data.DataLoader) -> list[str]:
