@@ -176,10 +176,12 @@ bench-cuda: $(BENCH_CUDA) bench-cuda-lenet5  ## speed on this machine's GPU, bes
 
 $(BENCH_CUDA): bench-cuda-%: $(VENV)/.needle-train $(VENV)/.needle-bfloat16 build
 	@$(HAVE_GPU)
-	$(RUN) -m apps.bench.cuda --precision $* $(ARGS)
+	$(RUN) -m apps.bench.against --device cuda --threads 1 --precision $* \
+		--out runs/bench-cuda-$* --page apps/bench/cuda/$* $(ARGS)
 
 bench-cuda-lenet5: $(VENV)/.needle-train build
 	@$(HAVE_GPU)
+	@mkdir -p apps/bench/cuda
 	$(RUN) apps/profile_layers.py --model lenet5 --devices cpu_numpy,cpu,cuda \
 		--batch-sizes 1,16,128,1024 --picture apps/bench/cuda/lenet5.png \
 		> apps/bench/cuda/LENET5.md || { cat apps/bench/cuda/LENET5.md; exit 1; }
@@ -261,7 +263,7 @@ bench-against: $(VENV)/.needle-train build  ## comparison with PyTorch: apps/ben
 
 # The times of this run mean nothing; it fails where needle's part of a benchmark fails.
 bench-smoke: $(VENV)/.needle-train build  ## run every benchmark once on tiny input
-	$(RUN) -m apps.bench --rounds 1
+	$(RUN) -m apps.bench --quick --out $(BUILD)/bench-short
 	$(RUN) -m apps.bench.against --quick --threads 1 --out $(BUILD)/bench-smoke
 
 bench-data: $(VENV)/.needle-train $(VENV)/.needle-images build  ## comparison of data loading: apps/bench/data/

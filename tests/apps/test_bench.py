@@ -1,47 +1,258 @@
-"""Tests of the benchmark: its arithmetic with a simulated clock, and that all work runs."""
+"""Tests of the harness of all benchmarks: its arithmetic, turns, command line and report."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import time
 from pathlib import Path
 
 import pytest
 
-from apps.bench import __main__ as bench
-from apps.bench import work
+import needle
+from apps.bench.against.__main__ import BENCHMARK
+from apps.bench.harness import process_tree, program, report, turns
+from apps.bench.harness.case import Calls, Case, Once
+from apps.bench.harness.settings import Settings
+from apps.bench.harness.target import Target, short, spread, table
+from apps.bench.harness.turns import Outcome, Result, compare, recheck, run_study
+from needle.backend_selection import BACKEND
+
+ROOT = Path(__file__).parents[2]
+QUICK = Settings(BENCHMARK.module, quick=True, rounds=1)
 
 
-def test_samples_are_seconds_of_one_call_in_turns() -> None:
-    moment, order = 0.0, []
-
-    def takes(name: str, seconds: float) -> work.Step:
-        def step() -> None:
-            nonlocal moment
-            moment += seconds
-            order.append(name)
-
-        return step
-
-    steps = {"a": takes("a", 0.015625), "b": takes("b", 0.5)}
-    times = bench.measure(steps, rounds=3, clock=lambda: moment)
-    assert times == {"a": [0.015625] * 3, "b": [0.5] * 3}
-    assert order[-9:] == ["a", "a", "b"] * 3  # a is repeated to last LEAST_SECONDS
+@pytest.fixture(autouse=True)
+def programs_find_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let contestants import the sources."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), str(ROOT)]))
 
 
-def test_a_row_gives_medians_and_paired_ratios() -> None:
-    times = {"cpu": [0.001, 0.004, 0.002], "torch": [0.002, 0.004, 0.001]}
-    assert bench.row("work", ["cpu", "torch"], times) == "| work | 2 (1.00) | 2 |"
+# ---- arithmetic ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("title", sorted(work.WORK))
-def test_each_work_runs_for_each_contestant(title: str) -> None:
-    for name in work.contestants():
-        if name in ("cpu", "cpu_numpy", "torch"):  # other tests register backends too, slow ones
-            work.WORK[title](name)()
+def test_a_call_is_timed_by_the_item_and_repeated_until_it_lasts() -> None:
+    moment = 0.0
+
+    def step() -> None:
+        nonlocal moment
+        moment += 0.25
+
+    calls = Calls(step, items=5, least=1.0, clock=lambda: moment)
+    assert calls.calls == 4
+    assert calls.run(False) == {"us": 50_000.0}
 
 
-def test_the_table_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = {"nothing": lambda contestant: lambda: None}
-    monkeypatch.setattr(bench, "WORK", short)
-    monkeypatch.setattr(bench, "LEAST_SECONDS", 1e-5)
-    assert bench.main(["--rounds", "2", "--out", str(tmp_path / "R.md")]) == 0
-    assert (tmp_path / "R.md").read_text().splitlines()[-1].startswith("| nothing | ")
+def test_outcomes_give_median_and_range() -> None:
+    outcome = Outcome("case")
+    for value in (3, 1, 2):
+        outcome.add({"rate": value})
+    assert (outcome.median("rate"), outcome.span("rate")) == (2, (1, 3))
+    assert outcome.median("other") != outcome.median("other")
+    result = Result("study", {"case": outcome, "other": Outcome("other", {"rate": [4.0]})})
+    assert result.ratio("other", "case", "rate") == 2
+    assert result.best(["case", "other", "missing"], "rate") == ("other", 4.0)
+    assert Result.from_dict(result.to_dict()) == result
+
+
+def test_twins_must_give_the_same_bytes_and_all_the_same_mean() -> None:
+    cases = [Case(name, Once, same_bytes=tag, same_mean="a") for name, tag in ("ab", "bb", "c ")]
+    seen = {"samples": 4, "labels": 6, "bytes": 77, "mean": 0.1, "deviation": 1.0}
+    witnesses = {"a": seen, "b": seen, "c": {**seen, "bytes": 1, "mean": 0.12}}
+    assert compare(cases, witnesses) == []
+    witnesses["b"] = {**seen, "bytes": 78}
+    assert compare(cases, witnesses) == ["b and a do not return the same bytes (b)"]
+    witnesses["b"], witnesses["c"] = seen, {**seen, "mean": 0.2}
+    assert compare(cases, witnesses) == ["c and a do not return the same mean (a)"]
+
+
+def test_timed_runs_must_give_every_sample() -> None:
+    witness = {"samples": 10, "labels": 45}
+    assert recheck("case", {"samples": 20, "labels": 90}, witness) == []
+    assert recheck("case", {"samples": 15, "labels": 67}, witness) != []
+    assert recheck("case", {"samples": 20, "labels": 91}, witness) != []
+    assert recheck("case", {"us": 1.0}, {}) == []
+
+
+def test_targets_say_whether_they_are_reached() -> None:
+    least = Target("speed", 2.0, 1.85, "ours")
+    most = Target("delay", 0.6, 0.5, "ours", at_most=True, unit="s")
+    unknown = Target("nothing", float("nan"), 1.0, "ours")
+    assert [t.reached for t in (least, most, unknown)] == [True, False, False]
+    assert least.row() == "| speed | ours |  | 2 × | ≥ 1.85 × | reached |"
+    assert most.row() == "| delay | ours |  | 0.6 s | ≤ 0.5 s | **not reached** |"
+    assert unknown.verdict == "not measured"
+    assert report.score(least) == pytest.approx(2 / 1.85)
+    assert report.score(most) == pytest.approx(5 / 6)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (123456, "123 000"),
+        (1234.5, "1 230"),
+        (345.6, "346"),
+        (1.2345, "1.23"),
+        (0.00456, "0.00456"),
+    ],
+)
+def test_numbers_have_three_figures(value: float, text: str) -> None:
+    assert short(value) == text
+
+
+def test_ranges_and_tables_are_written() -> None:
+    assert spread(2.0, (1.0, 3.0)) == "2 (1–3)"
+    assert spread(2.0, (2.0, 2.0)) == "2"
+    assert table(("", "a"), [["row", "1"]]) == ["|  | a |", "|---|---:|", "| row | 1 |", ""]
+
+
+def test_cpu_time_and_memory_of_a_tree_grow_with_use() -> None:
+    before, started = process_tree.cpu_seconds(os.getpid()), time.process_time()
+    while time.process_time() - started < 0.1:
+        sum(range(1000))
+    assert process_tree.cpu_seconds(os.getpid()) - before >= 0.05
+    if process_tree.PROC.is_dir():
+        block = bytearray(os.urandom(1)) * (32 << 20)
+        with process_tree.PeakMemory(os.getpid()) as memory:
+            pass
+        assert memory.peak >= len(block)
+
+
+# ---- taking turns --------------------------------------------------------------------------------
+
+
+class Recorder:
+    """A stand-in for a contestant's process; its second run fails if its name says so."""
+
+    log: list[str]
+
+    def __init__(self, study: str, case: Case, settings: Settings) -> None:
+        self.case, self.numbers, self.runs = case, {"first_batch": 0.5}, 0
+
+    def witness(self) -> tuple[dict[str, float], int]:
+        return {"samples": 2.0, "labels": 1.0}, 64
+
+    def run(self) -> dict[str, float]:
+        self.log.append(self.case.name)
+        self.runs += 1
+        if self.case.name == "fails" and self.runs == 2:
+            raise turns.ContestantError("out of luck")
+        labels = 3.0 if self.case.name == "lazy" else 1.0
+        return {"samples": 2.0, "labels": labels, "rate": self.runs}
+
+    def close(self) -> None:
+        self.log.append(f"closed {self.case.name}")
+
+    def kill(self) -> None:
+        self.log.append(f"killed {self.case.name}")
+
+
+def test_cases_of_a_group_take_turns_and_failures_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    Recorder.log = log = []
+    monkeypatch.setattr(turns, "Contestant", Recorder)
+    cases = [
+        Case("a", Once, group="one"),
+        Case("fails", Once, group="one"),
+        Case("lazy", Once, group="two", rounds=1),
+        Case("absent", Once, needs=("no_such_module",), group="two"),
+    ]
+    result = run_study("study", cases, Settings("", rounds=3), lambda line: None)
+    one = log[: log.index("closed a")]
+    assert [sorted(one[:2]), one.count("a"), one.count("fails")] == [["a", "fails"], 3, 2]
+    assert log[-2:] == ["lazy", "closed lazy"]
+    assert result.outcomes["a"].values["rate"] == [1, 2, 3]
+    assert result.outcomes["a"].values["pss"] == [64]
+    assert result.notes == [
+        "fails: failed in round 2: out of luck.",
+        "absent: left out, needs no_such_module, not installed.",
+    ]
+    assert result.failed_checks == ["lazy: a timed run did not return every sample once"]
+
+
+@pytest.mark.skipif(BACKEND != "nd", reason="needs needle's own arrays")
+def test_contestants_are_processes_of_their_own_and_the_page_keeps_earlier_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    earlier = Outcome("needle", {"64 × 64 × 64": [1.0, 2.0, 4.0]})
+    old, gone = Result("matmul, 2 threads", {"needle": earlier}), Result("removed, 1 thread")
+    report.write_results(tmp_path / "results.json", {each.study: each for each in (old, gone)})
+    assert (
+        program.main(BENCHMARK, ["matmul", "--quick", "--threads", "1", "--out", str(tmp_path)])
+        == 0
+    )
+    details = (tmp_path / "DETAILS.md").read_text(encoding="utf-8")
+    assert "## Matrix products, float32 (`matmul, 1 thread`)" in details
+    assert "| 16 × 16 × 16 |" in details and "| 64 × 64 × 64 |" in details
+    page = (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
+    assert "## " not in page and len(page.splitlines()) < 40
+    assert "its numbers mean nothing" in page
+    assert "| matmul, 2 threads, the least of all sizes |" in page
+    if importlib.util.find_spec("torch") is None:
+        assert "PyTorch, eager: left out, needs torch, not installed." in page
+    if importlib.util.find_spec("matplotlib"):
+        assert (tmp_path / "results.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_an_error_of_a_contestant_is_its_own() -> None:
+    cases = [Case("no such case", Once)]
+    result = run_study("matmul", cases, QUICK, lambda line: None)
+    assert "StopIteration" in str(result.outcomes["no such case"].error)
+
+
+# ---- the command line ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "error", "failed"),
+    [
+        ("needle", "broken", True),
+        ("PyTorch, compiled", "no compiler", False),
+        ("needle", None, False),
+    ],
+)
+def test_an_error_of_ours_fails_the_run_and_one_of_a_peer_does_not(
+    case: str, error: str | None, failed: bool
+) -> None:
+    assert program.ours_failed(Result("study", {case: Outcome(case, error=error)})) == failed
+
+
+def test_options_reach_the_contestants() -> None:
+    given = ["--eager", "--cpu-time", "--batch", "8,16", "--threads", "1,2"]
+    options = program.parse(BENCHMARK, given)
+    alone, both = (
+        program.settings_of(BENCHMARK, options, threads, "") for threads in options.threads
+    )
+    assert (alone.compiled, alone.batches, alone.rounds) == (False, (8, 16), 5)
+    assert (alone.cpu_time, both.cpu_time, both.threads) == (True, False, 2)
+    assert Settings.from_json(both.to_json()).threads == 2
+    assert both.environment()["OMP_NUM_THREADS"] == "2"
+    names = {case.name for case in BENCHMARK.studies["lenet5"].cases(alone)}
+    assert "PyTorch, compiled" not in names
+    assert {"needle, captured", "PyTorch, eager, batch 16"} <= names
+
+
+def test_results_stand_in_the_order_of_the_studies() -> None:
+    names = ["matmul, 2 threads", "lenet5, 2 threads", "matmul, 1 thread", "unknown, 1 thread"]
+    assert sorted(names, key=BENCHMARK.place) == [names[1], names[2], names[0], names[3]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["resnet19"], "unknown study resnet19; give lenet5"),
+        (["--threads", "0"], "must be 1 or more, got 0"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        program.parse(BENCHMARK, arguments)
+    assert words in capsys.readouterr().err
+
+
+def test_without_a_gpu_it_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    if needle.cuda().enabled():
+        pytest.skip("there is a GPU")
+    assert program.main(BENCHMARK, ["--device", "cuda"]) == 1
+    assert capsys.readouterr().out.startswith("needle: cuda: ")

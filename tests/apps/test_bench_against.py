@@ -4,7 +4,6 @@ A missing peer is a message, not an error."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,22 +13,23 @@ import numpy as np
 import pytest
 
 import needle
-from apps.bench.against import __main__ as against
-from apps.bench.against import report, study_growth, tables
+from apps.bench.against import tables
+from apps.bench.against.__main__ import BENCHMARK
 from apps.bench.against.flops import training_flops
 from apps.bench.against.pieces import PEAK, Pieces
-from apps.bench.against.settings import Settings
 from apps.bench.against.sides import CONTESTANTS, Needle, is_peer
-from apps.bench.against.studies import STUDIES
-from apps.bench.data.case import Case
-from apps.bench.data.harness import Outcome, Result
+from apps.bench.harness.case import Case
+from apps.bench.harness.settings import Settings
+from apps.bench.harness.turns import Outcome, Result
 from apps.profiling import limits
-from needle import backends
+from needle import backends, config
 from needle.backend_selection import BACKEND
 from needle.backends.base import OPTIONAL, provides
+from tests.cuda_on_cpu import emulated
 
 ROOT = Path(__file__).parents[2]
-QUICK = Settings(quick=True, rounds=1)
+STUDIES = BENCHMARK.studies
+QUICK = Settings(BENCHMARK.module, quick=True, rounds=1)
 
 
 @pytest.fixture(autouse=True)
@@ -46,11 +46,8 @@ def measured() -> Result:
         "PyTorch, channels last": {"64 × 64 × 64": [3.0, 3.0, 3.0]},
     }
     found = {name: Outcome(name, values) for name, values in outcomes.items()}
-    return Result("matmul, 2 threads", found)
-
-
-def machine() -> Result:
-    return Result("limits, 2 threads", {"machine": Outcome("machine", {"gflops": [1.0, 2.0]})})
+    machine = Outcome("machine", {"gflops": [1.0, 2.0]})
+    return Result("matmul, 2 threads", found, limits=Result("limits", {"machine": machine}))
 
 
 def test_ratios_are_paired_and_against_the_fastest() -> None:
@@ -66,20 +63,20 @@ def test_ratios_are_paired_and_against_the_fastest() -> None:
 
 
 def test_rates_are_shares_of_the_best_measured_limit() -> None:
-    flops = STUDIES["matmul"].work
-    speed, share = tables.rate(measured(), machine(), "64 × 64 × 64", flops, None)
+    flops = STUDIES["matmul"].flops
+    speed, share = tables.rate(measured(), "64 × 64 × 64", flops, None)
     assert speed == pytest.approx(2 * 64**3 / 2e-3 / 1e9)
     assert share == pytest.approx(speed / 2)
-    targets = STUDIES["matmul"].targets(measured(), machine())
+    targets = STUDIES["matmul"].targets(measured())
     assert (targets[0].value, targets[0].reached) == (1.0, True)
     assert targets[1].value == pytest.approx(2 * 8**3 / 1e-3 / 1e9 / 2)
 
 
 def test_a_peak_measured_beside_each_sample_is_the_limit_of_its_round() -> None:
-    result, flops, piece = measured(), STUDIES["matmul"].work, "64 × 64 × 64"
+    result, flops, piece = measured(), STUDIES["matmul"].flops, "64 × 64 × 64"
     result.outcomes["needle"].values[piece + PEAK] = [4.0, 1.0, 1.0]
     assert tables.pieces_of(result) == [piece, "8 × 8 × 8"]
-    speed, share = tables.rate(result, machine(), piece, flops, None)
+    speed, share = tables.rate(result, piece, flops, None)
     work = 2 * 64**3 / 1e9
     assert speed == pytest.approx(work / 2e-3) and share == pytest.approx(work / 4e-3)
 
@@ -92,7 +89,7 @@ def test_pieces_ask_for_the_peak_before_and_after_each_sample() -> None:
         order.append("peak")
         return next(peaks)
 
-    side: Any = SimpleNamespace(release=lambda: None)
+    side: Any = SimpleNamespace(release=lambda: None, wait=lambda: None)
     pieces = Pieces(side, {"a": lambda _: lambda: order.append("call")}, 0.0, peak=peak)
     assert pieces.run(False)["a" + PEAK] == 2.0
     assert order[-3:] == ["peak", "call", "peak"]
@@ -106,16 +103,13 @@ def test_the_peak_of_this_moment(threads: int) -> None:
 
 
 def test_the_table_has_a_dash_where_nothing_was_measured() -> None:
-    lines = STUDIES["matmul"].tables(measured(), None)
+    lines = STUDIES["matmul"].tables(measured())
     assert lines[2].startswith("| 64 × 64 × 64 | 2 | 5.5 | 2 | 3 | 1 (0.5–2) |")
     assert lines[3].startswith("| 8 × 8 × 8 | 1 | – | – | – | – |")
 
 
 def test_a_sample_is_milliseconds_of_a_call_and_lasts_long_enough() -> None:
-    class Nothing:
-        def release(self) -> None:
-            pass
-
+    side: Any = SimpleNamespace(release=lambda: None, wait=lambda: None)
     calls, moment = [], 0.0
 
     def step() -> None:
@@ -123,20 +117,11 @@ def test_a_sample_is_milliseconds_of_a_call_and_lasts_long_enough() -> None:
         calls.append(1)
         moment += 0.25
 
-    pieces = Pieces(Nothing(), {"one": lambda side: step}, 1.0, lambda: moment)
+    pieces = Pieces(side, {"one": lambda side: step}, 1.0, lambda: moment)
     assert pieces.calls == {"one": 4}
     before = len(calls)
     assert pieces.run(True) == {} and len(calls) == before
     assert pieces.run(False) == {"one": 250.0} and len(calls) == before + 5
-
-
-def test_a_cliff_is_a_rate_far_below_that_of_a_smaller_shape() -> None:
-    outcome = Outcome("needle")
-    for name, shape, batch in study_growth.shapes():
-        slow = 3.0 if shape.side == 28 else 1.0
-        outcome.add({f"{name}: forward": slow * shape.flops(batch)})
-    found = study_growth.cliffs(Result("growth", {"needle": outcome}))
-    assert found == ["28x28, batch 16, 64 channels: forward"]
 
 
 def test_arithmetic_of_the_models_is_the_known_one() -> None:
@@ -161,8 +146,8 @@ def test_every_work_runs_for_each_contestant(work: str) -> None:
         outcome.add(subject.run(False))
         assert all(value > 0 for values in outcome.values.values() for value in values)
     if result.outcomes:
-        assert any("|" in line for line in STUDIES[work].tables(result, None))
-        assert all(t.row().count("|") == 7 for t in STUDIES[work].targets(result, None))
+        assert any("|" in line for line in STUDIES[work].tables(result))
+        assert all(t.row().count("|") == 7 for t in STUDIES[work].targets(result))
 
 
 @pytest.mark.skipif(BACKEND != "nd", reason="needs needle's own arrays")
@@ -176,7 +161,7 @@ def test_both_sides_compute_the_same() -> None:
     geometry = {"stride": 2, "padding": 1, "groups": 2}
     ours = Needle("cpu_numpy")
     for name in ("PyTorch, eager", "PyTorch, channels last"):
-        theirs = CONTESTANTS[name](1)
+        theirs = CONTESTANTS[name](QUICK)
         for i, way in enumerate(("forward", "input gradient", "weight gradient")):
             made: list[Any] = []
             for side in (ours, theirs):
@@ -192,11 +177,11 @@ def test_plain_kernels_are_the_required_ones_and_compute_the_same(
 ) -> None:
     for name in ("_registered", "_loaded"):  # no test after this one sees the device
         monkeypatch.setattr(backends, name, dict(getattr(backends, name)))
-    plain = CONTESTANTS["needle, plain kernels"](1)
+    plain = CONTESTANTS["needle, plain kernels"](QUICK)
     kernels = plain.tensor(np.ones(1, np.float32)).device.backend
     assert not [name for name in OPTIONAL if provides(kernels, name)]
     losses = []
-    for side in (plain, CONTESTANTS["needle"](1)):
+    for side in (plain, CONTESTANTS["needle"](QUICK)):
         np.random.seed(0)
         images = side.images(np.random.random((2, 1, 32, 32)).astype(np.float32))
         step = side.training_step(side.model("lenet5"), images, side.tensor(np.arange(2)))
@@ -204,77 +189,45 @@ def test_plain_kernels_are_the_required_ones_and_compute_the_same(
     np.testing.assert_allclose(*losses, rtol=1e-4)
 
 
-@pytest.mark.skipif(BACKEND != "nd", reason="needs needle's own arrays")
-def test_the_page_is_written_and_earlier_work_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == "torch" else find(name)
-    )
-    earlier = measured()
-    against.write_results(tmp_path / "results.json", {earlier.study: earlier})
-    arguments = ["--quick", "--work", "matmul", "--threads", "1", "--out", str(tmp_path)]
-    assert against.main(arguments) == 0
-    said = capsys.readouterr().out
-    assert "torch is not installed: only needle is measured" in said
-    details = (tmp_path / "DETAILS.md").read_text(encoding="utf-8")
-    assert "## Matrix products, float32, 1 thread" in details
-    assert "## Matrix products, float32, 2 threads" in details
-    page = (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
-    assert "## " not in page and len(page.splitlines()) < 40
-    assert "PyTorch, eager: left out, needs torch, not installed" in page
-    assert "its numbers mean nothing" in page
-    assert "| matmul, 2 threads, the least of all sizes |" in page
-    if find("matplotlib"):
-        assert (tmp_path / "results.png").read_bytes()[:4] == b"\x89PNG"
-
-
-def test_an_error_of_ours_fails_the_run_and_one_of_a_peer_does_not() -> None:
-    assert against.ours_failed(Outcome("needle", error="broken"))
-    assert not against.ours_failed(Outcome("PyTorch, compiled", error="no compiler"))
-    assert not against.ours_failed(Outcome("needle"))
-
-
-def test_options_reach_the_contestants() -> None:
-    options = against.parse(["--eager", "--cpu-time", "--batch", "8,16", "--threads", "1,2"])
-    alone, both = (against.settings_of(options, threads) for threads in options.threads)
-    assert (alone.compiled, alone.cpu_time, alone.batches, alone.rounds) == (
-        False,
-        True,
-        (8, 16),
-        5,
-    )
-    assert (both.threads, both.cpu_time) == (2, False)
-    assert Settings.from_json(both.to_json()).threads == 2
-    names = {case.name for case in STUDIES["lenet5"].cases(alone)}
-    assert "PyTorch, compiled" not in names
-    assert {"needle, captured", "PyTorch, eager, batch 16"} <= names
-
-
-def test_works_stand_in_the_order_of_the_studies() -> None:
-    names = ["matmul, 2 threads", "lenet5, 2 threads", "matmul, 1 thread", "unknown, 1 thread"]
-    assert sorted(names, key=report.place) == [names[1], names[2], names[0], names[3]]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--work", "resnet19"], "unknown work resnet19; give lenet5"),
-        (["--threads", "0"], "must be 1 or more, got 0"),
-        (["--peer", "tensorflow"], "invalid choice: 'tensorflow'"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        against.parse(arguments)
-    assert words in capsys.readouterr().err
-
-
 def test_a_machine_without_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "compiler", lambda: None)
     with pytest.raises(RuntimeError, match="needs a C\\+\\+ compiler"):
         limits.measure(1)
     assert limits.peak_now(1) is None
+
+
+GPU = Settings(BENCHMARK.module, quick=True, rounds=1, device=emulated.NAME)
+
+
+@pytest.mark.skipif(
+    BACKEND != "nd" or emulated.module is None, reason="not built: CMake target cuda_on_cpu"
+)
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_work_runs_on_a_gpu(precision: str) -> None:
+    with config.matmul_precision.using(precision):
+        for work in ("matmul", "conv2d", "memory", "augment", "limits"):
+            cases = STUDIES[work].cases(GPU)
+            assert "needle, NumPy backend" not in {case.name for case in cases}
+            result = Result(f"{work}, 1 thread")
+            for case in cases:
+                if case.name in ("needle", "machine"):
+                    numbers = case.open(GPU).run(False)
+                    assert numbers and all(value > 0 for value in numbers.values())
+                    result.outcomes[case.name] = Outcome(
+                        case.name, {k: [v] for k, v in numbers.items()}
+                    )
+            assert any("|" in line for line in STUDIES[work].tables(result))
+
+
+@pytest.mark.skipif(
+    BACKEND != "nd" or emulated.module is None, reason="not built: CMake target cuda_on_cpu"
+)
+def test_a_step_is_fed_by_the_loader() -> None:
+    side = CONTESTANTS["needle, captured"](GPU)
+    place = needle.device(emulated.NAME)
+    model = needle.nn.Sequential(needle.nn.Flatten(), needle.nn.Linear(3 * 64, 10, device=place))
+    images = np.random.default_rng(0).integers(0, 256, (8, 8, 8, 3)).astype(np.uint8)
+    step = side.fed_step(model, images, np.arange(8), 4)
+    losses = {float(step().numpy()) for _ in range(5)}  # over the end of an epoch
+    assert len(losses) == 5
+    side.release()

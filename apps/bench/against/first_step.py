@@ -1,25 +1,17 @@
-"""A program that does one training step of LeNet-5 with 64 images.
+"""Do one training step of LeNet-5 with 64 images; study_start.py times the program.
 
-``python -m apps.bench.against.first_step CONTESTANT THREADS``; study_start.py times it.
+``python -m apps.bench.against.first_step CONTESTANT SETTINGS``
 """
 
 from __future__ import annotations
 
 import sys
 
-import numpy as np
+from apps.bench.harness.settings import Settings
 
 from .sides import CONTESTANTS
-
-
-def main(contestant: str, threads: int) -> None:
-    """Do one step and print a line."""
-    side = CONTESTANTS[contestant](threads)
-    images = np.zeros((64, 1, 32, 32), np.float32)
-    labels = np.arange(64) % 10
-    side.training_step(side.model("lenet5"), side.images(images), side.tensor(labels))()
-    print("done", flush=True)
-
+from .study_models import training_step
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    side = CONTESTANTS[sys.argv[1]](Settings.from_json(sys.argv[2]))
+    training_step(side, "lenet5", 1, 64)()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from apps.bench.data.case import Case, Numbers, Subject
+from apps.bench.harness.case import Case, Numbers, Subject
+from apps.bench.harness.settings import Settings
 from apps.profiling.limits import peak_now
 
-from .settings import Settings
-from .sides import COMPILED, CONTESTANTS, SLOW, Side, Step, is_peer
+from .sides import COMPILED, CONTESTANTS, GRAPHED, SLOW, Side, Step, is_peer
 
 Build = Callable[[Side], Step]
 PEAK = " (peak)"
@@ -63,9 +64,11 @@ class Pieces(Subject):
         return max(1, int(least / max(self._seconds(step, 1), 1e-7)))
 
     def _seconds(self, step: Step, calls: int) -> float:
+        self.side.wait()
         started = self.clock()
         for _ in range(calls):
             step()
+        self.side.wait()
         return self.clock() - started
 
 
@@ -80,21 +83,36 @@ def cases_of(
     peaks: measure the machine's peak with each of needle's samples.
     """
 
-    def opener(name: str) -> Callable[[Settings], Subject]:
-        def open_it(given: Settings) -> Subject:
-            side = CONTESTANTS[name](given.threads)
-            clock = time.process_time if given.cpu_time else time.perf_counter
-            peak = peak_now(given.threads) if peaks and not is_peer(name) else None
-            return Pieces(side, builds(given), given.pick(0.1, 0.0), clock, peak)
-
-        return open_it
-
-    slow = min(2, settings.rounds)
     return [
-        case_of(name, name, opener(name), settings, rounds=slow if name in SLOW else None)
+        case_of(name, name, partial(_opened, name, builds, peaks), settings, rounds=rounds)
         for name in names
-        if settings.compiled or name != COMPILED
+        if takes_part(name, settings)
+        for rounds in [min(2, settings.rounds) if name in SLOW else None]
     ]
+
+
+def takes_part(name: str, settings: Settings) -> bool:
+    """Return True if the contestant exists on the device of the run, and was not left out."""
+    if name in SLOW or name == GRAPHED:
+        return (name == GRAPHED) == (settings.device != "cpu")
+    return settings.compiled or name != COMPILED
+
+
+def _opened(
+    name: str, builds: Callable[[Settings], dict[str, Build]], peaks: bool, settings: Settings
+) -> Subject:
+    return measured_pieces(
+        CONTESTANTS[name](settings), builds, settings, peaks and not is_peer(name)
+    )
+
+
+def measured_pieces(
+    side: Side, builds: Callable[[Settings], dict[str, Build]], settings: Settings, peaks: bool
+) -> Pieces:
+    """Return the pieces of a side, with samples as long as the settings ask for."""
+    clock = time.process_time if settings.cpu_time else time.perf_counter
+    peak = peak_now(settings.threads) if peaks and settings.device == "cpu" else None
+    return Pieces(side, builds(settings), settings.pick(0.1, 0.0), clock, peak)
 
 
 def case_of(
@@ -109,7 +127,7 @@ def case_of(
         name,
         open_it,
         environment=settings.environment(),
-        needs=(settings.peer,) if is_peer(contestant) else (),
+        needs=("torch",) if is_peer(contestant) else (),
         timeout=1200.0,  # torch.compile is slow
         **options,
     )

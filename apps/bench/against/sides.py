@@ -1,75 +1,41 @@
 """One interface to needle and PyTorch with everything that a piece of work needs.
 
-A side imports its library in its constructor, so that a process loads only one library.
+``Needle`` and ``Torch`` have the same methods. A side imports its library in its constructor, so
+that a process loads only one library. Host arrays are NumPy's; images are (N, C, H, W). Products
+have the precision of ``config.matmul_precision``; on a GPU with bf16 activations are stored as
+bfloat16, too.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
+import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from apps.bench.harness.settings import Settings
+
 Step = Callable[[], Any]
+Side = Any  # Needle or Torch
 Host = Any  # a NumPy array
 
-
-class Side(Protocol):
-    """Tensors made of NumPy arrays, and operations on them; images are (N, C, H, W)."""
-
-    def tensor(self, array: Host, gradient: bool = False) -> Any: ...
-    def images(self, array: Host, gradient: bool = False) -> Any:
-        """Return images in the memory order that is fastest for this side."""
-
-    def weight(self, array: Host) -> Any:
-        """Return the weight of a convolution from an array (O, C/groups, KH, KW)."""
-
-    def relu(self, x: Any) -> Any: ...
-    def max_pool(self, x: Any) -> Any:
-        """Return the 2 x 2 maximum pooling of x."""
-
-    def norm(self, channels: int) -> Any:
-        """Return a batch norm layer in training mode."""
-
-    def cross_entropy(self, logits: Any, labels: Any) -> Any:
-        """Return the mean cross entropy of a batch."""
-
-    def conv2d(self, what: str, x: Any, weight: Any, grad: Any, **geometry: int) -> Step:
-        """Return a call of one of "forward", "input gradient", "weight gradient"."""
-
-    def forward_and_backward(
-        self, function: Callable[..., Any], inputs: Sequence[Any], grad: Any
-    ) -> Step:
-        """Return a call of the function and its gradient."""
-
-    def model(self, name: str) -> Any: ...
-    def parameters(self, model: Any) -> list[Any]: ...
-    def optimizer(self, name: str, parameters: Sequence[Any]) -> Any:
-        """Return the optimiser "sgd" (with momentum) or "adam"."""
-
-    def training_step(self, model: Any, images: Any, labels: Any) -> Step:
-        """Return a training step: forward, backward and SGD with momentum."""
-
-    def ready(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function, compiled if this side compiles."""
-
-    def release(self) -> None:
-        """Release cached memory."""
+GRAPH = "CUDA graph"
+PAD = 4
+BYTE_MEAN, BYTE_STD = (125.0, 122.0, 115.0), (64.0, 64.0, 66.0)
 
 
 class Needle:
     """needle on one of its devices; ``captured`` replays recorded training steps."""
-
-    exact = True
-    """Captured training steps keep the bits of the eager ones."""
 
     def __init__(self, device: str = "cpu", captured: bool = False) -> None:
         self.needle: Any = importlib.import_module("needle")
         self.models: Any = importlib.import_module("apps.models")
         self.device = self.needle.device(device)
         self.captured = captured
+        self.short = self.needle.config.matmul_precision.get() == "bf16"
         np.random.seed(0)
 
     def tensor(self, array: Host, gradient: bool = False) -> Any:
@@ -83,7 +49,15 @@ class Needle:
         view = self.needle.ops.permute(held, (0, 3, 1, 2)).realize_cached_data()
         return self.needle.Tensor.make_const(view, requires_grad=gradient)
 
+    def operand(self, array: Host) -> Any:
+        """Return a factor of a product, in the dtype that is fastest in the chosen precision."""
+        return self._stored(self.tensor(array))
+
+    def _stored(self, value: Any) -> Any:
+        return value.astype("bfloat16") if self.short else value
+
     def weight(self, array: Host) -> Any:
+        """Return the weight of a convolution from an array (O, C/groups, KH, KW)."""
         held = self.tensor(np.ascontiguousarray(array.transpose(2, 3, 1, 0)))
         return self.needle.ops.permute(held, (3, 2, 0, 1))
 
@@ -100,7 +74,9 @@ class Needle:
         return self.needle.nn.CrossEntropyLoss()(logits, labels)
 
     def conv2d(self, what: str, x: Any, weight: Any, grad: Any, **geometry: int) -> Step:
+        """Return a call of one of "forward", "input gradient", "weight gradient"."""
         ops = self.needle.ops
+        x, weight, grad = (self._stored(each) for each in (x, weight, grad))
         return {
             "forward": lambda: ops.conv2d(x, weight, **geometry),
             "input gradient": lambda: ops.conv2d_input_grad(grad, weight, x.shape, **geometry),
@@ -110,28 +86,35 @@ class Needle:
     def forward_and_backward(
         self, function: Callable[..., Any], inputs: Sequence[Any], grad: Any
     ) -> Step:
+        """Return a call of the function and its gradient."""
         return lambda: function(*inputs).backward(grad)
 
     def model(self, name: str) -> Any:
         return self.models.build_model(name, device=self.device)
 
     def logits(self, model: Any, images: Any) -> Any:
-        return model(images)
+        out = model(self._stored(images))
+        return out.astype("float32") if self.short else out
 
     def parameters(self, model: Any) -> list[Any]:
         return list(model.parameters())
 
     def optimizer(self, name: str, parameters: Sequence[Any]) -> Any:
+        """Return the optimiser "sgd" (with momentum) or "adam"."""
         if name == "adam":
             return self.needle.optim.Adam(parameters, lr=1e-3)
         return self.needle.optim.SGD(parameters, lr=1e-3, momentum=0.9, dampening=0.0)
 
     def training_step(self, model: Any, images: Any, labels: Any) -> Step:
+        """Return a training step: forward, backward and SGD with momentum."""
         taken = self.step_of(model)
         return lambda: taken(images, labels)
 
     def step_of(self, model: Any) -> Callable[[Any, Any], Any]:
-        """Return a training step on any batch, captured if this side captures."""
+        """Return a training step on any batch, captured if this side captures.
+
+        In bf16 a replay may round otherwise than the eager step, as in apps/training/step.py.
+        """
         optimizer = self.optimizer("sgd", model.parameters())
         loss_function = self.needle.nn.CrossEntropyLoss()
 
@@ -142,7 +125,7 @@ class Needle:
             optimizer.step()
             return loss
 
-        return self.needle.capture(step, exact=self.exact) if self.captured else step
+        return self.needle.capture(step, exact=not self.short) if self.captured else step
 
     def inference(self, model: Any, images: Host) -> Step:
         """Return a call of a model in evaluation mode, from the images to an array of logits."""
@@ -155,14 +138,63 @@ class Needle:
 
         return call
 
+    def augment(self, images: Host, resident: bool) -> Step:
+        """Return a call that crops, mirrors and normalises uint8 (N, H, W, C) on the device.
+
+        The result is float32 (N, C, H, W). resident: the images are on the device already.
+        """
+        compiling = importlib.import_module("needle.data.transforms.compile")
+        tickets = importlib.import_module("needle.data.samples.ticket")
+        ticket = tickets.Ticket(0, 0, 0, np.arange(len(images)))
+        chain = compiling.Chain(compiling.placed(self._augmentation()))
+        if not resident:
+            return lambda: chain.on_device(images, ticket, self.device.name)
+        held = self.needle.backend_ndarray.array(images, device=self.device)
+        out = chain.on_device(images, ticket, self.device.name)
+        count, height, width, channels = images.shape
+        corners = np.random.default_rng(0).integers(-PAD, PAD + 1, (count, 2)).astype(float)
+        flips = np.stack([np.arange(count) % 2.0, np.zeros(count)], 1)
+        numbers = (float(channels), *BYTE_MEAN, *BYTE_STD)
+        crop = ("crop", (float(height), float(width), 0.0))
+        steps = [crop, ("flip", ()), ("normalize", numbers), ("to_chw", ())]
+        rows = [corners, flips, *(np.zeros((count, 0)) for _ in range(2))]
+        return lambda: self.device.run_images(steps, rows, held.view, None, out.view)
+
+    def fed_step(self, model: Any, images: Host, labels: Host, batch: int) -> Step:
+        """Return a training step on the loader's next batch, augmented on the device."""
+        data = self.needle.data
+        loader = data.DataLoader(
+            data.ArrayDataset(images, labels),
+            batch,
+            shuffle=True,
+            seed=0,
+            transforms=self._augmentation(),
+            augment="device",
+            device=self.device,
+            num_workers=2,
+            drop_last=True,
+        )
+        batches = itertools.chain.from_iterable(itertools.repeat(loader))
+        taken = self.step_of(model)
+        return lambda: taken(*next(batches))
+
+    def _augmentation(self) -> list[Any]:
+        data = self.needle.data
+        normalize = data.Normalize(BYTE_MEAN, BYTE_STD)
+        return [data.RandomCrop(PAD), data.RandomFlipHorizontal(), normalize, data.ToCHW()]
+
     def ready(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function, compiled if this side compiles."""
         return function
 
+    def wait(self) -> None:
+        """Return when the device has finished all work."""
+        self.device.synchronize()
+
     def release(self) -> None:
+        """Release cached memory."""
         gc.collect()
-        if self.device.name != "cpu_numpy":
-            native = importlib.import_module("needle.backend_ndarray.ndarray_backend_cpu")
-            native.empty_cache()
+        self.device.empty_cache()
 
 
 def plain_kernels() -> str:
@@ -178,18 +210,40 @@ def plain_kernels() -> str:
 
 
 class Torch:
-    """PyTorch, "eager", "channels last" or "compiled", with fused optimisers."""
+    """PyTorch, "eager", "channels last", "compiled" or "CUDA graph", with fused optimisers."""
 
-    def __init__(self, mode: str, threads: int) -> None:
+    def __init__(self, mode: str, threads: int, place: str = "cpu") -> None:
         self.torch: Any = importlib.import_module("torch")
         self.torch.set_num_threads(threads)
         self.torch.manual_seed(0)
-        self.mode = mode
-        last = mode == "channels last"
+        self.mode, self.place = mode, place
+        last = mode in ("channels last", GRAPH)
         self.order = {"memory_format": self.torch.channels_last} if last else {}
+        self.short = None
+        if place != "cpu":
+            self._choose_precision()
+
+    def _choose_precision(self) -> None:
+        """Multiply in the precision of needle's products."""
+        precision = importlib.import_module("needle").config.matmul_precision.get()
+        backends = self.torch.backends
+        backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = precision == "tf32"
+        backends.cudnn.benchmark = True  # takes the fastest algorithm of those for the sizes
+        self.short = {"bf16": self.torch.bfloat16, "fp16": self.torch.float16}.get(precision)
+        if self.short is not None:
+            self.torch.set_autocast_dtype(self.place, self.short)
+            self.torch.set_autocast_cache_enabled(False)  # weights change at every step
+        self.torch.set_autocast_enabled(self.place, self.short is not None)
 
     def tensor(self, array: Host, gradient: bool = False) -> Any:
-        return self.torch.from_numpy(np.array(array)).requires_grad_(gradient)
+        return self.torch.from_numpy(np.array(array)).to(self.place).requires_grad_(gradient)
+
+    def operand(self, array: Host) -> Any:
+        return self._stored(self.tensor(array))
+
+    def _stored(self, value: Any) -> Any:
+        """Return the value in the precision's dtype: autocast does not reach gradients."""
+        return value if self.short is None else value.to(self.short)
 
     def images(self, array: Host, gradient: bool = False) -> Any:
         return self.tensor(array).contiguous(**self.order).requires_grad_(gradient)
@@ -204,12 +258,13 @@ class Torch:
         return self.torch.nn.functional.max_pool2d(x, 2)
 
     def norm(self, channels: int) -> Any:
-        return self.torch.nn.BatchNorm2d(channels)
+        return self.torch.nn.BatchNorm2d(channels).to(self.place)
 
     def cross_entropy(self, logits: Any, labels: Any) -> Any:
         return self.torch.nn.functional.cross_entropy(logits, labels)
 
     def conv2d(self, what: str, x: Any, weight: Any, grad: Any, **geometry: int) -> Step:
+        x, weight, grad = (self._stored(each) for each in (x, weight, grad))
         stride, padding, groups = (geometry[key] for key in ("stride", "padding", "groups"))
         if what == "forward":
             convolve = self.torch.nn.functional.conv2d
@@ -230,7 +285,7 @@ class Torch:
 
     def model(self, name: str) -> Any:
         build = importlib.import_module("apps.bench.against.torch_models").MODELS[name]
-        return build().to(**self.order)
+        return build().to(self.place, **self.order)
 
     def parameters(self, model: Any) -> list[Any]:
         return list(model.parameters())
@@ -253,7 +308,48 @@ class Torch:
             optimizer.step()
             return loss
 
+        return self._graph_of(step) if self.mode == GRAPH else step
+
+    def _graph_of(self, step: Step) -> Step:
+        """Return a replay of the step as one CUDA graph, as "needle, captured" does."""
+        cuda = self.torch.cuda
+        aside = cuda.Stream()
+        aside.wait_stream(cuda.current_stream())
+        with cuda.stream(aside):  # algorithms are chosen and memory is taken before
+            for _ in range(3):
+                step()
+        cuda.current_stream().wait_stream(aside)
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph):
+            step()
+        return graph.replay
+
+    def augment(self, images: Host, resident: bool) -> Step:
+        torch, place = self.torch, self.place
+        mean, std = (
+            torch.tensor(each, device=place).reshape(1, 3, 1, 1) for each in (BYTE_MEAN, BYTE_STD)
+        )
+        host = torch.from_numpy(images)
+        held = host.to(place)
+        host = host.pin_memory() if place == "cuda" else host
+        count, height, width = images.shape[:3]
+        rows, columns = torch.arange(height, device=place), torch.arange(width, device=place)
+        number = torch.arange(count, device=place)[:, None, None]
+
+        def step() -> Any:
+            x = held if resident else host.to(place, non_blocking=True)
+            x = torch.nn.functional.pad(x, (0, 0, PAD, PAD, PAD, PAD))
+            corner = torch.randint(0, 2 * PAD + 1, (2, count, 1), device=place)
+            flipped = torch.rand(count, 1, device=place) < 0.5
+            across = torch.where(flipped, columns.flip(0), columns) + corner[1]
+            x = x[number, (rows + corner[0])[:, :, None], across[:, None]].permute(0, 3, 1, 2)
+            return (x - mean) / std
+
         return step
+
+    def wait(self) -> None:
+        if self.place != "cpu":
+            self.torch.cuda.synchronize()
 
     def ready(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return self.torch.compile(function) if self.mode == "compiled" else function
@@ -262,21 +358,30 @@ class Torch:
         gc.collect()
 
 
-COMPILED = "PyTorch, compiled"
-CONTESTANTS: dict[str, Callable[[int], Side]] = {
-    "needle": lambda threads: Needle(),
-    "needle, captured": lambda threads: Needle(captured=True),
-    "needle, NumPy backend": lambda threads: Needle("cpu_numpy"),
-    "needle, plain kernels": lambda threads: Needle(plain_kernels()),
-    "PyTorch, eager": lambda threads: Torch("eager", threads),
-    "PyTorch, channels last": lambda threads: Torch("channels last", threads),
-    COMPILED: lambda threads: Torch("compiled", threads),
+CONTESTANTS: dict[str, Callable[[Settings], Any]] = {
+    "needle": lambda settings: Needle(settings.device),
+    "needle, captured": lambda settings: Needle(settings.device, captured=True),
+    "needle, NumPy backend": lambda settings: Needle("cpu_numpy"),
+    "needle, plain kernels": lambda settings: Needle(plain_kernels()),
+    **{
+        f"PyTorch, {mode}": lambda settings, mode=mode: Torch(
+            mode, settings.threads, place(settings)
+        )
+        for mode in ("eager", "channels last", "compiled", GRAPH)
+    },
 }
-"""Constructors of the sides by name; each takes a number of threads."""
+"""Constructors of the sides by the names of the contestants."""
 
+COMPILED, GRAPHED = "PyTorch, compiled", f"PyTorch, {GRAPH}"
+EAGER = ("PyTorch, eager", "PyTorch, channels last")
 OURS = ("needle", "needle, captured")
 SLOW = ("needle, NumPy backend", "needle, plain kernels")
 """Variants of needle for learners to compare their kernels with; never counted as its best."""
+
+
+def place(settings: Settings) -> str:
+    """Return PyTorch's name of the device; the emulated GPU is compared with its CPU."""
+    return settings.device if settings.device.partition(":")[0] == "cuda" else "cpu"
 
 
 def is_peer(contestant: str) -> bool:

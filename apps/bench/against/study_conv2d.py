@@ -7,16 +7,15 @@ from functools import partial
 
 import numpy as np
 
-from apps.bench.data.case import Case
-from apps.bench.data.harness import Result
-from apps.bench.data.target import Target
+from apps.bench.harness.settings import Settings
+from apps.bench.harness.target import Target
+from apps.bench.harness.turns import Result
 
 from . import tables as t
-from .pieces import Build, cases_of
-from .settings import Settings
-from .sides import SLOW, Side, Step
+from .pieces import Build
+from .sides import EAGER, SLOW, Side, Step
+from .study import PieceStudy
 
-TITLE = "Convolutions, float32, batches of 128 images"
 WAYS = ("forward", "input gradient", "weight gradient")
 BATCH = 128
 
@@ -66,15 +65,13 @@ OTHERS = (
 )
 
 
-def shapes(settings: Settings) -> tuple[Shape, ...]:
-    return settings.pick((*PLAIN, *OTHERS), (Shape(4, 8, 6), Shape(4, 4, 5, groups=4)))
-
-
 def builds(settings: Settings) -> dict[str, Build]:
+    """Return each shape's forward pass and both gradients."""
     batch = settings.pick(BATCH, 2)
+    shapes = settings.pick((*PLAIN, *OTHERS), (Shape(4, 8, 6), Shape(4, 4, 5, groups=4)))
     return {
         f"{shape.name}: {way}": partial(convolution, shape=shape, way=way, batch=batch)
-        for shape in shapes(settings)
+        for shape in shapes
         for way in WAYS
     }
 
@@ -92,29 +89,31 @@ def convolution(side: Side, shape: Shape, way: str, batch: int) -> Step:
     return side.conv2d(way, x, weight, grad, **geometry)
 
 
-def cases(settings: Settings) -> list[Case]:
-    names = ["needle", "PyTorch, eager", "PyTorch, channels last", *SLOW]
-    return cases_of(settings.pick(names, names[:3]), builds, settings)
-
-
-def work(piece: str) -> float:
+def flops_of(piece: str) -> float:
     """Return the FLOPs of the direct method."""
     name = piece.partition(":")[0]
     known = {shape.name: shape.flops(BATCH) for shape in (*PLAIN, *OTHERS)}
     return known.get(name, float("nan"))
 
 
-def tables(result: Result, limits: Result | None) -> list[str]:
-    note = "Rates count the FLOPs of the direct method; Winograd's does fewer, so a share of the "
-    lines = t.pieces_table("convolution", result, limits, flops=work)
-    return [*lines, note + "peak above 100 % is possible.", ""]
-
-
-def targets(result: Result, limits: Result | None) -> list[Target]:
+def targets(result: Result) -> list[Target]:
     found = []
     for what, group, goal in (("3×3", PLAIN, 1.5), ("other", OTHERS, 1.1)):
         for way in WAYS:
             pieces = [f"{shape.name}: {way}" for shape in group]
-            name = f"{what} convolutions, {way}, {t.threads_of(result)}, the least of all shapes"
+            name = f"{what} convolutions, {way}, {result.threads}, the least of all shapes"
             found.append(t.least(name, result, goal, pieces))
     return found
+
+
+STUDY = PieceStudy(
+    "Convolutions, float32, batches of 128 images",
+    "convolution",
+    builds,
+    ("needle", *EAGER, *SLOW),
+    flops=flops_of,
+    targets=targets,
+    note="Rates count the FLOPs of the direct method; Winograd's does fewer, so a share of the "
+    "peak above 100 % is possible.",
+    quick=3,
+)

@@ -7,20 +7,19 @@ without the packages onnxruntime and onnx, only needle is measured.
 from __future__ import annotations
 
 import importlib
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from apps.bench.data.case import Case, Subject
-from apps.bench.data.harness import Result
-from apps.bench.data.target import Target
+from apps.bench.harness.case import Case, Subject
+from apps.bench.harness.settings import Settings
+from apps.bench.harness.target import Target
+from apps.bench.harness.turns import Result
 
 from . import tables as t
-from .pieces import Pieces, cases_of
-from .settings import Settings
+from .pieces import cases_of, measured_pieces
 from .sides import OURS, Needle, Side, Step
 
 TITLE = "Inference (evaluation mode, no gradients), float32"
@@ -62,19 +61,21 @@ class Runtime(Needle):
 def cases(settings: Settings) -> list[Case]:
     """Return a case for needle, for its captured calls and for ONNX Runtime."""
     ours = cases_of(OURS, _builds, settings)
-    theirs = Case(PEER, _opener, environment=settings.environment(), needs=PACKAGES, timeout=1200.0)
-    return [*ours, theirs]
+    if settings.device != "cpu":
+        return list(ours)
+    environment = settings.environment()
+    return [*ours, Case(PEER, _opened, environment, needs=PACKAGES, timeout=1200.0)]
 
 
-def tables(result: Result, limits: Result | None) -> list[str]:
+def tables(result: Result) -> list[str]:
     """Return the table of milliseconds per call."""
-    return t.pieces_table("model", result, limits)
+    return t.pieces_table("model", result)
 
 
-def targets(result: Result, limits: Result | None) -> list[Target]:
+def targets(result: Result) -> list[Target]:
     """Return the target of each model and batch size."""
     return [
-        t.least(f"inference, {piece}, {t.threads_of(result)}", result, goal_of(piece), [piece])
+        t.least(f"inference, {piece}, {result.threads}", result, goal_of(piece), [piece])
         for piece in t.pieces_of(result)
     ]
 
@@ -84,10 +85,8 @@ def goal_of(piece: str) -> float:
     return GOALS.get(int(piece.rpartition(" ")[2]), GOAL)
 
 
-def _opener(settings: Settings) -> Subject:
-    side = Runtime(settings.threads)
-    clock = time.process_time if settings.cpu_time else time.perf_counter
-    return Pieces(side, _builds(settings), settings.pick(0.1, 0.0), clock)
+def _opened(settings: Settings) -> Subject:
+    return measured_pieces(Runtime(settings.threads), _builds, settings, peaks=False)
 
 
 def _builds(settings: Settings) -> dict[str, Callable[[Side], Step]]:

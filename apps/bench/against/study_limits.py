@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
-from apps.bench.data.case import Case, Once
-from apps.bench.data.harness import Result
-from apps.bench.data.target import Target, short, spread, table
+from functools import partial
+
+import numpy as np
+
+from apps.bench.harness.case import Case, Numbers, Once
+from apps.bench.harness.settings import Settings
+from apps.bench.harness.target import Target, short, spread, table
+from apps.bench.harness.turns import Result
 from apps.profiling.limits import measure
 
-from .settings import Settings
+from .pieces import Pieces
+from .sides import Needle
+from .study_matmul import product
 
 TITLE = "The machine's limits"
 KEYS = {
     "gflops": "fused multiply-adds, float32, GFLOP/s",
     "gbs large": "a[i] = b[i] + s c[i], arrays of 34 MB, GB/s",
     "gbs small": "the same, arrays of 1 MB, GB/s",
+    "gbs huge": "relu of an array of 537 MB, GB/s",
 }
 
 
 def cases(settings: Settings) -> list[Case]:
+    """Return the one case, the machine or its GPU."""
+
     def open_it(given: Settings) -> Once:
+        if given.device != "cpu":
+            return Once(lambda: of_device(given))
         return Once(lambda: measure(given.threads, given.pick(0.1, 1e-3)))
 
-    return [Case("machine", open_it)]
+    return [Case("machine", open_it, settings.environment())]
 
 
-def tables(result: Result, limits: Result | None) -> list[str]:
+def of_device(settings: Settings) -> Numbers:
+    """Return the rates of a large product and of a pass over a large array on a device."""
+    side, (n, count) = Needle(settings.device), settings.pick((4096, 1 << 27), (16, 1000))
+    x = side.tensor(np.ones(count, np.float32))
+    builds = {"product": partial(product, shape=(n, n, n)), "relu": lambda _: lambda: side.relu(x)}
+    ms = Pieces(side, builds, settings.pick(0.2, 0.0)).run(witness=False)
+    return {"gflops": 2e-6 * n**3 / ms["product"], "gbs huge": 8e-6 * count / ms["relu"]}
+
+
+def tables(result: Result) -> list[str]:
     machine = result.outcomes["machine"]
     rows = [
         (
@@ -33,6 +54,7 @@ def tables(result: Result, limits: Result | None) -> list[str]:
             spread(machine.median(key), machine.span(key)),
         )
         for key, words in KEYS.items()
+        if key in machine.values
     ]
     return table(("", "best", "median and range"), rows)
 
@@ -41,14 +63,13 @@ def sentence(result: Result) -> str:
     """Return the median and the range of each limit, in a line of Markdown."""
     machine = result.outcomes["machine"]
     found = [
-        f"{spread(machine.median(key), machine.span(key))} {unit}"
-        for key, unit in (("gflops", "GFLOP/s"), ("gbs large", "GB/s"), ("gbs small", "GB/s"))
+        f"{words.rpartition(', ')[0]} {spread(machine.median(key), machine.span(key))} "
+        f"{words.rpartition(', ')[2]}"
+        for key, words in KEYS.items()
+        if key in machine.values
     ]
-    return (
-        f"- {result.study}: fused multiply-adds in float32 {found[0]}; a[i] = b[i] + s c[i] on "
-        f"arrays of 34 MB {found[1]}, on arrays of 1 MB {found[2]}."
-    )
+    return f"- {result.study}: {'; '.join(found)}."
 
 
-def targets(result: Result, limits: Result | None) -> list[Target]:
+def targets(result: Result) -> list[Target]:
     return []

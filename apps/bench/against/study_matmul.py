@@ -6,32 +6,27 @@ from functools import partial
 
 import numpy as np
 
-from apps.bench.data.case import Case
-from apps.bench.data.harness import Result
-from apps.bench.data.target import Target
+from apps.bench.harness.settings import Settings
+from apps.bench.harness.target import Target
+from apps.bench.harness.turns import Result
 
 from . import tables as t
-from .pieces import Build, cases_of
-from .settings import Settings
+from .pieces import Build
 from .sides import SLOW, Side, Step
+from .study import PieceStudy
 
-TITLE = "Matrix products, float32"
-GOAL = 1.0
+GOAL, SHARE = 1.0, 0.8
+"""Goals of the ratio of speeds, and of the share of the machine's arithmetic peak."""
 SQUARES = (256, 512, 1024, 2048)
 IM2COL = ((32768, 576, 64), (8192, 1152, 128), (2048, 2304, 256), (512, 4608, 512))
 """Rows, inner size and columns for 32 images and 3 x 3 filters."""
 
 
-def sizes(settings: Settings) -> dict[str, tuple[int, int, int]]:
-    """Return (rows, inner, columns) by name."""
-    squares = settings.pick(SQUARES, (16,))
-    others = settings.pick(IM2COL, ((32, 9, 4),))
-    shapes = [(n, n, n) for n in squares] + list(others)
-    return {" × ".join(map(str, shape)): shape for shape in shapes}
-
-
 def builds(settings: Settings) -> dict[str, Build]:
-    return {name: partial(product, shape=shape) for name, shape in sizes(settings).items()}
+    """Return the products by the name rows × inner × columns."""
+    squares = settings.pick((*SQUARES, *((4096,) if settings.device != "cpu" else ())), (16,))
+    shapes = [(n, n, n) for n in squares] + list(settings.pick(IM2COL, ((32, 9, 4),)))
+    return {" × ".join(map(str, shape)): partial(product, shape=shape) for shape in shapes}
 
 
 def product(side: Side, shape: tuple[int, int, int]) -> Step:
@@ -39,28 +34,31 @@ def product(side: Side, shape: tuple[int, int, int]) -> Step:
     rows, inner, columns = shape
     random = np.random.default_rng(0)
     a, b = (
-        side.tensor(random.standard_normal(s, np.float32))
-        for s in ((rows, inner), (inner, columns))
+        side.operand(random.standard_normal(each, np.float32))
+        for each in ((rows, inner), (inner, columns))
     )
     return lambda: a @ b
 
 
-def cases(settings: Settings) -> list[Case]:
-    names = ["needle", SLOW[0], "PyTorch, eager"]
-    return cases_of(names, builds, settings, peaks=True)
-
-
-def work(piece: str) -> float:
+def flops(piece: str) -> float:
     """Return the FLOPs."""
     rows, inner, columns = map(int, piece.split(" × "))
     return 2.0 * rows * inner * columns
 
 
-def tables(result: Result, limits: Result | None) -> list[str]:
-    return t.pieces_table("rows × inner × columns", result, limits, flops=work)
+def targets(result: Result) -> list[Target]:
+    """Return the targets of the slowest product, beside PyTorch and the peak."""
+    found = [t.least(f"matmul, {result.threads}, the least of all sizes", result, GOAL)]
+    return found + t.share_targets("matmul", result, flops, SHARE)
 
 
-def targets(result: Result, limits: Result | None) -> list[Target]:
-    name = f"matmul, {t.threads_of(result)}, the least of all sizes"
-    found = [t.least(name, result, GOAL)]
-    return found + t.share_targets("matmul", result, limits, work, 0.8)
+STUDY = PieceStudy(
+    "Matrix products, float32",
+    "rows × inner × columns",
+    builds,
+    ("needle", SLOW[0], "PyTorch, eager"),
+    flops=flops,
+    targets=targets,
+    peaks=True,
+    quick=3,
+)

@@ -9,19 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from apps.bench.data.case import Case
-from apps.bench.data.harness import Result
-from apps.bench.data.target import Target
+from apps.bench.harness.settings import Settings
+from apps.bench.harness.target import Target
+from apps.bench.harness.turns import Result
 
 from . import tables as t
-from .pieces import Build, cases_of
-from .settings import Settings
-from .sides import COMPILED, SLOW, Side, Step
+from .pieces import Build
+from .sides import COMPILED, EAGER, SLOW, Side, Step
+from .study import PieceStudy
 
-TITLE = "Memory-bound operations, float32"
 GOAL = 1.2
 CHANNELS, SIDE = 64, 32
-BATCHES = {"large": 128, "small": 4}  # arrays of 34 MB and of 1 MB
+BATCHES = {"large": 128, "small": 4, "huge": 2048}  # arrays of 34 MB, 1 MB and 537 MB
 PARAMETERS = (("large", 21), ("small", 1))  # count of 512 x 512 x 3 x 3 arrays: 198 MB and 9 MB
 
 
@@ -110,8 +109,9 @@ def optimizer_step(side: Side, name: str, count: int, edge: int) -> Step:
 
 def builds(settings: Settings) -> dict[str, Build]:
     found: dict[str, Build] = {}
-    batches = settings.pick(BATCHES, {"small": 1})
-    for size, batch in batches.items():
+    sizes = ("large", "small") if settings.device == "cpu" else ("huge",)
+    for size in settings.pick(sizes, ("small",)):
+        batch = settings.pick(BATCHES[size], 1)
         for name, operation in OPERATIONS.items():
             found[f"{name}, {size}"] = partial(operation.build, batch=batch)
     for size, count in settings.pick(PARAMETERS, (("small", 1),)):
@@ -123,11 +123,6 @@ def builds(settings: Settings) -> dict[str, Build]:
     return found
 
 
-def cases(settings: Settings) -> list[Case]:
-    names = ["needle", "PyTorch, eager", "PyTorch, channels last", COMPILED, *SLOW]
-    return cases_of(settings.pick(names, names[:2]), builds, settings)
-
-
 def traffic(piece: str) -> float:
     """Return the least number of bytes that must move."""
     name, _, size = piece.rpartition(", ")
@@ -136,15 +131,19 @@ def traffic(piece: str) -> float:
     return OPERATIONS[name].passes * BATCHES[size] * CHANNELS * SIDE * SIDE * 4
 
 
-def tables(result: Result, limits: Result | None) -> list[str]:
-    words = (
-        "Large: arrays of 34 MB (parameters of 198 MB); small: of 1 MB (9 MB). Rates count each "
-        "necessary pass over the arrays; the limit is that of a[i] = b[i] + s c[i] on "
-        "arrays of that size."
-    )
-    return [words, "", *t.pieces_table("operation", result, limits, moved=traffic)]
-
-
-def targets(result: Result, limits: Result | None) -> list[Target]:
-    name = f"memory-bound operations, {t.threads_of(result)}, the least of all"
+def targets(result: Result) -> list[Target]:
+    name = f"memory-bound operations, {result.threads}, the least of all"
     return [t.least(name, result, GOAL)]
+
+
+STUDY = PieceStudy(
+    "Memory-bound operations, float32",
+    "operation",
+    builds,
+    ("needle", EAGER[0], EAGER[1], COMPILED, *SLOW),
+    moved=traffic,
+    targets=targets,
+    note="Large: arrays of 34 MB (parameters of 198 MB); small: of 1 MB (9 MB); huge, on a GPU: of "
+    "537 MB. Rates count each necessary pass over the arrays; the limit is that of a[i] = b[i] + s "
+    "c[i] on arrays of that size.",
+)

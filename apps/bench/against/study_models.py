@@ -9,18 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
-from apps.bench.data.case import Case, Subject
-from apps.bench.data.harness import Result
-from apps.bench.data.target import Target, short, table
+from apps.bench.harness.case import Case, Subject
+from apps.bench.harness.settings import Settings
+from apps.bench.harness.target import Target, short, table
+from apps.bench.harness.turns import Result
 
 from . import tables as t
 from .flops import training_flops
 from .pieces import Build, case_of, cases_of
-from .settings import Settings
-from .sides import COMPILED, CONTESTANTS, OURS, SLOW, Side, Step
+from .sides import COMPILED, CONTESTANTS, EAGER, GRAPHED, OURS, SLOW, Side, Step
 
 MEMORY_GOAL = 0.8
-PEERS = ("PyTorch, eager", "PyTorch, channels last", COMPILED)
+PEERS = (*EAGER, COMPILED, GRAPHED)
 MEGA = 1e6
 
 
@@ -46,7 +46,9 @@ class ModelStudy:
     def cases(self, settings: Settings) -> list[Case]:
         """Return cases of steps in turns, then of memory in separate processes."""
         ours = [*OURS, *(SLOW[: settings.pick(2, 1)] if self.slow else ())]
-        names = [*ours, *PEERS[: settings.pick(3, 1)]]
+        names = [*ours, *PEERS[: settings.pick(4, 1)]]
+        if settings.device != "cpu":
+            return cases_of(names, self._builds, settings)
         memory = [
             self._memory_case(name, batch, settings)
             for batch in self._batches(settings)
@@ -54,9 +56,9 @@ class ModelStudy:
         ]
         return cases_of(names, self._builds, settings) + memory
 
-    def tables(self, result: Result, limits: Result | None) -> list[str]:
+    def tables(self, result: Result) -> list[str]:
         """Return tables of times and memory."""
-        lines = t.pieces_table("step", result, limits, flops=self._flops)
+        lines = t.pieces_table("step", result, flops=self._flops)
         rows = []
         for name, outcome in result.outcomes.items():
             if "peak" in outcome.values:
@@ -73,11 +75,11 @@ class ModelStudy:
         measured, wanted = ", ".join(t.pieces_of(result)), ", ".join(meant)
         return [f"Measured with {measured} (`--batch`); the target is meant for {wanted}.", ""]
 
-    def targets(self, result: Result, limits: Result | None) -> list[Target]:
+    def targets(self, result: Result) -> list[Target]:
         """Return the targets: speed and memory at each batch size."""
         found = []
         for piece in t.pieces_of(result):
-            name = f"{self.title}, {piece}, {t.threads_of(result)}"
+            name = f"{self.title}, {piece}, {result.threads}"
             found.append(t.least(name, result, self.goal, [piece]))
             mine = result.median(memory_name(OURS[0], piece), "peak")
             peers = [result.median(memory_name(peer, piece), "peak") for peer in PEERS[:2]]
@@ -95,15 +97,11 @@ class ModelStudy:
         return {batch_name(n): partial(self._step, batch=n) for n in self._batches(settings)}
 
     def _step(self, side: Side, batch: int) -> Step:
-        random = np.random.default_rng(0)
-        images = random.standard_normal((batch, self.channels, 32, 32), np.float32)
-        labels = random.integers(0, 10, batch)
-        model = side.model(self.model)
-        return side.training_step(model, side.images(images), side.tensor(labels))
+        return training_step(side, self.model, self.channels, batch)
 
     def _memory_case(self, name: str, batch: int, settings: Settings) -> Case:
         def open_it(given: Settings) -> Subject:
-            side = CONTESTANTS[name](given.threads)
+            side = CONTESTANTS[name](given)
             subject = Idle()
             subject.first = {"loaded": peak_memory()}
             step = self._step(side, batch)
@@ -117,6 +115,14 @@ class ModelStudy:
 
     def _flops(self, piece: str) -> float:
         return training_flops(self.model, self.channels) * int(piece.removeprefix("batch "))
+
+
+def training_step(side: Side, model: str, channels: int, batch: int) -> Step:
+    """Return a training step of a model on random images of 32 x 32 pixels."""
+    random = np.random.default_rng(0)
+    images = random.standard_normal((batch, channels, 32, 32), np.float32)
+    labels = random.integers(0, 10, batch)
+    return side.training_step(side.model(model), side.images(images), side.tensor(labels))
 
 
 class Idle(Subject):

@@ -11,13 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from apps.bench.data.case import Calls, Case, Numbers, Subject
-from apps.bench.data.harness import Result
-from apps.bench.data.target import Target, median_and_range, spread, table
+from apps.bench.harness.case import Calls, Case, Numbers, Subject
+from apps.bench.harness.settings import Settings
+from apps.bench.harness.target import Target, median_and_range, spread, table
+from apps.bench.harness.turns import Result
 
-from . import tables as t
 from .pieces import case_of
-from .settings import Settings
 from .sides import CONTESTANTS, is_peer
 
 TITLE = "Start-up, and one small operation"
@@ -36,7 +35,7 @@ class Start(Subject):
         super().__init__()
         self.contestant, self.settings = contestant, settings
         self.module = "torch" if is_peer(contestant) else "needle"
-        side = CONTESTANTS[contestant](settings.threads)
+        side = CONTESTANTS[contestant](settings)
         a, b = (side.tensor(np.ones(10, np.float32), gradient=True) for _ in range(2))
         self.clock = "process_time" if settings.cpu_time else "perf_counter"
         clock = getattr(time, self.clock)
@@ -48,8 +47,8 @@ class Start(Subject):
         code = f"from time import {self.clock} as now; t = now(); import {self.module}; "
         importing = program("-c", code + "print(now() - t)")
         started = self._moment()
-        threads = str(self.settings.threads)
-        program("-m", "apps.bench.against.first_step", self.contestant, threads)
+        text = self.settings.to_json()
+        program("-m", "apps.bench.against.first_step", self.contestant, text)
         return {
             "import": float(importing),
             "first step": self._moment() - started,
@@ -71,13 +70,16 @@ def program(*arguments: str) -> str:
 
 
 def cases(settings: Settings) -> list[Case]:
+    if settings.device != "cpu":
+        return []
+
     def opener(name: str) -> Callable[[Settings], Subject]:
         return lambda given: Start(name, given)
 
     return [case_of(name, name, opener(name), settings) for name in CONTESTED]
 
 
-def tables(result: Result, limits: Result | None) -> list[str]:
+def tables(result: Result) -> list[str]:
     rows = []
     for key, words in KEYS.items():
         found = [result.outcomes[name] for name in CONTESTED if name in result.outcomes]
@@ -85,8 +87,8 @@ def tables(result: Result, limits: Result | None) -> list[str]:
     return table(("", *CONTESTED), rows)
 
 
-def targets(result: Result, limits: Result | None) -> list[Target]:
-    threads, (ours, theirs) = t.threads_of(result), CONTESTED
+def targets(result: Result) -> list[Target]:
+    threads, (ours, theirs) = result.threads, CONTESTED
     found = []
     for key, goal, unit in (("import", 0.25, "s"), ("small op", 5.0, "µs")):
         values = [result.median(name, key) for name in CONTESTED]

@@ -6,18 +6,13 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
-from apps.bench.data.harness import Result
-from apps.bench.data.target import Target, median_and_range, short, spread, table
+from apps.bench.harness.target import Target, median_and_range, short, spread, table
+from apps.bench.harness.turns import Result
 
 from .pieces import PEAK
 from .sides import OURS, is_peer
 
 Count = Callable[[str], float]
-
-
-def threads_of(result: Result) -> str:
-    """Return "1 thread" or the like from the study's full name."""
-    return result.study.rpartition(", ")[2]
 
 
 def pieces_of(result: Result) -> list[str]:
@@ -55,7 +50,6 @@ def median(values: Sequence[float]) -> float:
 def pieces_table(
     what: str,
     result: Result,
-    limits: Result | None,
     flops: Count | None = None,
     moved: Count | None = None,
 ) -> list[str]:
@@ -72,14 +66,14 @@ def pieces_table(
         ours, theirs = duel(result, piece)
         found = ratios(result, ours, theirs, piece)
         ratio = spread(median(found), (min(found), max(found))) if found else "–"
-        speed, share = rate(result, limits, piece, flops, moved)
+        speed, share = rate(result, piece, flops, moved)
         times = [short(result.median(name, piece)) for name in names]
         rows.append((piece, *times, ratio, short(speed), percent(share)))
     return table(head, rows)
 
 
 def rate(
-    result: Result, limits: Result | None, piece: str, flops: Count | None, moved: Count | None
+    result: Result, piece: str, flops: Count | None, moved: Count | None
 ) -> tuple[float, float]:
     """Return needle's best rate in 10^9 per second, and its share of the machine's limit.
 
@@ -92,13 +86,13 @@ def rate(
     key = "gflops" if flops else f"gbs {piece.rpartition(', ')[2]}"
     values = result.outcomes[ours].values
     speeds = [count(piece) / ms / 1e6 for ms in values[piece]]
-    beside = values.get(piece + PEAK) or [limit(limits, key)] * len(speeds)
+    beside = values.get(piece + PEAK) or [limit(result, key)] * len(speeds)
     return median(speeds), median([speed / most for speed, most in zip(speeds, beside)])
 
 
-def limit(limits: Result | None, key: str) -> float:
+def limit(result: Result, key: str) -> float:
     """Return the best of all measurements of the machine's limit."""
-    outcome = limits.outcomes.get("machine") if limits else None
+    outcome = result.limits.outcomes.get("machine") if result.limits else None
     values = outcome.values.get(key) if outcome else None
     return max(values) if values else math.nan
 
@@ -129,19 +123,17 @@ def least(name: str, result: Result, goal: float, pieces: Sequence[str] | None =
     return Target(name, value, goal, mine, other, span=span)
 
 
-def share_targets(
-    name: str, result: Result, limits: Result | None, flops: Count, goal: float
-) -> list[Target]:
+def share_targets(name: str, result: Result, flops: Count, goal: float) -> list[Target]:
     """Return the smallest share of the arithmetic peak as a target."""
     shares = [
         (share, piece)
         for piece in pieces_of(result)
-        if not math.isnan(share := rate(result, limits, piece, flops, None)[1])
+        if not math.isnan(share := rate(result, piece, flops, None)[1])
     ]
-    title = f"{name}, {threads_of(result)}, share of the FMA peak, the least"
+    title = f"{name}, {result.threads}, share of the FMA peak, the least"
     if not shares:
         return [Target(title, math.nan, goal, "–")]
     share, piece = min(shares)
     beside = result.outcomes[OURS[0]].values.get(piece + PEAK)
-    peak = median(beside) if beside else limit(limits, "gflops")
+    peak = median(beside) if beside else limit(result, "gflops")
     return [Target(title, share, goal, piece, f"peak {short(peak)} GFLOP/s")]

@@ -1,4 +1,4 @@
-"""Loaders as subjects: the first batch and epoch from construction, then whole epochs.
+"""Loaders as subjects: the first batch and epoch from construction, then whole epochs; their table.
 
 Also in timed runs the labels of every batch are summed and a pixel of each image is read, so that
 no loader gains time by returning data that was never produced.
@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from .case import Numbers, Subject
-from .process_tree import cpu_seconds
+from apps.bench.harness.case import Numbers, Subject
+from apps.bench.harness.process_tree import cpu_seconds
+from apps.bench.harness.target import short, spread, table
+from apps.bench.harness.turns import Result
 
 LEAST_SECONDS = 0.5  # least duration of a timed run; short epochs are repeated
 STRIDE = 7  # the mean uses every seventh pixel
@@ -110,3 +112,32 @@ class Epochs(Subject):
             "mean": mean,
             "deviation": spread,
         }
+
+
+HEAD = (
+    "samples/s, median (range)",
+    "from construction",
+    "CPU s per 1000",
+    "first batch, s",
+    "peak memory, MiB",
+)
+
+
+def rate_table(result: Result, cases: Iterable[str]) -> list[str]:
+    """Return a table with a row for each measured case."""
+    rows = []
+    for name in cases:
+        outcome = result.outcomes.get(name)
+        if outcome is None or "rate" not in outcome.values:
+            continue
+        rows.append(
+            [
+                name,
+                spread(outcome.median("rate"), outcome.span("rate")),
+                short(outcome.median("rate_from_construction")),
+                short(outcome.median("cpu")),
+                short(outcome.median("first_batch")),
+                short(outcome.median("pss") / 2**20),
+            ]
+        )
+    return table(("", *HEAD), rows)

@@ -15,16 +15,6 @@ ONE_THREAD = {"NEEDLE_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 TWO_THREADS = {"NEEDLE_NUM_THREADS": "2", "OMP_NUM_THREADS": "1"}
 SEED = 7
 
-RESIZE = data.Resize((256, 256))
-CROP = data.RandomCrop(size=200)
-FLIPS = data.RandomFlipHorizontal(p=1), data.RandomFlipVertical(p=1)
-COLOUR = data.RandomBrightnessContrast(p=1)
-T1 = [RESIZE, CROP]
-T2 = [RESIZE, FLIPS[0], CROP, COLOUR, FLIPS[1]]
-T3 = [*T2, data.Resize((280, 280)), CROP]
-T4 = [*T3, FLIPS[0], COLOUR, FLIPS[1], data.Resize((280, 280))]
-LEVELS: dict[str, list[Any]] = {"T1": T1, "T2": T2, "T3": T3, "T4": T4}
-
 JPEG_TO_FLOATS = [
     data.Resize((256, 256)),
     data.RandomCrop(size=224),
@@ -87,39 +77,6 @@ def numpy_batches() -> None:
     data.collate.set_tensor_type(None)
 
 
-class Payloads:
-    """A data set of ``count`` samples, all the same array of ``size`` bytes."""
-
-    def __init__(self, size: int, count: int) -> None:
-        self.size, self.count = size, count
-        self._array: Any = None
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> Any:
-        if self._array is None:
-            self._array = np.arange(self.size // 4, dtype=np.int32)
-        return self._array
-
-
-class SlowProcessIds:
-    """A data set whose samples take 10 ms and are (index, process id of the worker)."""
-
-    def __init__(self, count: int, seconds: float = 0.01) -> None:
-        self.count, self.seconds = count, seconds
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> Any:
-        import os
-        import time
-
-        time.sleep(self.seconds)
-        return np.int64(index), np.int64(os.getpid())
-
-
 class Paths:
     """A data set that holds a list of paths and returns their lengths."""
 
@@ -132,16 +89,3 @@ class Paths:
     def __getitem__(self, index: int) -> Any:
         path = self.paths[index] if len(self.paths) else ""
         return np.int64(len(path)), np.int64(index)
-
-
-class Numbers:
-    """A data set of a million samples and more; each is its index."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> Any:
-        return np.float32(index), np.int64(index)

@@ -116,20 +116,6 @@ def cropped(image: Any, size: int, generator: np.random.Generator) -> Any:
     return image[top : top + size, left : left + size]
 
 
-def coloured(image: Any, generator: np.random.Generator) -> Any:
-    """Change brightness and contrast by up to 0.2 with OpenCV."""
-    import cv2
-
-    contrast, brightness = 1 + generator.uniform(-0.2, 0.2, 2)
-    return cv2.convertScaleAbs(image, alpha=contrast, beta=(brightness - 1) * 255)
-
-
-def level_two(image: Any, generator: np.random.Generator) -> Any:
-    """Apply level T2 of the loader study; return uint8 (200, 200, 3)."""
-    crop = cropped(resized(image, 256)[:, ::-1], 200, generator)
-    return np.ascontiguousarray(coloured(crop, generator)[::-1])
-
-
 def photo_to_floats(image: Any, generator: np.random.Generator) -> Any:
     """Resize to 256, crop to 224, flip and normalise; return float32 (3, 224, 224)."""
     crop = cropped(resized(image, 256), 224, generator)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,7 @@ from typing import Any
 import numpy as np
 
 import needle.data as data
-
-from .settings import Settings
+from apps.bench.harness.settings import Settings
 
 CLASSES = 4
 SIZE = (375, 500)  # size of a made-up photograph
@@ -37,7 +35,6 @@ def photo_folder(settings: Settings, count: int) -> str:
             shutil.copyfile(sources[i % len(sources)], target)
         else:
             target.write_bytes(made_up_photo(i, SIZE if not settings.quick else (60, 80)))
-    os.sync()  # only pages on disk can be dropped from the cache
     partial.rename(root)
     return str(root)
 
@@ -50,16 +47,6 @@ def photographs(settings: Settings) -> list[Path]:
 def files(root: str) -> list[str]:
     """Return all JPEG files below a folder, in ImageFolder's order."""
     return sorted(map(str, Path(root).rglob("*.jpg")))
-
-
-def drop_from_cache(paths: list[str]) -> None:
-    """Ask the system to drop the files' pages, so that the next read is from the disk."""
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
 
 
 def made_up_photo(seed: int, size: tuple[int, int]) -> bytes:

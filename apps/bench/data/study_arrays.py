@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 import needle.data as data
+from apps.bench.harness.case import Case, Subject
+from apps.bench.harness.settings import Settings
+from apps.bench.harness.target import Target, median_and_range
+from apps.bench.harness.turns import Result
 
 from . import ours, peers
-from .case import Case, Subject
-from .epochs import Epochs
-from .harness import Result
-from .loader_tables import rate_table
-from .settings import Settings
-from .target import Target, median_and_range
+from .epochs import Epochs, rate_table
 
 TITLE = "Arrays in memory without transforms, 200 000 x 100 float32, batches of 1000"
 BATCH = 1000

@@ -10,14 +10,13 @@ from functools import partial
 from typing import Any
 
 import needle.data as data
+from apps.bench.harness.case import Case, Subject
+from apps.bench.harness.settings import Settings
+from apps.bench.harness.target import Target, median_and_range
+from apps.bench.harness.turns import Result
 
 from . import ours, peers, pictures
-from .case import Case, Subject
-from .epochs import Epochs
-from .harness import Result
-from .loader_tables import rate_table
-from .settings import Settings
-from .target import Target, median_and_range
+from .epochs import Epochs, rate_table
 
 TITLE = "JPEG folder, two workers: a crop after a resize, and a random box, batches of 64"
 BATCH, COUNT = 64, 1000

@@ -11,13 +11,13 @@ from functools import partial
 
 import numpy as np
 
+from apps.bench.harness.case import Calls, Case, Numbers, Subject
+from apps.bench.harness.settings import Settings
+from apps.bench.harness.target import Target, median_and_range
+from apps.bench.harness.turns import Result
+
 from . import ours, peers, pictures
-from .case import Calls, Case, Numbers, Subject
-from .epochs import Epochs
-from .harness import Result
-from .loader_tables import rate_table
-from .settings import Settings
-from .target import Target, median_and_range
+from .epochs import Epochs, rate_table
 
 TITLE = "CIFAR-10 in memory: crop, flip, normalise, float32 NCHW, batches of 256"
 BATCH = 256

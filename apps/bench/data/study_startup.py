@@ -12,38 +12,34 @@ from functools import partial
 from typing import Any
 
 import needle.data as data
+from apps.bench.harness.case import Case, Numbers, Once, Subject
+from apps.bench.harness.settings import Settings
+from apps.bench.harness.target import Target, median_and_range, spread, table
+from apps.bench.harness.turns import Result
 from needle.data.formats.string_table import StringTable
 
 from . import ours, peers
-from .case import Case, Numbers, Once, Subject
-from .harness import Result
-from .settings import Settings
-from .target import Target, median_and_range, spread, table
 
-TITLE = "Start-up with 1.2 million paths, 2 workers: seconds to the first batch"
-WORKERS = 2
-METHODS = ("spawn", "forkserver")
-PROGRAMS = {"needle, a program's loaders": "needle", "torch, fork, a program's loaders": "torch"}
+TITLE = "Start-up, 2 workers: seconds to the first batch, with 1.2 million paths too"
+WORKERS, LOADERS = 2, 5
+OURS = "needle, 1.2 M paths"
+PROGRAM, TORCH_PROGRAM = "needle, a program's loaders", "torch, fork, a program's loaders"
 
 
 def cases(settings: Settings) -> list[Case]:
-    """Return the cases by start method; paths are a list of str, or needle's table of text."""
+    """Return the cases of a program's loaders, and of many paths; torch's by start method.
+
+    needle's paths are in the table of text in which ImageFolder holds them, torch's in a list.
+    """
     found = [
-        Case(
-            name,
-            partial(open_program, library=library),
-            {},
-            () if library == "needle" else ("torch",),
-        )
-        for name, library in PROGRAMS.items()
+        Case(PROGRAM, partial(open_program, library="needle")),
+        Case(TORCH_PROGRAM, partial(open_program, library="torch"), {}, ("torch",)),
     ]
-    for kind in ("list", "table"):
-        found.append(Case(f"needle, forkserver, {kind}", partial(open_ours, kind=kind), rounds=3))
-    for method in METHODS:
+    found.append(Case(OURS, open_ours, rounds=3))
+    for method in ("spawn", "forkserver"):
         if method == "spawn" or not settings.quick:
             opening = partial(open_torch, method=method)
-            rounds = 2 if method == "spawn" else 1
-            found.append(Case(f"torch, {method}, list", opening, {}, ("torch",), rounds=rounds))
+            found.append(Case(f"torch, {method}", opening, {}, ("torch",), rounds=2))
     return found
 
 
@@ -55,7 +51,7 @@ def open_program(settings: Settings, library: str) -> Subject:
 def in_a_program(library: str) -> Numbers:
     """Return the seconds to the first batch of a program's first loader and of further ones."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    command = [sys.executable, "-m", "apps.bench.data.first_batches", library]
+    command = [sys.executable, "-m", "apps.bench.data.first_batches", library, str(LOADERS)]
     out = subprocess.check_output(command, env=environment, text=True)
     first, *further = map(float, out.split())
     return {"first": first, "further": statistics.median(further)}
@@ -67,26 +63,19 @@ def paths(settings: Settings) -> list[str]:
     return [f"train/n{i // 1300:08d}/n{i // 1300:08d}_{i}.JPEG" for i in range(count)]
 
 
-def open_ours(settings: Settings, kind: str) -> Subject:
-    """Open a case of needle's loader. kind: that of the data set's paths."""
-    names: Any = paths(settings)
-    if kind == "table":
-        names = StringTable(names)
-
-    def build(dataset: Any) -> Any:
-        return data.DataLoader(dataset, 16, num_workers=WORKERS)
-
-    return Once(partial(both, build, names))
+def open_ours(settings: Settings) -> Subject:
+    """Open a case of needle's loader."""
+    build = partial(data.DataLoader, batch_size=16, num_workers=WORKERS)
+    return Once(partial(both, build, StringTable(paths(settings))))
 
 
 def open_torch(settings: Settings, method: str) -> Subject:
     """Open a case of PyTorch's loader."""
-    names = paths(settings)
 
     def build(dataset: Any) -> Any:
         return peers.torch_loader(dataset, 16, WORKERS, multiprocessing_context=method)
 
-    return Once(partial(both, build, names))
+    return Once(partial(both, build, paths(settings)))
 
 
 def both(build: Callable[[Any], Any], names: Any) -> Numbers:
@@ -112,46 +101,32 @@ def to_first_batch(build: Callable[[Any], Any], dataset: Any) -> float:
 def targets(result: Result) -> list[Target]:
     """Return the targets: those of a program's loaders, and at most a second more with paths."""
     found = []
-    ours, theirs = PROGRAMS
     for key, goal in (("first", 0.15), ("further", 0.03)):
-        words = [f"{median_and_range(result, name, key)} s" for name in (ours, theirs)]
-        name = f"first batch of the {key} loader of a program, {WORKERS} workers"
-        found.append(Target(name, result.median(ours, key), goal, *words, at_most=True, unit="s"))
-    for method in METHODS:
-        for kind, words in (("table", "as ImageFolder holds them"), ("list", "in a list")):
-            own, peer = (
-                f"{median_and_range(result, name, 'more')} s more, first batch after "
-                f"{median_and_range(result, name, 'full')} s"
-                for name in (f"needle, {method}, {kind}", f"torch, {method}, list")
-            )
-            found.append(
-                Target(
-                    f"start-up with 1.2 M paths {words}, {method}: more than with none",
-                    result.median(f"needle, {method}, {kind}", "more"),
-                    1.0,
-                    own,
-                    f"torch, a list: {peer}",
-                    at_most=True,
-                    unit="s",
-                )
-            )
-    return found
+        words = [f"{median_and_range(result, n, key)} s" for n in (PROGRAM, TORCH_PROGRAM)]
+        what = f"first batch of the {key} loader of a program, {WORKERS} workers"
+        value = result.median(PROGRAM, key)
+        found.append(Target(what, value, goal, *words, at_most=True, unit="s"))
+    words = [
+        f"{median_and_range(result, name, 'more')} s more, first batch after "
+        f"{median_and_range(result, name, 'full')} s"
+        for name in (OURS, "torch, spawn")
+    ]
+    what, value = "start-up with 1.2 M paths: more than with none", result.median(OURS, "more")
+    return [*found, Target(what, value, 1.0, *words, at_most=True, unit="s")]
 
 
 def tables(result: Result) -> list[str]:
-    """Return two tables of seconds."""
-    starts = [
-        [name, *(spread(o.median(key), o.span(key)) for key in ("first", "further"))]
-        for name, o in result.outcomes.items()
-        if "first" in o.values
-    ]
-    rows = [
-        [name, *(spread(o.median(key), o.span(key)) for key in ("empty", "full", "more"))]
-        for name, o in result.outcomes.items()
-        if "more" in o.values
-    ]
+    """Return a table of the loaders of a program, and one of those with many paths."""
     return [
-        *table(("first batch of", "first loader, s", "further loaders, s"), starts),
-        "",
-        *table(("", "no path, s", "1.2 M paths, s", "more, s"), rows),
+        *_table(result, {"first": "first loader, s", "further": "further loaders, s"}),
+        *_table(result, {"empty": "no path, s", "full": "1.2 M paths, s", "more": "more, s"}),
     ]
+
+
+def _table(result: Result, keys: dict[str, str]) -> list[str]:
+    rows = [
+        [name, *(spread(outcome.median(key), outcome.span(key)) for key in keys)]
+        for name, outcome in result.outcomes.items()
+        if set(keys) <= set(outcome.values)
+    ]
+    return table(("first batch of", *keys.values()), rows)

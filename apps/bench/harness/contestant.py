@@ -1,9 +1,8 @@
 """The process of one case: it opens the case and runs it on request.
 
-Started by harness.py as ``python -m apps.bench.data.contestant MODULE STUDY CASE SETTINGS``, where
-MODULE holds the benchmark's ``STUDIES`` and ``Settings``. Lines on standard input ("run",
-"witness", "close") are each answered by a line of JSON on standard output; output of libraries
-goes to standard error.
+turns.py starts it as ``python -m apps.bench.harness.contestant STUDY CASE SETTINGS``. Lines on
+standard input ("run", "witness", "close") are each answered by a line of JSON on standard output;
+output of libraries goes to standard error.
 """
 
 from __future__ import annotations
@@ -16,15 +15,16 @@ import traceback
 from collections.abc import Callable
 
 from .case import Numbers
+from .settings import Settings
 
 
 def main(arguments: list[str]) -> int:
     """Serve one case until told to close or until the harness ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    module, study, name, text = arguments
-    studies = importlib.import_module(module)
-    settings = studies.Settings.from_json(text)
+    study, name, text = arguments
+    settings = Settings.from_json(text)
+    studies = importlib.import_module(settings.studies).STUDIES
 
     def answer(measure: Callable[[], Numbers]) -> bool:
         try:
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
         print(json.dumps(reply), file=answers, flush=True)
         return "error" not in reply
 
-    case = next(case for case in studies.STUDIES[study].cases(settings) if case.name == name)
+    case = next(case for case in studies[study].cases(settings) if case.name == name)
     opened = []
 
     def opening() -> Numbers:

@@ -1,4 +1,4 @@
-"""The harness: it runs the cases of a study in turns and collects their numbers.
+"""Run the cases of a study in turns, and collect their numbers.
 
 Each case has its own process. The cases of a group are opened and run once as witnesses (every byte
 is checked, memory is measured, nothing is timed). Then they run round by round in shuffled order,
@@ -8,6 +8,7 @@ so that a slow moment of the machine affects all of them.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import random
@@ -23,7 +24,7 @@ from typing import Any
 
 from .case import Case, Numbers
 from .process_tree import PeakMemory
-from .settings import RunSettings
+from .settings import Settings
 
 SAME_MEAN = 0.03
 
@@ -56,12 +57,27 @@ class Outcome:
 
 @dataclass
 class Result:
-    """The result of a study: the outcome of each case, notes and failed checks."""
+    """The result of a study: the outcome of each case, notes and failed checks.
+
+    study: the study's name, and the number of threads if that was the same for all cases. limits:
+    the measured limits of the machine on as many threads, from the study of that name.
+    """
 
     study: str
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     failed_checks: list[str] = field(default_factory=list)
+    limits: Result | None = None
+
+    @property
+    def work(self) -> str:
+        """The name of the study: "matmul" of "matmul, 2 threads"."""
+        return self.study.partition(", ")[0]
+
+    @property
+    def threads(self) -> str:
+        """The number of threads in words: "2 threads" of "matmul, 2 threads"."""
+        return self.study.rpartition(", ")[2]
 
     def median(self, case: str, key: str) -> float:
         """Return the median of one case; nan if it did not run."""
@@ -79,14 +95,14 @@ class Result:
         return (max(known)[1], max(known)[0]) if known else ("", float("nan"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
+        """Return JSON values; those of ``limits`` belong to another study."""
+        return asdict(dataclasses.replace(self, limits=None))
 
     @staticmethod
     def from_dict(record: dict[str, Any]) -> Result:
         """Return the result from the values of ``to_dict``."""
         outcomes = {name: Outcome(**each) for name, each in record["outcomes"].items()}
-        return Result(record["study"], outcomes, record["notes"], record["failed_checks"])
+        return Result(**{**record, "outcomes": outcomes})
 
 
 class ContestantError(Exception):
@@ -96,13 +112,13 @@ class ContestantError(Exception):
 class Contestant:
     """The process of a case, seen from the harness. numbers: measurements of opening it."""
 
-    def __init__(self, study: str, case: Case, settings: RunSettings) -> None:
+    def __init__(self, study: str, case: Case, settings: Settings) -> None:
         self.case = case
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "apps.bench.data.contestant"),
-                *(settings.STUDIES, study, case.name, settings.to_json()),
+                *(sys.executable, "-m", "apps.bench.harness.contestant"),
+                *(study, case.name, settings.to_json()),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -175,7 +191,7 @@ class Contestant:
         return lines[-1] if lines else f"ended with status {self.process.poll()}"
 
 
-def run_study(name: str, cases: list[Case], settings: RunSettings, log: Log = print) -> Result:
+def run_study(name: str, cases: list[Case], settings: Settings, log: Log = print) -> Result:
     """Run every case of the study, group by group."""
     result = Result(name)
     for group in dict.fromkeys(case.group for case in cases):
@@ -185,20 +201,20 @@ def run_study(name: str, cases: list[Case], settings: RunSettings, log: Log = pr
     return result
 
 
-def _run_group(result: Result, cases: list[Case], settings: RunSettings, log: Log) -> None:
+def _run_group(result: Result, cases: list[Case], settings: Settings, log: Log) -> None:
     running: dict[str, Contestant] = {}
     witnesses: dict[str, Numbers] = {}
     try:
         for case in cases:
             outcome = result.outcomes[case.name] = Outcome(case.name)
-            missing = case.missing()
-            if missing:
-                outcome.error = f"needs {', '.join(missing)}, not installed"
+            if missing := case.missing():
+                why = f"needs {', '.join(missing)}, not installed"
             else:
                 _open(result.study, case, settings, outcome, running, witnesses)
-            if outcome.error:
-                log(f"  {case.name}: left out, {outcome.error}")
-                result.notes.append(f"{case.name}: left out, {outcome.error}")
+                why = outcome.error
+            if why:
+                log(f"  {case.name}: left out, {why}")
+                result.notes.append(f"{case.name}: left out, {why}.")
         result.failed_checks += compare(cases, witnesses)
         _take_turns(result, running, witnesses, settings, log)
     finally:
@@ -209,7 +225,7 @@ def _run_group(result: Result, cases: list[Case], settings: RunSettings, log: Lo
 def _open(
     study: str,
     case: Case,
-    settings: RunSettings,
+    settings: Settings,
     outcome: Outcome,
     running: dict[str, Contestant],
     witnesses: dict[str, Numbers],
@@ -232,7 +248,7 @@ def _take_turns(
     result: Result,
     running: dict[str, Contestant],
     witnesses: dict[str, Numbers],
-    settings: RunSettings,
+    settings: Settings,
     log: Log,
 ) -> None:
     order = random.Random(settings.rounds)
@@ -245,7 +261,7 @@ def _take_turns(
                 numbers = contestant.run()
             except ContestantError as error:
                 outcome.error = f"failed in round {number + 1}: {error}"
-                result.notes.append(f"{name}: {outcome.error}")
+                result.notes.append(f"{name}: {outcome.error}.")
                 log(f"  {name}: {outcome.error}")
                 running.pop(name).kill()
                 continue

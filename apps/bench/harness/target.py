@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .harness import Result
+from .turns import Result
 
 
 @dataclass(frozen=True)
