@@ -89,26 +89,31 @@ def test_a_recipe_that_needs_no_build(title: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not backends.available("cpu"), reason="the C++ backend is not built")
-def test_an_elementwise_op_with_its_own_kernel(tmp_path: Path) -> None:
-    """Four files, two compilations; green on every backend and in NumPy mode."""
-    found = recipe("An elementwise op")
-    assert len({edit["file"] for edit in found.edits}) <= MOST_FILES
+def test_a_dtype_then_an_elementwise_op_with_its_own_kernel(tmp_path: Path) -> None:
+    """Both recipes in one copy: a dtype compiles all kernels, as the first build does anyway."""
     ignored = shutil.ignore_patterns("*.so", "__pycache__", "*.csv")
     for folder in ("src", "python", "tests", "examples"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
     for file in ("CMakeLists.txt", "pyproject.toml"):
         shutil.copy(ROOT / file, tmp_path)
-    compile_(tmp_path)
-    for edit in found.edits:
-        apply(edit, tmp_path)
-    compiled = compile_(tmp_path)
+    follow(recipe("A dtype"), tmp_path)
+    compiled = follow(recipe("An elementwise op"), tmp_path)
     assert 0 < len(compiled) <= MOST_COMPILED, compiled
-    run(["-m", "needle.ops.stubs"], tmp_path)
-    run(["-c", found.script], tmp_path)
-    rows = ["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", "mish", "tests/ops"]
+    pytest_ = ["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
     for backend in ("nd", "np"):
-        run(rows, tmp_path, NEEDLE_BACKEND=backend)
-    run(["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/accelerated"], tmp_path)
+        run([*pytest_, "-k", "mish", "tests/ops"], tmp_path, NEEDLE_BACKEND=backend)
+    run([*pytest_, "tests/accelerated", "tests/ndarray/test_dtypes.py"], tmp_path)
+
+
+def follow(found: Recipe, tree: Path) -> list[str]:
+    """Apply the edits of a recipe, build, and run its program; return the compiled sources."""
+    assert len({edit["file"] for edit in found.edits}) <= MOST_FILES
+    for edit in found.edits:
+        apply(edit, tree)
+    compiled = compile_(tree)
+    run(["-m", "needle.ops.stubs"], tree)
+    run(["-c", found.script], tree)
+    return compiled
 
 
 def compile_(tree: Path) -> list[str]:

@@ -172,8 +172,13 @@ PyObject* adopt_buffer(PyObject* source) {
 }
 
 const char* format_of(DType dtype) {
-  static const char* const formats[] = {"?", "B", "i", "q", "f", "d", "H"};
-  return formats[static_cast<int>(dtype)];
+  switch (dtype) {
+#define NEEDLE_ROW(row, name, type, compute, format) \
+  case DType::row: return format;
+    NEEDLE_DTYPES(NEEDLE_ROW)
+#undef NEEDLE_ROW
+  }
+  return nullptr;
 }
 
 std::optional<DType> dtype_of_format(const char* format, Py_ssize_t itemsize) {
@@ -199,8 +204,8 @@ static DType dtype_by_name(PyObject* object) {
   Py_XDECREF(text);
   if (name == nullptr) throw PythonError{};
   std::string known;
-#define NEEDLE_ROW(row, row_name, type, code)                     \
-  if (DType::row != DType::kBFloat16 || !array_memory.on_host) {  \
+#define NEEDLE_ROW(row, row_name, ...)                            \
+  if (!is_storage(DType::row) || !array_memory.on_host) {         \
     if (given == row_name) return DType::row;                     \
     known += (known.empty() ? "" : ", ") + std::string(row_name); \
   }
@@ -211,9 +216,12 @@ static DType dtype_by_name(PyObject* object) {
 
 DType dtype_from_python(PyObject* object) {
   // NumPy's dtypes are singletons, so after the first time their address identifies them.
-  static PyObject* seen[7] = {};
-  for (int code = 0; code < 7; ++code) {
-    if (object == seen[code]) return static_cast<DType>(code);
+#define NEEDLE_ROW(...) +1
+  constexpr int rows = 0 NEEDLE_DTYPES(NEEDLE_ROW);
+#undef NEEDLE_ROW
+  static PyObject* seen[rows] = {};
+  for (int row = 0; row < rows; ++row) {
+    if (object == seen[row]) return static_cast<DType>(row);
   }
   const DType dtype = dtype_by_name(object);
   PyObject*& place = seen[static_cast<int>(dtype)];

@@ -1,33 +1,35 @@
-// The dtype table: the rows of python/needle/dtypes.py, in the same order with the same codes.
+// The dtype table: the rows of python/needle/dtypes.py in the same order; a test compares them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "bfloat16.h"
 #include "check.h"
 
 namespace needle {
 
-//            row   name       C++ type      code
-#define NEEDLE_DTYPES(ROW)              \
-  ROW(kBool, "bool", bool, 0)           \
-  ROW(kUInt8, "uint8", std::uint8_t, 1) \
-  ROW(kInt32, "int32", std::int32_t, 2) \
-  ROW(kInt64, "int64", std::int64_t, 3) \
-  ROW(kFloat32, "float32", float, 4)    \
-  ROW(kFloat64, "float64", double, 5)   \
-  ROW(kBFloat16, "bfloat16", BFloat16, 6)
+// A row, its name, its C++ type, the row whose type elements are computed in, and its format in
+// Python's buffer protocol.
+#define NEEDLE_DTYPES(ROW)                            \
+  ROW(kBool, "bool", bool, kBool, "?")                \
+  ROW(kUInt8, "uint8", std::uint8_t, kUInt8, "B")     \
+  ROW(kInt32, "int32", std::int32_t, kInt32, "i")     \
+  ROW(kInt64, "int64", std::int64_t, kInt64, "q")     \
+  ROW(kBFloat16, "bfloat16", BFloat16, kFloat32, "H") \
+  ROW(kFloat32, "float32", float, kFloat32, "f")      \
+  ROW(kFloat64, "float64", double, kFloat64, "d")
 
 enum class DType : std::uint8_t {
-#define NEEDLE_ROW(row, name, type, code) row = code,
+#define NEEDLE_ROW(row, ...) row,
   NEEDLE_DTYPES(NEEDLE_ROW)
 #undef NEEDLE_ROW
 };
 
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
-#define NEEDLE_ROW(row, name, type, code) \
+#define NEEDLE_ROW(row, name, type, ...) \
   case DType::row: return sizeof(type);
     NEEDLE_DTYPES(NEEDLE_ROW)
 #undef NEEDLE_ROW
@@ -37,7 +39,7 @@ constexpr std::size_t size_of(DType dtype) {
 
 constexpr const char* name_of(DType dtype) {
   switch (dtype) {
-#define NEEDLE_ROW(row, name, type, code) \
+#define NEEDLE_ROW(row, name, ...) \
   case DType::row: return name;
     NEEDLE_DTYPES(NEEDLE_ROW)
 #undef NEEDLE_ROW
@@ -47,8 +49,16 @@ constexpr const char* name_of(DType dtype) {
 
 // Returns the dtype in which elements are computed (Computed); a scalar operand has it too.
 constexpr DType computed(DType dtype) {
-  return dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
+  switch (dtype) {
+#define NEEDLE_ROW(row, name, type, compute, ...) \
+  case DType::row: return DType::compute;
+    NEEDLE_DTYPES(NEEDLE_ROW)
+#undef NEEDLE_ROW
+  }
+  return dtype;
 }
+
+constexpr bool is_storage(DType dtype) { return computed(dtype) != dtype; }
 
 template <class T>
 struct Tag {
@@ -59,20 +69,22 @@ struct Tag {
   raise_error("the kernel does not take bfloat16; convert its operands to float32");
 }
 
-// Calls f(Tag<T>{}) with the C++ type of `dtype`. Static, so that objects compiled for different
-// instruction sets share no copy of it.
+// Calls f(Tag<T>{}) with the C++ type of `dtype`, which must not be a storage dtype. Static, so
+// that objects compiled for different instruction sets share no copy of it.
 template <class F>
 static inline decltype(auto) with_type(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::kBool: return f(Tag<bool>{});
-    case DType::kUInt8: return f(Tag<std::uint8_t>{});
-    case DType::kInt32: return f(Tag<std::int32_t>{});
-    case DType::kInt64: return f(Tag<std::int64_t>{});
-    case DType::kFloat32: return f(Tag<float>{});
-    case DType::kFloat64: break;
-    case DType::kBFloat16: refuse_bfloat16();
+#define NEEDLE_ROW(row, name, type, ...)                  \
+  case DType::row:                                        \
+    if constexpr (std::is_same_v<type, Computed<type>>) { \
+      return f(Tag<type>{});                              \
+    } else {                                              \
+      refuse_bfloat16();                                  \
+    }
+    NEEDLE_DTYPES(NEEDLE_ROW)
+#undef NEEDLE_ROW
   }
-  return f(Tag<double>{});
+  __builtin_unreachable();
 }
 
 // The same for the two floating dtypes; any other dtype is a bug of the caller.

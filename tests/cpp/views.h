@@ -11,7 +11,7 @@ namespace needle::testing {
 
 template <class T>
 constexpr DType dtype_of() {
-#define NEEDLE_ROW(row, name, type, code) \
+#define NEEDLE_ROW(row, name, type, ...) \
   if (std::is_same_v<T, type>) return DType::row;
   NEEDLE_DTYPES(NEEDLE_ROW)
 #undef NEEDLE_ROW

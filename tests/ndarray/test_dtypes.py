@@ -1,14 +1,27 @@
 """The dtype table: one row for each dtype, the same rows in Python and in C++."""
 
+import re
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from needle import dtypes
 from needle.errors import DTypeError
+
+ROOT = Path(__file__).resolve().parents[2]
+IN_CPP = re.compile(r'^  ROW\((k\w+), "(\w+)", [\w:]+, (k\w+), "."\)', re.MULTILINE)
+
+
+def test_the_table_of_cpp_has_the_same_rows() -> None:
+    rows = IN_CPP.findall((ROOT / "src/core/dtype.h").read_text())
+    names = {row: name for row, name, _ in rows}
+    assert [(name, names[compute]) for _, name, compute in rows] == [
+        (row.name, row.compute) for row in dtypes.TABLE
+    ]
 
 
 def test_rows_are_in_the_order_of_promotion() -> None:
