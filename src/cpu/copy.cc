@@ -126,6 +126,7 @@ void copy(In a, Out out) {
   if (a.dtype == out.dtype) {
     const std::size_t word = size_of(a.dtype);
     if (word == 1) return copy_words<std::uint8_t>(plan);
+    if (word == 2) return copy_words<std::uint16_t>(plan);
     if (word == 4) return copy_words<std::uint32_t>(plan);
     return copy_words<std::uint64_t>(plan);
   }

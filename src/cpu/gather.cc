@@ -30,6 +30,7 @@ template <class F>
 void with_word(DType dtype, F&& f) {  // copying rows depends on the element's size alone
   const std::size_t word = size_of(dtype);
   if (word == 1) return f(Tag<std::uint8_t>{});
+  if (word == 2) return f(Tag<std::uint16_t>{});
   if (word == 4) return f(Tag<std::uint32_t>{});
   return f(Tag<std::uint64_t>{});
 }
