@@ -1,4 +1,4 @@
-"""A web server on loopback with faults to order; the download tests' other side."""
+"""A web server on loopback with injected faults, for the download tests."""
 
 import threading
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Site:
-    """The contents of the server and its faults. ``faults`` of a path are used up one a request."""
+    """The server's contents and faults; each request of a path uses up one of its faults."""
 
     content: dict[str, bytes] = field(default_factory=dict)
     faults: dict[str, list] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.send_header("Content-Length", str(length))
         self.end_headers()
-        if isinstance(fault, tuple):  # ("cut", n): n bytes, then the connection ends
+        if isinstance(fault, tuple):  # ("cut", n): send n bytes, then close
             body = body[: fault[1]]
         if fault == "stall":
             self.server.stalled.wait(5)
@@ -70,7 +70,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class FaultServer:
-    """``with FaultServer() as (address, site)``."""
+    """A context manager: ``with FaultServer() as (address, site)``."""
 
     def __enter__(self):
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

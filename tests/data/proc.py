@@ -14,13 +14,14 @@ from pathlib import Path
 from needle.data.workers import shared_supervisor
 
 INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-"""The first line of a program that is sent Ctrl-C: a job in the background may ignore it."""
+"""First line of programs that are sent Ctrl-C: background jobs may ignore SIGINT otherwise."""
 
 
 def children(pid: int | None = None) -> set[int]:
-    """Every process below ``pid`` (this one), zombies included.
+    """Return all descendants of ``pid`` (by default this process), zombies included.
 
-    Python's own resource tracker is left out: once anything here used multiprocessing it stays.
+    Python's own resource tracker is left out, since it stays once anything has used
+    multiprocessing.
     """
     below: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
@@ -38,12 +39,12 @@ def children(pid: int | None = None) -> set[int]:
 
 
 def remaining() -> set[int]:
-    """Return the children without the supervisor, which stays for the next loader."""
+    """Return the children except the supervisor, which stays for the next loader."""
     return children() - set(supervisors())
 
 
 def supervisors() -> dict[int, str]:
-    """Return the processes that start workers for this one, each with the name of its socket."""
+    """Return the supervisors of this process, each with the name of its socket."""
     started = shared_supervisor._SUPERVISORS.get(os.getpid(), [])
     return {each.process.pid: _name(each._control.fileno()) for each in started}
 
@@ -53,16 +54,16 @@ def _name(descriptor: int) -> str:
 
 
 def descriptors() -> Counter[str]:
-    """Return the open files of this process, as often as each is open.
+    """Return the open files of this process, each as often as it is open.
 
-    ``descriptors() <= before`` is true if nothing was left open since. A count would differ if an
-    earlier test's garbage were collected in between, and would hide as many leaks. The sockets of
+    ``descriptors() <= before`` is true if nothing opened since then is still open. A plain count
+    would change when an earlier test's garbage is collected, and could hide leaks. The sockets of
     ``supervisors`` are left out.
     """
     gc.collect()
     found: Counter[str] = Counter()
     for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError):  # the one that listed the folder
+        with suppress(OSError):  # the descriptor of the listing itself
             found[_name(int(name))] += 1
     for kept in supervisors().values():
         del found[kept]
@@ -76,7 +77,7 @@ def alive(pid: int) -> bool:
 
 
 def becomes(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
-    """Return True if the condition becomes true in time."""
+    """Return True once the condition holds, or False at the timeout."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -86,7 +87,7 @@ def becomes(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
 
 
 def stat(pid: int, field: int) -> str | None:
-    """A field of /proc/PID/stat behind the name: 0 the state, 1 the parent; None: no such one."""
+    """Return a field of /proc/PID/stat after the name (0: state, 1: parent), or None without it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[field]
     except (OSError, IndexError):

@@ -1,4 +1,4 @@
-"""num_workers="auto": the rule, what it measures, and batches that do not depend on it."""
+"""num_workers="auto": its rule, its measurements, and batches that do not depend on the choice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from needle.errors import DataError
 
 
 class Drawing(data.Dataset):
-    """Sample i is i and a number of its own random stream."""
+    """Sample i is i and a number drawn from its own random stream."""
 
     def __len__(self) -> int:
         return 50
@@ -67,7 +67,7 @@ class Three:
     ],
 )
 def test_the_rule(milliseconds: float, busy: float, together: float, cores: int, name: str) -> None:
-    """milliseconds: of a batch of 64; busy: cores that one thread keeps busy."""
+    """``milliseconds`` are per batch of 64; ``busy`` is how many cores one thread keeps busy."""
     probe: Any = SimpleNamespace(
         alone=lambda: None,
         together=lambda: together,
@@ -80,7 +80,7 @@ def test_the_rule(milliseconds: float, busy: float, together: float, cores: int,
 
 
 def test_what_is_measured() -> None:
-    """A sample of 10 ms that only sleeps; two threads sleep at once."""
+    """Each sample sleeps for 10 ms, so two threads overlap."""
     probe = choice._Probe(Pipeline(Sleeping()), 4, 3)
     probe.alone()
     assert probe.count in (1, 4)

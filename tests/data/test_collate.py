@@ -1,4 +1,4 @@
-"""Collating samples to batches, and batches to Tensors."""
+"""Collating samples into batches, and converting batches to Tensors."""
 
 from collections import namedtuple
 

@@ -1,4 +1,4 @@
-"""Datasets over arrays: items by int, slice and index array, batched fetch, subsets, joins."""
+"""Datasets over arrays: integer, slice and array indices, batched fetch, subsets, concatenation."""
 
 import numpy as np
 import pytest
@@ -117,7 +117,7 @@ def test_a_subset_keeps_its_order_and_the_inner_fetch():
     _, dataset = image_arrays()
     subset = data.Subset(dataset, [4, -1, 0])
     assert [int(subset[i][1]) for i in range(3)] == [4, 5, 0] and subset.layout == "CHW"
-    assert subset.indices.tolist() == [4, 5, 0]  # a dataset need not know negative ones
+    assert subset.indices.tolist() == [4, 5, 0]  # a dataset need not support negative indices
     np.testing.assert_array_equal(subset[0:2][1], [4, 5])
     np.testing.assert_array_equal(subset.fetch(np.array([2, 0]))[1], [0, 4])
     with pytest.raises(IndexError, match=r"each index must be in \[-6, 6\), got 6"):
@@ -149,7 +149,7 @@ def test_images_as_bytes(layout):
         np.testing.assert_array_equal(batch[0], want[1:4])
         assert batch[0].dtype == np.uint8 and batch[1].dtype == np.int64
     item[:] = 0
-    assert images[2].max() > 0  # an item is the caller's own
+    assert images[2].max() > 0  # an item is the caller's own copy
     with pytest.raises(ValueError, match="dtype must be 'float32' or 'uint8', got 'int8'"):
         image_arrays(dtype="int8")
 

@@ -1,4 +1,4 @@
-"""Regions of images: what transforms read, and JPEGs decoded there alone, with the same pixels."""
+"""Partial decoding: the regions that transforms read, and JPEGs decoded there with equal pixels."""
 
 import io
 import pickle
@@ -84,7 +84,7 @@ def test_pixels_outside_of_the_region_do_not_count(name, dtype):
 
 @pytest.mark.parametrize("name", ["crop", "resize, crop", "nearest", "box"])
 def test_the_region_is_no_larger_than_need_be(name):
-    """A change two places inside of an edge is seen; weights of the outermost taps may be zero."""
+    """A change two pixels inside an edge is visible; weights of the outermost taps may be zero."""
     for sample in range(10):
         image = noise(61, 47, sample)
         box = region(CHAINS[name], sample)
@@ -146,7 +146,7 @@ def jpeg(image, subsampling="420", quality=92):
 
 
 def picture(height, width):
-    """Return shapes in strong colours, and noise."""
+    """Return an image of shapes in strong colours, and noise."""
     y, x = np.mgrid[0:height, 0:width] / 9
     planes = [np.sin(x) * np.cos(y), np.sin(x + y), np.cos(x - y / 2)]
     smooth = 127 + 100 * np.stack(planes, -1)
@@ -162,7 +162,7 @@ def random_boxes(height, width, count):
 
 
 def decoded(content, box, mode="RGB", at_least=None):
-    """Return the box's pixels, decoded alone, and of the whole image."""
+    """Return the box's pixels decoded alone and cropped from the whole image."""
     alone = decoding.decode(content, mode, at_least, region=lambda height, width: box)
     whole = decoding.decode(content, mode, at_least)
     assert alone.shape == whole.shape
@@ -172,7 +172,7 @@ def decoded(content, box, mode="RGB", at_least=None):
 
 @pytest.fixture
 def parts(monkeypatch):
-    """The answers of ``decode_region``, as they come."""
+    """Replace ``decode_region`` by a wrapper that records its results."""
     module, answers = decoding.jpeg_region(), []
 
     def decode_region(content, out, *numbers):
@@ -301,7 +301,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def boxes(monkeypatch):
-    """Decode the region alone, with noise around it, whether or not the module was built."""
+    """Decode only the region, surrounded by noise, whether or not the module was built."""
     asked, generator = [], np.random.default_rng(1)
 
     def decode_region(content, out, scale, *box):
@@ -335,7 +335,7 @@ RANDOM_BOX = [data.RandomResizedCrop(24), FLIPS[0]]
 
 
 def both(monkeypatch, *arguments, **options):
-    """Return a batch of images decoded in part, and one of images decoded whole."""
+    """Return a batch of partially decoded images and one of fully decoded images."""
     alone = batch(*arguments, **options)
     with monkeypatch.context() as patch:
         patch.setattr(decoding, "jpeg_region", lambda: None)
@@ -367,7 +367,7 @@ def test_packed_images_too(root, boxes, monkeypatch, tmp_path):
 
 
 def test_by_definition_too(root, boxes, monkeypatch):
-    """Without compiled kernels whole images go through the transforms."""
+    """Without compiled kernels the transforms get whole images."""
     monkeypatch.setattr("needle.data.transforms.execute.executor_for", lambda device: None)
     np.testing.assert_array_equal(*both(monkeypatch, folder(root), TRANSFORMS))
     assert len(boxes) == 3
@@ -389,7 +389,7 @@ def test_evaluation_needs_no_seed(root, boxes, monkeypatch):
 
 
 class Halved(data.ImageFolder):
-    """A user's class, whose items have other pixels."""
+    """A user's subclass whose items have other pixels."""
 
     def __getitem__(self, index):
         image, label = super().__getitem__(index)

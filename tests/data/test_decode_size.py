@@ -1,4 +1,4 @@
-"""The size to which transforms let a decoder shrink an image, and who is told."""
+"""The size to which transforms let a decoder shrink an image, and which data sets are told it."""
 
 import pickle
 
@@ -59,14 +59,14 @@ def test_what_suffices(transforms, size):
 
 
 class OwnResize(data.Resize):
-    """A user's class, whose pixels may come from anywhere."""
+    """A user's class, which may read pixels anywhere in the image."""
 
     def apply(self, image, row):
         return image[:20, :30]
 
 
 class OwnInvert(data.Transform):
-    """A user's class that says how many pixels it needs."""
+    """A user's class that declares how many pixels it needs."""
 
     def apply(self, image, row):
         return 255 - image
@@ -76,7 +76,7 @@ class OwnInvert(data.Transform):
 
 
 class OwnSubclass(OwnInvert):
-    """Inherits no answer: it may mean something else."""
+    """A subclass inherits no declaration, since its behaviour may differ."""
 
 
 def test_a_users_transform_counts_where_its_own_class_says_so():

@@ -1,4 +1,4 @@
-"""Decoding against Pillow and the raw pixels: modes, scales, 16 bits, damage, giants."""
+"""Decoding compared with Pillow and the raw pixels: modes, scales, 16 bits, damage, huge images."""
 
 import io
 import sys
@@ -14,7 +14,7 @@ pytest.importorskip("simplejpeg")
 
 
 def smooth(height, width):
-    """A picture without sharp edges, as photographs are, uint8 RGB."""
+    """Return an image without sharp edges, like a photograph, uint8 RGB."""
     y, x = np.mgrid[0:height, 0:width] / 20
     planes = [np.sin(x) * np.cos(y), np.sin(x + y), np.cos(x - y / 2)]
     return np.stack([127 + 120 * plane for plane in planes], -1).astype(np.uint8)
@@ -34,7 +34,7 @@ def by_pillow(content, mode="RGB"):
 
 @pytest.fixture(params=["simplejpeg", "pillow"])
 def library(request, monkeypatch):
-    """JPEG by the library of its own, and without it."""
+    """Run a test with the separate JPEG library and without it."""
     if request.param == "pillow":
         monkeypatch.setattr(decoding, "simplejpeg", lambda: None)
     return request.param
@@ -72,13 +72,14 @@ def test_jpeg_equals_pillow(library):
     luma = decoding.decode(content, "L")
     assert luma.shape == (61, 43, 1)
     difference = luma[..., 0].astype(int) - by_pillow(content, "L")
-    assert abs(difference).max() <= 2  # the JPEG's own luma against RGB's, rounded twice
+    # the JPEG's own luma is compared with RGB's; both are rounded
+    assert abs(difference).max() <= 2
 
 
 @pytest.mark.parametrize(
     "at_least, size",
     [
-        ((122, 86), (122, 86)),  # not half as large: whole
+        ((122, 86), (122, 86)),  # less than a factor of two: decoded whole
         ((62, 20), (122, 86)),
         ((61, 43), (61, 43)),
         ((31, 10), (61, 43)),
@@ -118,7 +119,7 @@ def test_cmyk_is_pillows():
 
 def test_orientation_is_left_as_stored():
     exif = Image.Exif()
-    exif[0x0112] = 6  # turn by a quarter to look at it
+    exif[0x0112] = 6  # a viewer rotates it by 90 degrees
     content = encoded(smooth(20, 30), "JPEG", exif=exif)
     assert decoding.decode(content).shape == (20, 30, 3)
 
@@ -160,13 +161,13 @@ def test_cut_files_are_errors_that_name_the_place(library, form):
 def test_a_jpeg_with_a_hole_is_an_error():
     content = bytearray(encoded(smooth(256, 256), "JPEG", quality=95))
     middle = len(content) // 2
-    content[middle : middle + 2] = b"\xff\xd9"  # an end mark amid the pixels
+    content[middle : middle + 2] = b"\xff\xd9"  # an end marker amid the pixels
     with pytest.raises(DataError, match="cannot be decoded"):
         decoding.decode(bytes(content))
 
 
 def test_harmless_oddities_are_not():
-    """Bytes between pixels and end mark, as many published files have them, lose no pixel."""
+    """Bytes between pixels and end marker, common in published files, lose no pixel."""
     content = encoded(smooth(32, 32), "JPEG")
     want = by_pillow(content)
     odd = content[:-2] + b"\x00" * 9 + content[-2:]

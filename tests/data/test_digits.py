@@ -1,4 +1,4 @@
-"""The packaged digits: the published ones, split as documented."""
+"""The packaged digits are the published ones, split as documented."""
 
 import numpy as np
 import pytest

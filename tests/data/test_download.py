@@ -1,4 +1,4 @@
-"""Downloads against a server with faults: mirrors, resume, checksums, what stays on disk."""
+"""Downloads from a server with faults: mirrors, resuming, checksums, and what stays on disk."""
 
 import gzip
 import hashlib

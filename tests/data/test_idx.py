@@ -1,4 +1,4 @@
-"""IDX files: what is written reads back; every kind of damage is an error with file and place."""
+"""IDX files: they round-trip, and every kind of damage is an error with file and offset."""
 
 import gzip
 import struct
@@ -118,7 +118,8 @@ def test_every_cut_and_every_flipped_byte_of_a_gz_is_noticed_or_harmless(tmp_pat
         damaged[place] ^= 0x55
         path.write_bytes(damaged)
         try:
-            np.testing.assert_array_equal(read_idx(path), PIXELS)  # only gzip's own header
+            # only gzip's own header is damaged
+            np.testing.assert_array_equal(read_idx(path), PIXELS)
             assert 3 <= place < 10
         except DataError as error:
             assert str(path) in str(error)

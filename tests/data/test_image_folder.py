@@ -1,4 +1,4 @@
-"""ImageFolder: sorted classes and files, decoding, damaged files, no Pillow."""
+"""ImageFolder: sorted classes and files, decoding, damaged files, and a missing Pillow."""
 
 import os
 import pickle
@@ -159,7 +159,7 @@ def test_a_large_image_is_refused(root):
 
 
 def test_a_million_paths_travel_as_a_few_buffers(root):
-    """A worker gets arrays out of band: a small pickle without a list of strings."""
+    """A worker gets the paths out of band, in a small pickle without a list of strings."""
     dataset = data.ImageFolder(root)
     names = [f"dog/{i:08d}.jpg" for i in range(1_200_000)]
     dataset.paths = StringTable(names)

@@ -1,4 +1,4 @@
-"""The loader: the course's behaviour by default, orders from seeds, resuming, contradictions."""
+"""The loader: the course's defaults, seeded orders, resuming, and contradictory options."""
 
 import json
 from collections import namedtuple
@@ -12,7 +12,7 @@ from needle.errors import UnknownNameError
 
 
 class Counting(data.Dataset):
-    """Sample i is (i, a random number); remembers which were read."""
+    """Sample i is (i, a random number); ``reads`` records the indices that were read."""
 
     def __init__(self, n):
         super().__init__()
@@ -130,7 +130,8 @@ def test_with_a_seed_everything_depends_on_seed_epoch_and_index():
     np.random.seed(99)
     other = data.DataLoader(Counting(10), 3, shuffle=True, seed=7)
     draws = {i: r for batch in batches(other) for i, r in zip(*batch)}
-    assert draws == {i: r for batch in first for i, r in zip(*batch)}  # whatever the batch size
+    # draws do not depend on the batch size
+    assert draws == {i: r for batch in first for i, r in zip(*batch)}
     assert second != first
     other.set_epoch(0)
     assert {i: r for batch in batches(other) for i, r in zip(*batch)} == draws
@@ -303,7 +304,7 @@ def test_an_index_that_the_dataset_does_not_have():
 
 
 class Fetching(data.Dataset):
-    """Gives its own memory out when fetched from."""
+    """A data set whose fetch returns a view of its own memory."""
 
     def __init__(self):
         super().__init__()
@@ -335,7 +336,7 @@ def test_tensors_never_share_memory_with_arrays_of_the_user(engine):
 
 
 def nested(levels):
-    """A list in a list in a list ..."""
+    """Return a list nested to this depth."""
     found = []
     for _ in range(levels):
         found = [found]

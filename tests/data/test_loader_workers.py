@@ -1,4 +1,4 @@
-"""The loader with workers: options that contradict, iterators broken off, two at once, closing."""
+"""The loader with workers: contradictory options, abandoned and concurrent iterators, closing."""
 
 import gc
 import os
@@ -17,7 +17,7 @@ from needle.errors import LoaderTimeout, UnknownNameError
 
 
 class Slow(data.Dataset):
-    """Sample i is i; ``slow`` wait for ``gate``. ``reads`` are the indices that were read."""
+    """Sample i is i; ``slow`` ones wait for ``gate``, and ``reads`` are the indices read so far."""
 
     def __init__(self, n=20, slow=()):
         super().__init__()
@@ -45,7 +45,7 @@ def ids(batch):
 
 
 def stays_one(count):
-    """Return True once only the earlier threads are left."""
+    """Return True once no thread is left but the earlier ones."""
     end = time.monotonic() + 10
     while threading.active_count() > count and time.monotonic() < end:
         time.sleep(0.01)
@@ -119,7 +119,7 @@ def test_break_cancels_submitted_tickets_and_the_next_epoch_is_complete():
             assert ids(next(iter(loader))) == [0, 1]
         assert loader.epoch == 199
         assert [i for batch in loader for i in ids(batch)] == list(range(1000))
-    assert len(dataset.reads) < 1000 + 200 * 2 * 8  # what was under way, not whole epochs
+    assert len(dataset.reads) < 1000 + 200 * 2 * 8  # the slices in flight, not whole epochs
 
 
 def test_dropping_an_iterator_stops_its_reading():

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST from small IDX files: where they are found, what is given, bad files."""
+"""MNIST and Fashion-MNIST from small IDX files: where they are found, samples, and bad files."""
 
 import hashlib
 

@@ -1,6 +1,6 @@
-"""Chains of transforms run natively are equal to calling them one by one, to the last bit.
+"""Natively run chains of transforms equal calling them one by one, to the last bit.
 
-That goes for floats too: the kernels' sums are pinned in order and rounding.
+This holds for floats too, since the kernels fix the order and rounding of their sums.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ def chance():
 
 
 def geometry(spec):
-    """Transforms that keep size and type."""
+    """Return transforms that keep size and type."""
     fill = st.sampled_from([0.0, 1.0] if spec.dtype != np.uint8 else [0.0, 7.0, 255.0])
     method = st.sampled_from(["nearest", "bilinear"])
     return [
@@ -72,7 +72,7 @@ def sizing():
 
 @st.composite
 def chains(draw, spec):
-    """A list of transforms that images of this kind can go through."""
+    """Return a list of transforms that accepts images of this kind."""
     found = []
     for _ in range(draw(st.integers(0, 5))):
         kinds = geometry(spec)
@@ -156,7 +156,7 @@ def test_lists_of_images_of_many_sizes(data, dtype, channels):
 
 
 def test_the_chains_above_do_run_natively():
-    """Else the comparisons would be of the definitions with themselves."""
+    """Otherwise the comparisons would compare the definitions with themselves."""
     spec = ImageSpec(32, 32, 3, np.dtype(np.uint8))
     every = [
         T.RandomFlipHorizontal(), T.RandomFlipVertical(), T.RandomCrop(4), T.RandomRotation(10.0),

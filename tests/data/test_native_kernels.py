@@ -1,7 +1,7 @@
-"""The compiled functions of needle.data, one by one, against NumPy: equal to the last bit.
+"""The compiled functions of needle.data, each compared with NumPy to the last bit.
 
-The transforms' own definitions are compared with them in the tests of the transforms; here each
-step has a few lines of NumPy beside it. Wrong calls are errors, never crashes.
+Tests of the transforms compare their definitions with the kernels; here each step stands beside a
+few lines of NumPy. Wrong calls are errors, never crashes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ISAS = module().available_isas() if backends.available("cpu") else ["none"]
 
 @pytest.fixture(scope="module", autouse=True, params=ISAS)
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Each instruction set that runs here in turn."""
+    """Run a test with each instruction set that this machine has."""
     chosen = module().isa
     module().select_isa(request.param)
     yield request.param
@@ -52,7 +52,7 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_philox_known_answers(native: Any) -> None:
-    """Random123's vectors of Philox4x32-10 that a (seed, epoch, index, stream) can express."""
+    """Random123's known answers of Philox4x32-10, where (seed, epoch, index, stream) has them."""
     zero = native.philox_words(0, 0, np.array([0]), 0, 4)
     assert zero.tolist() == [[0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]]
     index = np.array([0x243F6A88 | 0x85A308D3 << 32], np.uint64).view(np.int64)
@@ -268,7 +268,7 @@ def pixels(shape: tuple[int, ...], dtype: str = "u1", seed: int = 0) -> Array:
 
 
 def layouts(images: Array) -> list[Array]:
-    """The same images laid out channels last, channel-major, transposed, and backwards."""
+    """Return the same images channels last, channel-major, transposed and reversed."""
     major = np.ascontiguousarray(images.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
     turned = np.ascontiguousarray(images.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
     backward = np.ascontiguousarray(images[:, ::-1, ::-1])[:, ::-1, ::-1]
@@ -305,7 +305,7 @@ def test_the_common_chain(size: tuple[int, int], channels: int, dtype: str) -> N
     ]
     for laid in layouts(images):
         check(steps, parameters, laid, indices)
-        for kept in (4, 3, 2):  # the last steps left out: other types and layouts of out
+        for kept in (4, 3, 2):  # without the last steps, so that out has other types and layouts
             check(steps[:kept], parameters[:kept], laid, indices)
         check([*steps[:2], steps[4]], [*parameters[:2], parameters[4]], laid, indices)
 
@@ -360,7 +360,7 @@ def test_any_program(program: Any) -> None:
 
 
 def test_long_programs_settle_on_the_way() -> None:
-    """More waiting stages and rectangles than one pass takes."""
+    """A program with more pending stages and rectangles than one pass takes is split."""
     rng = np.random.default_rng(3)
     images, steps, parameters = pixels((2, 9, 17, 3)), [], []
     for i in range(40):
@@ -401,7 +401,7 @@ def test_a_list_of_images_of_several_sizes() -> None:
 
 
 def test_resizing_through_windows_equals_resizing_a_copy(native: Any) -> None:
-    """A box, a crop, a flip and colours before a resize, and the same on images prepared so."""
+    """Resizing after a box, a crop, a flip and colours equals resizing a prepared copy."""
     n = 2
     images = pixels((n, 30, 41, 3))
     corner = np.array([[-2, 3], [5, 6]], float)
@@ -431,7 +431,7 @@ def test_resizing_through_windows_equals_resizing_a_copy(native: Any) -> None:
 
 
 def test_weights_kept_for_other_sizes_do_not_matter(native: Any) -> None:
-    """A thread keeps the weights of some sizes: a new one must not displace its partner's."""
+    """A thread caches weights for some sizes; a new entry must not evict the other axis's entry."""
     images = pixels((1, 60, 60, 1))
 
     def resized(height: int, width: int) -> Array:
@@ -443,7 +443,7 @@ def test_weights_kept_for_other_sizes_do_not_matter(native: Any) -> None:
     for i in range(40):
         sizes = [(10 + i, 20 + i), (10, 21 + i), (10 + i % 3, 60 - i)]
         for size in sizes:
-            with ThreadPoolExecutor(1) as fresh:  # a new thread has kept nothing
+            with ThreadPoolExecutor(1) as fresh:  # a new thread has an empty cache
                 alone = fresh.submit(resized, *size).result()
             assert np.array_equal(resized(*size), alone), (i, size)
 
@@ -551,7 +551,7 @@ def test_wrong_outs_and_threads(native: Any) -> None:
 
 
 def test_lowered_programs_describe_their_windows(native: Any) -> None:
-    """The numbers that a device gets of a crop, a flip and a normalisation: core/image_pass.h."""
+    """Devices get parameters of a crop, a flip and a normalisation as in core/image_pass.h."""
     steps = [("crop", (4.0, 4.0, 0.0)), ("flip", NOTHING), ("to_float", NOTHING), NORMALIZE]
     crops, flips = np.array([[1.0, 2.0], [-1.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 1.0]])
     rows = [crops, flips, np.zeros((2, 0)), np.zeros((2, 0))]
@@ -582,7 +582,7 @@ def test_wrong_calls_of_lower_images(native: Any) -> None:
 
 
 def test_several_threads_call_at_once(native: Any) -> None:
-    """The pool serves one caller, the others run their own; nobody sees another's memory."""
+    """The pool serves one caller while the others run their own work; no memory is shared."""
     images = pixels((16, 40, 50, 3))
     steps: Steps = [("crop", (48.0, 48.0, 3.0)), ("flip", NOTHING), ("crop", (52.0, 52.0, 7.0))]
     wants, outs, parameters = [], [], []

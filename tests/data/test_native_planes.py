@@ -1,4 +1,4 @@
-"""The pass from bytes to planes of floats: every width, margin, direction and source layout."""
+"""The pass from bytes to planes of floats: widths, margins, directions and source layouts."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ NORMALIZATION = Normalize((0.2, 0.4, 0.6), (0.5, 0.25, 2.0))
 
 
 def check(images, size, places, turned, values):
-    """Crop, flip, ``values``, CHW by the kernel are those by definition; ``images`` as they lie."""
+    """Assert that the kernel crops, flips, maps ``values`` and transposes to CHW as defined."""
     count, channels = len(places), images.shape[3]
     crop, flip = RandomCrop(size=size, fill=9), RandomFlipHorizontal()
     order = np.arange(count)[::-1] % len(images)
@@ -83,7 +83,7 @@ def test_runs_of_neighbouring_rows():
         np.array([7, 7, 8, 9, 9]),
         np.arange(4000, 5000),
     ]
-    indices = np.concatenate(runs * 20)  # enough for several threads
+    indices = np.concatenate(runs * 20)  # enough work for several threads
     for part in (source, source[:, :33], source[::2][:2500], source[:, ::-1]):
         chosen = indices % len(part)
         np.testing.assert_array_equal(native.gather_rows(part, chosen), part[chosen])

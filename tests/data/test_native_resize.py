@@ -1,6 +1,6 @@
-"""The kernels that resample and recolour: equal to the NumPy definitions to the bit, and right.
+"""The kernels that resample and recolour: bitwise equal to the NumPy definitions, and correct.
 
-Right: against exact rational arithmetic, other libraries, and cases known beforehand. How steps
+Correctness is checked with exact rational arithmetic, other libraries and known cases. How steps
 chain is not tested here.
 """
 
@@ -21,7 +21,7 @@ WHOLE = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 
 
 def run(image, name, constants, row, shape):
-    """One step over one image, with a border that nobody may write."""
+    """Run one step over one image, with guard bytes around the result that must stay intact."""
     around = np.full((3, *shape), 119, image.dtype)
     parameters = np.array([row], dtype=np.float64)
     native.run_images([(name, constants)], [parameters], [image], None, around[1:2], 1)
@@ -53,7 +53,7 @@ def pixels(shape, dtype=np.uint8, seed=0):
 
 
 def layouts(image):
-    """The same pixels in other places: planes, transposed, backwards, inside something larger."""
+    """Return the same pixels as planes, transposed, reversed and inside a larger array."""
     larger = np.zeros(np.add(image.shape, (2, 3, 0)), image.dtype)
     larger[1:-1, 1:-2] = image
     return [
@@ -87,7 +87,7 @@ def test_resizing_is_the_definition(h, w, c, rows, columns, dtype, antialias, bi
 
 
 def exact_weights(size, new_size, i, antialias):
-    """The triangle filter's weights in exact rational numbers, from its formula alone."""
+    """Return the triangle filter's weights as exact rational numbers, from its formula alone."""
     ratio = Fraction(size, new_size)
     reach = max(ratio, Fraction(1)) if antialias else Fraction(1)
     centre = (i + Fraction(1, 2)) * ratio
@@ -106,7 +106,7 @@ def test_weights_are_exact_ones_rounded(sizes, antialias, axis):
     got = np.stack([resize(one, shape, antialias).ravel() for one in images]).astype(float)
     rows = [exact_weights(size, new_size, i, antialias) for i in range(new_size)]
     want = 255 * np.array([[float(w) for w in row] for row in rows]).T
-    # 1/2 for the last rounding, 1/256 for the line's, 255 * 2**-15 a tap for the weights'
+    # 1/2 for the last rounding, 1/256 for the line's, and 255 * 2**-15 per tap for the weights'
     np.testing.assert_allclose(got, want, rtol=0, atol=0.5 + 1 / 256 + 255 * 2**-15 * 8)
 
 
@@ -153,7 +153,7 @@ def test_affine_maps_are_the_definition(h, w, c, dtype, bilinear, seed, halves):
     rng = np.random.default_rng(seed)
     image = pixels((h, w, c), dtype, seed)
     row = rng.normal(size=6) * (1, 1, w, 1, 1, h)
-    if halves:  # places on the very border between two fractions
+    if halves:  # positions exactly on the border between two fractions
         row = np.round(row * 4096) / 4096
     fill = float(rng.integers(0, 256)) if dtype == np.uint8 else float(np.float32(rng.random()))
     want = resample(image, row, fill, not bilinear)
@@ -182,7 +182,7 @@ def test_affine_maps_that_are_known(bilinear, dtype):
 def test_half_a_pixel_is_the_mean_of_two():
     image = np.array([10, 20, 40, 255], np.uint8).reshape(1, 4, 1)
     got = affine(image, (1.0, 0.0, 0.5, 0.0, 1.0, 0.0), fill=1.0).ravel()
-    assert got.tolist() == [15, 30, 148, 128]  # halves go up
+    assert got.tolist() == [15, 30, 148, 128]  # halves round up
 
 
 @settings(max_examples=50, deadline=None)

@@ -1,4 +1,4 @@
-"""NpyDataset: mapped arrays, pickled as paths, files that are none."""
+"""NpyDataset: memory-mapped arrays, pickled as paths, and invalid files."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Packed files: what goes in comes out, straight from the map; finished whole or not at all."""
+"""Packed files: they round-trip through a memory map, and are written completely or not at all."""
 
 import os
 import pickle
@@ -97,7 +97,7 @@ def test_arrays_lie_in_the_map(tmp_path):
     assert packed(tmp_path, SAMPLES["several sizes"]).in_memory() is None
     assert packed(tmp_path, SAMPLES["several sizes"]).fetch(np.arange(2)) is None
     fetched = packed(tmp_path, SAMPLES["dicts"][:1] * 2).fetch(np.arange(2))
-    assert fetched is None  # text has no array
+    assert fetched is None  # text has no array representation
 
 
 def test_transforms_see_the_first_field(tmp_path):
@@ -152,7 +152,8 @@ def test_it_pickles_as_its_path(tmp_path):
     data.pack(SAMPLES["tuples"], tmp_path / "x.arrow", progress=False)
     with pytest.raises(DataError, match=r"x\.arrow: the file has changed since it was opened"):
         pickle.loads(message)[0]
-    assert_same(dataset[1999], SAMPLES["tuples"][19])  # what is open stays what it was
+    # files that are already open keep their content
+    assert_same(dataset[1999], SAMPLES["tuples"][19])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -178,7 +179,7 @@ def test_opening_takes_the_same_time_for_100_megabytes(tmp_path):
             times.append(time.perf_counter() - start)
         return min(times)
 
-    assert quickest(large) < 10 * quickest(small) + 0.005  # typically equal; reading takes 100 ms
+    assert quickest(large) < 10 * quickest(small) + 0.005  # usually equal; a full read takes 100 ms
 
 
 @pytest.mark.parametrize(
@@ -228,7 +229,7 @@ def test_a_killed_run_leaves_what_the_next_one_removes(tmp_path):
     )
     assert run.stdout.readline() == b"packing\n"
     data.pack([1, 2], tmp_path / "x[1].arrow", progress=False)
-    assert len(list(tmp_path.iterdir())) == 2  # the scratch folder of a live run is left alone
+    assert len(list(tmp_path.iterdir())) == 2  # the scratch folder of a live run is kept
     run.send_signal(signal.SIGKILL)
     run.communicate()
     left = [path.name for path in tmp_path.iterdir() if path != target]

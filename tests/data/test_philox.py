@@ -1,4 +1,4 @@
-"""Philox: the published answers, words as pure functions of their place, shuffled orders."""
+"""Philox: known answers, words as pure functions of their position, and shuffled orders."""
 
 from itertools import permutations
 
@@ -57,7 +57,7 @@ def test_streams_and_counts_have_limits(stream, count):
 
 def test_words_are_uniform_and_independent_along_every_part_of_the_key():
     base = philox.uniform(philox.words(3, 1, np.arange(20000), 5, 1)[:, 0])
-    assert chi_square(np.histogram(base, 64, (0, 1))[0]) < 103.4  # 63 degrees, 0.1 %
+    assert chi_square(np.histogram(base, 64, (0, 1))[0]) < 103.4  # 63 degrees of freedom, 0.1 %
     others = {
         "seed": philox.words(4, 1, np.arange(20000), 5, 1)[:, 0],
         "high seed": philox.words(3 + 2**32, 1, np.arange(20000), 5, 1)[:, 0],
@@ -108,7 +108,7 @@ def test_very_long_orders_are_computed_place_by_place():
     places = np.array([0, 1, 2**40, length - 1])
     order = philox.permutation(places, length, 1, 1)
     assert len(set(order.tolist())) == 4 and order.min() >= 0
-    assert order.max() > 2**61  # spread over the whole range
+    assert order.max() > 2**61  # values span the whole range
 
 
 def test_all_orders_of_four_are_equally_likely():
@@ -118,14 +118,15 @@ def test_all_orders_of_four_are_equally_likely():
         for seed in range(40)
         for epoch in range(60)
     ]
-    assert chi_square(np.bincount(found, minlength=24)) < 49.7  # 23 degrees, 0.1 %
+    assert chi_square(np.bincount(found, minlength=24)) < 49.7  # 23 degrees of freedom, 0.1 %
 
 
 def test_computed_orders_put_any_index_anywhere():
     length = 2**17 + 7
     first = np.array([philox.permutation(np.array([0, 1]), length, 4, e) for e in range(2000)])
     for column in first.T:
-        assert chi_square(np.histogram(column, 16, (0, length))[0]) < 37.7  # 15 degrees
+        # 15 degrees of freedom, 0.1 %
+        assert chi_square(np.histogram(column, 16, (0, length))[0]) < 37.7
     table = np.histogram2d(*first.T, 4, ((0, length), (0, length)))[0]
     assert chi_square(table) < 37.7
     whole = philox.permutation(np.arange(length), length, 4, 0)
@@ -134,7 +135,7 @@ def test_computed_orders_put_any_index_anywhere():
 
 
 def test_orders_stay_the_same_for_ever():
-    """Golden values: saved loader positions mean nothing if these change."""
+    """Changing these golden values would invalidate saved loader positions."""
     assert philox.permutation(np.arange(8), 8, 0, 0).tolist() == GOLDEN_SHORT
     assert philox.permutation(np.arange(4), 10**6, 3, 7).tolist() == GOLDEN_LONG
 

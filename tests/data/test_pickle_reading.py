@@ -1,4 +1,4 @@
-"""The data set unpickler: reads what the files hold, in old and new spelling; refuses the rest."""
+"""The data sets' unpickler reads old and new spellings of what files hold, and refuses the rest."""
 
 import os
 import pickle
@@ -15,7 +15,7 @@ RECORD = {b"data": PIXELS, b"labels": [1, 2, 3], b"filenames": [b"a.png"] * 3}
 
 
 def python2_pickle(pixels=PIXELS, core="numpy.core", dtype=b"u1"):
-    """{'data': pixels, 'labels': [7]} as Python 2 with an old NumPy wrote it, protocol 2."""
+    """{'data': pixels, 'labels': [7]} as Python 2 with an old NumPy pickled it, protocol 2."""
 
     def text(value):
         return b"U" + bytes([len(value)]) + value
@@ -123,7 +123,7 @@ def test_lying_lengths_and_other_formats(tmp_path, content):
     except DataError as error:
         assert "batch: not a whole data set pickle, reading stopped at byte" in str(error)
     else:
-        assert got == 1  # a memo place of any number is legal
+        assert got == 1  # any memo index is legal
 
 
 def test_every_cut_is_noticed(tmp_path):

@@ -45,7 +45,7 @@ class Point(NamedTuple):
 
 
 class Samples(data.Dataset):
-    """Samples that ``kind`` names a method for; read one by one."""
+    """Samples made by the method that ``kind`` names, read one by one."""
 
     def __init__(self, kind: str, length: int = 29) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Shards(data.IterableDataset):
 
 
 class Noise(data.Transform):
-    """An offset from one of the three sources of random numbers."""
+    """Adds an offset from one of the three sources of random numbers."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -123,7 +123,7 @@ def images(**options: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def files() -> Path:
-    """A folder of PNG and JPEG images, NumPy files, packed files and tars."""
+    """Create a folder of PNG and JPEG images, NumPy files, packed files and tars."""
     image = pytest.importorskip("PIL.Image")
     folder = FOLDERS[0]
     for i in range(18):
@@ -170,7 +170,7 @@ TRANSFORMS: dict[str, list[Any]] = {
 
 
 class Row(NamedTuple):
-    """Options of a loader, made anew for each run, and the names of the runs."""
+    """Options of a loader, created anew for each run, and the names of the runs."""
 
     make: Callable[[], dict[str, Any]]
     runs: str
@@ -188,7 +188,7 @@ MOST = f"{QUICK} processes1 processes3"
 
 
 def row(dataset: Callable[[], Any], runs: str = QUICK, first_epoch: int = 0, **options: Any) -> Row:
-    """A row; samplers are given as functions, since they count their passes."""
+    """Return a row; samplers are given as functions, because they count their passes."""
 
     def make() -> dict[str, Any]:
         own = {"seed": 7} if "batch_sampler" in options else {"seed": 7, "batch_size": 6}
@@ -291,7 +291,7 @@ def loader(name: str, run: str) -> Any:
 
 
 def feed(hasher: Any, value: Any) -> Any:
-    """Adds type, shape, dtype and bytes of every leaf, and the containers; returns ``hasher``."""
+    """Feed type, shape, dtype and bytes of every leaf, and the containers; return ``hasher``."""
     hasher.update(type(value).__name__.encode())
     if hasattr(value, "numpy"):
         value = value.numpy()
@@ -322,7 +322,7 @@ def epochs(source: Any, count: int = 2) -> list[Any]:
 
 
 def check(name: str, found: Any) -> None:
-    """Compares with the stored value; writes it where that is asked for and it is new."""
+    """Compare with the stored digest, or store it if that was requested and none exists."""
     wanted = PINNED.get(name)
     if PIN and name not in WRITTEN:
         WRITTEN.add(name)
@@ -351,7 +351,8 @@ RESUMED = [
     ("augmented", "threads2", "processes2"),
     ("ranks", "threads1", "inline"),
     ("skipped", "inline", "threads2"),
-    ("stream", "inline", "threads3"),  # workers find ended shards early, at any moment
+    # the order of batches varies: workers may find a shard's end at any moment
+    ("stream", "inline", "threads3"),
     ("mixed up", "inline", "threads2"),
     ("buckets", "threads2", "inline"),
 ]
@@ -369,7 +370,7 @@ def test_a_resumed_loader_gives_the_pinned_batches(name: str, run: str, other: s
 
 
 def by_index(batches: list[Any]) -> str:
-    """The digest of samples sorted by label, which is the index: a server draws the order."""
+    """Return a digest of samples sorted by label, i.e. by index: the server draws the order."""
     samples = [each for x, y in batches for each in zip(y.numpy().tolist(), x.numpy())]
     return digest(sorted(samples, key=lambda sample: sample[0]))
 
@@ -395,7 +396,7 @@ def test_samples_of_the_shared_loader_are_those_of_data_loader(name: str) -> Non
         state = task.state_dict()
         check(f"state of {name}", state)
         assert [by_index(list(task)) for _ in range(2)] == wanted, name
-        task.load_state_dict(state)  # the same epoch again, broken off
+        task.load_state_dict(state)  # resume the same epoch in the middle
         left = iter(task)
         batches = [next(left) for _ in range(3)]
         state = json.loads(json.dumps(task.state_dict()))

@@ -1,4 +1,4 @@
-"""A slice of a batch, whichever way it is made: equal to reading, transforming, collating."""
+"""Slices of a batch equal reading, transforming and collating, however they are prepared."""
 
 import pickle
 import random
@@ -26,7 +26,7 @@ LABELS = np.arange(9)
 
 
 class OneByOne(data.Dataset):
-    """The same samples as another dataset, without its arrays and fetch."""
+    """A dataset of the same samples without arrays and without fetch."""
 
     def __init__(self, inner):
         super().__init__()
@@ -40,7 +40,7 @@ class OneByOne(data.Dataset):
 
 
 class Fetching(OneByOne):
-    """... with its fetch."""
+    """The same, with ``fetch``."""
 
     def fetch(self, indices):
         return self.inner.fetch(indices)
@@ -261,7 +261,7 @@ def test_getitem_of_a_subclass_decides_the_delivered_items():
 
 
 class Damaged(data.Dataset):
-    """Samples of which every third is damaged."""
+    """Every third sample is damaged."""
 
     def __getitem__(self, index):
         if index % 3 == 0:
@@ -311,7 +311,7 @@ def test_indices_out_of_range_are_refused():
         Pipeline(DATASETS["bytes"]()).prepare(request(0, 9))
     run = np.array([3, 4, -1, 2, 9], np.int64)
     batches = iter(data.DataLoader(DATASETS["bytes"](), 2, sampler=run, seed=1))
-    for wanted in (run[:2], run[2:4]):  # the error is of its own batch
+    for wanted in (run[:2], run[2:4]):  # the error belongs to the batch that raised it
         np.testing.assert_array_equal(next(batches)[1].numpy(), LABELS[wanted])
     with pytest.raises(IndexError, match="got 9"):
         next(batches)
@@ -369,7 +369,7 @@ def test_transforms_of_the_main_process_give_the_same(kind, augment):
         assert_same(pipeline.finish(pipeline.prepare(asked).batch(), asked), want)
 
 
-@pytest.mark.parametrize("cuts", [(2,), (1, 2, 3)])  # slices of one are even by chance
+@pytest.mark.parametrize("cuts", [(2,), (1, 2, 3)])  # slices of one sample are uniform by chance
 def test_the_main_process_transforms_images_of_many_sizes_and_without_those_left_out(cuts):
     class Photos(Damaged):
         def __getitem__(self, index):
@@ -427,7 +427,7 @@ def test_stages_within_stages_are_counted_once(monkeypatch):
 
 
 class Counting(data.IterableDataset):
-    """Two shards of five samples; drawn numbers show whose they are."""
+    """Two shards of five samples; drawn numbers show which sample they belong to."""
 
     def __init__(self):
         super().__init__(2)

@@ -1,4 +1,4 @@
-"""Plans give what calling the transforms one by one gives, whatever runs natively."""
+"""Plans give the same result as calling the transforms one by one, whatever runs natively."""
 
 import pickle
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class Add(Transform):
 
 @dataclass(frozen=True)
 class Halve(Transform):
-    """Every second row and column."""
+    """Keeps every second row and column."""
 
     def apply(self, image, row):
         return image[::2, ::2]
@@ -69,7 +69,7 @@ class Halve(Transform):
 
 @dataclass(frozen=True)
 class Place(Transform):
-    """Adds ten times the height and the width of the image that it is given."""
+    """Adds ten times the height plus the width of the image."""
 
     def parameters(self, words, sizes, spec=None):
         return sizes.astype(np.float64) @ np.array([[10.0], [1.0]])
@@ -82,7 +82,7 @@ class Place(Transform):
 
 
 def jitter(image):
-    """A user's own, with random numbers of its own."""
+    """Adds random numbers, like a user's own transform."""
     return image + image.dtype.type(random_source().randint(0, 9))
 
 
@@ -90,7 +90,7 @@ calls = []
 
 
 def run_steps(steps, parameters_of, images, indices, out, threads):
-    """An executor of the steps "add" and "halve"."""
+    """Execute the steps "add" and "halve"."""
     calls.append([name for name, _ in steps])
     rows = range(len(out)) if indices is None else indices
     for i, row in enumerate(rows):
@@ -108,7 +108,7 @@ def refuse(steps, parameters, images, indices, out, threads):
 
 @pytest.fixture(autouse=True)
 def executors(monkeypatch):
-    """Two devices with executors of their own: "steps" and "refusing"."""
+    """Register executors for two devices, "steps" and "refusing"."""
     real = executing.executor_for
     own = {"steps": run_steps, "refusing": refuse}
     for module in (compiling, executing):
@@ -213,7 +213,7 @@ def test_batches_of_a_run_are_drawn_at_once_each_for_its_epoch():
     assert drawn == [10, 10, 10]
     parts = Ticket(0, 0, 0, samples[:2], run=run, row=0).of(samples[1:2])
     chain.run(images, samples[1:2], parts, device="steps")
-    assert drawn == [10, 10, 10, 1]  # of which place in the run is not known
+    assert drawn == [10, 10, 10, 1]  # its position in the run is unknown
 
 
 def test_images_of_many_sizes_are_grouped():
@@ -228,7 +228,7 @@ def test_images_of_many_sizes_are_grouped():
 def test_out_is_written_in_place():
     images, keys = pixels(3, 4, 4, 1), Ticket(0, 0, 0, np.arange(3))
     slot = np.zeros((3, 40), "u1")
-    rows = slot[:, :4].reshape(3, 2, 2, 1)  # rows apart from each other, each in one piece
+    rows = slot[:, :4].reshape(3, 2, 2, 1)  # the rows are strided, each one contiguous
     assert np.shares_memory(rows, slot)
     for device in ("none", "steps"):
         slot[:] = 0
@@ -260,7 +260,7 @@ def test_the_spec_of_the_output():
 def test_a_choice_that_would_touch_other_images_is_made_in_python():
     chain = [OneOf([Resize((4, 4)), RandomFlipVertical()], p=0.5)]
     assert compile_plan(chain, ImageSpec(4, 4, 3, "u1")).segments[0].kind == "native"
-    plan = compile_plan(chain, ImageSpec(8, 4, 3, "f4"))  # an image not meant keeps its size
+    plan = compile_plan(chain, ImageSpec(8, 4, 3, "f4"))  # an image of another type keeps its size
     assert plan.segments[0].kind == "python"
 
 
@@ -268,7 +268,8 @@ def test_a_choice_of_colours_leaves_other_floats_as_they_are():
     chain = [OneOf([ColorJitter(0.5), RandomFlipVertical()], p=0.5)]
     plan = compile_plan(chain, ImageSpec(4, 4, 3, "f4"))
     assert plan.segments[0].kind == "native"
-    images = (pixels(16, 4, 4, 3, dtype="f4") - 300) / 100  # beyond 0..1, which colours clip
+    # outside 0..1, so that colour steps clip
+    images = (pixels(16, 4, 4, 3, dtype="f4") - 300) / 100
     got = plan.run(Images(images), Ticket(0, 1, 0, np.arange(16)))
     np.testing.assert_array_equal(got, one_by_one(chain, images, None, 1, 0, np.arange(16)))
 

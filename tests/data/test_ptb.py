@@ -1,4 +1,4 @@
-"""The course's text corpus: ids, columns, pieces, and files that are not as they should be."""
+"""The course's text corpus: ids, columns, slices, and malformed files."""
 
 from __future__ import annotations
 

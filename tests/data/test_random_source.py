@@ -1,4 +1,4 @@
-"""Keyed draws: numbered streams by place in a list, the same for every way of calling."""
+"""Keyed draws: streams numbered by position in a list, equal for every way of calling."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from needle.data.transforms import streams_of
 
 
 class Notes(data.Transform):
-    """Keeps the words it gets; changes nothing."""
+    """Records its words and changes nothing."""
 
     words = 3
 

@@ -1,4 +1,4 @@
-"""Samples are read in groups, transformed while they are in the cache; groups change no byte."""
+"""Samples are read in groups and transformed while cached; grouping changes no byte."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = [(7, 9), (5, 4), (12, 12), (7, 9), (3, 8), (6, 6), (7, 9)] * 4
 
 
 class Photos:
-    """Images of many sizes and labels, read one by one; some cannot be."""
+    """Images of many sizes and labels, read one by one; some are unreadable."""
 
     def __init__(self, broken: tuple[int, ...] = ()) -> None:
         self.broken = broken
@@ -47,7 +47,7 @@ CHAINS: dict[str, list[Any]] = {
 def prepared(
     monkeypatch: pytest.MonkeyPatch, group: int, transforms: list[Any], placed: bool, **options: Any
 ) -> Any:
-    """Rows 3 to 25 of a batch, with groups of about ``group`` bytes."""
+    """Return rows 3 to 25 of a batch, prepared in groups of about ``group`` bytes."""
     monkeypatch.setattr(reading, "GROUP_BYTES", group)
     broken = (4, 9, 10) if options else ()
     pipeline = Pipeline(Photos(broken), transforms, **options)
@@ -81,7 +81,7 @@ def test_images_that_stay_of_many_sizes_are_told_of(monkeypatch):
 
 
 def test_a_group_is_transformed_before_the_next_is_read(monkeypatch):
-    """Else all images of a batch would be in memory at once."""
+    """Otherwise all images of a batch would be in memory at once."""
     monkeypatch.setattr(reading, "GROUP_BYTES", 1)
     order: list[Any] = []
 

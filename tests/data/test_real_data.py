@@ -1,6 +1,6 @@
-"""The published files themselves, where NEEDLE_TEST_DATA names a folder that has them.
+"""The published data sets, if NEEDLE_TEST_DATA names a folder that contains them.
 
-The folder is laid out as the downloads are: mnist/, cifar-10-batches-py/, cifar-10-batches-bin/.
+The folder has the layout of the downloads: mnist/, cifar-10-batches-py/, cifar-10-batches-bin/.
 """
 
 import os
@@ -27,7 +27,7 @@ def test_mnist():
     assert (len(train), len(test)) == (60000, 10000)
     assert np.bincount(train.labels)[:3].tolist() == [5923, 6742, 5958]
     assert train.labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
-    # the constants everybody normalises MNIST by
+    # the usual normalisation constants of MNIST
     assert abs(train.images.mean() / 255 - 0.1307) < 1e-4
     assert abs(train.images.std() / 255 - 0.3081) < 1e-4
 

@@ -1,4 +1,4 @@
-"""Samplers: each index once, orders that repeat from (seed, epoch), batches of indices."""
+"""Samplers: each index once, orders reproducible from (seed, epoch), batches of indices."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_a_seeded_order_leaves_the_global_stream_alone():
 
 
 def test_seeded_orders_stay_the_same_for_ever():
-    """Golden values: saved loader positions mean nothing if these change."""
+    """Changing these golden values would invalidate saved loader positions."""
     assert keyed_permutation(8, 0, 0).tolist() == GOLDEN[0, 0]
     assert keyed_permutation(8, 2**64 - 1, 7).tolist() == GOLDEN[2**64 - 1, 7]
 

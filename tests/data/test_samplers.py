@@ -1,4 +1,4 @@
-"""Weighted, distributed and bucketed samplers; places of an order computed instead of walked."""
+"""Weighted, distributed and bucketed samplers; positions computed without iterating."""
 
 from itertools import pairwise
 
@@ -103,7 +103,7 @@ def test_draws_by_weight_have_these_shares():
 
 
 def test_draws_without_replacement_are_one_after_another():
-    """First and second draws of weights 1, 2, 3 against their exact chances."""
+    """Compare first and second draws with weights 1, 2, 3 to their exact probabilities."""
     weights = np.array([1.0, 2, 3])
     pairs = np.zeros((3, 3))
     for epoch in range(3000):
@@ -157,7 +157,7 @@ def test_buckets_keep_padding_small_and_change_with_the_epoch():
     first, second = list(sampler), list(sampler)
     spread = [np.ptp(lengths[batch]) for batch in first]
     assert max(spread) < 80 and first != second
-    assert np.diff([lengths[b[0]] for b in first]).min() < -500  # batches are in random order
+    assert np.diff([lengths[b[0]] for b in first]).min() < -500  # batches come in random order
     sampler.set_epoch(0)
     assert list(sampler) == first
     np.random.seed(1)

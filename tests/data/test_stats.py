@@ -22,7 +22,7 @@ class Slow(data.Dataset):
 
 
 class SlowTransform(data.Transform):
-    """A transform that takes 2 ms per image."""
+    """Takes 2 ms per image."""
 
     def __call__(self, x):
         time.sleep(0.002)
@@ -109,7 +109,7 @@ def test_the_doctor_of_workers_and_streams():
 
 
 def test_the_doctor_says_when_processes_cost_more_than_they_bring():
-    """Arrays in memory: the figures are those of two cores."""
+    """The figures are measured on arrays in memory with two cores."""
     images = data.ArrayDataset(np.zeros((64, 4, 4, 3), np.uint8))
     rates = {"fetch only": 900e3, "prepare only": 850e3, "full": 290e3}
     with data.DataLoader(images, 8, num_workers=2) as loader:

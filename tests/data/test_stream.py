@@ -1,4 +1,4 @@
-"""Streams: every sample once for any number of workers and ranks, state by shard and place."""
+"""Streams: every sample once for any number of workers and ranks, state as (shard, position)."""
 
 import json
 
@@ -11,7 +11,7 @@ from needle import data
 
 
 class Shards(data.IterableDataset):
-    """Shard s has ``sizes[s]`` samples 1000 s + i; ``opened`` are the (shard, start) asked for."""
+    """Shard s has ``sizes[s]`` samples 1000 s + i; ``opened`` lists each (shard, start) opened."""
 
     def __init__(self, sizes):
         super().__init__(len(sizes))

@@ -1,4 +1,4 @@
-"""StringTable: what goes in comes out; two arrays are all there is."""
+"""StringTable: strings round-trip, and two arrays are its only storage."""
 
 import pickle
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from needle.data.formats.string_table import StringTable
 
-# Any text, and bytes that are no UTF-8 as Python escapes them in file names.
+# Any text, and bytes that are not UTF-8, escaped as Python escapes them in file names.
 names = st.text() | st.binary().map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 
 

@@ -1,4 +1,4 @@
-"""Samples and batches taken apart and put together; slices joined to the batch that one makes."""
+"""Samples and batches are flattened and rebuilt; slices join into the whole batch."""
 
 import pickle
 from collections import namedtuple
@@ -27,7 +27,7 @@ Pair = namedtuple("Pair", "image label")
 
 
 def same(a, b):
-    """Equal in values, dtypes and containers."""
+    """Return True if the values, dtypes and containers are equal."""
     if isinstance(a, np.ndarray):
         return isinstance(b, np.ndarray) and a.dtype == b.dtype and np.array_equal(a, b)
     if isinstance(a, dict):

@@ -1,4 +1,4 @@
-"""Tar shards as WebDataset lays them out: samples, fields, places to go on at, damage."""
+"""Tar shards in WebDataset's layout: samples, fields, positions to resume from, damage."""
 
 import io
 import pickle
@@ -39,7 +39,7 @@ def write(path, members, form=tarfile.PAX_FORMAT):
 
 @pytest.fixture(params=[tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
 def shards(request, tmp_path):
-    """Three tars of four samples, with long names, folders and other programs' notes."""
+    """Write three tars of four samples, with long names, folders and extended headers."""
     paths = []
     for shard in range(3):
         members = [("._note.png", b"x"), ("__meta__.json", b"{")]
@@ -89,7 +89,7 @@ def test_a_shard_goes_on_where_it_was_left(shards, start, monkeypatch):
     )
     got = [label for _, label in stream.iter_shard(1, 0, start)]
     assert got == list(range(4, 8))[start:]
-    assert len(read) == len(got)  # what was skipped was not decoded
+    assert len(read) == len(got)  # skipped samples were not decoded
 
 
 def test_a_loader_reads_every_sample_once(shards):
@@ -114,7 +114,7 @@ def test_folders_and_links_are_no_samples(tmp_path):
 
 @pytest.mark.parametrize("byte", [0, 100, 148, 300])
 def test_a_damaged_header_is_no_end(tmp_path, byte):
-    """Python's reader takes a header that it cannot read, but the first, for the end."""
+    """Python's reader takes any unreadable header but the first for the end of the archive."""
     path = write(tmp_path / "x.tar", [(f"{i}.cls", b"1") for i in range(5)])
     content = bytearray(path.read_bytes())
     content[2 * 1024 + byte] ^= 0x55

@@ -1,4 +1,4 @@
-"""write_tar_shards and TarShards are each other's inverse."""
+"""write_tar_shards and TarShards are inverses of each other."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Transforms: the course's random streams to the number, values against loops, torch, Pillow."""
+"""Transforms: the course's exact random streams, and values against loops, torch and Pillow."""
 
 import pickle
 

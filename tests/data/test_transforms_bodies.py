@@ -89,7 +89,7 @@ def test_normalize_refuses_bytes_with_numbers_for_0_to_1():
 
 
 def exact_weights(size, new_size, antialias, i):
-    """The triangle filter at new place i as a dict, by its formula."""
+    """Return the triangle filter's weights at output index i as a dict, by its formula."""
     ratio = size / new_size
     reach = max(ratio, 1.0) if antialias else 1.0
     raw = {j: 1 - abs(j + 0.5 - (i + 0.5) * ratio) / reach for j in range(size)}
@@ -111,7 +111,7 @@ def test_weights_of_an_axis(sizes, antialias):
         np.testing.assert_allclose(dense[list(want)], list(want.values()), atol=1e-12)
         np.testing.assert_allclose(dense.sum(), 1, atol=1e-12)
     off = np.abs(whole - np.rint(weights * 2**14))
-    assert ((off > 0).sum(axis=1) <= 1).all()  # the largest alone is corrected
+    assert ((off > 0).sum(axis=1) <= 1).all()  # only the largest weight is corrected
 
 
 @pytest.mark.parametrize("antialias", [True, False])
@@ -157,7 +157,7 @@ def test_resized_crop_is_a_window_resized(dtype):
 
 
 def loop_affine(x, m, fill, nearest):
-    """Bilinear (or nearest) by its formula in float64."""
+    """Compute a bilinear (or nearest) affine map by its formula in float64."""
     out = np.empty(x.shape)
 
     def at(i, j):
@@ -185,7 +185,7 @@ def test_affine(dtype, method, seed):
     fill = 100 if dtype == "uint8" else 0.25
     turned = data.RandomAffine(10, fill=fill, method=method)
     want = loop_affine(x, m, fill, method == "nearest")
-    # half a step of rounding, and places rounded to 2**-12 of a pixel in a picture of 255 steps
+    # half a rounding step, plus coordinates rounded to 2**-12 of a pixel over 255 levels
     atol = 0 if method == "nearest" else 0.5 + 2 * 255 / 4096 if dtype == "uint8" else 1e-6
     got = turned.apply(x, m)
     assert got.dtype == x.dtype
@@ -224,7 +224,7 @@ def test_colour_through_a_matrix(dtype, channels):
     x = image(9, 8, channels, dtype=dtype)
     white = 255 if dtype == "uint8" else 1
     m = np.random.default_rng(1).normal(0.3, 0.5, (3, 4)) * [1, 1, 1, white / 3]
-    m[0, 0], m[0, 3] = 1.9, -0.3 * white  # reaches both ends
+    m[0, 0], m[0, 3] = 1.9, -0.3 * white  # reaches both ends of the range
     got = data.ColorJitter().apply(x, m.ravel())
     linear = m[:channels, :channels]
     want = np.clip(x.astype(np.float64) @ linear.T + m[:channels, 3], 0, white)
@@ -248,7 +248,7 @@ def test_jitter_is_brightness_contrast_saturation_and_hue():
     grey = jitter_row(saturation=(0, 0))
     np.testing.assert_allclose(grey, [[0.299, 0.587, 0.114, 0]] * 3, atol=1e-15)
     every = jitter_row(brightness=(2, 2), contrast=(3, 3), saturation=(0.5, 0.5), hue=(0.1, 0.1))
-    np.testing.assert_allclose(every[:, :3].sum(axis=1), 6)  # greys stay grey
+    np.testing.assert_allclose(every[:, :3].sum(axis=1), 6)  # grey pixels stay grey
     np.testing.assert_allclose(every[:, 3], -2 * 127.5)
     alone = jitter_row(brightness=(2, 2), contrast=(3, 3), hue=(0.1, 0.1), channels=1)
     np.testing.assert_allclose(alone[:, :3], np.eye(3) * 6)

@@ -1,5 +1,8 @@
-"""The draws of transforms: fair parameters, independent along every part of the key, rows by
-themselves, identities that change nothing; transforms as values; bad arguments; whole batches."""
+"""Random draws of transforms, transforms as values, bad arguments and whole batches.
+
+Parameters are fair, independent along every part of the key, and independent between rows; identity
+parameters change nothing.
+"""
 
 import pickle
 
@@ -57,10 +60,11 @@ def fair(counts, degrees_limit):
 
 def test_crop_places_are_uniform():
     whole = rows_of(data.RandomCrop(2))
-    assert fair(np.histogram2d(*whole.T, 5, ((-2.5, 2.5),) * 2)[0], 51.2)  # 24 degrees, 0.1 %
+    # 24 degrees of freedom, 0.1 %
+    assert fair(np.histogram2d(*whole.T, 5, ((-2.5, 2.5),) * 2)[0], 51.2)
     sized = rows_of(data.RandomCrop(padding=1, size=(5, 4)))
     assert sized.min(axis=0).tolist() == [-1, -1] and sized.max(axis=0).tolist() == [8, 7]
-    assert fair(np.bincount((sized[:, 0] + 1).astype(int)), 27.9)  # 9 degrees
+    assert fair(np.bincount((sized[:, 0] + 1).astype(int)), 27.9)  # 9 degrees of freedom, 0.1 %
     small = rows_of(data.RandomCrop(size=20))
     assert small.min(axis=0).tolist() == [-8, -10] and small.max(axis=0).tolist() == [0, 0]
 
@@ -131,7 +135,7 @@ def test_draws_are_independent_of_samples_epochs_and_places(transform):
     }
     for name, other in others.items():
         assert abs(np.corrcoef(base, other)[0, 1]) < 0.057, name  # 3.6 sigma
-    assert np.corrcoef(base, number())[0, 1] > 0.999  # the control: the same key
+    assert np.corrcoef(base, number())[0, 1] > 0.999  # control: the same key
 
 
 @pytest.mark.parametrize("transform", RANDOM, ids=repr)

@@ -1,1 +1,1 @@
-"""Frequent complaints about data loaders, as tests; README.md lists them."""
+"""Regression tests for frequent complaints about data loaders; README.md lists the complaints."""

@@ -1,4 +1,4 @@
-"""No test here can hang the run: an alarm ends it; where that is ignored the process ends."""
+"""A watchdog for these tests: an alarm fails a test that hangs, or ends the process if need be."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUICK, SOAK = 90, 1200  # seconds
 
 @pytest.fixture(autouse=True)
 def never_hangs(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A TimeoutError after a while, with a traceback of every thread."""
+    """Raise TimeoutError after a while, with a traceback of every thread."""
     seconds = SOAK if request.node.get_closest_marker("soak") else QUICK
     if (
         not hasattr(signal, "setitimer")

@@ -1,6 +1,6 @@
-"""Programs of their own, and what the system knows about processes: for tests that kill and count.
+"""Helpers to run programs in processes of their own and to inspect processes.
 
-Linux's /proc is read; tests that need it are skipped elsewhere (``linux``).
+They read Linux's /proc; tests that need it are skipped on other systems (``linux``).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from proc import INTERRUPTIBLE, descriptors, remaining
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = (ROOT / "python", ROOT / "tests" / "data")
-PATIENCE = 80  # seconds that a program may take
+PATIENCE = 80  # timeout of a program in seconds
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 
 def start(folder: Path, text: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """A program of this text, in a session of its own; ``wrapper``: a command to run it under."""
+    """Start this program in a session of its own, optionally under the command ``wrapper``."""
     file = folder / "program.py"
     file.write_text(INTERRUPTIBLE + text)
     wrapper = options.pop("wrapper", [])
@@ -41,7 +41,7 @@ def start(folder: Path, text: str, *arguments: str, **options: Any) -> subproces
 def run(
     folder: Path, text: str, *arguments: str, patience: float = PATIENCE, **options: Any
 ) -> str:
-    """Return the output of such a program; AssertionError if it fails or takes too long."""
+    """Run this program and return its output; raise AssertionError if it fails or times out."""
     program = start(folder, text, *arguments, **options)
     try:
         out, err = program.communicate(timeout=patience)
@@ -54,13 +54,15 @@ def run(
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's environment, in which needle and these tests can be imported."""
+    """Return this process's environment, with needle and these tests on the import path."""
     path = os.pathsep.join(map(str, FOLDERS))
     return {**os.environ, "PYTHONPATH": path, **variables}
 
 
 def own_shared_memory(megabytes: int) -> list[str]:
-    """The command that gives a program a /dev/shm of its own; skips where that is not allowed."""
+    """Return a command that gives a program its own /dev/shm; skip the test if that is not
+    permitted.
+    """
     mount = f'mount -t tmpfs -o size={megabytes}m tmpfs /dev/shm && exec "$@"'
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
     try:
@@ -78,7 +80,7 @@ def threads(pid: int) -> int:
 
 
 def proportional_bytes(pids: set[int]) -> int:
-    """The memory that these processes take together, pages they share counted once (PSS)."""
+    """Return the memory of these processes together, shared pages counted once (PSS)."""
     total = 0
     for pid in pids:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
@@ -93,7 +95,7 @@ def resident_bytes() -> int:
 
 
 def holdings() -> dict[str, Any]:
-    """Return what loaders could leave behind: processes, descriptors, threads, shared mappings."""
+    """Return what a loader could leak: processes, descriptors, threads and shared mappings."""
     return {
         "children": remaining(),
         "descriptors": sum(descriptors().values()),

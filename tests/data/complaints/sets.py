@@ -1,4 +1,4 @@
-"""Data sets for the tests of complaints; a module of its own, so that workers import little."""
+"""Data sets for the complaints' tests, in a small module that workers import quickly."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Numbers:
 
 
 class Drawn(Numbers):
-    """Sample i is a number of each generator that a data set may draw from."""
+    """Sample i holds one number of each generator that a data set may draw from."""
 
     def __getitem__(self, index: int) -> Any:
         words = random_source().randint(0, 2**62), np.random.randint(0, 2**62)
@@ -39,7 +39,7 @@ class Drawn(Numbers):
 
 
 class Slow(Numbers):
-    """Sample ``slow`` takes ``seconds``; samples are (i, the nanosecond when it had been read)."""
+    """Sample ``slow`` takes ``seconds``; each sample is (i, nanosecond at which its read ended)."""
 
     def __init__(self, length: int, slow: int, seconds: float) -> None:
         super().__init__(length)
@@ -52,7 +52,7 @@ class Slow(Numbers):
 
 
 class Pausing(Numbers):
-    """Every sample takes a moment."""
+    """A data set whose every sample takes a moment."""
 
     def __init__(self, length: int, seconds: float) -> None:
         super().__init__(length)
@@ -64,7 +64,7 @@ class Pausing(Numbers):
 
 
 class Counted(Numbers):
-    """Notes every reading of a sample in a file that all processes share: ``reads(file)``."""
+    """Appends the index of every read to a file that all processes share; see ``reads(file)``."""
 
     def __init__(self, length: int, file: Path) -> None:
         super().__init__(length)
@@ -72,18 +72,19 @@ class Counted(Numbers):
         Path(self.file).touch()
 
     def __getitem__(self, index: int) -> Any:
-        with open(self.file, "ab", buffering=0) as out:  # one write at the end is one record
+        # a single write call appends a whole record
+        with open(self.file, "ab", buffering=0) as out:
             out.write(int(index).to_bytes(8, "little"))
         return int(index)
 
 
 def reads(dataset: Counted) -> list[int]:
-    """The indices that were read, in order."""
+    """Return the indices that were read, in order."""
     return [int(i) for i in np.fromfile(dataset.file, dtype="<i8")]
 
 
 class Paths(data.Dataset):
-    """Very many paths; sample i is the length of the i-th. ``pickled`` counts its pickles."""
+    """A table of many paths; sample i is the length of path i. ``pickled`` counts its picklings."""
 
     pickled = 0
 
@@ -105,7 +106,7 @@ class Paths(data.Dataset):
 
 
 class Enormous(data.Dataset):
-    """Says of its samples that each is a TiB."""
+    """A data set that reports a size of one TiB for each sample."""
 
     def __len__(self) -> int:
         return 64
@@ -118,7 +119,7 @@ class Enormous(data.Dataset):
 
 
 class Raising(Numbers):
-    """Sample ``bad`` raises what ``make`` makes."""
+    """A data set whose sample ``bad`` raises the exception that ``make`` returns."""
 
     def __init__(self, make: Any, bad: int = 5, length: int = 20) -> None:
         super().__init__(length)
@@ -131,7 +132,7 @@ class Raising(Numbers):
 
 
 class TwoParts(Exception):
-    """Its ``args`` are not what its constructor takes."""
+    """An exception whose ``args`` do not match its constructor."""
 
     def __init__(self, path: str, place: int) -> None:
         super().__init__(f"{path} is bad at {place}")
@@ -139,14 +140,14 @@ class TwoParts(Exception):
 
 
 class Locked(Exception):
-    """Cannot be pickled."""
+    """An exception that cannot be pickled."""
 
     def __reduce__(self) -> Any:
         raise TypeError("cannot travel")
 
 
 class Unprintable(Exception):
-    """Cannot be made text."""
+    """An exception whose ``__str__`` raises."""
 
     def __str__(self) -> str:
         raise SystemExit("no text")
@@ -155,14 +156,14 @@ class Unprintable(Exception):
 
 
 class Refusing(Exception):
-    """Ends the process when it is pickled."""
+    """An object that ends the process when it is pickled."""
 
     def __reduce__(self) -> Any:
         raise SystemExit(2)
 
 
 class Marking(Numbers):
-    """Counts in an array of its own, and in one that is mapped from a file, how often it reads."""
+    """Counts its reads in an array of its own and in a memory-mapped one."""
 
     def __init__(self, length: int, file: Path) -> None:
         super().__init__(length)
@@ -176,7 +177,7 @@ class Marking(Numbers):
 
 
 class Unreadable(Numbers):
-    """Every seventh sample is a file cut short."""
+    """A data set in which every seventh sample is a truncated file."""
 
     def __getitem__(self, index: int) -> Any:
         if index % 7 == 0:
@@ -185,7 +186,7 @@ class Unreadable(Numbers):
 
 
 class Shards(data.IterableDataset):
-    """Shard s gives 1000 s + 0, 1, ... and a random number; ``sizes[s]`` of them."""
+    """Shard s yields ``sizes[s]`` samples: 1000 s + 0, 1, ... with a random number each."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         super().__init__(len(sizes))
@@ -197,7 +198,7 @@ class Shards(data.IterableDataset):
 
 
 class Workers(Numbers):
-    """Works with BLAS and needle's kernels, then says which process it is and how many threads."""
+    """Works with BLAS and needle's kernels, then returns its process id and thread count."""
 
     def __getitem__(self, index: int) -> Any:
         square = np.random.rand(200, 200).astype(np.float32)

@@ -1,6 +1,6 @@
-"""Batches taken, workers killed, loops broken off, states carried elsewhere, in any order.
+"""Random sequences of operations: take batches, kill workers, break off loops, move states.
 
-The loaders live through all examples, so that what one leaves behind would show in the next.
+The loaders live through all examples, so that whatever one example leaves behind shows in the next.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def make(**options: Any) -> data.DataLoader:
 
 
 class Epochs(RuleBasedStateMachine):
-    """One epoch is under way; ``seen`` are the places of the batches handed out in it."""
+    """One epoch is under way; ``seen`` holds the positions of the batches it has delivered."""
 
     loaders: ClassVar[list[data.DataLoader]]
     whole: ClassVar[dict[int, list[Any]]] = {}
@@ -66,12 +66,12 @@ class Epochs(RuleBasedStateMachine):
     def kill(self, which: int, number: int) -> None:
         pids = self.pids()
         if pids:
-            with suppress(ProcessLookupError):  # killed before, and reaped a moment ago
+            with suppress(ProcessLookupError):  # killed earlier, and reaped a moment ago
                 os.kill(pids[which % len(pids)], number)
 
     @rule()
     def kill_all(self) -> None:
-        """The supervisor too."""
+        """Kill the workers and the supervisor."""
         for pid in children():
             if self.pids():
                 with suppress(ProcessLookupError):
@@ -91,7 +91,7 @@ class Epochs(RuleBasedStateMachine):
     @precondition(lambda self: len(self.seen) < BATCHES)
     @rule()
     def another_iterator(self) -> None:
-        """A second loop takes the workers over; the first one then goes on."""
+        """Start a second loop, which takes the workers over; the first loop then continues."""
         other = iter(self.loader)
         place = self.expected(self.epoch + 1).index(plain(next(other)))
         assert place == 0
@@ -124,14 +124,14 @@ class Epochs(RuleBasedStateMachine):
 
 
 def spawning() -> data.DataLoader:
-    """A loader whose workers are new interpreters, as on macOS."""
+    """Return a loader that spawns its workers as new interpreters, as on macOS."""
     with mock.patch.object(launch, "START_METHOD", "spawn"):
         return make(num_workers=2)
 
 
 @pytest.fixture(scope="module")
 def loaders() -> Iterator[None]:
-    """Loaders with processes of either start method, with threads, and without workers."""
+    """Return loaders with processes of both start methods, with threads and without workers."""
     with ExitStack() as stack:
         Epochs.loaders = [
             stack.enter_context(loader)
@@ -159,11 +159,11 @@ def check(examples: int, steps: int) -> None:
 
 
 def test_every_batch_comes_once_whatever_happens(loaders):
-    """Exactly once an epoch, with the right bytes."""
+    """Every batch comes exactly once per epoch, with the right bytes."""
     check(8, 12)
 
 
 @pytest.mark.soak
 def test_every_batch_comes_once_whatever_happens_for_long(loaders):
-    """The same for 300 long stories."""
+    """The same holds over 300 long sequences."""
     check(300, 40)

@@ -30,7 +30,9 @@ BATCHES = 60
 
 
 class Killer:
-    """Kills one of the loader's workers with SIGKILL after a while; ``when`` says when."""
+    """Kills one of the loader's workers with SIGKILL after a delay; ``when`` is the time of the
+    kill.
+    """
 
     def __init__(self, loader: data.DataLoader, delay: float, rng: random.Random) -> None:
         pids = loader._engine.running().process_ids()
@@ -49,7 +51,7 @@ class Killer:
 
 @contextmanager
 def paused() -> Iterator[data.DataLoader]:
-    """A loader of 60 batches that take some 5 ms each, its workers at work."""
+    """Return a loader of 60 batches that take about 5 ms each, with its workers started."""
     dataset = Pausing(8 * BATCHES, 1e-3)
     with data.DataLoader(dataset, 8, True, seed=2, num_workers=2, prefetch=4) as loader:
         next(iter(loader))
@@ -57,7 +59,7 @@ def paused() -> Iterator[data.DataLoader]:
 
 
 def kill_and_replace(kills: int) -> float:
-    """Epochs with a kill each give every sample once; the longest time without a batch."""
+    """Check epochs with one kill each for completeness; return the longest time without a batch."""
     rng, longest = random.Random(1), 0.0
     with paused() as loader:
         for _ in range(kills):
@@ -78,19 +80,19 @@ def kill_and_replace(kills: int) -> float:
 
 
 def test_4_an_epoch_whose_workers_are_killed_is_whole():
-    """kill -9 at 20 random moments: every sample once, in order."""
+    """After kill -9 at 20 random moments every sample still comes once, in order."""
     assert kill_and_replace(20) < 10
 
 
 @pytest.mark.soak
 def test_4_two_hundred_kills_are_made_good_in_half_a_second():
-    """kill -9 200 times: no batch takes longer than 0.5 s."""
+    """Across 200 kills no batch takes longer than 0.5 s."""
     assert kill_and_replace(200) < 0.5
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_4_the_process_that_starts_workers_may_be_killed_before_it_does(method, monkeypatch):
-    """Between construction and the first loop, and between two loops."""
+    """The supervisor may die between construction and the first loop, and between two loops."""
     monkeypatch.setattr(launch, "START_METHOD", method)
     with data.DataLoader(Numbers(8), 4, num_workers=2) as loader:
         for _ in range(2):
@@ -100,7 +102,7 @@ def test_4_the_process_that_starts_workers_may_be_killed_before_it_does(method, 
 
 
 def test_4_a_sample_that_always_kills_is_named():
-    """A sample that uses up all memory becomes an error of its batch; the others are given."""
+    """A sample that uses up all memory becomes an error of its batch; the other batches arrive."""
 
     def collate(samples):
         return np.array([label for _, label in samples])
@@ -126,7 +128,7 @@ FATAL = ("SIGKILL", "SIGTERM", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL
 
 @contextmanager
 def storm(seconds: float, interval: float, rng: random.Random) -> Iterator[threading.Event]:
-    """Kill workers, and the process that starts them, again and again; the event ends it."""
+    """Kill workers and their supervisor again and again until the event is set."""
     over = threading.Event()
     end = time.monotonic() + seconds
 
@@ -147,7 +149,7 @@ def storm(seconds: float, interval: float, rng: random.Random) -> Iterator[threa
 
 
 def epochs_in_a_storm(seconds: float, interval: float, seed: int) -> None:
-    """Each epoch has every sample once, however long the storm delays it."""
+    """Each epoch has every sample once, however long the kills delay it."""
     with (
         data.DataLoader(Pausing(64, 2e-3), 8, True, seed=seed, num_workers=3) as loader,
         warnings.catch_warnings(),
@@ -163,7 +165,7 @@ def epochs_in_a_storm(seconds: float, interval: float, seed: int) -> None:
 
 
 def test_4_processes_killed_faster_than_they_start_cost_time_and_not_the_epoch():
-    """Seven kinds of signals to any process of the loader, every 50 ms for three seconds."""
+    """Seven kinds of signals hit any process of the loader every 50 ms for three seconds."""
     before = descriptors()
     epochs_in_a_storm(3.0, 0.05, 1)
     assert descriptors() <= before
@@ -172,12 +174,12 @@ def test_4_processes_killed_faster_than_they_start_cost_time_and_not_the_epoch()
 @pytest.mark.soak
 @pytest.mark.parametrize("interval", [0.01, 0.1, 0.5, 1.0])
 def test_4_a_minute_of_kills(interval: float):
-    """The same for a minute at each of four rates."""
+    """The same holds for a minute at each of four rates."""
     epochs_in_a_storm(60.0, interval, 2)
 
 
 def test_4_kills_without_progress_are_reported(monkeypatch: pytest.MonkeyPatch):
-    """A warning after some deaths, an error after a long time without any progress."""
+    """Several deaths cause a warning, and a long time without any progress an error."""
     monkeypatch.setattr(deaths, "_PATIENCE", 1.0)
 
     class ArrivesLate(Numbers):
@@ -230,7 +232,7 @@ def busy(folder: Path, engine: str, state: str) -> tuple[subprocess.Popen[str], 
 
 
 def interrupt(folder: Path, engine: str, state: str, delay: float) -> float:
-    """Ctrl-C as a terminal sends it, to everybody; how long until nobody was left."""
+    """Send Ctrl-C to the whole process group, as a terminal does; return how long it lived on."""
     program, pids = busy(folder, engine, state)
     time.sleep(delay)
     began = time.monotonic()
@@ -249,7 +251,7 @@ def interrupt(folder: Path, engine: str, state: str, delay: float) -> float:
 
 @pytest.mark.parametrize(("engine", "state"), STATES)
 def test_9_control_c_is_one_traceback_and_no_process_is_left(engine, state, tmp_path: Path):
-    """SIGINT to the whole group, while the program waits and while it works."""
+    """SIGINT to the whole group ends it cleanly, whether the program waits or works."""
     delay = 0.3 if state == "waiting" else 0.05
     assert interrupt(tmp_path, engine, state, delay) < 5
 
@@ -257,7 +259,7 @@ def test_9_control_c_is_one_traceback_and_no_process_is_left(engine, state, tmp_
 @pytest.mark.soak
 @pytest.mark.parametrize("engine", ["forkserver", "spawn", "threads"])
 def test_9_control_c_at_forty_moments_takes_less_than_a_second(engine, tmp_path: Path):
-    """The same at random moments, timed."""
+    """The same holds, within a second, at random moments."""
     rng = random.Random(3)
     times = [interrupt(tmp_path, engine, "busy", rng.random() * 0.2) for _ in range(40)]
     assert max(times) < 1
@@ -265,7 +267,7 @@ def test_9_control_c_at_forty_moments_takes_less_than_a_second(engine, tmp_path:
 
 @pytest.mark.parametrize(("engine", "state"), [s for s in STATES if s[0] != "threads"])
 def test_9_a_parent_killed_leaves_no_orphan(engine, state, tmp_path: Path):
-    """kill -9 of the program: its workers end by themselves and say nothing."""
+    """After kill -9 of the program its workers exit by themselves and print nothing."""
     program, pids = busy(tmp_path, engine, state)
     program.kill()
     _, err = program.communicate(timeout=30)
@@ -274,7 +276,7 @@ def test_9_a_parent_killed_leaves_no_orphan(engine, state, tmp_path: Path):
 
 
 def test_19_workers_have_one_thread_each():
-    """BLAS and kernels are at work in 2 workers: no more than workers + 2 threads in all."""
+    """With BLAS and kernels at work, 2 workers use at most workers + 2 threads in all."""
     with data.DataLoader(Workers(400), 10, num_workers=2) as loader:
         mine = threads(os.getpid())
         most = 0
@@ -287,7 +289,7 @@ def test_19_workers_have_one_thread_each():
 
 
 def test_24_what_is_on_a_device_is_not_the_workers_business():
-    """Workers hold NumPy arrays alone; the program makes Tensors of them on the device."""
+    """Workers hold only NumPy arrays; the program converts them to Tensors on the device."""
     with data.DataLoader(Slow(8, -1, 0.0), 4, num_workers=1, device="cpu") as loader:
         assert [len(batch) for batch in loader] == [2, 2]
         (pid,) = loader._engine.running().process_ids()

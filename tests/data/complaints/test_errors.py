@@ -1,4 +1,4 @@
-"""Exceptions of workers, and samples that cannot be read: complaint 17, on_error."""
+"""Exceptions in workers and samples that cannot be read: complaint 17 and on_error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def not_found() -> Exception:
 
 
 def same_as(error: BaseException, other: BaseException) -> bool:
-    """Return True if type, text and attributes of the exceptions agree."""
+    """Return True if the exceptions agree in type, text and attributes."""
     names = ("code", "place", "path", "errno", "filename", "start")
     return (
         type(error) is type(other)
@@ -50,7 +50,7 @@ def same_as(error: BaseException, other: BaseException) -> bool:
     ids=["HTTPError", "two parts", "KeyError", "FileNotFoundError", "UnicodeDecodeError"],
 )
 def test_17_an_exception_comes_back_as_it_was(make, options):
-    """Type, arguments, the place it was raised at, and which sample it was."""
+    """An exception keeps its type, arguments and traceback, and names its sample."""
     with data.DataLoader(Raising(make), 4, **options) as loader:
         batches = iter(loader)
         next(batches)
@@ -60,12 +60,13 @@ def test_17_an_exception_comes_back_as_it_was(make, options):
         told = "".join(traceback.format_exception(caught.value))
         assert "in __getitem__" in told and "raise self.make()" in told
         assert data.samples.pytree.tagged_sample(caught.value) == 5
-        assert "sample 5" in told or sys.version_info < (3, 11)  # which has no notes
+        # before Python 3.11 exceptions have no notes
+        assert "sample 5" in told or sys.version_info < (3, 11)
         assert sum(len(labels.numpy()) for _, labels in batches) == 12  # the others are there
 
 
 def test_17_exit_in_a_worker_is_raised_in_the_program():
-    """SystemExit keeps its code and its sample."""
+    """SystemExit in a worker keeps its exit code and names its sample."""
     with data.DataLoader(Raising(lambda: SystemExit(4)), 4, num_workers=2) as loader:
         with pytest.raises(SystemExit) as caught:
             list(loader)
@@ -73,7 +74,9 @@ def test_17_exit_in_a_worker_is_raised_in_the_program():
 
 
 def test_17_what_cannot_be_pickled_is_told_of():
-    """An exception that does not travel: a WorkerError with its repr, sample and traceback."""
+    """An exception that cannot be pickled becomes a WorkerError with its repr, sample and
+    traceback.
+    """
     with data.DataLoader(Raising(lambda: Locked("odd")), 4, num_workers=2) as loader:
         with pytest.raises(WorkerError, match=r"sample 5 with Locked\('odd'\)") as caught:
             list(loader)
@@ -94,7 +97,7 @@ ODD = {
 
 
 def placed_at(place: str, make: Any) -> dict[str, Any]:
-    """Return options of a loader of Raising or Numbers that raise for the number 5."""
+    """Return options of a loader of Raising or Numbers that raise at number 5."""
 
     def transform(image: Any) -> Any:
         if image.ravel()[0] == 5:
@@ -124,7 +127,7 @@ def placed_at(place: str, make: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("place", ["sample", "transform", "collate", "batch"])
 @pytest.mark.parametrize("name", ODD)
 def test_17_odd_exceptions_come_at_their_batch_and_the_epoch_continues(name, place, options):
-    """Raised once at batch 2, whatever they are; an interrupted batch is prepared again."""
+    """An exception raised once at batch 2 leaves the epoch usable; that batch is prepared again."""
     make = ODD[name]
     inside = not options or place == "batch"  # in the calling thread
     if name == "KeyboardInterrupt" and inside:
@@ -137,7 +140,7 @@ def test_17_odd_exceptions_come_at_their_batch_and_the_epoch_continues(name, pla
     dataset = Raising(make) if place == "sample" else Numbers(20)
     expected: tuple[type[BaseException], ...] = (type(ODD[name]()),)
     if name == "StopIteration":
-        expected = (RuntimeError,)  # StopIteration would end the loop in silence
+        expected = (RuntimeError,)  # StopIteration would end the loop silently
     elif name in ("unpicklable", "refusing") and options.get("engine") == "processes":
         expected = (WorkerError,) if place != "batch" else expected
     with data.DataLoader(dataset, 4, **options, **placed_at(place, make)) as loader:
@@ -154,12 +157,12 @@ def test_17_odd_exceptions_come_at_their_batch_and_the_epoch_continues(name, pla
 
 
 class Once(Exception):
-    """The error of a batch that was interrupted before."""
+    """Raised by the second attempt at a batch whose first attempt was interrupted."""
 
 
 @pytest.mark.parametrize("options", ENGINES, ids=IDS)
 def test_a_data_set_may_write_to_its_own_arrays(options, tmp_path):
-    """In processes a written page becomes the worker's own; the program's arrays stay."""
+    """Worker processes get copy-on-write pages, so the program's own arrays stay unchanged."""
     dataset = Marking(20, tmp_path / "counts")
     with data.DataLoader(dataset, 4, **options) as loader:
         for counts, mapped in loader:
@@ -171,7 +174,7 @@ def test_a_data_set_may_write_to_its_own_arrays(options, tmp_path):
 
 @pytest.mark.parametrize("options", ENGINES, ids=IDS)
 def test_unreadable_samples_are_left_out_and_counted_where_asked(options):
-    """on_error="skip": the rest is given, and stats() says how many were left out."""
+    """on_error="skip" leaves unreadable samples out, and stats() counts them."""
     with data.DataLoader(Unreadable(50), 5, on_error="skip", **options) as loader:
         seen = [i for _, labels in loader for i in labels.numpy().tolist()]
         assert seen == [i for i in range(50) if i % 7]
@@ -186,7 +189,7 @@ def test_unreadable_samples_are_left_out_and_counted_where_asked(options):
 
 @pytest.mark.parametrize("options", ENGINES, ids=IDS)
 def test_other_errors_are_not_skipped(options):
-    """on_error="skip" is for files that cannot be read, not for mistakes of the program."""
+    """on_error="skip" applies to unreadable files, not to bugs of the program."""
     made = Raising(lambda: KeyError("a misspelt name"))
     with data.DataLoader(made, 4, on_error="skip", **options) as loader:
         with pytest.raises(KeyError, match="misspelt"):
@@ -196,7 +199,7 @@ def test_other_errors_are_not_skipped(options):
 
 @pytest.mark.parametrize("options", ENGINES, ids=IDS)
 def test_a_transform_that_fails_does_not_hang(options):
-    """An error of a transform or of collate comes up in the loop, with every engine."""
+    """With every engine, an error in a transform or in collate is raised in the loop."""
 
     def fails(value: Any) -> Any:
         raise ZeroDivisionError("on purpose")

@@ -1,4 +1,4 @@
-"""Memory, descriptors, threads: complaints 1, 2, 3, 10 and 18."""
+"""Memory, descriptors and threads: complaints 1, 2, 3, 10 and 18."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MIB = 1 << 20
 
 
 def memory_by_epoch(count: int, batch_size: int, epochs: int = 3) -> list[int]:
-    """The bytes of this process and 4 workers after each epoch over ``count`` paths."""
+    """Return the memory of this process and 4 workers after each epoch over ``count`` paths."""
     found = []
     with data.DataLoader(Paths(count), batch_size, True, num_workers=4, seed=1) as loader:
         for _ in range(epochs):
@@ -43,14 +43,14 @@ def memory_by_epoch(count: int, batch_size: int, epochs: int = 3) -> list[int]:
 
 
 def test_1_memory_does_not_grow_with_epochs():
-    """A table of very many paths is read by 4 workers; 12 000 here."""
+    """Four workers read a table of many paths; 12 000 suffice here."""
     first, *later = memory_by_epoch(12_000, 300)
     assert max(later) < first * 1.05
 
 
 @pytest.mark.soak
 def test_1_memory_does_not_grow_with_epochs_over_a_million_paths():
-    """1e6 paths, 4 workers, 3 epochs: the sum of PSS grows by less than 5 % after the first."""
+    """With 1e6 paths and 4 workers, PSS grows by less than 5 % after the first of 3 epochs."""
     first, *later = memory_by_epoch(1_000_000, 1000)
     assert max(later) < first * 1.05
 
@@ -71,7 +71,7 @@ print("all there")
 
 @pytest.mark.slow
 def test_2_ten_thousand_batches_are_kept_with_64_descriptors(tmp_path: Path):
-    """`ulimit -n 64`, every batch kept in a list: none is overwritten, no descriptor is missing."""
+    """Under `ulimit -n 64` a list can hold every batch: none is overwritten, no open fails."""
     assert run(tmp_path, KEEP) == "all there\n"
 
 
@@ -99,7 +99,7 @@ with data.DataLoader(data.ArrayDataset(np.arange(8)), 2, num_workers=2) as loade
 
 
 def test_3_shared_memory_of_16_megabytes_is_an_error_that_says_so(tmp_path: Path):
-    """/dev/shm of 16 MB and no memory files: no bus error; what fits goes on afterwards."""
+    """16 MB of /dev/shm without memfd cause an error, not a bus error; the loader stays usable."""
     before = "del os.memfd_create"
     text = TIGHT.format(before=before, row=1 << 20)
     out = run(tmp_path, text, wrapper=own_shared_memory(16)).splitlines()
@@ -109,7 +109,7 @@ def test_3_shared_memory_of_16_megabytes_is_an_error_that_says_so(tmp_path: Path
 
 
 def test_3_a_limit_on_files_or_address_space_is_an_error_too(tmp_path: Path):
-    """A memory file that may not grow so far, or cannot be mapped."""
+    """A memory file that cannot grow or be mapped raises an error that names the limit."""
     for name, size in (("RLIMIT_FSIZE", 8 * MIB), ("RLIMIT_AS", 1 << 30)):
         limit = f"import resource; resource.setrlimit(resource.{name}, ({size}, {size}))"
         row = (1 << 20) if name == "RLIMIT_FSIZE" else (1 << 23)
@@ -123,7 +123,7 @@ def test_3_a_limit_on_files_or_address_space_is_an_error_too(tmp_path: Path):
 
 
 def test_3_what_the_machine_does_not_have_is_refused_before_it_is_touched():
-    """Need and have are both in the message."""
+    """The message states both the required and the available memory."""
     before = resident_bytes()
     with (
         data.DataLoader(Enormous(), 16, num_workers=1) as loader,
@@ -151,7 +151,7 @@ time.sleep(60)
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_10_nothing_named_is_left_when_everything_is_killed(method: str, tmp_path: Path):
-    """/dev/shm, System V's segments and the folder of temporary files are as before."""
+    """/dev/shm, System V segments and the temporary folder are left as they were."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     wrapper = own_shared_memory(64)
@@ -160,7 +160,7 @@ def test_10_nothing_named_is_left_when_everything_is_killed(method: str, tmp_pat
     pids = [int(word) for word in program.stdout.readline().split()]
     try:
         assert len(pids) == 3, program.communicate(timeout=10)
-        shared = Path(f"/proc/{program.pid}/root/dev/shm")  # this program's own
+        shared = Path(f"/proc/{program.pid}/root/dev/shm")  # those of this program itself
         segments = Path("/proc/sysvipc/shm").read_text()
         assert os.listdir(shared) == []
         keeper = os.open(shared, os.O_RDONLY)
@@ -174,7 +174,7 @@ def test_10_nothing_named_is_left_when_everything_is_killed(method: str, tmp_pat
 
 
 def break_early(engine: str, times: int) -> None:
-    """``next(iter(loader))`` very often: what is held stays the same, old work never comes."""
+    """Run ``next(iter(loader))`` many times: resources stay constant and no stale batch arrives."""
     options: dict[str, Any] = {"num_workers": 2, "engine": engine, "seed": 3}
     with data.DataLoader(Numbers(10_000), 4, True, **options) as loader:
         first_rows = []
@@ -189,26 +189,26 @@ def break_early(engine: str, times: int) -> None:
         gc.collect()
         assert holdings() == held
         assert resident_bytes() - memory < 16 * MIB
-        assert len(set(first_rows)) > times // 2  # other epochs, other orders
+        assert len(set(first_rows)) > times // 2  # each epoch has its own order
 
 
 @pytest.mark.parametrize("engine", ["threads", "processes"])
 def test_18_early_breaks_leave_nothing(engine: str):
-    """300 early breaks: constant threads, descriptors, processes, mappings and memory."""
+    """300 early breaks leave threads, descriptors, processes, mappings and memory constant."""
     break_early(engine, 300)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("engine", ["threads", "processes"])
 def test_18_ten_thousand_early_breaks_leave_nothing(engine: str):
-    """The same at full length."""
+    """The same holds over ten thousand breaks."""
     break_early(engine, 10_000)
 
 
 @pytest.mark.parametrize("engine", ["threads", "processes"])
 @pytest.mark.parametrize("end", ["close", "drop", "drop the iterator too"])
 def test_18_loaders_made_and_dropped_leave_nothing(engine: str, end: str):
-    """An abandoned loader or iterator gives threads, processes and descriptors back."""
+    """An abandoned loader or iterator releases its threads, processes and descriptors."""
     with data.DataLoader(Numbers(), 4, num_workers=1, engine=engine) as loader:
         next(iter(loader))
     gc.collect()

@@ -1,4 +1,4 @@
-"""Reports of a loader about itself: stats, doctor, explain, progress bars."""
+"""A loader's reports about itself: stats, doctor, explain and progress bars."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IDS = ["inline", "threads", "processes"]
 
 @pytest.mark.parametrize("options", ENGINES, ids=IDS)
 def test_statistics_say_where_the_time_went(options):
-    """Reading takes a millisecond a sample, whoever reads; waiting is told where there is any."""
+    """The statistics show a read of 1 ms per sample with any engine, and the time spent waiting."""
     with data.DataLoader(Pausing(60, 1e-3), 6, **options) as loader:
         for _ in loader:
             pass
@@ -35,7 +35,7 @@ def test_statistics_say_where_the_time_went(options):
 
 @pytest.mark.parametrize("options", ENGINES, ids=IDS)
 def test_the_doctor_finds_slow_reading_and_says_what_to_do(options):
-    """Three figures, the limiting stage, advice; the loader stays where it was."""
+    """The doctor states three figures, the bottleneck and advice, and does not move the loader."""
     with data.DataLoader(Pausing(60, 2e-3), 6, True, seed=1, **options) as loader:
         next(iter(loader))
         before = loader.state_dict()
@@ -49,7 +49,7 @@ def test_the_doctor_finds_slow_reading_and_says_what_to_do(options):
 
 @pytest.mark.parametrize("options", ENGINES, ids=IDS)
 def test_explain_says_who_prepares_and_what_is_native(options):
-    """A transform without a native form is named."""
+    """explain() names a transform that has no native form."""
 
     def mine(image: Any) -> Any:
         return image
@@ -66,7 +66,7 @@ def test_explain_says_who_prepares_and_what_is_native(options):
 
 @pytest.mark.parametrize("options", ENGINES, ids=IDS)
 def test_progress_bars_know_the_length(options):
-    """``tqdm(loader)`` has a total and counts to it."""
+    """``tqdm(loader)`` knows its total and counts up to it."""
     tqdm = pytest.importorskip("tqdm")
     with data.DataLoader(Numbers(10), 4, **options) as loader:
         bar = tqdm.tqdm(loader, disable=None, leave=False)

@@ -1,4 +1,4 @@
-"""Stopping and going on elsewhere: complaint 16."""
+"""Stopping an epoch and resuming it elsewhere: complaint 16."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def stream(**options: Any) -> data.DataLoader:
 
 
 def stopped(loader: data.DataLoader, batches: int) -> tuple[list[Any], dict[str, Any]]:
-    """The next batches, broken off, and the state as it is read from a file."""
+    """Return the next batches before a break, and the loader's state after a JSON round trip."""
     under_way = iter(loader)
     found = [plain(next(under_way)) for _ in range(batches)]
     state = json.dumps(loader.state_dict())
@@ -37,13 +37,13 @@ def stopped(loader: data.DataLoader, batches: int) -> tuple[list[Any], dict[str,
 
 
 def rest(loader: data.DataLoader, epochs: int = 1) -> list[Any]:
-    """The rest of the epoch, and as many whole ones as make ``epochs``."""
+    """Return the rest of the epoch, then whole epochs up to ``epochs``."""
     return [plain(batch) for _ in range(epochs) for batch in loader]
 
 
 @pytest.mark.parametrize("make", [augmented, stream], ids=lambda make: make.__name__)
 def test_16_at_every_step_the_rest_is_the_same_elsewhere(make):
-    """Stop after each batch by each engine, go on by another: the remaining bytes are the same."""
+    """Whichever engines stop and resume the epoch, the remaining batches have the same bytes."""
     alone = make()
     whole, length = rest(alone, 2), len(rest(make()))
     with ExitStack() as stack:
@@ -58,7 +58,7 @@ def test_16_at_every_step_the_rest_is_the_same_elsewhere(make):
 
 
 def test_16_going_on_twice_in_one_epoch():
-    """Stop, go on elsewhere, stop again, go on once more."""
+    """An epoch can be stopped and resumed elsewhere twice."""
     whole = rest(augmented())
     with augmented(num_workers=2) as first, augmented(num_workers=3, engine="threads") as second:
         before, state = stopped(first, 2)
@@ -71,7 +71,7 @@ def test_16_going_on_twice_in_one_epoch():
 
 @pytest.mark.parametrize("options", OTHERS, ids=["inline", "threads", "processes"])
 def test_16_no_skipped_sample_is_read(options, tmp_path: Path):
-    """Counted at the source: the samples of batches that were handed out are not touched."""
+    """Samples of batches that were already delivered are not read again."""
     first = data.DataLoader(Counted(60, tmp_path / "first"), 4, True, seed=2)
     before, state = stopped(first, 11)
     assert len(reads(first.dataset)) == 44 and len(before) == 11
@@ -83,7 +83,7 @@ def test_16_no_skipped_sample_is_read(options, tmp_path: Path):
 
 
 def seconds_to_go_on(options: dict[str, Any]) -> float:
-    """From a state at 99 % of a million shuffled samples to the next batch; workers run."""
+    """Return the time from loading a state at 99 % of a million shuffled samples to a batch."""
     loader = data.DataLoader(range(10**6), 100, shuffle=True, seed=1, **options)
     with loader:
         next(iter(loader))
@@ -101,12 +101,12 @@ def seconds_to_go_on(options: dict[str, Any]) -> float:
 
 @pytest.mark.parametrize("options", OTHERS, ids=["inline", "threads", "processes"])
 def test_16_going_on_at_99_percent_of_a_million_is_quick(options):
-    """Nothing is walked past: no order of a million is made, no batch is counted off."""
+    """Resuming neither builds the order of a million samples nor walks past the earlier batches."""
     assert seconds_to_go_on(options) < 0.5
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("options", OTHERS, ids=["inline", "threads", "processes"])
 def test_16_going_on_at_99_percent_of_a_million_takes_less_than_50_milliseconds(options):
-    """The same, with the rule's bound."""
+    """With running workers the time stays below the required bound."""
     assert seconds_to_go_on(options) < 0.05

@@ -1,4 +1,4 @@
-"""The same batches and random numbers whoever prepares them: complaints 5, 6 and 15."""
+"""Batches and random numbers do not depend on who prepares them: complaints 5, 6 and 15."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LABELS = np.arange(26) % 4
 
 
 def augmented(mixing: Any = None, **options: Any) -> data.DataLoader:
-    """Images cropped, flipped, coloured and normalised; batches mixed by ``mixing``."""
+    """Return a loader of cropped, flipped, jittered and normalised images, mixed by ``mixing``."""
     transforms = [
         data.RandomCrop(2),
         data.RandomFlipHorizontal(),
@@ -38,7 +38,7 @@ def augmented(mixing: Any = None, **options: Any) -> data.DataLoader:
 
 
 def plain(batch: Any) -> Any:
-    """A batch as bytes with shape and dtype, to be compared by ``==``."""
+    """Return a batch as bytes with shape and dtype, so that ``==`` compares it."""
     if isinstance(batch, (tuple, list)):
         return [plain(each) for each in batch]
     array = batch.numpy() if hasattr(batch, "numpy") else np.asarray(batch)
@@ -56,7 +56,7 @@ def epochs(loader: data.DataLoader, count: int = 2) -> list[Any]:
 
 @pytest.mark.parametrize("options", ENGINES, ids=named)
 def test_6_batches_are_the_same_byte_for_byte(options):
-    """0, 1, 2, 5 workers, threads or processes, two epochs."""
+    """Batches are equal for 0, 1, 2 and 5 workers, for threads and processes, over two epochs."""
     wanted = epochs(augmented())
     assert len(wanted) == 12 and len({str(each) for each in wanted}) == 12
     assert epochs(augmented(**options)) == wanted
@@ -67,7 +67,7 @@ def test_6_batches_are_the_same_byte_for_byte(options):
     "mixing", [data.MixUp(0.8, 4), data.CutMix(1.0, 4)], ids=lambda m: type(m).__name__
 )
 def test_6_mixed_batches_are_the_same(mixing, options):
-    """MixUp and CutMix in every engine: soft labels that add up, and the same ones."""
+    """With every engine MixUp and CutMix give the same soft labels, which sum to one."""
     wanted = epochs(augmented(mixing=mixing))
     assert wanted != epochs(augmented())
     assert epochs(augmented(mixing=mixing, **options)) == wanted
@@ -96,7 +96,7 @@ print(found.hexdigest())
 
 
 def test_6_batches_are_the_same_with_and_without_compiled_kernels(tmp_path: Path):
-    """Images of bytes: NumPy's definitions alone, and the kernels in two workers."""
+    """Images of bytes are equal by NumPy's definitions alone and by the kernels in two workers."""
     alone = run(tmp_path, DIGEST, "0", variables={"NEEDLE_BACKEND": "np"})
     assert len(alone) == len(hashlib.sha256().hexdigest()) + 1
     assert run(tmp_path, DIGEST, "2") == alone
@@ -104,7 +104,7 @@ def test_6_batches_are_the_same_with_and_without_compiled_kernels(tmp_path: Path
 
 @pytest.mark.parametrize("options", [{}, *ENGINES], ids=named)
 def test_5_no_random_number_comes_twice(options):
-    """Draws of 40 samples in 2 epochs, from needle's and both global generators, are distinct."""
+    """Over 2 epochs of 40 samples all draws of needle's and both global generators are distinct."""
     loader = data.DataLoader(Drawn(40), 4, seed=1, **options)
     with loader:
         rows = [np.stack([x.numpy() for x in batch], 1) for _ in range(2) for batch in loader]
@@ -116,7 +116,7 @@ def test_5_no_random_number_comes_twice(options):
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_5_random_numbers_are_of_the_sample_not_of_the_worker(workers):
-    """The same with any number of processes, the global generators included."""
+    """The draws, those of the global generators too, do not depend on the number of processes."""
 
     def drawn(count: int) -> Any:
         return epochs(data.DataLoader(Drawn(40), 4, True, seed=1, num_workers=count))
@@ -125,7 +125,7 @@ def test_5_random_numbers_are_of_the_sample_not_of_the_worker(workers):
 
 
 def test_5_unseeded_loaders_do_not_repeat_each_other():
-    """Without a seed one is drawn; two loaders, and two runs of one, differ."""
+    """A loader without a seed draws one, so two loaders differ, and so do two runs of a program."""
     first, second = (
         epochs(data.DataLoader(Drawn(20), 4, num_workers=2, engine="threads")) for _ in range(2)
     )
@@ -133,7 +133,7 @@ def test_5_unseeded_loaders_do_not_repeat_each_other():
 
 
 class Remembers(data.Sampler):
-    """A user's sampler that has to be told the epoch."""
+    """A user's sampler that needs to be told the epoch."""
 
     def __init__(self) -> None:
         self.told: list[int] = []
@@ -150,7 +150,7 @@ class Remembers(data.Sampler):
 
 @pytest.mark.parametrize("options", [{}, *ENGINES[1::3]], ids=named)
 def test_15_every_epoch_has_an_order_of_its_own(options):
-    """Nobody calls set_epoch: shuffled, distributed and users' samplers all move on."""
+    """Shuffled, distributed and user-defined samplers all advance without a call of set_epoch."""
     samplers = {
         "shuffle": {"shuffle": True, "seed": 3},
         "distributed": {"sampler": data.DistributedSampler(24, 1, 2, True, seed=3)},

@@ -1,4 +1,4 @@
-"""Streams and ranks: complaints 13 and 14."""
+"""Streams and distributed ranks: complaints 13 and 14."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVERY = Counter(1000 * shard + i for shard, size in enumerate(SIZES) for i in ra
 
 
 def given_out(loader: data.DataLoader) -> list[int]:
-    """The numbers of a stream's samples, in the order of batches."""
+    """Return the numbers of a stream's samples in the order of batches."""
     with loader:
         return [i for batch in loader for i in batch[0].numpy().tolist()]
 
@@ -27,7 +27,7 @@ def given_out(loader: data.DataLoader) -> list[int]:
     ("engine", "workers"), [("threads", 3), ("processes", 2), ("processes", 5)]
 )
 def test_13_a_stream_is_given_once_by_any_number_of_workers(engine, workers):
-    """The samples come in the order of one worker."""
+    """The samples come in the same order as with one worker."""
     alone = given_out(data.DataLoader(Shards(SIZES), 3, seed=1))
     assert Counter(alone) == EVERY
     shared = data.DataLoader(Shards(SIZES), 3, seed=1, num_workers=workers, engine=engine)
@@ -36,7 +36,7 @@ def test_13_a_stream_is_given_once_by_any_number_of_workers(engine, workers):
 
 @pytest.mark.parametrize("engine", ["threads", "processes"])
 def test_13_a_stream_that_cannot_be_shared_is_refused_for_two_workers(engine):
-    """One shard, or a plain iterable: an error that says how, instead of every sample twice."""
+    """One shard or a plain iterable raises an error with advice; no sample comes twice."""
 
     class Lines:
         def __iter__(self) -> Any:
@@ -57,7 +57,7 @@ def test_13_a_stream_that_cannot_be_shared_is_refused_for_two_workers(engine):
     batch_size=st.integers(1, 4),
 )
 def test_13_ranks_share_a_stream(sizes, world, batch_size):
-    """Each rank has shards of its own; together they give every sample once."""
+    """Each rank reads its own shards, and together they deliver every sample once."""
     stream = Shards(sizes)
     if world > len(sizes):
         with pytest.raises(ValueError, match="each rank needs a shard"):
@@ -85,7 +85,7 @@ def test_13_ranks_share_a_stream(sizes, world, batch_size):
 def test_14_each_rank_has_as_many_batches_and_each_sample_counts_once(
     length, world, batch_size, workers, shuffle, epoch
 ):
-    """Any length, ranks, workers and batch size: nothing is lost, nothing counted twice."""
+    """No length, number of ranks or workers, or batch size loses or repeats a sample."""
     counts, valid_ones = set(), []
     for rank in range(world):
         sampler = data.DistributedSampler(length, rank, world, shuffle, seed=5, valid_mask=True)
@@ -98,12 +98,12 @@ def test_14_each_rank_has_as_many_batches_and_each_sample_counts_once(
         for rows, valid in batches:
             assert rows.shape == valid.shape and valid.dtype == bool
             valid_ones += rows[valid].tolist()
-    assert len(counts) == 1  # of the same sizes too, so that ranks never wait for each other
+    assert len(counts) == 1  # batch sizes agree as well, so that ranks never wait for each other
     assert sorted(valid_ones) == list(range(length))
 
 
 def test_14_the_mask_comes_through_worker_processes():
-    """9 samples for 2 ranks with 2 workers each."""
+    """9 samples are split over 2 ranks with 2 workers each."""
     seen = []
     for rank in range(2):
         sampler = data.DistributedSampler(9, rank, 2, valid_mask=True)

@@ -1,4 +1,4 @@
-"""Starting workers, what travels to them, what need not be installed: complaints 7, 8, 21, 22."""
+"""Starting workers, pickling for them, and optional dependencies: complaints 7, 8, 21 and 22."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MANY = 1_200_000
 
 @pytest.fixture
 def spawned(monkeypatch):
-    """Workers are new interpreters, as on macOS."""
+    """Return a loader that spawns its workers as new interpreters, as on macOS."""
     monkeypatch.setattr(launch, "START_METHOD", "spawn")
 
 
 def first_batch(dataset: Any) -> float:
-    """Seconds from the construction of a loader with 4 spawned workers to its first batch."""
+    """Return the seconds from constructing a loader with 4 spawned workers to its first batch."""
     began = time.perf_counter()
     with data.DataLoader(dataset, 8, True, seed=1, num_workers=4) as loader:
         next(iter(loader))
@@ -37,7 +37,7 @@ def first_batch(dataset: Any) -> float:
 
 
 def next_epochs(loader: data.DataLoader, epochs: int = 9) -> float:
-    """The middle time from the beginning of an epoch to its first batch, workers running."""
+    """Return the median time to an epoch's first batch while workers run."""
     times = []
     for _ in range(epochs):
         began = time.perf_counter()
@@ -47,7 +47,7 @@ def next_epochs(loader: data.DataLoader, epochs: int = 9) -> float:
 
 
 def test_7_a_large_data_set_travels_once_and_epochs_begin_at_once(spawned):
-    """1.2 M entries, spawn, 4 workers: pickled once; epoch 2 begins without starting anything."""
+    """1.2 M entries are pickled once for 4 spawned workers; the second epoch starts nothing."""
     dataset = Paths(MANY)
     before = Paths.pickled
     with data.DataLoader(dataset, 8, True, seed=1, num_workers=4) as loader:
@@ -60,7 +60,7 @@ def test_7_a_large_data_set_travels_once_and_epochs_begin_at_once(spawned):
 
 @pytest.mark.soak
 def test_7_a_large_data_set_starts_within_a_second_of_an_empty_one(spawned):
-    """1.2 M entries, spawn, 4 workers: < 1 s above an empty set; epoch 2 in < 5 ms."""
+    """1.2 M entries add less than 1 s to an empty set's start; a second epoch begins in < 5 ms."""
     large, small = Paths(MANY), Paths(8)
     extra = [first_batch(large) - first_batch(small) for _ in range(5)]
     assert sorted(extra)[2] < 1
@@ -71,7 +71,7 @@ def test_7_a_large_data_set_starts_within_a_second_of_an_empty_one(spawned):
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_8_lambdas_and_local_classes_travel(method, monkeypatch):
-    """Functions without a name, closures, classes of a function: all reach the workers."""
+    """Lambdas, closures and classes local to a function all reach the workers."""
     monkeypatch.setattr(launch, "START_METHOD", method)
     scale = 3
 
@@ -95,7 +95,7 @@ def test_8_lambdas_and_local_classes_travel(method, monkeypatch):
 
 @linux
 def test_8_what_cannot_travel_is_named_before_a_process_starts():
-    """The path to the attribute, why, and the remedy; nothing has been started."""
+    """Before a process starts, the error names the attribute's path, the cause and a remedy."""
     before = remaining()
     dataset, lock = Numbers(), threading.Lock()
     dataset.cache = {"open": [lock]}  # type: ignore[attr-defined]
@@ -109,7 +109,8 @@ def test_8_what_cannot_travel_is_named_before_a_process_starts():
         data.DataLoader(Numbers(), 4, num_workers=2, collate=collate)
     assert remaining() == before
     with data.DataLoader(dataset, 4, num_workers=2, engine="threads") as loader:
-        assert len(list(loader)) == 25  # the remedy is one
+        # the threads engine is one of the remedies that the error names
+        assert len(list(loader)) == 25
 
 
 GUARDLESS = """
@@ -141,7 +142,7 @@ with data.DataLoader(Mine(), 5, num_workers=2) as loader:
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_a_forgotten_guard_does_no_harm(method, tmp_path: Path):
-    """Without ``if __name__ == "__main__"`` the program runs once; its classes reach workers."""
+    """Without ``if __name__ == "__main__"`` the program runs once, and workers get its classes."""
     assert run(tmp_path, GUARDLESS, method) == "once\n20 70\n('fourteen',) 14\n"
 
 
@@ -165,7 +166,7 @@ except ConnectionError:  # since 3.14 the fork server runs the program, too, and
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_a_forgotten_guard_under_multiprocessing_is_told(method, tmp_path: Path):
-    """The program's own multiprocessing runs it again in its child: said, not done for ever."""
+    """A program that multiprocessing runs again in its child gets an error, not a recursion."""
     out = run(tmp_path, INSIDE, method)
     assert out.count("\n") == 1 and "if __name__ == '__main__':" in out
 
@@ -195,7 +196,7 @@ exit()
 
 
 def test_classes_of_a_notebook_travel():
-    """Typed at the prompt: there is no file to import from; a loader has things as they were."""
+    """Classes typed at the prompt, which no file defines, reach the workers as they are now."""
     done = subprocess.run(
         [sys.executable, "-i", "-q"],
         input=NOTEBOOK,
@@ -244,7 +245,7 @@ except TypeError as error:
 
 
 def test_21_nothing_but_numpy_is_needed(tmp_path: Path):
-    """Without OpenCV, simplejpeg, pyarrow, Pillow ...: loads, augments; says what to install."""
+    """Without OpenCV, simplejpeg, pyarrow and Pillow needle loads, and says what to install."""
     pytest.importorskip("pyarrow")
     packed = tmp_path / "numbers.arrow"
     data.pack(data.ArrayDataset(np.arange(4)), packed, progress=False)
@@ -261,7 +262,7 @@ def test_21_nothing_but_numpy_is_needed(tmp_path: Path):
 @pytest.mark.soak
 @linux
 def test_22_opening_a_packed_file_reads_no_sample(tmp_path: Path):
-    """However many samples there are: what is read does not grow with the file."""
+    """The number of bytes read on opening does not grow with the number of samples."""
     pytest.importorskip("pyarrow")
     taken = []
     for count in (200, 20_000):

@@ -1,4 +1,4 @@
-"""Waiting and the cost of a batch: complaints 11 and 12, prefetch, spinning."""
+"""Waiting and the overhead per batch: complaints 11 and 12, prefetch and busy waiting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENGINES = ("threads", "processes")
 
 
 def best(action: Any, times: int = 5) -> float:
-    """The shortest of several times, in seconds."""
+    """Return the shortest of several times, in seconds."""
     found = []
     for _ in range(times):
         began = time.perf_counter()
@@ -30,7 +30,7 @@ def best(action: Any, times: int = 5) -> float:
 
 
 def overhead() -> float:
-    """An epoch of arrays in memory by the loader, over one of plain indexing into tensors."""
+    """Return the time of an epoch over arrays in memory relative to plain tensor indexing."""
     rows, labels = np.random.rand(60_000, 128).astype(np.float32), np.arange(60_000)
 
     def plain() -> None:
@@ -49,24 +49,24 @@ def overhead() -> float:
 
 
 def test_11_arrays_in_memory_cost_a_gather_a_batch():
-    """Not more than a few times plain indexing; sample by sample would be 50 times."""
+    """The overhead is a small factor; reading sample by sample would cost 50 times as much."""
     assert overhead() < 10
 
 
 @pytest.mark.soak
 def test_11_arrays_in_memory_cost_at_most_three_times_plain_indexing():
-    """Batches of 1000 rows."""
+    """The bound holds for batches of 1000 rows."""
     assert overhead() < 3
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_12_the_other_workers_go_on_while_a_sample_is_slow(engine):
-    """A sample takes 1 s: the rest of its batch and the next batches are read meanwhile."""
+    """While one sample takes 1 s, the rest of its batch and the next batches are read."""
     dataset = Slow(64, 0, 1.0)
     with data.DataLoader(dataset, 8, num_workers=2, engine=engine, prefetch=4) as loader:
         rows = [[x.numpy() for x in batch] for batch in loader]
     index, read = (np.concatenate(column) for column in zip(*rows))
-    assert index.tolist() == list(range(64))  # in order nevertheless
+    assert index.tolist() == list(range(64))  # the order is kept nevertheless
     meanwhile = set(index[read < read[0]].tolist())
     assert {4, 5, 6, 7} <= meanwhile  # the other half of the slow batch
     assert set(range(8, 24)) <= meanwhile
@@ -75,7 +75,7 @@ def test_12_the_other_workers_go_on_while_a_sample_is_slow(engine):
 @pytest.mark.soak
 @pytest.mark.parametrize("engine", ENGINES)
 def test_12_waiting_costs_no_processor_time(engine):
-    """The program waits for a sample of 1 s without turning in circles."""
+    """The program waits 1 s for a sample without busy waiting."""
     with data.DataLoader(Slow(64, 60, 1.0), 4, num_workers=2, engine=engine) as loader:
         batches = iter(loader)
         next(batches)
@@ -87,7 +87,7 @@ def test_12_waiting_costs_no_processor_time(engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_prefetch_is_how_far_workers_read_ahead(engine, tmp_path: Path):
-    """A program that takes one batch and waits: more is read for a larger prefetch, not all."""
+    """While the program holds one batch, a larger prefetch reads more samples, but not all."""
     ahead = []
     for prefetch in (1, 6):
         dataset = Counted(1000, tmp_path / f"{engine}-{prefetch}")
@@ -108,7 +108,7 @@ def stands_still(dataset: Counted) -> bool:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_shuffling_goes_over_the_whole_set(engine):
-    """Batches are not made of neighbours: a batch's samples come from everywhere."""
+    """A batch's samples come from all over the data set, not from neighbouring indices."""
     with data.DataLoader(Numbers(1000), 50, True, seed=1, num_workers=2, engine=engine) as loader:
         batches = [labels.numpy() for _, labels in loader]
     spread = [int(batch.max() - batch.min()) for batch in batches]
@@ -118,7 +118,7 @@ def test_shuffling_goes_over_the_whole_set(engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_nothing_of_a_loop_broken_off_comes_later(engine):
-    """Break at every step: the next epoch has its own batches only."""
+    """After a break at any step the next epoch delivers only its own batches."""
     with data.DataLoader(
         Numbers(40), 4, True, seed=1, num_workers=2, engine=engine, prefetch=3
     ) as loader:

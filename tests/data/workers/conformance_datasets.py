@@ -1,4 +1,4 @@
-"""Data sets for the conformance of engines; a module of its own, so that workers import little."""
+"""Data sets for the engines' conformance tests, in a small module that workers import quickly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from needle.data.samples.random_source import random_source
 
 
 class Drawing(data.Dataset):
-    """Sample i is (an image of i, i, a random number); remembers nothing."""
+    """Sample i is (an image of i, i, a random number); the data set keeps no state."""
 
     def __init__(self, length: int = 23) -> None:
         super().__init__()
@@ -27,21 +27,21 @@ class Drawing(data.Dataset):
 
 
 class Mixed(Drawing):
-    """Dicts with text, tuples and a scalar array."""
+    """Samples are dicts with text, tuples and a scalar array."""
 
     def __getitem__(self, index: int) -> Any:
         return {"name": f"sample {index}", "x": np.float32(index), "n": (index, index / 2)}
 
 
 class Ragged(Drawing):
-    """Sequences of several lengths, with their number."""
+    """Samples are sequences of several lengths, with their index."""
 
     def __getitem__(self, index: int) -> Any:
         return np.arange(index % 7, dtype=np.int64), index
 
 
 class Sized(Drawing):
-    """Images of a size of their own."""
+    """Samples are images of different sizes."""
 
     def __getitem__(self, index: int) -> Any:
         return np.full((4 + index % 3, 5 + index % 4, 3), index, np.uint8), index
@@ -70,14 +70,14 @@ class Skippable(Failing):
 
 
 def data_error(index: int) -> Exception:
-    """The error of a file reader."""
+    """Return the error of a file reader."""
     from needle.errors import DataError
 
     return DataError(f"file {index}: cut short")
 
 
 def padded(samples: list[Any]) -> Any:
-    """Sequences with zeros behind them, and their numbers."""
+    """Collate sequences padded with zeros, and their indices."""
     longest = max(len(sequence) for sequence, _ in samples)
     rows = np.zeros((len(samples), longest), np.int64)
     for row, (sequence, _) in zip(rows, samples):

@@ -1,6 +1,4 @@
-"""Data sets and exceptions for the tests of engines; a module of its own, so that workers import
-little.
-"""
+"""Data sets and exceptions for the engines' tests, in a small module that imports quickly."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from complaints.sets import Slow as Slow
 
 
 class Fetched(Numbers):
-    """The same, a whole slice at once."""
+    """The same samples, fetched a slice at a time."""
 
     def fetch(self, indices: Any) -> Any:
         images = np.empty((len(indices), *self.shape), np.float32)
@@ -25,26 +23,26 @@ class Fetched(Numbers):
 
 
 class Mixed(Numbers):
-    """A dict with text in it, a number and a scalar array."""
+    """Samples are dicts with text, a number and a scalar array."""
 
     def __getitem__(self, index: int) -> Any:
         return {"name": f"sample {index}", "x": np.float32(index), "n": (index, index / 2)}
 
 
 class Ragged(Numbers):
-    """Arrays that are as long as their index says."""
+    """Sample i is an array of length i."""
 
     def __getitem__(self, index: int) -> Any:
         return np.arange(index % 7, dtype=np.int64)
 
 
 def listed(samples: list[Any]) -> Any:
-    """A collate that keeps ragged samples apart."""
+    """Collate ragged samples into a list."""
     return [np.asarray(sample) for sample in samples]
 
 
 class Deadly(Numbers):
-    """Sample ``victim`` kills its process, as often as ``folder`` has room: ``times`` times."""
+    """Sample ``victim`` kills its process the first ``times`` times, counted in ``folder``."""
 
     def __init__(
         self, length: int, victim: int, times: int, folder: str, how: int = signal.SIGKILL
@@ -75,7 +73,7 @@ class DeadlyFetch(Deadly):
 
 
 class Held:
-    """Tells of each sample if the worker's large arrays are views of shared memory."""
+    """Each sample says whether the worker's large arrays are views of shared memory."""
 
     def __init__(self) -> None:
         self.plain = np.arange(1 << 16, dtype=np.int64)
@@ -90,7 +88,7 @@ class Held:
 
 
 class Countdown:
-    """A stream: shard s gives s * 1000 + 0, 1, 2 ... 24, and which process read it."""
+    """A stream: shard s yields s * 1000 + 0, 1, 2 ... 24, and the process that read it."""
 
     def iter_shard(self, shard: int, epoch: int, start: int) -> Any:
         for i in range(start, 25):

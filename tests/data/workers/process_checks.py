@@ -1,4 +1,4 @@
-"""Helpers of the tests of the process engine: an engine for a data set, a run, leftovers."""
+"""Helpers for the process engine's tests: run an engine, request batches, find leaks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from needle.data.workers.processes import ProcessEngine
 
 @contextmanager
 def running(dataset: Any, workers: int = 2, **options: Any) -> Iterator[ProcessEngine]:
-    """An engine, closed at the end."""
+    """Yield an engine and close it at the end."""
     collate, transforms = options.pop("collate", None), options.pop("transforms", None)
     engine = ProcessEngine(Pipeline(dataset, transforms, collate), workers=workers, **options)
     try:
@@ -26,12 +26,12 @@ def running(dataset: Any, workers: int = 2, **options: Any) -> Iterator[ProcessE
 
 
 def ask(engine: ProcessEngine, serial: int, indices: Any, seed: int | None = 3) -> None:
-    """Submits one batch."""
+    """Submit one batch."""
     engine.submit(Ticket(0, seed, 0, np.asarray(indices, dtype=np.int64), serial=serial))
 
 
 def one(engine: ProcessEngine, serial: int, indices: Any) -> Completed:
-    """One batch, from asking to having."""
+    """Submit one batch and wait for it."""
     ask(engine, serial, indices)
     return engine.collect(30)
 
@@ -42,7 +42,7 @@ def stream(
     first: int = 0,
     pause: Callable[[], None] | None = None,
 ) -> dict[int, Completed]:
-    """All batches, as many under way as there may be."""
+    """Return all batches, with as many in flight as the engine allows."""
     found: dict[int, Completed] = {}
     asked = 0
     while len(found) < len(batches):

@@ -1,4 +1,4 @@
-"""Every engine gives the batches of the inline one, byte for byte, with any number of workers."""
+"""Every engine gives the inline engine's batches byte for byte, with any number of workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AUGMENT = [data.RandomCrop(2), data.RandomFlipHorizontal(), data.ToFloat(), data
 
 
 class Shifted(data.Transform):
-    """A transform that has no native form."""
+    """A transform without a native form."""
 
     def __call__(self, x):
         return x + np.float32(data.random_source.random_source().rand())
@@ -61,7 +61,7 @@ CASES = {
 
 
 def plain(value):
-    """A batch as something that == compares byte for byte."""
+    """Return a batch in a form that == compares byte for byte."""
     if hasattr(value, "numpy"):
         value = value.numpy()
     if isinstance(value, np.ndarray):
@@ -101,7 +101,7 @@ def test_processes_give_the_batches_of_no_workers(case):
 
 
 def test_spawned_processes(monkeypatch):
-    """The tests above start workers by the default method, which is forkserver on Linux."""
+    """The tests above use the default start method, which is forkserver on Linux."""
     monkeypatch.setattr(launch, "START_METHOD", "spawn")
     assert epochs(CASES["in memory"](seed=11, num_workers=2)) == wanted("in memory")
 
@@ -131,8 +131,8 @@ def test_an_error_comes_in_its_place_as_it_was_raised_and_the_epoch_can_go_on(op
             next(iterator)
         assert caught.value.path == "here" and caught.value.place == 9
         assert data.samples.pytree.tagged_sample(caught.value) == 9
-        notes = getattr(caught.value, "__notes__", None)  # from Python 3.11 on
+        notes = getattr(caught.value, "__notes__", None)  # Python 3.11 and later
         assert sys.version_info < (3, 11) or "sample 9 of Failing" in " ".join(notes)
-        assert loader.state_dict()["position"] == 2  # a loader made anew tries it again
+        assert loader.state_dict()["position"] == 2  # a new loader would try that batch again
         got += [batch.numpy().tolist() for batch in iterator]
     assert got == [[0, 1, 2, 3], [4, 5, 6, 7], [12, 13, 14, 15], [16, 17, 18, 19], [20, 21, 22]]

@@ -1,4 +1,4 @@
-"""The process engine when things go wrong: workers that die, errors, Ctrl-C, a parent gone."""
+"""Failures of the process engine: workers that die, errors, Ctrl-C, and a parent that is gone."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_supervisor_killed_is_started_again() -> None:
 
 
 class ArrivesLate(datasets.Numbers):
-    """Takes a moment to unpickle."""
+    """An object that takes a moment to unpickle."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         time.sleep(0.5)
@@ -104,7 +104,7 @@ class ArrivesLate(datasets.Numbers):
 
 
 def test_the_supervisor_killed_while_workers_start_is_started_again() -> None:
-    """Nobody is left to say what the workers died of: it need not be what they start."""
+    """Workers that die with their supervisor need not have died of their data set: they restart."""
     with running(ArrivesLate(), 3) as engine:
         ask(engine, 0, range(9))
         workers = set(engine.process_ids())
@@ -115,7 +115,7 @@ def test_the_supervisor_killed_while_workers_start_is_started_again() -> None:
 
 
 class DiesOnArrival(datasets.Numbers):
-    """Cannot be unpickled: its process ends, or an exception says why."""
+    """An object whose unpickling ends the process, or raises an exception."""
 
     def __init__(self, code: int | None) -> None:
         super().__init__()
@@ -170,13 +170,13 @@ def test_close_ends_workers_that_are_busy() -> None:
     pids = engine.process_ids()
     start = time.monotonic()
     engine.close()
-    assert time.monotonic() - start < 30  # a sample takes 60
+    assert time.monotonic() - start < 30  # a sample takes 60 s
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupted_at_any_moment_it_stays_usable() -> None:
-    """An exception of a signal handler comes up anywhere in the engine, as Ctrl-C's does."""
+    """A signal handler may raise anywhere in the engine, as Ctrl-C does."""
 
     class Interrupt(Exception):
         pass

@@ -14,7 +14,7 @@ from needle.errors import UnknownNameError
 
 
 class Interrupted(list):
-    """The first look at sample 1 is interrupted."""
+    """The first read of sample 1 is interrupted."""
 
     times = 1
 
@@ -54,7 +54,7 @@ def test_an_interrupted_batch_is_still_asked_for():
 
 
 def pictures(count, **options):
-    """A loader of small images that kernels change, batch by batch as NumPy arrays."""
+    """Yield a loader of small images that kernels transform, batch by batch as NumPy arrays."""
     generator = np.random.default_rng(0)
     images = generator.integers(0, 256, (count, 9, 7, 3), np.uint8)
     dataset = data.ImageArrays(images, np.arange(count), dtype="uint8", layout="HWC")
@@ -106,7 +106,7 @@ def test_a_batch_is_its_owners_alone():
 
 
 def prepared(loader, batches):
-    """Return the numbers of samples that the pipeline prepared for each of the first batches."""
+    """Return how many samples the pipeline prepared for each of the first batches."""
     counts, prepare = [], Pipeline.prepare
 
     def noted(self, asked, work):

@@ -1,4 +1,4 @@
-"""Exhausted limits are typed errors that say what is missing and what helps."""
+"""Exhausted limits are typed errors that name the resource and a remedy."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ print("told", told > 1)
 
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.soak)])
 def test_too_few_descriptors(step: int) -> None:
-    """Wherever they run out, the error names the limit and no descriptor is left open."""
+    """Wherever descriptors run out, the error names the limit and no descriptor leaks."""
     done = subprocess.run(
         [sys.executable, "-c", FEW, str(step)],
         capture_output=True,
@@ -120,7 +120,7 @@ def test_an_unknown_error_is_quoted() -> None:
 
 
 def test_a_worker_that_cannot_be_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process that starts workers reports the limit; here its own fork fails."""
+    """The supervisor reports the limit when its own fork fails."""
     program = "import os\ndef fork():\n    raise BlockingIOError(11, 'no')\nos.fork = fork\n"
     (tmp_path / "sitecustomize.py").write_text(program)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -30,7 +30,7 @@ def test_a_message_too_large_for_the_memory_says_so_and_is_the_last() -> None:
 def test_a_structure_is_unpacked_again_after_a_failure(
     failures: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker does not repeat it, so that an exception of a signal handler must not lose it."""
+    """The worker does not resend it, so an exception in a signal handler must not lose it."""
     unpack, left = messages.unpack_value, failures
 
     def interrupted(payload: Any) -> Any:

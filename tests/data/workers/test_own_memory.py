@@ -1,4 +1,4 @@
-"""Shared memory and what travels through it: sizes, refusals, arrays in place, named culprits."""
+"""Shared memory and its contents: sizes, failed allocations, in-place arrays, clear errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_attached_memory_reads_what_the_owner_writes(in_a_file: bool, tmp_path: 
     memory.buffer[5:8] = b"abc"
     other.buffer[9999:10_000] = b"z"
     assert other.buffer[5:8] == b"abc" and memory.buffer[9999:10_000] == b"z"
-    assert os.listdir(tmp_path) == []  # the file has no name
+    assert os.listdir(tmp_path) == []  # the file is anonymous
     memory.close()
     other.close()
     other.close()
@@ -77,7 +77,7 @@ def test_more_than_there_is_names_need_and_have() -> None:
 
 @linux
 def test_a_refusal_of_the_system_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No room is learned when the pages are asked for, never when they are written."""
+    """A full memory is detected when pages are allocated, never when they are written."""
     before = descriptors()
     limits = resource.getrlimit(resource.RLIMIT_AS)
     monkeypatch.setattr(memories, "available", lambda: None)
@@ -93,7 +93,7 @@ def test_a_refusal_of_the_system_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
 
 @linux
 def test_a_full_file_system_is_an_error_not_a_crash(tmp_path: Path) -> None:
-    """In a name space of its own with 16 MiB of room, where such a one may be made."""
+    """A namespace with 16 MiB of memory is used, if one can be created."""
     program = (
         "from needle.data.workers.shared_memory import Memory\n"
         "from needle.errors import WorkerError\n"

@@ -1,4 +1,4 @@
-"""The process engine at work: right batches, cheap starts, bounded resources, nothing left over."""
+"""The process engine: correct batches, cheap starts, bounded resources and no leaks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_batched_fetch_is_sliced_and_put_together() -> None:
 
 def test_leaves_of_every_kind() -> None:
     with running(datasets.Mixed(), 2) as engine:
-        for serial in range(4):  # the first batches by the socket, later ones through slots
+        for serial in range(4):  # the first batches use the socket, later ones slots
             batch = one(engine, serial, [4, 9, 2]).batch
             assert batch["name"] == ["sample 4", "sample 9", "sample 2"]
             np.testing.assert_array_equal(batch["x"], np.float32([4, 9, 2]))
@@ -85,14 +85,14 @@ def test_larger_batches_than_the_first() -> None:
             held.append((one(engine, serial, indices), indices))
         for done, indices in held:
             numbers_are(done, indices)
-        assert len(engine._memory._rings) == 1  # outgrown ones are gone
+        assert len(engine._memory._rings) == 1  # slots that became too small are gone
 
 
 def test_large_leaves_over_the_socket_do_not_stop_the_others() -> None:
     with running(datasets.Numbers(50, (300, 1000)), 2) as engine:
         ask(engine, 0, range(20))
         ask(engine, 1, range(20, 40))
-        time.sleep(0.3)  # both workers wait for their 12 MB to be read
+        time.sleep(0.3)  # both workers wait until their 12 MB are read
         for _ in range(2):
             done = engine.collect(30)
             numbers_are(done, np.arange(20) + 20 * done.ticket.serial)
@@ -103,13 +103,13 @@ def test_held_batches_are_never_overwritten() -> None:
     with running(datasets.Numbers(), 2) as engine:
         done = stream(engine, wanted)
         assert engine._memory.ring is not None and engine._memory.ring.lent <= HELD
-    for serial, each in done.items():  # valid after close, too
+    for serial, each in done.items():  # still valid after close
         numbers_are(each, wanted[serial])
 
 
 def test_a_slot_is_free_when_the_last_view_is_gone() -> None:
     with running(datasets.Numbers(), 1) as engine:
-        one(engine, 0, [1])  # by the socket: the fields were not known
+        one(engine, 0, [1])  # through the socket, since the fields were unknown
         done = one(engine, 1, [2, 3])
         ring = engine._memory.ring
         assert ring is not None
@@ -123,7 +123,7 @@ def test_a_slot_is_free_when_the_last_view_is_gone() -> None:
 
 
 def test_nothing_is_left_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(datasets.Numbers(), 1) as engine:  # what the first engine of a process loads
+    with running(datasets.Numbers(), 1) as engine:  # load what the first engine of a process loads
         one(engine, 0, [1])
     before = holdings()
     for method in ("forkserver", "spawn"):
@@ -141,10 +141,10 @@ def test_closing_does_not_wait_for_a_process_that_has_not_started_a_worker() -> 
     engine = ProcessEngine(Pipeline(datasets.Numbers()), workers=2)
     stopped = children() - before
     for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)  # as if it imported for long
+        os.kill(pid, signal.SIGSTOP)  # as if it were importing for a long time
     start = time.monotonic()
     engine.close()
-    assert time.monotonic() - start < 0.9  # it had a second
+    assert time.monotonic() - start < 0.9  # the timeout is one second
     assert remaining() <= before
     for pid in stopped:
         os.kill(pid, signal.SIGKILL)
@@ -198,7 +198,7 @@ def test_cancel_stops_a_slice_at_its_next_sample() -> None:
         engine.cancel()
         start = time.monotonic()
         assert one(engine, 2, [7]).ticket.serial == 2
-        assert time.monotonic() - start < 15  # not 20
+        assert time.monotonic() - start < 15  # not 20 s
 
 
 def test_streams_stay_with_their_worker() -> None:
@@ -262,7 +262,7 @@ assert first > 100 and second < first / 10, (first, second)
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's thresholds")
 def test_workers_keep_the_memory_of_decoded_images() -> None:
-    """Pages given back would be cleared again for the next images."""
+    """Released pages would have to be zeroed again for the next images."""
     done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

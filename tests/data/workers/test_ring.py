@@ -1,4 +1,4 @@
-"""Slots: where leaves lie in them, and when they come back."""
+"""Slots: the offsets of leaves in them, and when slots are returned."""
 
 from __future__ import annotations
 

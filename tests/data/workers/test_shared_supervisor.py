@@ -1,4 +1,4 @@
-"""One process starts the workers of all loaders, has what the program has, and ends with it."""
+"""One supervisor starts the workers of all loaders, in the program's state, and ends with it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 
 
 class Surroundings(data.Dataset):
-    """Each sample is text: the surroundings that a process has from the one that started it."""
+    """Each sample is text: the state that a process inherits from the one that started it."""
 
     def __len__(self) -> int:
         return 4
@@ -48,7 +48,7 @@ def labels(loader: data.DataLoader) -> list[int]:
 
 
 def starter(loader: data.DataLoader) -> int:
-    """Return the id of the process that has started the workers of a loader."""
+    """Return the id of the process that started the loader's workers."""
     (found,) = {stat(pid, 1) for pid in loader._engine.running().process_ids()}
     return int(found or 0)
 
@@ -60,7 +60,7 @@ def loading(dataset: Any, **options: Any) -> Iterator[data.DataLoader]:
 
 
 def test_loaders_share_the_process_that_starts_their_workers() -> None:
-    """One after another, at once, and by both methods."""
+    """Successive and concurrent loaders share it, with both start methods."""
     with loading(Numbers(10)) as first:
         assert labels(first) == list(range(10))
         found = starter(first)
@@ -109,7 +109,7 @@ def test_loaders_of_many_threads_share_it() -> None:
 def test_workers_have_what_the_program_has_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A change after the first loader reaches the workers of the next one; the first goes on."""
+    """A change after the first loader starts reaches the next one's workers, not the first's."""
     limit = resource.getrlimit(resource.RLIMIT_CORE)
     umask = os.umask(0o22)
     os.umask(umask)
@@ -135,7 +135,7 @@ def test_workers_have_what_the_program_has_now(
             resource.setrlimit(resource.RLIMIT_CORE, limit)
         assert lines(first) == before
         assert alive(process)
-    assert stat(process, 0) is None  # ended with its last loader, and was reaped
+    assert stat(process, 0) is None  # it ended with its last loader and was reaped
 
 
 @pytest.mark.parametrize("times", [3, pytest.param(30, marks=pytest.mark.soak)])
@@ -208,7 +208,7 @@ def test_it_is_gone_when_a_program_has_ended(tmp_path: Path) -> None:
 
 
 def test_a_forked_copy_of_the_program_has_its_own() -> None:
-    """Neither its use nor its end disturbs the program's."""
+    """Neither using nor ending the copy's supervisor affects the program's."""
     with loading(Numbers(8)) as loader:
         assert labels(loader) == list(range(8))
         process = starter(loader)
@@ -236,7 +236,7 @@ threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 def test_it_does_not_fork_beside_a_thread_of_an_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fork would copy the locks that the thread holds; workers are new interpreters then."""
+    """A fork would copy locks of the importing thread, so the workers are new interpreters."""
     (tmp_path / "sitecustomize.py").write_text(THREAD)
     with loading(Numbers(4)) as loader:
         assert labels(loader) == list(range(4))
@@ -266,7 +266,7 @@ class Imported(data.Dataset):
 
 
 def test_modules_of_the_program_that_workers_need_are_imported_once() -> None:
-    """A worker finds Pillow imported, if the program had imported it before."""
+    """A worker finds Pillow imported if the program had imported it before."""
     image = pytest.importorskip("PIL.Image")
     assert image is sys.modules["PIL.Image"]
     with loading(Imported("PIL.Image", "PIL.ImageQt")) as loader:
@@ -274,7 +274,7 @@ def test_modules_of_the_program_that_workers_need_are_imported_once() -> None:
 
 
 def test_a_worker_imports_no_client_of_the_network(tmp_path: Path) -> None:
-    """Their import takes long, and few data sets need them."""
+    """Importing such clients takes long, and few data sets need them."""
     text = """
 from needle import data
 from workers.test_shared_supervisor import Imported

@@ -1,4 +1,4 @@
-"""The engine of threads: slices side by side, in place, cancelled, and none left behind."""
+"""The engine of threads: parallel slices, in-place results, cancelling, and no leaked thread."""
 
 import gc
 import threading
@@ -16,7 +16,7 @@ from needle.errors import LoaderTimeout, ShapeError, WorkerError
 
 
 class Watched:
-    """Sample i is an array of i; ``gates`` are waited for, ``threads`` have read."""
+    """Sample i is an array of i and waits for ``gates``; ``threads`` are those that have read."""
 
     def __init__(self, gates=()):
         self.gates = {i: threading.Event() for i in gates}
@@ -140,7 +140,7 @@ def test_a_collate_of_the_user_sees_whole_batches(engine_of):
 def test_threads_do_not_keep_an_engine_alive_and_close_waits_for_them():
     before = threading.active_count()
     engine = ThreadsEngine(Pipeline(Watched()), workers=3, prefetch=1)
-    assert threading.active_count() == before  # they start with the first request
+    assert threading.active_count() == before  # threads start with the first request
     engine.submit(request(0, 1, 2, 3))
     engine.collect(10)
     assert threading.active_count() == before + 3

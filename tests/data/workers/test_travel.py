@@ -1,4 +1,4 @@
-"""Arrays on their way to the workers: a mapped file is sent as a place in the file, not copied."""
+"""Arrays sent to workers: one mapped from a file is sent as an offset in the file, not copied."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_views_of_a_mapped_file_are_mapped_again(mapped, view):
     value = view(mapped)
     memory = travel.pack({"rows": value}, "test")
     try:
-        assert memory.size < 100_000  # the file has 4 MiB
+        assert memory.size < 100_000  # the file holds 4 MiB
         got = travel.unpack(memory)["rows"]
         np.testing.assert_array_equal(got, value)
         assert got.dtype == value.dtype and got.shape == value.shape

@@ -1,4 +1,4 @@
-"""The work queue: oldest entry first, each to one worker, whatever happens to the lock's holder."""
+"""The work queue: FIFO, each entry to one worker, even if the lock's holder dies."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_lock_of_a_process_that_dies_is_free() -> None:
     pid = forked(hold_the_lock, queue, writer)
     assert reader.recv() == "held"
     threading.Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
-    queue.put(0, entry(1))  # waits until then
+    queue.put(0, entry(1))  # blocks until then
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     assert queue.claim(0) == (0, entry(1))
     queue.close()
