@@ -1,4 +1,4 @@
-"""No test here can hang the run: after a while its stacks are printed and the process ends."""
+"""A watchdog for these tests: one that hangs has its stacks printed and its process ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ QUICK, SOAK = 400, 3000  # seconds
 
 @pytest.fixture(autouse=True)
 def never_hangs(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The traceback of every thread, then the end, for a test that takes too long."""
+    """Print the traceback of every thread and end the process if a test takes too long."""
     seconds = SOAK if request.node.get_closest_marker("soak") else QUICK
     faulthandler.dump_traceback_later(seconds, exit=True)
     yield

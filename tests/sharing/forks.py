@@ -1,6 +1,7 @@
-"""Servers and tasks as processes of their own, forked from one that has imported needle already.
+"""Servers and tasks in processes of their own, forked from a process that has imported needle.
 
-As a program it is that process: a JSON command a line on its input, a process id a line for each.
+Run as a program, this file is that process: it reads JSON commands from standard input, one per
+line, and answers each with a process id.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ROOT = HERE.parents[1]
 
 
 class Forked:
-    """A process, by its id."""
+    """A process, identified by its id."""
 
     def __init__(self, **command: Any) -> None:
         source = _source()
@@ -45,12 +46,12 @@ class Forked:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kills it, and waits until it is gone."""
+        """Kill the process and wait until it is gone."""
         self.send_signal(signal.SIGKILL)
         self.wait()
 
     def end(self) -> None:
-        """Asks it to end."""
+        """Ask the process to exit."""
         self.send_signal(signal.SIGCONT)
         self.send_signal(signal.SIGTERM)
         self.wait()
@@ -87,7 +88,7 @@ def _live(command: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped without a wait
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

@@ -1,8 +1,7 @@
-"""Playing a planner for many epochs, and the tests that its orders must pass: used by
-test_planner_*.py.
+"""Plays a planner for many epochs, and tests its orders; test_planner_*.py use it.
 
-Each test gives a p-value; a right planner gets below ``ALPHA`` once in ten thousand. Seeds are
-fixed, so that what passes once passes always.
+Each test returns a p-value, which is below ``ALPHA`` once in ten thousand runs of a correct
+planner. Seeds are fixed, so that a test that passes once passes always.
 """
 
 from __future__ import annotations
@@ -26,7 +25,9 @@ Orders = npt.NDArray[np.int64]
 
 @dataclass
 class Task:
-    """A task of a scenario: its set, the round in which it joins, which rounds it takes part in."""
+    """A task of a scenario: its set, the round in which it joins, and the rounds in which it is
+    active.
+    """
 
     indices: Sequence[int]
     start: int = 0
@@ -82,16 +83,16 @@ def uniform(counts: npt.NDArray[np.integer]) -> float:
 
 
 def permutations_equal(orders: Orders) -> float:
-    """Return the p-value of: all orders of a set of at most five are equally likely."""
+    """Return the p-value of all orders of a set of at most five being equally likely."""
     cells = {order: i for i, order in enumerate(itertools.permutations(sorted(orders[0])))}
     numbers = [cells[tuple(order)] for order in orders.tolist()]
     return uniform(np.bincount(numbers, minlength=len(cells)))
 
 
 def successive_independent(orders: Orders) -> float:
-    """Return the p-value of: the orders of successive epochs of a small set are independent.
+    """Return the p-value of the orders of successive epochs of a small set being independent.
 
-    Pairs that overlap in an epoch are tested apart; the smaller p-value, times two.
+    Pairs that share an epoch are tested separately; the result is twice the smaller p-value.
     """
     cells = {order: i for i, order in enumerate(itertools.permutations(sorted(orders[0])))}
     numbers = np.array([cells[tuple(order)] for order in orders.tolist()])
@@ -104,7 +105,7 @@ def successive_independent(orders: Orders) -> float:
 
 
 def positions_equal(orders: Orders) -> float:
-    """Return the p-value of: each index is equally likely at each position of an epoch."""
+    """Return the p-value of each index being equally likely at each position of an epoch."""
     count, n = orders.shape
     table = np.zeros((n, n))
     np.add.at(table, (np.searchsorted(np.sort(orders[0]), orders), np.arange(n)), 1)
@@ -112,17 +113,17 @@ def positions_equal(orders: Orders) -> float:
 
 
 def quarters_independent(orders: Orders) -> float:
-    """Return the p-value of: an index's quarters in successive epochs are independent."""
+    """Return the p-value of an index's quarters in successive epochs being independent."""
     count, n = orders.shape
     assert n % 4 == 0
-    quarters = np.argsort(orders, axis=1) * 4 // n  # of the indices in rising order
+    quarters = np.argsort(orders, axis=1) * 4 // n  # indices in ascending order
     table = np.zeros((4, 4))
     np.add.at(table, (quarters[:-1], quarters[1:]), 1)
     return _table(table, (count - 1) * n, n)
 
 
 def _table(table: npt.NDArray[np.float64], total: int, n: int) -> float:
-    """Chi-square of a sum of tables, each with margins that are fixed by a permutation of n."""
+    """Return the chi-square p-value of a sum of tables with margins fixed by permutations of n."""
     expected = total / table.size
     statistic = ((table - expected) ** 2).sum() / expected * (n - 1) / n
     return float(stats.chi2.sf(statistic, (len(table) - 1) ** 2))

@@ -1,4 +1,4 @@
-"""Servers for tests: in a thread or as a process, in a folder that is gone afterwards."""
+"""Servers for tests, in a thread or a process, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK = ServerOptions(workers=0)
 
 
 def arrays(batch: Any) -> list[Any]:
-    """The fields of a batch as NumPy arrays."""
+    """Return the fields of a batch as NumPy arrays."""
     return [field.numpy() if hasattr(field, "numpy") else field for field in batch]
 
 
@@ -43,7 +43,7 @@ def as_data_loader(dataset: Any, seed: int, epoch: int, **options: Any) -> dict[
 
 
 def assert_same(found: dict[int, Any], wanted: dict[int, Any], indices: Any) -> None:
-    """Exactly the samples of ``indices``, each as wanted, bit for bit."""
+    """Assert that exactly the samples of ``indices`` are there, bitwise equal to ``wanted``."""
     assert sorted(found) == sorted(indices)
     for index, image in found.items():
         assert image.dtype == wanted[index].dtype
@@ -52,7 +52,7 @@ def assert_same(found: dict[int, Any], wanted: dict[int, Any], indices: Any) -> 
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A private folder with a short name; what a test leaves there is an error."""
+    """Yield a private folder with a short name; files that the test leaves there are an error."""
     with tempfile.TemporaryDirectory(prefix="nl", dir="/tmp") as name:
         yield Path(name)
         assert becomes(lambda: not list(Path(name).rglob("*.sock"))), "a socket is left"
@@ -61,7 +61,7 @@ def folder() -> Iterator[Path]:
 
 @contextmanager
 def served(dataset: Any, options: ServerOptions = QUICK) -> Iterator[Path]:
-    """A server in a thread; its socket."""
+    """Run a server in a thread; yield its socket."""
     with folder() as place:
         server = Server(dataset, place / "s.sock", options)
         thread = threading.Thread(target=server.run)
@@ -76,7 +76,7 @@ def served(dataset: Any, options: ServerOptions = QUICK) -> Iterator[Path]:
 
 @contextmanager
 def server_process(path: Path, dataset: str, **options: Any) -> Iterator[Forked]:
-    """A server of a named data set in a process of its own, listening; without workers."""
+    """Yield a server of a named data set in its own process, listening and without workers."""
     server = Forked(do="serve", path=str(path), dataset=dataset, options={"workers": 0, **options})
 
     def listens() -> bool:
@@ -93,14 +93,14 @@ def server_process(path: Path, dataset: str, **options: Any) -> Iterator[Forked]
 
 
 class Leftovers:
-    """Resources that this process has open: descriptors, mappings, children."""
+    """Resources that this process holds: descriptors, mappings and children."""
 
     def __init__(self) -> None:
         self.files, self.children = descriptors(), remaining()
         self.mapped = self._mapped()
 
     def assert_none(self) -> None:
-        """Nothing more than at the start, soon."""
+        """Assert that soon no more resources are held than at the start."""
         assert becomes(lambda: descriptors() <= self.files), descriptors() - self.files
         assert becomes(lambda: remaining() <= self.children), remaining() - self.children
         assert becomes(lambda: self._mapped() <= self.mapped), self._mapped()
@@ -111,5 +111,5 @@ class Leftovers:
 
 
 def loader(source: Any, **options: Any) -> GlobalDataLoader:
-    """One with batches of 8, where nothing else is said."""
+    """Return a loader, by default with batches of 8."""
     return GlobalDataLoader(source, **{"batch_size": 8, "seed": 1, "timeout": 100, **options})

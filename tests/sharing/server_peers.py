@@ -1,4 +1,4 @@
-"""Peers of a server that misbehave, and programs that are killed; for the tests of faults."""
+"""Misbehaving peers of a server and programs that get killed, for the tests of faults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from needle.sharing.wire.protocol import Frame, FrameKind, FrameSocket, pack_fra
 
 @contextmanager
 def client_process(path: Path, task: str, pause: float = 0.002) -> Iterator[Forked]:
-    """A task in a process of its own, which has begun and iterates for ever."""
+    """Yield a task in its own process that has begun an epoch and iterates forever."""
     process = Forked(do="train", path=str(path), task=task, pause=pause)
 
     def begun() -> bool:
@@ -37,12 +37,12 @@ def client_process(path: Path, task: str, pause: float = 0.002) -> Iterator[Fork
 
 
 def every(size: int) -> bytes:
-    """The index set of all samples of a data set."""
+    """Return the index set of all samples of a data set."""
     return pack_marks(np.ones(size, bool))
 
 
 class Peer:
-    """A connection of which the test decides every byte."""
+    """A connection whose every byte the test decides."""
 
     def __init__(self, path: Path) -> None:
         channel = connect(path)
@@ -55,11 +55,11 @@ class Peer:
         self.send(pack_frame(kind, values, raw))
 
     def send(self, data: bytes) -> None:
-        with suppress(OSError):  # the server may have hung up
+        with suppress(OSError):  # the server may have closed the connection
             self.channel.sendall(data)
 
     def hear(self, kind: FrameKind) -> Frame | None:
-        """The next frame of this kind; None at the server's end of it."""
+        """Return the next frame of this kind, or None when the server closes the connection."""
         while not self.inbox.ended:
             for frame in self.inbox.receive():
                 for fd in frame.fds:
@@ -69,7 +69,7 @@ class Peer:
         return None
 
     def register(self, task: str, size: int, batch_size: int = 8, credits: int = 4) -> None:
-        """Becomes a task that has begun its first epoch."""
+        """Register as a task that has begun its first epoch."""
         self.say(FrameKind.HELLO)
         values = {"task": task, "batch_size": batch_size, "credits": credits, "share": "decoded"}
         self.say(FrameKind.REGISTER, {**values, "shared": [], "decode_at": None}, every(size))
@@ -77,7 +77,7 @@ class Peer:
         self.say(FrameKind.RESUME, {"epoch": 0, "generation": 0}, pack_marks(np.zeros(size, bool)))
 
     def is_cut_off(self, seconds: float = 10.0) -> bool:
-        """Return True if the server ends the connection."""
+        """Return True if the server closes the connection."""
         end = time.monotonic() + seconds
         self.channel.settimeout(seconds)
         try:

@@ -1,4 +1,4 @@
-"""Data sets for tests of the server; a module of its own, which servers and workers can import."""
+"""Data sets for tests of the server, in a small module that servers and workers can import."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from needle.errors import DataError
 
 
 def image(index: int, height: int = 8, width: int = 8) -> Any:
-    """An image that belongs to this index alone."""
+    """Return an image that is unique to this index."""
     rng = np.random.default_rng(index)
     return rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
 class Images(data.Dataset):
-    """Sample i is (its image, i); ``file``: notes each reading there; ``pause``: seconds each."""
+    """Sample i is (its image, i); each read is noted in ``file`` and takes ``pause`` seconds."""
 
     layout = "HWC"
 
@@ -33,7 +33,8 @@ class Images(data.Dataset):
 
     def __getitem__(self, index: int) -> Any:
         if self.file is not None:
-            with open(self.file, "ab", buffering=0) as out:  # one write at the end is one record
+            # a single write call appends a whole record
+            with open(self.file, "ab", buffering=0) as out:
                 out.write(int(index).to_bytes(8, "little"))
         if self.pause:
             time.sleep(self.pause)
@@ -44,29 +45,30 @@ class Images(data.Dataset):
 
 
 class Uneven(Images):
-    """Images of many sizes."""
+    """Images of different sizes."""
 
     def make(self, index: int) -> Any:
         return image(index, 9 + index % 7, 10 + index % 5)
 
 
 class Nested(Images):
-    """A dict in a tuple; its first field is no array."""
+    """Samples are a dict in a tuple; the first field is not an array."""
 
     def __getitem__(self, index: int) -> Any:
         return {"a": image(index), "b": [np.float32(index), index]}, index
 
 
 class Captioned(Images):
-    """Sample i is (its image, i, a text of i letters, as many bytes)."""
+    """Sample i is (its image, i, a text of i letters, i bytes)."""
 
     def __getitem__(self, index: int) -> Any:
         return image(index), index, "ä" * index, bytes(index)
 
 
 class Bad(Images):
-    """Every tenth sample from the fifth on cannot be read; the seventh raises what is no DataError
-    if ``worse``."""
+    """Every tenth sample from the fifth on is unreadable; with ``worse`` the seventh raises a bug's
+    error.
+    """
 
     worse = False
 
@@ -79,7 +81,7 @@ class Bad(Images):
 
 
 class Deadly(Images):
-    """Its first three readings of sample 13 kill their process."""
+    """The first three reads of sample 13 kill their process."""
 
     def make(self, index: int) -> Any:
         if index == 13 and self.file is not None:
@@ -91,17 +93,17 @@ class Deadly(Images):
 
 
 def images(length: int = 100, pause: int = 0) -> Images:
-    """For servers started by name; ``pause`` in microseconds."""
+    """Return Images for servers started by name; ``pause`` is in microseconds."""
     return Images(length, pause * 1e-6)
 
 
 def readings(file: Path) -> list[int]:
-    """The indices that were read, in order."""
+    """Return the indices that were read, in order."""
     return [int(i) for i in np.fromfile(file, dtype="<i8")]
 
 
 class Unprintable(Exception):
-    """An exception without a text."""
+    """An exception whose ``__str__`` raises."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -118,7 +120,7 @@ class Ended(BaseException):
 
 
 class Faulty(Images):
-    """Sample 5 does something else: ``fault`` is an exception class, or "hangs"."""
+    """Sample 5 fails: ``fault`` is an exception class to raise, or "hangs"."""
 
     def __init__(self, length: int, fault: Any) -> None:
         super().__init__(length)

@@ -1,5 +1,6 @@
-"""SampleCache: bytes bounded, held samples stay, what fewest epochs need goes first; beside a naive
-model of the same rules.
+"""SampleCache: its memory is bounded, held samples stay, and the least needed are evicted first.
+
+A naive model of the same rules is run beside it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def test_what_nobody_needs_stays_in_the_pool_by_last_use() -> None:
     assert gone == ["b"] and cache.statistics()["pool_bytes"] == 20
     cache.put("large", 40, holders=1)
     need.update(large=1)
-    cache.release("large")  # the pool goes before what is needed
+    cache.release("large")  # the pool is evicted before needed samples
     assert gone == ["b", "a", "c"] and "needed" in cache
 
 
@@ -77,12 +78,13 @@ def test_wrong_limits_are_refused() -> None:
 
 
 class Model:
-    """The rules in the plainest form: a list, sorted anew for each eviction."""
+    """The same rules in their simplest form: a list, sorted again for each eviction."""
 
     def __init__(self, limit: int, pool: int) -> None:
         self.limit, self.pool, self.clock = limit, pool, 0
         self.need = dict.fromkeys(range(8), 1)
-        self.seen: dict[int, list[int]] = {}  # key: size, holders, need when last looked at, when
+        # key: [size, holders, need at the last use, time of the last use]
+        self.seen: dict[int, list[int]] = {}
 
     def touch(self, key: int) -> None:
         self.clock += 1

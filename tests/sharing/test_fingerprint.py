@@ -1,4 +1,4 @@
-"""Two data sets that differ in what they deliver have two fingerprints, equal ones have one."""
+"""Data sets that deliver different samples have different fingerprints, equal ones the same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LABELS = np.arange(400)
 
 
 def changed(array: Any, place: int) -> Any:
-    """A copy that differs at one place, which is none of the first, middle and last."""
+    """Return a copy that differs in one element, which is not the first, middle or last."""
     other = array.copy()
     other[place] += 1
     return other
@@ -34,7 +34,7 @@ def arrays(pixels: Any = PIXELS, labels: Any = LABELS, **options: Any) -> data.I
 
 
 class Scaled(data.Dataset):
-    """A class of one's own with arrays, numbers, texts and functions as attributes."""
+    """A user's class with arrays, numbers, texts and functions as attributes."""
 
     def __init__(self, scale: float, function: Any = None) -> None:
         super().__init__()
@@ -48,14 +48,14 @@ class Scaled(data.Dataset):
 
 
 class Marked(Scaled):
-    """A class that says what its samples depend on."""
+    """A class that declares what its samples depend on."""
 
     def fingerprint(self) -> Any:
         return round(self.scale)
 
 
 class Filed(data.Dataset):
-    """Lines of a file, which is named by an attribute, with a log of what was read."""
+    """Lines of a file that an attribute names, with a log of reads."""
 
     def __init__(self, file: Path, log: Path) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ def write_images(root: Path, shade: int) -> None:
 
 
 def same_times(path: Path, body: bytes) -> None:
-    """Overwrite a file and set its times back."""
+    """Overwrite a file and restore its times."""
     status = path.stat()
     path.write_bytes(body)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -296,7 +296,7 @@ def test_a_module_of_ones_own_that_changes_is_seen(tmp_path: Path) -> None:
 
 
 def test_two_data_sets_never_share_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They differ in 149 labels, and in none of the first, the middle and the last sample."""
+    """They differ in 149 labels, but not in the first, the middle and the last sample."""
     labels = LABELS.copy()
     labels[20:169] += 1000
     one, other = data.ArrayDataset(PIXELS, LABELS), data.ArrayDataset(PIXELS, labels)

@@ -1,4 +1,4 @@
-"""Rules that are known to be wrong must fail the tests that the planner's policies pass."""
+"""Rules known to be wrong must fail the tests that the planner's policies pass."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from needle.sharing.planner.policy import DrawPolicy, Indices
 
 
 class Printed(DrawPolicy):
-    """The printed rule for three sets: after a refusal the next may still join the last taker."""
+    """The published rule for three sets: after a rejection, the next task may still join the last
+    one.
+    """
 
     def draw(self, slots: list[int]) -> dict[int, int]:
         members, random = self.members, self.random.random
@@ -42,7 +44,9 @@ class Printed(DrawPolicy):
 
 
 class UnionShuffled(DrawPolicy):
-    """One order of all indices, drawn once: each task takes its own in that order, every epoch."""
+    """All indices in one fixed random order: each task takes its own indices in that order every
+    epoch.
+    """
 
     order: Indices | None = None
 
@@ -58,7 +62,7 @@ class UnionShuffled(DrawPolicy):
 
 
 class Blockwise(DrawPolicy):
-    """A block of 64 indices first, then one of the block: the last, short block comes too often."""
+    """Draws a block of 64 indices, then an index in it, which favours the last, shorter block."""
 
     def draw(self, slots: list[int]) -> dict[int, int]:
         missing = self.members.missing(slots[0])
@@ -67,7 +71,7 @@ class Blockwise(DrawPolicy):
 
 
 class Unthinned(Planned):
-    """Copies the leader whatever the share of its own set that the leader has, too."""
+    """Copies the leader without thinning by the share of its own set that the leader has."""
 
     def _part(
         self, missed: Indices, others: Indices, hits: Indices, places: int
@@ -91,7 +95,7 @@ def firsts(policy: type[DrawPolicy], sets: list[range], trials: int) -> list[np.
 def test_the_printed_rule_for_three_sets_is_biased() -> None:
     counts = firsts(Printed, [range(2), range(4), range(8)], 1000)
     assert uniform(counts[1]) > ALPHA > uniform(counts[2])
-    assert counts[2][:2].sum() / 1000 == pytest.approx(0.375, abs=0.05)  # 0.25 is right
+    assert counts[2][:2].sum() / 1000 == pytest.approx(0.375, abs=0.05)  # 0.25 would be correct
 
 
 def test_shuffling_the_union_repeats_itself() -> None:

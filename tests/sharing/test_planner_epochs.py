@@ -1,4 +1,4 @@
-"""Planner: every task gets each index of its set once an epoch, whoever else is there."""
+"""Planner: every task gets each index of its set once per epoch, whatever the other tasks do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from needle.sharing import Planner
 
 
 def epoch_of(planner: Planner, tasks: list[str], count: int = 10**6) -> dict[str, list[int]]:
-    """Return each task's indices of ``count`` rounds; those of a round are distinct."""
+    """Return each task's indices over ``count`` rounds; check that each round's are distinct."""
     got: dict[str, list[int]] = {task: [] for task in tasks}
     for draws in planner.rounds(tasks, count):
         assert len({draw.index for draw in draws}) == len(draws)

@@ -1,5 +1,6 @@
-"""Planner under a state machine: tasks join, leave, pause, resume and drop epochs at any moment;
-each gets every index of its set exactly once an epoch, and only what it misses.
+"""Planner under a state machine: tasks join, leave, pause, resume and drop epochs at any moment.
+
+Each task still gets every index of its set exactly once per epoch.
 """
 
 from __future__ import annotations

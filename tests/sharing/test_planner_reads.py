@@ -1,7 +1,7 @@
-"""Planner: how many distinct reads a round costs, against bounds and a linear programme.
+"""Planner: the distinct reads of a round, compared with bounds and with a linear programme.
 
-The optimum of a round is a linear programme over all ways to put the tasks in groups and to give
-each group a part of the family; it is solved here only.
+The optimum of a round is a linear programme over all ways to partition the tasks into groups and to
+give each group a part of the family; only these tests solve it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def family(sets: list[range] | list[np.ndarray]) -> Members:
 
 
 def random_family(random: Random, tasks: int, universe: int = 24) -> Members:
-    """Sets of random sizes; some alike, some within another."""
+    """Return sets of random sizes, some of them equal or nested."""
     sets: list[np.ndarray] = []
     for _ in range(tasks):
         pool = random.choice(sets).tolist() if sets and random.random() < 0.4 else range(universe)
@@ -38,7 +38,7 @@ def random_family(random: Random, tasks: int, universe: int = 24) -> Members:
 
 
 def groupings(tasks: list[int]) -> list[list[int]]:
-    """All ways to put the tasks in groups, each group a mask."""
+    """Return all partitions of the tasks into groups, each group as a mask."""
     if not tasks:
         return [[]]
     found = []
@@ -52,7 +52,7 @@ def groupings(tasks: list[int]) -> list[list[int]]:
 
 
 def optimum(members: Members, tasks: int) -> float:
-    """The fewest groups a round can have on average with all marginals uniform."""
+    """Return the fewest groups a round can have on average if all marginals are uniform."""
     atoms = {mask: len(members.items[row]) for mask, row in members.rows.items()}
     places = {key: i for i, key in enumerate(product(range(tasks), atoms))}
     columns, costs = [], []
@@ -71,7 +71,7 @@ def optimum(members: Members, tasks: int) -> float:
 
 
 def reads(kind: type[DrawPolicy], members: Members, tasks: int, rounds: int) -> tuple[float, float]:
-    """The mean number of distinct indices of a round, and its standard error."""
+    """Return the mean number of distinct indices per round, and its standard error."""
     policy = kind(members, Random(7))
     counts = [len(policy.draw(list(range(tasks)))) for _ in range(rounds)]
     return float(np.mean(counts)), float(np.std(counts)) / sqrt(rounds)
@@ -100,7 +100,7 @@ def test_random_families_come_near_the_optimum() -> None:
 
 @pytest.mark.parametrize("start", [0.25, 0.5])
 def test_a_follower_copies_the_plan_of_its_leader(start: float) -> None:
-    """1 - s (1 - s) of its draws coincide if it starts a fraction s of an epoch later."""
+    """If it starts a fraction s of an epoch later, 1 - s (1 - s) of its draws coincide."""
     n, epochs = 200, 30
     tasks = [Task(range(n)), Task(range(n), start=int(start * n))]
     played = play(Planned, tasks, n * epochs)

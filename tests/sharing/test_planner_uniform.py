@@ -1,6 +1,6 @@
-"""Planner: each task's orders are uniform and independent from epoch to epoch, by every policy.
+"""Planner: with every policy each task's orders are uniform and independent between epochs.
 
-The same tests must turn down rules that are known to be wrong: test_planner_controls.py.
+The same tests must reject rules known to be wrong: test_planner_controls.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Access to a server, what a dead one leaves, and the program that starts and shows one."""
+"""Access to a server, the files of a dead server, and the program that starts and lists servers."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ def test_another_user_cannot_connect() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="nl") as name:
         path = Path(name) / "s.sock"
         with server_process(path, "server_sets:images") as server:
-            assert _as_nobody(path) == "refused"  # by the folder
+            assert _as_nobody(path) == "refused"  # by the folder's permissions
             Path(name).chmod(0o755)
             path.chmod(0o777)
-            assert _as_nobody(path) == "hung up"  # by the server, which asks who it is
+            assert _as_nobody(path) == "hung up"  # by the server, which checks the peer's user id
             Path(name).chmod(0o700)
             with loader(path) as task:
                 assert len(by_index(task)) == 100
@@ -89,7 +89,7 @@ def test_another_user_cannot_connect() -> None:
 
 
 def _as_nobody(path: Path) -> str:
-    """Return what the user nobody receives from the socket."""
+    """Return what user nobody receives from the socket."""
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,4 +1,4 @@
-"""A server when things go wrong: killed tasks, workers and servers, peers that break the rules."""
+"""Faults of a server: killed tasks, workers and servers, and peers that violate the protocol."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def task_names(task: Any) -> set[str]:
 
 
 def one_of_three_within(seconds: float, attempt: Callable[[], float]) -> bool:
-    """A busy machine can hold up any one attempt, but not a rule that holds."""
+    """Return True if one of three attempts is in time: a busy machine can delay any single one."""
     return any(attempt() < seconds for _ in range(3))
 
 
-# ---- tasks that die, hang, or take and never give back
+# ---- tasks that die, hang, or never release their samples
 
 
 @pytest.mark.soak
@@ -86,7 +86,7 @@ def test_a_killed_task_is_gone_within_a_second_and_the_others_go_on() -> None:
 
 
 def kill_tasks(times: int) -> None:
-    """Kills a task at a random moment, again and again, beside one whose epochs must be whole."""
+    """Kill a task at random moments, again and again, beside one whose epochs must be complete."""
     rng, dataset = random.Random(1), Images(200, 2e-4)
     wanted = as_data_loader(dataset, 1, 0)
     with served(dataset) as path, loader(path, task="mine") as mine:
@@ -141,11 +141,11 @@ def test_a_task_that_waits_long_is_not_given_up() -> None:
     ):
         epoch = iter(mine)
         next(epoch)
-        time.sleep(2.0)  # a training step longer than the lease
+        time.sleep(2.0)  # a training step that outlasts the lease
         assert len(by_index(epoch)) == 92
 
 
-# ---- peers that break the rules
+# ---- peers that violate the protocol
 
 GARBAGE: dict[str, bytes] = {
     "text": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -247,7 +247,7 @@ def test_a_peer_that_does_not_read_costs_nobody_else() -> None:
 
 
 def kill_workers(times: int, length: int) -> None:
-    """Kills a process below the server again and again; no sample is lost or comes twice."""
+    """Kill a process below the server again and again; no sample is lost or repeated."""
     rng, dataset = random.Random(2), Images(length, 1e-3)
     with folder() as place:
         path = place / "s.sock"
@@ -306,7 +306,7 @@ def test_workers_that_begin_delay_no_other_task(monkeypatch: pytest.MonkeyPatch)
         go_on.clear()
         loader(path, task="gone", transforms=[data.CenterCrop(3)]).close()
         assert becomes(lambda: len(mine.server_status()["feeds"]) == 1)
-        go_on.set()  # what nobody wants any more ends
+        go_on.set()  # let the read that nobody needs any more end
         assert len(by_index(mine)) == 40
     before.assert_none()
 
@@ -366,13 +366,13 @@ def seconds_to_the_error() -> float:
                 next(epoch)
         taken = time.monotonic() - start
         mine.close()
-        for name in ("s.sock", "s.lock"):  # what a killed server leaves
+        for name in ("s.sock", "s.lock"):  # files that a killed server leaves behind
             (place / name).unlink()
         return taken
 
 
 def kill_servers(times: int, fallback: bool) -> None:
-    """Kills the server at a random moment, again and again, and starts another one each time."""
+    """Kill the server at random moments, again and again, and start another one each time."""
     rng, dataset, length = random.Random(4), images(160, 100), 160
     name = f"server_sets:images?length={length}&pause=100"
     with folder() as place:

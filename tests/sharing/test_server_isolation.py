@@ -1,4 +1,4 @@
-"""A fault of one task, whatever it is, is an error of that task, and all others go on."""
+"""A fault of one task is an error of that task alone; all other tasks continue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAULTS = [Unprintable, Unspeakable, SystemExit, KeyboardInterrupt, GeneratorExit
 
 
 def assert_whole(task: Any, dataset: Any, indices: Any) -> None:
-    """The task's next epoch has each of these samples once, as DataLoader would give it."""
+    """Assert that the task's next epoch has each of these samples once, as DataLoader gives it."""
     good = Images(len(dataset))
     assert_same(by_index(task), as_data_loader(good, 1, task.epoch), indices)
 
@@ -102,7 +102,7 @@ def test_a_sample_that_hangs_delays_only_the_tasks_that_wait_for_it(workers: int
         for _ in range(2):
             assert_whole(free, dataset, range(10, 60))
         assert time.monotonic() - start < 60
-        while True:  # the batches before that sample come
+        while True:  # first come the batches before that sample
             try:
                 next(waiting)
             except TimeoutError as error:

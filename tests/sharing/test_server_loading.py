@@ -1,4 +1,4 @@
-"""Tasks of a server see what DataLoader defines, each index once an epoch, from few readings."""
+"""Tasks of a server see DataLoader's samples, each index once per epoch, with few reads."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def test_any_kind_of_data_set(dataset: Any) -> None:
 def test_images_of_many_sizes_are_shared_and_cropped_by_each_task() -> None:
     dataset, transforms = Uneven(50), [data.RandomResizedCrop(8), *FLOATS]
     with (
-        served(dataset, ServerOptions(workers=2)) as path,  # their slices may be even by chance
+        # the workers' slices may be uniform by chance
+        served(dataset, ServerOptions(workers=2)) as path,
         loader(path, seed=3, transforms=transforms) as first,
         loader(path, seed=4, transforms=transforms, batch_size=7) as second,
     ):
@@ -116,7 +117,7 @@ def test_equal_tasks_at_once_need_one_reading_of_the_data(tmp_path: Path) -> Non
     file = tmp_path / "readings"
     dataset = Images(200, 1e-3, str(file))
     with served(dataset) as path:
-        file.write_bytes(b"")  # the first look at some samples is no reading
+        file.write_bytes(b"")  # ignore the reads that inspect some samples at the start
         tasks = [loader(path, seed=i, task=str(i)) for i in range(3)]
         found: list[dict[int, Any]] = [{} for _ in tasks]
 
@@ -143,7 +144,7 @@ def test_what_memory_has_no_room_for_lies_in_a_file(
         options = ServerOptions(workers=0, budget=0, spill=spill)
         with served(Images(100), options) as path, loader(path, task="late", seed=2) as late:
             epoch = iter(late)
-            found = [next(epoch)]  # what the other has had is still to come
+            found = [next(epoch)]  # the other task's samples are still to come
             with loader(path, task="early") as early:
                 assert len(by_index(early)) == 100
             assert_same(by_index([*found, *epoch]), as_data_loader(Images(100), 2, 0), range(100))

@@ -1,4 +1,4 @@
-"""Messages between a loader and its server: frames, index sets, records, transforms; blocks."""
+"""Messages between a loader and its server: frames, index sets, records, transforms, blocks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ DESCRIBED = [
 
 
 def received(sent: bytes, pieces: list[int]) -> tuple[list[Any], FrameSocket]:
-    """The frames of what was sent in pieces of these sizes."""
+    """Return the frames decoded from data that arrives in chunks of these sizes."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
@@ -157,7 +157,7 @@ def test_texts_come_back(texts: list[str | bytes]) -> None:
     buffer = bytearray(layout.nbytes)
     layout.write(buffer, np.zeros(1, np.int64), [np.array([7], np.int16), *([t] for t in texts)])
     assert layout.leaves(buffer, 0) == [7, *texts]
-    for at, kind in zip(layout.offsets, layout.kinds):  # lengths that reach beyond a field
+    for at, kind in zip(layout.offsets, layout.kinds):  # lengths that exceed the field
         if kind != "array":
             buffer[at : at + 8] = b"\xff" * 8
     with pytest.raises(DataError, match="cannot lie"):

@@ -1,4 +1,4 @@
-"""Servers that loaders start: what they take over, when they end, and what is done without one."""
+"""Servers that loaders start: what they inherit, when they end, and loading without one."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of the sockets; no server of it is left at the end."""
+    """Yield the folder of the sockets; check that none of its servers is left at the end."""
     with folder() as found:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(found))
         yield found
         assert becomes(lambda: not servers_of(found), 5), servers_of(found)
-        for left in found.rglob("auto-*"):  # of servers that were killed
+        for left in found.rglob("auto-*"):  # sockets of killed servers
             left.unlink()
 
 
 def servers_of(place: Path, command: bytes = b"joining.run_child") -> list[int]:
-    """The servers that were started with this folder for sockets; b"": also all other processes."""
+    """Return the servers started with this socket folder, or with b"" all its processes."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -95,7 +95,7 @@ def program(
 
 
 def told(process: subprocess.Popen[str]) -> str:
-    """Return what the program prints, which ends well."""
+    """Return what the program prints; it must succeed."""
     out, errors = process.communicate(timeout=200)
     assert process.returncode == 0, errors
     return out.strip()
@@ -222,7 +222,7 @@ def test_a_server_has_no_limits_of_the_one_that_started_it(place: Path) -> None:
 
 
 PROMISED = 2.0
-"""Seconds from the end of the last client to the end of its server and of the server's workers."""
+"""Seconds from the end of the last client until its server and the server's workers have ended."""
 
 
 def seconds_to_the_end(place: Path, command: bytes = b"") -> float:
@@ -246,7 +246,7 @@ def test_a_server_ends_soon_after_its_starter_was_interrupted_at_any_moment(
         process.communicate(timeout=60)
         return seconds_to_the_end(place)
 
-    # Other programs may hold up a few attempts; a wait of the server's own would hold up most.
+    # Other programs may delay a few attempts; a delay of the server's own would affect most.
     assert median(attempt() for _ in range(5)) < PROMISED
 
 

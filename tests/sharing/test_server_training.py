@@ -1,4 +1,4 @@
-"""Two trainings at once through one server learn what each learns alone, from one reading."""
+"""Two concurrent trainings through one server learn what each learns alone, with one read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rates = tuple[str, str]
 
 
 def start(where: str, rate: str, epochs: int, server: str) -> subprocess.Popen[str]:
-    """A training in a process of its own."""
+    """Start a training in a process of its own."""
     paths = {"PYTHONPATH": os.pathsep.join([str(ROOT / "python"), str(ROOT)])}
     command = [sys.executable, str(PROGRAM), where, rate, str(epochs), server]
     environment = {**os.environ, **paths, "NEEDLE_NUM_THREADS": "1"}

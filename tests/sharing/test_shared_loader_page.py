@@ -1,4 +1,4 @@
-"""docs/shared_loader.md and its appendix: their examples run."""
+"""The examples of docs/shared_loader.md and its appendix run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that trains LeNet-5 on a few images and prints how many of the test set it knows.
+"""A program that trains LeNet-5 on a few images and prints its accuracy on the test set.
 
 Arguments: digits or a folder with MNIST, learning rate, epochs, and a server's socket or "alone".
 """
@@ -19,7 +19,7 @@ BATCH = 32
 
 
 def data_set(where: str, train: bool) -> Any:
-    """Images (H, W, 1), and what makes them 32 x 32 for the network."""
+    """Return images (H, W, 1), and the transforms that make them 32 x 32 for the network."""
     if where == "digits":
         return ndl.data.Digits(train, layout="HWC"), [ndl.data.Resize((32, 32)), ndl.data.ToCHW()]
     found = ndl.data.MNIST(where, train, layout="HWC", dtype="uint8")
@@ -27,7 +27,7 @@ def data_set(where: str, train: bool) -> Any:
 
 
 def accuracy(model: Any, where: str) -> float:
-    """On the test set."""
+    """Return the accuracy on the test set."""
     dataset, transforms = data_set(where, False)
     options = {"transforms": transforms, "device": ndl.cpu()}
     right = total = 0
@@ -40,7 +40,7 @@ def accuracy(model: Any, where: str) -> float:
 
 
 def train(where: str, rate: float, epochs: int, server: str) -> float:
-    """The accuracy after so many epochs."""
+    """Return the accuracy after so many epochs."""
     np.random.seed(1)
     model, loss_of = LeNet5(device=ndl.cpu()), nn.SoftmaxLoss()
     optimizer = ndl.optim.Adam(model.parameters(), lr=rate)
@@ -52,7 +52,8 @@ def train(where: str, rate: float, epochs: int, server: str) -> float:
     else:
         loader = GlobalDataLoader(server, BATCH, **options)
     for epoch in range(epochs):
-        optimizer.lr = rate * (1 - epoch / epochs)  # the last steps are small: results vary less
+        # small last steps reduce the variance of the result
+        optimizer.lr = rate * (1 - epoch / epochs)
         for images, labels in loader:
             loss = loss_of(model(images), labels)
             optimizer.reset_grad()
