@@ -1,4 +1,4 @@
-"""A store on loopback, credentials for it, and small data sets to put there."""
+"""A store on loopback with credentials, and small data sets to upload."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECRET = "not-to-be-seen"
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackStore]:
-    """An empty store, which the environment leads S3's clients to."""
+    """Yield an empty store to which the environment directs S3 clients."""
     with LoopbackStore() as found:
         for name, value in found.environment(tmp_path, "somebody", SECRET).items():
             monkeypatch.setenv(name, value)
@@ -30,7 +30,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackS
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Thirty PNGs of 9 x 8 to 11 x 10 pixels in three classes, one of them below another folder."""
+    """Return a folder of thirty PNGs, 9 x 8 to 11 x 10 pixels, in three classes, one of them
+    nested.
+    """
     rng = np.random.default_rng(0)
     for i in range(30):
         name = f"{'ant bee cat'.split()[i % 3]}/{'deep er/' * (i == 4)}{29 - i:02} #.png"
@@ -43,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def web(store: LoopbackStore, folder: Path) -> str:
-    """The address of the thirty images on a web server, with their index."""
+    """Yield the address of the thirty images on a web server, with their index."""
     store.objects.update(uploaded(data.ImageFolder(folder), folder.parent / "up", "bucket/set"))
     return f"{store.endpoint}/bucket/set"
 

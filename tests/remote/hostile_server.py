@@ -1,4 +1,4 @@
-"""A server on loopback that sends any bytes to a request: tests of what a reader believes."""
+"""A server on loopback that answers with arbitrary bytes, to test how much a reader trusts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 Reply = Callable[[str, dict[str, str]], Iterator[bytes]]
-"""From the path and the headers (lower case) to what is sent, piece by piece."""
+"""Maps the path and the headers (lower case) of a request to the answer's chunks."""
 
 
 class HostileServer:
@@ -33,7 +33,7 @@ class HostileServer:
         self._thread.join()
 
     def asked(self, end: str) -> int:
-        """Return the number of requests for a path with that end."""
+        """Return the number of requests whose path ends like this."""
         return sum(path.endswith(end) for path, _ in self.requests)
 
     def _accept(self) -> None:
@@ -62,13 +62,13 @@ class HostileServer:
 
 
 def answer(body: bytes, status: str = "200 OK", *headers: str) -> Iterator[bytes]:
-    """Yield a whole answer."""
+    """Yield a complete answer."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]
     yield "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def endless(*headers: str, piece: bytes = bytes(1 << 16)) -> Iterator[bytes]:
-    """Yield an answer without an end."""
+    """Yield an infinite answer."""
     yield "\r\n".join(["HTTP/1.1 200 OK", "Connection: close", *headers, "", ""]).encode()
     while True:
         yield piece

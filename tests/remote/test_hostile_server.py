@@ -1,4 +1,4 @@
-"""Hostile servers, and links in the cache: reading is bounded, and no secret is given away."""
+"""Hostile servers and symbolic links in the cache: reads are bounded, and no secret leaks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ SHORT = data.Retry(tries=3, timeout=2.0, wait=0.0)
 
 
 def served(folder: Path, reply: Reply, images: bool = True) -> Reply:
-    """Return a reply with the index of the folder's images (or damaged), and ``reply`` for them."""
+    """Return a reply that serves the (possibly damaged) index of the folder, and ``reply`` for
+    images.
+    """
     files = uploaded(data.ImageFolder(folder), folder.parent / "up", "set")
     index = files[f"set/{INDEX}"]
 
@@ -254,7 +256,7 @@ def test_errors_of_the_endpoint_hold_no_secret(monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.fixture(params=["images", "packed"])
 def cached(request: pytest.FixtureRequest, store: LoopbackStore, tmp_path: Path) -> Any:
-    """A function that opens a data set of sixty images, of one object each or of four shards."""
+    """Return a function that opens a data set of sixty images, in single objects or four shards."""
     rng = np.random.default_rng(1)
     pixels = rng.integers(0, 256, (60, 6, 5, 3), dtype=np.uint8)
     local = data.ImageArrays(pixels, np.arange(60) % 7, layout="HWC", dtype="uint8")
@@ -297,7 +299,7 @@ def test_a_flipped_bit_is_found_wherever_it_is(cached: Any, store: LoopbackStore
         kept = [entry.read_bytes() for entry in entries(again)]
         assert len(kept) == (4 if isinstance(dataset, data.RemotePacked) else 60)
         store.gets.clear()
-        np.testing.assert_array_equal(read(cached()[0]), pixels)  # it was fetched, and kept
+        np.testing.assert_array_equal(read(cached()[0]), pixels)  # it was fetched and cached
         assert len(store.gets) == 1 or isinstance(dataset, data.RemotePacked)
 
 

@@ -1,4 +1,4 @@
-"""ObjectCache: a strict limit, whole entries after any crash, no error where it cannot write."""
+"""ObjectCache: a strict limit, complete entries after any crash, no error if it cannot write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .conftest import QUICK
 def size_of(cache: data.ObjectCache) -> int:
     found = 0
     for path in cache.root.glob("??/*"):
-        with contextlib.suppress(FileNotFoundError):  # others may be at work
+        with contextlib.suppress(FileNotFoundError):  # others may delete files meanwhile
             found += path.stat().st_size
     return found
 
@@ -60,7 +60,7 @@ def test_the_limit_holds_and_the_oldest_go_first(tmp_path: Path) -> None:
         cache.write(f"{i}", bytes([i]) * 1000)
         os.utime(cache._path(f"{i}"), ns=(i, i))
     assert size_of(cache) == 9 * 1016
-    assert cache.read("0") == bytes(1000)  # used just now: no longer the oldest
+    assert cache.read("0") == bytes(1000)  # now most recently used
     cache.write("new", b"n" * 1000)
     kept = [i for i in range(9) if cache.read(f"{i}") is not None]
     assert size_of(cache) <= 10_000 and kept == [0, 2, 3, 4, 5, 6, 7, 8]
@@ -79,7 +79,7 @@ def test_the_limit_holds_and_the_oldest_go_first(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    partial = 4 * 316  # being written
+    partial = 4 * 316  # bytes of entries still being written
     assert max(sizes) <= 10_000 + partial and size_of(cache) <= 10_000
     assert int((tmp_path / "bytes").read_text()) == size_of(cache)
 
@@ -113,7 +113,7 @@ def test_killed_while_writing_it_recovers(tmp_path: Path) -> None:
     cache = data.ObjectCache(tmp_path, limit=200_000)
     for i in range(50):
         assert cache.read(f"{i}") in (None, bytes([i]) * 5000)
-    with cache.claim("large", 9, wait=False) as file:  # the dead one's claim is nobody's
+    with cache.claim("large", 9, wait=False) as file:  # the lock of the dead process is free
         assert file is not None and file.read() == bytes(9 + 16)
     old = list(tmp_path.glob("??/*.part"))
     for path in old:

@@ -1,4 +1,4 @@
-"""RemoteImageFolder: the same batches as ImageFolder's, whatever the store does meanwhile."""
+"""RemoteImageFolder: the same batches as ImageFolder, whatever faults the store has."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_batches_are_those_of_the_folder(store: LoopbackStore, folder: Path)
         assert dataset.classes == local.classes and len(dataset) == 30
         assert list(dataset.paths) == list(local.paths)
         assert batches(dataset) == want
-    assert len(store.gets) == 60  # one a sample: no other requests, and none twice
+    assert len(store.gets) == 60  # one request per sample, no others and none repeated
     assert batches(indexed, num_workers=2, engine="threads") == want
     image, label = listed[29]
     np.testing.assert_array_equal(image, local[29][0])
@@ -60,7 +60,7 @@ def test_the_batches_are_those_of_the_folder(store: LoopbackStore, folder: Path)
 def test_images_of_one_size_are_stacked_as_samples_are(store: LoopbackStore, web: str) -> None:
     for options in ({"layout": "CHW"}, {"dtype": "uint8"}, {"mode": "L"}):
         dataset = opened(web, **options)
-        images, labels = dataset.fetch(np.arange(10, 20))  # a class, of one size
+        images, labels = dataset.fetch(np.arange(10, 20))  # images of one class, of equal size
         one_by_one = data.default_collate([dataset[i] for i in range(10, 20)])
         for got, want in zip((images, labels), one_by_one):
             assert got.dtype == want.dtype
@@ -129,7 +129,7 @@ def test_errors_name_address_attempts_and_remedy(
         with pytest.raises(kind, match=f"get {scheme}://.*{dataset.paths[3]}: .*{words}") as info:
             dataset.fetch(np.array([1, 3]))
         assert info.value.__needle_index__ == 3
-        # A connection that was open before is tried once more by the library itself.
+        # The library itself retries once on a connection that was already open.
         assert "reset" in faults or not store.faults[dataset.paths[3]]
 
 
@@ -156,7 +156,8 @@ def test_a_run_continues_through_a_lost_store(store: LoopbackStore, web: str) ->
     refused = opened(web)
     store.down = True
     with pytest.raises(StoreError, match="attempt 4 of 4"):
-        next(iter(data.DataLoader(refused, 8, on_error="skip")))  # a lost store is no bad sample
+        # an unreachable store is not a bad sample
+        next(iter(data.DataLoader(refused, 8, on_error="skip")))
 
 
 def test_a_retry_makes_at_least_one_attempt() -> None:

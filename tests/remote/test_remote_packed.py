@@ -1,4 +1,4 @@
-"""RemotePacked: shards fetched once, by ranges, and then read as PackedDataset reads them."""
+"""RemotePacked: shards are fetched once, by ranges, and then read as PackedDataset reads them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_ten_times_fewer_requests_for_the_same_batches(
     assert isinstance(shards, data.RemotePacked) and shards.classes == local.classes
     assert shards.layout == "HWC" and len(shards) == 60
     want = batches(local)
-    for _ in range(2):  # the second epoch is from this machine
+    for _ in range(2):  # the second epoch reads the local cache
         assert batches(shards) == want
         assert len(store.gets) == 1 + 4  # the index and each shard, once
     store.objects.update(uploaded(local, tmp_path / "images", "bucket/images"))
@@ -76,7 +76,8 @@ def test_a_large_shard_comes_in_ranges(
     want = [f"bytes={at}-{min(at + 1024, size) - 1}" for at in range(0, size, 1024)]
     assert asked == sorted(want) and len(store.gets) == 1 + len(want) + 3
 
-    store.faults = {".arrow": [None, "wrong"]}  # a piece has no checksum: the shard is got again
+    # a range has no checksum, so the shard is fetched again
+    store.faults = {".arrow": [None, "wrong"]}
     store.gets.clear()
     cold = data.ObjectCache(tmp_path / "cold")
     again = data.open_remote(f"{store.endpoint}/bucket/set", retry=QUICK, cache=cold)

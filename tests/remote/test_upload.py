@@ -1,4 +1,4 @@
-"""upload: what is there afterwards, going on after an interruption, and what it refuses."""
+"""upload: the objects it writes, resuming after an interruption, and what it refuses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_it_goes_on_where_it_was_interrupted(store: LoopbackStore, folder: Path)
     store.faults = {local.paths[20]: [403]}
     with pytest.raises(StoreError, match=r"put s3://bucket/set/.*attempt 1 of 4; check the creden"):
         data.upload(local, "s3://bucket/set", retry=QUICK, progress=False)
-    assert f"bucket/set/{INDEX}" not in store.objects  # it is not whole
+    assert f"bucket/set/{INDEX}" not in store.objects  # the set is incomplete
     there = {f"/{name}" for name in store.objects}
     store.puts.clear()
     store.faults = {local.paths[20]: [503, "reset"]}
