@@ -38,7 +38,7 @@ def programs_find_us(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measured() -> Result:
-    """Return made-up numbers: three rounds of a product, and one that no peer finished."""
+    """Return made-up measurements: three rounds of a product, and a case that no peer finished."""
     outcomes = {
         "needle": {"64 × 64 × 64": [1.0, 2.0, 4.0], "8 × 8 × 8": [1.0] * 3, "pss": [9.0]},
         "needle, NumPy backend": {"64 × 64 × 64": [3.0, 8.0]},
@@ -175,7 +175,7 @@ def test_both_sides_compute_the_same() -> None:
 def test_plain_kernels_are_the_required_ones_and_compute_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("_registered", "_loaded"):  # no test after this one sees the device
+    for name in ("_registered", "_loaded"):  # later tests must not see the device
         monkeypatch.setattr(backends, name, dict(getattr(backends, name)))
     plain = CONTESTANTS["needle, plain kernels"](QUICK)
     kernels = plain.tensor(np.ones(1, np.float32)).device.backend

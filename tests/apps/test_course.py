@@ -1,4 +1,4 @@
-"""Tests of the course's tool: blocks, registry and tests agree; an exercise is opened and solved.
+"""The course's tool: blocks, registry and tests agree; an exercise is opened and solved.
 
 ``make test-course`` proves every exercise.
 """
@@ -104,7 +104,7 @@ def test_an_exercise_from_empty_to_solved(
     assert "got  2." in pages.score_table(results)
     (kept,) = put_back(tree, ["hooks"])
     assert "return grad" in kept.read_text()
-    assert course.main(["check", "hooks"]) == 0  # the explanation follows, and what comes next
+    assert course.main(["check", "hooks"]) == 0  # the explanation and the next exercise follow
     said = capsys.readouterr().out
     assert "solved" in said and "next: record" in said
     assert progress.states(tree)["hooks"] == "solved"

@@ -1,4 +1,4 @@
-"""Grades of submissions: answers only, a bad one stops no other, nothing is left behind."""
+"""Grades of submissions: only answers count, a bad one stops no other, no file is left behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILE = "apps/scalar_autograd.py"
 
 
 def submission(folder: Path, **answers: str) -> Path:
-    """Write the reference's file with other answers into a folder of one student."""
+    """Write the reference's file with replaced answers into one student's folder."""
     path = folder / FILE
     path.parent.mkdir(parents=True)
     path.write_text((ROOT / FILE).read_text())

@@ -1,4 +1,4 @@
-"""The page of ``progress --html``: what it says, and the LeNet that it trains."""
+"""The page of ``progress --html``: its content, and the LeNet that it trains."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def given(**other: str) -> dict[str, str]:
 
 
 class Balanced(HTMLParser):
-    """Checks that every element is closed, and collects what the tests ask for."""
+    """Checks that every element is closed, and collects the parts that tests need."""
 
     EMPTY = ("meta", "rect", "line", "polyline", "br")
 
@@ -82,7 +82,7 @@ def test_the_page_says_what_is_done_in_one_file_without_scripts() -> None:
     assert "1 <small>h</small> 15 <small>min</small>" in text
     assert 'style="width:25.0%"' in text and 'style="left:62.5%"' in text
     assert "20.0 GFLOP/s: 25% of the core's limit of 80, 40% of the library's kernel" in text
-    assert text.count("<details>") == 2  # of the own answer and of the one that solve gave
+    assert text.count("<details>") == 2  # the user's own answer and the one given by solve
     assert "97.0%" in text and "2 batches" in text
     assert page.pictures == [
         *("filter 1", "the digit", "where filter 1 answers to the digit"),
@@ -143,7 +143,7 @@ def test_time_and_rates_are_kept(tmp_path: Path) -> None:
     result = Result(exercises()["hooks"], [])
     progress.begin(tree)
     kept = tree / ".course/progress.json"
-    for minutes, total in ((12, 12.0), (progress.LONGEST_BREAK + 1, 12.0)):  # then a break
+    for minutes, total in ((12, 12.0), (progress.LONGEST_BREAK + 1, 12.0)):  # followed by a break
         moment = time.time() - 60 * minutes
         os.utime(kept, (moment, moment))
         progress.remember(tree, [result])

@@ -1,4 +1,4 @@
-"""Verdicts of the course: causes said once, the learner's own line, answers that never return."""
+"""Verdicts of the course: each cause once, the learner's own line, answers that never return."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPEN = ("hooks", "topo-sort", "pass-on", "backward", "no-grad", "gradients-of")
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A student tree with short limits: 1 s of computing, 20 s of waiting."""
+    """Yield a student tree with short limits: 1 s of computing, 20 s of waiting."""
     target = tmp_path_factory.mktemp("verdicts") / "tree"
     write_edition(ROOT, target, set(OPEN))
     recorder = target / "apps/course/recorder.py"
@@ -34,7 +34,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def answered(tree: Path) -> Iterator[Path]:
-    """The tree, whose files are as before after the test."""
+    """Yield the tree, whose files are restored after the test."""
     names = (
         "python/needle/autograd/graph.py",
         "python/needle/autograd/tensor.py",
@@ -116,7 +116,8 @@ def test_a_line_that_fails_many_exercises_is_shown_once(answered: Path) -> None:
     assert said.count("SyntaxError: expected ':'") == said.count("first failing case") == 1
     assert ", in the answer to backward\n" in said and "it also fails" in said
     assert said.endswith("apps.course hint backward")
-    assert "pass-on" not in said.partition("it also fails")[2].partition("for a hint")[0]  # open
+    # exercises that are still open
+    assert "pass-on" not in said.partition("it also fails")[2].partition("for a hint")[0]
 
 
 def test_a_file_that_cannot_be_imported_does_not_stop_others(answered: Path) -> None:
@@ -160,7 +161,7 @@ def test_a_program_that_never_ends_is_stopped_and_named(
 
 def expressions(text: str) -> Iterator[str]:
     """Yield the expressions of a solution that are long enough to be recognised, without spaces."""
-    with contextlib.suppress(SyntaxError):  # a fragment
+    with contextlib.suppress(SyntaxError):  # not a complete expression
         body = ast.parse("def f():\n" + textwrap.indent(textwrap.dedent(text), "    "))
         kinds = (ast.BinOp, ast.Call, ast.Compare, ast.Subscript)
         found = (ast.unparse(node) for node in ast.walk(body) if isinstance(node, kinds))

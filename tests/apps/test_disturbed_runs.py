@@ -1,6 +1,6 @@
-"""Training runs under signals at random moments, and on real disks that become full (soak).
+"""Training runs under signals at random moments, and on real disks that fill up (soak).
 
-Runs are stopped and resumed repeatedly. Each finished run has the same bits as an undisturbed one,
+Runs are stopped and resumed repeatedly. Each finished run is bitwise equal to an undisturbed one,
 and no process outlives the one that was stopped.
 """
 
@@ -34,7 +34,7 @@ Whole = tuple[dict[str, bytes], float]
 
 
 def command(out: Path, workers: int = 0) -> list[str]:
-    """Start the program; it resumes the run if there is one."""
+    """Return the command that starts the program, which resumes the run if there is one."""
     going_on = ["--resume"] if (out / CHECKPOINT).exists() else [*OPTIONS, "--force"]
     program = [sys.executable, str(ROOT / "apps" / "train.py")]
     return [*program, "--out", str(out), "--workers", str(workers), *going_on]
@@ -52,7 +52,7 @@ def started(arguments: list[str], out: Path) -> subprocess.Popen[str]:
 
 
 def weights(run: Path) -> dict[str, bytes]:
-    """Return the results of the run, bit by bit."""
+    """Return the exact bytes of the run's results."""
     return {name: array.tobytes() for name, array in needle.io.load(run / MODEL).items()}
 
 
@@ -118,7 +118,7 @@ def test_signals_at_random_moments(tmp_path: Path, whole: Whole) -> None:
 @pytest.mark.skipif(BACKEND != "nd", reason="the program is the same in both modes")
 @pytest.mark.parametrize("kilobytes", [300, 800, 1100, 1600, 2000, 2300, 2500, 2700])
 def test_a_disk_that_becomes_full(tmp_path: Path, whole: Whole, kilobytes: int) -> None:
-    """Test full disks; a checkpoint has 750 kB and needs twice that while it is replaced."""
+    """Fill the disk: a checkpoint has 750 kB and needs twice that while it is replaced."""
     if shutil.which("unshare") is None:
         pytest.skip("there is no unshare here")
     small, kept = tmp_path / "small", tmp_path / "kept"

@@ -55,7 +55,8 @@ def test_sizes(name: str, options: dict[str, int], parameters: int) -> None:
 def test_a_step_lowers_the_loss(name: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     np.random.seed(0)
     channels, (height, width) = 2, find_model(name).image_size
-    if issubclass(find_model(name), ResNet):  # the same, but shallow and on small images
+    # the same architecture, but shallow and for small images
+    if issubclass(find_model(name), ResNet):
         height = width = {32: 8, 224: 48}[height]
         stages = len(find_model(name).depths)
         monkeypatch.setattr(find_model(name), "depths", (2, *[1] * (stages - 1)))

@@ -1,6 +1,6 @@
-"""A newcomer's path: clone, train, part 0 and part 1 of the course, own pictures, a prediction.
+"""A newcomer's path: clone, train, parts 0 and 1 of the course, own pictures, a prediction.
 
-Each step runs the command that the pages show. The compiled kernels are copied instead of compiled.
+Each step runs the command that the pages show. The compiled kernels are copied, not compiled.
 """
 
 from __future__ import annotations

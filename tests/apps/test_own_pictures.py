@@ -143,7 +143,7 @@ def test_stores_give_the_pictures_of_the_folder(
                 found = [[(np.sum(x, dtype=int), y) for x, y in each] for each in (part, wanted)]
                 if splits or not packed:
                     assert found[0] == found[1]
-                else:  # only the number of a sample is known
+                else:  # only a sample's index is known
                     assert len(found[0]) == len(found[1])
 
 
@@ -189,7 +189,7 @@ def test_classes_without_pictures_are_named(tmp_path: Path) -> None:
 def test_a_file_cut_short_is_left_out(tmp_path: Path) -> None:
     write_pictures(tmp_path, {"cat": 10, "dog": 10})
     cut = tmp_path / "cat" / "3.png"
-    cut.write_bytes(cut.read_bytes()[:-60])  # its header is whole
+    cut.write_bytes(cut.read_bytes()[:-60])  # its header is intact
     parts = [open_own(str(tmp_path), flag) for flag in (True, False)]
     assert sum(map(len, parts)) == 19
     assert [*getattr(parts[0], "unreadable", []), *getattr(parts[1], "unreadable", [])] == [
@@ -198,7 +198,7 @@ def test_a_file_cut_short_is_left_out(tmp_path: Path) -> None:
 
 
 def test_places() -> None:
-    assert as_place("mnits") is None  # a misspelt name of a data set, no path
+    assert as_place("mnits") is None  # a misspelt data set, not a path
     assert as_place("s3://bucket/animals") == "s3://bucket/animals"
     assert as_place("somewhere/animals") == str(Path("somewhere/animals").resolve())
 

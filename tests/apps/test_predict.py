@@ -47,7 +47,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the test digits as enlarged files, which are shrunk again."""
+    """Write the test digits as enlarged files, which are downscaled when they are read."""
     from PIL import Image
 
     folder = tmp_path_factory.mktemp("pictures")
@@ -205,7 +205,7 @@ def test_a_drawing_is_answered_with_classes_and_maps(server: int, pictures: Path
 def test_the_page_and_what_it_asks_first(server: int) -> None:
     status, content = ask(server, "GET", "/")
     assert status == 200 and b"<canvas" in content
-    assert b"http://" not in content and b"https://" not in content  # nothing from elsewhere
+    assert b"http://" not in content and b"https://" not in content  # no external resources
     about = json.loads(ask(server, "GET", "/about")[1])
     assert about == {"classes": [str(i) for i in range(10)], "drawing": True}
 
@@ -235,7 +235,7 @@ def test_the_prepared_picture_is_that_of_the_classifier(
 
 @pytest.mark.skipif(needle.backend_selection.BACKEND != "nd", reason="needs needle's own arrays")
 def test_the_network_is_served_for_a_gpu(server: int, run: Path) -> None:
-    """Test the list; test_listing.py runs it on an adapter, and test_page.py in a browser."""
+    """Test the listing; test_listing.py runs it on an adapter, and test_page.py in a browser."""
     listed = json.loads(ask(server, "GET", "/program")[1])
     weights = ask(server, "GET", "/weights")[1]
     model = Classifier(run / "model.safetensors").model

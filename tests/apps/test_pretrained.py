@@ -76,7 +76,7 @@ DEPTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 def torch_resnet(depth: int, classes: int = 1000) -> Any:
     torch.manual_seed(0)
     model = TorchResNet(DEPTHS[depth], depth == 50, classes)
-    for module in model.modules():  # as after training: statistics that are not 0 and 1
+    for module in model.modules():  # statistics as after training, other than 0 and 1
         if isinstance(module, t.BatchNorm2d):
             module.running_mean.uniform_(-0.2, 0.2)
             module.running_var.uniform_(0.8, 1.2)

@@ -63,7 +63,7 @@ def test_operations_are_those_of_the_layers(profile: Profile) -> None:
     assert kernels("features.0", "forward", "conv2d") == 2 * BATCH * first
     assert kernels("features.3", "forward", "conv2d") == 2 * BATCH * second
     grads = "conv2d_input_grad", "conv2d_weight_grad"
-    assert kernels("features.0", "backward", *grads) == 2 * BATCH * first  # images need none
+    assert kernels("features.0", "backward", *grads) == 2 * BATCH * first  # images need no gradient
     assert kernels("features.3", "backward", *grads) == 4 * BATCH * second
     for layer, size in linear.items():
         assert kernels(layer, "forward", "matmul") == 2 * BATCH * size

@@ -1,4 +1,4 @@
-"""apps/train.py --find-lr: the rates, the losses, the suggestion, and what stays as it was."""
+"""apps/train.py --find-lr: the rates, losses and suggestion, and the state it leaves unchanged."""
 
 from __future__ import annotations
 

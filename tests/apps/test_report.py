@@ -1,4 +1,4 @@
-"""Tests of a report: the numbers of the run are read back from its figures and from its page."""
+"""Reports: a run's numbers are read back from its figures and from its page."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ def test_a_figure_takes_the_colours_of_the_page_and_keeps_its_names_to_itself() 
 def test_mistakes_show_the_picture_the_prediction_and_its_probability(page: Outline) -> None:
     rows = report.mistake_rows(FOUND, CLASSES)
     sure = [np.exp(logit) / (np.exp(logit) + 2) for logit in (5, 2)]
-    assert [row[:3] for row in rows] == [(4, "bee", "ant"), (2, "cat", "bee")]  # surest first
+    # most confident first
+    assert [row[:3] for row in rows] == [(4, "bee", "ant"), (2, "cat", "bee")]
     np.testing.assert_allclose([row[3] for row in rows], sure)
     images = page.of("img")
     assert [image["alt"] for image in images] == ["test image 4", "test image 2"]
@@ -139,7 +140,7 @@ def test_classes_and_their_confusion(page: Outline) -> None:
     rows = report.class_rows(FOUND, CLASSES)
     assert rows == [("ant", 1, 1, ""), ("bee", 2, 3, "ant (1)"), ("cat", 1, 2, "bee (1)")]
     cells = [text for tag, text in page.texts if tag == "td"]
-    assert cells[:5] == ["1", "1", "2", "1", "1"]  # without zeros, row by row
+    assert cells[:5] == ["1", "1", "2", "1", "1"]  # without zeros, in row-major order
 
 
 def test_the_page_begins_with_the_result_and_ends_with_the_options(page: Outline) -> None:

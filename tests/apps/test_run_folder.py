@@ -1,4 +1,4 @@
-"""Tests of a run's files and of its recovery: records, checkpoints, full disks, lost workers."""
+"""A run's files and its recovery: records, checkpoints, full disks, lost workers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ for package in program.PACKAGES:
 if BACKEND != "nd":
     pytest.skip("nothing here depends on the array namespace", allow_module_level=True)
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = ["--batch-size", "128", "--epochs", "2"]  # of 1497 digits: 12 batches
+SMALL = ["--batch-size", "128", "--epochs", "2"]  # 12 batches of the 1497 digits
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +107,7 @@ def test_run_json_says_all_of_the_run(finished: Path) -> None:
     assert facts["samples"] == {"training": 1497, "test": 300}
     assert facts["machine"]["cores"] == os.cpu_count() and facts["device"] == "cpu"
     assert facts["result"]["epoch"] == 2 and 0 < facts["result"]["test_accuracy"] <= 1
-    assert facts["expected"] == {}  # the recipe's figure is of other options
+    assert facts["expected"] == {}  # the recipe's figure belongs to other options
     assert {"commit", "command", "started", "workers"} <= set(facts)
 
 
@@ -234,7 +234,7 @@ class NoSpace(OSError):
 
 @contextlib.contextmanager
 def no_file_larger_than(size: int) -> Iterator[None]:
-    """Limit the size of files, like a full disk."""
+    """Limit the size of files, which simulates a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -261,7 +261,7 @@ def test_a_record_that_cannot_be_written_stops_the_run_between_two_steps(
     capsys: pytest.CaptureFixture[str],
     failing: int,
 ) -> None:
-    """Test stops in a batch of the first epoch, at its end, and in the second."""
+    """Test stops in a batch of the first epoch, at its end, and in the second epoch."""
     with monkeypatch.context() as patch:
         count, original = 0, Records._write
 
@@ -385,7 +385,7 @@ def test_a_run_killed_before_its_first_checkpoint_is_begun_again(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Test a run without checkpoint: it has run.json and perhaps a profile."""
+    """Test a run without a checkpoint: it has run.json and perhaps a profile."""
 
     class Killed(BaseException):
         pass

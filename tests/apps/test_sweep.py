@@ -88,8 +88,8 @@ def test_the_study_counts_requests_and_goes_on(tmp_path: Path) -> None:
     images, packed = f"{sweep.BUCKET}/s3-images-24", f"{sweep.BUCKET}/s3-packed-24"
     assert ran == [images] and again == [packed]
     rows = rows_of(out)
-    # Both indices, the first image of each split for its size, the test split once, and every
-    # training image in each of two epochs; of the shards the indices, and each one once.
+    # Expected requests: both indices, each split's first image for its size, the test split once,
+    # and every training image in each of two epochs; for shards the indices and each shard once.
     assert int(rows["s3-images", 2]["gets"]) == 2 + 2 + 20 + 2 * 24
     assert int(rows["s3-packed", 2]["gets"]) == 2 + 2
     assert 2 <= int(rows["s3-images", 2]["at_once"]) <= 16 and rows["s3-images", 2]["epochs"] == "2"
@@ -105,7 +105,7 @@ def test_the_study_counts_requests_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_all_sources_have_the_same_samples(tmp_path: Path) -> None:
-    """Compare all sources; the 17 values of digits are exact only when packed as floats."""
+    """Compare all sources; the 17 grey levels of digits are exact only when packed as floats."""
     for to in ("folder", "packed"):
         upload.put("digits", to, False, tmp_path)
     opened = [
@@ -160,7 +160,7 @@ def test_a_limit_keeps_every_class(tmp_path: Path) -> None:
         sources.limited(whole, 9)
     upload.put_split(few, "digits", "train", "packed", True, tmp_path)
     packed = sources.open_source("digits", "packed", tmp_path, True, False)
-    thirds = sources.limited(packed, 12)  # whose labels are not known unread
+    thirds = sources.limited(packed, 12)  # whose labels are unknown until they are read
     assert [int(thirds[i][1]) for i in range(12)] == [int(packed[2 * i][1]) for i in range(12)]
 
 

@@ -180,7 +180,8 @@ def test_images_are_framed_or_resized() -> None:
     assert sources.fitting((32, 32), (28, 28)) == data.Resize((28, 28))
 
 
-# ---- stopping and going on -----------------------------------------------------------------------
+# ---- stopping and resuming
+# -------------------------------------------------------------------------
 
 
 @quick
@@ -216,7 +217,7 @@ def test_a_resumed_run_gives_the_same_bits(
     said = capsys.readouterr()
     assert said.out.splitlines()[-1].startswith("stopped; saved in ")
     assert "Traceback" not in said.err
-    np.random.seed(99)  # a new process would not have the old one's random state
+    np.random.seed(99)  # a new process would have another random state
     assert program.main([*out, "--resume"]) == 0
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
     assert epochs(tmp_path / "parts") == epochs(tmp_path / "whole")
@@ -252,7 +253,7 @@ def test_an_extended_run_follows_the_schedule_of_the_new_length(
         out = ["--out", str(tmp_path / name)]
         assert program.main([*asked, *out]) == 0
         assert program.main([*out, "--resume", "--epochs", "4"]) == 0
-        assert program.main([*out, "--resume"]) == 0  # it is finished, and stays so
+        assert program.main([*out, "--resume"]) == 0  # a finished run stays finished
         found.append((weights(tmp_path / name), epochs(tmp_path / name)))
     assert found[0] == found[1]
     assert "2 epochs were planned, now 4: the learning rate goes on" in capsys.readouterr().out
@@ -350,7 +351,7 @@ def test_ctrl_c_while_modules_load_leaves_no_traceback() -> None:
         text=True,
     )
     assert process.stderr is not None
-    for line in process.stderr:  # one line a module loaded
+    for line in process.stderr:  # one line per loaded module
         if line.endswith("numpy.version\n"):
             process.send_signal(signal.SIGINT)
             break
@@ -375,7 +376,8 @@ def test_ctrl_c_where_python_would_lose_it_ends_the_program() -> None:
     assert ends == {"v": (0, "went on", True), "k": (130, "stopped; nothing new was saved", False)}
 
 
-# ---- mistakes ------------------------------------------------------------------------------------
+# ---- user errors
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
