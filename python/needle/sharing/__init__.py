@@ -1,7 +1,7 @@
 """One loader for many training tasks: a server prepares each sample once for all of them.
 
-client/ is the part in a training program (``GlobalDataLoader``), serving/ the server process,
-planner/ the decision which task gets which index next. wire/ is shared by client and server:
+client/ is the part that runs in a training program (``GlobalDataLoader``), serving/ the server
+process, planner/ decides which task gets which index next. wire/ is shared by client and server:
 addresses, frames, descriptions. ``__main__.py`` is the command line.
 """
 

@@ -1,7 +1,7 @@
-"""From blocks in shared memory to a batch: gathered and augmented by one native call if possible.
+"""Assembly of a batch from blocks in shared memory, by one native call where possible.
 
-A loader's own transforms give what DataLoader gives, with the random numbers of (seed, epoch,
-index). session.py receives the list of blocks of a batch.
+The native call gathers and augments. A loader's own transforms give what DataLoader gives: their
+random numbers depend on (seed, epoch, index). session.py receives the list of blocks of a batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..wire.sample_layout import SampleLayout, read_layout
 
 
 class Blocks(NamedTuple):
-    """The samples of one batch: int64 ``(n,)`` each; layout -1 for a sample that has failed."""
+    """The samples of one batch. Each field is int64 ``(n,)``; layout is -1 for a failed sample."""
 
     indices: Indices
     offsets: Indices
@@ -37,9 +37,9 @@ class Blocks(NamedTuple):
 
 
 class Assembler:
-    """Makes batches from blocks, with the loader's own transforms and collate.
+    """An assembler of batches from blocks, with the loader's own transforms and collate.
 
-    threads: of native kernels, 0 for all, 1 for the calling one.
+    threads: threads of native kernels; 0 uses all cores, 1 the calling thread alone.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Assembler:
         self._memory = memory
 
     def detach(self) -> None:
-        """Unmap the memory; batches are copies and stay."""
+        """Unmap the memory. Batches are copies, so they stay valid."""
         self._layouts.clear()
         if self._memory is not None:
             self._memory.close()
@@ -72,7 +72,7 @@ class Assembler:
             self._layouts[int(number)] = read_layout(values)
 
     def batch(self, blocks: Blocks, seed: int, epoch: int, clock: Clock) -> Any:
-        """Return the batch as NumPy arrays of its own; None if there are no samples."""
+        """Return the batch as NumPy arrays that own their memory; None if there are no samples."""
         if not len(blocks.indices):
             return None
         self._check(blocks)
@@ -90,7 +90,7 @@ class Assembler:
     def _from_rows(
         self, layout: SampleLayout, base: int, rows: Indices, ticket: Ticket, clock: Clock
     ) -> Any:
-        """Make a batch of samples of one layout whose blocks are rows of one array with gaps."""
+        """Make a batch of samples of one layout whose blocks are rows of one strided array."""
         assert self._memory is not None
         columns, leaves = layout.columns(self._memory.buffer, base, int(rows.max()) + 1), []
         if self.chain.parts:
@@ -103,7 +103,7 @@ class Assembler:
         return layout.structure.rebuild(leaves)
 
     def _from_samples(self, blocks: Blocks, ticket: Ticket, clock: Clock, views: bool) -> Any:
-        """Make a batch of whole samples, which may be ``views`` of the memory if none is kept."""
+        """Make a batch of whole samples; they may be ``views`` of shared memory if none is kept."""
         samples = []
         for number, leaves in zip(blocks.layouts.tolist(), self._leaves(blocks)):
             if not views:
@@ -130,7 +130,7 @@ class Assembler:
         ]
 
     def _check(self, blocks: Blocks) -> None:
-        """Raise DataError unless every block lies in the memory, mapped again if it has grown."""
+        """Map the memory again if it has grown; raise DataError if a block is out of bounds."""
         assert self._memory is not None
         for number in set(blocks.layouts.tolist()):
             layout = self._layouts.get(number)
@@ -143,12 +143,12 @@ class Assembler:
 
 
 def _copied(view: npt.NDArray[Any]) -> Any:
-    """Return a copy of an array in shared memory; a number if it has no axes."""
+    """Return a copy of an array in shared memory; a scalar if it has no axes."""
     return view.copy() if view.ndim else view[()]
 
 
 def _first_is_leaf(layout: SampleLayout) -> bool:
-    """Return True if the field that transforms are for is one array."""
+    """Return True if the first field of a sample, to which transforms apply, is one array."""
     if layout.tree == LEAF:
         return True
     container, _, children = layout.tree

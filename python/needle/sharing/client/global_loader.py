@@ -1,7 +1,7 @@
 """GlobalDataLoader: a ``DataLoader`` whose samples are prepared by a server for many tasks.
 
-It checks its options and gives DataLoader the order and the engine of server_engine.py; the
-division of transforms between server and loader is made in wire/descriptions.py.
+It checks its options and gives DataLoader the order and the engine of server_engine.py.
+wire/descriptions.py divides the transforms between server and loader.
 """
 
 from __future__ import annotations
@@ -43,36 +43,39 @@ _numbers = itertools.count(1)
 
 
 class GlobalDataLoader(DataLoader):
-    """``DataLoader(dataset, batch_size, shuffle=True)`` beside other tasks on this machine.
+    """A shuffling ``DataLoader`` that shares reads with other tasks on this machine.
 
-    Each task sees a uniformly random order of its own indices every epoch, each index once. The
-    server lets tasks get the same index at the same time as often as that allows; the sample is
-    then read once.
+    Each task sees a uniformly random order of its own indices every epoch, each index once. As far
+    as that allows, the server gives tasks the same index at the same time, and reads its sample
+    once.
 
-    source: a data set, whose server is found by the contents of the set, or started and ended with
-    its last task (a class with a method ``fingerprint()`` says by that what its samples depend on);
-    or the address of a server, a name or the path of its socket. indices: the samples of this task,
-    by default all. task: its name, which no other task of the server may have. share: "decoded"
-    shares each sample after the transforms before the first random one, and each task augments for
-    itself with DataLoader's random numbers of (seed, epoch, index); "prepared" shares the whole
-    list, so that tasks that meet at an index see the same augmentation: cheaper, but correlated.
-    What a data set draws by itself is shared in either case. fallback: True reads the rest of an
-    epoch in this process if the server dies, or none can be started or reached (with an address:
-    the data set to read from, which must have the server's fingerprint); False raises
-    LoaderServerError or WorkerError, after which ``next()`` continues with another server.
+    source: a data set, or the address of a server (a name, or the path of its socket). The server
+    of a data set is found by the contents of the set; if none runs, one is started, and it ends
+    with its last task. A class with a method ``fingerprint()`` states by it what its samples depend
+    on. indices: the samples of this task, by default all. task: its name, which must be unique
+    among the tasks of the server.
+    share: "decoded" runs the transforms up to the first random one on the server, and each task
+    augments for itself with DataLoader's random numbers, which depend on (seed, epoch, index).
+    "prepared" runs all transforms on the server: it costs less, but tasks that get an index in the
+    same round see the same augmentation. Random numbers that a data set draws itself are shared in
+    either case.
+    fallback: True reads the rest of an epoch in this process if the server dies, or if none can be
+    started or reached. If ``source`` is an address, pass the data set to read from instead; it must
+    have the server's fingerprint. False raises LoaderServerError or WorkerError, after which
+    ``next()`` continues with another server.
 
-    num_workers, cache_bytes, spill_bytes: of a server that this loader starts: processes that
-    read, bytes of samples kept in memory beyond those in use, and in a file beyond these; by
-    default all cores, 1 GiB and none. name: another name for it, for a server of one's own; unlike
-    the name made from the contents, it does not depend on limits, priority and environment, which
-    are those of the process that starts the server.
-    credits: batches drawn ahead, by default 4; with more, tasks of uneven speed share more and
-    take more memory. prefetch: how many of them are assembled ahead. batch_size, drop_last,
-    transforms, collate, seed, device, timeout and on_error are DataLoader's;
-    without a seed one is drawn from ``np.random``.
+    num_workers, cache_bytes, spill_bytes, name: options of a server that this loader starts.
+    num_workers processes read samples (by default one per core). cache_bytes of samples stay in
+    memory beyond those in use (by default 1 GiB), and spill_bytes in a file beyond these (by
+    default none). name replaces the name derived from the contents of the data set, for a private
+    server. Such a name does not depend on resource limits, priority and environment, which the
+    server inherits from the process that starts it.
+    credits: batches drawn ahead, by default 4. More credits let tasks of uneven speed share more
+    reads, and take more memory. prefetch: how many of these batches are assembled ahead.
+    The other options are those of DataLoader; a missing seed is drawn from ``np.random``.
 
-    ``close()``, ``with loader:``, or dropping the loader ends the task. Raises ValueError for
-    options that contradict each other, DataError if the server refuses the task.
+    ``close()``, the end of ``with loader:``, or dropping the loader ends the task. Raises
+    ValueError for options that contradict each other, DataError if the server refuses the task.
     """
 
     def __init__(
@@ -146,7 +149,7 @@ class GlobalDataLoader(DataLoader):
             pack_marks(np.isin(np.arange(length), self.indices)),
         )
         try:
-            self._connection.session()  # a refusal by the server is an error here, not in a loop
+            self._connection.session()  # a refusal is raised here, not in a training loop
         except CANNOT_SERVE:
             if not self.fallback:
                 raise
@@ -174,7 +177,7 @@ class GlobalDataLoader(DataLoader):
         self._next = SampleProgress(self._next.epoch, self.indices)
 
     def _engine_for(self, progress: SampleProgress) -> EngineHolder:
-        """Return a holder of its own for each epoch; the latest epoch has the session."""
+        """Return a new engine holder for each epoch; the session belongs to the latest epoch."""
         skip, fallback = self.on_error == "skip", self.pipeline if self.fallback else None
         make = partial(ServerEngine, self._connection, self.order, progress, skip, fallback)
         holder = EngineHolder(make)
@@ -190,9 +193,9 @@ class GlobalDataLoader(DataLoader):
     # ---- progress and state
 
     def state_dict(self) -> dict[str, Any]:
-        """Return seed, epoch, and the samples that were delivered, as JSON values.
+        """Return the seed, the epoch, and the samples that were delivered, as JSON values.
 
-        The samples are one bit each, compressed. The order of the rest is drawn again on resuming.
+        Each sample takes one bit, compressed. The order of the rest is drawn anew after resuming.
         """
         progress = self._latest_progress()
         assert isinstance(progress, SampleProgress)
@@ -205,9 +208,10 @@ class GlobalDataLoader(DataLoader):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next ``iter()`` give the samples that the epoch had left, with this seed.
+        """Resume: the next ``iter()`` yields the samples that the epoch had left, with this seed.
 
-        This works at another server too. Raises ValueError for a state of another kind or size.
+        The state can be loaded at another server too. Raises ValueError for a state of another kind
+        or size.
         """
         for name, value in self._identity().items():
             found = state.get(name) if isinstance(state, dict) else None
@@ -240,12 +244,12 @@ class GlobalDataLoader(DataLoader):
     # ---- the server
 
     def server_status(self) -> dict[str, Any]:
-        """Return the tasks, reads and memory of the server; LoaderServerError if it is gone."""
+        """Return the server's tasks, reads and memory; raise LoaderServerError if it is gone."""
         with self._engine.lock:
             return self._connection.session().status()
 
     def explain(self) -> str:
-        """Return in words which transforms the server runs for all tasks and which run here."""
+        """Describe which transforms the server runs for all tasks and which run in this process."""
         shared = shared_names(self._division.shared) or "none"
         own = ", ".join(part.name for part in self._division.own.parts) or "none"
         return (
@@ -260,7 +264,7 @@ class GlobalDataLoader(DataLoader):
         )
 
     def close(self) -> None:
-        """End the task, and with the last task a server that a loader has started."""
+        """End the task. A server that a loader has started ends with its last task."""
         if self._connection.close():
             await_end(self._address.path, END_SECONDS)
 
@@ -279,7 +283,7 @@ class _Absent:
 
 
 def _data_set(source: Any, address: Any, fallback: Any) -> Any:
-    """Return the data set if this process has it, else None."""
+    """Return the data set if ``source`` or ``fallback`` is one, else None."""
     if address is None and fallback not in (True, False):
         raise ValueError(
             "GlobalDataLoader: fallback must be True or False if source is the data set, got "
@@ -298,7 +302,7 @@ def _data_set(source: Any, address: Any, fallback: Any) -> Any:
 
 
 def _index_set(indices: Any, length: int) -> npt.NDArray[np.int64]:
-    """Return the distinct indices in rising order; by default all."""
+    """Return the distinct indices in ascending order, by default all of them."""
     if indices is None:
         return np.arange(length)
     given = indices if isinstance(indices, np.ndarray) else np.array(list(indices))
@@ -325,7 +329,7 @@ def _check_credits(credits: Any, prefetch: int) -> int:
 
 
 def _server_options(address: Any, **given: Any) -> ServerOptions:
-    """Return the options of a server that this loader starts; ValueError beside an address."""
+    """Return the options of a server to start; raise ValueError if an address is given as well."""
     for name, value in given.items():
         if address is not None and value is not None:
             raise ValueError(

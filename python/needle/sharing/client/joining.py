@@ -1,9 +1,9 @@
-"""Connections from a loader to its server: one that runs already, or one that it starts.
+"""Connections from a loader to its server, which runs already or is started by the loader.
 
 The socket name of a server that loaders start is made from the contents of the data set, so that
 programs with equal data sets use one server without being told its address. The data set reaches
-the server pickled, as it does a worker process, in nameless memory whose descriptor only the child
-inherits. What comes over the socket of a server is never unpickled.
+the server as a pickle, as it reaches a worker process, in anonymous memory whose descriptor only
+the child inherits. Data from the socket of a server is never unpickled.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from ..wire.fingerprint import fingerprint, surroundings
 from ..wire.protocol import Connector, FrameKind, text_of_error
 
 READY = b"ready"
-MOST_KILLS = 5  # of servers that start, in a row
+MOST_KILLS = 5  # of starting servers, in a row
 LACKS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 END_SECONDS = 2.0
-START_SECONDS = 60.0  # for a server to listen; a first import from a slow disk takes long
+START_SECONDS = 60.0  # seconds for a server to listen; a first import from a slow disk takes long
 STARTER = """
 import json, os, select, sys, threading
 settings, poll = json.loads(sys.argv[1]), select.poll()
@@ -49,17 +49,17 @@ sys.path[:] = settings["path"]
 from needle.sharing.client import joining
 joining.run_child(settings)
 """
-"""The main program of a server. Until it listens, it ends at once when its starter has ended."""
+"""Main program of a server, which exits at once if its parent dies before it listens."""
 _started: dict[Path, subprocess.Popen[bytes]] = {}  # servers, by their sockets
 Found = TypeVar("Found")
 
 
 class ServerAddress:
-    """The address of a loader's server: ``address``, or derived from ``dataset`` if that is None.
+    """A loader's server, at ``address`` or, if that is None, found by ``dataset``.
 
-    dataset: None if only the server has it; otherwise the server's must have its fingerprint.
-    options: of a server that this loader starts. name: another name for it. Nothing is asked of
-    the system before ``connected``.
+    dataset: None if only the server has it; otherwise its fingerprint must equal the server's.
+    options: the options of a server that this loader starts. name: replaces the derived name. The
+    constructor makes no system calls; ``connected`` makes the first.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class ServerAddress:
 
     @cached_property
     def path(self) -> Path:
-        """The path of the socket; raises as ``socket_path``."""
+        """The path of the socket. Raises the errors of ``socket_path``."""
         automatic = f"auto-{self.fingerprint}-{surroundings()}"
         return socket_path(automatic if self._address is None else self._address)
 
     def length(self) -> int:
-        """Return the length of the server's data set; raises as ``connected``."""
+        """Return the length of the server's data set. Raises the errors of ``connected``."""
 
         def read(connector: Connector) -> int:
             connector.close()
@@ -90,10 +90,11 @@ class ServerAddress:
         return self.connected(read)
 
     def connected(self, use: Callable[[Connector], Found]) -> Found:
-        """Return ``use(connection)``; retry with another server if this one was about to end.
+        """Return ``use(connection)``; retry with another server if this one was shutting down.
 
-        Raises LoaderServerError if there is no server and none is to be started, WorkerError if
-        none can be started, DataError if the server has another data set or refuses the task.
+        Raises LoaderServerError if there is no server and this loader may not start one,
+        WorkerError if starting one fails, DataError if the server has another data set or refuses
+        the task.
         """
         with lack_explained(), ExitStack() as start:
             end, kills = time.monotonic() + START_SECONDS, 0
@@ -111,7 +112,7 @@ class ServerAddress:
                     return use(connector)
                 except LoaderServerError:
                     connector.close()
-                    refused = not connector.ended  # others were at their end
+                    refused = not connector.ended  # False: that server was shutting down
                     if refused or not self.starts or time.monotonic() > end:
                         raise
                 except BaseException:
@@ -119,7 +120,7 @@ class ServerAddress:
                     raise
 
     def _start(self, end: float, start: ExitStack) -> str | None:
-        """Start a server, whose lifeline ``start`` closes; return how it was killed, if it was."""
+        """Start a server that lives until ``start`` closes, or longer if a task has registered."""
         if not self.starts:
             raise LoaderServerError(
                 f"GlobalDataLoader: no server listens at {self.path}; start one: python -m "
@@ -144,7 +145,7 @@ class ServerAddress:
 
 @contextmanager
 def lack_explained() -> Iterator[None]:
-    """Raise WorkerError, which says what is missing, where the system refuses a resource."""
+    """Convert an OSError for an exhausted resource to a WorkerError that names the resource."""
     try:
         yield
     except NeedleError:
@@ -160,7 +161,7 @@ def lack_explained() -> Iterator[None]:
 
 
 def ask_status(path: Path) -> dict[str, Any] | None:
-    """Return the status of the server at ``path``; None if none listens there."""
+    """Return the status of the server at ``path``; None if no server listens there."""
     channel = connect(path)
     if channel is None:
         return None
@@ -178,12 +179,13 @@ def ask_status(path: Path) -> dict[str, Any] | None:
 def start_server(
     dataset: Any, path: Path, options: ServerOptions, identity: str | None, start: ExitStack
 ) -> str | None:
-    """Start a server of ``dataset`` at ``path``, in a process that outlives this one.
+    """Start a server of ``dataset`` at ``path``, as a process that outlives this one.
 
-    Returns None when it listens, or when another server listens there; a text if a signal has ended
-    it. identity: the fingerprint of the data set. start: closes the lifeline: until then the server
-    waits for its first task, and afterwards it ends with the last one. Raises TypeError naming the
-    part of the data set that cannot be pickled, WorkerError if the child fails.
+    Returns None once it or another server listens there; a text that names the signal if one killed
+    it. identity: the fingerprint of the data set. start: the stack that closes the lifeline on
+    exit. The server waits for its first task until the lifeline is closed, and from then on ends
+    with its last task. Raises TypeError naming the part of the data set that cannot be pickled,
+    WorkerError if the child fails.
     """
     reap()
     try:
@@ -219,7 +221,7 @@ def start_server(
 
 
 def run_child(settings: dict[str, Any]) -> None:
-    """Run a server: the main program of the child."""
+    """Run a server, as the main program of the child process."""
     starter = socket.socket(fileno=settings["starter"])
     os.set_inheritable(starter.fileno(), False)
     try:
@@ -240,14 +242,14 @@ def run_child(settings: dict[str, Any]) -> None:
             starter.sendall(f"{type(error).__name__}: {text_of_error(error, 4000)}".encode())
         os._exit(1)
     settings["listens"].append(True)
-    with suppress(OSError):  # the loader that started it has died; others may come
+    with suppress(OSError):  # the loader that started it has died, but others may connect
         starter.sendall(READY)
     starter.detach()
     serve(server)
 
 
 def _raise_limits() -> None:
-    """Raise the limits of the loader that started this server as far as any loader could."""
+    """Raise the soft resource limits inherited from the loader to the hard limits."""
     for name in dir(resource):
         if name.startswith("RLIMIT_") and name not in ("RLIMIT_STACK", "RLIMIT_CORE"):
             limit = getattr(resource, name)
@@ -257,14 +259,14 @@ def _raise_limits() -> None:
 
 
 def reap() -> None:
-    """Forget servers that have ended, so that they do not stay as zombies."""
+    """Wait for servers that have exited, so that they do not stay as zombies."""
     for path, process in list(_started.items()):
         if process.poll() is not None:
             _started.pop(path, None)
 
 
 def await_end(path: Path, seconds: float) -> None:
-    """Wait for a server that is about to end, if this process has started it."""
+    """Wait for a server that is shutting down, if this process has started it."""
     process = _started.get(path)
     if process is not None:
         with suppress(subprocess.TimeoutExpired):
@@ -273,14 +275,14 @@ def await_end(path: Path, seconds: float) -> None:
 
 
 def _release(lifeline: socket.socket, path: Path, failed: object, *details: object) -> None:
-    """Let a server that was not needed end; it stays if a task has registered."""
+    """Close the lifeline of a server that was not needed; it ends unless a task has registered."""
     lifeline.close()
     if failed is not None:
         await_end(path, END_SECONDS)
 
 
 def _await_report(channel: socket.socket, process: subprocess.Popen[bytes]) -> str | None:
-    """Wait until the child has reported that it listens, or why it cannot; see start_server."""
+    """Wait until the child reports that it listens or has failed; return as ``start_server``."""
     end, report = time.monotonic() + START_SECONDS, b""
     while report != READY:
         try:

@@ -1,7 +1,8 @@
-"""The engine and the order of a ``GlobalDataLoader``: batches come from a server.
+"""The engine and the order of a ``GlobalDataLoader``, whose batches come from a server.
 
-Tickets name a place and a size. The server decides which samples a batch has, so the progress of
-an epoch is one bit per sample, and the engine's answers carry the indices that came.
+A ticket names the position and size of a batch. The server decides which samples the batch has, so
+the progress of an epoch is one bit per sample, and the engine's answers carry the indices that were
+delivered.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from .joining import ServerAddress
 from .session import ServedBatch, Session
 
 CANNOT_SERVE = (WorkerError, TypeError)
-"""Errors of a server that is lost, or cannot be started or given the data set."""
+"""Errors of a server that is lost, cannot be started, or cannot be given the data set."""
 
 
 class SampleProgress(Progress):
-    """The samples of an epoch that were delivered: bool ``(n,)`` by place in ``indices``."""
+    """The samples of an epoch that were delivered: bool ``(n,)``, in the order of ``indices``."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class SampleProgress(Progress):
 
 
 class TaskOrder(EpochOrder):
-    """The tickets of a task, whose samples the server chooses out of ``indices`` (rising)."""
+    """The tickets of a task, whose samples the server chooses from ``indices`` (ascending)."""
 
     def __init__(self, indices: Indices, batch_size: int, drop_last: bool) -> None:
         self.indices, self.batch_size, self.drop_last = indices, batch_size, drop_last
@@ -64,7 +65,7 @@ class TaskOrder(EpochOrder):
         return batch_count(len(self.indices), self.batch_size, self.drop_last)
 
     def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
-        """Return tickets with indices, for reading a whole epoch without a server."""
+        """Return tickets with indices, so that an epoch can be read without a server."""
         assert seed is not None, "a GlobalDataLoader always has a seed"
         order = self.local_rest(seed, SampleProgress(epoch, self.indices))
         size, places = self.batch_size, range(start, len(self))
@@ -85,7 +86,7 @@ class TaskOrder(EpochOrder):
             left -= self.batch_size
 
     def local_rest(self, seed: int, progress: SampleProgress) -> Indices:
-        """Return the samples that the epoch has left in a random order for one process."""
+        """Return the rest of the epoch in a random order, for reading in this process."""
         left = np.flatnonzero(~progress.delivered)
         order = left[keyed_permutation(len(left), seed, progress.epoch)]
         return self.indices[order[: self._deliverable(len(order))]]
@@ -95,9 +96,10 @@ class TaskOrder(EpochOrder):
 
 
 class TaskConnection:
-    """The session of a task: opened when needed, with a new server if the last one was lost.
+    """The session of a task, opened on demand, and with a new server if the last one was lost.
 
-    values, raw: of the REGISTER frame. The session works for the engine that claimed it last.
+    values, raw: contents of the REGISTER frame. The session belongs to the engine that claimed it
+    last.
     """
 
     def __init__(
@@ -120,9 +122,9 @@ class TaskConnection:
         return self._user
 
     def session(self, user: object = None) -> Session:
-        """Return the session; raises as ``ServerAddress.connected``.
+        """Return the session. Raises the errors of ``ServerAddress.connected``.
 
-        user: a key of ``claim``; RuntimeError if it is not the latest.
+        user: a key of ``claim``; a stale key raises RuntimeError.
         """
         if user is not None and user is not self._user:
             raise RuntimeError(
@@ -144,7 +146,7 @@ class TaskConnection:
         return session
 
     def close(self) -> bool:
-        """End the session; return True if its server ends with it."""
+        """End the session; return True if its server shuts down as well."""
         session, self._session = self._session, None
         if session is None:
             return False
@@ -153,11 +155,11 @@ class TaskConnection:
 
 
 class ServerEngine(Engine):
-    """Collects the batches of one epoch from a server.
+    """An engine that collects the batches of one epoch from a server.
 
     skip: leave out samples that raise DataError. fallback: the pipeline that reads the rest of the
-    epoch in this process if the server is lost; None raises LoaderServerError instead. The engine
-    that was made last gets the session; ``collect`` of an older one raises RuntimeError.
+    epoch in this process if the server is lost; None raises LoaderServerError instead. The newest
+    engine has the session; ``collect`` of an older one raises RuntimeError.
     """
 
     name = "server"
@@ -180,7 +182,7 @@ class ServerEngine(Engine):
         self._local_rest: Indices = np.empty(0, np.int64)
 
     def submit(self, ticket: Ticket) -> None:
-        """Queue the ticket; the server sends batches as far as the credits of the task reach."""
+        """Queue the ticket; the server sends batches while the task has credits."""
         if self._local is None:
             self._submitted.append(ticket)
         else:
@@ -188,7 +190,7 @@ class ServerEngine(Engine):
             self._local.submit(ticket.of(indices))
 
     def collect(self, timeout: float | None = None) -> Completed:
-        """Return the next batch of the server, whose ticket names the samples that came."""
+        """Return the next batch of the server, whose ticket names the samples delivered."""
         if self._local is None:
             try:
                 return self._from_server(timeout)
@@ -221,7 +223,7 @@ class ServerEngine(Engine):
         return served.error
 
     def _read_locally(self, pipeline: Pipeline) -> None:
-        """Read the rest of the epoch in this process, in an order of its own."""
+        """Read the rest of the epoch in this process, in a locally drawn order."""
         submitted, self._submitted = self._submitted, deque()
         seed = submitted[0].seed
         assert seed is not None, "a GlobalDataLoader always has a seed"
@@ -231,10 +233,10 @@ class ServerEngine(Engine):
             self.submit(ticket)
 
     def cancel(self) -> None:
-        """Forget the submitted tickets; the next ``collect`` starts with what is left."""
+        """Drop the submitted tickets; the next ``collect`` starts with the rest of the epoch."""
         self._submitted.clear()
         self._begun, self._local = False, None
 
     def close(self) -> None:
-        """Forget the submitted tickets; the session belongs to the loader."""
+        """Drop the submitted tickets. The session stays open, since it belongs to the loader."""
         self.cancel()

@@ -1,8 +1,8 @@
-"""The connection of a task: a thread that receives frames and assembles batches, and heartbeats.
+"""The connection of a task: one thread receives frames and assembles batches, one sends heartbeats.
 
-The program takes finished batches from the thread, which never waits for the program. Heartbeats
-have a thread of their own. So neither a training step nor a collate of minutes costs the lease.
-server_engine.py decides which epoch the session delivers.
+The program takes finished batches from the receiving thread, which never waits for the program.
+Since heartbeats have a thread of their own, neither a training step nor a collate that takes
+minutes lets the lease expire. server_engine.py decides which epoch the session delivers.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _log = logging.getLogger("needle.sharing")
 
 
 class State(Enum):
-    """The life of a session, in this order."""
+    """The states of a session, in the order in which it passes through them."""
 
     OPEN = "open"
-    CLOSING = "closing"  # the program has asked for the end
+    CLOSING = "closing"  # the program has called ``close``
     PARTED = "parted"  # the server has said BYE
     CLOSED = "closed"
 
 
 @dataclass
 class ServedBatch:
-    """A batch of the server. failed: places and errors of samples that the batch lacks."""
+    """A batch from the server. failed: positions and errors of the samples that it lacks."""
 
     number: int
     generation: int
@@ -64,29 +64,29 @@ class ServedBatch:
 
 
 class Session:
-    """One task at one server. prefetch: the batches that are assembled ahead.
+    """The session of one task at one server. prefetch: the number of batches assembled ahead.
 
     ``next`` raises the errors of the server and of the connection.
     """
 
     def __init__(self, connector: Connector, assembler: Assembler, prefetch: int) -> None:
         self._connector, self._assembler, self._prefetch = connector, assembler, prefetch
-        self.ended_server = False  # by its BYE the server ends, since this was its last task
+        self.ended_server = False  # its BYE says so: this was its last task
         self._state = State.OPEN
         self._changed = threading.Condition()
         self._wake = Bell()
         self._arrived: deque[ServedBatch] = deque()
         self._ready: deque[ServedBatch] = deque()
         self._status: dict[str, Any] | None = None
-        self._notice = ""  # the latest about a sample that delays this task
+        self._notice = ""  # the server's latest report of a slow sample that delays this task
         self._generation, self._seed, self._epoch = -1, 0, 0
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
-        self._seconds = float(connector.server.get("beat", 5.0))  # between heartbeats
+        self._seconds = float(connector.server.get("beat", 5.0))  # seconds between heartbeats
 
     def register(self, values: dict[str, Any], raw: bytes) -> None:
-        """Register the task and start the threads; raise the error of a refusal."""
+        """Register the task and start the threads; raise the server's error if it refuses."""
         frame = self._connector.ask(FrameKind.REGISTER, values, raw)
         if len(frame.fds) != 1:
             raise lost("it sent no memory")
@@ -100,7 +100,7 @@ class Session:
     # ---- called by the program
 
     def begin(self, seed: int, epoch: int, done: npt.NDArray[np.bool_]) -> None:
-        """Start an epoch without the samples at ``done``; forget what was under way."""
+        """Start an epoch without the samples at ``done``; drop the batches in flight."""
         with self._changed:
             self._generation += 1
             self._seed, self._epoch = seed, epoch
@@ -113,7 +113,7 @@ class Session:
     def next(self, timeout: float | None = None) -> ServedBatch:
         """Wait for the next batch of the epoch and return it.
 
-        Raises LoaderServerError at the end of the server, LoaderTimeout after ``timeout`` seconds.
+        Raises LoaderServerError if the server ends, LoaderTimeout after ``timeout`` seconds.
         """
         if os.getpid() != self._process:
             raise LoaderServerError(
@@ -137,7 +137,7 @@ class Session:
         return found
 
     def status(self, timeout: float = 5.0) -> dict[str, Any]:
-        """Return the status of the server; LoaderServerError if it is gone."""
+        """Return the status of the server; raise LoaderServerError if it is gone."""
         with self._changed:
             self._status = None
             self._connector.send(FrameKind.STATUS)
@@ -149,7 +149,7 @@ class Session:
         raise self._error or lost("it does not answer")
 
     def close(self) -> None:
-        """Send BYE and end the threads; a second call does nothing."""
+        """Send BYE and end the threads; a second call is a no-op."""
         thread, self._thread = self._thread, None
         if thread is not None and os.getpid() == self._process and self._state is State.OPEN:
             with self._changed:
@@ -206,7 +206,7 @@ class Session:
             self._assemble()
 
     def _wait(self, seconds: float) -> set[int]:
-        """Send what is queued and return the descriptors that are readable."""
+        """Wait, flush the queued frames, and return the descriptors that are readable."""
         with self._changed:
             self._connector.flush()
             waiting = self._connector.waiting
@@ -260,7 +260,7 @@ class Session:
             readable = np.ones(len(blocks.indices), bool)
             readable[[place for place, _ in served.failed]] = False
             served.batch = self._assembler.batch(blocks.only(readable), seed, epoch, clock)
-        except BaseException as error:  # of a collate or a transform: raised in the program
+        except BaseException as error:  # an error of collate or a transform: raised in the program
             served.error = error
         served.seconds = clock.seconds
         with self._changed:

@@ -1,7 +1,8 @@
-"""Sequential residual coupling: a greedy minimum of the reads of one round.
+"""Sequential residual coupling, which greedily minimises the reads of one round.
 
-A pivot task draws from its law. Every other task joins the pivot as often as its own law allows.
-Tasks that refuse continue with the residual of their law, which does not depend on the draw.
+A pivot task draws from its distribution (its law). Every other task accepts the pivot's index as
+often as its own law allows. Tasks that reject it go on with the residual of their law, which does
+not depend on the draw.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ import numpy as np
 from .policy import DrawPolicy, Laws, Members
 
 REVISIONS = 64
-"""Number of times per epoch that the first pivot is chosen again."""
+"""Times per epoch that the first pivot is chosen anew."""
 FEW = 16
 """Number of atoms up to which a loop over them is faster than NumPy calls."""
 
 
 class Coupled(DrawPolicy):
-    """Policy under which each next index is uniform on what its task misses, given all the past.
+    """Policy that draws each index uniformly from those its task misses, given the whole past.
 
-    Proof: task j gets y by joining pivot p with probability q_p(y) min(1, q_j(y) / q_p(y)) =
-    min(q_p, q_j)(y). It refuses with probability 1 - sum min, and then draws from
-    (q_j - min) / (1 - sum min). The sum is q_j(y). Among the tasks without an index, the pivot is
-    the one whose law has most in common with the others. Its choice may depend on anything except
-    draws to come.
+    Proof: task j accepts the index y of pivot p with probability q_p(y) min(1, q_j(y) / q_p(y)) =
+    min(q_p, q_j)(y). It rejects with probability 1 - sum min, and then draws from (q_j - min) / (1
+    - sum min). The two probabilities of y add up to q_j(y). Among the tasks without an index, the
+    pivot is the one whose law has most in common with the others. Its choice may depend on anything
+    except future draws.
     """
 
     def __init__(self, members: Members, random: Random) -> None:
@@ -65,7 +66,7 @@ class Coupled(DrawPolicy):
         return drawn
 
     def _couple_refused(self, drawn: dict[int, int], slots: list[int], refused: list[int]) -> None:
-        """Draw for the slots at these places from their residual laws, until all have an index."""
+        """Draw for these slots from their residual laws, until each has an index."""
         left, random = self.members.left, self.random.random
         bits = np.array([1 << slots[i] for i in refused], np.uint64)
         density = self._membership[refused] / np.array([[left[slots[i]]] for i in refused])
@@ -88,7 +89,7 @@ class Coupled(DrawPolicy):
             laws = np.where(rest.any(1, keepdims=True), rest, others)
 
     def _row(self, slot: int, u: float) -> int:
-        """Return the row that u selects by the law of this slot, as ``_choose`` does."""
+        """Return the row that a uniform u in [0, 1) selects by the law of this slot."""
         wanted, end, found = u * self.members.left[slot], 0, -1
         for mask, row in self.members.rows.items():
             if mask >> slot & 1 and self.members.items[row]:
@@ -98,7 +99,7 @@ class Coupled(DrawPolicy):
         return found
 
     def _residual_row(self, slot: int, pivot: int, u: float) -> int:
-        """Return the row that u selects by the residual of this slot's law after the pivot's."""
+        """Return the row that a uniform u selects by the residual of this slot's law."""
         members = self.members
         own, common = 1.0 / members.left[slot], 1.0 / members.left[pivot]
         rows, ends, end = [], [], 0.0
@@ -115,7 +116,7 @@ class Coupled(DrawPolicy):
         return items[int(self.random.random() * len(items))]
 
     def _refresh(self, slots: list[int]) -> None:
-        """Follow changes of tasks and atoms, and from time to time choose the first pivot again."""
+        """Update the tables after changes, and periodically choose a new first pivot."""
         members = self.members
         rows, known, active = self._seen
         if rows is not members.rows or known != len(members.rows) or active != slots:
@@ -123,7 +124,7 @@ class Coupled(DrawPolicy):
             self._seen = members.rows, len(members.rows), slots
             self._countdown *= rows is members.rows and active == slots
         if self._countdown == 0:
-            # With two laws either may be the pivot.
+            # With two laws the overlap is symmetric, so either may be the pivot.
             self._pivot = int(overlaps(members, slots).argmax()) if len(slots) > 2 else 0
             self._countdown = min(members.left[j] for j in slots) // REVISIONS + 1
         self._countdown -= 1
@@ -136,10 +137,10 @@ def overlaps(members: Members, slots: list[int]) -> Laws:
 
 
 def _overlaps(laws: Laws) -> Laws:
-    """Return for each law the sum over all laws of the sum of minima."""
+    """Return the summed overlap of each law with all laws; an overlap is a sum of minima."""
     return np.asarray(np.minimum(laws[:, None], laws).sum((1, 2)))
 
 
 def _choose(ends: Laws, u: float) -> int:
-    """Return the place that a uniform u in [0, 1) selects among these cumulative sums."""
+    """Return the position that a uniform u in [0, 1) selects among these cumulative sums."""
     return int(ends.searchsorted(u * ends[-1], "right"))

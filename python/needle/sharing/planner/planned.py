@@ -1,8 +1,8 @@
-"""The policy of the server: followers copy the order that a leader has drawn for its whole epoch.
+"""The server's policy: followers copy the order that a leader has drawn for its whole epoch.
 
-Tasks on one set that started at different times need fewer reads than by ``Coupled`` alone, which
-draws where no task can lead. The order of a task is uniform given the past of that task; another
-task's past may predict some of it.
+Tasks that use one set and started at different times need fewer reads than with ``Coupled`` alone,
+which draws where no task can lead. The order of a task is uniform given the past of that task, but
+another task's past may predict part of it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from .policy import DrawPolicy, Members, shuffled
 
 
 class Planned(DrawPolicy):
-    """Policy with a leader, which follows an order of its set drawn at the start of its epoch.
+    """Policy with a leader, whose order is drawn at the start of its epoch.
 
-    A follower takes the index of the leader whenever it misses it. Otherwise it fills the place
-    with an index that the leader will not reach in what is left of both epochs. The fills of
-    several followers are coupled among themselves.
+    A follower takes the index of the leader whenever it misses it. Otherwise it fills the position
+    with an index that the leader will not reach before either epoch ends. The fills of several
+    followers are coupled among themselves.
 
     The order of a follower is uniform given its own past, as docs/internals/shared_loader_proofs.md
-    proves. Within an epoch of the leader places are exchangeable, and so are indices, so the orders
-    that a follower has had so far say nothing about the rest of the leader's order. This requires
-    leader and follower to stay in step, from the first draw of the follower under this plan or in
-    its epoch to the end of either epoch. When they do not (one is paused, drops an epoch or
-    leaves), the plan is given up. All tasks are then coupled round by round until one begins an
-    epoch and becomes the leader.
+    proves. Within an epoch of the leader, positions are exchangeable and so are indices. Hence the
+    past orders of a follower say nothing about the rest of the leader's order. This requires leader
+    and follower to stay in step, from the follower's first draw under this plan or in its epoch
+    until either epoch ends. If one is paused, drops an epoch or leaves, the plan is given up. All
+    tasks are then coupled round by round until one begins an epoch and becomes the leader.
     """
 
     def __init__(self, members: Members, random: Random) -> None:
@@ -43,7 +42,7 @@ class Planned(DrawPolicy):
     def begin(self, slot: int, indices: Indices, whole: bool) -> None:
         if whole:
             self._fresh.add(slot)
-        else:  # its earlier draws, perhaps under this plan, are not known
+        else:  # its earlier draws are unknown, and may have been made under this plan
             self._give_up()
 
     def end(self, slot: int) -> None:
@@ -68,7 +67,7 @@ class Planned(DrawPolicy):
         return drawn
 
     def _ready(self, slots: list[int]) -> bool:
-        """Bind the slots to a plan, a new one if needed; return False if no slot can lead."""
+        """Bind the slots to a plan, drawing one if needed; return False if no slot can lead."""
         left = self.members.left
         if self._leader >= 0 and any(left[slot] for slot in self._bound.difference(slots)):
             self._give_up()
@@ -85,7 +84,7 @@ class Planned(DrawPolicy):
         return True
 
     def _bind(self, slot: int) -> None:
-        """Decide which indices of the plan this slot takes and what fills its other places."""
+        """Decide which indices of the plan this slot takes and what fills its other positions."""
         self._bound.add(slot)
         self._fresh.discard(slot)
         if slot == self._leader:
@@ -104,10 +103,11 @@ class Planned(DrawPolicy):
     def _part(
         self, missed: Indices, others: Indices, hits: Indices, places: int
     ) -> tuple[Indices, Indices]:
-        """Return the fills and the refused hits if the leader's epoch ends before the slot's.
+        """Return the fills and the refused hits for a leader's epoch that ends before the slot's.
 
-        In ``places`` places of a uniform order, the number of indices that the leader has too is
-        random. The slot takes that many here, hits first; the other fills are its own indices.
+        In ``places`` positions of a uniform order, the number of indices shared with the leader is
+        random. The slot takes that many shared indices, hits first, and fills the rest from its
+        own.
         """
         sample = shuffled(self.random, missed)[:places]
         common = np.isin(sample, self._plan)

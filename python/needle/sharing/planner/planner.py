@@ -1,4 +1,4 @@
-"""The planner of one data set: named tasks, their epochs, and rounds of draws.
+"""The planner of one data set, with its named tasks, their epochs, and rounds of draws.
 
 The same seed and the same calls give the same draws. serving/feed.py holds one planner for each
 kind of prepared samples.
@@ -22,14 +22,14 @@ from .policy import MAX_INDEX, MAX_TASKS, Draw, DrawPolicy, Members
 
 
 class _Joined(NamedTuple):
-    """A task in the planner: its slot number and its rising index set."""
+    """A task in the planner: its slot number and its index set in ascending order."""
 
     slot: int
     indices: Indices
 
 
 class Planner:
-    """Gives each task its next index, so that tasks get the same index as often as possible.
+    """A planner that gives each task its next index, the same for several tasks where possible.
 
     Every task sees its own index set in a uniformly random order each epoch, whatever the other
     tasks do.
@@ -49,7 +49,7 @@ class Planner:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The names of the tasks that have joined and not left."""
+        """The names of the tasks that have joined and have not left."""
         return tuple(self._tasks)
 
     def join(
@@ -61,9 +61,9 @@ class Planner:
     ) -> None:
         """Add a task at the beginning of an epoch, or in the middle of one.
 
-        indices: the index set, int ``(n,)`` or a range; distinct, in [0, 2**31), not empty.
-        remaining: the part of the set that the epoch has left; the whole set by default. Raises
-        DataError for a name that has joined, more than 64 tasks, or an invalid index set.
+        indices: the index set, int ``(n,)`` or a range: distinct, in [0, 2**31), and not empty.
+        remaining: the part of the set that the epoch still misses, by default the whole set. Raises
+        DataError for a name already in use, for more than 64 tasks, or for an invalid index set.
         """
         if task in self._tasks:
             raise DataError(f"Planner.join: task {task!r} has joined already; leave first")
@@ -82,7 +82,7 @@ class Planner:
                 f"Planner.join: index {foreign[0]} does not belong to the set of task {task!r}; "
                 "remaining indices must be a part of it"
             )
-        if len(left) < len(own):  # a planner that restarts must not repeat its draws
+        if len(left) < len(own):  # do not repeat the draws made before a restart
             digest = sha256(left.tobytes() + self._random.randbytes(32)).digest()
             self._random.seed(digest)
         self._tasks[task] = _Joined(slot, own)
@@ -90,22 +90,22 @@ class Planner:
         self._begin(slot, left, whole=len(left) == len(own))
 
     def leave(self, task: str) -> None:
-        """Remove a task and what its epoch has left."""
+        """Remove a task and the rest of its epoch."""
         slot = self._task(task).slot
         self._end(slot)
         del self._tasks[task], self._names[slot]
 
     def round(self, active: Collection[str]) -> list[Draw]:
-        """Return one index for each active task that has any left; the indices are distinct.
+        """Draw one index for each active task that has any left; return the distinct indices.
 
-        A task that is not in ``active`` (paused or slow) gets nothing and loses nothing. The
-        choice of active tasks cannot depend on what is drawn, since it comes first.
+        A task that is not in ``active`` (paused or slow) gets no index and loses none. The active
+        tasks are chosen before the draw, so the choice cannot depend on it.
         """
         rounds = self.rounds(active, 1)
         return rounds[0] if rounds else []
 
     def rounds(self, active: Collection[str], count: int) -> list[list[Draw]]:
-        """Return ``count`` rounds; fewer if all active tasks reach the end of their epochs."""
+        """Return ``count`` rounds, or fewer if all active tasks reach the end of their epochs."""
         slots = sorted({self._task(name).slot for name in active})
         members, draw, left = self._members, self._policy.draw, self._members.left
         planned: list[list[Draw]] = []
@@ -124,7 +124,7 @@ class Planner:
         return planned
 
     def next_epoch(self, task: str) -> None:
-        """Start the next epoch of a task; what the current one has left is dropped."""
+        """Start the next epoch of a task; the rest of the current one is dropped."""
         slot, indices = self._task(task)
         self._end(slot)
         self._begin(slot, indices, whole=True)
@@ -156,7 +156,7 @@ class Planner:
 
 
 def _index_set(what: str, indices: range | npt.NDArray[np.integer]) -> Indices:
-    """Return the distinct indices in rising order: int64 ``(n,)``."""
+    """Return the distinct indices in ascending order: int64 ``(n,)``."""
     given = np.asarray(indices)
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
         raise DataError(

@@ -22,18 +22,18 @@ Laws = npt.NDArray[np.float64]
 
 MAX_TASKS = 64
 MAX_INDEX = 2**31
-"""Upper bound of an index; the tables take 12 bytes per index up to the largest."""
+"""Exclusive upper bound of an index; the tables take 12 bytes per index up to the largest."""
 
 
 class Members:
-    """Indices that the current epochs still miss, by the set of tasks that miss them.
+    """A table of the indices that current epochs still miss, by the set of tasks that miss them.
 
     A set of tasks is a mask with one bit per slot. The indices with the same mask (an atom) lie in
-    one row in no order, so any of them can be taken by swapping it with the last.
+    one row, unordered, so that any index can be removed by swapping it with the last one.
 
-    masks: for each index the slots that miss it; 0 if none does. left: for each slot the number of
-    indices that it misses. rows: the row number of each atom by its mask (never 0); a row may be
-    empty. items: the indices of each row.
+    masks: the mask of slots that miss each index, 0 if none does. left: the number of indices that
+    each slot misses. rows: the row number of each atom by its mask (never 0); a row may be empty.
+    items: the indices of each row.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Members:
         self._rebuild({})
 
     def enter(self, slot: int, indices: Indices) -> None:
-        """Add these distinct indices for a slot that misses nothing yet."""
+        """Add these distinct indices for a slot that misses none yet."""
         if not len(indices):
             return
         self._grow(int(indices.max()) + 1)
@@ -62,7 +62,7 @@ class Members:
         self.left[slot] = len(indices)
 
     def drop(self, slot: int) -> None:
-        """Remove everything that a slot misses."""
+        """Remove all indices that a slot misses."""
         if not self.left[slot]:
             return
         bit = 1 << slot
@@ -101,12 +101,12 @@ class Members:
             taken ^= low
 
     def missing(self, slot: int) -> Indices:
-        """Return the indices that this slot misses, in rising order: int64 ``(n,)``."""
+        """Return the indices that this slot misses in ascending order: int64 ``(n,)``."""
         missed = np.frombuffer(self.masks, np.uint64) & np.uint64(1 << slot)
         return np.flatnonzero(missed)
 
     def counts(self) -> Laws:
-        """Return the length of each row, float64 ``(rows,)``: a view that follows ``take``."""
+        """Return a live view of the length of each row: float64 ``(rows,)``."""
         return self._count_view[: len(self.items)]
 
     def membership(self, slots: list[int]) -> Laws:
@@ -155,7 +155,7 @@ class Draw(NamedTuple):
 
 
 class DrawPolicy(ABC):
-    """Rule that draws one index per round for each task; tasks are slot numbers here.
+    """A rule that draws one index per round for each task; a task is given by its slot number.
 
     members: the indices that each slot still misses. random: the only source of randomness. Which
     slots are active is decided before anything is drawn.
@@ -167,18 +167,18 @@ class DrawPolicy(ABC):
     def begin(self, slot: int, indices: Indices, whole: bool) -> None:
         """Start an epoch of a slot, or the rest of one if ``whole`` is False.
 
-        ``members`` already has the indices.
+        ``members`` already holds the indices.
         """
 
     def end(self, slot: int) -> None:
-        """End the epoch of a slot; ``members`` still has the indices that are left."""
+        """End the epoch of a slot; ``members`` still holds the indices that are left."""
 
     @abstractmethod
     def draw(self, slots: list[int]) -> dict[int, int]:
         """Return the drawn indices, each with the mask of the slots that get it.
 
-        Every slot has an index left. Each slot is in exactly one mask, and misses that index.
-        Nothing is removed from ``members``.
+        Every slot must have an index left. Each slot is in exactly one mask, and misses the index
+        of that mask. Nothing is removed from ``members``.
         """
 
 

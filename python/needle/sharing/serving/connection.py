@@ -1,6 +1,6 @@
-"""One connection of the server: its frames are checked and executed, its answers are queued.
+"""One connection of the server, which checks and executes frames and queues answers.
 
-A peer that breaks a rule gets an ERROR frame and loses the connection; other peers are not
+A peer that violates the protocol gets an ERROR frame and loses its connection; other peers are not
 affected. event_loop.py runs the loop around the connections.
 """
 
@@ -42,9 +42,9 @@ class Host(Protocol):
 
 
 class Connection(FrameSocket):
-    """A peer of the server. It starts with HELLO; from REGISTER on it belongs to one task.
+    """The connection to one peer, which begins with HELLO and serves one task from REGISTER on.
 
-    peer: a descriptor that is readable once the peer's process has ended, -1 if there is none.
+    peer: a descriptor that becomes readable when the peer's process ends, or -1.
     """
 
     def __init__(self, channel: socket.socket, host: Host, peer: int = -1) -> None:
@@ -85,7 +85,7 @@ class Connection(FrameSocket):
         elif kind is FrameKind.STATUS:
             self.send(kind, self.host.status())
         elif kind is FrameKind.HEARTBEAT:
-            if not self.waiting:  # otherwise the peer does not read
+            if not self.waiting:  # a peer that does not read gets no more
                 self.send(kind)
         elif kind is FrameKind.BYE:
             self.leave()

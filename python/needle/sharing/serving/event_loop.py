@@ -1,7 +1,7 @@
-"""The server: one process that prepares each sample once for all tasks that can take it.
+"""The server, one process that prepares each sample once for all tasks that can take it.
 
-One thread waits for loaders and workers together; it reads no sample. feed.py prepares samples,
-connection.py executes the requests of a loader, wire/address.py holds the socket.
+A single thread polls the sockets of loaders and workers, and never reads a sample itself. feed.py
+prepares samples, connection.py executes the requests of a loader, wire/address.py holds the socket.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from .feed import Feed, ServerOptions, Task
 
 MOST_CONNECTIONS = 256
 FIRST_TASK = 30.0
-"""Seconds after which a server that ends with its last task ends if no task has come."""
+"""Seconds without a first task after which a server with ``until_last`` ends."""
 
 
 class Server:
-    """Serves ``dataset`` at ``path`` until ``stop`` or the end of the last task.
+    """A server of ``dataset`` at ``path``, which runs until ``stop`` or the end of the last task.
 
-    identity: the fingerprint of the data set, if it is known. starter: a descriptor that is
-    readable once the loader that started this server has registered or has ended.
+    identity: the fingerprint of the data set, if known. starter: a descriptor that becomes readable
+    when the loader that started this server has registered or died.
 
-    The loop does for one peer nothing that can end it for another: every call for a connection or a
-    feed is guarded, and an error of any class drops that connection, or the tasks of that feed.
+    An error that one peer causes never ends the loop: every call for a connection or a feed is
+    guarded, and an exception of any class drops only that connection, or the tasks of that feed.
     Raises WorkerError if another server listens there, ValueError for a data set that cannot be
     shared.
     """
@@ -63,7 +63,7 @@ class Server:
         self._length, self._starter = len(dataset), starter
         self._started = time.monotonic()
         self._had_tasks = False
-        self._accept_from = 0.0  # no connection is accepted before, for want of descriptors
+        self._accept_from = 0.0  # accept no connection before this time, since descriptors ran out
         self._past = Counter[str]()  # reads and deliveries of closed feeds
         self._stop = Bell()
         try:
@@ -75,10 +75,10 @@ class Server:
     # ---- the loop
 
     def run(self) -> None:
-        """Serve until the end, then close everything, also after an error."""
+        """Serve until the end, then close everything, even after an error."""
         try:
             while True:
-                # Wake up when the next lease may end, or a sample may be slow.
+                # Wake up when the next lease may expire, or a sample may count as slow.
                 ready = self._wait(min(self.options.beat, 1.0))
                 if self._stop.fileno() in ready:
                     return
@@ -94,11 +94,11 @@ class Server:
             self.close()
 
     def stop(self, *signal_details: object) -> None:
-        """End ``run`` soon; a signal handler or another thread may call this."""
+        """Make ``run`` return soon. Signal handlers and other threads may call this."""
         self._stop.ring()
 
     def close(self) -> None:
-        """Close sockets, workers and memory; a second call does nothing."""
+        """Close sockets, workers and memory; a second call is a no-op."""
         self.socket.close()
         for connection in list(self.connections.values()):
             self._end(connection)
@@ -110,16 +110,16 @@ class Server:
             self._starter = -1
 
     def _guard(self, connection: Connection, action: Callable[[], None]) -> None:
-        """Run what one connection needs; an error ends this connection and its task."""
+        """Call ``action`` for one connection; an error ends only this connection and its task."""
         try:
             action()
-        except KeyboardInterrupt:  # of this process: errors of data sets arrive as answers
+        except KeyboardInterrupt:  # raised here: a data set's errors arrive as answers
             raise
         except BaseException as error:
             self._drop(connection, error)
 
     def _drop(self, connection: Connection, error: BaseException) -> None:
-        """Send the error to a task, and release everything that the task held."""
+        """Send the error to a task and release everything that the task held."""
         with suppress(Exception):
             connection.refuse(error)
         with suppress(Exception):
@@ -139,7 +139,7 @@ class Server:
                 poll.register(connection.peer, select.POLLIN)
         for feed in self.feeds.values():
             for fd in feed.reading.descriptors():
-                if fd >= 0:  # of a worker that has just ended
+                if fd >= 0:  # the descriptor of a worker that has just ended
                     poll.register(fd, select.POLLIN)
         return {fd for fd, _ in poll.poll(int(seconds * 1000) + 1)}
 
@@ -150,14 +150,14 @@ class Server:
             if fd in ready:
                 self._guard(connection, connection.execute)
                 self._had_tasks = self._had_tasks or connection.task is not None
-            if connection.peer in ready:  # its children may keep the socket open
+            if connection.peer in ready:  # it has died; a child may keep the socket open
                 connection.ended = True
 
     def _accept(self) -> None:
         try:
             channel, _ = self.socket.listener.accept()
             process, user = peer_of(channel)
-        except OSError as error:  # the peer has gone again, or descriptors are exhausted
+        except OSError as error:  # the peer has disconnected, or descriptors are exhausted
             wait = 0.5 * (error.errno in (errno.EMFILE, errno.ENFILE))
             self._accept_from = time.monotonic() + wait
             return
@@ -173,7 +173,7 @@ class Server:
             feed.step()
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # its workers cannot work; those of other feeds can
+        except BaseException as error:  # the workers of this feed failed; other feeds go on
             for connection in list(self.connections.values()):
                 if connection.feed is feed:
                     self._drop(connection, error)
@@ -191,7 +191,7 @@ class Server:
             connection.close()
 
     def _tidy(self) -> None:
-        """End connections that are over or silent for too long, and feeds without tasks."""
+        """Close connections that have ended or whose lease has expired, and feeds without tasks."""
         lease = MISSED_HEARTBEATS * self.options.beat
         for connection in list(self.connections.values()):
             connection.flush()
@@ -220,7 +220,7 @@ class Server:
     # ---- requests of connections
 
     def hello(self) -> dict[str, Any]:
-        """Return what a peer is told first."""
+        """Return the contents of the server's HELLO."""
         return {
             "length": self._length,
             "fingerprint": self.fingerprint,
@@ -234,9 +234,9 @@ class Server:
         return self._length
 
     def feed_for(self, values: dict[str, Any], task: Task) -> Feed:
-        """Return the feed that a REGISTER frame describes for a task; make it if there is none.
+        """Return the feed that a REGISTER frame describes, making it if it does not exist.
 
-        Raises DataError if the frame breaks a rule, or the feed has no place for the task.
+        Raises DataError if the frame is invalid or the feed has no room for the task.
         """
         share = text_of(values, "share")
         shared, decode_at = values.get("shared"), values.get("decode_at")
@@ -253,7 +253,7 @@ class Server:
             size = None if decode_at is None else (decode_at[0], decode_at[1])
             prepared = share == "prepared"
             self.feeds[key] = Feed(self.dataset, shared, size, prepared, self.options, self.seed)
-        feed = self.feeds[key]  # one that gets no task is closed by the loop
+        feed = self.feeds[key]  # the loop closes a feed that gets no task
         feed.check(task, sum(each.feed is feed for each in self.connections.values()))
         return feed
 
@@ -262,7 +262,7 @@ class Server:
         return {c.task.name for c in self.connections.values() if c.task is not None}
 
     def ends_without(self, connection: Connection) -> bool:
-        """Return True if the server ends when this connection does."""
+        """Return True if the server ends with this connection."""
         others = (c for c in self.connections.values() if c is not connection and not c.closing)
         return self.options.until_last and all(c.task is None for c in others)
 
@@ -292,7 +292,7 @@ class Server:
 
 
 def serve(server: Server) -> None:
-    """Run a server in the main thread; SIGTERM and SIGINT end it."""
+    """Run a server in the main thread until it ends, or SIGTERM or SIGINT stops it."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.stop)
     server.run()

@@ -1,8 +1,8 @@
-"""A feed: what tasks share that get the same prepared samples; and the tasks themselves.
+"""Feeds, each of which prepares samples for the tasks that share them, and the tasks themselves.
 
-A feed is one data set with one list of shared transforms. It never waits: the server calls
-``step`` whenever something may have happened. Which task gets which index is the planner's
-decision; reading.py reads samples, sample_cache.py keeps them, connection.py sends the batches.
+A feed is one data set with one list of shared transforms. It never blocks: the server calls
+``step`` after every event. The planner decides which task gets which index, reading.py reads
+samples, sample_cache.py keeps them, and connection.py sends the batches.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from .reading import Reading, Sample
 from .sample_cache import SampleStore
 
 SLICE_SECONDS = 40e-3
-"""Target duration of a worker's part of a chunk: long compared with a submission, short enough that
-the first samples of a batch need not wait for the last ones of the next."""
+"""Target seconds of a worker's part of a chunk: long compared with a submission, and short enough
+that the first samples of a batch do not wait for the last ones of the next."""
 MOST_SLICE, FIRST_SLICE = 64, 4
 CHUNKS_AHEAD = 4
-"""Minimum read-ahead of a task in chunks; less would make it wait for a whole chunk."""
+"""Minimum read-ahead of a task in chunks; with less, it would wait for a whole chunk."""
 ROUNDS = 64
-"""Most rounds that are drawn at a time."""
+"""Maximum number of rounds drawn at a time."""
 MEMORY_SHARE = 0.8
-"""Part of the available memory that the samples which one task holds may take."""
+"""Maximum fraction of the available memory taken by the samples that one task holds."""
 _log = logging.getLogger("needle.sharing")
 
 
@@ -51,11 +51,11 @@ _log = logging.getLogger("needle.sharing")
 class ServerOptions:
     """Options of a server.
 
-    workers: processes that read, for each kind of prepared samples; 0 reads in a thread of the
-    server, which is enough for samples in memory. budget: bytes of prepared samples kept beyond
-    those in use. beat: seconds between heartbeats. until_last: the server ends with its last task,
-    or if no task comes. seed: of the planner. spill: bytes of samples kept beyond the
-    budget, for which all samples lie in an unnamed file that the system keeps in memory in part.
+    workers: worker processes of each feed; 0 reads in a thread of the server, which is enough for
+    samples in memory. budget: bytes of prepared samples kept beyond those in use. beat: seconds
+    between heartbeats. until_last: the server ends with its last task, or if no task comes. seed:
+    the planner's seed. spill: bytes of samples kept beyond the budget. If it is positive, all
+    samples lie in an unnamed file, which the system keeps in memory in part.
     """
 
     workers: int = 2
@@ -67,7 +67,7 @@ class ServerOptions:
 
 
 class Task:
-    """The epochs of one loader: batches of ``batch_size`` out of ``indices`` (rising)."""
+    """The epochs of one loader: batches of ``batch_size`` from ``indices`` (ascending)."""
 
     def __init__(
         self, name: str, indices: Indices, *, batch_size: int, drop_last: bool, credits: int
@@ -77,11 +77,11 @@ class Task:
         self.epoch, self.generation = 0, -1
         self.left: Indices = indices[:0]
         self.delivered = self.hits = 0
-        self.notices: deque[str] = deque()  # to be sent: samples that delay the task
+        self.notices: deque[str] = deque()  # reports to be sent of slow samples that delay the task
         self._granted = self._sent = 0  # batches of this generation
         self._drawn = self._to_draw = 0  # samples of this generation
         self._queue: deque[Sample] = deque()  # drawn and not sent, in the order of the draws
-        self._held: dict[int, list[Sample]] = {}  # of batches that were sent, by number
+        self._held: dict[int, list[Sample]] = {}  # the samples of sent batches, by batch number
         self._first = self._latest = time.monotonic()
 
     def begin(self, epoch: int, generation: int, done: npt.NDArray[np.bool_]) -> None:
@@ -94,7 +94,7 @@ class Task:
         self._granted, self._sent, self._drawn = self.credits, 0, 0
 
     def drop(self) -> list[Sample]:
-        """Forget the epoch and return the samples that were held, for the caller to release."""
+        """Drop the epoch; return the samples that were held, which the caller must release."""
         held = [*self._queue, *(sample for batch in self._held.values() for sample in batch)]
         self._queue.clear()
         self._held.clear()
@@ -105,13 +105,13 @@ class Task:
 
     @property
     def most_ahead(self) -> int:
-        """The most samples that may be drawn and not used."""
+        """The maximum number of samples that are drawn and not yet used."""
         return self.credits * self.batch_size
 
     @property
     def room(self) -> int:
         """The number of samples that may be drawn for the task now."""
-        if len(self._held) >= 2 * self.credits:  # it takes batches and never releases them
+        if len(self._held) >= 2 * self.credits:  # the loader takes batches and never releases them
             return 0
         return min(self._unused, self._to_draw - self._drawn)
 
@@ -124,11 +124,11 @@ class Task:
         return self.room > 0 and 2 * self._unused > self.most_ahead
 
     def grant(self, batches: int) -> None:
-        """Return the credits of batches that the loader has used."""
+        """Grant new credits for batches that the loader has used."""
         self._granted = min(self._granted + batches, self._sent + self.credits)
 
     def take(self, sample: Sample, *, hit: bool) -> None:
-        """Add a drawn sample. hit: it needed no read of its own."""
+        """Add a drawn sample; ``hit`` is True if it needed no read of its own."""
         self._queue.append(sample)
         self._drawn += 1
         self.hits += hit
@@ -138,13 +138,13 @@ class Task:
         return self._granted * self.batch_size - self._drawn
 
     def waits_for(self, sample: Sample) -> bool:
-        """Return True if the sample was drawn and not sent."""
+        """Return True if the sample was drawn and has not been sent."""
         return any(each is sample for each in self._queue)
 
     # ---- batches
 
     def ready_batches(self) -> Iterator[tuple[int, list[Sample]]]:
-        """Yield the batches that can be sent, with their numbers; they are held until released."""
+        """Yield the batches ready to send, with their numbers, and hold them until ``release``."""
         while self._queue:
             sent = self._drawn - len(self._queue)
             size = min(self.batch_size, self._to_draw - sent)
@@ -160,7 +160,7 @@ class Task:
             yield number, batch
 
     def release(self, number: int) -> list[Sample]:
-        """Return the samples of a batch that the loader has released; none if it is unknown."""
+        """Return the samples of a batch that the loader has released; none for an unknown batch."""
         return self._held.pop(number, [])
 
     def status(self) -> dict[str, Any]:
@@ -181,10 +181,10 @@ class Task:
 
 
 class Feed:
-    """``dataset`` after the described ``shared`` transforms, for any number of tasks.
+    """A feed of ``dataset`` with the described ``shared`` transforms, for any number of tasks.
 
-    prepared: the transforms draw random numbers, so a task gets one preparation only once. seed:
-    of the planner and of these transforms.
+    prepared: True if the transforms draw random numbers, so that a task gets each preparation at
+    most once. seed: the seed of the planner and of these transforms.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class Feed:
         self.planner = Planner(seed)
         self.tasks: dict[str, Task] = {}
         self.delivered = 0
-        self._current: dict[int, Sample] = {}  # by index: the preparation to hand out
+        self._current: dict[int, Sample] = {}  # the current preparation of each index
         limit = options.budget + options.spill
         self.store = SampleStore(
             limit,
@@ -220,11 +220,11 @@ class Feed:
 
     @property
     def reads(self) -> int:
-        """The number of samples that were read."""
+        """The number of samples read so far."""
         return self.reading.reads
 
     def check(self, task: Task, others: int) -> None:
-        """Raise DataError if there is no place for a task beside ``others``, or no memory."""
+        """Raise DataError if memory, or the slots beside ``others``, do not suffice for a task."""
         if others >= MAX_TASKS:
             raise DataError(
                 f"server: at most {MAX_TASKS} tasks with equal shared transforms, got one more; "
@@ -247,13 +247,13 @@ class Feed:
             self._check_room(nbytes, self.tasks[name])
 
     def join(self, task: Task) -> None:
-        """Start the epoch of a task, of which ``task.left`` is to be delivered."""
+        """Start the epoch of a task, which is to deliver ``task.left``."""
         self.planner.join(task.name, task.indices, remaining=task.left)
         self.tasks[task.name] = task
         self.store.cache.refresh()
 
     def leave(self, task: Task) -> None:
-        """Release what a task holds that ends or starts another epoch."""
+        """Release everything a task holds, when it ends or starts another epoch."""
         if self.tasks.pop(task.name, None) is None:
             return
         self.planner.leave(task.name)
@@ -269,7 +269,7 @@ class Feed:
             sample.holders -= 1
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counts of the cache, the reads, the memory, and the samples that are slow."""
+        """Return the statistics of cache, reads and memory, and the slow samples."""
         slow = [
             {"sample": sample.index, "seconds": seconds, "tasks": self._waiting(sample)}
             for sample, seconds in self.reading.slow_samples()
@@ -278,18 +278,15 @@ class Feed:
         return {**self.store.cache.statistics(), **counts}
 
     def close(self, wait: bool = True) -> None:
-        """End the workers and free the memory. wait: until the workers have ended."""
+        """End the workers and free the memory; ``wait`` for the workers to exit."""
         self.reading.close(wait)
         self.store.close()
 
     # ---- draws
 
     def step(self) -> None:
-        """Collect what was read, draw and submit more.
-
-        Raises the error for which the workers cannot work.
-        """
-        if not self.reading.started:  # tasks that come in the meantime begin together
+        """Collect samples, draw and submit more; raise an error that stops the workers."""
+        if not self.reading.started:  # tasks that arrive meanwhile begin together
             return
         for chunk, answer in self.reading.collect():
             if answer.error is not None:
@@ -304,7 +301,7 @@ class Feed:
     def _draw(self) -> bool:
         """Draw rounds for all tasks with room if one is urgent; return False if none were drawn.
 
-        Draws are made as late as the readers allow: then more tasks have room and share a draw.
+        Draws are made as late as the readers allow: more tasks then have room and share a draw.
         """
         wanted = self._chunk_size() - len(self.reading.queue)
         if wanted <= 0 or not any(task.urgent for task in self.tasks.values()):
@@ -338,7 +335,7 @@ class Feed:
         return Ticket(serial, self.seed, serial if self.prepared else 0, indices, serial)
 
     def _chunk_size(self) -> int:
-        """Return a power of two for each reader, so that slots for chunks seldom grow."""
+        """Return a power of two per reader, so that the slots of chunks seldom grow."""
         size, seconds, readers = FIRST_SLICE, self.reading.sample_seconds, self.reading.count
         if seconds:
             size = min(MOST_SLICE, int(SLICE_SECONDS / seconds))
@@ -347,8 +344,8 @@ class Feed:
         return (1 << size.bit_length() - 1) * readers
 
     def _wanted(self, sample: Sample) -> bool:
-        """Return True if the sample must be read, since a task waits for it."""
-        if not sample.holders:  # its tasks have left
+        """Return True if a task waits for the sample, so that it must be read."""
+        if not sample.holders:  # all tasks that wanted it have left
             self._forget(sample)
         return sample.holders > 0
 
@@ -356,7 +353,7 @@ class Feed:
         return [task.name for task in self.tasks.values() if task.waits_for(sample)]
 
     def _report(self, sample: Sample, seconds: float) -> None:
-        """Tell the tasks that wait for a sample, and the log, that it is slow."""
+        """Report a slow sample to the log and to the tasks that wait for it."""
         names = self._waiting(sample)
         text = f"server: sample {sample.index} has been read for {seconds:.1f} s"
         _log.warning("%s; waiting: %s", text, ", ".join(names))
@@ -373,12 +370,12 @@ class Feed:
 
 
 def _sample_bytes(pipeline: Pipeline) -> int:
-    """Return the bytes of a prepared sample, or a lower bound where the data set does not say."""
+    """Return the bytes of a prepared sample, or a lower bound if its layout is unknown."""
     fields = pipeline.layout()
     if fields is None:
         try:
             made = Compose(pipeline.chain.transforms).output(ImageSpec(1, 1, 1, np.dtype(np.uint8)))
-        except Exception:  # one grey pixel is too small for a crop, or has too few channels
+        except Exception:  # one grey pixel is too small for a crop, or lacks channels
             made = None
         size = (0,) if made is None else tuple(0 if each is None else each for each in made.shape)
         fields = [Field(size, np.dtype(np.uint8) if made is None else made.dtype)]

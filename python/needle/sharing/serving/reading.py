@@ -1,8 +1,8 @@
-"""Reading of samples for a feed: chunks by all workers, doubtful samples one at a time.
+"""Reading of samples for a feed, in chunks by all workers, or suspect samples one at a time.
 
-The server's thread reads nothing itself. A chunk that fails or takes too long is divided, and its
-samples are read one by one by an engine of their own. So a sample that fails or hangs delays only
-the tasks that wait for it. feed.py fills the queue and stores what was read.
+The server's thread reads no sample itself. If a chunk fails or takes too long, its samples are read
+one by one by a separate engine, so that a sample that fails or hangs delays only the tasks that
+wait for it. feed.py fills the queue and stores what was read.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from ..wire.protocol import Bell
 AHEAD = 2
 """Number of chunks submitted ahead."""
 PATIENCE = 3.0
-"""Seconds after which a chunk or a sample counts as slow; doubled with each further attempt."""
+"""Seconds after which a chunk or a sample counts as slow; doubled with each retry."""
 MOST_PATIENCE = 600.0
 FIRST_ANSWER = 2.0
-"""Factor of the patience until an engine has given its first answer."""
+"""Factor on the patience until an engine has given its first answer."""
 SLOWER = 20.0
-"""A chunk that takes as many times longer than expected is slow."""
+"""A chunk is slow if it takes more than this many times the expected time."""
 
 
 @dataclass(eq=False, slots=True)
 class Sample:
-    """One preparation of the sample ``index``.
+    """One preparation of the sample at ``index``.
 
-    holders: tasks that wait for it or hold it; once it is ``cached`` the cache counts them.
-    layout, offset, nbytes: how and where it lies in memory. error: the reason why it could not be
-    read. takers: names of the tasks that got it. submitted: the time of the first submission.
-    patience: seconds for the next attempt to read it alone. report_after: seconds after which it is
-    reported as slow again; 0 if it was not.
+    holders: the number of tasks that wait for it or hold it; once it is ``cached``, the cache
+    counts them. layout, offset, nbytes: its layout and location in memory. error: the reason why it
+    could not be read. takers: names of the tasks that got it. submitted: the time of the first
+    submission. patience: the time limit in seconds of the next attempt to read it alone.
+    report_after: seconds after which it is reported as slow again; 0 before the first report.
     """
 
     index: int
@@ -68,15 +68,15 @@ class Sample:
 
 
 class PolledProcesses(ProcessEngine):
-    """Worker processes with descriptors, which the server's thread polls with its sockets."""
+    """Worker processes whose descriptors the server's thread polls together with its sockets."""
 
     def descriptors(self) -> list[int]:
-        """Return descriptors; one becomes readable when ``collect`` may have something new."""
+        """Return descriptors; one becomes readable when ``collect`` may have a result."""
         return self._pool.descriptors() if self._batches else []
 
 
 class RingingThread(ThreadsEngine):
-    """One thread, which rings ``bell`` for each batch that it has completed."""
+    """A worker thread that rings ``bell`` for each batch that it has completed."""
 
     def __init__(self, pipeline: Pipeline, bell: Bell) -> None:
         super().__init__(pipeline, workers=1, prefetch=AHEAD)
@@ -93,9 +93,9 @@ class _RingingQueue(SimpleQueue[Any]):
 
 
 class Readers:
-    """An engine, which is made in a thread of its own, and the chunks that it reads.
+    """An engine, started in a thread of its own, and the chunks that it reads.
 
-    workers: processes that read; 0 for one thread of the server.
+    workers: the number of worker processes; 0 for one thread of the server.
     """
 
     def __init__(self, pipeline: Pipeline, workers: int) -> None:
@@ -120,7 +120,7 @@ class Readers:
         return self._engine is not None and len(self.chunks) < self._engine.capacity
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors of which one is readable when there may be something new."""
+        """Return the descriptors, one of which becomes readable when there may be a new result."""
         processes = self._engine if isinstance(self._engine, PolledProcesses) else None
         return [self._bell.fileno(), *([] if processes is None else processes.descriptors())]
 
@@ -145,13 +145,13 @@ class Readers:
             yield self.chunks.pop(answer.ticket.serial)[0], answer
 
     def overdue(self, patience: float) -> bool:
-        """Return True if the oldest chunk takes longer than ``patience`` seconds."""
+        """Return True if the oldest chunk has taken longer than ``patience`` seconds."""
         allowed = patience if self.answered else FIRST_ANSWER * patience
         started = min((started for _, started in self.chunks.values()), default=np.inf)
         return bool(time.monotonic() - started > allowed)
 
     def close(self) -> None:
-        """End the workers; those that are starting end once they have started."""
+        """End the workers; an engine that is still starting ends once it has started."""
         with self._lock:
             self._closed, engine = True, self._engine
         self._bell.close()
@@ -159,11 +159,11 @@ class Readers:
             engine.close()
 
     def abandon(self) -> None:
-        """End workers that may hang, without waiting for them."""
+        """End the workers without waiting for them, since they may hang."""
         threading.Thread(target=self.close, name="needle-closing", daemon=True).start()
 
     def _start(self) -> None:
-        """Make and start the engine; runs in a thread, since it takes a while."""
+        """Start the engine, in a thread since starting workers takes a while."""
         engine: Engine | None = None
         try:
             if self._workers:
@@ -178,18 +178,18 @@ class Readers:
                 self._engine, engine = engine, None
         self._bell.ring()
         if engine is not None:
-            with suppress(Exception):  # it has failed already, or nobody needs it
+            with suppress(Exception):  # the engine has failed already, or is no longer needed
                 engine.close()
 
 
 class Reading:
-    """Samples to be read, and the engines that read them.
+    """A queue of samples to be read, and the engines that read them.
 
-    workers: processes that read; 0 for a thread of the server. tickets: returns the ticket of a
-    serial number and int64 indices ``(n,)``. wanted: returns False for a sample that need not be
-    read any more. slow: called with a sample and the seconds that it has been read for.
-
-    queue: samples to be read in chunks. doubtful: samples of chunks that failed or were slow.
+    workers: the number of worker processes; 0 for a thread of the server. tickets: returns the
+    ticket for a serial number and int64 indices ``(n,)``. wanted: returns False for a sample that
+    no longer needs to be read. slow: called with a slow sample and the seconds since its reading
+    began. queue: samples to be read in chunks. doubtful: samples of chunks that failed or were
+    slow.
     """
 
     def __init__(
@@ -218,11 +218,11 @@ class Reading:
         return self._main.room or bool(self._main.chunks)
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors of which one is readable when there may be something new."""
+        """Return the descriptors, one of which becomes readable when there may be a new result."""
         return [fd for readers in self._engines() for fd in readers.descriptors()]
 
     def submit(self, size: int) -> None:
-        """Submit chunks of ``size`` samples, and the next doubtful sample."""
+        """Submit chunks of ``size`` samples, and the next suspect sample."""
         while self.queue and self._main.room:
             self._submit_chunk(self._main, self.queue, size)
         if self.doubtful and self._single is None:
@@ -232,7 +232,7 @@ class Reading:
             self._submit_chunk(single, self.doubtful, 1)
 
     def collect(self) -> Iterator[tuple[list[Sample], Completed]]:
-        """Yield the chunks that were read, or single samples with the error of reading them."""
+        """Yield the chunks that were read, and single samples with their errors."""
         for readers in self._engines():
             for chunk, answer in readers.answers():
                 self.reads += len(chunk)
@@ -246,7 +246,7 @@ class Reading:
         self._interrupt_slow()
 
     def slow_samples(self) -> list[tuple[Sample, float]]:
-        """Return the samples that have been read for long, with the seconds."""
+        """Return the slow samples, with the seconds since their reading began."""
         chunks = (
             [] if self._single is None else [chunk for chunk, _ in self._single.chunks.values()]
         )
@@ -255,7 +255,7 @@ class Reading:
         return [(each, now - each.submitted) for each in samples if each.report_after]
 
     def close(self, wait: bool) -> None:
-        """End the workers. wait: until they have ended."""
+        """End the workers; ``wait`` for them to exit."""
         for readers in self._engines():
             (readers.close if wait else readers.abandon)()
 
@@ -273,12 +273,12 @@ class Reading:
             readers.submit(self._ticket(next(self._serials), indices), chunk)
 
     def _learn(self, seconds: float) -> None:
-        """Update the expected time of a sample; it rises slowly, since other programs may run."""
+        """Update the expected time of a sample; it rises slowly, since other programs add load."""
         before = self.sample_seconds
         self.sample_seconds = min(seconds, 1.05 * before) if before else seconds
 
     def _divide_slow(self) -> None:
-        """Replace workers that are slow, and read the samples of their slow chunk one by one."""
+        """Replace the workers of a slow chunk, and read its samples one by one."""
         size = max((len(chunk) for chunk, _ in self._main.chunks.values()), default=0)
         expected = self.sample_seconds * size / self.count
         patience = max(self._patience, SLOWER * expected)
@@ -294,7 +294,7 @@ class Reading:
         self._patience = min(2 * self._patience, MOST_PATIENCE)
 
     def _interrupt_slow(self) -> None:
-        """Report a slow sample, and let the other doubtful samples go first."""
+        """Report a slow sample, and move it behind the other suspect samples."""
         single = self._single
         if single is None or not single.chunks:
             return

@@ -1,7 +1,7 @@
-"""Memory for prepared samples: blocks of shared memory, the cache, and what puts samples there.
+"""Memory for prepared samples: an arena of shared memory, the cache, and the store around both.
 
-feed.py gives the ``SampleStore`` what was read. The ``SampleCache`` decides which samples leave,
-and their blocks of the ``Arena`` are used again. Nothing here uses threads or a clock.
+feed.py adds the samples that were read to the ``SampleStore``. The ``SampleCache`` decides which
+samples are evicted, and the ``Arena`` reuses their blocks. Nothing here uses threads or a clock.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from ..wire.sample_layout import NUMBER_KINDS, SampleLayout, layout_of, rounded
 from .reading import Sample
 
 STEP = 4 << 20
-"""Minimum number of bytes by which an arena grows."""
+"""Minimum bytes by which an arena grows."""
 PURPOSE = "prepared samples"
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class Arena:
-    """Blocks of any size in one shared memory, allocated first fit.
+    """An arena of shared memory with blocks of any size, allocated first fit.
 
-    memory: mapped again at twice the size when it is full, by readers too. committed: the bytes of
-    it whose pages are allocated. folder: of an unnamed file, whose pages the system writes to disk
-    and reads back as it sees fit; None for memory only.
+    memory: the shared memory; when it is full, it is mapped again at twice the size, by readers
+    too. committed: the bytes whose pages are allocated. folder: the folder of an unnamed backing
+    file, whose pages the system writes to disk and reads back as needed; None for memory only.
     """
 
     def __init__(self, folder: str | None = None) -> None:
         self.memory = Memory(STEP, PURPOSE, folder)
         self.committed = self.memory.size
-        self._starts = [0]  # of free ranges, rising; none touches the next
+        self._starts = [0]  # of free ranges, ascending; no two are adjacent
         self._ends = [self.committed]
 
     def allocate(self, size: int) -> int:
-        """Return the aligned offset of ``size`` bytes; WorkerError if the memory is exhausted."""
+        """Return the aligned offset of ``size`` bytes; raise WorkerError if memory is exhausted."""
         size = rounded(size)
         for i, (start, end) in enumerate(zip(self._starts, self._ends)):
             if end - start >= size:
@@ -58,7 +58,7 @@ class Arena:
         return self.allocate(size)
 
     def free(self, offset: int, size: int) -> None:
-        """Return a block to the free ranges."""
+        """Free a block."""
         start, end = offset, offset + rounded(size)
         i = bisect.bisect_left(self._starts, start)
         if i < len(self._starts) and self._starts[i] == end:
@@ -71,14 +71,14 @@ class Arena:
         self._ends.insert(i, end)
 
     def trim(self) -> None:
-        """Return free memory at the end to the system, in whole steps; the first step stays."""
+        """Return free memory at the end to the system in whole steps, except for the first step."""
         if not self._ends or self._ends[-1] != self.committed:
             return
         keep = max(STEP, -(-self._starts[-1] // STEP) * STEP)
         if self.committed - keep < STEP:
             return
         os.ftruncate(self.memory.fd, keep)  # frees the pages
-        os.ftruncate(self.memory.fd, self.memory.size)  # a hole: the mappings stay valid
+        os.ftruncate(self.memory.fd, self.memory.size)  # leaves a hole: mappings stay valid
         self.committed = self._ends[-1] = keep
         if self._starts[-1] == keep:
             del self._starts[-1], self._ends[-1]
@@ -94,7 +94,7 @@ class Arena:
             return os.dup(self.memory.fd)
 
     def close(self) -> None:
-        """Release the memory; readers keep what they have mapped."""
+        """Release the memory; the mappings of readers stay valid."""
         self.memory.close()
 
     def _grow(self, size: int) -> None:
@@ -106,7 +106,7 @@ class Arena:
         self.free(start, more)
 
     def _commit(self, more: int) -> None:
-        """Allocate the next pages, so that too little memory is an error here, not a bus error."""
+        """Allocate the next pages, so that exhausted memory raises here instead of a bus error."""
         have, need = available(), f"server: {PURPOSE} need {readable_bytes(more)} more"
         remedy = "lower batch_size or credits"
         if have is not None and more > have:
@@ -136,7 +136,7 @@ class Arena:
 
 @dataclass
 class CacheStatistics:
-    """Counts since the start, and the present contents."""
+    """Counters since the start, and the current contents."""
 
     evictions: int = 0
     refused: int = 0
@@ -150,17 +150,16 @@ class CacheStatistics:
 class _Entry:
     nbytes: int
     holders: int
-    queue: int = -1  # the need under which it waits for eviction; -1 while it is held
+    queue: int = -1  # the need under which it is queued for eviction; -1 while it is held
 
 
 class SampleCache(Generic[Key]):
-    """Samples by key. Held samples stay; the others together take at most ``limit_bytes``.
+    """A cache of samples by key, which keeps held samples and evicts others beyond ``limit_bytes``.
 
-    Samples that no epoch needs form a pool of at most ``pool_bytes`` of the limit and leave first,
-    least recently used first. Then leave the samples that the fewest epochs need, oldest first.
-
-    need: returns how many epochs still miss a key; called when a key is used and before it is
-    evicted. on_evict: called with the key of every sample that leaves.
+    Samples that no epoch needs form a pool of at most ``pool_bytes`` of the limit. They are evicted
+    first, the least recently used one first. After them, the samples that the fewest epochs need
+    are evicted, oldest first. need: returns how many epochs still miss a key; called when a key is
+    used and before it is evicted. on_evict: called with the key of every evicted sample.
     """
 
     def __init__(
@@ -191,8 +190,9 @@ class SampleCache(Generic[Key]):
     def put(self, key: Key, nbytes: int, *, holders: int = 0) -> bool:
         """Add a sample that is held ``holders`` times, evicting others if needed.
 
-        Return False, with nothing changed, if the key is there already or a sample that nobody
-        holds exceeds the limit. What nobody holds or needs stays only if the pool has room.
+        Returns False and changes nothing if the key exists already, or if a sample without holders
+        exceeds the limit. A sample that no task holds and no epoch needs stays only if the pool has
+        room.
         """
         if key in self._entries or not self._make_room(0 if holders else nbytes):
             self._counts.refused += 1
@@ -207,7 +207,7 @@ class SampleCache(Generic[Key]):
         return True
 
     def hold(self, key: Key) -> None:
-        """Add a holder, so that the sample cannot leave; KeyError if it is not there."""
+        """Add a holder, so that the sample is not evicted; raise KeyError for a missing key."""
         entry = self._entries[key]
         if not entry.holders:
             self._dequeue(key, entry)
@@ -215,7 +215,7 @@ class SampleCache(Generic[Key]):
         entry.holders += 1
 
     def release(self, key: Key) -> None:
-        """Remove a holder; what nobody holds or needs leaves now, unless the pool keeps it."""
+        """Remove a holder; evict a sample that no task holds or needs, unless the pool keeps it."""
         entry = self._entries[key]
         assert entry.holders, f"release of {key!r}, which nobody holds"
         entry.holders -= 1
@@ -226,14 +226,14 @@ class SampleCache(Generic[Key]):
             self._make_room(0)
 
     def refresh(self) -> None:
-        """Query the need of every sample again: a task joined, left or began an epoch."""
+        """Query the need of every sample again, after a task joined, left or began an epoch."""
         for key, entry in self._entries.items():
             if not entry.holders and self._need(key) != entry.queue:
                 self._enqueue(key, entry)
         self._trim_pool()
 
     def statistics(self) -> dict[str, int]:
-        """Return the fields of ``CacheStatistics``."""
+        """Return the counters and contents as the fields of ``CacheStatistics``."""
         self._counts.entries = len(self._entries)
         return asdict(self._counts)
 
@@ -248,7 +248,7 @@ class SampleCache(Generic[Key]):
         ### END YOUR SOLUTION
 
     def _victim(self) -> Key:
-        """Return the oldest key of the least need, after querying needs that may be outdated."""
+        """Return the oldest key with the least need, after querying needs that may be stale."""
         ### BEGIN YOUR SOLUTION [cache-evict]
         while True:
             lowest = min(need for need, keys in self._queues.items() if keys)
@@ -272,7 +272,7 @@ class SampleCache(Generic[Key]):
             self._evict(next(iter(self._queues[0])))
 
     def _enqueue(self, key: Key, entry: _Entry) -> None:
-        """Move a key behind the others of the same need."""
+        """Append a key to the eviction queue of its need."""
         self._dequeue(key, entry)
         entry.queue = self._need(key)
         self._queues.setdefault(entry.queue, OrderedDict())[key] = None
@@ -286,11 +286,11 @@ class SampleCache(Generic[Key]):
 
 
 class SampleStore:
-    """Samples in blocks of shared memory, in the cache while they are held, needed or in the pool.
+    """A store of samples in shared memory, cached while they are held, needed or in the pool.
 
-    limit_bytes, pool_bytes: of the cache. folder: see ``Arena``. need: returns how many epochs
-    still miss an index. left: called with every sample that leaves. check: called with the bytes
-    of a sample of a new layout; raises DataError if that is too much.
+    limit_bytes, pool_bytes: limits of the cache. folder: see ``Arena``. need: returns how many
+    epochs still miss an index. left: called with every evicted sample. check: called with the size
+    in bytes of a sample of a new layout; raises DataError if the size is too large.
     """
 
     def __init__(
@@ -315,7 +315,7 @@ class SampleStore:
         self._left, self._check = left, check
 
     def add(self, chunk: list[Sample], answer: Completed) -> Iterator[tuple[Sample, Exception]]:
-        """Store the samples that an engine has read; yield those that cannot be, with the error."""
+        """Store samples that an engine has read; yield those that do not fit, with the error."""
         try:
             assert answer.made.structure is not None, "no sample of a chunk is left out"
             tree = answer.made.structure.tree
@@ -327,7 +327,7 @@ class SampleStore:
         except Exception as error:
             yield from ((sample, error) for sample in chunk)
             return
-        for i, sample in enumerate(chunk):  # images of several sizes, texts
+        for i, sample in enumerate(chunk):  # layouts differ: images of several sizes, texts
             try:
                 rows = [leaf[i] for leaf in leaves]
                 texts = (isinstance(row, (str, bytes)) for row in rows)
@@ -337,7 +337,7 @@ class SampleStore:
                 yield sample, error
 
     def close(self) -> None:
-        """Release the memory."""
+        """Release the shared memory."""
         self.arena.close()
 
     def _write(self, chunk: list[Sample], tree: Any, leaves: list[Any]) -> None:
@@ -355,11 +355,11 @@ class SampleStore:
         layout.write(self.arena.memory.buffer, offsets, leaves)
 
     def _keep(self, sample: Sample, layout: int, nbytes: int) -> bool:
-        """Allocate a block; return False if no task wants the sample and there is no room."""
+        """Allocate a block; return False if there is no room and no task wants the sample."""
         sample.layout, sample.nbytes = layout, nbytes
         if not self.cache.put(sample, nbytes, holders=sample.holders):
             self._evicted(sample)
-        sample.cached = sample in self.cache  # it may have left at once
+        sample.cached = sample in self.cache  # it may have been evicted at once
         if sample.cached:
             sample.offset = self.arena.allocate(nbytes)
         return sample.cached

@@ -1,6 +1,6 @@
-"""Parts that a loader and its server share: addresses, frames, and descriptions of what is sent.
+"""The parts shared by a loader and its server: addresses, frames, and descriptions.
 
-address.py finds servers, protocol.py defines the frames of a connection, descriptions.py turns
-data sets and transforms into text and JSON, sample_layout.py does so for samples in shared memory.
+address.py finds servers, protocol.py defines the frames of a connection, descriptions.py turns data
+sets and transforms into text and JSON, and sample_layout.py does so for samples in shared memory.
 serving/ and client/ call all four.
 """

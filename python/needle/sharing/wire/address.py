@@ -1,4 +1,4 @@
-"""Addresses of servers: sockets in a private folder, each with a lock that a live server holds.
+"""Addresses of servers: sockets in a private folder, each with a lock held by its live server.
 
 The folder belongs to the user and has mode 0700. Both sides also check that their peer is a
 process of the same user. serving/event_loop.py listens, client/joining.py and __main__.py connect.
@@ -20,14 +20,15 @@ from ...errors import DataError, WorkerError
 
 _PEER = struct.Struct("3i")  # process, user, group
 _SOCKET, _LOCK = ".sock", ".lock"
-LONGEST = 100  # bytes of a socket's path, of which systems allow 104 to 108
+LONGEST = 100  # bytes of a socket's path; systems allow 104 to 108
 
 
 def folder() -> Path:
-    """Return the user's folder for sockets, made if it is missing.
+    """Return the user's folder for sockets, creating it if it is missing.
 
-    It is below XDG_RUNTIME_DIR, or below the folder for temporary files if that is not set or does
-    not exist. Raises WorkerError if it cannot be made, or another user could access it.
+    It is below XDG_RUNTIME_DIR, or below the folder for temporary files if that variable is unset
+    or names no folder. Raises WorkerError if it cannot be created, or if another user could access
+    it.
     """
     runtime = RUNTIME_DIR.read()
     if not os.path.isdir(runtime):
@@ -47,7 +48,7 @@ def folder() -> Path:
 
 
 def check_private(path: Path) -> None:
-    """Raise WorkerError unless ``path`` is a folder of this user that no other user can access."""
+    """Raise WorkerError unless ``path`` is a folder that only this user can access."""
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise WorkerError(
@@ -58,7 +59,7 @@ def check_private(path: Path) -> None:
 
 
 def socket_path(address: str | os.PathLike[str]) -> Path:
-    """Return the socket path of a server: a name is a socket in ``folder()``, a path is itself.
+    """Return the socket path of a server: a name means a socket in ``folder()``, a path itself.
 
     Raises DataError for a path that is too long for a socket.
     """
@@ -73,12 +74,12 @@ def socket_path(address: str | os.PathLike[str]) -> Path:
 
 
 def servers() -> list[Path]:
-    """Return the sockets in ``folder()``, including those of servers that are gone."""
+    """Return the sockets in ``folder()``, including those of dead servers."""
     return sorted(folder().glob(f"*{_SOCKET}"))
 
 
 class ListeningSocket:
-    """A socket path that this process holds and listens on, protected by a lock file."""
+    """A socket that this process listens on, with its path protected by a lock file."""
 
     def __init__(self, path: Path) -> None:
         """Take the lock, remove the socket of a dead server, and listen.
@@ -99,7 +100,7 @@ class ListeningSocket:
                     f"server: another server listens at {path}; use that one, or another name"
                 )
             with suppress(FileNotFoundError):
-                path.unlink()  # the previous holder of the lock has died
+                path.unlink()  # the server that held the lock before has died
             self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self.listener.setblocking(False)
             self.listener.bind(str(path))
@@ -117,14 +118,14 @@ class ListeningSocket:
         with suppress(FileNotFoundError):
             self.path.unlink()
         with suppress(FileNotFoundError):
-            self._lock_path.unlink()  # still locked: a waiting server sees that it is gone
+            self._lock_path.unlink()  # still locked: a server that waits sees that the file is gone
         self.listener.close()
         os.close(self._lock)
         self._lock = -1
 
 
 def connect(path: Path) -> socket.socket | None:
-    """Return a connection to the server at ``path``; None if none listens there.
+    """Return a connection to the server at ``path``; None if no server listens there.
 
     Raises WorkerError if it belongs to another user.
     """
@@ -146,10 +147,10 @@ def connect(path: Path) -> socket.socket | None:
 
 
 def peer_of(channel: socket.socket) -> tuple[int, int]:
-    """Return the process and the user of the peer; 0 and this user where the system cannot tell."""
+    """Return the peer's process and user ids; 0 and this user's if the system cannot tell."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
-        return 0, os.getuid()  # the folder was checked
+        return 0, os.getuid()  # only this user can access the folder
     process, user, _ = _PEER.unpack(channel.getsockopt(socket.SOL_SOCKET, option, _PEER.size))
     return process, user
 
@@ -167,4 +168,4 @@ def _locked(path: Path) -> int:
             there, here = os.stat(path), os.fstat(fd)
             if (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino):
                 return fd
-        os.close(fd)  # its last holder has just removed it
+        os.close(fd)  # the last holder has just removed the file

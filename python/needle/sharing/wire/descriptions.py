@@ -1,8 +1,8 @@
-"""Data sets and transforms as text and JSON: names, fingerprints, and what a server may share.
+"""Descriptions of data sets and transforms as text and JSON, and the transforms a server may share.
 
 A server that is started by hand gets its data set by name: ``folder:/photos?layout=HWC`` or
-``my_module:my_function``. Only needle's own transforms are sent, by name and numbers, so a server
-calls nothing that a loader sends. A transform keeps the random streams of its place in the list.
+``my_module:my_function``. Only needle's own transforms are sent, as a name and numbers, so a server
+never executes code from a loader. A transform keeps the random streams of its position in the list.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TRANSFORMS: dict[str, type[Transform]] = {
 }
 """The transforms that a server can run for its loaders."""
 WIDENING = (ToFloat, Normalize, ToCHW, Permute)
-"""Cheap transforms whose output is not smaller; at the end of a list each loader runs them."""
+"""Cheap transforms whose output is not smaller; at the end of the list, each loader runs them."""
 MOST_TRANSFORMS = 64
 
 
@@ -50,10 +50,11 @@ MOST_TRANSFORMS = 64
 
 
 def open_named(name: str) -> Any:
-    """Return the data set of this name; DataError if there is none.
+    """Return the data set of this name; raise DataError if there is none.
 
-    "KIND:PATH?option=value&...": a kind of ``DATASETS`` with its options. "module:function?...":
-    what that function returns. Values are ints, true, false, none, or text.
+    "KIND:PATH?option=value&..." names a kind of ``DATASETS`` with its options;
+    "module:function?..." names the data set that a function returns. Values are ints, true, false,
+    none, or text.
     """
     head, _, options = name.partition("?")
     kind, colon, place = head.partition(":")
@@ -92,7 +93,7 @@ def check_shareable(dataset: Any) -> None:
 
 
 def _with_parts(dataset: Any) -> list[Any]:
-    """Return the data set and, recursively, the data sets that it wraps."""
+    """Return the data set and, recursively, the ones that it wraps."""
     inner = [getattr(dataset, "dataset", None), *(getattr(dataset, "datasets", None) or ())]
     return [dataset, *(part for each in inner if each is not None for part in _with_parts(each))]
 
@@ -110,7 +111,7 @@ Description = list[dict[str, Any]]
 
 
 class Division(NamedTuple):
-    """The transforms of a loader in two parts: ``shared`` for the server, ``own`` for the loader.
+    """The transforms of a loader: ``shared`` ones run by the server, ``own`` ones by the loader.
 
     decode_at: the size at which JPEGs may be decoded (``transforms.base.decode_size``).
     """
@@ -123,8 +124,8 @@ class Division(NamedTuple):
 def divide(transforms: Any, share: str) -> Division:
     """Divide the transforms of a loader (a sequence, a Compose or None).
 
-    share "decoded": the server runs the first ones, up to the first that draws random numbers.
-    "prepared": it runs all; ValueError for one that cannot be sent.
+    With share "decoded", the server runs the transforms before the first that draws random numbers.
+    With "prepared", it runs all; raises ValueError if one cannot be sent.
     """
     parts = placed(transforms, LOADER_STREAM)
     described = [describe(part.transform) for part in parts]
@@ -158,7 +159,7 @@ def describe(transform: Any) -> dict[str, Any] | None:
 
 
 def build(description: Any) -> list[Transform]:
-    """Return the transforms that a frame describes; DataError for an invalid description."""
+    """Return the transforms that a frame describes; raise DataError for an invalid description."""
     if not isinstance(description, list) or len(description) > MOST_TRANSFORMS:
         raise DataError(
             f"server: transforms must be a list of at most {MOST_TRANSFORMS}, got "
@@ -193,5 +194,5 @@ def _is_plain_list(value: Any) -> bool:
 
 
 def shared_names(description: Sequence[dict[str, Any]]) -> str:
-    """Return the names of described transforms for people; empty if there are none."""
+    """Return readable names of described transforms; "" if there are none."""
     return ", ".join(each["name"] for each in description)

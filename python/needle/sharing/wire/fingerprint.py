@@ -1,8 +1,8 @@
-"""Fingerprints of data sets: equal only if the samples are, as far as the contents can tell.
+"""Fingerprints of data sets, equal only if the samples are, as far as the contents can tell.
 
-A server gets its data set pickled. So the fingerprint covers what the pickle would hold (the
-contents of arrays, the options, the transforms), the code of classes that are not installed, and
-size and times of every file and folder that is named there. client/joining.py and serving/ call it.
+A server gets its data set pickled. The fingerprint therefore covers the contents of the pickle
+(arrays, options, transforms), the code of classes that are not installed, and the size and times of
+every file and folder named in it. client/joining.py and serving/ call it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ import numpy.typing as npt
 from ...config import reading_environment
 
 MOST_FILES = 2_000_000
-"""Number of files below a folder with which a data set counts as different from every other."""
+"""Number of files in a folder from which a data set counts as different from all others."""
 LONGEST_PATH = 4096
 INSTALLED = tuple(
     os.path.realpath(path) + os.sep
     for path in (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
 )
-"""Folders of code that is identified by its name: Python, installed packages, needle."""
+"""Folders of code identified by name alone: Python, installed packages, needle."""
 _ATOMS = (int, float, complex, bool, str, type(None), type(Ellipsis))
 _OF_PYTHON = ("__doc__", "__firstlineno__", "__annotations__", "_abc_impl")
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -42,19 +42,19 @@ _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 def fingerprint(dataset: Any) -> str:
     """Return a digest that changes whenever the samples of the data set may.
 
-    A class with a method ``fingerprint()`` is represented by what that returns. A data set that
-    cannot be pickled equals no other, not even itself. A file that changes when the first sample is
-    read, by code that is not installed, is taken for a log.
+    A class with a method ``fingerprint()`` is represented by its result. A data set that cannot be
+    pickled equals no other, not even itself. If code that is not installed changes a file when the
+    first sample is read, the file is taken for a log.
     """
     contents = _Contents()
     try:
         contents.add(dataset)
-    except Exception:  # of a __reduce__, or nested too deeply: no server can be given it either
+    except Exception:  # __reduce__ failed, or it nests too deeply: it cannot be pickled
         contents.digest.update(os.urandom(16))
     if contents.own_code:
-        contents.note("folder", os.path.realpath(os.curdir))  # it may open files by relative names
+        contents.note("folder", os.path.realpath(os.curdir))  # it may open relative names
         if contents.files:
-            with suppress(BaseException):  # it may write a log; what it raises is no matter here
+            with suppress(BaseException):  # it may write a log; errors do not matter here
                 dataset[0]
     unchanged = [row for row in contents.files.items() if _times_of(row[0]) == row[1]]
     contents.note("files", sorted(unchanged, key=repr))
@@ -62,10 +62,10 @@ def fingerprint(dataset: Any) -> str:
 
 
 def surroundings() -> str:
-    """Return a digest of what a server takes over from the process that starts it.
+    """Return a digest of what a server inherits from the process that starts it.
 
-    Limits that only a superuser can raise, the priority, the environment variables that
-    needle and stores read, and the installed Python.
+    It covers the hard resource limits, the priority, the environment variables that needle and
+    object stores read, and the installed Python.
     """
     names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
     limits = [(name, resource.getrlimit(getattr(resource, name))[1]) for name in names]
@@ -76,11 +76,11 @@ def surroundings() -> str:
 
 
 class _Contents:
-    """A digest of values, each written with its type, so that no two can be confused."""
+    """A digest of values, each hashed with its type, so that no two are confused."""
 
     def __init__(self) -> None:
         self.digest = hashlib.blake2b(digest_size=12)
-        self._open: dict[int, int] = {}  # values that are being added, for cycles
+        self._open: dict[int, int] = {}  # ids of values being added, to detect cycles
         self._code: dict[int, int] = {}  # functions and classes that have been added
         self._modules: set[str] = set()
         self.files: dict[str | bytes, tuple[int, ...]] = {}  # files with their times
@@ -91,7 +91,7 @@ class _Contents:
         return bool(self._modules or self._code)
 
     def add(self, value: Any) -> None:
-        """Add a value and everything in it."""
+        """Add a value and, recursively, everything in it."""
         kind = type(value)
         if kind in _ATOMS:
             self.note(kind.__name__, value)
@@ -117,7 +117,7 @@ class _Contents:
     def _add_parts(self, value: Any, kind: type) -> None:
         if kind in (tuple, list):
             self.note(kind.__name__, len(value))
-            if all(type(each) in _ATOMS for each in value):  # perhaps a million of names
+            if all(type(each) in _ATOMS for each in value):  # there may be a million names
                 self.note("values", value)
                 for each in value:
                     if type(each) is str:
@@ -166,17 +166,17 @@ class _Contents:
             self._add_path(file[0])
         elif array.dtype.hasobject:
             self._add_all(array.ravel().tolist())
-        else:  # in the order of the memory, which needs no copy
+        else:  # memory order needs no copy
             order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
             dense = np.ascontiguousarray(array.transpose(order))
             self.note("order", order)
             self.digest.update(dense.reshape(-1).view(np.uint8).data)
 
     def _add_object(self, value: Any, kind: type) -> None:
-        """Add what pickling would keep of an object."""
+        """Add the state that pickling an object would keep."""
         reduce = copyreg.dispatch_table.get(kind)
         reduced = value.__reduce_ex__(5) if reduce is None else reduce(value)
-        if isinstance(reduced, str):  # a global name, perhaps of a function with a cache
+        if isinstance(reduced, str):  # a global name, such as a cached function
             self.note("global", (getattr(value, "__module__", None), reduced))
             self._add_module(str(getattr(value, "__module__", None)))
             self.add(getattr(value, "__wrapped__", None))
@@ -186,7 +186,7 @@ class _Contents:
         self._add_all((function, arguments))
         if isinstance(state, dict):
             for each in state.values():
-                if isinstance(each, str):  # a folder, as an attribute
+                if isinstance(each, str):  # an attribute that holds a folder
                     self._add_path(each, folders=True)
         self._add_all((state, list(items or ()), list(pairs or ())))
 
@@ -207,7 +207,7 @@ class _Contents:
         self.note("function", (function.__module__, function.__qualname__))
         if _is_imported(function):
             self._add_module(function.__module__)
-        elif self._is_new(function):  # the server gets its code and what the code refers to
+        elif self._is_new(function):  # its code and what it refers to reach the server
             self._add_code(function.__code__)
             self._add_all((function.__defaults__, function.__kwdefaults__))
             self._add_all(cell.cell_contents for cell in function.__closure__ or ())
@@ -215,7 +215,7 @@ class _Contents:
                 self.note("global", name)
                 try:
                     self.add(function.__globals__[name])
-                except Exception:  # the server cannot be given it, so no sample depends on it
+                except Exception:  # it cannot reach the server, so no sample depends on it
                     self.note("unreadable", name)
 
     def _is_new(self, value: Any) -> bool:
@@ -229,7 +229,7 @@ class _Contents:
             self.add(constant)
 
     def _add_module(self, name: str) -> None:
-        """Add the files of a module and of the modules that it uses, unless they are installed."""
+        """Add the files of a module and of those it uses, except for installed ones."""
         for file in sorted(self._files_of(name)):
             self._add_path(file)
 
@@ -245,14 +245,14 @@ class _Contents:
         found.add(file)
         for value in list(vars(module).values()):
             name_of = "__name__" if isinstance(value, types.ModuleType) else "__module__"
-            with suppress(Exception):  # of an object that looks its attributes up elsewhere
+            with suppress(Exception):  # an object with dynamic attributes
                 found |= self._files_of(str(getattr(value, name_of, None)))
         return found
 
     # ---- files
 
     def _add_path(self, path: Any, folders: bool = False) -> bool:
-        """Add size and times of a file, or of all files below a folder; False if there is none."""
+        """Add size and times of a file or of a folder's files; return False if it is missing."""
         try:
             name = os.fspath(path)
             if len(name) > LONGEST_PATH:
@@ -271,7 +271,7 @@ class _Contents:
         seen: set[tuple[int, int]] = set()
         for path, below, names in os.walk(folder, followlinks=True):
             status = os.stat(path)
-            if (status.st_dev, status.st_ino) in seen:  # a link that leads back
+            if (status.st_dev, status.st_ino) in seen:  # a link that closes a cycle
                 below.clear()
                 continue
             seen.add((status.st_dev, status.st_ino))
@@ -301,22 +301,22 @@ def _digest_of(value: Any) -> str:
 
 
 def _is_imported(value: Any) -> bool:
-    """Return True for a class or function that another process imports by its name."""
+    """Return True for a class or function that another process can import by name."""
     return value.__module__ not in (None, "__main__") and "<" not in value.__qualname__
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """Return the names that a function and the functions in it may look up as globals.
+    """Return the names that a function and its inner functions may look up as globals.
 
-    Names of attributes are among them: a global that happens to have such a name may make equal
-    data sets count as different, never the other way round.
+    Attribute names are among them. A global with the same name may make equal data sets count as
+    different, but never different ones as equal.
     """
     inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
     return set(code.co_names).union(*map(_names, inner))
 
 
 def _mapped_file(array: npt.NDArray[Any]) -> tuple[str, int] | None:
-    """Return path and offset of an array that is mapped from a file and cannot be written to."""
+    """Return the path and offset of an array that is a read-only map of a file."""
     root: Any = array
     while isinstance(root.base, np.ndarray):
         root = root.base

@@ -1,8 +1,8 @@
 """The frames between a loader and its server, and the handshake that opens a connection.
 
 A frame is a header, a JSON object and raw bytes. Nothing is unpickled, and no memory is allocated
-for a length that a peer merely claims. The server's use of frames is in serving/connection.py, a
-loader's in client/session.py.
+for a length that a peer merely claims. serving/connection.py uses the frames in a server,
+client/session.py in a loader.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ MISSED_HEARTBEATS = 3
 HANDSHAKE = 60.0  # seconds; the server may have to start workers
 _HEAD = struct.Struct("<2sBBII")  # magic, version, kind, bytes of JSON, raw bytes
 MOST_QUEUED = 128 << 20
-"""Bytes that may wait for a peer that does not read; with more the connection ends."""
+"""Maximum bytes queued for a peer that does not read; beyond it the connection ends."""
 _PIECE = 1 << 18
 _KIB, _MIB = 1 << 10, 1 << 20
 
 
 class FrameKind(IntEnum):
-    """Kinds of frames. A connection serves one task, or a program that asks for STATUS."""
+    """The kinds of frames on a connection, which serves one task or a STATUS request."""
 
     HELLO = 1  # client: {}; server: its data set and the seconds between heartbeats
     REGISTER = 2  # client: a task, its index set and options; server: the memory, by descriptor
     RESUME = 3  # client: start this epoch without the indices that are done
-    NEXT = 4  # client: this many more batches may be sent
+    NEXT = 4  # client: a grant of credit for this many more batches
     BATCH = 5  # server: where the samples of one batch lie
-    RELEASE = 6  # client: the samples of this batch are not in use any more
-    NOTICE = 8  # server: a text about a sample that delays the task
+    RELEASE = 6  # client: the samples of this batch are no longer in use
+    NOTICE = 8  # server: a report of a slow sample that delays the task
     STATUS = 9  # client: request; server: the state of all tasks
     HEARTBEAT = 10  # either side
-    BYE = 11  # client: the task ends; server: so does the connection
-    ERROR = 12  # server: the connection ends, and why
+    BYE = 11  # client: the task ends; server: the connection ends too
+    ERROR = 12  # server: the reason why the connection ends
 
 
 LIMITS: dict[FrameKind, tuple[int, int]] = {
@@ -66,7 +66,7 @@ LIMITS: dict[FrameKind, tuple[int, int]] = {
     FrameKind.ERROR: (64 * _KIB, 0),
     FrameKind.NOTICE: (4 * _KIB, 0),
 }
-"""The most bytes of JSON and of raw bytes of a kind; the others have 1 KiB and none."""
+"""Maximum bytes of JSON and of raw bytes by kind; 1 KiB and 0 for kinds not listed."""
 
 
 class Frame(NamedTuple):
@@ -85,7 +85,7 @@ def pack_frame(kind: FrameKind, values: dict[str, Any] | None = None, raw: bytes
 
 
 class Bell:
-    """A descriptor that other threads, or a signal handler, make readable."""
+    """A descriptor that other threads or a signal handler can make readable."""
 
     def __init__(self) -> None:
         self._ours, self._theirs = socket.socketpair()
@@ -97,8 +97,8 @@ class Bell:
         return self._ours.fileno()
 
     def ring(self) -> None:
-        """Make the descriptor readable; nothing happens after ``close``."""
-        with suppress(OSError):  # full: it is readable already
+        """Make the descriptor readable; a no-op after ``close``."""
+        with suppress(OSError):  # the buffer is full, so it is readable already
             self._theirs.send(b"!")
 
     def clear(self) -> None:
@@ -113,10 +113,10 @@ class Bell:
 
 
 class FrameSocket:
-    """A connected socket that carries frames; only ``Connector.ask`` waits.
+    """A connected socket that carries frames; only ``Connector.ask`` blocks.
 
-    fds: the most descriptors that may come with one read. ended: the connection is over. Raises
-    DataError for a peer that breaks the format.
+    fds: the maximum number of descriptors received in one read. ended: True once the connection is
+    over. Raises DataError for a peer that violates the format.
     """
 
     def __init__(self, channel: socket.socket, fds: int = 0) -> None:
@@ -134,13 +134,13 @@ class FrameSocket:
     def send(
         self, kind: FrameKind, values: dict[str, Any] | None = None, raw: bytes = b"", fd: int = -1
     ) -> None:
-        """Queue a frame for ``flush``, and a descriptor that is closed once it was sent."""
+        """Queue a frame for ``flush``, with a descriptor that is closed once it is sent."""
         self._out += pack_frame(kind, values, raw)
         if fd >= 0:
             self._fd_to_send = fd
 
     def flush(self) -> None:
-        """Send what the socket takes now."""
+        """Send as much as the socket accepts without blocking."""
         try:
             while self._out:
                 with memoryview(self._out) as view:
@@ -152,12 +152,12 @@ class FrameSocket:
             self._out = bytearray()  # ``receive`` will find the end of the connection
 
     def receive(self) -> Iterator[Frame]:
-        """Read from the socket once and yield every frame that is complete then."""
+        """Read from the socket once and yield every complete frame."""
         try:
             try:
                 data = self._receive()
-            except ConnectionResetError:  # the peer has closed without reading all; it may have
-                data = self._receive()  # sent the reason before
+            except ConnectionResetError:  # the peer closed with data unread; its
+                data = self._receive()  # reason for closing may have arrived before
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -168,7 +168,7 @@ class FrameSocket:
             yield frame
 
     def close(self) -> None:
-        """Close the socket, and descriptors that were neither taken nor sent."""
+        """Close the socket, and all descriptors that were neither taken nor sent."""
         self.channel.close()
         for fd in (*self._fds, self._fd_to_send):
             with suppress(OSError):
@@ -248,7 +248,7 @@ def text_of_error(error: BaseException, most: int = 8000) -> str:
 
 
 def count_of(values: dict[str, Any], name: str, least: int = 0, most: int = 2**53) -> int:
-    """Return an integer of a frame; DataError for anything else or outside [least, most]."""
+    """Return an integer of a frame; raise DataError for anything else or outside [least, most]."""
     value = values.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise DataError(f"server: {name} must be an int in [{least}, {most}], got {value!r:.60}")
@@ -256,7 +256,7 @@ def count_of(values: dict[str, Any], name: str, least: int = 0, most: int = 2**5
 
 
 def text_of(values: dict[str, Any], name: str, most: int = 200) -> str:
-    """Return a text of a frame; DataError if it is missing, empty, too long or not printable."""
+    """Return a text of a frame; raise DataError if it is empty, too long or unprintable."""
     value = values.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable():
         raise DataError(
@@ -266,12 +266,12 @@ def text_of(values: dict[str, Any], name: str, most: int = 200) -> str:
 
 
 def pack_marks(marks: Marks) -> bytes:
-    """Return one bit per mark, compressed."""
+    """Pack marks into one bit each, compressed."""
     return zlib.compress(np.packbits(marks).tobytes(), 6)
 
 
 def unpack_marks(data: bytes, count: int) -> Marks:
-    """Return the ``count`` marks of ``pack_marks``; DataError for anything else."""
+    """Return the ``count`` marks that ``pack_marks`` packed; raise DataError for other bytes."""
     size = -(-count // 8)
     try:
         raw = zlib.decompressobj().decompress(data, size + 1)
@@ -283,12 +283,12 @@ def unpack_marks(data: bytes, count: int) -> Marks:
 
 
 def marks_to_text(marks: Marks) -> str:
-    """Return marks as a text for a state dict."""
+    """Return marks as text for a state dict."""
     return base64.b64encode(pack_marks(marks)).decode()
 
 
 def marks_of_text(text: Any, count: int) -> Marks:
-    """Return the ``count`` marks of ``marks_to_text``; DataError for anything else."""
+    """Return the ``count`` marks of ``marks_to_text``; raise DataError for other values."""
     try:
         return unpack_marks(base64.b64decode(text, validate=True), count)
     except (TypeError, ValueError, binascii.Error):
@@ -302,7 +302,7 @@ def marks_of_text(text: Any, count: int) -> Marks:
 
 
 class Connector(FrameSocket):
-    """A loader's socket, with requests that wait for one answer each.
+    """A loader's socket, whose requests each wait for one answer.
 
     server: what the server said about itself in its HELLO.
     """
@@ -312,12 +312,12 @@ class Connector(FrameSocket):
         self.server: dict[str, Any] = {}
 
     def greet(self) -> dict[str, Any]:
-        """Send HELLO and return the server's; LoaderServerError if the server is gone."""
+        """Send HELLO and return the server's; raise LoaderServerError if the server is gone."""
         self.server = self.ask(FrameKind.HELLO).values
         return self.server
 
     def ask(self, kind: FrameKind, values: dict[str, Any] | None = None, raw: bytes = b"") -> Frame:
-        """Return the answer, a frame of the same kind; raise the error of a refusal."""
+        """Send a request; return the answer of the same kind, or raise the error of a refusal."""
         end = time.monotonic() + HANDSHAKE
         self.channel.settimeout(HANDSHAKE)
         self.send(kind, values, raw)
@@ -346,9 +346,9 @@ def refusal(values: dict[str, Any]) -> NeedleError:
 
 
 def named_error(name: Any, text: Any) -> Exception:
-    """Return an error of the server as one of this process, if needle or Python has its class."""
+    """Return an error of the server as an exception, of its class if needle or Python has it."""
     kind = getattr(errors, str(name), getattr(builtins, str(name), None))
     if isinstance(kind, type) and issubclass(kind, Exception):
-        with suppress(TypeError):  # its constructor needs more than a text
+        with suppress(TypeError):  # its constructor takes more than a text
             return kind(str(text))
     return WorkerError(f"GlobalDataLoader: the server failed with {name}: {text}")

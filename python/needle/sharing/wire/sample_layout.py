@@ -1,4 +1,4 @@
-"""Layout of one prepared sample in shared memory: offsets, shapes and dtypes of its leaves.
+"""The layout of a prepared sample in shared memory: offsets, shapes and dtypes of its leaves.
 
 The server writes samples into blocks and loaders read them in place. A ``SampleLayout`` is sent as
 JSON, once for each kind of sample.
@@ -24,14 +24,14 @@ NUMBER_KINDS = "biufc"
 """The kinds of dtypes that can lie in shared memory."""
 TEXTS = ("str", "bytes")
 _LENGTH = 8
-"""A text is 8 bytes of length and its bytes, padded to 64 bytes so that few layouts are needed."""
+"""A text is stored as 8 bytes of length and its bytes, padded to 64 so that few layouts occur."""
 
 
 @dataclass(frozen=True)
 class SampleLayout:
-    """The leaves of a sample, one field for each leaf of ``tree``, at ``offsets`` in a block.
+    """The layout of a sample's leaves: one field per leaf of ``tree``, at ``offsets`` in a block.
 
-    kinds: "array" for each leaf, or "str" or "bytes" for a text stored in a field of uint8.
+    kinds: "array", "str" or "bytes" for each leaf; a text is stored in a field of uint8.
     """
 
     tree: Any
@@ -60,14 +60,14 @@ class SampleLayout:
         return any(kind in TEXTS for kind in self.kinds)
 
     def views(self, buffer: Any, offset: int) -> list[Array]:
-        """Return views of the leaves of the sample at ``offset``; a text as its stored bytes."""
+        """Return views of the leaves of the sample at ``offset``; a text stays in stored form."""
         return [
             np.ndarray(each.row_shape, each.dtype, buffer, offset + at)
             for each, at in zip(self.fields, self.offsets)
         ]
 
     def leaves(self, buffer: Any, offset: int) -> list[Any]:
-        """Return the leaves as ``views`` does, with texts decoded; DataError for a damaged text."""
+        """Return the leaves with texts decoded; raise DataError for a damaged text."""
         return [
             _text(view, kind) if kind in TEXTS else view
             for view, kind in zip(self.views(buffer, offset), self.kinds)
@@ -99,7 +99,7 @@ class SampleLayout:
                 view[...] = leaf[i]
 
     def as_values(self) -> dict[str, Any]:
-        """Return the layout as JSON values, the inverse of ``read_layout``."""
+        """Return the layout as JSON values, which ``read_layout`` reads."""
         leaves = [
             [each.row_shape, kind if kind in TEXTS else each.dtype.str]
             for each, kind in zip(self.fields, self.kinds)
@@ -108,12 +108,12 @@ class SampleLayout:
 
 
 def rounded(size: int) -> int:
-    """Return the number of bytes that a block of ``size`` takes."""
+    """Return ``size`` rounded up to the bytes that its block takes."""
     return max(BLOCK_ALIGN, -(-size // BLOCK_ALIGN) * BLOCK_ALIGN)
 
 
 def layout_of(tree: Any, leaves: Sequence[Any]) -> SampleLayout:
-    """Return the layout of a sample; DataError for leaves that shared memory cannot hold."""
+    """Return the layout of a sample; raise DataError for leaves that shared memory cannot hold."""
     fields, kinds = [], []
     for leaf in leaves:
         dtype = getattr(leaf, "dtype", None)
@@ -132,7 +132,7 @@ def layout_of(tree: Any, leaves: Sequence[Any]) -> SampleLayout:
 
 
 def read_layout(values: Any) -> SampleLayout:
-    """Return the layout that ``as_values`` described; DataError for anything else."""
+    """Return the layout that ``as_values`` described; raise DataError for other values."""
     try:
         tree = _checked_tree(values["tree"])
         leaves = values["leaves"]
@@ -156,7 +156,7 @@ def _read_field(shape: list[int], name: str) -> Field:
 
 
 def _checked_tree(tree: Any, depth: int = 0) -> Any:
-    """Return the tree as nested tuples; DataError or ValueError for one that JSON cannot carry."""
+    """Return the tree as nested tuples; raise DataError or ValueError for an invalid one."""
     if tree == LEAF:
         return LEAF
     container, keys, children = tree
@@ -197,7 +197,7 @@ def _text_row(text: str | bytes, each: Field) -> Array:
 
 
 def _text(row: Array, kind: str) -> str | bytes:
-    """Return the text of its stored bytes."""
+    """Return the text stored in these bytes."""
     length = int.from_bytes(row[:_LENGTH].tobytes(), "little")
     if length > len(row) - _LENGTH:
         raise DataError(
