@@ -1,6 +1,6 @@
-// One block after the other, in this thread: each thread of a block runs on a small stack of its
-// own (a fiber) until it waits at a barrier or ends; then the next one runs. What only works
-// because of the order in which threads happen to run breaks under another order.
+// Runs blocks one after the other in this thread. Each thread of a block runs on a small stack of
+// its own (a fiber) until it reaches a barrier or ends; then the next one runs. Code that works
+// only because of the order in which threads happen to run fails under another order.
 #undef _FORTIFY_SOURCE  // its longjmp stays on one stack
 #include <setjmp.h>
 #include <ucontext.h>
@@ -30,18 +30,18 @@ namespace cuda_on_cpu {
 namespace {
 
 constexpr std::size_t kStack = 128 << 10;
-constexpr std::size_t kSharedMost = 48 << 10;  // what a kernel may have without asking for more
-constexpr std::size_t kSharedAll = 227 << 10;  // of a block on sm_90
-constexpr std::size_t kGuard = 64;             // bytes behind each piece of shared memory
+constexpr std::size_t kSharedMost = 48 << 10;  // limit of a kernel that does not request more
+constexpr std::size_t kSharedAll = 227 << 10;  // limit per block on sm_90
+constexpr std::size_t kGuard = 64;             // guard bytes behind each shared memory allocation
 constexpr unsigned char kNan = 0xff;
-constexpr std::uint32_t kGuardWord = 0xfffafafa;  // a NaN, but none that a kernel makes
+constexpr std::uint32_t kGuardWord = 0xfffafafa;  // a NaN that no kernel computes
 constexpr unsigned kWarp = 32;
 
 enum class State { kNew, kReady, kAtBarrier, kAtWarpBarrier, kDone };
 
 struct Fiber {
-  ucontext_t context = {};  // where it begins
-  jmp_buf at;               // where it waits
+  ucontext_t context = {};  // where the fiber starts
+  jmp_buf at;               // where the fiber waits
   bool begun = false;
   std::unique_ptr<char[]> stack{new char[kStack]};
   void* fake_stack = nullptr;  // the address sanitizer's
@@ -49,17 +49,17 @@ struct Fiber {
 
 struct Thread {
   State state;
-  int line;  // of the barrier it waits at
+  int line;  // of the barrier at which it waits
   Fiber* fiber;
-  std::size_t shared;  // where its next piece of shared memory begins
-  std::size_t asked;   // bytes of it so far, without dynamic ones
-  unsigned exchanges;  // so far
-  unsigned groups;     // of copies, committed so far
+  std::size_t shared;  // offset of its next shared memory allocation
+  std::size_t asked;   // bytes allocated so far, without dynamic ones
+  unsigned exchanges;  // number so far
+  unsigned groups;     // groups of copies committed so far
 };
 
 struct LateCopy {
   void* to;
-  const void* from;  // null: zeros
+  const void* from;  // null copies zeros
   std::size_t bytes;
   unsigned group;
 };
@@ -67,19 +67,19 @@ struct LateCopy {
 struct Warp {
   unsigned arrived = 0, mask = 0;
   int line = 0;
-  std::uint64_t values[2][kWarp] = {};  // of this exchange and of the one before
+  std::uint64_t values[2][kWarp] = {};  // of this exchange and the previous one
 };
 
 struct Block {
   const std::function<void()>* kernel;
   std::vector<Thread> threads;
   std::vector<Warp> warps;
-  std::vector<std::vector<LateCopy>> copies;  // of each thread, on their way
+  std::vector<std::vector<LateCopy>> copies;  // copies in flight, by thread
   std::vector<unsigned> order;
   unsigned next = 0, current = 0;  // position in the order; thread
   unsigned arrived = 0, done = 0;
-  bool met = false;                                         // the threads of a warp, just now
-  std::vector<std::pair<std::size_t, std::size_t>> pieces;  // of shared memory: begin, end
+  bool met = false;                                         // a warp's threads have just met
+  std::vector<std::pair<std::size_t, std::size_t>> pieces;  // shared memory allocations: begin, end
 };
 
 Block block;
@@ -88,11 +88,11 @@ std::int64_t launched = 0;
 std::mt19937 interleaving;
 std::vector<std::unique_ptr<Fiber>> fibers;
 std::vector<Fiber*> idle;
-constexpr std::size_t kAligned = 512;  // as much as wgmma's matrices ask for
+constexpr std::size_t kAligned = 512;  // alignment that wgmma's matrices need
 alignas(1024) unsigned char shared_bytes[kSharedAll + 64 * (kGuard + kAligned)];
-std::size_t dynamic_shared = 0;  // bytes of the launch
-std::string failure;             // what a thread found wrong; its block is given up
-std::exception_ptr thrown;       // by a kernel: an empty block of the course
+std::size_t dynamic_shared = 0;  // bytes in this launch
+std::string failure;             // error found by a thread; its block is aborted
+std::exception_ptr thrown;       // by a kernel, e.g. the course's empty block
 
 unsigned char guard_byte(std::size_t place) {
   return static_cast<unsigned char>(kGuardWord >> place % 4 * 8);
@@ -102,8 +102,8 @@ unsigned char guard_byte(std::size_t place) {
   throw std::runtime_error("cuda_on_cpu: " + message);
 }
 
-// ---- switching: swapcontext would ask the kernel for the signal mask each time; the address
-// sanitizer does not know longjmp from one stack to another ----
+// ---- switching: swapcontext would make a system call for the signal mask each time; the address
+// sanitizer does not support longjmp from one stack to another ----
 
 #ifdef __SANITIZE_ADDRESS__
 ucontext_t scheduler;
@@ -143,8 +143,8 @@ void enter(unsigned thread) {
   threadIdx = {thread % size.x, thread / size.x % size.y, thread / size.x / size.y};
 }
 
-// A fiber's life: threads from where the order stands, as long as they are new and end without
-// waiting; then it waits to be used again.
+// A fiber runs threads in the order's sequence as long as they are new and end without waiting;
+// then it becomes idle for reuse.
 void fiber_main(unsigned low, unsigned high) {
   auto* fiber = reinterpret_cast<Fiber*>((std::uintptr_t(high) << 32) | low);
 #ifdef __SANITIZE_ADDRESS__
@@ -158,7 +158,7 @@ void fiber_main(unsigned low, unsigned high) {
       block.threads[mine].fiber = fiber;
       try {
         (*block.kernel)();
-      } catch (...) {  // must not leave this stack, on which nobody has called
+      } catch (...) {  // must not leave this stack, which has no caller
         thrown = std::current_exception();
         failure = "a kernel threw an exception";
       }
@@ -209,9 +209,9 @@ std::string waiting_threads() {
   return text;
 }
 
-// Goes over the threads in order, each until it waits or ends, until all have ended. A warp whose
-// threads have met goes on at once, unless order is forward: then warps run ahead of each other, as
-// far as barriers let them.
+// Visits the threads in order, runs each until it waits or ends, and repeats until all have ended.
+// A warp whose threads have met continues at once unless the order is forward, so warps run ahead
+// of each other as far as barriers permit.
 void run_threads() {
   while (block.done < block.threads.size()) {
     bool moved = false;
@@ -221,7 +221,7 @@ void run_threads() {
       Thread& thread = block.threads[t];
       if (thread.state == State::kNew) {
         moved = true;
-        to_fiber(take_fiber());  // moves on in the order itself
+        to_fiber(take_fiber());  // advances the order itself
       } else {
         ++block.next;
         if (thread.state != State::kReady) continue;
@@ -251,7 +251,8 @@ void check_shared() {
   }
 }
 
-// What no thread has asked for is closed to kernels, for loads too, under the address sanitizer.
+// Under the address sanitizer shared memory that no thread has allocated is poisoned, for loads
+// too.
 #ifdef __SANITIZE_ADDRESS__
 void close_shared(std::size_t begin, std::size_t bytes) {
   __asan_poison_memory_region(shared_bytes + begin, bytes);
@@ -292,7 +293,7 @@ void run_block(unsigned count, const std::vector<unsigned>& sequence) {
   if (failure.empty()) check_shared();
   if (failure.empty()) return;
   running.watched = false;
-  idle.clear();  // fibers of threads that wait hold what will never go on
+  idle.clear();  // fibers of waiting threads hold stacks that will never resume
   fibers.clear();
   const std::string message = std::exchange(failure, "");
   if (thrown != nullptr) std::rethrow_exception(std::exchange(thrown, nullptr));
@@ -341,7 +342,7 @@ void block_barrier(int line) {
 
 int lane() { return static_cast<int>(block.current % kWarp); }
 
-// `orders`: memory too; of the warp's functions only __syncwarp does.
+// `orders`: whether it orders memory too; of the warp functions only __syncwarp does.
 static void meet(unsigned mask, int line, bool orders) {
   const unsigned first = block.current / kWarp * kWarp;
   const unsigned size = std::min<unsigned>(kWarp, block.threads.size() - first);
@@ -424,7 +425,8 @@ void* shared_memory(std::size_t bytes, bool dynamic) {
   return shared_bytes + begin;
 }
 
-// Of what the thread has begun, the `count`-th: at once, or at the wait for it.
+// Whether the `count`-th asynchronous operation of the thread completes at once instead of at its
+// wait.
 bool comes_early(std::size_t count) {
   return order == Order::kReversed ||
          (order == Order::kShuffled && (block.current + count) % 2 == 0) ||

@@ -1,5 +1,5 @@
-// What course_test.cc is written with: arrays on the emulated device, and a case that fails with
-// its likely cause.
+// Helpers for course_test.cc: arrays on the emulated device, and a case that fails with its likely
+// cause.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct WrongAnswer {
   std::string given, expected, got, cause;
 };
 
-struct Mistake {  // the likely cause, and the values that it gives; none: any wrong value does
+struct Mistake {  // a likely cause and the values it gives; without values, any wrong value matches
   const char* cause;
   Values values;
 };
@@ -41,7 +41,7 @@ bool all_near(const Values& got, const Values& want, double tolerance) {
   return true;
 }
 
-// The elements around `at`.
+// Returns the elements around `at` as text.
 std::string shown(const Values& values, std::size_t at) {
   const std::size_t begin = at < 2 ? 0 : at - 2, end = std::min(begin + 8, values.size());
   std::string text = "elements " + std::to_string(begin) + " to " + std::to_string(end - 1) + ":";
@@ -67,7 +67,7 @@ void expect(const std::string& given, const Values& got, const Values& want, dou
   throw wrong;
 }
 
-// An array on the device, its elements in row-major order.
+// An array on the device with its elements in row-major order.
 template <class T>
 class Array {
  public:
@@ -76,7 +76,7 @@ class Array {
     view = compact(memory_.as<T>(), shape);
     copy_from_host(0, memory_.as<void>(), values.data(), values.size() * sizeof(T));
   }
-  explicit Array(std::initializer_list<std::int64_t> shape)  // nobody has written to it
+  explicit Array(std::initializer_list<std::int64_t> shape)  // still uninitialised
       : values_(product(shape)), memory_(values_.size() * sizeof(T), 0) {
     view = compact(memory_.as<T>(), shape);
   }
@@ -86,7 +86,7 @@ class Array {
     copy_to_host(0, host.data(), memory_.as<void>(), host.size() * sizeof(T));
     return Values(host.begin(), host.end());
   }
-  T operator[](std::int64_t i) const { return values_[std::size_t(i)]; }  // as it began
+  T operator[](std::int64_t i) const { return values_[std::size_t(i)]; }  // initial values
 
   View view;
 

@@ -1,6 +1,6 @@
-// The kernels that part 6 of the course empties (apps/course/parts), beside plain loops, on the
-// emulator. `course_cuda_test NAME` runs one test in each order of threads and prints the first
-// case that fails, a line a field; tests/exercises/test_exercises_cuda.py shows it.
+// Compares the kernels that part 6 of the course empties (apps/course/parts) with plain loops, on
+// the emulator. `course_cuda_test NAME` runs one test in each order of threads and prints the first
+// failing case, one field per line; tests/exercises/test_exercises_cuda.py displays it.
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -51,7 +51,7 @@ void test_locate() {
     }
     const Array<std::int64_t> out({24, 2});
     launch("locate", 0, {1}, {kRowThreads}, places_kernel, walk, out.data());
-    const auto offsets = [&](bool divided) {  // without the first dimension, or of whole indices
+    const auto offsets = [&](bool divided) {  // without axis 0, or of undivided indices
       return filled(48, [&](std::int64_t n) {
         std::int64_t rest = n / 2, offset = 0;
         for (int i = ndim - 1; i > 0; --i) {
@@ -61,7 +61,7 @@ void test_locate() {
         return double(offset + (divided ? 0 : n / 2) * strides[n % 2][0]);
       });
     };
-    // `last`: whether the last dimension is the one that runs fastest
+    // `last`: whether the last dimension varies fastest
     const auto places = [&](bool last) {
       return filled(48, [&](std::int64_t n) {
         std::int64_t rest = n / 2, offset = 0;
@@ -158,7 +158,7 @@ void test_sgd() {
   }
 }
 
-void test_adam() {  // the kernel of the exercise too, with both moments
+void test_adam() {  // runs the exercise's kernel too, with both moments
   const Parameter p(300);
   adam_step({&p.value.view, 1}, {&p.grad.view, 1}, {&p.first.view, 1}, {&p.second.view, 1},
             {&p.value.view, 1}, {0.5, 0.5, 0.75, 0.5, 0, false, 1});
@@ -176,7 +176,7 @@ void test_adam() {  // the kernel of the exercise too, with both moments
          1e-3);
 }
 
-// Both of a thread's results, of two folds one right after the other.
+// Two folds in direct succession; stores both results of each thread.
 template <int kLanes>
 __global__ void fold_kernel(const float* a, float* out) {
   NEEDLE_SHARED(warps, float[kRowThreads / kWarp]);
@@ -250,8 +250,8 @@ void layer_norm_of(std::int64_t rows, std::int64_t n, double mean) {
 
 void test_layer_norm() {
   layer_norm_of(9, 70, 0);
-  layer_norm_of(2, 2500, 0);  // long: a block for each
-  layer_norm_of(3, 5, 0);     // fewer than lanes
+  layer_norm_of(2, 2500, 0);  // long rows: one block for each
+  layer_norm_of(3, 5, 0);     // fewer elements than lanes
   layer_norm_of(9, 70, 1000);
 }
 
@@ -281,7 +281,7 @@ void test_gemm_tile() {
   product_of(33, 5, 40, false);
   product_of(33, 70, 65, false);
   product_of(20, 32, 20, true);
-  product_of(130, 20, 130, false);  // in large tiles
+  product_of(130, 20, 130, false);  // uses large tiles
 }
 
 // ---- running them ----
@@ -303,8 +303,7 @@ constexpr Test kTests[] = {
     {"gemm_tile", test_gemm_tile},
 };
 
-// Under forward order everything that is wrong with values shows; under the others, what threads do
-// not wait for.
+// Forward order reveals all wrong values; the other orders reveal missing waits.
 void run(const Test& test) {
   using cuda_on_cpu::Order;
   for (const Order order : {Order::kForward, Order::kReversed, Order::kShuffled}) {
@@ -319,7 +318,7 @@ void run(const Test& test) {
     }
   }
   cuda_on_cpu::set_order(Order::kForward);
-  cuda_on_cpu::watch_races(true);  // what no order has shown
+  cuda_on_cpu::watch_races(true);  // races that no order has revealed
   test.run();
 }
 

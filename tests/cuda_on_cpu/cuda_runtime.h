@@ -1,8 +1,8 @@
-// CUDA's runtime on the CPU: what src/cuda includes as <cuda_runtime.h> when it is built as plain
-// C++ for the tests. Keywords of CUDA are macros, a launch runs the grid in this thread (block.cc),
-// and the host cannot dereference pointers to device memory (memory.cc). Only what src/cuda uses is
-// here, and an equivalent of each instruction of tensor cores: mma and ldmatrix; those of sm_90 are
-// in sm90/.
+// CUDA's runtime on the CPU: src/cuda includes this file as <cuda_runtime.h> when it is built as
+// plain C++ for the tests. Keywords of CUDA are macros, a launch runs the grid in this thread
+// (block.cc), and the host cannot dereference pointers to device memory (memory.cc). It has only
+// what src/cuda uses, and an equivalent of each tensor core instruction: mma and ldmatrix here,
+// those of sm_90 in sm90/.
 #pragma once
 
 #include <array>
@@ -34,23 +34,23 @@ struct cuda_on_cpu_stream;
 
 namespace cuda_on_cpu {
 
-// ---- what a running thread calls ----
+// ---- functions for the running thread ----
 
 void block_barrier(int line);
 void warp_barrier(unsigned mask, int line);
-// Leaves `value` for the warp, waits for its threads and gives what thread `lane` left.
+// Publishes `value` to the warp, waits for its threads and returns the value of thread `lane`.
 std::uint64_t exchange(unsigned mask, std::uint64_t value, int lane, int line);
 unsigned ballot(unsigned mask, bool vote, int line);
 std::array<std::uint64_t, 32> exchange_all(std::uint64_t value, int line);  // of a whole warp
 int lane();
-// The next piece of the block's shared memory: the same for every thread of the block, which must
-// therefore all ask in one order. Filled with NaN, with guards around it.
+// Allocates the block's next piece of shared memory. Every thread of the block gets the same one,
+// so all must allocate in one order. It is filled with NaN and has guards around it.
 void* shared_memory(std::size_t bytes, bool dynamic);
 
-// cp.async copies 4, 8 or 16 bytes, or writes zeros if `from` is null. The bytes are there after
+// cp.async copies 4, 8 or 16 bytes, or writes zeros if `from` is null. The bytes are visible after
 // the thread's wait, which leaves the `pending` latest groups in flight. They may arrive earlier:
-// threads in reversed order see them at once, in forward order as late as possible, in shuffled
-// order the one or the other.
+// at once in reversed order, as late as possible in forward order, and either way in shuffled
+// order.
 void cp_async(void* to, const void* from, std::size_t bytes);
 void cp_async_commit();
 void cp_async_wait(unsigned pending);
@@ -70,9 +70,9 @@ T exchanged(unsigned mask, T value, int from, int line) {
   return value;
 }
 
-// ldmatrix.sync.aligned.m8n8.x4.shared.b16, with kTranspose .trans. Which lane gives a row and
-// which gets an element follows the PTX ISA, "ldmatrix"; each lane reads its own elements, so that
-// watch.cc sees them.
+// ldmatrix.sync.aligned.m8n8.x4.shared.b16, with kTranspose .trans. Which lane provides a row and
+// which receives an element follows the PTX ISA, "ldmatrix"; each lane reads its own elements, so
+// that watch.cc sees the reads.
 template <bool kTranspose>
 void ldmatrix(std::uint32_t (&fragment)[4], const void* row) {
   const auto rows = exchange_all(reinterpret_cast<std::uint64_t>(row), 0);
@@ -88,9 +88,9 @@ void ldmatrix(std::uint32_t (&fragment)[4], const void* row) {
   }
 }
 
-// mma.sync.aligned.m16n8kK.row.col.f32, K = 16 of 16-bit elements or 8 of TF32; `value` converts an
-// element's bits to float. The layout of fragments follows the PTX ISA, "Matrix Fragments for
-// mma.m16n8k16" and "m16n8k8", and is nowhere taken from the kernels.
+// mma.sync.aligned.m16n8kK.row.col.f32, K = 16 for 16-bit elements or 8 for TF32; `value` converts
+// an element's bits to float. The layout of fragments follows the PTX ISA, "Matrix Fragments for
+// mma.m16n8k16" and "m16n8k8", independently of the kernels.
 template <int kK, class Value>
 void mma(float (&sums)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], Value value) {
   constexpr bool kShort = kK == 16;
@@ -124,81 +124,83 @@ void mma(float (&sums)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)
   }
 }
 
-// ---- launches; errors of a kernel are thrown by them, as std::runtime_error ----
+// ---- launches; they throw errors of kernels as std::runtime_error ----
 
-// `code`: the kernel's address, by which it is named. `dynamic`: bytes of shared memory.
+// `code`: the kernel's address, which gives its name. `dynamic`: bytes of dynamic shared memory.
 void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel, const void* code,
               std::size_t dynamic = 0);
 
-// Of blocks, of threads between barriers, and of warps. Interleaved: random, and a thread may also
-// be suspended at any access to shared or device memory, for others to go on.
+// The order of blocks, of threads between barriers, and of warps. Interleaved is random, and a
+// thread may also be suspended at any access to shared or device memory.
 enum class Order { kForward, kReversed, kShuffled, kInterleaved };
 void set_order(Order order, unsigned seed = 0);
 void set_processors(int count);  // multiprocessors of each device
 int processors();
-void set_capability(int major);  // compute capability of each device, 8 at first
+void set_capability(int major);  // compute capability of each device, initially 8
 int capability();
-std::int64_t launches();  // so far
+std::int64_t launches();  // number so far
 
-// While on, launches are listed and do nothing else: what a real model's sizes lead to.
+// While on, launches are only listed and not run, which shows those of a real model's sizes.
 void list_launches(bool on);
 struct Listed {
   std::string kernel;
-  unsigned blocks, threads;  // of a block
+  unsigned blocks, threads;  // per block
 };
 std::vector<Listed> listed_launches();
 
-// ---- accesses (watch.cc), where kernels are compiled so that each one is seen ----
+// ---- accesses (watch.cc), if kernels are compiled with instrumentation ----
 
-// From now on two threads on one word without a barrier between, one of which writes, are an error.
+// While on, two accesses of a word by different threads without a barrier between them are an error
+// if one of them is a write.
 void watch_races(bool on);
-// From now on accesses are counted, for counted().
+// While on, accesses are counted for counted().
 void count_accesses(bool on);
 struct Counted {
   std::string kernel, place;
   bool shared, write;
   std::int64_t accesses;  // of whole warps
-  // Device memory: sectors of 32 bytes, and as many as the bytes would fill. Shared memory: turns
-  // of the banks, and as many as there would be without conflicts.
+  // For device memory, sectors of 32 bytes and the minimum for these bytes. For shared memory,
+  // wavefronts (turns of the banks) and their number without conflicts.
   std::int64_t parts, least;
 };
 std::vector<Counted> counted();
-std::string table_of_counts();  // a line for each
+std::string table_of_counts();  // one line per entry
 void see_atomic(const void* at, std::size_t bytes, const void* from);
-// __threadfence(): what the thread did, and what a barrier ordered before it, is seen by blocks
-// that meet it in an atomic operation and have a fence after theirs.
+// __threadfence(): makes the thread's writes, and those that a barrier ordered before it, visible
+// to blocks that synchronise with it by an atomic operation followed by a fence of theirs.
 void see_fence();
 
 // ---- device memory ----
 
-class Turn {  // one grid or copy at a time
+class Turn {  // lock: one grid or copy at a time
  public:
   Turn();
   ~Turn();
 };
-// The host's pointer into the current device's memory as kernels use it; any other one as it is.
+// Translates a host pointer into the current device's memory to the address that kernels use;
+// returns any other pointer unchanged.
 void* true_pointer(const void* pointer);
-// The same for every word of a kernel's argument: a pointer, or a struct that holds some.
+// Translates every word of a kernel's argument: a pointer, or a struct that contains some.
 void true_pointers(void* argument, std::size_t bytes);
-void guard(void* buffer, std::size_t bytes);  // fills anew; behind `bytes` nothing may be written
-void check_guards();                          // std::runtime_error where a kernel did
-void set_memory_limit(std::size_t bytes);     // of each device
+void guard(void* buffer, std::size_t bytes);  // refills the guards, which nothing may overwrite
+void check_guards();                          // throws std::runtime_error if a kernel did
+void set_memory_limit(std::size_t bytes);     // per device
 
-// A copy from the host's memory comes to pass as late as it may: when something that is ordered
-// after it in its stream, or that waits for its event, runs. This does what waits in the stream.
+// A copy from host memory runs as late as possible: before the next operation that is ordered after
+// it in its stream or waits for its event. catch_up runs the stream's pending operations.
 void catch_up(struct ::cuda_on_cpu_stream* stream);
-// Whether the stream is recorded, in which case the launch is noted and must not run.
+// Returns true if the stream is being captured; the launch is then recorded and must not run.
 bool note(struct ::cuda_on_cpu_stream* stream, const std::function<void()>& launch);
-// The next kernel fails as one that follows a wrong pointer does: the launch succeeds, every later
-// call that looks reports it, until it is reported once.
+// The next kernel fails as if it had followed a wrong pointer: its launch succeeds, and later calls
+// that check for errors fail until the error has been reported once.
 void fail_next_kernel();
 bool failing();
 std::int64_t waits();                  // of the host for a whole stream, so far
-std::int64_t bytes_from_registered();  // copied so far from memory that cudaHostRegister was given
+std::int64_t bytes_from_registered();  // copied so far from memory registered by cudaHostRegister
 
 }  // namespace cuda_on_cpu
 
-// Those of the thread that runs.
+// Built-in variables of the running thread.
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 #define NEEDLE_SHARED(name, ...) auto& name = ::cuda_on_cpu::shared<__VA_ARGS__>()
@@ -222,7 +224,7 @@ inline int __ffs(int word) { return __builtin_ffs(word); }
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>((std::uint64_t(a) * b) >> 32);
 }
-// One thread of the host runs the grid, so plain operations are atomic.
+// One host thread runs the grid, so plain operations are atomic.
 template <class T>
 __attribute__((noinline, no_sanitize("thread"))) T atomicAdd(T* at, std::type_identity_t<T> value) {
   ::cuda_on_cpu::see_atomic(at, sizeof(T), __builtin_return_address(0));
@@ -239,7 +241,7 @@ __attribute__((noinline, no_sanitize("thread"))) inline unsigned atomicInc(unsig
 }
 inline void __threadfence() { ::cuda_on_cpu::see_fence(); }
 
-// ---- the runtime's functions, those that src/cuda calls ----
+// ---- the runtime functions that src/cuda calls ----
 
 enum cudaError_t : int {
   cudaSuccess = 0,
@@ -307,7 +309,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  // Parameters travel by value; each thread of a GPU sees the same copy.
+  // Parameters are passed by value; on a GPU all threads see the same copy.
   static_assert((std::is_trivially_copyable_v<std::decay_t<Parameters>> && ...));
   const std::tuple<std::decay_t<Parameters>...> given(static_cast<Parameters>(arguments)...);
   const auto run = [given, kernel, blocks = config->gridDim, threads = config->blockDim,

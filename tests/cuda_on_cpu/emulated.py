@@ -1,6 +1,6 @@
-"""The CUDA backend with its kernels run on the CPU, as device ``cuda_emulated``.
+"""The CUDA backend with its kernels compiled for the CPU, as device ``cuda_emulated``.
 
-``make test-all`` builds the module (CMake target ``cuda_on_cpu``). Without it tests are skipped.
+``make test-all`` builds the module (CMake target ``cuda_on_cpu``); without it tests are skipped.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ ORDERS = ("forward", "reversed", "shuffled")
 
 
 def compiled(name: str) -> ModuleType | None:
-    """A compiled module of this folder, or None where it was not built; under ``make sanitize``
-    the one with sanitizers."""
+    """Return a compiled module of this folder, with sanitizers under ``make sanitize``, or None."""
     for package in ("sanitized", "tests.cuda_on_cpu"):
         try:
             return importlib.import_module(f"{package}.{name}")
-        except ModuleNotFoundError:  # but one that is there and cannot be loaded is an error
+        except ModuleNotFoundError:  # a module that exists and cannot be loaded is an error
             continue
     return None
 
@@ -36,7 +35,7 @@ if module is not None:
 
 
 def set_capability(major: int) -> None:
-    """Set the compute capability of the emulated GPUs; 9 switches the kernels of sm_90 on."""
+    """Set the compute capability of the emulated GPUs; 9 enables the kernels of sm_90."""
     assert module is not None
     module.set_capability(major)
     config.cuda_sm90.set("on" if major == 9 else "off")

@@ -1,5 +1,5 @@
-// Kernels with one fault each, and their right forms: what the emulator is there to find. The
-// Python module cuda_faults; test_emulator.py calls it.
+// Kernels with one fault each that the emulator must find, and their correct forms. They make up
+// the Python module cuda_faults; test_emulator.py calls it.
 #include "faults.h"
 
 #include <pybind11/stl.h>
@@ -13,7 +13,7 @@ namespace {
 using needle::cuda::AsyncCopy, needle::cuda::cp_async_commit, needle::cuda::cp_async_wait;
 using needle::cuda::RegisterCopy;
 
-// out[i] = in[n - 1 - i] through shared memory; `waits`: with the barrier that this needs.
+// out[i] = in[n - 1 - i] through shared memory; `waits`: with the necessary barrier.
 __global__ void turn_around(const float* in, float* out, bool waits) {
   NEEDLE_SHARED(all, float[kThreads]);
   all[threadIdx.x] = in[threadIdx.x];
@@ -21,7 +21,7 @@ __global__ void turn_around(const float* in, float* out, bool waits) {
   out[threadIdx.x] = all[kThreads - 1 - threadIdx.x];
 }
 
-// The same within warps, lanes in reverse; the barrier is the warp's.
+// The same within warps, with lanes reversed and the warp's barrier.
 __global__ void turn_warps_around(const float* in, float* out, bool waits) {
   NEEDLE_SHARED(all, float[kThreads]);
   all[threadIdx.x] = in[threadIdx.x];
@@ -37,8 +37,8 @@ __global__ void sum_warps(const float* in, float* out) {
   out[threadIdx.x] = total + 1000 * highest + (large & 1u);
 }
 
-// The sum of the block, over both warps, to all its threads; then another one. `waits`: with the
-// barrier that keeps a warp that is ahead from writing what the other still reads.
+// Computes the block's sum over both warps for all its threads, twice. `waits`: with the barrier
+// that keeps a faster warp from overwriting what the other still reads.
 __global__ void sum_twice(const float* in, float* out, bool waits) {
   NEEDLE_SHARED(warps, float[2]);
   for (int turn = 0; turn < 2; ++turn) {
@@ -72,7 +72,7 @@ __global__ void before_buffer(const float* in, float* out) {
   out[int(threadIdx.x) - 1] = in[threadIdx.x];
 }
 
-// Two loads that are outside; what they bring is used.
+// Two out-of-bounds loads whose values are used.
 __global__ void reads_behind_buffer(const float* in, float* out) {
   out[threadIdx.x] = in[threadIdx.x + 1] + 1.0f;
 }
@@ -95,8 +95,8 @@ void wait_for_all() {
   cp_async_wait<0>();
 }
 
-// in[n - 1 - i] by way of copies to shared memory, then in[i] through the same place. `waits`: for
-// the second copies too, before what they bring is read.
+// in[n - 1 - i] by asynchronous copies to shared memory, then in[i] through the same buffer.
+// `waits`: waits for the second copies too before it reads them.
 template <template <class> class Copy>
 __global__ void copy_twice(const float* in, float* out, bool waits) {
   NEEDLE_SHARED(all, float[kThreads]);
@@ -116,7 +116,7 @@ __global__ void copy_twice(const float* in, float* out, bool waits) {
   if (!waits) wait_for_all();
 }
 
-// Copies in two groups. `enough`: it waits for the first before it reads what that brings.
+// Asynchronous copies in two groups. `enough`: waits for the first group before it reads it.
 __global__ void copy_in_groups(const float* in, float* out, bool enough) {
   NEEDLE_SHARED(all, float[2][kThreads]);
   const int mine = int(threadIdx.x), other = kThreads - 1 - mine;
@@ -132,7 +132,7 @@ __global__ void copy_in_groups(const float* in, float* out, bool enough) {
   out[mine] = 1000 * first + all[1][other];
 }
 
-// Starts the next copy into what it still reads.
+// Starts the next copy into a buffer that is still being read.
 __global__ void copy_too_early(const float* in, float* out) {
   NEEDLE_SHARED(all, float[kThreads]);
   const int mine = int(threadIdx.x);
@@ -173,9 +173,9 @@ __global__ void throws(const float*, float*) {
 
 __global__ void count_threads(const float*, float* out) { atomicAdd(out, 1.0f); }
 
-// ---- races that give the right result in each order that runs threads one after the other ----
+// ---- races whose result is right in each order that runs threads one after the other ----
 
-// The block's sum in shared memory; `atomic`: as it must be added.
+// Computes the block's sum in shared memory; `atomic`: by atomic additions, as is necessary.
 __global__ void sum_in_place(const float* in, float* out, bool atomic) {
   NEEDLE_SHARED(sum, float);
   if (threadIdx.x == 0) sum = 0;
@@ -189,7 +189,7 @@ __global__ void sum_in_place(const float* in, float* out, bool atomic) {
   out[threadIdx.x] = sum;
 }
 
-// The same over all blocks, in device memory: each adds to the element that the host has set to 0.
+// The same over all blocks in device memory: each adds to an element that the host has zeroed.
 __global__ void sum_of_blocks(const float* in, float* out, bool atomic) {
   if (threadIdx.x != 0) return;
   if (blockIdx.x == 0) out[1] = 0;
@@ -201,8 +201,8 @@ __global__ void sum_of_blocks(const float* in, float* out, bool atomic) {
   }
 }
 
-// The same by the last block to finish, which reads what each wrote before. `fences`: one before
-// the atomic operation (bit 1), one after it (bit 2).
+// The last block to finish adds up what each block wrote. `fences`: one before the atomic operation
+// (bit 1), one after it (bit 2).
 __device__ unsigned finished;  // blocks
 __global__ void sum_by_last_block(const float* in, float* out, int fences) {
   NEEDLE_SHARED(last, bool);
@@ -220,7 +220,8 @@ __global__ void sum_by_last_block(const float* in, float* out, int fences) {
   out[0] = sum;
 }
 
-// A lane reads what its neighbour wrote before both met in a shuffle, which orders no memory.
+// A lane reads what its neighbour wrote before both executed a shuffle, which does not order
+// memory.
 __global__ void after_a_shuffle(const float* in, float* out, bool barrier) {
   NEEDLE_SHARED(all, float[kThreads]);
   all[threadIdx.x] = in[threadIdx.x];
@@ -229,12 +230,12 @@ __global__ void after_a_shuffle(const float* in, float* out, bool barrier) {
   out[threadIdx.x] = all[threadIdx.x ^ 1] - other;
 }
 
-// Bytes of one word that belong to different threads are no race.
+// Threads that access different bytes of one word do not race.
 __global__ void write_bytes(const float*, float* out) {
   reinterpret_cast<unsigned char*>(out)[threadIdx.x] = static_cast<unsigned char>(threadIdx.x);
 }
 
-// One instruction of a warp: `words` are 4 of a and 2 of b for each lane, out its 4 sums.
+// One instruction of a warp: `words` holds 4 words of a and 2 of b for each lane, out its 4 sums.
 template <int kK>
 __global__ void mma_kernel(const std::uint32_t* words, float* out) {
   std::uint32_t a[4], b[2];
@@ -247,7 +248,7 @@ __global__ void mma_kernel(const std::uint32_t* words, float* out) {
   for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = sums[i];
 }
 
-// Four matrices of 8 x 8, row after row in shared memory; out: the fragment of each lane.
+// Loads four 8 x 8 matrices, stored by rows in shared memory; out: the fragment of each lane.
 template <bool kTranspose>
 __global__ void ldmatrix_kernel(const std::uint32_t* matrices, std::uint32_t* out) {
   NEEDLE_SHARED(rows, std::uint32_t[32][4]);
@@ -258,11 +259,11 @@ __global__ void ldmatrix_kernel(const std::uint32_t* matrices, std::uint32_t* ou
   for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = words[i];
 }
 
-// ---- accesses that cost more than they need ----
+// ---- accesses that cost more than necessary ----
 
 using needle::cuda::Float4;
 
-// `step` elements from lane to lane, in device memory and then in shared memory.
+// Lanes access elements `step` apart, in device memory and then in shared memory.
 __global__ void strided(const float* in, float* out, int step) {
   NEEDLE_SHARED(all, float[kThreads * 32]);
   all[threadIdx.x * step] = in[threadIdx.x * step % kThreads];

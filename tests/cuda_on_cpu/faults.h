@@ -1,4 +1,4 @@
-// What faults.cc and sm90/faults.cc share: buffers in device memory and launches on vectors.
+// Shared by faults.cc and sm90/faults.cc: buffers in device memory and launches on vectors.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -22,7 +22,7 @@ struct Buffer {
   std::size_t bytes;
 };
 
-// Runs a kernel on `in`; what it left in a buffer of as many elements.
+// Runs a kernel on `in` and returns its output buffer of the same size.
 template <class... More>
 std::vector<float> run_blocks(unsigned blocks, const std::vector<float>& in,
                               void (*kernel)(const float*, float*, More...), More... more) {

@@ -1,4 +1,4 @@
-"""Runs nvcc and keeps what ptxas says of registers, shared memory and spills beside the object.
+"""Runs nvcc and stores ptxas's report of registers, shared memory and spills beside the object.
 
 CMake calls it in place of nvcc (CUDA_COMPILER_LAUNCHER), with nvcc's command line.
 """

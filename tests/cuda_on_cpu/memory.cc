@@ -1,8 +1,8 @@
-// Device memory on the CPU: one region of addresses a device. Pointers that are handed out lead
-// into a second region as large, which nobody may touch (PROT_NONE), so that host code that follows
-// one stops at once; copies and launches turn them into the true ones. What is handed out is filled
-// with NaN and has guards before and behind it, which are NaN to who reads them. What was never
-// handed out is closed to kernels too.
+// Device memory on the CPU: one address range per device. Allocations return pointers into a second
+// range of the same size that is inaccessible (PROT_NONE), so host code that dereferences one
+// crashes at once; copies and launches translate them to the real addresses. An allocation is
+// filled with NaN and has guards before and behind it, which also read as NaN. Memory outside
+// allocations is poisoned for kernels too.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -27,20 +27,20 @@ namespace cuda_on_cpu {
 namespace {
 
 constexpr int kDevices = 2;
-constexpr std::size_t kRegion = std::size_t(16) << 30;  // addresses, not memory
+constexpr std::size_t kRegion = std::size_t(16) << 30;  // reserved addresses, not memory
 constexpr std::size_t kGuard = 256;
 constexpr unsigned char kNan = 0xff;
-constexpr std::uint32_t kGuardWord = 0xfffafafa;  // a NaN, but none that a kernel makes
+constexpr std::uint32_t kGuardWord = 0xfffafafa;  // a NaN that no kernel computes
 
 struct Piece {
-  std::size_t room, used;  // bytes; [used, room) is guarded too
+  std::size_t room, used;  // bytes; [used, room) is guarded as well
 };
 
 struct Device {
-  char* base = nullptr;                 // the closed region follows
+  char* base = nullptr;                 // followed by the inaccessible range
   std::map<std::size_t, Piece> pieces;  // by offset of the buffer
   std::size_t taken = 0;                // bytes
-  std::size_t open = 0;                 // bytes from base on that kernels may touch
+  std::size_t open = 0;                 // bytes from base that kernels may access
 };
 
 Device devices[kDevices];
@@ -83,7 +83,8 @@ void set_guards(Device& d, std::size_t at, const Piece& piece) {
   fill_guard(begin + piece.used, begin + piece.room + kGuard);
 }
 
-// Opens the region as far as a buffer that begins at `at` needs; false where the system has none.
+// Makes the range accessible up to the end of a buffer at `at`; returns false if the system has no
+// memory.
 bool open_up(Device& d, std::size_t at, std::size_t room) {
   constexpr std::size_t kStep = std::size_t(1) << 20;
   const std::size_t needed = (at + room + kGuard + kStep - 1) / kStep * kStep;
@@ -103,7 +104,8 @@ void poison(Device& d, std::size_t at, const Piece& piece) {
 #endif
 }
 
-void unpoison(Device& d, std::size_t at, const Piece& piece) {  // with its guards, to set them
+void unpoison(Device& d, std::size_t at,
+              const Piece& piece) {  // with guards, to fill them
 #ifdef __SANITIZE_ADDRESS__
   __asan_unpoison_memory_region(d.base + at - kGuard, piece.room + 2 * kGuard);
 #else
@@ -111,7 +113,7 @@ void unpoison(Device& d, std::size_t at, const Piece& piece) {  // with its guar
 #endif
 }
 
-// The first gap that is large enough.
+// Returns the first gap that is large enough.
 std::size_t find_gap(const Device& d, std::size_t room) {
   std::size_t at = kGuard;
   for (const auto& [offset, piece] : d.pieces) {
@@ -156,7 +158,7 @@ void guard(void* buffer, std::size_t bytes) {
 }
 
 #ifdef __SANITIZE_ADDRESS__
-void check_guards() {}  // the sanitizer has stopped the program by then
+void check_guards() {}  // the sanitizer stops the program earlier
 #else
 static bool intact(const char* from, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) {
@@ -188,7 +190,7 @@ bool in_device(const void* at) {
   return d.base != nullptr && byte >= d.base && byte < d.base + d.open;
 }
 
-// Few by default, so that threads take several turns.
+// Few by default, so that threads loop several times.
 static int multiprocessors = 2;
 void set_processors(int count) { multiprocessors = count; }
 int processors() { return multiprocessors; }
@@ -198,7 +200,7 @@ int capability() { return capability_major; }
 
 }  // namespace cuda_on_cpu
 
-// ---- streams: copies from pinned memory wait in them ----
+// ---- streams: they delay copies from pinned memory ----
 
 struct cuda_on_cpu_graph {
   std::vector<std::function<void()>> launches;
@@ -207,9 +209,9 @@ struct cuda_on_cpu_graph {
 struct cuda_on_cpu_stream {
   int device;
   std::deque<std::function<void()>> waiting;
-  std::size_t issued = 0, done = 0;       // of what has waited
-  cuda_on_cpu_graph* recorded = nullptr;  // what is launched goes into it
-  bool broken = false;                    // by something that no graph can hold
+  std::size_t issued = 0, done = 0;       // numbers of delayed operations
+  cuda_on_cpu_graph* recorded = nullptr;  // the graph that captures launches
+  bool broken = false;                    // by an operation that cannot be captured
 };
 
 struct cuda_on_cpu_event {
@@ -221,9 +223,9 @@ namespace cuda_on_cpu {
 namespace {
 
 std::vector<cuda_on_cpu_stream*> streams;
-bool next_fails = false, failed = false;  // of kernels: fail_next_kernel
+bool next_fails = false, failed = false;  // kernels: see fail_next_kernel
 
-// As CUDA does: what cannot be recorded spoils the recording.
+// As in CUDA, an operation that cannot be captured invalidates the capture.
 bool spoils(cuda_on_cpu_stream* stream) {
   if (stream == nullptr || stream->recorded == nullptr) return false;
   return stream->broken = true;
@@ -235,7 +237,7 @@ struct Pinned {
 std::map<const char*, Pinned> pinned;
 std::int64_t from_registered = 0, waited = 0;
 
-// The pinned memory that these bytes are in, or null.
+// Returns the pinned memory that contains these bytes, or null.
 const Pinned* pinned_of(const void* memory, std::size_t bytes) {
   const auto* at = static_cast<const char*>(memory);
   auto next = pinned.upper_bound(at);
@@ -314,7 +316,7 @@ cudaError_t cudaSetDevice(int chosen) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  // a GPU that has tensor cores
+  // capability() is that of a GPU with tensor cores
   *value = attribute == cudaDevAttrMultiProcessorCount ? processors() : capability();
   return cudaSuccess;
 }
@@ -451,7 +453,7 @@ cudaError_t cudaFree(void* pointer) {
   Device& d = device();
   const auto found = d.pieces.find(place_of(d, pointer));
   if (found == d.pieces.end()) return cudaErrorInvalidValue;
-  found->second.used = 0;  // nobody may touch it any more
+  found->second.used = 0;  // no access is legal any more
   unpoison(d, found->first, found->second);
   set_guards(d, found->first, found->second);
   poison(d, found->first, found->second);
@@ -475,7 +477,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     check_guards();
   };
   const Pinned* piece = stream == nullptr ? nullptr : pinned_of(from, bytes);
-  // CUDA may stage pageable memory before it returns, and need not.
+  // CUDA may stage pageable memory before it returns, but does not have to.
   if (piece != nullptr || (kind == cudaMemcpyHostToDevice && stream != nullptr)) {
     if (piece != nullptr && piece->registered) from_registered += static_cast<std::int64_t>(bytes);
     put_off(stream, copy);

@@ -1,10 +1,10 @@
 """Registers, shared memory and spills of every CUDA kernel, as ptxas reports them for each target.
 
-``make test-all`` compiles src/cuda for all targets where nvcc is, unless the table is of these very
-sources (``resources.sha256``): that takes minutes. ``keep_ptxas.py`` keeps the reports. ``python -m
-tests.cuda_on_cpu.resources`` writes them to ``resources.csv``, and what the code of the loops with
-tensor cores has (``sass.py``) to ``loops.csv``. Both are in the repository: what a change does to
-them is seen in its diff, and a test refuses a jump.
+If nvcc is installed, ``make test-all`` compiles src/cuda for all targets, which takes minutes,
+unless the table already belongs to these sources (``resources.sha256``). ``keep_ptxas.py`` stores
+the reports. ``python -m tests.cuda_on_cpu.resources`` writes them to ``resources.csv``, and the
+instructions of the loops with tensor cores (``sass.py``) to ``loops.csv``. Both files are in the
+repository, so a diff shows what a change does to them, and a test rejects large increases.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ BUILD = ROOT / "build"
 
 
 NVCC = "13.0"
-"""The release that the table is of; another one may take a few registers more."""
+"""The release that produced the table; another one may use a few registers more."""
 
 
 class Row(NamedTuple):
-    """The most that a family of kernels (one template) takes on a target; bytes, of a thread or
-    (shared) a block."""
+    """Maxima of a kernel family (one template) on a target, in bytes per thread or (shared) per
+    block.
+    """
 
     file: str
     kernel: str
@@ -50,7 +51,7 @@ _LENGTH = re.compile(r"(?=(\d+))")
 
 
 def reports() -> list[Path]:
-    """The newest build's reports."""
+    """Return the newest build's reports."""
     pattern = "**/needle_cuda.dir/**/*.cu.o.ptxas"
     found = sorted(BUILD.glob(pattern), key=lambda path: path.stat().st_mtime)
     return [path for path in found if _objects(path) == _objects(found[-1])]
@@ -62,9 +63,9 @@ def _objects(report: Path) -> Path:
 
 
 def _family(mangled: str) -> str:
-    """The template's name: the shortest that ends in _kernel of those that follow their lengths.
+    """Return the template's name: of the names behind a length, the shortest ending in _kernel.
 
-    Longer ones begin in nvcc's hash of the file's path, whose last digits may be such a length.
+    Longer ones start in nvcc's hash of the file's path, whose last digits may look like a length.
     """
     named = (mangled[at.end(1) :][: int(at[1])] for at in _LENGTH.finditer(mangled))
     return min((name for name in named if name.endswith("_kernel")), key=len, default=mangled)
@@ -86,7 +87,7 @@ def _kernels(
 
 
 def table() -> list[Row]:
-    """One row for each family and target."""
+    """Return one row per family and target."""
     rows: dict[tuple[str, str, str], Row] = {}
     for path in reports():
         file = path.name.removesuffix(".o.ptxas")
@@ -112,14 +113,14 @@ def loops() -> list[sass.Row]:
 
 
 def kept() -> dict[tuple[str, str, str], Row]:
-    """The table in the repository."""
+    """Return the table in the repository."""
     with KEPT.open() as lines:
         rows = [Row(*row[:3], *map(int, row[3:])) for row in list(csv.reader(lines))[1:]]
     return {row[:3]: row for row in rows}
 
 
 def digest() -> str:
-    """Return the SHA-256 of all that the kernels are compiled from, without comments."""
+    """Return the SHA-256 of all sources of the kernels, without comments."""
     files = [*ROOT.glob("src/cuda/**/*.*"), *ROOT.glob("src/core/*.h"), *ROOT.glob("src/data/*.h")]
     whole = hashlib.sha256()
     for path in sorted(files):
@@ -130,7 +131,7 @@ def digest() -> str:
 
 
 def target() -> str:
-    """Return the target that make build-tests builds: with the GPUs' module or without."""
+    """Return the target that make build-tests builds, with or without the GPU module."""
     known = KEPT_DIGEST.is_file() and KEPT_DIGEST.read_text().strip() == digest()
     return "cuda_on_cpu" if known else "cuda_tests"
 

@@ -1,6 +1,6 @@
 """The machine code of kernels for sm_90, read from object files without a disassembler.
 
-An instruction of sm_70 and later has 16 bytes; its lowest 12 bits say which one it is.
+An instruction of sm_70 and later has 16 bytes; its lowest 12 bits are the opcode.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ CUDA, SM_90 = 190, 90
 HMMA, HGMMA, BRANCH = 0x23C, 0x9F0, 0x947
 ASYNC_COPIES, LOADS = (0xFAE,), (0x381, 0x981)
 _WORDS = {4: 4, 5: 8, 6: 16}
-"""Bytes by the size field of a load or a copy."""
+"""Bytes moved, indexed by the size field of a load or a copy."""
 
 
 class Loop(NamedTuple):
-    """The loop of a kernel that uses tensor cores: its instructions, those of tensor cores (of a
-    warpgroup's as many as would do a warp's share), and the widest of its copies from global
-    memory in bytes."""
+    """A kernel's loop with tensor cores.
+
+    It has the number of instructions, the number of tensor core instructions (for a warpgroup, a
+    warp's share) and the bytes of the widest copy from global memory.
+    """
 
     kernel: str
     instructions: int
@@ -31,7 +33,7 @@ class Loop(NamedTuple):
 
 
 def loops(path: Path) -> Iterator[Loop]:
-    """Yield the loop around the tensor cores of each kernel of an object file that has one."""
+    """Yield, for each kernel of an object file that uses tensor cores, the loop around them."""
     data = path.read_bytes()
     at = data.find(b"\x7fELF", 1)
     while at >= 0:
@@ -44,7 +46,7 @@ def loops(path: Path) -> Iterator[Loop]:
 
 
 def _sections(data: bytes, elf: int) -> Iterator[tuple[str, bytes]]:
-    """Yield the names and the contents of the sections with code."""
+    """Yield the names and contents of the code sections."""
     first, count, names = struct.unpack_from("<40xQ12xHH", data, elf)
     rows = [struct.unpack_from("<I20xQQ", data, elf + first + 64 * i) for i in range(count)]
     for name, offset, size in rows:
@@ -77,7 +79,7 @@ def _distance(branch: int) -> int:
 
 
 def _bytes(word: int) -> int:
-    """Return the bytes that a copy or load from global memory moves; 0 of other instructions."""
+    """Return the bytes that a load or copy from global memory moves, 0 for other instructions."""
     moves = word & 0xFFF in (*ASYNC_COPIES, *LOADS)
     return _WORDS.get(word >> 73 & 7, 0) if moves else 0
 
@@ -90,17 +92,20 @@ _TILE = re.compile(r"(Tensor|Swizzled|Warpgroup)TileILNS0_9PrecisionE(\d)E((?:Li
 WARPGROUPS, STORED = " by warpgroups", " stored"
 _LOAD = re.compile(r"(?:4LoadE|S\d+_)(\d)E")
 REGISTERS, SHARED, RESERVED = 65536, 227 << 10, 1 << 10
-"""Of a multiprocessor of sm_90; CUDA itself takes RESERVED bytes of SHARED for each block."""
+"""Per multiprocessor of sm_90; CUDA itself takes RESERVED bytes of SHARED for each block."""
 PROCESSORS, CLOCK = 132, 1.755e9
-"""Multiprocessors of an H100 SXM, and its clock in Hz."""
+"""Number of multiprocessors of an H100 SXM, and its clock in Hz."""
 TMA_STAGES = 4
 """kTmaStages of src/cuda/sm90/tma_tile.h."""
 
 
 class Row(NamedTuple):
-    """A kernel with tensor cores on sm_90: how its operands are loaded, the instructions of its
-    loop and those of tensor cores among them, the bytes of its widest copy, the blocks that fit a
-    multiprocessor, and the TFLOP/s that its instructions allow an H100."""
+    """A kernel with tensor cores on sm_90.
+
+    It says how operands are loaded, how many instructions the loop has and how many of them use
+    tensor cores, the bytes of its widest copy, the blocks that fit on a multiprocessor, and the
+    TFLOP/s that its instructions permit on an H100.
+    """
 
     kernel: str
     precision: str
@@ -114,10 +119,10 @@ class Row(NamedTuple):
 
 
 def ceiling(precision: str, instructions: int, hmma: int) -> int:
-    """Return the TFLOP/s of a loop on an H100 whose schedulers issue an instruction in each cycle.
+    """Return a loop's TFLOP/s on an H100 whose schedulers issue an instruction every cycle.
 
-    A processor issues four instructions in a cycle and completes one of tensor cores at most, of
-    16 x 8 x 16 multiply-adds, or 16 x 8 x 8 in TF32.
+    A multiprocessor issues four instructions per cycle and completes at most one of tensor cores,
+    with 16 x 8 x 16 multiply-adds, or 16 x 8 x 8 in TF32.
     """
     flops = 2 * 16 * 8 * (8 if precision == "tf32" else 16)
     return round(PROCESSORS * CLOCK * min(1.0, 4 * hmma / instructions) * flops / 1e12)
@@ -136,7 +141,8 @@ def row(kernel: str, loop: Loop, registers: int, shared: int) -> Row:
         threads = (m // warp_m) * (n // warp_n) * 32
     tile = f"{m} x {n} x {k}" + WARPGROUPS * (name == "Warpgroup")
     if kernel.endswith("_tma_kernel"):
-        shared += TMA_STAGES * (m + n) * k * 2  # not counted by ptxas, as the launch asks for it
+        # dynamic, requested at launch, so ptxas does not count it
+        shared += TMA_STAGES * (m + n) * k * 2
     fitting = REGISTERS // (-(-registers // 8) * 8 * threads)
     blocks = min(fitting, SHARED // (shared + RESERVED), 2048 // threads)
     by = ", ".join(LOADED[int(each)] for each in _LOAD.findall(loop.kernel[found.end() :]))
@@ -146,7 +152,7 @@ def row(kernel: str, loop: Loop, registers: int, shared: int) -> Row:
 
 
 def kept() -> dict[tuple[str, ...], Row]:
-    """Return the rows in the repository, by what names a kernel."""
+    """Return the rows in the repository, by the fields that identify a kernel."""
     with KEPT.open() as lines:
         rows = [Row(*each[:4], *map(int, each[4:])) for each in list(csv.reader(lines))[1:]]
     return {each[:4]: each for each in rows}

@@ -1,4 +1,4 @@
-"""The CUDA backend, its kernels run on the CPU: conformance, memory, devices, a network's steps."""
+"""The CUDA backend with its kernels on the CPU: conformance, memory, devices, training steps."""
 
 from __future__ import annotations
 
@@ -29,13 +29,12 @@ COOPERATING = (
     *("copy", "reduce", "matmul", "scatter", "softmax", "logsumexp", "cross_entropy", "argmax"),
     *("batch_norm_grad", "layer_norm"),
 )
-"""Rows whose threads wait for each other, a row of each way; what the others do cannot depend on
-order."""
+"""Conformance rows whose threads wait for each other; the others cannot depend on order."""
 
 
 @pytest.fixture(params=emulated.ORDERS)
 def order(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Each order in which threads and blocks run."""
+    """Run a test with each order of threads and blocks."""
     emulated.module.set_order(request.param)
     yield request.param
     emulated.module.set_order("forward")
@@ -84,7 +83,7 @@ def array(host: np.ndarray, device: str = emulated.NAME) -> Any:
 def test_matmul_of_every_tile(m: int, k: int, n: int, dtype: str, order: str) -> None:
     random = np.random.default_rng(m)
     a, b = (random.integers(-9, 9, shape).astype(dtype) for shape in [(m, k), (k, n)])
-    want = a @ b  # whole numbers: exact in every dtype
+    want = a @ b  # integers, so exact in every dtype
     for left in (array(a), array(np.ascontiguousarray(a.T)).T):
         for right in (array(b), array(np.ascontiguousarray(b.T)).T):
             np.testing.assert_array_equal((left @ right).numpy(), want)
@@ -92,7 +91,7 @@ def test_matmul_of_every_tile(m: int, k: int, n: int, dtype: str, order: str) ->
 
 @pytest.mark.parametrize("shape", [(70_000, 3), (3, 70_000), (40, 50, 30), (9, 1, 5000)])
 def test_reductions_and_copies_beyond_one_launch(shape: tuple[int, ...], order: str) -> None:
-    """The emulator's launches take 16384 elements at most, a GPU's 2**30."""
+    """The emulator's launches take at most 16384 elements, a GPU's 2**30."""
     host = np.random.default_rng(0).standard_normal(shape).astype("float32")
     on_device, axes = array(host), tuple(range(len(shape)))
     for axis in (None, 0, len(shape) - 1):
@@ -160,7 +159,7 @@ BEYOND_ONE_BLOCK: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("case", BEYOND_ONE_BLOCK)
 def test_kernels_beyond_one_block(case: str) -> None:
-    """Long rows, many pixels, several launches; in the order that finds most."""
+    """Run long rows, many pixels and several launches in the order that finds most faults."""
     function = getattr(accelerated, case.split()[0])
     arguments = BEYOND_ONE_BLOCK[case]
     wide = [a.astype("float64") if getattr(a, "dtype", 0) == F32 else a for a in arguments]
@@ -186,7 +185,7 @@ LAUNCHES = {
 
 @pytest.mark.parametrize("case", LAUNCHES)
 def test_sums_over_pixels_end_in_the_launch_that_begins_them(case: str) -> None:
-    """The last block adds up what the others wrote: the same bits whichever it is, no races."""
+    """The last block adds up the others' sums; the bits do not depend on which one is last."""
     placed = [array(a) if isinstance(a, np.ndarray) else a for a in BEYOND_ONE_BLOCK[case]]
     results = set()
     emulated.module.watch_races(True)
@@ -241,7 +240,7 @@ def test_a_label_outside_the_classes_is_nan_or_an_error_where_launches_wait() ->
 
 
 def train(device: Any) -> tuple[list[float], list[np.ndarray]]:
-    """Losses of two steps of a small LeNet, and the weights after them."""
+    """Return the losses of two steps of a small LeNet and the weights after them."""
     np.random.seed(0)
     nn = needle.nn
     model = nn.Sequential(
@@ -256,7 +255,8 @@ def train(device: Any) -> tuple[list[float], list[np.ndarray]]:
         nn.ReLU(),
         nn.Linear(12, 10, device=device),
     )
-    # Not Adam: before a batch norm a bias has no gradient but rounding, which Adam would enlarge.
+    # Not Adam: the gradient of a bias before a batch norm is only rounding, which Adam would
+    # amplify.
     optimizer = needle.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     images = np.random.rand(4, 1, 10, 10).astype("float32")
     x = needle.Tensor(images, device=device)
@@ -290,20 +290,20 @@ def test_memory_is_counted_reused_and_given_back(backend: Any) -> None:
     assert again.ptr() == address
     assert backend.memory_stats()["reuses"] == before["reuses"] + 1
     fresh = View(again, (10_000,), (1,), 0, F32)
-    assert np.isnan(backend.download(fresh)).all()  # a used buffer holds nothing either
+    assert np.isnan(backend.download(fresh)).all()  # a reused buffer is filled with NaN, too
     del again, fresh
     backend.empty_cache()
     assert backend.memory_stats()["cached"] == 0
 
 
 def test_out_of_memory_names_sizes_and_is_survived(backend: Any) -> None:
-    backend.empty_cache()  # what uploads went through too, as long as the longest was
+    backend.empty_cache()  # frees the staging buffers of uploads, too
     emulated.module.set_memory_limit(4 << 20)
     try:
         kept = [backend.allocate(2 << 18, F32)]
         with pytest.raises(MemoryError, match=r"the GPU has no 4194304 bytes left, 2\d+ bytes are"):
             kept.append(backend.allocate(1 << 20, F32))
-        kept.clear()  # cached now; the cache makes room for the next request
+        kept.clear()  # now cached; the cache is freed for the next request
         assert backend.allocate(800_000, F32).size == 800_000
     finally:
         emulated.module.set_memory_limit(1 << 30)

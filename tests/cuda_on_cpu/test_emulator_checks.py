@@ -1,5 +1,7 @@
-"""The emulator names races with file and line, counts sectors and bank conflicts, interleaves
-threads, and lays the operands of tensor cores out as the PTX manual says."""
+"""The emulator's checks: races with file and line, counted sectors and bank conflicts.
+
+It also interleaves threads, and lays the operands of tensor cores out as the PTX manual specifies.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ ORDERS = {"forward": 0, "reversed": 1, "shuffled": 2, "interleaved": 3}
 
 @pytest.fixture(params=ORDERS)
 def order(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Each order of threads, races watched."""
+    """Run a test with each order of threads, with race detection."""
     faults.set_order(ORDERS[request.param], 7)
     faults.watch_races(True)
     yield request.param
@@ -54,7 +56,7 @@ RACES = {
 @pytest.mark.parametrize("kernel", RACES)
 def test_a_race_is_named_with_both_lines_in_every_order(kernel: str, order: str) -> None:
     memory, *lines = RACES[kernel]
-    getattr(faults, kernel)(VALUES, True)  # with the barrier it is right
+    getattr(faults, kernel)(VALUES, True)  # correct with the barrier
     with pytest.raises(RuntimeError, match=f"a race in {memory} memory: thread") as raised:
         getattr(faults, kernel)(VALUES, False)
     said = [SOURCE[int(at) - 1] for at in re.findall(r"faults\.cc:(\d+)", str(raised.value))]
@@ -71,7 +73,7 @@ def test_fences_order_what_blocks_write_before_what_the_last_reads(fences: int, 
 
 
 def test_what_the_order_of_threads_did_not_show() -> None:
-    """These are right in each order that ends one thread before the next begins."""
+    """These kernels are correct in each order that runs one thread to its end after the other."""
     for number in (0, 1, 2):
         faults.set_order(number)
         assert faults.sum_in_place(VALUES, False) == [sum(VALUES)] * 64
@@ -105,7 +107,7 @@ def test_interleavings_differ_with_the_seed_and_repeat_with_it() -> None:
 
 
 def rows(kernel: Any) -> dict[tuple[str, str], tuple[int, int, int]]:
-    """Return accesses, parts and their least number by memory and direction."""
+    """Return accesses, parts and their minimum by memory and direction."""
     return {
         ("shared" if shared else "device", "write" if write else "read"): tuple(numbers)
         for _, _, shared, write, *numbers in faults.counted(kernel)
@@ -116,7 +118,7 @@ def rows(kernel: Any) -> dict[tuple[str, str], tuple[int, int, int]]:
     ("step", "sectors", "turns"), [(1, 8, 2), (2, 16, 4), (8, 16, 16), (31, 16, 2), (32, 4, 64)]
 )
 def test_sectors_and_bank_conflicts_are_counted(step: int, sectors: int, turns: int) -> None:
-    """Two warps read in[i * step % 64] and go down shared memory in steps."""
+    """Two warps read in[i * step % 64] and write shared memory with this stride."""
     found = rows(lambda: faults.strided(VALUES, step))
     assert found["device", "read"][:2] == (2, sectors)
     assert found["shared", "write"] == found["shared", "read"] == (2, turns, 2)
@@ -135,16 +137,18 @@ def test_sixteen_bytes_at_a_time_are_one_access() -> None:
 @pytest.mark.parametrize("words", ["right", "exchanged"])
 @pytest.mark.parametrize("depth", [8, 16])
 def test_tensor_cores_take_operands_as_the_manual_lays_them_out(depth: int, words: str) -> None:
-    """Fragments made here by the formulas of the PTX ISA; a's middle words exchanged: another
-    product, which no other part of the kernels undoes."""
+    """Fragments follow the formulas of the PTX ISA.
+
+    With a's middle words exchanged the product differs, and no other part of the kernels undoes it.
+    """
     random = np.random.default_rng(depth)
     a = random.integers(-4, 5, (16, depth)).astype("float32")
     b = random.integers(-4, 5, (depth, 8)).astype("float32")
     group, lane = np.divmod(np.arange(32), 4)
-    if depth == 8:  # TF32, a word an element: a0 (g, t), a1 (g + 8, t), a2 (g, t + 4), a3
+    if depth == 8:  # TF32, one word per element: a0 (g, t), a1 (g + 8, t), a2 (g, t + 4), a3
         of_a = [a[group + 8 * (i % 2), lane + 4 * (i // 2)].view("uint32") for i in range(4)]
         of_b = [b[lane + 4 * i, group].view("uint32") for i in range(2)]
-    else:  # bf16, two elements a word: the upper halves of float32
+    else:  # bf16, two elements per word: the upper halves of float32
 
         def both(low: np.ndarray, high: np.ndarray) -> np.ndarray:
             return low.view("uint32") >> 16 | (high.view("uint32") & 0xFFFF0000)
@@ -168,10 +172,11 @@ def test_tensor_cores_take_operands_as_the_manual_lays_them_out(depth: int, word
 
 @pytest.mark.parametrize("transpose", [False, True])
 def test_ldmatrix_gives_lanes_what_the_manual_says(transpose: bool) -> None:
-    """Register m of lane 4 g + t has elements 2 t, 2 t + 1 of row g of matrix m, or of column g."""
+    """Register m of lane 4 g + t has elements 2 t, 2 t + 1 of row g, or column g, of matrix m."""
     matrices = np.random.default_rng(0).integers(0, 1 << 16, (4, 8, 8), dtype=np.uint16)
     found = faults.one_ldmatrix(matrices.ravel().view("uint32").tolist(), transpose)
-    got = np.array(found, "uint32").view("uint16").reshape(8, 4, 4, 2)  # g, t, m, element
+    # indexed by g, t, m, element
+    got = np.array(found, "uint32").view("uint16").reshape(8, 4, 4, 2)
     want = matrices.transpose(0, 2, 1) if transpose else matrices
     assert np.array_equal(got.transpose(2, 0, 1, 3).reshape(4, 8, 8), want)
 
@@ -197,7 +202,7 @@ needs_backend = pytest.mark.skipif(
 
 @pytest.fixture
 def watched() -> Iterator[Any]:
-    """The emulated device, its kernels watched for races."""
+    """Yield the emulated device, with race detection in its kernels."""
     emulated.module.watch_races(True)
     yield needle.device(emulated.NAME)
     emulated.module.watch_races(False)
@@ -240,9 +245,11 @@ def test_products_have_no_races(precision: str, columns: int, order: str, watche
 @needs_backend
 @pytest.mark.parametrize("columns", [64, 32], ids=["large tiles", "small tiles"])
 def test_rounded_operands_come_without_conflicts_or_sectors_to_spare(columns: int) -> None:
-    """A product and the three of a convolution in bf16: each access to shared memory takes the
-    fewest turns of its banks, each load of operands the fewest sectors, but for those of the edges,
-    where lanes read elements of others."""
+    """Check a product and a convolution's three in bf16 for bank conflicts and excess sectors.
+
+    Loads of operands take the fewest sectors except at edges, where lanes read other lanes'
+    elements.
+    """
     device, how = needle.device(emulated.NAME), Geometry((1, 1), (1, 1), (1, 1), 1)
     x, weight = device.ones((1, 16, 16, 32)), device.ones((3, 3, 32, columns))
     grad = device.ones((1, 16, 16, columns))
@@ -263,8 +270,7 @@ def test_rounded_operands_come_without_conflicts_or_sectors_to_spare(columns: in
 
 @needs_backend
 def test_the_gradient_of_max_pooling_searches_a_window_once() -> None:
-    """A pixel is in up to four windows, of nine pixels: to search all of them for each pixel would
-    take 19 loads a pixel."""
+    """A pixel is in up to four windows of nine pixels: searching all takes 19 loads per pixel."""
     device, warps = needle.device(emulated.NAME), 2 * 16 * 16
     x, grad = device.ones((2, 16, 16, 32)), device.ones((2, 8, 8, 32))
     emulated.module.count_accesses(True)
@@ -276,7 +282,7 @@ def test_the_gradient_of_max_pooling_searches_a_window_once() -> None:
 
 @needs_backend
 def test_the_choice_of_tiles_follows_the_number_of_processors() -> None:
-    """A product of 4 large tiles: on 2 processors they are taken, on 132 small ones."""
+    """A product of 4 large tiles uses them on 2 processors, and small tiles on 132."""
 
     def kernels() -> list[int]:
         emulated.module.count_accesses(True)

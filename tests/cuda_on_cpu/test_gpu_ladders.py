@@ -1,5 +1,4 @@
-"""The ladders on a GPU (apps/bench/cuda_ladder), here on the emulated one: every step agrees with
-the first."""
+"""The GPU ladders (apps/bench/cuda_ladder), emulated: every step agrees with the first."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""``needle.capture`` with graphs: launches recorded and replayed give the bits of the eager step.
+"""``needle.capture`` with graphs: replayed launches give the same bits as the eager step.
 
-Also what graphs rest on: what a recording refuses, whose memory it uses, and errors of kernels at
-the operation that caused them.
+Also the foundations of graphs: what a recording rejects, whose memory it uses, and errors of
+kernels reported at the operation that caused them.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def device() -> Any:
 
 @pytest.fixture
 def waiting() -> Iterator[None]:
-    """As with NEEDLE_CUDA_SYNC=1."""
+    """Run as with NEEDLE_CUDA_SYNC=1."""
     emulated.module.set_synchronous(True)
     yield
     emulated.module.set_synchronous(False)
 
 
 class Training:
-    """A small network with everything that takes temporaries, and a step of its training."""
+    """A small network with all operations that need temporaries, and a training step."""
 
     def __init__(self, device: Any, captured: bool, **options: Any) -> None:
         np.random.seed(0)
@@ -67,7 +67,7 @@ class Training:
         return loss
 
     def steps(self, count: int, between: Callable[[], Any] = list) -> list[needle.Tensor]:
-        """The losses, kept on the device."""
+        """Return the losses, kept on the device."""
         np.random.seed(1)
         found, disturbing = [], []
         for _ in range(count):
@@ -91,7 +91,7 @@ def assert_same(a: Training, b: Training, losses: Any) -> None:
 
 
 def test_graphs_give_the_bits_of_the_eager_step(device: Any) -> None:
-    """Though every loss is kept, so that its buffer can never be the one of a step before."""
+    """Every loss is kept, so that no step can reuse the buffer of an earlier one."""
     eager, captured = Training(device, False), Training(device, True)
     losses = [run.steps(12) for run in (eager, captured)]
     assert_same(eager, captured, losses)
@@ -99,7 +99,7 @@ def test_graphs_give_the_bits_of_the_eager_step(device: Any) -> None:
     assert captured.step.replays == 11
     assert program.graphs.refusal is None
     parts = sum(len(part.calls) > 1 for part in program.segments)
-    assert parts >= 2  # dropout's draw is between
+    assert parts >= 2  # dropout's draw splits the graph
     assert program.graphs.launched == 11 * parts
     assert program.graphs.recorded <= 5 * parts
 
@@ -119,7 +119,7 @@ def test_graphs_of_a_step_with_a_budget_give_the_same_bits(device: Any) -> None:
 
 
 def test_what_kernels_took_while_they_were_recorded_stays_theirs(device: Any) -> None:
-    """Arrays that are made between replays take all memory that is free; nothing writes in them."""
+    """Arrays created between replays take all free memory; the replays write to none of them."""
     eager, captured = Training(device, False), Training(device, True)
     made: list[Any] = []
 
@@ -134,7 +134,7 @@ def test_what_kernels_took_while_they_were_recorded_stays_theirs(device: Any) ->
 
 
 def test_memory_goes_back_with_the_graphs(device: Any) -> None:
-    gc.collect()  # what other tests left
+    gc.collect()  # left by other tests
     before = device.memory_stats()["in_use"]
     captured = Training(device, True)
     captured.steps(4)
@@ -179,7 +179,7 @@ def test_a_recording_runs_nothing_and_refuses_to_wait(device: Any) -> None:
     }.items():
         with pytest.raises(RuntimeError, match=f"{name}: this waits for the host or the device"):
             backend.record_graph(waits)
-    backend.fill(view, 3.0)  # and the next kernel runs at once again
+    backend.fill(view, 3.0)  # the next kernel runs at once again
     assert backend.download(view).tolist() == [3.0] * 4
 
 

@@ -1,5 +1,7 @@
-"""Augmentation on the emulated GPU: the images of the definitions and of the CPU, to the bit, and
-``DataLoader(augment="device")`` from pinned slots."""
+"""Augmentation on the emulated GPU: bitwise the images of the definitions and of the CPU.
+
+Also ``DataLoader(augment="device")`` from pinned slots.
+"""
 
 from __future__ import annotations
 
@@ -107,9 +109,9 @@ def test_what_does_not_fit_is_refused(steps: Any, rows: Any, message: str | None
 
 
 def test_uploads_from_pinned_memory_may_change_at_once() -> None:
-    """The emulator copies from pinned memory as late as it may."""
+    """The emulator copies from pinned memory as late as possible."""
     backend = backends.get(emulated.NAME)
-    for size in (100, 50_000):  # of which the first is copied by the host
+    for size in (100, 50_000):  # the host copies the first of them
         memory = bytearray(4 * size)
         pinned = backend.pin(memory)
         source = np.frombuffer(memory, np.float32)
@@ -122,7 +124,7 @@ def test_uploads_from_pinned_memory_may_change_at_once() -> None:
 
 
 def batches(device: str | None, augment: str, workers: int, transforms: Any) -> list[Any]:
-    """Two epochs of a loader of images of one size."""
+    """Return two epochs of a loader of images of one size."""
     images = pixels((14, 18, 12, 3), "uint8", 3)
     with data.DataLoader(
         data.ArrayDataset(images, np.arange(14)),
@@ -148,7 +150,8 @@ def test_a_loader_augments_on_the_device() -> None:
         before = emulated.module.bytes_from_slots()
         got = batches(emulated.NAME, "device", workers, PHOTO)
         read = emulated.module.bytes_from_slots() - before
-        images = 28 * 18 * 12 * 3  # straight from the slots, but for a batch when all are lent
+        # directly from the slots, except for a batch when all slots are lent
+        images = 28 * 18 * 12 * 3
         assert read == 0 if workers == 0 else read >= images / 2
         for ours, theirs in zip(got, want, strict=True):
             assert_equal(ours, theirs)

@@ -1,6 +1,8 @@
-"""The lists in src/cuda/instructions.h and src/cuda/sm90/instructions.h are complete: each
-instruction is in one and has an equivalent for the emulator; and where nvcc compiled the kernels,
-the code for sm_80 has those of the first list, the code for sm_75 none."""
+"""The instruction lists in src/cuda/instructions.h and src/cuda/sm90/instructions.h are complete.
+
+Each instruction is in one list and has an equivalent in the emulator. Where nvcc compiled the
+kernels, the code for sm_80 has the instructions of the first list, and that for sm_75 none.
+"""
 
 from __future__ import annotations
 

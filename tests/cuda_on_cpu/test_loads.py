@@ -1,5 +1,7 @@
-"""A load outside an array: NaN to whoever uses it, an error under the address sanitizer (``make
-sanitize`` runs this file too), the end of the program far away from everything."""
+"""Out-of-bounds loads give NaN when used, and a segmentation fault far outside any array.
+
+Under the address sanitizer they are errors (``make sanitize`` runs this file too).
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def test_it_is_seen(kernel: str, place: int) -> None:
     if faults.under_address_sanitizer:
         done = ended(kernel)
         assert done.returncode != 0 and "AddressSanitizer: use-after-poison" in done.stderr
-        assert kernel in done.stderr  # its line, too
+        assert kernel in done.stderr  # and the line of the load
         return
     assert np.flatnonzero(np.isnan(getattr(faults, kernel)(VALUES))).tolist() == [place]
 

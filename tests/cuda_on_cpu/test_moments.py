@@ -1,4 +1,4 @@
-"""Moments that a convolution's kernel writes, and batch norm from them, on the emulated GPU."""
+"""Moments written by a convolution's epilogue, and batch norm from them, on the emulated GPU."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ CASES = {
     "groups": ((2, 9, 8, 16), (3, 3, 8, 80), (1, 1), (1, 1), (1, 1), 2),
     "depthwise": ((2, 9, 8, 6), (3, 3, 1, 12), (2, 1), (1, 1), (1, 1), 6),
 }
-"""Numbers of pixels and channels that fill no part and no tile."""
+"""Numbers of pixels and channels that are not multiples of a part or tile."""
 
 
 @pytest.fixture(params=[8, 9])
 def capability(request: pytest.FixtureRequest) -> Iterator[int]:
-    """A GPU of compute capability 8, or 9, where warpgroups multiply; threads in shuffled order."""
+    """Emulate compute capability 8, or 9 with warpgroups; threads run in shuffled order."""
     emulated.module.set_order("shuffled")
     emulated.set_capability(request.param)
     yield request.param
@@ -52,7 +52,7 @@ def capability(request: pytest.FixtureRequest) -> Iterator[int]:
 
 @pytest.fixture
 def large_tiles() -> Iterator[None]:
-    """A GPU of capability 9 with one processor, whose convolutions take large tiles."""
+    """Emulate a GPU of capability 9 with one processor, so that convolutions use large tiles."""
     emulated.set_capability(9)
     emulated.module.set_processors(1)
     yield
@@ -215,7 +215,8 @@ def test_batch_norm_takes_the_moments_of_the_convolution(capability: int) -> Non
     assert len(made) == 2 and made == read[:2] and made[1].temporary
     for got, exactly in zip(found, want, strict=True):
         assert np.linalg.norm(got - exactly) <= 4e-3 * np.linalg.norm(exactly) + 1e-3
-    np.testing.assert_array_equal(found[0], found[2])  # the first call has the bits of replays
+    # the first call gives the same bits as replays
+    np.testing.assert_array_equal(found[0], found[2])
 
 
 @pytest.mark.parametrize(
@@ -252,7 +253,7 @@ def test_what_is_between_keeps_the_calls(change: str) -> None:
 
 
 def test_no_kernel_reads_the_result_for_its_statistics(large_tiles: None) -> None:
-    """A step without moments launches as many kernels: one for the parts instead of all pixels."""
+    """As many kernels launch as without moments: one reads partial sums instead of all pixels."""
     launches = {}
     for exact in (True, False):
         step, _ = gradients(exact)
@@ -265,7 +266,7 @@ def test_no_kernel_reads_the_result_for_its_statistics(large_tiles: None) -> Non
 
 
 def test_a_resumed_training_keeps_the_bits(capability: int) -> None:
-    """The first call of a new recording computes what a replay of an older one does."""
+    """The first call of a new recording computes the same bits as a replay of an older one."""
     at: Any = {"device": needle.device(emulated.NAME)}
     needle.seed(0)
     model = nn.Sequential(

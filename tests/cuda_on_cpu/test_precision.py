@@ -1,6 +1,8 @@
-"""Products by tensor cores, their plain twins on the emulated GPU: operands are rounded, sums are
-float32; matmul, conv2d and its gradients, a network's steps. In full precision nothing is rounded:
-test_backend.py."""
+"""Products by tensor cores on the emulated GPU: rounded operands and float32 sums.
+
+They are matmul, conv2d and its gradients, and a network's steps. Full precision rounds nothing:
+test_backend.py.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,12 @@ pytestmark = [
 
 
 def tf32(x: np.ndarray) -> np.ndarray:
-    """The nearest with 10 bits of mantissa, of two the one away from 0."""
+    """Round to 10 bits of mantissa, ties away from zero."""
     return ((x.view("uint32") + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view("float32")
 
 
 def bf16(x: np.ndarray) -> np.ndarray:
-    """The nearest with 7 bits of mantissa, of two the even one."""
+    """Round to 7 bits of mantissa, ties to even."""
     bits = x.view("uint32").astype("uint64")
     return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype("uint32").view("float32")
 
@@ -45,9 +47,9 @@ ROUNDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {"tf32": tf32, "bf16": 
 
 @pytest.fixture(params=["tf32-8", "bf16-8", "fp16-8", "bf16-9", "fp16-9"])
 def rounded(request: pytest.FixtureRequest) -> Iterator[Callable[[np.ndarray], np.ndarray]]:
-    """Each precision in turn, as what it makes of an operand; threads in shuffled order.
+    """Yield each precision's rounding of operands; threads run in shuffled order.
 
-    On a GPU of compute capability 8 or 9, where warpgroups multiply.
+    The GPU has compute capability 8, or 9 with warpgroups.
     """
     precision, capability = request.param.split("-")
     emulated.module.set_order("shuffled")
@@ -63,13 +65,15 @@ def uniform(*shape: int) -> np.ndarray:
 
 
 def assert_products(got: Any, want: np.ndarray, in_full: np.ndarray) -> None:
-    """Equal but for the sums' rounding; in full precision they would not be."""
+    """Assert equality up to the rounding of sums; in full precision the operands would differ."""
     np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-5)
     assert np.abs(in_full - want).max() > 4e-5
 
 
 def test_operands_are_rounded_to_the_nearest(rounded: Callable[[np.ndarray], np.ndarray]) -> None:
-    """A product with the identity shows them: ties, subnormal numbers, beyond the largest fp16."""
+    """A product with the identity shows ties, subnormal numbers, and values beyond the largest
+    fp16.
+    """
     random = np.random.default_rng(0)
     numbers = random.integers(0, 1 << 32, 1 << 10, dtype=np.uint64).astype("uint32").view("float32")
     ties = (random.integers(0, 1 << 18, 1 << 9) * 0x1000 + 0x30000000).astype("uint32")
@@ -132,7 +136,7 @@ def test_convolutions(case: str, rounded: Callable[[np.ndarray], np.ndarray]) ->
 
 
 def test_a_convolution_refuses_distances_beyond_32_bits() -> None:
-    """A dilation that leads out of every image by more than the kernels can count."""
+    """A dilation leads out of every image by more than the kernels' 32-bit offsets can count."""
     how = Geometry((1, 1), (1 << 29, 0), (1 << 30, 1), 1)
     x, weight = array(uniform(1, 2, 2, 1)), array(uniform(2, 1, 1, 3))
     with pytest.raises(Exception, match="conv2d: .* within 2147483648 elements, got .*; cut"):
@@ -144,7 +148,7 @@ def test_a_small_lenet_trains_without_loss_scaling() -> None:
     want, _ = train(needle.cpu_numpy())
     with config.matmul_precision.using("bf16"):
         losses, weights = train(needle.device(emulated.NAME))
-        assert train(needle.cpu_numpy())[0] == want  # other backends do not heed it
+        assert train(needle.cpu_numpy())[0] == want  # other backends ignore the precision
     assert losses == pytest.approx(want, rel=1e-2) and losses != pytest.approx(want, rel=1e-5)
     assert all(w.dtype == np.float32 for w in weights)
 

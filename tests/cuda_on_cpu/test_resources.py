@@ -1,4 +1,4 @@
-"""With nvcc, src/cuda compiles for every target, into a module that says why it has no GPU."""
+"""nvcc compiles src/cuda for every target, and the module reports why it has no GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TARGETS = {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90"}
 FOUND = resources.table()
 MODULES = sorted((ROOT / "build").glob("**/cuda/ndarray_backend_cuda.*"))
 SLACK = 8
-"""Registers: how they are shared out changes with every edit."""
+"""Registers: their allocation changes with every edit."""
 
 compiled = pytest.mark.skipif(
     not FOUND or not shutil.which("nvcc"),
@@ -29,7 +29,7 @@ ONE_TARGET = len({row.target for row in FOUND}) == 1
 
 
 def test_a_family_is_named_whatever_the_path_of_its_file() -> None:
-    """The hash a3f1b236 ends in digits, which must not be read as the length of the next part."""
+    """The hash a3f1b236 ends in digits, which must not be taken for the length of the next part."""
     mangled = "_ZN55_GLOBAL__N__a3f1b236_9_conv2d_cu_17de761513conv2d_kernelIfEEvv"
     assert resources._family(mangled) == "conv2d_kernel"
 
@@ -50,7 +50,7 @@ def test_no_kernel_spills_registers() -> None:
 
 @compiled
 def test_products_of_a_warpgroup_do_not_wait_for_each_other() -> None:
-    """ptxas reports where it had to put waits between them."""
+    """ptxas reports where it had to insert waits between them."""
     waiting = [path.name for path in resources.reports() if "serialized" in path.read_text()]
     assert not waiting, f"their sums must not be accessed before wgmma_wait: {waiting}"
 
@@ -78,8 +78,7 @@ def code(name: str, *words: int) -> sass.Loop | None:
 
 
 def test_the_loop_around_tensor_cores_is_found() -> None:
-    """Seven instructions, of which the branch goes back by five: 16 bytes each, with the encoding
-    that ptxas of CUDA 13 writes for sm_90."""
+    """The branch at the end of seven instructions goes back by five, as CUDA 13 encodes sm_90."""
     back = (-5 * 4) & (1 << 56) - 1
     branch = sass.BRANCH | (back & 0xFF) << 16 | back >> 8 << 34
     copy = 0xFAE | 6 << 73
@@ -98,9 +97,11 @@ def test_ceilings_follow_from_the_instructions() -> None:
 
 
 def test_the_wide_loops_of_the_table_meet_their_goals() -> None:
-    """The kernels that aligned operands take: copies of 16 bytes, fewer than half of the
-    instructions of single elements, and of the large tiles of rounded operands, at most 8 beside
-    each of tensor cores."""
+    """Kernels for aligned operands use 16-byte copies and halve the instructions per element.
+
+    They have fewer than half of the instructions of the kernels with single-element copies and, for
+    large tiles of rounded operands, at most 8 beside each tensor core instruction.
+    """
     kept = sass.kept()
     wide = [
         row for row in kept.values() if "scalar" not in row.operands and not uses_tma(row.kernel)
@@ -118,7 +119,7 @@ def test_the_wide_loops_of_the_table_meet_their_goals() -> None:
 
 
 def uses_tma(kernel: str) -> bool:
-    """Return True if operands come without instructions of the threads."""
+    """Return True if operands are loaded without instructions of the threads."""
     return kernel.endswith("_tma_kernel")
 
 

@@ -29,7 +29,7 @@ pytestmark = [
 
 @pytest.fixture(params=[8, 9], autouse=True)
 def capability(request: pytest.FixtureRequest) -> Iterator[int]:
-    """A GPU of compute capability 8, or 9, where warpgroups multiply; threads in shuffled order."""
+    """Emulate compute capability 8, or 9 with warpgroups; threads run in shuffled order."""
     emulated.module.set_order("shuffled")
     emulated.set_capability(request.param)
     yield request.param
@@ -52,7 +52,7 @@ def values(a: Any) -> np.ndarray:
 
 
 def assert_rounded(got: Any, want: np.ndarray) -> None:
-    """Within one rounding of the exact result; small results are sums that cancel."""
+    """Assert one rounding's accuracy; small results are sums with cancellation."""
     np.testing.assert_allclose(values(got), want, rtol=2**-8, atol=1e-5)
 
 
@@ -243,7 +243,7 @@ def test_relu_and_its_gradient() -> None:
 
 
 class Block(nn.Module):
-    """A residual block whose addition and ReLU are operations of their own."""
+    """A residual block whose addition and ReLU are separate operations."""
 
     def __init__(self, **at: Any) -> None:
         super().__init__()
@@ -256,7 +256,7 @@ class Block(nn.Module):
 def trained(
     device: Any, captured: bool = False, exact: bool = True
 ) -> tuple[list[float], list[np.ndarray]]:
-    """Return the losses of six steps on one batch and the parameters after them."""
+    """Return the losses of six steps on one batch, and the parameters after them."""
     needle.seed(0)
     at: Any = {"device": device}
     model = nn.Sequential(
@@ -291,7 +291,7 @@ def test_a_network_trains_as_on_the_numpy_device() -> None:
 
 @pytest.mark.filterwarnings("error::needle.CaptureWarning")
 def test_replays_keep_the_bits() -> None:
-    """Batch norm, the addition and ReLU round three times in the eager step: all calls stay."""
+    """The eager step rounds after batch norm, the addition and ReLU; every call keeps that."""
     eager, captured = (trained(needle.device(emulated.NAME), way) for way in (False, True))
     assert captured[0] == eager[0]
     for mine, theirs in zip(captured[1], eager[1], strict=True):
@@ -306,7 +306,7 @@ def test_the_training_program_stores_activations_as_bfloat16_with_its_precision(
             seen.append(x.dtype)
             return x * 3.0
 
-    x = needle.Tensor([1.00390625], device=needle.device(emulated.NAME))  # half way: 1 + 2**-8
+    x = needle.Tensor([1.00390625], device=needle.device(emulated.NAME))  # a tie: 1 + 2**-8
     assert logits_of(Model(), x).numpy() == 3.01171875
     with config.matmul_precision.using("bf16"):
         logits = logits_of(Model(), x)

@@ -23,7 +23,7 @@ from tests.cuda_on_cpu import emulated
 pytestmark = [
     pytest.mark.skipif(BACKEND != "nd", reason="plain NumPy arrays have no backends"),
     pytest.mark.skipif(emulated.module is None, reason="not built: CMake target cuda_on_cpu"),
-    # That no graph can be launched again, as addresses differ from step to step.
+    # The warning says that no graph can be replayed, because addresses differ between steps.
     pytest.mark.filterwarnings("error::needle.capture.CaptureWarning"),
 ]
 for package in program.PACKAGES:
@@ -33,13 +33,13 @@ SMALL = ["--data", "few", "--epochs", "2", "--batch-size", "8", "--device", emul
 
 @pytest.fixture(autouse=True)
 def _few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Provide five batches of digits, and leave the report out."""
+    """Provide five batches of digits, and skip the report."""
     monkeypatch.setitem(sources.SOURCES, "few", few_digits.source(40, 8))
     monkeypatch.setattr(program, "write_report", lambda *arguments: None)
 
 
 def results(folder: Path) -> list[Any]:
-    """Return the weights and what the run has counted, without times."""
+    """Return the weights and the run's counters, without times."""
     with open(folder / "epochs.csv", newline="") as file:
         rows = [{k: v for k, v in row.items() if "second" not in k} for row in csv.DictReader(file)]
     loaded = needle.io.load(folder / "model.safetensors")

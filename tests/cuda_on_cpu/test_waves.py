@@ -1,6 +1,6 @@
-"""The blocks that the convolutions of ResNet-18 on CIFAR-10 have for the processors of an H100.
+"""Numbers of blocks that ResNet-18's convolutions on CIFAR-10 launch, for an H100's processors.
 
-Their launches are listed, not run.
+The launches are listed, not run.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LAYERS = [
 
 @pytest.fixture(autouse=True)
 def h100() -> Iterator[None]:
-    """A GPU of compute capability 9 with 132 processors."""
+    """Emulate a GPU of compute capability 9 with 132 processors."""
     emulated.set_capability(9)
     emulated.module.set_processors(PROCESSORS)
     yield
@@ -62,7 +62,7 @@ def h100() -> Iterator[None]:
 
 
 def blocks_of(op: Any, *arguments: Any) -> list[tuple[str, int]]:
-    """Return the kernels of convolutions that a call launches, and their numbers of blocks."""
+    """Return the convolution kernels that a call launches, and their numbers of blocks."""
     emulated.module.list_launches(True)
     op(*arguments)
     emulated.module.list_launches(False)
@@ -73,8 +73,7 @@ def blocks_of(op: Any, *arguments: Any) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("batch", [128, 256])
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16", "stored in bf16"])
 def test_convolutions_of_resnet18_fill_the_processors(precision: str, batch: int) -> None:
-    """At least 0.9 blocks for each; stored in bf16, the operands of wide layers come by bulk
-    copies."""
+    """Each has at least 0.9 blocks per processor; wide bf16 layers load operands by bulk copies."""
     stored = precision.startswith("stored")
     if stored:
         pytest.importorskip("ml_dtypes")

@@ -1,9 +1,10 @@
-// Looks at every access of a kernel to shared and device memory. The compiler calls the functions
-// at the end of this file before each one: kernels are compiled with -fsanitize=thread and linked
-// without its library. A shadow of each word says who wrote and read it last and how many
-// barriers had been passed: two threads on one word with no barrier between are a race, in
-// whatever order they happened to run. Counted, the accesses of a warp to one line of the source
-// make sectors of 32 bytes and turns of shared memory's banks. Launches can be listed here, too.
+// Observes every access of a kernel to shared and device memory. Kernels are compiled with
+// -fsanitize=thread and linked without its library, so the compiler calls the functions at the end
+// of this file before each access. A shadow of each word records its last writer and reader and the
+// number of barriers before them: accesses by two threads with no barrier between them are a race,
+// in whatever order they ran. When accesses are counted, those of a warp at one source line give
+// sectors of 32 bytes and shared memory wavefronts (turns of the banks). This file can also list
+// launches.
 #include "watch.h"
 
 #include <dlfcn.h>
@@ -34,7 +35,7 @@ struct Launch {
 };
 std::vector<Launch> listed;
 
-// ---- the source's lines ----
+// ---- source lines ----
 
 std::string output_of(const std::string& command) {
   std::string text;
@@ -71,7 +72,7 @@ std::string short_place(std::string line) {
   return slash == std::string::npos ? line : line.substr(slash + 1);
 }
 
-// "tensor_tile.h:41 < gemm.h:188": the line, and the lines of the calls that lead to it.
+// Returns "tensor_tile.h:41 < gemm.h:188": the line, and the lines of the calls that lead to it.
 std::string place_of(const void* from) {
   std::string text;
   int shown = 0;
@@ -101,15 +102,15 @@ std::string name_of(const void* kernel) {
 
 // ---- races ----
 
-// An order between blocks: a fence, an atomic operation, one of another block on the same place, a
-// fence. Each ends at a thread and the barriers that its block had passed by then.
+// Blocks are ordered by a fence, an atomic operation, one of another block at the same address, and
+// a fence there. Each end is a thread with the number of barriers its block had passed.
 struct Point {
   std::uint32_t epoch = 0, thread = 0;
 };
 using Points = std::map<std::uint32_t, Point>;  // by block
-std::map<const void*, Points> published;        // what an atomic operation there takes over
-std::map<std::uint32_t, Point> fenced;          // by thread of the block that runs
-std::map<std::uint32_t, Points> taken;          // the same, before the thread's next fence
+std::map<const void*, Points> published;        // published by atomic operations at an address
+std::map<std::uint32_t, Point> fenced;          // by thread of the running block
+std::map<std::uint32_t, Points> taken;          // acquired before the thread's next fence
 std::map<std::uint32_t, std::pair<Point, Point>> ordered;  // by block: its point, then ours
 
 void forget_block() {
@@ -125,7 +126,7 @@ void meet_in_atomic(const void* at) {
   if (fence != fenced.end()) here[running.block] = fence->second;
 }
 
-// `epoch` and `thread` of an access by `block`, ordered before what happens now.
+// Whether an access of `block`, by `thread` in `epoch`, happens before the current one.
 bool is_ordered(std::uint32_t block, std::uint32_t epoch, std::uint32_t thread) {
   const auto found = ordered.find(block);
   if (found == ordered.end()) return false;
@@ -136,12 +137,12 @@ bool is_ordered(std::uint32_t block, std::uint32_t epoch, std::uint32_t thread) 
 
 struct Seen {
   std::uint32_t launch = 0, block = 0, epoch = 0, warp_epoch = 0, thread = 0;
-  std::uint32_t fences = 0;  // of the proxy that the thread had passed
+  std::uint32_t fences = 0;  // proxy fences that the thread had passed
   bool atomic = false, in_flight = false, delivered = false, many_lanes = false, many_warps = false,
        many_blocks = false;
   const void* from = nullptr;
 
-  // No barrier lies between this and what happens now.
+  // Whether no barrier lies between this access and the current one.
   bool races(bool shared) const {
     const Running& now = running;
     if (launch != now.launch) return false;
@@ -160,7 +161,7 @@ struct Word {
   Seen write, read;
 };
 
-std::array<std::uint32_t, 1024> fences = {};  // of the proxy, by each thread of a block
+std::array<std::uint32_t, 1024> fences = {};  // proxy fences, by thread of a block
 
 Seen now_seen(Access access, const void* from) {
   const Running& now = running;
@@ -179,8 +180,8 @@ Seen now_seen(Access access, const void* from) {
           from};
 }
 
-// One shadow for accesses of whole words, one for shorter ones: neighbouring bytes may belong to
-// different threads.
+// One shadow for word accesses and one for shorter ones: neighbouring bytes may belong to different
+// threads.
 class Shadow {
  public:
   Word& at(std::uintptr_t number) {
@@ -268,7 +269,7 @@ void look_for_races(Access access, const void* at, std::size_t bytes, bool share
   }
 }
 
-// ---- counts: the n-th time that each lane of a warp comes to an instruction is one access ----
+// ---- counts: the n-th executions of an instruction by the lanes of a warp are one access ----
 
 struct Touch {
   std::uintptr_t at;
@@ -308,15 +309,15 @@ std::vector<std::uintptr_t> units(const Touch* begin, const Touch* end) {
   return found;
 }
 
-// Sectors of 32 bytes, and as many as the bytes would fill.
+// Adds the sectors of 32 bytes, and the minimum for these bytes.
 void add_sectors(const std::vector<Touch>& lanes, Total& total) {
   const auto least = units<1>(lanes.data(), lanes.data() + lanes.size()).size();
   total.parts += std::int64_t(units<32>(lanes.data(), lanes.data() + lanes.size()).size());
   total.least += std::int64_t((least + 31) / 32);
 }
 
-// Each of 32 banks gives one word of 4 bytes a turn. Lanes with 8 bytes go in two halves, with 16
-// in four quarters.
+// Each of 32 banks delivers one 4-byte word per turn. 8-byte accesses take two half-warps, 16-byte
+// ones four quarter-warps.
 void add_turns(const std::vector<Touch>& lanes, Total& total) {
   const std::size_t each = 32 / std::max<std::size_t>(1, lanes[0].bytes / 4);
   for (std::size_t first = 0; first < lanes.size(); first += each) {
@@ -332,7 +333,7 @@ void add_turns(const std::vector<Touch>& lanes, Total& total) {
 
 }  // namespace
 
-// ---- what block.cc and the tests call ----
+// ---- functions for block.cc and the tests ----
 
 void watch_races(bool on) { racing = on; }
 
@@ -432,7 +433,7 @@ void see_fence() {
 
 }  // namespace cuda_on_cpu
 
-// ---- what the compiler calls ----
+// ---- functions that the compiler calls ----
 
 #define NEEDLE_SEEN(kind, access, bytes)                                                   \
   extern "C" void __tsan_##kind##bytes(void* at) {                                         \
@@ -460,7 +461,7 @@ extern "C" void __tsan_func_exit() {}
 extern "C" void __tsan_vptr_update(void**, void*) {}
 extern "C" void __tsan_vptr_read(void**) {}
 
-// Of the host's functions in the same files.
+// Called by host functions in the same files.
 #define NEEDLE_ATOMIC(bits, T)                                                                     \
   extern "C" T __tsan_atomic##bits##_load(const volatile T* at, int) {                             \
     return __atomic_load_n(at, __ATOMIC_SEQ_CST);                                                  \

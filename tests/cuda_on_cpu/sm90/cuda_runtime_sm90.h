@@ -1,27 +1,28 @@
-// What src/cuda/sm90 uses of CUDA's runtime and driver, and an equivalent of each instruction:
-// warpgroup MMA (wgmma.cc), TMA loads and mbarriers (tma.cc). Included by cuda_runtime.h.
+// The parts of CUDA's runtime and driver that src/cuda/sm90 uses, and an equivalent of each
+// instruction: warpgroup MMA (wgmma.cc), TMA loads and mbarriers (tma.cc). Included by
+// cuda_runtime.h.
 #pragma once
 
 struct CUtensorMap;
 
 namespace cuda_on_cpu {
 
-// wgmma.mma_async: what a thread begins is complete after its wait. When before that the operands
-// are read is as open as the arrival of copies.
+// wgmma.mma_async completes at the thread's wait. When its operands are read before that is as
+// undefined as the arrival of asynchronous copies.
 void wgmma_later(std::function<void()> product);
 void wgmma_wait();
 void fence_proxy_async();
 std::uint32_t shared_address(const void* pointer);  // within the block's shared memory
 int warp();                                         // of the block
-// The 16-bit element of a matrix that a descriptor of wgmma finds in shared memory, by the PTX ISA,
-// "Matrix Descriptor Format" and "Shared Memory Matrix Layout".
+// Returns the 16-bit element of a matrix that a wgmma descriptor locates in shared memory, by the
+// PTX ISA, "Matrix Descriptor Format" and "Shared Memory Matrix Layout".
 std::uint16_t element_of(std::uint64_t descriptor, int mn, int k, bool mn_major);
 
-// wgmma.mma_async.sync.aligned.m64nNk16.f32, N = 8 kCount. Which accumulators a lane has follows
+// wgmma.mma_async.sync.aligned.m64nNk16.f32, N = 8 kCount. Which accumulators a lane holds follows
 // the PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16".
 template <bool kMnMajorA, bool kMnMajorB, int kCount, class Value>
 void wgmma(float (&sums)[kCount][4], std::uint64_t a, std::uint64_t b, Value value) {
-  exchange_all(a, 0);  // .sync.aligned: the lanes of a warp meet
+  exchange_all(a, 0);  // .sync.aligned: the lanes of a warp synchronise
   const int laneid = lane(), row = warp() % 4 * 16 + laneid / 4;
   wgmma_later([&sums, a, b, value, laneid, row] {
     float rows[2][16];
@@ -37,16 +38,16 @@ void wgmma(float (&sums)[kCount][4], std::uint64_t a, std::uint64_t b, Value val
   });
 }
 
-// An mbarrier of one arriving thread, 8 bytes of shared memory: a phase completes when the thread
-// has said how many bytes it expects and these have arrived. A box arrives at once or as late as a
-// thread waits for its phase. Coordinates and offsets: innermost first.
+// An mbarrier with one arriving thread, 8 bytes of shared memory: a phase completes when the thread
+// has announced the bytes it expects and these have arrived. A box arrives at once or as late as a
+// thread's wait for its phase. Coordinates and offsets are innermost first.
 void mbarrier_init(void* mbarrier);
 void mbarrier_expect_tx(void* mbarrier, std::uint32_t bytes);
 void mbarrier_wait(void* mbarrier, std::uint32_t parity);
 void tma_load_tile(void* to, const CUtensorMap& map, const int (&coordinates)[4], void* mbarrier);
 void tma_load_im2col(void* to, const CUtensorMap& map, const int (&coordinates)[4],
                      const int (&offsets)[2], void* mbarrier);
-std::int64_t tma_loads();  // so far
+std::int64_t tma_loads();  // number so far
 
 }  // namespace cuda_on_cpu
 

@@ -1,5 +1,5 @@
-// Kernels of sm_90 with one fault each, and their right forms. Part of the module cuda_faults;
-// test_emulated_sm90.py calls it.
+// Kernels of sm_90 with one fault each, and their correct forms. They are part of the module
+// cuda_faults; test_emulated_sm90.py calls it.
 #include <pybind11/stl.h>
 
 #include <cstring>
@@ -11,9 +11,9 @@ namespace {
 
 using namespace needle::cuda;
 
-// out = a @ b for a[64][32] and the transpose of b[64][32], one after the other in `in`, by one
-// step of a warpgroup. Faults: no fence of the proxy after the stores (`fence`); a store to an
-// operand before wgmma has been waited for (`early`).
+// Computes out = a @ b for a[64][32] and the transpose of b[64][32], both in `in`, by one wgmma
+// step. Faults: no proxy fence after the stores (`fence`); a store to an operand before the wait
+// for wgmma (`early`).
 template <Load kLoad>
 __global__ void wgmma_kernel(const float* in, float* out, bool fence, bool early) {
   using Tile = WarpgroupTile<Precision::kBf16, 64, 64, 128>;
@@ -53,7 +53,7 @@ std::vector<float> run_wgmma(const std::vector<float>& in, bool k_major, bool fe
   return out;
 }
 
-// Loads `in`, as 4 rows of 64 bytes, to shared memory by TMA, and stores it to `out`.
+// Loads `in`, 4 rows of 64 bytes, to shared memory by TMA, and stores it to `out`.
 enum class Mistake { kNone, kNoBarrier, kNoWait, kExpectsMore, kExpectsLess };
 __global__ void tma_kernel(const CUtensorMap map, float* out, Mistake mistake) {
   NEEDLE_SHARED(stage, SwizzledStage<32>);

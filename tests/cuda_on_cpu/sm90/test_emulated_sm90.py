@@ -1,4 +1,4 @@
-"""The emulator computes wgmma and TMA loads as the PTX manual says, and names their misuse."""
+"""The emulator computes wgmma and TMA loads as the PTX manual specifies, and reports misuse."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.cuda_on_cpu.test_emulator_checks import VALUES, faults
 order = test_emulator_checks.order
 
 MISTAKES = ("no barrier", "no wait", "expects more", "expects less")
-"""The enum Mistake in faults.cc, less its first member."""
+"""The enum Mistake in faults.cc without its first member."""
 
 
 @pytest.mark.parametrize("k_major", [True, False])
 def test_a_step_of_wgmma(k_major: bool) -> None:
-    """A product of small whole numbers is exact; each fault is named, or leaves a wrong result."""
+    """Products of small integers are exact; each fault is reported, or leaves a wrong result."""
     a = np.random.default_rng(1).integers(-8, 9, (64, 32)).astype("float32")
     b = np.random.default_rng(2).integers(-8, 9, (64, 32)).astype("float32")
     numbers = [*a.ravel().tolist(), *b.ravel().tolist()]
@@ -24,7 +24,7 @@ def test_a_step_of_wgmma(k_major: bool) -> None:
         faults.set_order(number)
         found = np.reshape(faults.run_wgmma(numbers, k_major), (64, 64))
         np.testing.assert_array_equal(found, a @ b.T)
-    faults.set_order(0)  # products as late as may be
+    faults.set_order(0)  # products complete as late as possible
     found = np.reshape(faults.run_wgmma(numbers, k_major, early=True), (64, 64))
     assert (found != a @ b.T).any()
 

@@ -1,6 +1,6 @@
-"""Which products load their operands by TMA on the emulated GPU, and that their results are right.
+"""Products that load their operands by TMA on the emulated GPU are correct; others do not use it.
 
-Without NEEDLE_CUDA_SM90 none does.
+Without NEEDLE_CUDA_SM90 none uses it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = [
 
 @pytest.fixture(params=["8", "9", "9, off"], autouse=True)
 def capability(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A GPU of compute capability 8 or 9; ``off``: NEEDLE_CUDA_SM90 is off."""
+    """Emulate compute capability 8 or 9; with ``off``, NEEDLE_CUDA_SM90 is off."""
     emulated.set_capability(int(request.param[0]))
     if "off" in request.param:
         config.cuda_sm90.set("off")
@@ -56,7 +56,7 @@ OTHERS = {
 
 
 def check_convolution(shapes: Any, how: Geometry) -> list[bool]:
-    """Return whether TMA loaded the operands of each: conv2d and its two gradients."""
+    """Check conv2d and its two gradients; return whether TMA loaded the operands of each."""
     counts = [emulated.module.tma_loads()]
     x, weight = (bf16(uniform(*s)) for s in shapes)
     wide_x, wide_weight = x.astype("float64"), weight.astype("float64")
@@ -81,7 +81,7 @@ def check_convolution(shapes: Any, how: Geometry) -> list[bool]:
 
 @pytest.fixture(params=["forward", "reversed", "interleaved"])
 def watched(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each order of threads, races watched, on a GPU with one processor: large tiles."""
+    """Run each order of threads with race detection on one processor, which takes large tiles."""
     emulated.module.set_order(request.param)
     emulated.module.watch_races(True)
     emulated.module.set_processors(1)

@@ -1,6 +1,6 @@
 // TMA of sm_90 on the CPU: the driver's tensor maps, loads of boxes, and mbarriers that count the
-// bytes that have arrived. Where an element of a box lies in the tensor and in shared memory
-// follows the PTX ISA, "Tensors", "Im2col mode" and "Swizzling modes".
+// bytes that have arrived. The positions of a box's elements in the tensor and in shared memory
+// follow the PTX ISA, "Tensors", "Im2col mode" and "Swizzling modes".
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -15,12 +15,12 @@ namespace cuda_on_cpu {
 namespace {
 
 constexpr int kElement = 2;       // bytes
-constexpr int kSwizzled = 64;     // bytes of a row, whose 16-byte chunks are swizzled
-constexpr int kMostPolls = 1000;  // turns of all threads without an arrival
+constexpr int kSwizzled = 64;     // bytes per row, whose 16-byte chunks are swizzled
+constexpr int kMostPolls = 1000;  // rounds of all threads without an arrival
 
 struct Row {
-  const char* from;   // the first element
-  std::size_t bytes;  // inside the tensor; zeros follow
+  const char* from;   // address of the first element
+  std::size_t bytes;  // inside the tensor; the rest is zero
 };
 
 struct Box {
@@ -30,18 +30,18 @@ struct Box {
   std::vector<Row> rows;
   bool come = false;
 };
-std::vector<Box> boxes;  // of the block, until a wait for them has ended
+std::vector<Box> boxes;  // of the block, until a wait for it has ended
 std::int64_t started = 0;
 
-// Which thread initialised an mbarrier of the block, and after how many barriers.
+// The thread that initialised an mbarrier of the block, and the number of barriers before that.
 struct Initialised {
   std::uint32_t thread, epoch;
 };
 std::map<const void*, Initialised> initialised;
 
-// The 8 bytes of an mbarrier of one thread.
+// The 8 bytes of an mbarrier with one arriving thread.
 struct Phase {
-  std::int32_t missing;  // bytes; below 0 if some came before they were expected
+  std::int32_t missing;  // bytes; negative if some arrived before they were expected
   std::uint16_t number, expected;
 };
 static_assert(sizeof(Phase) == 8);
@@ -69,7 +69,7 @@ void end_if_complete(Phase& phase) {
 }
 
 void come(Box& box) {
-  std::size_t position = 0;  // from a multiple of 512 on, where the swizzle begins
+  std::size_t position = 0;  // aligned to 512, where the swizzle pattern starts
   for (const Row& row : box.rows) {
     for (std::size_t i = 0; i < box.row_bytes; ++i, ++position) {
       const std::size_t chunk = position >> 7 & (kSwizzled / 16 - 1);
@@ -98,7 +98,7 @@ void start(Box box) {
   if (comes_early(boxes.size())) come(boxes.back());
 }
 
-// The row of a box that begins at an element.
+// Returns the row of a box that starts at an element.
 Row row_at(const CUtensorMap& map, const std::int64_t (&coordinates)[4]) {
   const char* from = map.data;
   for (int i = 0; i < 4; ++i) {
@@ -131,7 +131,7 @@ void mbarrier_wait(void* mbarrier, std::uint32_t parity) {
   see_mbarrier(Access::kAtomic, mbarrier);
   const Phase& phase = phase_at(mbarrier);
   for (int polls = 0; phase.number % 2 == parity; ++polls) {
-    if (phase.expected != 0) {  // now all is late enough
+    if (phase.expected != 0) {  // late arrivals come now
       for (Box& box : boxes) {
         if (box.mbarrier == mbarrier && !box.come) come(box);
       }
@@ -203,7 +203,7 @@ std::string end_sm90() {
 
 namespace {
 
-// Fills in what both kinds of maps have; returns false if the driver would refuse it.
+// Fills in the fields common to both kinds of maps; returns false if the driver would reject it.
 bool describe(CUtensorMap* map, cuuint32_t rank, void* data, const cuuint64_t* sizes,
               const cuuint64_t* strides, const cuuint32_t* element_strides) {
   *map = {};

@@ -1,5 +1,5 @@
-// Warpgroup MMA of sm_90 on the CPU: products that a thread begins, which may read their operands
-// early or late, and the layout of operands in shared memory.
+// Warpgroup MMA of sm_90 on the CPU: asynchronous products, which may read their operands early or
+// late, and the layout of operands in shared memory.
 #include <cstring>
 #include <map>
 #include <utility>
