@@ -11,7 +11,7 @@ Reply = Callable[[str, dict[str, str]], Iterator[bytes]]
 
 
 class HostileServer:
-    """``with HostileServer(reply) as server``; requests: the path and headers of each one."""
+    """``with HostileServer(reply) as server``; ``requests`` lists every path and its headers."""
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply

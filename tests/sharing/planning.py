@@ -36,7 +36,7 @@ class Task:
 
 @dataclass
 class Played:
-    """The finished epochs of each task, int (epochs, n); reads and deliveries of all rounds."""
+    """The finished epochs of each task, int (epochs, n), and reads and deliveries of all rounds."""
 
     epochs: list[Orders]
     reads: int = 0
@@ -51,7 +51,7 @@ def planner_by(policy: type[DrawPolicy], seed: int = 0) -> Planner:
 
 
 def play(policy: type[DrawPolicy], tasks: Sequence[Task], rounds: int, seed: int = 0) -> Played:
-    """All tasks for so many rounds, each beginning its next epoch where it is active again."""
+    """Run all tasks for ``rounds`` rounds; each begins its next epoch when it is active again."""
     planner = planner_by(policy, seed)
     names = [str(i) for i in range(len(tasks))]
     got: dict[str, list[int]] = {name: [] for name in names}
