@@ -1,8 +1,8 @@
-"""Catalogue: the objects of a data set in a store, from needle-index.json or a listing.
+"""The catalogue of a data set's objects in a store, read from needle-index.json or a listing.
 
-``upload`` writes the index last: the order of the samples, their classes and the MD5 of each
-object. The index is untrusted input and checked. remote_images.py and remote_packed.py read the
-objects.
+``upload`` writes the index last. It has the order of the samples, their classes and the MD5 of each
+object. The index is untrusted input, so it is checked. remote_images.py and remote_packed.py read
+the objects.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ VERSION = 1
 KINDS = ("images", "packed")
 PACKED = ".arrow"
 MAX_INDEX = 1 << 28
-"""Maximum bytes of an index; one of a million images has about 100 MB."""
+"""Maximum bytes of an index; a million images need about 100 MB."""
 MAX_SAMPLES = 1 << 48
 INVALID = (RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The objects of a data set in order, as arrays, which pickle without a copy.
+    """A table of a data set's objects in order, stored as arrays that pickle without a copy.
 
     kind: "images", one object per sample in folders named after their class, or "packed", files
-    written by ``pack``. numbers: int64 ``(n,)``, the class of an image or the samples of a file.
-    tags: the MD5 ("md5:...", from the index) or ETag ("etag:...") of each object.
+    written by ``pack``. numbers: int64 ``(n,)``, the class of each image or the sample count of
+    each file. tags: the MD5 ("md5:...", from the index) or ETag ("etag:...") of each object.
     """
 
     kind: str
@@ -60,12 +60,12 @@ class Catalogue:
         return Wanted(self.names[place], int(self.sizes[place]), sample=sample, **tag)  # type: ignore[arg-type]
 
     def key(self, url: str, place: int) -> str:
-        """Return the object's key in the cache, which changes with its content."""
+        """Return the object's cache key, which changes with its content."""
         return f"{url}{self.names[place]}\n{self.sizes[place]}\n{self.tags[place]}"
 
 
 def read_catalogue(store: Store, extensions: Sequence[str] = EXTENSIONS) -> Catalogue:
-    """Return the catalogue from the index or a listing. DataError if there is no data set."""
+    """Return the catalogue from the index or a listing; raise DataError if there is no data set."""
     try:
         (found,) = store.get([Wanted(INDEX, most=MAX_INDEX, parse=_parsed)])
     except ObjectMissing:
@@ -79,14 +79,14 @@ def to_index(
     layout: str | None,
     rows: Iterable[tuple[str, int, str, int]],
 ) -> bytes:
-    """Return the index of objects as (name, size, MD5, number), one per line."""
+    """Return the index of the objects (name, size, MD5, number), one per line."""
     head = {"needle": VERSION, "kind": kind, "classes": classes, "layout": layout}
     lines = ",\n".join(json.dumps(row) for row in rows)
     return f'{json.dumps(head)[:-1]}, "objects": [\n{lines}\n]}}\n'.encode()
 
 
 def _parsed(content: bytes) -> Catalogue:
-    """Return the catalogue; Damaged, so that it is fetched again, if it is no index."""
+    """Return the catalogue; raise Damaged for an invalid index, so that it is fetched again."""
     try:
         return _from_index(json.loads(content))
     except (AttributeError, ArithmeticError, LookupError, *INVALID) as error:
@@ -123,7 +123,7 @@ def _from_index(found: dict[str, Any]) -> Catalogue:
 
 
 def _from_listing(store: Store, endings: tuple[str, ...]) -> Catalogue:
-    """Return the images ``CLASS/**/NAME.jpg`` in the order of ImageFolder."""
+    """Return the catalogue of the images ``CLASS/**/NAME.jpg`` in the order of ImageFolder."""
     rows, packed = [], False
     for row in store.listing():
         packed |= row.name.endswith(PACKED)

@@ -1,13 +1,12 @@
-"""ObjectCache: objects of stores in a folder of this machine, up to a limit of bytes.
+"""ObjectCache: a cache of stores' objects in a local folder, up to a limit in bytes.
 
-Any number of processes share a cache. Entries appear whole, by renaming, and belong to their key.
-The file ``bytes`` has their total size; it is raised before an entry appears, so after a crash it
-is too high at most, and it is counted again when room is needed. The least recently used entries
-are removed first. Called by remote_images.py and remote_packed.py. The caches of fsspec (2026.9:
-simplecache, filecache) have neither a limit nor digests, so a full disk or a damaged entry would
-end in an error.
-
-Files are private (0600, folders 0700, whatever the umask). No link in the folder is followed.
+Any number of processes can share a cache. An entry appears complete, by an atomic rename. The file
+``bytes`` holds the total size of the entries. It is increased before an entry appears, so after a
+crash it can only be too high; it is recomputed when room is needed. The least recently used entries
+are evicted first. Called by remote_images.py and remote_packed.py. The caches of fsspec (2026.9:
+simplecache, filecache) have neither a limit nor digests, so that a full disk or a corrupt entry
+would raise an error. Files are private (mode 0600, folders 0700, whatever the umask), and no
+symbolic link in the folder is followed.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from .. import config
 from ..errors import DataError
 
 ROOM_LEFT = 0.9
-"""Part of the limit that is kept when room is made, so that it is not made for every entry."""
+"""Fraction of the limit kept by an eviction, so that not every new entry causes one."""
 STALE_SECONDS = 3600.0
-"""Age at which an unfinished file is considered left by a crash."""
+"""Seconds after which an unfinished file is considered left behind by a crash."""
 DIGEST = 16
 
 
@@ -40,7 +39,7 @@ DIGEST = 16
 class ObjectCache:
     """A cache in ``folder`` (None: NEEDLE_CACHE_DIR) of ``limit`` bytes (None: NEEDLE_CACHE_BYTES).
 
-    limit 0 keeps nothing. A folder that cannot be used causes a warning, not an error.
+    A limit of 0 turns the cache off. An unusable folder causes a warning, not an error.
     """
 
     folder: Path | None = None
@@ -48,12 +47,12 @@ class ObjectCache:
 
     @property
     def root(self) -> Path:
-        """Folder of the entries."""
+        """The folder of the entries."""
         return Path(self.folder or config.CACHE_DIR.read()).expanduser()
 
     @property
     def capacity(self) -> int:
-        """Limit in bytes; DataError if the environment variable is no number."""
+        """The limit in bytes. Raises DataError if the environment variable is not a number."""
         if self.limit is not None:
             return self.limit
         text = config.CACHE_BYTES.read()
@@ -65,13 +64,13 @@ class ObjectCache:
             ) from None
 
     def fingerprint(self) -> str:
-        """Return "": where objects are kept does not change the samples of a data set."""
+        """Return "", since the cache does not change the samples of a data set."""
         return ""
 
     # ---- small objects, read whole -----------------------------------------------------------
 
     def read(self, key: str) -> bytes | None:
-        """Return the entry; None if there is none, or its digest is that of another entry."""
+        """Return the content of an entry; None if it is missing or its digest is wrong."""
         if not self.capacity:
             return None
         file = self._opened(key)
@@ -85,7 +84,7 @@ class ObjectCache:
         return None
 
     def write(self, key: str, content: bytes) -> None:
-        """Write an entry if it fits into the limit."""
+        """Write an entry, unless it exceeds the limit."""
         size = DIGEST + len(content)
         if size > self.capacity:
             return
@@ -105,7 +104,7 @@ class ObjectCache:
     # ---- large objects, mapped ---------------------------------------------------------------
 
     def open(self, key: str, size: int) -> IO[bytes] | None:
-        """Return the open entry, ``size`` bytes and a digest of its key; None if there is none."""
+        """Return the file of an entry, ``size`` bytes and the digest of its key, or None."""
         file = self._opened(key)
         if file is None:
             return None
@@ -118,10 +117,10 @@ class ObjectCache:
 
     @contextlib.contextmanager
     def claim(self, key: str, size: int, wait: bool) -> Iterator[IO[bytes] | None]:
-        """Give an empty file to fill and ``commit``; None if another process or thread has it.
+        """Yield an empty file to fill and ``commit``; None if another process or thread has it.
 
-        wait: wait for the other one, until it commits or dies. Where the folder cannot be used,
-        the file is a temporary one without a name. Raises DataError for more than the limit.
+        wait: wait until the other one commits or dies. If the folder is unusable, the file is an
+        unnamed temporary one. Raises DataError for a size above the limit.
         """
         if size + DIGEST > self.capacity:
             raise DataError(
@@ -150,7 +149,7 @@ class ObjectCache:
                 fcntl.flock(file, fcntl.LOCK_UN)  # a map of the file would keep the lock
 
     def commit(self, key: str, file: IO[bytes]) -> None:
-        """Make the complete file of ``claim`` the entry."""
+        """Turn the complete file of ``claim`` into the entry."""
         partial, path = self._partial(key), self._path(key)
         try:
             file.write(_digest(key))
@@ -162,14 +161,14 @@ class ObjectCache:
             self._warn(error)
 
     def remove(self, key: str) -> None:
-        """Remove a damaged entry."""
+        """Remove a corrupt entry."""
         with contextlib.suppress(OSError):
             self._path(key).unlink()
 
     # ---- the limit ----------------------------------------------------------------------------
 
     def _rename(self, partial: Path, path: Path, size: int) -> None:
-        """Rename to the entry, after removing others if there is no room for it."""
+        """Rename the file to the entry, evicting others if there is no room for it."""
         with _private_file(self.root / "bytes", os.O_RDWR | os.O_CREAT) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             text = file.read(32)
@@ -183,7 +182,7 @@ class ObjectCache:
             os.replace(partial, path)
 
     def _make_room(self, keep: int) -> int:
-        """Remove the least recently used entries until at most ``keep`` bytes are left."""
+        """Evict the least recently used entries until at most ``keep`` bytes are left."""
         entries, used, now = [], 0, time.time()
         for folder in self.root.glob("??"):
             for entry in os.scandir(folder) if not folder.is_symlink() else ():
@@ -211,7 +210,7 @@ class ObjectCache:
         return path.with_name(path.name + ".part")
 
     def _opened(self, key: str) -> IO[bytes] | None:
-        """Return the open file of the entry, from now the one used last; None if there is none."""
+        """Return the open file of the entry, now most recently used; None if it is missing."""
         path = self._path(key)
         try:
             _check_folder(path.parent)
@@ -234,7 +233,7 @@ class ObjectCache:
 
 
 def _make_private(folder: Path) -> None:
-    """Make the folder and missing ones above it, for this user alone; OSError for a link."""
+    """Create the folder and its parents with mode 0700; raise OSError for a symbolic link."""
     for each in (*reversed(folder.parents), folder):
         if not each.exists():
             with contextlib.suppress(FileExistsError):
@@ -248,7 +247,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _private_file(path: Path, flags: int) -> IO[bytes]:
-    """Return the open file, made with mode 0600; OSError for a link, a pipe or a folder."""
+    """Open or create a file with mode 0600; raise OSError unless it is a regular file."""
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
@@ -259,7 +258,7 @@ def _private_file(path: Path, flags: int) -> IO[bytes]:
 
 
 def _temporary(size: int) -> IO[bytes]:
-    """Return a file without a name; DataError if there is no room for it either."""
+    """Return an unnamed temporary file; raise DataError if there is no room for it either."""
     try:
         file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by claim
         _reserve(file, size + DIGEST)
@@ -273,14 +272,14 @@ def _temporary(size: int) -> IO[bytes]:
 
 
 def _reserve(file: IO[bytes], size: int) -> None:
-    """Empty the file and reserve this room for it, so that a full disk is noticed now."""
+    """Truncate the file and reserve its bytes, so that a full disk raises here."""
     file.truncate(0)
     file.seek(0)
     if hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(file.fileno(), 0, size)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # not on this file system
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # unsupported here
                 raise
 
 
@@ -291,7 +290,7 @@ def _digest(key: str, content: bytes = b"") -> bytes:
 
 
 def _locked(path: Path, wait: bool) -> IO[bytes] | None:
-    """Return the file locked, None if another has it; retry if it was renamed meanwhile."""
+    """Return the locked file, or None if another has it; retry if it was renamed meanwhile."""
     while True:
         file = _private_file(path, os.O_RDWR | os.O_CREAT)
         try:
@@ -310,7 +309,7 @@ def _locked(path: Path, wait: bool) -> IO[bytes] | None:
 
 
 def _is_at(file: IO[bytes], path: Path) -> bool:
-    """Return True if the open file is the one of that name."""
+    """Return True if the open file is the one at ``path``."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
     except OSError:

@@ -1,8 +1,8 @@
-"""One client per protocol (S3, HTTP, others): get bytes, put an object, list a page.
+"""Clients of the protocols (S3, HTTP, others), which get bytes, put an object and list a page.
 
-Each uses a file system of fsspec with its retries turned off; retry.py repeats requests. No answer
-is read beyond the size that it may have. Addresses end with "/", names of objects are relative to
-them. Called by store.py.
+Each uses a file system of fsspec with its retries turned off, since retry.py retries requests. No
+response is read beyond its maximum size. Addresses end with "/", and names of objects are relative
+to them. Called by store.py.
 """
 
 from __future__ import annotations
@@ -56,25 +56,25 @@ class Listed:
 
 
 class Client(Protocol):
-    """The requests of a protocol; ``loop`` runs its coroutines."""
+    """The requests of a protocol, as coroutines that ``loop`` runs."""
 
     loop: Any
 
     async def get(self, name: str, start: int, end: int | None, etag: str, most: int) -> Answer:
-        """Return bytes ``start`` to ``end`` (None: all) of the object, if it has that ETag.
+        """Return bytes ``start`` to ``end`` (None: all) of the object, if its ETag is ``etag``.
 
-        Of an answer with more than ``most`` bytes, the first ``most + 1`` are read.
+        At most ``most + 1`` bytes of a response are read.
         """
 
     async def put(self, name: str, content: bytes) -> str:
-        """Write the whole object; return its ETag."""
+        """Write a whole object; return its ETag."""
 
     async def page(self, after: str | None) -> tuple[list[Listed], str | None]:
-        """Return a page of objects, and the mark of the next page or None."""
+        """Return a page of objects, and the token of the next page or None."""
 
 
 class S3:
-    """``s3://bucket/prefix/``; endpoint, region and credentials as in botocore."""
+    """A client of ``s3://bucket/prefix/``, with botocore's endpoint, region and credentials."""
 
     def __init__(self, url: str, retry: Retry) -> None:
         self.bucket, _, self.prefix = url.removeprefix("s3://").partition("/")
@@ -86,7 +86,7 @@ class S3:
                 "read_timeout": retry.timeout,
                 "max_pool_connections": max(10, retry.in_flight),
                 "retries": {"total_max_attempts": 1, "mode": "standard"},
-                # Older servers know MD5 only, which the caller checks.
+                # Older servers support only MD5, which the caller checks.
                 "request_checksum_calculation": "when_required",
                 "response_checksum_validation": "when_required",
                 "http_session_cls": _bounded_session(),
@@ -130,10 +130,10 @@ class S3:
 
 
 class Web:
-    """``http://`` and ``https://``, read-only.
+    """A read-only client of ``http://`` and ``https://``.
 
-    Proxies and credentials come from the environment and ~/.netrc. Credentials are sent to the
-    host and port of the address only, never where it redirects to.
+    Proxies and credentials come from the environment and ~/.netrc. Credentials are sent only to the
+    host and port of the address, never to the target of a redirect.
     """
 
     def __init__(self, url: str, retry: Retry) -> None:
@@ -168,13 +168,13 @@ class Web:
         return Answer(content, tag)
 
     async def _answer(self, url: str, headers: dict[str, str]) -> Any:
-        """Return the answer after redirects, its body unread."""
+        """Return the response after redirects, with its body unread."""
         session = await self.fs.set_session()
         session._retry_connection = False  # retry.py counts the attempts
         for _ in range(MAX_REDIRECTS + 1):
             own = dict(self.credentials) if _origin(url) == _origin(self.url) else {}
             proxy, permit = _proxy(url)
-            own |= permit if url.lower().startswith("http:") else {}  # https has a tunnel
+            own |= permit if url.lower().startswith("http:") else {}  # https uses a tunnel instead
             found = await session.get(
                 self.fs.encode_url(url),
                 headers={**headers, **own},
@@ -204,7 +204,7 @@ class Web:
 
 
 class Other:
-    """Every other protocol of fsspec, and local folders; each request runs in a thread."""
+    """A client of every other protocol of fsspec and of local folders, with requests in threads."""
 
     def __init__(self, url: str, retry: Retry) -> None:
         try:
@@ -244,13 +244,13 @@ class Other:
 
 
 def client_for(url: str, retry: Retry) -> Client:
-    """Return a client for the protocol of the address."""
+    """Return a client of the address's protocol."""
     kinds: dict[str, type[S3] | type[Web]] = {"s3": S3, "http": Web, "https": Web}
     return kinds.get(url.partition("://")[0], Other)(url, retry)
 
 
 def package(name: str) -> ModuleType:
-    """Return a library of the extra ``remote``; ImportError if it is not installed."""
+    """Return a library of the extra ``remote``; raise ImportError if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -261,7 +261,7 @@ def package(name: str) -> ModuleType:
 
 
 async def _read(read: Callable[[int], Awaitable[bytes]], most: int, keep: bool = True) -> bytes:
-    """Return what ``read`` gives, at most ``most + 1`` bytes of it; keep=False: read past them."""
+    """Return at most ``most + 1`` bytes from ``read``; with keep=False, read and discard them."""
     pieces, left = [], most + 1
     while left and (piece := await read(min(CHUNK, left))):
         left -= len(piece)
@@ -271,7 +271,7 @@ async def _read(read: Callable[[int], Awaitable[bytes]], most: int, keep: bool =
 
 
 def _bounded_session() -> Any:
-    """Return a class of aiobotocore's sessions that read at most ``MAX_PAGE`` bytes at once."""
+    """Return a class of aiobotocore sessions that read at most ``MAX_PAGE`` bytes of a response."""
     aiohttp = package("aiohttp")
     base: Any = importlib.import_module("aiobotocore.httpsession").AIOHTTPSession
 
@@ -300,7 +300,7 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 def _credentials(url: str) -> dict[str, str]:
-    """Return the header with the credentials that ~/.netrc has for the host; empty for none."""
+    """Return the header with the credentials of ~/.netrc for the host; {} if there are none."""
     try:
         found = netrc.netrc(os.path.expanduser(config.NETRC.read())).authenticators(
             urlsplit(url).hostname or ""
@@ -315,7 +315,7 @@ def _basic(header: str, words: str) -> dict[str, str]:
 
 
 def _proxy(url: str) -> tuple[str | None, dict[str, str]]:
-    """Return the proxy that the environment names, and the header with its credentials."""
+    """Return the proxy named in the environment, and the header with its credentials."""
     parts = urlsplit(url)
     proxy = getproxies().get(parts.scheme)
     if not proxy or proxy_bypass(parts.hostname or ""):

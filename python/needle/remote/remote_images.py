@@ -1,4 +1,4 @@
-"""RemoteImageFolder: one object per image, fetched a batch at a time by concurrent requests."""
+"""RemoteImageFolder: images of one object each, fetched by concurrent requests per batch."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from .store import Store, store_at
 class RemoteImageFolder(ImageFolder):
     """Images at ``s3://bucket/prefix`` or ``http(s)://host/path``, laid out as for ``ImageFolder``.
 
-    Items, options and order are those of ImageFolder. If ``upload`` wrote an index, order and
+    Items, options and order are those of ImageFolder. If ``upload`` wrote an index, the order and
     classes are those of the uploaded data set; a web server needs the index. A loader fetches the
-    images of a slice together, unless the data set has transforms of its own: give them to the
-    loader. cache: the folder of this machine that keeps objects. retry: attempts, timeouts and
-    concurrent requests. Credentials come from the usual environment
-    variables and files only. catalogue: the result of ``read_catalogue``, if it was read before.
+    images of a slice together, unless the data set has transforms of its own, so give the
+    transforms to the loader. cache: the local cache of objects. retry: attempts, timeouts and
+    concurrent requests. catalogue: the result of ``read_catalogue``, if it was read before.
+    Credentials come only from the usual environment variables and files.
 
-    Pickles without its client; each process makes one at its first request. Raises DataError for
-    an address without images and for an object that is missing, damaged or has changed,
-    StoreError if the store cannot be reached or refuses, ImportError without the extra.
+    It pickles without its client; each process makes one at its first request. Raises DataError for
+    an address without images and for an object that is missing, corrupt or changed, StoreError if
+    the store is unreachable or refuses, ImportError if the extra ``remote`` is not installed.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class RemoteImageFolder(ImageFolder):
         self.paths, self.labels = self.catalogue.names, self.catalogue.numbers
 
     def fetch(self, indices: Indices) -> tuple[Any, npt.NDArray[np.int64]] | None:
-        """Return images and labels of these samples; a list of images if their sizes differ."""
+        """Return the images and labels of these samples; a list of images if sizes differ."""
         if self.transforms:
             return None
         places = check_indices(type(self).__name__, indices, len(self))

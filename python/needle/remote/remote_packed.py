@@ -1,8 +1,8 @@
-"""RemotePacked: shards written by ``upload(packed=True)``; and open_remote for any address.
+"""RemotePacked: shards written by ``upload(packed=True)``, and open_remote for any address.
 
-The first batch that needs a shard fetches it into the cache, in pieces by concurrent requests.
-Then it is mapped, and PackedDataset reads and checks its samples. Where the cache's folder cannot
-be used, shards are in temporary files, which belong to one process.
+The first batch that needs a shard fetches it into the cache, in pieces by concurrent requests. The
+shard is then mapped, and PackedDataset reads and checks its samples. If the cache's folder is
+unusable, shards are kept in temporary files that belong to one process.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from .store import Store, Wanted, store_at
 T = TypeVar("T")
 
 PIECE = 8 << 20
-"""Bytes of one range request; with 20 ms per request the bandwidth is then the limit."""
+"""Bytes of one range request, so large that bandwidth is the limit at a latency of 20 ms."""
 WINDOW = 16
-"""Pieces in memory at once, before they are written."""
+"""Maximum number of pieces in memory that are not yet written."""
 OPEN_SHARDS = 64
 
 
 class RemotePacked(ScaledDecoding):
     """The samples of all shards at ``s3://bucket/prefix`` or ``http(s)://host/path``, in order.
 
-    Everything else is as in ``PackedDataset``; a loader fetches the shards of a slice together.
-    The cache must have room for a shard, and for all of them if each is to be fetched only once.
-    Damage in the cache is found where a sample is first read, and its shard is fetched again.
+    Everything else is as in ``PackedDataset``. A loader fetches the shards of a slice together. The
+    cache must have room for one shard, and for all shards if each is to be fetched only once.
+    Corruption in the cache is detected when a sample is first read, and its shard is fetched again.
     Other options and errors are those of ``RemoteImageFolder``.
     """
 
@@ -103,12 +103,12 @@ class RemotePacked(ScaledDecoding):
         return structure.rebuild([np.concatenate(leaf)[order] for leaf in leaves])
 
     def set_decode_size(self, height: int, width: int) -> bool:
-        """See ``ScaledDecoding``; open shards are opened anew."""
+        """See ``ScaledDecoding``. Open shards are reopened."""
         self._open = {}
         return super().set_decode_size(height, width)
 
     def set_decode_regions(self, regions: Regions) -> bool:
-        """See ``ScaledDecoding``; open shards are opened anew."""
+        """See ``ScaledDecoding``. Open shards are reopened."""
         self._open = {}
         return super().set_decode_regions(regions)
 
@@ -120,7 +120,7 @@ class RemotePacked(ScaledDecoding):
     # ---- shards ------------------------------------------------------------------------------
 
     def _read(self, number: int, read: Callable[[PackedDataset], T]) -> T:
-        """Return ``read(shard)``; a damaged shard is dropped and fetched once more."""
+        """Return ``read(shard)``, after fetching the shard once more if it is corrupt."""
         try:
             return read(self._shards([number])[0])
         except GarbledSample:
@@ -129,9 +129,9 @@ class RemotePacked(ScaledDecoding):
             return read(self._shards([number])[0])
 
     def _shards(self, numbers: Sequence[int]) -> list[PackedDataset]:
-        """Return these shards open, fetched first if they are not in the cache.
+        """Return these shards open, after fetching those that are not in the cache.
 
-        Shards that no other process fetches come first, concurrently; then the others.
+        Shards that no other process is fetching come first, concurrently; then the others.
         """
         found = {number: self._open[number] for number in numbers if number in self._open}
         closed = [number for number in numbers if number not in found]
@@ -153,7 +153,7 @@ class RemotePacked(ScaledDecoding):
                 if shard is None:
                     claim = self.cache.claim(self._key(number), self._size(number), wait)
                     file = stack.enter_context(claim)
-                    shard = self._from_cache(number)  # another process may just have finished it
+                    shard = self._from_cache(number)  # another process may just have fetched it
                     if shard is None and file is not None:
                         claimed[number] = file
                 if shard is not None:
@@ -165,7 +165,7 @@ class RemotePacked(ScaledDecoding):
         return opened
 
     def _from_cache(self, number: int) -> PackedDataset | None:
-        """Return the shard if it is in the cache; a damaged one is removed."""
+        """Return the shard if it is in the cache; remove it if it is corrupt."""
         file = self.cache.open(self._key(number), self._size(number))
         if file is None:
             return None
@@ -192,7 +192,7 @@ class RemotePacked(ScaledDecoding):
         return shard
 
     def _download(self, claimed: dict[int, IO[bytes]]) -> None:
-        """Fill the files; a second time if the MD5 is wrong, since pieces have no digest."""
+        """Fill the files, twice if an MD5 is wrong, since pieces have no digest of their own."""
         damaged = self._filled(self._filled(list(claimed), claimed), claimed)
         if damaged:
             raise DataError(
@@ -246,8 +246,8 @@ def open_remote(
 ) -> Dataset:
     """Return RemotePacked if packed files are at ``url``, else RemoteImageFolder.
 
-    checked: an option of RemotePacked. images: further options of RemoteImageFolder. Everything
-    else: see there.
+    checked: an option of RemotePacked. images: further options of RemoteImageFolder. The other
+    parameters are those of both classes.
     """
     store = Store(url, retry)
     catalogue = read_catalogue(store)

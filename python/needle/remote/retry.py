@@ -1,9 +1,9 @@
-"""Retry: how often requests to a store are repeated, the pauses between them, and final errors.
+"""Retry: the number of attempts of a request to a store, the back-off, and the final errors.
 
 Every error raised here names the address, the number of attempts and the remedy. Called by
-store.py. tenacity (9.2) would replace the one loop of ``retried`` and its pause, not the table of
-errors that decides what is final and what users read; the clients' own retries (botocore's,
-aiohttp-retry's) know neither answers with wrong checksums nor each other's errors.
+store.py. tenacity (9.2) would replace the loop in ``retried`` and its back-off, but not the table
+of errors, which decides what is final and what users read. The clients' own retries (botocore's,
+aiohttp-retry's) know neither responses with wrong checksums nor each other's errors.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ BROKEN_CONNECTIONS = frozenset(
     {"HTTPClientError", "ConnectionError", "IncompleteReadError", "ResponseParserError"}
     | {"ResponseStreamingError", "ClientConnectionError", "ClientPayloadError"}
 )
-"""Classes of botocore and aiohttp, by name, since neither is imported before a store is used."""
+"""Classes of botocore and aiohttp, given by name since neither is imported before first use."""
 NO_KEYS = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"})
 NO_HTTP = frozenset({"HttpProcessingError"})
-"""The cause of aiohttp's error for a garbled status line or header, which says status 400."""
-_JITTER = random.SystemRandom()  # the global generator belongs to the transforms of the data set
+"""The cause of aiohttp's error for a malformed status line or header, which has status 400."""
+_JITTER = random.SystemRandom()  # the global generator is reserved for transforms
 
 
 @dataclass(frozen=True)
 class Retry:
-    """Attempts, pauses and limits of the requests to a store.
+    """The limits and the exponential back-off of requests to a store.
 
-    tries: attempts per request. timeout: seconds that one attempt may take. wait: the first pause
-    in seconds, doubled after each attempt up to ``longest_wait``; a random share between a half
-    and all of it is waited, so that workers do not return together. The defaults outlast an outage
-    of a minute. in_flight: concurrent requests of each worker. Raises ValueError for values out of
-    range.
+    tries: attempts per request. timeout: the limit of one attempt in seconds. wait: the first pause
+    in seconds, which doubles after each attempt up to ``longest_wait``. The actual pause is a
+    random fraction of it, from a half to all, so that workers do not retry at the same time. The
+    defaults outlast an outage of a minute. in_flight: concurrent requests of each worker. Raises
+    ValueError for values out of range.
     """
 
     tries: int = 14
@@ -56,21 +56,21 @@ class Retry:
             )
 
     def pause(self, attempts: int) -> float:
-        """Return the seconds to wait after this number of attempts."""
+        """Return the seconds to pause after this number of attempts."""
         full = min(self.longest_wait, self.wait * 2.0 ** (attempts - 1))
         return full * _JITTER.uniform(0.5, 1.0)
 
 
 class Damaged(Exception):
-    """An answer of the wrong length, with the wrong checksum or of another format."""
+    """Raised for a response with a wrong length, checksum or format."""
 
 
 class Changed(Exception):
-    """An object that was replaced since the data set was opened."""
+    """Raised for an object that was replaced after the data set was opened."""
 
 
 class Refused(Exception):
-    """A request that cannot be served; the message names the reason or an alternative."""
+    """Raised for a request that cannot be served, with the reason or an alternative."""
 
 
 class ObjectMissing(DataError):
@@ -78,11 +78,11 @@ class ObjectMissing(DataError):
 
 
 async def retried(what: str, url: str, retry: Retry, attempt: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of ``attempt()``, repeated after errors that may be temporary.
+    """Return the result of ``attempt()``, retried after errors that may be temporary.
 
-    Raises ObjectMissing; DataError for an object that has changed or is damaged; StoreError if
-    the store cannot be reached, refuses, or fails in every attempt. The error has no cause, since
-    the clients' errors hold requests with their credentials.
+    Raises ObjectMissing for a missing object, DataError for one that has changed or is corrupt,
+    StoreError if the store is unreachable, refuses, or fails in every attempt. The error has no
+    ``__cause__``, since the clients' errors hold requests with their credentials.
     """
     number = 0
     while True:
@@ -102,9 +102,9 @@ async def retried(what: str, url: str, retry: Retry, attempt: Callable[[], Await
 
 @dataclass(frozen=True)
 class Verdict:
-    """The meaning of an error: temporary or final, the error to raise, and the remedy.
+    """The classification of an error: the exception to raise, and its remedy.
 
-    again: another attempt may succeed.
+    again: True for a temporary error, after which another attempt may succeed.
     """
 
     again: bool
@@ -133,7 +133,7 @@ _REFUSED = Verdict(False, StoreError, "the request cannot succeed as it is")
 
 
 def judge(error: BaseException) -> Verdict:
-    """Return the meaning of the error of an attempt."""
+    """Classify the error of an attempt."""
     status = status_of(error)
     if isinstance(error, Damaged):
         return _DAMAGED
@@ -156,12 +156,12 @@ def _named(error: BaseException | None, names: frozenset[str]) -> bool:
 
 
 def _is_garbled(error: BaseException) -> bool:
-    """Return True for an answer that is no HTTP."""
+    """Return True for a response that is not valid HTTP."""
     return _named(error.__cause__, NO_HTTP)
 
 
 def status_of(error: BaseException | None) -> int | None:
-    """Return the HTTP status in an error of botocore or aiohttp, or in its causes."""
+    """Return the HTTP status of a botocore or aiohttp error or of its causes."""
     while error is not None and not _is_garbled(error):
         response = getattr(error, "response", None)
         if isinstance(response, dict):
@@ -175,7 +175,7 @@ def status_of(error: BaseException | None) -> int | None:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the error as one line of text, without secrets."""
+    """Return the error as one line of text without credentials."""
     if isinstance(error, (Damaged, Changed, Refused)):
         return without_secrets(str(error))
     status = status_of(error)

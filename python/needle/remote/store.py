@@ -1,6 +1,6 @@
-"""Store: gets, puts and lists objects at an address, several at once, and checks each answer.
+"""Store: concurrent requests that get, put and list objects, with checked responses.
 
-A Store pickles: every process makes a client of its own at its first request. Called by
+A Store can be pickled: every process makes its own client at its first request. Called by
 remote_images.py, remote_packed.py, catalogue.py and uploading.py.
 """
 
@@ -23,16 +23,17 @@ from .retry import Changed, Damaged, Retry, retried
 
 T = TypeVar("T")
 MAX_PAGES = 100_000
-"""Maximum pages of a listing, of a thousand objects each."""
+"""Maximum number of pages of a listing, of a thousand objects each."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A request for an object, or for its bytes ``start`` to ``end``, with the facts to check.
+    """A request for an object, or for its bytes ``start`` to ``end``, with the values to check.
 
-    size: bytes of the whole object, None if unknown. etag: the ETag it must have. md5: the digest
-    of the requested bytes. sample: an index of the data set, for errors. most: the maximum bytes of
-    an object of unknown size. parse: what is made of the bytes; it raises Damaged for others.
+    size: the bytes of the whole object, None if unknown. etag: the ETag it must have. md5: the
+    digest of the requested bytes. sample: an index in the data set, for error messages. most: the
+    maximum bytes of an object of unknown size. parse: converts the bytes; raises Damaged for
+    invalid ones.
     """
 
     name: str
@@ -47,12 +48,12 @@ class Wanted:
 
     @property
     def length(self) -> int | None:
-        """Number of bytes that the answer must have; None if the size is unknown."""
+        """The required length of the response in bytes; None if the size is unknown."""
         end = self.size if self.end is None else self.end
         return None if end is None else end - self.start
 
     def check(self, answer: Answer) -> None:
-        """Raise Damaged or Changed if the answer does not fit the request."""
+        """Raise Damaged or Changed if the response does not match the request."""
         if self.etag and answer.etag and answer.etag != self.etag:
             raise Changed(f"its ETag must be {self.etag!r}, got {answer.etag!r}")
         wanted, length = self.length, len(answer.content)
@@ -67,7 +68,7 @@ class Wanted:
 
 
 class Store:
-    """``s3://bucket/prefix``, ``http(s)://host/path``, or another address that fsspec knows."""
+    """A store at ``s3://bucket/prefix``, ``http(s)://host/path`` or another address of fsspec."""
 
     def __init__(self, url: str | os.PathLike[str], retry: Retry | None = None) -> None:
         self.url = _checked(os.fspath(url))
@@ -75,7 +76,7 @@ class Store:
         self._client: tuple[int, Client] | None = None
 
     def get(self, wanted: Sequence[Wanted]) -> list[Any]:
-        """Return the parsed content of each object; the first error cancels the other requests."""
+        """Return the parsed content of each object; the first error cancels all other requests."""
         if not wanted:
             return []
         found: list[Any] = self._run(lambda client: self._together(client, wanted, self._got))
@@ -84,7 +85,7 @@ class Store:
     def put(
         self, objects: Sequence[tuple[str, bytes]], done: Callable[[str], Any] | None = None
     ) -> None:
-        """Write each (name, content); call ``done`` with the name after each one."""
+        """Write each (name, content), and call ``done`` with its name afterwards."""
 
         async def one(client: Client, given: tuple[str, bytes]) -> None:
             await self._retried("put", given[0], partial(_put, client, *given))
@@ -110,7 +111,7 @@ class Store:
     async def _together(
         self, client: Client, items: Sequence[Any], one: Callable[[Client, Any], Awaitable[T]]
     ) -> list[T]:
-        """Await ``one`` of each item, ``in_flight`` at once; an error cancels the others."""
+        """Await ``one(item)`` of each, ``in_flight`` at a time; an error cancels the others."""
         room = asyncio.Semaphore(self.retry.in_flight)
 
         async def with_room(item: Any) -> T:
@@ -148,7 +149,7 @@ class Store:
     # ---- the client of this process ----------------------------------------------------------
 
     def _run(self, work: Callable[[Client], Any]) -> Any:
-        """Return the result of the coroutine ``work(client)``; cancel it on an interrupt."""
+        """Run the coroutine ``work(client)`` and return its result; cancel it on an interrupt."""
         client = self._client_here()
         future = asyncio.run_coroutine_threadsafe(work(client), client.loop)
         try:
@@ -158,7 +159,7 @@ class Store:
             raise
 
     def _client_here(self) -> Client:
-        """Return a client made by this process: connections do not survive a fork."""
+        """Return this process's client, since connections do not survive a fork."""
         if self._client is None or self._client[0] != os.getpid():
             self._client = os.getpid(), client_for(self.url, self.retry)
         return self._client[1]
@@ -182,7 +183,7 @@ def store_at(where: str | os.PathLike[str] | Store, retry: Retry | None) -> Stor
 
 
 def md5_of(content: bytes) -> str:
-    """Return the MD5 in hexadecimal; a checksum, not a protection."""
+    """Return the MD5 in hexadecimal, as a checksum without cryptographic use."""
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
@@ -192,7 +193,7 @@ PLACE = re.compile(r"\w+://([^/@:?#\[\]]+|\[[\da-f:.]+\])(:\d+)?(/[^?#]*)?", re.
 
 
 def _checked(url: str) -> str:
-    """Return the address with one "/" at its end; DataError, which shows none of it, for others."""
+    """Return the address with one trailing "/"; raise DataError, which hides an invalid one."""
     scheme, mark, rest = url.partition("://")
     head = f"{scheme}://..." if mark and scheme.isalnum() else "the address"
     if USER_INFO.search(url):

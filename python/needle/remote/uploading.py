@@ -1,7 +1,7 @@
-"""upload: writes a data set to a store, for RemoteImageFolder or RemotePacked to read.
+"""Upload of a data set to a store, where RemoteImageFolder or RemotePacked reads it.
 
-Objects that are there with the same content are not sent again. The index is written last and
-makes the data set complete.
+Objects that exist with the same content are not sent again. The index is written last and completes
+the data set.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .retry import ObjectMissing, Retry
 from .store import Store, md5_of
 
 SHARD_BYTES = 8 << 20
-"""Approximate size of a shard, so that one range request fetches it."""
+"""Approximate bytes of a shard, so that one range request fetches it."""
 IMAGES_AT_ONCE, SHARDS_AT_ONCE = 64, 8
-"""Objects encoded, compared and sent together."""
+"""Number of objects encoded, compared and sent together."""
 
 Made = tuple[str, bytes, int]
-"""Name, content, and the class of an image or the samples of a shard."""
+"""The name, the content, and the class of an image or the sample count of a shard."""
 Row = tuple[str, int, str, int]
 
 
@@ -47,16 +47,14 @@ def upload(
 ) -> str:
     """Write all samples of a map dataset to ``s3://bucket/prefix`` or a folder; return the address.
 
-    By default one object per image, in one folder per class: the unchanged files of an
-    ``ImageFolder``, or PNGs of the images (uint8 or floats in 0..1) of any other dataset of
-    (image, label) with ``classes``. packed: files of ``samples_per_shard`` samples (None: some
-    megabytes each) as written by ``pack``; encode: as in ``pack``, by default "keep" for image
-    files, else "raw".
-
-    After an interruption a second call sends the missing objects, if the store gives the MD5 of
-    an object as its ETag. retry: attempts and timeouts. progress: a
-    bar on a terminal if tqdm is installed. A local folder gets the same layout; a web server can
-    serve it. Raises TypeError or DataError for samples that are no images, StoreError if the store
+    By default each image becomes an object in the folder of its class: the unchanged file from an
+    ``ImageFolder``, or a PNG of an image (uint8, or floats in 0..1) from any other dataset of
+    (image, label) with ``classes``. packed: write files of ``samples_per_shard`` samples (None: a
+    few megabytes each) as ``pack`` does; encode: as in ``pack``, by default "keep" for image files,
+    else "raw". After an interruption, a second call sends the missing objects, if the store returns
+    the MD5 of an object as its ETag. retry: attempts and timeouts. progress: show a progress bar on
+    a terminal, if tqdm is installed. A local folder gets the same layout, which a web server can
+    serve. Raises TypeError or DataError for samples that are not images, StoreError if the store
     refuses them.
     """
     store, total = Store(url, retry), len(dataset)
@@ -167,14 +165,14 @@ def _png(pixels: Any) -> bytes:
 
 
 class _Part(Subset):
-    """Some samples of a dataset, with the classes and files that ``pack`` reads."""
+    """A subset of a dataset's samples, with the classes and files that ``pack`` reads."""
 
     def __init__(self, dataset: Any, start: int, stop: int) -> None:
         super().__init__(dataset, np.arange(start, stop))
         self.classes = getattr(dataset, "classes", None)
 
     def encoded(self, index: int) -> Any:
-        """Return the encoded sample of the inner dataset."""
+        """Return the encoded sample from the inner dataset."""
         return self.dataset.encoded(int(self.indices[index]))
 
 
@@ -195,5 +193,5 @@ def _packed(dataset: Any, samples_per_shard: int | None, encode: str) -> Iterato
 
 
 def _samples_of(content: bytes, samples: int) -> int:
-    """Return the samples of a shard of ``SHARD_BYTES``, estimated from a few of them."""
+    """Return the sample count of a shard of ``SHARD_BYTES``, estimated from a few samples."""
     return max(1, SHARD_BYTES * samples // len(content))
