@@ -1,9 +1,9 @@
-"""The suites, which each contain some of the tests, and the devices of this machine as a fixture.
+"""The suites, each a subset of the tests, and the devices of this machine as a fixture.
 
 ``pytest --suite check`` finds most mistakes (make check). Plain ``pytest`` checks every promise
-once (make test). ``pytest --suite extended`` has the slow tests, and repeats others on the lower
+once (make test). ``pytest --suite extended`` runs the slow tests, and repeats others on the lower
 instruction sets and the emulated GPU (make test-all). With NEEDLE_BACKEND=np, NUMPY_MODE and
-NUMPY_REPEATED are the suites test and extended. A file or folder that the command line names is
+NUMPY_REPEATED are the suites test and extended. A file or folder named on the command line is
 collected in any suite, on every instruction set.
 """
 
@@ -37,27 +37,27 @@ EXTENDED = "browser/* cuda_on_cpu/* s3/*".split()
 NUMPY_MODE = """
     course/* test_course_autograd.py test_draw.py test_io.py test_refusals.py
 """.split()
-"""Files that test what NumPy mode does otherwise; without compiled code they pass in full."""
+"""Files that test the differences of NumPy mode; without compiled code they pass in full."""
 
 NUMPY_REPEATED = """
     accelerated/* init/* nn/* ops/* optim/* testing/test_accuracy.py
 """.split()
-"""Files that repeat in NumPy mode what they test on the device ``cpu_numpy``."""
+"""Files that repeat in NumPy mode their tests of the device ``cpu_numpy``."""
 
 REPEATED = (
     "*/apps/test_models.py::test_a_step_lowers_the_loss?cpu_numpy-*",
     "*/complaints/test_errors.py::test_17_odd_*-collate-processes?",
     "*/complaints/test_errors.py::test_17_odd_*-transform-processes?",
 )
-"""Patterns of the ids of costly tests whose other parameters suffice; ``extended`` has these."""
+"""Patterns of ids of expensive tests, only in ``extended``: other parameters cover them."""
 
 ON_REQUEST = ("soak", "s3", "browser")
-"""Marks of tests that run where ``-m`` asks for them, or where one is named by its id."""
+"""Marks of tests that run only if ``-m`` selects them or the command line names them."""
 
 ASKED = os.environ.get("NEEDLE_TEST_DEVICES")
-"""Names with commas: ``device`` is these alone; make test-cuda asks for the GPU."""
+"""Comma-separated names that replace the devices of ``device``; make test-cuda sets the GPU."""
 BEST_ISA = backends.get("cpu").module.isa if backends.available("cpu") else None  # type: ignore[attr-defined]
-"""The instruction set that needle takes on this machine: ``extended`` alone tests the others."""
+"""The instruction set that needle selects on this machine; only ``extended`` tests the others."""
 DEVICES = ASKED.split(",") if ASKED else ("cpu_numpy", "cpu") if BACKEND == "nd" else ("cpu",)
 
 
@@ -68,7 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse in one line to run whole suites without the compiled extension."""
+    """Exit with one line if a whole suite is requested without the compiled extension."""
     whole = not any(TESTS in path.parents for path in _arguments(config))
     if whole and BACKEND != "np" and not backends.available("cpu"):
         raise pytest.UsageError(
@@ -77,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out the files of other suites, unless the command line names them or their folder."""
+    """Ignore the files of other suites, unless the command line names them or their folder."""
     if collection_path.suffix != ".py" or TESTS not in collection_path.parents:
         return None
     for named in _arguments(config):
@@ -100,7 +100,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     named = [path for path in _arguments(config) if TESTS in path.parents]
     kept = [item for item in items if _belongs(item, config, named)]
     left = set(items) - set(kept)
-    # Slow ones come first: no worker is left with one at the end while the others have done.
+    # Slow tests start first, so that no worker runs one at the end while the others are idle.
     items[:] = sorted(kept, key=lambda item: item.get_closest_marker("slow") is None)
     if left:
         config.hook.pytest_deselected(items=list(left))
@@ -128,7 +128,7 @@ def _belongs(item: pytest.Item, config: pytest.Config, named: list[Path]) -> boo
 
 
 def _isa(item: pytest.Item) -> str | None:
-    """Return the instruction set that the test is repeated for, if it is."""
+    """Return the instruction set for which the test is repeated, if any."""
     parameters = getattr(item, "callspec", None)
     values = parameters.params if parameters else {}
     return values.get("kernels", values.get("isa"))
@@ -141,7 +141,7 @@ def _arguments(config: pytest.Config) -> list[Path]:
 
 
 def _matches(path: Path, patterns: list[str]) -> bool:
-    """Return True if one of the patterns fits the file's path below tests/."""
+    """Return True if one of the patterns matches the file's path below tests/."""
     below = path.relative_to(TESTS).as_posix()
     return any(fnmatch(below, pattern) for pattern in patterns)
 

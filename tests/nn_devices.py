@@ -1,4 +1,4 @@
-"""Shared by tests of layers and optimisers: the available devices, and a comparison."""
+"""The available devices and a comparison, shared by tests of layers and optimisers."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class LayerRow:
     """One layer with its options."""
 
     case: str
-    """The layer's name, and what distinguishes the row from others of the layer."""
+    """The layer's name, and a suffix that distinguishes rows of the same layer."""
     make: Callable[..., Any]
     """Called with ``device`` and ``dtype``; returns the layer."""
     theirs: Callable[[Any], Any]
@@ -58,9 +58,9 @@ def row(
     tolerance: float = 1e-9,
     **options: Any,
 ) -> LayerRow:
-    """Return the row of a layer that takes the same arguments in both.
+    """Return the row of a layer that takes the same arguments in both libraries.
 
-    ``placed``: needle's takes ``device`` and ``dtype``.
+    With ``placed``, needle's layer also takes ``device`` and ``dtype``.
     """
 
     def make(**place: Any) -> Any:
@@ -219,7 +219,7 @@ ACTIVATIONS = [
             " Softplus Softsign Tanh"
         ).split()
     ],
-    row("Hardsigmoid", (), ("N", "L"), placed=False, tolerance=1e-7),  # its 1/6 is float32
+    row("Hardsigmoid", (), ("N", "L"), placed=False, tolerance=1e-7),  # its constant 1/6 is float32
     row("ELU", (0.3,), IMAGES, case="alpha", placed=False),
     row("GELU", ("tanh",), IMAGES, case="tanh", placed=False),
     row("Hardtanh", (-0.2, 0.7), IMAGES, case="limits", placed=False),

@@ -22,7 +22,7 @@ class Failure:
     """A call that must raise ``error`` with a message that contains ``message``."""
 
     call: Callable[[Any], Any]
-    """Called with the function that makes a Tensor of a NumPy array on the device under test."""
+    """Called with a function that converts a NumPy array to a Tensor on the device under test."""
     error: type[Exception]
     message: str
 
@@ -55,7 +55,7 @@ class OpRow:
     failures: tuple[Failure, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<row {self.id} of {self.name}>"  # short: pytest prints it above a failure
+        return f"<row {self.id} of {self.name}>"  # short, because pytest prints it above a failure
 
     @property
     def id(self) -> str:

@@ -265,7 +265,7 @@ SELECTION = [
 
 
 def reduction(name: str, oracle: Any, inputs: Any = normal, **options: Any) -> list[OpRow]:
-    """Return rows over no given axes, one, a negative one, several, and all with keepdims."""
+    """Return rows that reduce over all axes, one, a negative one and several, with keepdims too."""
     call = getattr(ops, name)
     cases: list[tuple[str, Any, bool]] = [
         ("all", None, False),

@@ -1,4 +1,4 @@
-"""Rows of the op table for ops made of others: norms, convolutions of signals, resampling."""
+"""Rows of the op table for composite ops: norms, convolutions of signals, resampling."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ NORMALIZATION = [
 
 
 def transposed(x: Any, weight: Any, bias: Any, more: Any, groups: int = 1, **options: Any) -> Any:
-    """Return the adjoint of conv2d; the output is that much larger than the smallest."""
+    """Return the adjoint of conv2d; the output exceeds the smallest size by ``output_padding``."""
     step, pad, spread = (options[name] for name in ("stride", "padding", "dilation"))
     size = [
         (x.shape[2 + i] - 1) * step[i] - 2 * pad[i] + spread[i] * (weight.shape[2 + i] - 1) + 1
@@ -210,7 +210,7 @@ def linear(x: Any, count: int, axis: int, align_corners: bool = False) -> Any:
 
 
 def cubic(x: Any, count: int, axis: int) -> Any:
-    """Return x resampled along an axis: Keys' kernel, a = -0.75, edges repeated."""
+    """Return x resampled along an axis by Keys' kernel with a = -0.75 and repeated edges."""
     size = x.shape[axis]
     wide = np.pad(x, [(9, 9) if i == axis else (0, 0) for i in range(x.ndim)], mode="edge")
     place = (np.arange(count) + 0.5) * size / count - 0.5
@@ -304,7 +304,7 @@ def attention(q: Any, k: Any, v: Any, seen: Any = True, added: Any = 0.0, scale:
 
 HEADS = ((2, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 2))
 SEEN = np.random.default_rng(2).random((4, 6)) < 0.6
-SEEN[1] = False  # a query without any key
+SEEN[1] = False  # a query without any visible key
 
 ATTENTION = [
     OpRow(

@@ -273,7 +273,7 @@ def picking(case: str, index: Any, **more: Any) -> OpRow:
 
 
 def scattered(a: Any, index: Any, shape: Any, message: str, error: Any = ShapeError) -> Failure:
-    """Return a failure of scatter_add, of a tensor of shape ``a``."""
+    """Return a call of scatter_add that must fail for a tensor of shape ``a``."""
     return Failure(lambda t: ops.scatter_add(t(np.ones(a)), index, shape), error, message)
 
 

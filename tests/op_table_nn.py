@@ -25,7 +25,7 @@ from tests.op_row import Failure, OpRow, apart, normal
 
 
 def refused(call: Any, message: str, *shapes: Any) -> Failure:
-    """Return a failure: the call on zeros of these shapes raises ShapeError."""
+    """Return a call on zeros of these shapes that must raise ShapeError."""
     return Failure(lambda t: call(*[t(np.zeros(s)) for s in shapes]), ShapeError, message)
 
 
@@ -61,7 +61,7 @@ def away_from_the_kink(before: Any, *shapes: Any) -> Any:
 
 
 def convolution_then_relu(x: Any, weight: Any, bias: Any, **options: Any) -> Any:
-    """relu(conv2d(...)) as the layer computes it: in one op, with the weight in its layout."""
+    """Return relu(conv2d(...)) as the layer computes it: one op, with the weight in its layout."""
     given = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, **options}
     geometry = Geometry.of("conv2d", **given)
     return ops.convolution.Conv2d(geometry, relu=True)(x, ops.permute(weight, (2, 3, 1, 0)), bias)

@@ -1,4 +1,4 @@
-"""Rows of the op table: pools with options, over signals, adaptive, and max_unpool2d."""
+"""Rows of the op table: pools with options, for signals, adaptive ones, and max_unpool2d."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.op_row import Failure, OpRow, apart, normal
 def spans(
     size: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool
 ) -> list[list[int]]:
-    """Return for each window along an axis the places that it reads, also outside the image."""
+    """Return the positions that each window along an axis reads, including those in the padding."""
     reach = dilation * (kernel - 1) + 1
     count = (math.ceil if ceil else math.floor)((size + 2 * padding - reach) / stride) + 1
     if ceil and (count - 1) * stride >= size + padding:
@@ -29,7 +29,7 @@ def grid(size: int, count: int) -> list[list[int]]:
 
 
 def pooled(x: Any, rows: Any, columns: Any, reduce: Any) -> Any:
-    """Return reduce(elements of the image, places of the window) for each window."""
+    """Return reduce(elements of the image, positions of the window) for each window."""
     h, w = x.shape[-2:]
     out = np.zeros((*x.shape[:-2], len(rows), len(columns)))
     for i, down in enumerate(rows):

@@ -419,7 +419,7 @@ EINSUM = [
 
 
 def between_steps(*shapes: Any) -> Any:
-    """Return inputs away from whole and half numbers."""
+    """Return inputs away from integers and half-integers."""
 
     def make(random: np.random.Generator) -> tuple[Any, ...]:
         return tuple(random.integers(-6, 6, s) / 2 + random.uniform(0.05, 0.45, s) for s in shapes)

@@ -1,8 +1,8 @@
-"""The floors of the house: allowed imports in Python and in C++, read from the sources.
+"""The layers of the code: allowed imports in Python and in C++, read from the sources.
 
-ARCHITECTURE.md draws the same floors. Nothing here runs the code that it reads, except the
-docstring test, which imports the package as a user would. The rooms of data/ have tests of their
-own (test_data_rooms.py).
+ARCHITECTURE.md draws the same layers, which it calls floors. Nothing here runs the code that it
+reads, except the docstring test, which imports the package as a user would. The rooms of data/ have
+tests of their own (test_data_rooms.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from source_tree import IMPORTS, MODULES, ROOT
 SOURCES = ROOT / "src"
 
 COURSE_NAMES = ("backend_ndarray", "backend_numpy", "backend_selection")
-"""Aliases for programs of the course; nothing of needle imports them but the roof."""
+"""Aliases for programs of the course; only the roof may import them."""
 
 FLOORS = {
     0: ("errors", "config", "dtypes", "shapes", "host_steps", "torch_names", "progress_bar"),
@@ -33,14 +33,14 @@ FLOORS = {
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 DATA_MAY_SEE = {0, 1, 2}
 ABOVE_DATA = ("remote", "sharing")
-"""Leaf rooms that see ``data`` and what ``data`` sees."""
+"""Leaf rooms that may import ``data`` and everything that ``data`` may import."""
 LEAVES = (*ABOVE_DATA, "backends.webgpu", "capture", "distributed", "onnx")
-"""Rooms that only some users need; nothing imports them but the roof."""
+"""Rooms that only some users need; only the roof may import them."""
 AT_FIRST_USE = {
     ("needle.data", "needle.remote"),
     ("needle.data", "needle.sharing"),
 }
-"""Packages with names that a leaf defines: imported for type checkers, otherwise at first use."""
+"""Packages with names that a leaf defines: imported for type checkers, otherwise on first use."""
 
 
 def room(module: str) -> str:
@@ -56,7 +56,7 @@ def test_every_module_has_a_floor() -> None:
 @pytest.mark.parametrize("source", sorted(MODULES))
 def test_imports_go_down(source: str) -> None:
     if room(source) in ("", "__main__"):
-        return  # the roof, which may see every room
+        return  # the roof may import every room
     for found in (each for each in IMPORTS if each.source == source):
         there, here = room(found.target), room(source)
         where = f"{source}:{found.line} imports {found.target}"
@@ -94,8 +94,8 @@ def test_no_import_inside_a_function() -> None:
 def test_no_import_cycle() -> None:
     edges: dict[str, set[str]] = {module: set() for module in MODULES}
     for found in IMPORTS:
-        # A package's __init__ importing its own files is how a package is made, not a cycle;
-        # a file that imports its own package from inside would be one and is kept.
+        # A package's __init__ imports its own files by design, which is not a cycle; a file that
+        # imports its own package would be one, and is kept.
         if found.target in MODULES and found.target != found.source:
             edges[found.source].add(found.target)
     done: set[str] = set()
@@ -127,10 +127,10 @@ REGISTRATIONS = {
     "needle.capture: current.recorder",
     "needle.capture: Value.grad",
 }
-"""The attributes that a file sets on an object of a lower floor, all of them on purpose.
+"""The attributes that a file sets on an object of a lower floor, all of them deliberately.
 
 Such an attribute lets the lower floor call upward without an import, so each needs a reason.
-Devices and batches make objects of classes above them. NumPy and the array API standard ask an
+Devices and batches create objects of classes above them. NumPy and the array API standard ask an
 array for its functions. Course programs set ``needle.autograd.LAZY_MODE``. TensorTuple needs two
 ops for its items. A recorder listens to a thread and to reads of gradients.
 """
@@ -165,7 +165,7 @@ def test_nothing_is_set_on_a_lower_floor_but_registrations() -> None:
 
 
 def test_an_array_does_not_look_its_functions_up() -> None:
-    """Code of ndarray/ calls functions that it imports, never those of its own namespace."""
+    """Code of ndarray/ calls imported functions, never those of an array's own namespace."""
     lookups = {"__array_namespace__", "_namespace", "sys.modules", "importlib.import_module"}
     found = [
         f"{module}:{node.lineno} {ast.unparse(node)}"
@@ -180,7 +180,7 @@ def test_an_array_does_not_look_its_functions_up() -> None:
 
 
 PUBLIC_BY_CONVENTION = {
-    *("_replace", "_fields", "_asdict", "_make"),  # of a NamedTuple
+    *("_replace", "_fields", "_asdict", "_make"),  # NamedTuple's
     *("_getframe", "_exit", "_args_from_interpreter_flags"),  # of sys, os and subprocess
     "_call_s3",  # of s3fs
 }
@@ -227,7 +227,7 @@ def test_the_environment_is_read_in_config_only() -> None:
     assert not readers, f"add a row to config.py instead: {readers}"
 
 
-GENERATED = {"isa_list.h"}  # written by CMakeLists.txt
+GENERATED = {"isa_list.h"}  # generated by CMakeLists.txt
 
 INCLUDE = re.compile(r'^\s*#include\s+(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 CPP_MAY_SEE = {

@@ -140,7 +140,7 @@ def test_constants_get_no_gradient() -> None:
     assert c.grad is None and a.grad is not None
 
 
-# ---- what is kept, what is freed -------------------------------------------------------------
+# ---- retained and freed values -----------------------------------------------------------------
 
 
 def buffers_alive(retain_graph: bool | None) -> list[bool]:
@@ -256,7 +256,7 @@ def test_a_replaced_leaf_is_detected() -> None:
 
 
 def test_a_released_graph_does_not_depend_on_later_graphs() -> None:
-    """Two players: the second loss depends on an old result of the first player only."""
+    """With two players, the second loss depends only on an old result of the first player."""
     g, d = leaf([2.0]), leaf([3.0])
     fake = g * g
     (fake * d).backward()

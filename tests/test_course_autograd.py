@@ -1,4 +1,4 @@
-"""Programs as in the course, which access the graph in the way its homework does."""
+"""Programs as in the course, which access the graph the way its homework does."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_backward_of_many_outputs_of_split() -> None:
 
 
 def test_sgd_epoch_on_plain_tensors() -> None:
-    """The two-layer network of the homework: tensors are replaced, gradients read with numpy()."""
+    """The homework's two-layer network replaces its tensors and reads gradients with numpy()."""
     np.random.seed(0)
     X, y = np.random.randn(20, 5).astype("float32"), np.random.randint(3, size=20)
     W1 = ndl.Tensor((np.random.randn(5, 10) / np.sqrt(10)).astype("float32"))

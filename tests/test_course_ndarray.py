@@ -1,4 +1,4 @@
-"""The devices and NDArray as programs written for the course use them, in both modes."""
+"""Devices and NDArray as programs written for the course use them, in both modes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rooms of data/: allowed imports, names, types, and the files that a batch crosses.
+"""The rooms of data/: allowed imports, names, types, and the files that a batch passes through.
 
 docs/internals/data.md describes the rooms.
 """
@@ -29,9 +29,9 @@ DATA_ROOMS = (
 """The rooms of data/, lowest first."""
 TYPED_PARAMETERS = frozenset({"loader", "pipeline", "engine", "epoch", "session"})
 MOST_FILES_OF_A_TICKET, MOST_WITH_A_PLAN = 16, 19
-"""With a plan: of a worker's first ticket, for which it compiles the transforms."""
+"""The files that a worker's first ticket passes through, when it compiles the transforms."""
 NOT_YET: tuple[str, ...] = ()
-"""Known violations of the tests of data/ below; entries are only ever removed."""
+"""Known violations of the tests of data/ below; entries may only be removed."""
 DATA_FILES = {
     module: path
     for module, path in MODULES.items()
@@ -41,7 +41,7 @@ DATA_FILES = {
 
 
 def data_floor(module: str) -> int:
-    """Return the floor of a module of data/; the files beside the rooms are the roof."""
+    """Return the floor of a module of data/; files beside the rooms belong to the roof."""
     name = (module.split(".") + [""])[2]
     return DATA_ROOMS.index(name) if name in DATA_ROOMS else len(DATA_ROOMS)
 

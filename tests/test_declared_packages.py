@@ -1,7 +1,8 @@
 """Every package that needle, its programs and its tests import is declared in pyproject.toml.
 
-An environment may hold more than was asked for: setuptools comes with the venv module of Python
-3.11, and each extra brings packages of its own. A test that needs such a package fails elsewhere.
+An environment may contain more than was requested: the venv module of Python 3.11 installs
+setuptools, and each extra brings dependencies of its own. A test that needs such a package fails
+elsewhere.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ NAMES = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-"""The declared distribution that brings a module, where it has another name."""
+"""The declared distribution of a module, if it has another name."""
 PROVIDED = {"pip", "needle_toy", "edited_exercise"}
-"""The venv module's own pip, and modules that tests write."""
+"""pip, which the venv module installs, and modules that tests write."""
 NAMED_IN_CALLS = {"importorskip", "import_module", "find_spec", "version"}
 
 
@@ -99,7 +100,7 @@ def required(name: str, installed: dict[str, Distribution], found: set[str]) -> 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder of links to what ``pip install 'needle[build,test]'`` installs, no more."""
+    """Return a folder of links to exactly what ``pip install 'needle[build,test]'`` installs."""
     installed = {normal(found.metadata["Name"]): found for found in distributions()}
     wanted: set[str] = set()
     for name in declared("build", "test"):

@@ -1,4 +1,4 @@
-"""The default device: one for arrays, tensors, initialisers, layers and loaders."""
+"""The default device: arrays, tensors, initialisers, layers and loaders share it."""
 
 from __future__ import annotations
 

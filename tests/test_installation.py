@@ -1,4 +1,4 @@
-"""``python -m needle``: the programs of apps/ by one command, and the facts for a bug report."""
+"""``python -m needle``: runs the programs of apps/, and prints the facts for a bug report."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def bits(parts: dict[str, Any]) -> list[bytes]:
 
 @contextmanager
 def files_no_larger_than(size: int) -> Iterator[None]:
-    """Limit the file size in this process, which looks like a full disk to a program."""
+    """Limit the file size in this process, which simulates a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -142,14 +142,14 @@ def test_every_flipped_byte_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     io.save(path, {"w": np.arange(4.0)}, {"note": "text"})
     content = path.read_bytes()
-    name = content.index(b"crc32")  # without it the file counts as another program's
+    name = content.index(b"crc32")  # without it the file appears to be another program's
     for place in set(range(len(content))) - set(range(name, name + 5)):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         try:
             arrays, metadata = io.load_with_metadata(path)
         except CheckpointError:
             continue
-        # The only harmless change is in the white space that pads the header.
+        # Only changes in the whitespace that pads the header are harmless.
         assert arrays["w"].tolist() == [0, 1, 2, 3] and metadata == {"note": "text"}
 
 
@@ -204,7 +204,7 @@ def test_an_interrupted_save_leaves_the_old_file(
 
 
 def test_a_save_replaces_the_file_at_once(tmp_path: Path) -> None:
-    """A reader with the old file open keeps reading the old content; it is never overwritten."""
+    """A reader with the old file open keeps reading the old content, which is never overwritten."""
     io.save(tmp_path / "a", {"w": np.zeros(10)})
     before = (tmp_path / "a").read_bytes()
     with open(tmp_path / "a", "rb") as reader:
@@ -283,7 +283,7 @@ def test_a_resumed_run_gives_the_bits_of_an_uninterrupted_one(tmp_path: Path) ->
 
 
 def test_the_cached_half_of_a_normal_pair_is_saved(tmp_path: Path) -> None:
-    """NumPy draws normal numbers in pairs; the second one is kept in its state."""
+    """NumPy draws normal numbers in pairs and caches the second one in its state."""
     np.random.seed(0)
     np.random.randn(1)
     io.save_checkpoint(tmp_path / "c", model=Net())

@@ -1,4 +1,4 @@
-"""Leaf packages: each can be deleted, and the core imports, passes its tests and trains without it.
+"""Leaf packages: each can be deleted; without it the core imports, passes its tests and trains.
 
 ARCHITECTURE.md lists the leaves. The copy of the tree never has ``apps``, the programs.
 """
@@ -59,7 +59,7 @@ sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *sys.argv[1:]]))
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package, and of some tests of its core."""
+    """Return a copy of the package and of some tests of its core."""
     copy = tmp_path_factory.mktemp("tree")
     shutil.copytree(PACKAGE, copy / "python" / "needle")
     for name in ("pyproject.toml", "tests/conftest.py", *(f"tests/{name}" for name in CORE_TESTS)):
@@ -70,7 +70,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def without(tree: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """The copy without the leaf of this test."""
+    """Return the copy without the leaf of this test."""
     leaf, aside = tree / "python" / "needle" / request.param, tree / "deleted"
     if leaf.exists():
         leaf.rename(aside)

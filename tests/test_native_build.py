@@ -1,4 +1,4 @@
-"""The compiled module as a whole: its objects, instruction sets, threads, memory, bad views."""
+"""The compiled module as a whole: objects, instruction sets, threads, memory, invalid views."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OBJECTS = sorted(
     for part in ("cpu", "data")
     for path in (ROOT / "build").glob(f"**/CMakeFiles/needle_{part}_*.dir/src/{part}/*.o")
 )
-# A pointer to the C++ runtime's exception handler: data, the same in every object.
+# The C++ runtime's pointer to its exception handler: data that is the same in every object.
 HARMLESS = "DW.ref.__gxx_personality_v0"
 F32 = np.dtype("float32")
 
@@ -43,7 +43,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(not OBJECTS or not shutil.which("nm"), reason="needs the build folder and nm")
 def test_objects_of_an_instruction_set_share_no_code() -> None:
-    """A weak symbol would let the linker use AVX-512 code in a function that other objects call."""
+    """A weak symbol would let the linker use AVX-512 code in functions that others call."""
     for path in OBJECTS:
         listing = subprocess.run(["nm", "-C", path], capture_output=True, text=True, check=True)
         weak = [
@@ -100,7 +100,7 @@ def test_a_forked_child_can_run_kernels(backend: Any) -> None:
     before = backend.module.num_threads()
     backend.module.set_num_threads(4)
     try:
-        assert total(1_000_000) == 1e6  # now the parent's threads exist
+        assert total(1_000_000) == 1e6  # starts the parent's threads
         with multiprocessing.get_context("fork").Pool(2) as pool:
             assert pool.map_async(total, [1_000_000] * 4).get(timeout=30) == [1e6] * 4
         assert total(1_000_000) == 1e6

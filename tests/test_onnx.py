@@ -34,7 +34,7 @@ def pixels(*shape: int, seed: int = 0) -> Any:
 
 
 def trained_a_little(name: str, channels: int) -> Any:
-    """Return a model whose running statistics are not 0 and 1."""
+    """Return a model whose running statistics differ from 0 and 1."""
     np.random.seed(0)
     model = build_model(name, in_channels=channels, device=needle.cpu())
     for _, module in model.named_modules():
@@ -58,7 +58,7 @@ def test_exported_models_run_in_onnxruntime_and_come_back(name: str, tmp_path: P
     size = (32, 32) if "imagenet" in name else find_model(name).image_size
     model = trained_a_little(name, channels)
     save(model, tmp_path / "model.onnx", pixels(2, channels, *size))
-    x = pixels(5, channels, *size, seed=1)  # another batch size than the example's
+    x = pixels(5, channels, *size, seed=1)  # a batch size other than the example's
     with needle.no_grad():
         expected = model(needle.Tensor(x, device=needle.cpu())).numpy()
         again = load(tmp_path / "model.onnx", needle.cpu())
@@ -152,7 +152,7 @@ def test_a_shape_is_no_example() -> None:
         needle.onnx.export(nn.Identity(), (1, 3, 32, 32))
 
 
-# ---- what is refused -----------------------------------------------------------------------------
+# ---- refusals ----------------------------------------------------------------------------------
 
 
 def test_an_op_without_operator_is_named() -> None:
@@ -215,7 +215,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_onnxs_own_tests_of_operators_pass_or_are_refused() -> None:
-    """A known operator gives the right result, or is refused."""
+    """An operator gives the right result, or is refused."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.case.node import collect_testcases

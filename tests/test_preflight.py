@@ -1,4 +1,4 @@
-"""tools/preflight.sh accepts, warns about or refuses a Python before anything is installed."""
+"""tools/preflight.sh accepts, warns about or rejects a Python before anything is installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def preflight(python: Path | str) -> subprocess.CompletedProcess[str]:
 
 
 def pretender(folder: Path, minor: int, build: str = "") -> Path:
-    """Return a program that answers as a Python 3 of this minor version does."""
+    """Return a program that poses as Python 3 of this minor version."""
     file = folder / "python"
     file.write_text(
         f'#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.{minor}.0" || echo "{minor} {build}"\n'

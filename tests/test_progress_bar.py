@@ -1,4 +1,4 @@
-"""needle.progress: the line that it shows, where it goes, and that the items pass unchanged."""
+"""needle.progress: the line that it shows, the stream that it uses, and items passed unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Screen(io.StringIO):
 
 
 class Clock:
-    """Seconds that a test advances."""
+    """A clock that a test advances."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
@@ -36,7 +36,7 @@ def stream(monkeypatch: pytest.MonkeyPatch, made: io.StringIO) -> io.StringIO:
 
 
 def shown_on(screen: io.StringIO) -> list[str]:
-    """Return what a terminal shows after each rewriting of its line."""
+    """Return what a terminal shows after each update of its line."""
     lines, line = [], ""
     for part in screen.getvalue().split("\r"):
         line = part + line[len(part) :]
@@ -169,7 +169,7 @@ def test_a_notebook_rewrites_a_line_of_its_output(
     monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     class OutStream(io.StringIO):
-        """The stream that is sys.stdout in a notebook; it is no terminal."""
+        """The stream that is sys.stdout in a notebook, which is not a terminal."""
 
     OutStream.__module__ = "ipykernel.iostream"
     cell, errors = OutStream(), stream(monkeypatch, Screen())

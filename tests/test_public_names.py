@@ -1,7 +1,7 @@
-"""Public names: one meaning in all packages that programs import from, and none lost unnoticed.
+"""Public names have one meaning in all packages, and none is lost by accident.
 
 public_interface.txt records the names and their parameters; docs/stability.md says what may change.
-Run ``python -m tests.test_public_names`` to record a change that is meant.
+Run ``python -m tests.test_public_names`` to record an intended change.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def _lines(home: ModuleType) -> list[str]:
 
 
 def _parameters(thing: object) -> str:
-    """Return the parameters of a function or class, with ``=`` behind those that are optional."""
+    """Return the parameters of a function or class, with ``=`` after optional ones."""
     if not callable(thing) or (isinstance(thing, type) and issubclass(thing, BaseException)):
-        return ""  # what an exception takes differs between versions of Python
+        return ""  # parameters of exceptions differ between versions of Python
     found = inspect.signature(thing).parameters.values()
     return f"({', '.join(map(_parameter, found))})"
 

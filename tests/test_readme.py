@@ -1,4 +1,4 @@
-"""README.md: its example runs and prints what the page shows, its commands exist."""
+"""README.md: its example runs and prints what the page shows, and its commands exist."""
 
 from __future__ import annotations
 

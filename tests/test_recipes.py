@@ -1,8 +1,8 @@
 """The recipes of ARCHITECTURE.md, applied to a copy of the repository and checked there.
 
-Each section under "## Recipes" is a recipe. A fenced block behind a line ``**File `PATH`, after
-`TEXT`**`` (or ``before``, or ``at the end``) is inserted beside the one line of the file that holds
-TEXT; all other Python blocks of the section are one program.
+Each section under "## Recipes" is a recipe. A fenced block after a line ``**File `PATH`, after
+`TEXT`**`` (or ``before``, or ``at the end``) is inserted next to the only line of the file that
+contains TEXT; all other Python blocks of the section form one program.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Recipe:
 
 
 def recipe(title: str) -> Recipe:
-    """The recipe whose section's title begins so."""
+    """Return the recipe whose section title starts like this."""
     (body,) = (m["body"] for m in SECTION.finditer(PAGE) if m["title"].startswith(title))
     blocks = list(BLOCK.finditer(body))
     assert body.count("**File") == sum(block["file"] is not None for block in blocks), title
@@ -90,7 +90,9 @@ def test_a_recipe_that_needs_no_build(title: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not backends.available("cpu"), reason="the C++ backend is not built")
 def test_a_dtype_then_an_elementwise_op_with_its_own_kernel(tmp_path: Path) -> None:
-    """Both recipes in one copy: a dtype compiles all kernels, as the first build does anyway."""
+    """Both recipes share a copy, since a dtype compiles all kernels, as the first build does
+    anyway.
+    """
     ignored = shutil.ignore_patterns("*.so", "__pycache__", "*.csv")
     for folder in ("src", "python", "tests", "examples"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
@@ -117,10 +119,10 @@ def follow(found: Recipe, tree: Path) -> list[str]:
 
 
 def compile_(tree: Path) -> list[str]:
-    """Build the copy, on the lowest instruction set alone; the sources that were compiled."""
+    """Build the copy on the lowest instruction set only; return the sources that were compiled."""
     pybind11 = pytest.importorskip("pybind11")
     options = [
-        "-DNEEDLE_ONLY_ISA=baseline;neon",  # what every machine of the architecture has
+        "-DNEEDLE_ONLY_ISA=baseline;neon",  # the baseline of the architecture
         "-DCMAKE_CXX_FLAGS_RELEASE=-O0",
         "-DNEEDLE_CUDA=off",
         f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",

@@ -100,7 +100,7 @@ def test_dense_strides_keep_the_order_of_axes() -> None:
     assert dense((2, 5, 3, 4), (60, 1, 20, 5)) == (60, 1, 20, 5)  # channels last
     assert dense((3, 4), (-8, 2)) == (4, 1)
     assert dense((4, 3), (1, 8)) == (1, 4)
-    assert dense((2, 3), (0, 0), (1, 2)) == (1, 2)  # a broadcast operand does not matter
+    assert dense((2, 3), (0, 0), (1, 2)) == (1, 2)  # the layout of a broadcast operand is ignored
     assert dense((2, 3)) == (3, 1)
     assert dense((2, 0, 3), (1, 1, 1)) == shapes.compact_strides((2, 0, 3))
 

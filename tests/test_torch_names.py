@@ -1,4 +1,4 @@
-"""PyTorch's names raise errors that point to ours, and the glossary names none that is missing."""
+"""PyTorch's names raise errors that point to ours, and every name in the glossary exists."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_other_mistakes_stay_what_they_were() -> None:
 
 
 class Mine(nn.Module):
-    """A layer that has a keyword of PyTorch's, and gives all others away."""
+    """A layer that accepts one of PyTorch's keywords and passes all others on."""
 
     def __init__(self, dim: int, **rest: Any) -> None:
         super().__init__()

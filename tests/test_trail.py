@@ -1,4 +1,4 @@
-"""docs/trail.md: the files to read in a weekend, in order, each of which names the next."""
+"""docs/trail.md: files to read in a weekend, in order; each names the next."""
 
 from __future__ import annotations
 
