@@ -17,7 +17,7 @@ if not AVAILABLE:
 
 @pytest.fixture(params=ISAS)
 def kernels(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The compiled backend with its kernels for one instruction set."""
+    """Return the compiled backend with its kernels for one instruction set."""
     backend: Any = backends.get("cpu")
     before = backend.module.isa
     backend.module.select_isa(request.param)

@@ -1,7 +1,7 @@
 """Views on the compiled module's buffers in many layouts, for the tests of single kernels.
 
-Each layout puts the same values into a buffer in another way: permuted, sliced, reversed,
-broadcast, with an offset. Used by the tests in this directory.
+Each layout stores the same values differently: permuted, sliced, reversed, broadcast, with an
+offset.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LAYOUTS = ("compact", "permuted", "sliced", "reversed", "offset")
 
 
 def view_of(a: np.ndarray, layout: str = "compact") -> View:
-    """A view that shows ``a``'s values, lying in its buffer as ``layout`` says."""
+    """Return a view with ``a``'s values, stored in its buffer in this layout."""
     shape, ndim = a.shape, a.ndim
     if layout == "compact":
         base = a
@@ -53,10 +53,10 @@ def view_of(a: np.ndarray, layout: str = "compact") -> View:
 
 
 def empty_view(shape: tuple[int, ...], dtype: Any, layout: str = "compact") -> View:
-    """A view to write into, its buffer full of a value that no test expects."""
+    """Return a view to write to, with its buffer full of a value that no test expects."""
     return view_of(np.full(shape, 93, dtype), layout)
 
 
 def numpy_of(view: View) -> np.ndarray:
-    """The view's values."""
+    """Return the view's values."""
     return backend.download(view)

@@ -1,4 +1,4 @@
-"""Runs one kernel on its operands in every layout and hands back what it wrote."""
+"""Runs one kernel on its operands in every layout and returns what it wrote."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def results(
 
 
 def close(got: np.ndarray, want: np.ndarray, float32: float, note: str = "") -> None:
-    """Equal up to ``float32`` (or 1e-12 for float64) of the largest value wanted."""
+    """Assert equality up to ``float32`` (or 1e-12 for float64) relative to the largest wanted
+    value.
+    """
     tolerance = float32 if got.dtype == np.float32 else 1e-12
     finite = np.abs(np.where(np.isfinite(want), want, 0))
     scale = max(1.0, float(np.max(finite, initial=0)))
@@ -36,7 +38,7 @@ def close(got: np.ndarray, want: np.ndarray, float32: float, note: str = "") -> 
 
 
 def same_for_any_threads(module: Any, call: Callable[[], Sequence[np.ndarray]]) -> None:
-    """The very same bits with one, two, three and eight threads."""
+    """Assert bitwise equality with one, two, three and eight threads."""
     before, found = module.num_threads(), []
     for threads in (1, 2, 3, 8):
         module.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""conv2d and its two gradients against their sums written out in NumPy float64."""
+"""conv2d and its two gradients against explicit sums in NumPy float64."""
 
 from __future__ import annotations
 
@@ -50,38 +50,40 @@ CASES = [
     Case((1, 12, 13, 24), (3, 3), 40, padding=(1, 1), groups=2),
     Case((2, 5, 5, 4), (1, 1), 8),
     Case((2, 6, 5, 40), (1, 1), 8, (2, 2), groups=2),
-    Case((256, 1, 8, 40), (1, 1), 20),  # several ranges of pixels, packed from where they lie
+    Case((256, 1, 8, 40), (1, 1), 20),  # several ranges of pixels, packed from the image
     Case((3, 6, 5, 8), (3, 3), 8, padding=(1, 1), groups=8),  # depthwise
     Case((2, 6, 5, 70), (3, 3), 70, (2, 2), (1, 1), groups=70),
-    Case((2, 7, 19, 40), (3, 2), 40, (1, 2), (1, 1), (1, 2), groups=40),  # some pixels at once
-    Case((1, 6, 6, 4), (3, 3), 8, padding=(1, 1), groups=4),  # two filters a channel
-    Case((1, 4, 4, 2), (2, 2), 4, (3, 3)),  # the stride jumps over pixels
-    Case((1, 4, 4, 16), (1, 1), 16, (2, 2)),  # some pixels lie under no tap
-    Case((1, 3, 3, 2), (2, 2), 4, padding=(3, 3)),  # windows of padding alone
+    Case((2, 7, 19, 40), (3, 2), 40, (1, 2), (1, 1), (1, 2), groups=40),  # several pixels at once
+    Case((1, 6, 6, 4), (3, 3), 8, padding=(1, 1), groups=4),  # two filters per channel
+    Case((1, 4, 4, 2), (2, 2), 4, (3, 3)),  # the stride skips pixels
+    Case((1, 4, 4, 16), (1, 1), 16, (2, 2)),  # no tap reads some pixels
+    Case((1, 3, 3, 2), (2, 2), 4, padding=(3, 3)),  # windows that contain only padding
     Case((0, 5, 5, 4), (3, 3), 8, padding=(1, 1)),
     Case((1, 11, 10, 70), (3, 3), 33, padding=(1, 1)),  # k in several slices
     Case((2, 40, 30, 2), (5, 5), 6, padding=(2, 2)),  # several ranges of pixels
-    Case((2, 70, 48, 3), (3, 5), 7, padding=(1, 2), dilation=(2, 1)),  # planes in uneven bands
+    # planes in bands of different heights
+    Case((2, 70, 48, 3), (3, 5), 7, padding=(1, 2), dilation=(2, 1)),
     Case((1, 3, 40, 24), (2, 3), 2, padding=(1, 0)),  # few outputs
-    Case((2, 18, 21, 24), (3, 3), 40, padding=(1, 1)),  # tiles of Winograd's that stick out
-    Case((5, 32, 32, 1), (5, 5), 6),  # LeNet-5's: a row of taps as one run
+    Case((2, 18, 21, 24), (3, 3), 40, padding=(1, 1)),  # incomplete Winograd tiles
+    Case((5, 32, 32, 1), (5, 5), 6),  # LeNet-5's: a row of taps is contiguous
     Case((5, 14, 14, 6), (5, 5), 16),
-    Case((5, 32, 32, 3), (7, 7), 16, (4, 4), (3, 3)),  # pixels that no window sees
+    Case((5, 32, 32, 3), (7, 7), 16, (4, 4), (3, 3)),  # pixels that no window covers
     Case((6, 11, 10, 1), (4, 3), 1, (1, 2), (0, 2), (2, 1)),
-    Case((5, 10, 9, 3), (3, 3), 21, (1, 1), (2, 2), (1, 2)),  # taps that are runs of their own
-    Case((4, 9, 21, 20), (3, 3), 20, (1, 2), (1, 1), groups=20),  # depthwise, a vector and a half
-    Case((2, 1, 1, 40), (3, 3), 64, padding=(1, 1)),  # the centre alone meets the image
-    Case((1, 2, 2, 70), (3, 3), 40, (2, 2), (1, 1)),  # 2 x 2 of the kernel do
+    Case((5, 10, 9, 3), (3, 3), 21, (1, 1), (2, 2), (1, 2)),  # taps that are not contiguous
+    # depthwise, one and a half vectors
+    Case((4, 9, 21, 20), (3, 3), 20, (1, 2), (1, 1), groups=20),
+    Case((2, 1, 1, 40), (3, 3), 64, padding=(1, 1)),  # only the centre tap reads the image
+    Case((1, 2, 2, 70), (3, 3), 40, (2, 2), (1, 1)),  # only 2 x 2 taps read the image
     Case((1, 2, 1, 8), (5, 7), 33, padding=(3, 4), dilation=(2, 1)),
     Case((3, 1, 2, 4), (3, 3), 6, (1, 2), (2, 2), (2, 2), groups=2),
     Case((2, 1, 1, 8), (3, 3), 8, padding=(1, 1), groups=8),  # depthwise
-    Case((1, 4, 4, 72), (3, 3), 96, padding=(1, 1)),  # few pixels: weights are read where they lie
+    Case((1, 4, 4, 72), (3, 3), 96, padding=(1, 1)),  # few pixels: weights are read in place
     Case((1, 1, 5, 40), (1, 3), 70, padding=(0, 1)),
-    Case((1, 15, 17, 20), (3, 2), 36, padding=(1, 0)),  # two chunks of one size
+    Case((1, 15, 17, 20), (3, 2), 36, padding=(1, 0)),  # two chunks of equal size
 ]
 
 
-ALGORITHMS = ("auto", "direct", "winograd")  # the last two are equal but for 3x3 of step 1
+ALGORITHMS = ("auto", "direct", "winograd")  # the last two differ only for 3x3 with stride 1
 
 
 @pytest.fixture(params=ALGORITHMS)
@@ -93,7 +95,7 @@ def algorithm(kernels: Any, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def patches(case: Case, x: np.ndarray) -> np.ndarray:
-    """(N, OH, OW, KH, KW, C) float64: what each output pixel sees, zeros in the padding."""
+    """Return (N, OH, OW, KH, KW, C) float64: each output pixel's window, with zero padding."""
     (ph, pw), (sh, sw), (dh, dw) = case.padding, case.stride, case.dilation
     padded = np.pad(x.astype(np.float64), ((0, 0), (ph, ph), (pw, pw), (0, 0)))
     n, oh, ow, _ = case.out
@@ -107,7 +109,7 @@ def patches(case: Case, x: np.ndarray) -> np.ndarray:
 
 
 def add_patches(case: Case, seen: np.ndarray) -> np.ndarray:
-    """The transpose of ``patches``: each element of a patch added where it came from."""
+    """Add each element of a patch at its source: the transpose of ``patches``."""
     (ph, pw), (sh, sw), (dh, dw) = case.padding, case.stride, case.dilation
     n, h, w, c = case.x
     _, oh, ow, _ = case.out
@@ -155,7 +157,7 @@ def test_forward(kernels: Any, case: Case, dtype: str) -> None:
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.usefixtures("algorithm")
 def test_prepared_weights_give_the_same_bits(kernels: Any, case: Case) -> None:
-    """Weights that are not those of the algorithm are not read, but the plain ones."""
+    """Weights prepared for another algorithm are ignored, and the plain ones are read."""
     x, weight, _ = operands(case, "float32")
     module = kernels.module
     size = module.prepared_conv2d_size(case.x, case.weight, case.geometry)

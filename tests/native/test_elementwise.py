@@ -17,7 +17,7 @@ OUT_LAYOUT = dict(zip(LAYOUTS, LAYOUTS[1:] + LAYOUTS[:1], strict=True))
 
 
 def values(dtype: str, seed: int = 0, shape: tuple[int, ...] = SHAPE) -> np.ndarray:
-    """Small values of every sign the dtype has; zeros and repetitions among the integers."""
+    """Return small values of every sign of the dtype; integers include zeros and repetitions."""
     random = np.random.default_rng(seed)
     if dtype == "bool":
         return random.random(shape) < 0.5
@@ -43,7 +43,7 @@ def binary_dtypes(name: str) -> tuple[str, ...]:
 
 
 def agree(got: np.ndarray, want: np.ndarray, note: str) -> None:
-    """float32 within a few units in the last place, everything else exactly or nearly so."""
+    """Assert equality: for float32 up to a few units in the last place, else (almost) exactly."""
     relative = 5e-7 if got.dtype == np.float32 else 1e-14
     np.testing.assert_allclose(got, want, rtol=relative, atol=relative, err_msg=note)
 

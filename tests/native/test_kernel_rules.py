@@ -1,7 +1,7 @@
-"""Kernels called with views that do not fit each other raise; nothing outside a buffer is touched.
+"""Kernels called with incompatible views raise; nothing outside a buffer is accessed.
 
-Each row: a call that is right, and the arguments by which it becomes wrong. A last test asks for a
-row of every kernel with several views.
+Each row is a valid call with the arguments that make it invalid. The last test requires a row for
+every kernel with several views.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WEIGHT, CONVOLVED = f(3, 3, 3, 4), f(2, 6, 6, 4)
 SGD = [0.1, 0.9, 0.0, 0.0, False]
 ADAM = [0.1, 0.9, 0.99, 1e-8, 0.0, False, 1]
 
-# name -> the right arguments, {position: wrong values}
+# name -> the valid arguments, {position: invalid values}
 CALLS: dict[str, tuple[list[Any], dict[int, list[Any]]]] = {
     "copy": ([f(2, 3), f(2, 3)], {1: [f(3, 2), f(6)]}),
     "unary": (["exp", f(2, 3), f(2, 3)], {2: [f(3, 2)], 1: [f(2)]}),

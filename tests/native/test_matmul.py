@@ -1,4 +1,4 @@
-"""The row matmul: every path (in place, packed, dot products), shape edges and layouts."""
+"""The row matmul: every path (in place, packed, dot products), edge shapes and layouts."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def test_products_agree_with_float64(kernels: Any, m: int, n: int, k: int, dtype
 @pytest.mark.parametrize("k", [256, 1024])
 @pytest.mark.parametrize("m, n", [(100, 64), (256, 512), (60, 800)])
 def test_rounding_errors_of_long_sums(kernels: Any, m: int, n: int, k: int) -> None:
-    """An accumulator that takes all products of a block of k exceeds 4.6, runs of 128 stay at 3.6.
+    """An accumulator for all products of a block of k exceeds 4.6, runs of 128 stay below 3.6.
 
-    In units of 2**-24 times the standard deviation of the sums.
+    The unit is 2**-24 times the standard deviation of the sums.
     """
     a, b = random((m, k), "float32"), random((k, n), "float32", 1)
     want = a.astype(np.float64) @ b.astype(np.float64)

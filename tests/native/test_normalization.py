@@ -21,7 +21,7 @@ def random(shape: tuple[int, ...], dtype: str, seed: int, mean: float = 0.5) -> 
 
 
 def normalized(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-    """(x - mean) / sqrt(var + eps), mean, biased var; kept dimensions."""
+    """Return (x - mean) / sqrt(var + eps), the mean and the biased variance, with keepdims."""
     mean = x.mean(axis=axes, keepdims=True)
     var = ((x - mean) ** 2).mean(axis=axes, keepdims=True)
     return (x - mean) / np.sqrt(var + EPS), mean, var
@@ -68,7 +68,7 @@ def test_batch_norm_gradient(kernels: Any, shape: tuple[int, ...], dtype: str) -
             close(one, want, 1e-5, layout)
 
 
-# Results of more than 12 MB are stored past the caches; rows of 12 channels are merged.
+# Results of more than 12 MB use non-temporal stores; rows of 12 channels are merged.
 @pytest.mark.parametrize("shape", [(53001, 64), (280001, 12)], ids=str)
 def test_batch_norm_of_a_large_array(kernels: Any, shape: tuple[int, int]) -> None:
     grad, x = (random(shape, "float32", i) for i in range(2))
@@ -91,8 +91,8 @@ def test_batch_norm_of_a_large_array(kernels: Any, shape: tuple[int, int]) -> No
     same_for_any_threads(kernels.module, call)
 
 
-# A first value far from all others must not spoil the sums either: they stay within the rounding of
-# float32 sums of a few hundred terms.
+# An outlier as the first value must not spoil the sums: their error stays within that of float32
+# sums of a few hundred terms.
 @pytest.mark.parametrize("first, tolerance", [(1e4, 1e-6), (2e4, 4e-6)])
 @pytest.mark.parametrize("shape", [(64, 10, 10, 5), (3000, 64), (20000, 1)], ids=str)
 def test_batch_norm_of_a_large_mean(

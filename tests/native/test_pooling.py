@@ -31,7 +31,7 @@ def out_shape(shape: Any, kernel: Any, stride: Any, padding: Any) -> tuple[int, 
 
 
 def windows(shape: Any, kernel: Any, stride: Any, padding: Any) -> Iterator[tuple[Any, Any]]:
-    """((n, i, j), (n, rows, columns)) of each output pixel and what it sees of the image."""
+    """Yield ((n, i, j), (n, rows, columns)) for each output pixel and its window of the image."""
     n, oh, ow, _ = out_shape(shape, kernel, stride, padding)
     for image, i, j in itertools.product(range(n), range(oh), range(ow)):
         top, left = i * stride[0] - padding[0], j * stride[1] - padding[1]
@@ -41,7 +41,7 @@ def windows(shape: Any, kernel: Any, stride: Any, padding: Any) -> Iterator[tupl
 
 
 def values(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Few different values, so that windows have ties."""
+    """Return few different values, so that windows have ties."""
     return np.random.default_rng(0).integers(-3, 4, shape).astype(dtype)
 
 
@@ -92,7 +92,7 @@ def test_average_and_its_gradient(kernels: Any, case: Any, dtype: str) -> None:
 
 
 def inside(base: np.ndarray, shape: tuple[int, ...]) -> View:
-    """A view of this shape from pixel (1, 2) of each image of ``base`` on."""
+    """Return a view of this shape that starts at pixel (1, 2) of each image of ``base``."""
     whole = view_of(base)
     offset = whole.strides[1] + 2 * whole.strides[2]
     return View(whole.handle, shape, whole.strides, offset, whole.dtype)
@@ -111,7 +111,7 @@ def around(view: View, base_shape: tuple[int, ...]) -> np.ndarray:
 def test_windows_side_by_side_touch_nothing_around(
     kernels: Any, channels: int, kernel: int
 ) -> None:
-    """Vectors reach into the next pixel, but not out of a row; any number of threads agrees."""
+    """Vector loads reach the next pixel, but not past a row; any number of threads agrees."""
     shape, settings = (3, 13, 11, channels), ((kernel, kernel), (kernel, kernel), (0, 0))
     small = out_shape(shape, *settings)
     x_base, y_base = (3, 15, 14, channels), (3, 15, 14, channels)
@@ -130,7 +130,7 @@ def test_windows_side_by_side_touch_nothing_around(
         spread[:, : part.shape[1], : part.shape[2]] = part
         wanted[f"{name}_pool2d_grad"] = spread
     x, g = inside(image, shape), inside(image, small)
-    turned = view_of(grad, "permuted")  # as behind a Flatten of NCHW
+    turned = view_of(grad, "permuted")  # like the gradient behind a Flatten of NCHW
 
     def call() -> list[np.ndarray]:
         found = []

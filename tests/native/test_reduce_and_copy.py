@@ -45,7 +45,7 @@ def test_reduce(kernels: Any, name: str, shape: tuple[int, ...], axes: tuple[int
         options = {"dtype": exact.dtype} if name in ("sum", "prod") else {}
         want = getattr(np, name)(exact, axis=axes, keepdims=True, **options)
         limit = 3e-6 if dtype == "float32" else 1e-11
-        if name == "prod":  # each of the multiplications rounds once
+        if name == "prod":  # each multiplication rounds once
             limit = max(limit, np.finfo(dtype).eps / 2 * a.size) if dtype in FLOATS else 0
         scale = np.abs(exact).sum(axis=axes, keepdims=True) if name == "sum" else np.abs(want)
         for layout in LAYOUTS if a.size < 1000 else LAYOUTS[:3]:

@@ -19,7 +19,7 @@ AXES = [(s, axis) for s in SHAPES for axis in range(len(s)) if s[axis]]
 def test_first_extreme(
     kernels: Any, name: str, shape: tuple[int, ...], axis: int, dtype: str
 ) -> None:
-    a = np.random.default_rng(0).integers(0, 5, shape).astype(dtype)  # few values: many ties
+    a = np.random.default_rng(0).integers(0, 5, shape).astype(dtype)  # few values, so many ties
     want = getattr(np, name)(a, axis=axis, keepdims=True)
     for layout, (got,) in results(getattr(kernels, name), (a,), [(want.shape, "int64")], axis):
         np.testing.assert_array_equal(got, want, err_msg=layout)

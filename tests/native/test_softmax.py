@@ -48,7 +48,7 @@ def test_extreme_logits(kernels: Any, axis: int, dtype: str) -> None:
         [1e10, -1e10, 1e10, 0], [-inf, 0, 1, -inf], [-inf] * 4, [inf, 0, 0, 0],
         [nan, 0, 1, 2], [0, 1, 2, nan], [-1e10] * 4, [88, 89, 90, 91],
     ]  # fmt: skip
-    a = np.tile(np.array(rows, dtype), (1, 5))  # long enough for vectors
+    a = np.tile(np.array(rows, dtype), (1, 5))  # long enough for vector code
     a = a if axis == 1 else a.T.copy()
     with np.errstate(all="ignore"):
         wanted = softmax(a.astype(np.float64), axis), log_softmax(a.astype(np.float64), axis)

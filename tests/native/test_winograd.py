@@ -1,10 +1,9 @@
-"""Winograd's form of conv2d and of its gradients: how large its error may be, and when it is
-chosen. What it computes is tested with the other forms in test_conv2d.
+"""Winograd's algorithm for conv2d and its gradients: bounds on its error, and its selection.
 
-The error of its float32 results, as the root of their mean square against float64, is at most 4.5
-times that of sums in float32 taken product by product, for images of a few pixels a side nine
-times; the weight gradient's at most eight and ten times that of the direct form, which adds up
-in many partial sums that err little.
+Its results are tested with the other algorithms in test_conv2d. The root-mean-square error of its
+float32 results against float64 is at most 4.5 times that of sequential float32 sums, or nine times
+for images of a few pixels per side; the weight gradient's is at most eight and ten times that of
+the direct algorithm, whose many partial sums have small errors.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def random_case(seed: int) -> Case:
 
 
 def all_three(kernels: Any, case: Case) -> tuple[np.ndarray, ...]:
-    """float32 results: the output and the gradients of input and weight."""
+    """Return float32 results: the output and the gradients of input and weight."""
     x, weight, grad = (view_of(a) for a in operands(case, "float32"))
     out, dx, dw = (empty_view(s, "float32") for s in (case.out, case.x, case.weight))
     kernels.conv2d(x, weight, out, case.geometry, NO_EPILOGUE)
@@ -58,7 +57,7 @@ def all_in_float64(case: Case) -> tuple[np.ndarray, ...]:
 
 @functools.cache
 def running_sums(case: Case) -> tuple[np.ndarray, ...]:
-    """The output and the input gradient, product by product in float32."""
+    """Return the output and the input gradient, summed product by product in float32."""
     x, weight, grad = operands(case, "float32")
     seen = patches(case, x).astype(np.float32)
     out = np.zeros(case.out, np.float32)
@@ -93,7 +92,7 @@ def test_error_is_a_small_factor_of_the_direct_sums(
         assert error(quick, exact) <= factor * error(measure, exact)
 
 
-# Whether it pays: enough channels, enough tiles, and tiles that do not stick out too far.
+# Winograd pays with enough channels, enough tiles, and tiles that mostly lie inside the image.
 @pytest.mark.parametrize(
     "case, expected",
     [
@@ -137,7 +136,7 @@ def test_other_geometry_is_never_winograds(
         np.testing.assert_array_equal(got, plain)
 
 
-@pytest.mark.parametrize("channels", [24, 300])  # transformed weights at once, and in parts
+@pytest.mark.parametrize("channels", [24, 300])  # transformed weights all at once, and in parts
 def test_threads_change_no_bit(kernels: Any, choose: Callable[[str], None], channels: int) -> None:
     choose("winograd")
     case = Case((3, 30, 21, channels), (3, 3), channels, padding=(1, 1))
