@@ -101,7 +101,7 @@ def kaiming(fan_in: int, fan_out: int) -> Any:
 
 
 def test_draws_of_the_transformer(device: Any) -> None:
-    """The order: positions, then for each layer the projections q, k, v, out and two linears."""
+    """The draws are positions, then per layer the projections q, k, v and out and two linears."""
     np.random.seed(2)
     model = nn.Transformer(6, 10, 2, num_head=2, dim_head=4, sequence_len=5, device=device)
     np.random.seed(2)
@@ -145,7 +145,7 @@ def test_a_causal_transformer_does_not_see_the_future(device: Any) -> None:
         model = nn.Transformer(6, 8, 2, num_head=2, dim_head=3, causal=causal, device=device)
         before = model(tensor(x, device))[0].numpy()
         changed = x.copy()
-        changed[3:] = normal(2, 2, 6, seed=1)  # the norm would remove a mere shift
+        changed[3:] = normal(2, 2, 6, seed=1)  # the norm would cancel a mere shift
         after = model(tensor(changed, device))[0].numpy()
         assert np.allclose(before[:3], after[:3], atol=1e-6) == causal
         assert not np.allclose(before[3:], after[3:], atol=1e-3)

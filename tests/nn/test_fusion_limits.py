@@ -1,4 +1,4 @@
-"""Sequential fuses a layer with the ReLU after it only where that cannot be told apart."""
+"""Sequential fuses a layer with the following ReLU only where the results are the same."""
 
 from __future__ import annotations
 

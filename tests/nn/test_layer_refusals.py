@@ -1,4 +1,4 @@
-"""Options and inputs that layers refuse: each error names the layer, the rule and the value."""
+"""Options and inputs that layers reject: each error names the layer, the rule and the value."""
 
 from __future__ import annotations
 

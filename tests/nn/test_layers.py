@@ -127,7 +127,7 @@ def test_batch_norm_in_training_and_evaluation(layer, shape, axes, device):
     module.eval()
     expected = (x - mean.reshape(along)) / np.sqrt(var.reshape(along) + 0.1) * w + b
     close(module(tensor(x, device)), expected, atol=2e-6)
-    close(module.running_mean, mean)  # evaluation leaves them
+    close(module.running_mean, mean)  # evaluation does not change them
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -249,7 +249,7 @@ def test_who_watches_or_changes_a_layer_sees_it_called_by_itself(device, monkeyp
         assert kind(other, relu) is ops.ReLU
     assert kind(linear, OwnReLU()) is ops.AddScalar
     for watched in (linear, relu):
-        watched.forward = watched.forward  # on the instance, as listeners do
+        watched.forward = watched.forward  # set on the instance, as listeners do
         assert kind(linear, relu) is ops.ReLU
         del watched.forward
     with monkeypatch.context() as patch:
@@ -317,11 +317,11 @@ def test_dropout_draws_one_mask_and_scales(device):
     np.random.seed(7)
     mask = np.random.rand(20, 10) <= 0.75
     close(y, x * mask / 0.75)
-    assert after == np.random.rand()  # one draw of exactly this shape
+    assert after == np.random.rand()  # exactly one draw of this shape
     layer.eval()
     close(layer(tensor(x, device)), x, rtol=0, atol=0)
     np.random.seed(7)
-    nn.Dropout(0.0)(tensor(x[:1], device))  # draws too
+    nn.Dropout(0.0)(tensor(x[:1], device))  # it draws as well
     assert np.random.rand() == np.random.RandomState(7).rand(11)[10]
     with pytest.raises(ValueError, match=r"Dropout: p must be in \[0, 1\), got 1.5"):
         nn.Dropout(1.5)

@@ -165,7 +165,7 @@ def _pair(states: list[Any]) -> Any:
 
 
 def test_training_through_a_carried_state(device: Any) -> None:
-    """The detached h of one chunk starts the next; the sequence in one piece gives the same."""
+    """Training on chunks that start from the detached h equals training on the whole sequence."""
     layer = nn.LSTM(3, 4, 2, device=device)
     x = normal(6, 2, 3)
     whole, (h_whole, c_whole) = layer(tensor(x, device))

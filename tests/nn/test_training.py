@@ -22,7 +22,7 @@ def train(device, make_optimizer, steps=25):
     )
     ids = np.arange(24) % 3
     images = np.random.randn(24, 1, 8, 8).astype("float32") * 0.3
-    images[np.arange(24), 0, ids * 2] += 1.0  # the class is the bright row
+    images[np.arange(24), 0, ids * 2] += 1.0  # the class is the index of the bright row
     x = ndl.Tensor(images, device=device, dtype="float32", requires_grad=False)
     optimizer, loss_of, losses = make_optimizer(model.parameters()), nn.CrossEntropyLoss(), []
     schedule = ndl.optim.CosineLR(optimizer, steps)
