@@ -1,4 +1,4 @@
-"""Recorded calls that wait: when they run, what they leave when one fails, and their memory."""
+"""Deferred recorded calls: when they run, their state after a failure, and their memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tensor(*values: float) -> needle.Tensor:
 
 
 def count_runs(monkeypatch: pytest.MonkeyPatch, name: str, runs: list[Any]) -> None:
-    """Add to ``runs`` the first argument of each run of a kernel; raise one that is an error."""
+    """Append the first argument of each run of a kernel to ``runs``; raise it if it is an error."""
     kind = type(needle.cpu().backend)
     kernel = getattr(kind, name)
 
@@ -98,7 +98,7 @@ def test_an_exception_of_the_step_leaves_computed_values() -> None:
 
 
 def test_a_kernel_that_fails_leaves_the_state_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither parameters nor running statistics nor gradients are buffers without values."""
+    """Parameters, running statistics and gradients all keep buffers with values."""
     np.random.seed(0)
     model = nn.Sequential(nn.BatchNorm1d(2, device=needle.cpu()))
     optimizer = optim.SGD(model.parameters(), lr=0.5)
@@ -168,7 +168,7 @@ print((peak() - before) >> 10)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_first_call_needs_the_memory_of_a_replay() -> None:
-    """20 arrays of 8 MiB, all kept until the step ends; two at a time are needed."""
+    """20 arrays of 8 MiB stay referenced until the step ends, but only two are needed at a time."""
     found = {}
     for kind in ("eager", "captured"):
         command = [sys.executable, "-c", PEAK, kind]

@@ -1,4 +1,4 @@
-"""Steps that cannot be replayed run eagerly, give right results and warn once with the reason."""
+"""Steps that cannot be replayed run eagerly with correct results, and warn once with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pass "fusion": which calls become one, which do not, and that the bits stay the same."""
+"""The pass "fusion": the calls that it merges, those that it keeps, and unchanged bits."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_other_calls_stay(change: Callable[[Any], Any]) -> None:
 
 
 def test_a_residual_that_is_written_later_stays() -> None:
-    """The array is added after it has changed, so batch norm may not read it before."""
+    """The addition uses a later value of the array, so batch norm must not read it earlier."""
     layers = [conv(), norm()]
     kept = image(7)
 

@@ -1,4 +1,4 @@
-"""Passes for inference: constants leave the replay, batch norm becomes a part of a convolution."""
+"""Passes for inference: constants leave the replay, and batch norm is folded into convolutions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Residual(nn.Module):
 
 
 def trained() -> tuple[Any, Any]:
-    """Return a model in evaluation mode whose statistics and weights are not the first ones."""
+    """Return a model in evaluation mode with changed statistics and weights."""
     np.random.seed(3)
     model = Residual()
     x = needle.Tensor(np.random.randn(4, 3, 9, 7), device=needle.cpu(), requires_grad=False)
@@ -141,8 +141,8 @@ def test_what_is_left_of_a_replay() -> None:
         assert "folded 3 batch norms" in run.step.explain() or exact
     for calls in counts.values():
         assert sum(name.startswith("conv2d") for name in calls) == 3
-    assert len(counts[False]) == 5  # and the addition with the last ReLU
-    assert len(counts[True]) == 11  # a shift and the ReLU after it are one
+    assert len(counts[False]) == 5  # and the addition is fused with the last ReLU
+    assert len(counts[True]) == 11  # a shift is fused with the ReLU after it
 
 
 def test_a_convolution_that_is_read_twice_is_not_folded() -> None:
@@ -160,7 +160,7 @@ def test_a_convolution_that_is_read_twice_is_not_folded() -> None:
 
 
 def test_a_scale_of_columns_is_not_one_of_channels() -> None:
-    """With one channel, the columns of the result are next to each other."""
+    """With one channel, the columns of the result are contiguous."""
     conv = nn.Conv2d(2, 1, 3, padding=1, bias=False, device=needle.cpu())
     scale = needle.Tensor(np.arange(5) + 1.0, device=needle.cpu())
     step = needle.capture(lambda x: conv(x) * (scale * 2) + (scale + 1), exact=False)
@@ -180,7 +180,7 @@ def test_nothing_is_moved_with_gradients_or_if_memory_is_limited() -> None:
 
 
 def test_small_parameters_are_read_from_copies() -> None:
-    """A replay then binds its argument alone; a large parameter keeps its place."""
+    """A replay then binds only its argument; a large parameter is not copied."""
     np.random.seed(4)
     model = nn.Sequential(
         nn.Linear(30, 20, device=needle.cpu()),
@@ -204,7 +204,7 @@ def test_small_parameters_are_read_from_copies() -> None:
 
 
 def test_weights_are_prepared_once() -> None:
-    """Two calls of a layer share its weights; those of a shape of images are their own."""
+    """Two calls of a layer share its prepared weights; others depend on the shape of the images."""
     np.random.seed(5)
     conv = nn.Conv2d(32, 32, 3, padding=1, device=needle.cpu())
     x = needle.Tensor(np.random.randn(1, 32, 9, 7), device=needle.cpu(), requires_grad=False)
@@ -220,7 +220,7 @@ def test_weights_are_prepared_once() -> None:
 
 
 def test_a_parameter_that_is_returned_is_the_present_one() -> None:
-    """Only constants read it, yet a replay must find it."""
+    """Only constants read it, but a replay must return its current value."""
     norm = nn.BatchNorm2d(3, device=needle.cpu()).eval()
     x = needle.Tensor(np.random.randn(1, 3, 4, 4), device=needle.cpu(), requires_grad=False)
     step = needle.capture(lambda x: (norm(x), norm.running_mean))
@@ -248,7 +248,7 @@ def test_a_view_of_a_larger_array_is_copied_as_it_lies() -> None:
 
 
 def test_zeros_made_in_a_step_are_a_kernel_call() -> None:
-    """No host step divides the calls, so a batch norm behind it is folded too."""
+    """No host step splits the calls, so a batch norm after it is folded too."""
     conv = nn.Conv2d(3, 4, 3, padding=1, bias=False, device=needle.cpu())
     norm = nn.BatchNorm2d(4, device=needle.cpu()).eval()
 
@@ -268,7 +268,7 @@ def test_zeros_made_in_a_step_are_a_kernel_call() -> None:
 
 
 def test_a_batch_of_the_program_is_no_constant() -> None:
-    """Its activations would be kept, although a replay needs two at a time."""
+    """Otherwise its activations would be kept, although a replay needs two at a time."""
     model, x = trained()
     step = needle.capture(lambda: model(x))
     with needle.no_grad():
@@ -280,7 +280,7 @@ def test_a_batch_of_the_program_is_no_constant() -> None:
 
 @pytest.mark.parametrize("name", ["weight", "bias"])
 def test_a_convolution_with_computed_weights_is_not_folded(name: str) -> None:
-    """They are another array in each call, so no constant can be made of them."""
+    """Computed weights are another array in each call, so they cannot become constants."""
     norm = nn.BatchNorm2d(4, device=needle.cpu()).eval()
     weight, bias = tensor(np.random.randn(4, 3, 3, 3)), tensor(np.random.randn(4))
 
@@ -334,7 +334,7 @@ def test_writes_of_numpy_to_a_shared_parameter_are_seen(adopted: bool) -> None:
 
 
 def test_an_argument_that_shares_a_parameter_is_written_first() -> None:
-    """The constants are computed before the replay, so it cannot be one."""
+    """Constants are computed before the replay, so such an argument cannot be one."""
     scale = tensor([1.0, 2.0])
 
     def doubling(x: Any) -> Any:

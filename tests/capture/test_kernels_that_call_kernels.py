@@ -13,7 +13,7 @@ from needle.backends.numpy_backend import NumpyBackend
 
 
 class Composed(NumpyBackend):
-    """Softmax is made of other kernels, and uses memory that it allocates for itself."""
+    """A backend whose softmax calls other kernels and allocates memory of its own."""
 
     def softmax(self, a: View, out: View, axis: int) -> None:
         rows = list(a.shape)

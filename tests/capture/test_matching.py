@@ -1,4 +1,4 @@
-"""Calls that a recording must not serve, and calls that must leave the next one right."""
+"""Calls that a recording must not serve, and calls that must not break the next one."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def test_a_value_is_not_computed_again_from_an_array_that_changed(written: bool)
         early = doubled + x
         if written:
             buffer[...] = x
-        wide = early.reshape((64, 1)) + x.reshape((1, 64))  # while ``doubled`` waits
+        wide = early.reshape((64, 1)) + x.reshape((1, 64))  # while ``doubled`` is live
         return wide.sum() + (doubled * 3.0).sum()
 
     def run(function: Any) -> list[np.ndarray[Any, Any]]:
@@ -212,7 +212,7 @@ def test_a_value_is_not_computed_again_from_an_array_that_changed(written: bool)
 
 
 def random_step(seed: int) -> Any:
-    """Return a function of two NDArrays that are kept, which it writes to, and two others."""
+    """Return a function of two NDArrays that it keeps and writes to, and two others."""
 
     def step(kept: list[Any], x: Any, y: Any) -> list[Any]:
         rng = np.random.Generator(np.random.PCG64(seed))

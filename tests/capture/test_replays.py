@@ -263,7 +263,7 @@ def test_an_optimiser_updates_in_place_during_replays() -> None:
 
 
 def test_assignments_into_arrays_are_replayed() -> None:
-    """Assignments are replayed, also where source and target overlap and a copy comes first."""
+    """Assignments replay correctly even if source and target overlap, or a copy comes first."""
     device = needle.cpu()
 
     def step(x: needle.Tensor) -> needle.Tensor:
