@@ -266,19 +266,6 @@ class NoRecords(Records):
         pass
 
 
-class NoBar:
-    """The batches of an epoch without a progress bar, for ranks that show nothing."""
-
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.loader)
-
-    def show(self, **values: Any) -> None:
-        """Do nothing."""
-
-
 def silence(group: Communicator) -> None:
     """Let rank 0 alone print; errors of all ranks are printed."""
     if group.rank:

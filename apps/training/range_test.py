@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-import needle
-
+from .bar import bar_of
 from .figures import figure_of
 from .folder import RATE_PICTURE, RATE_TABLE
 from .run import Run
@@ -62,7 +61,7 @@ def range_test(run: Run) -> RangeTest:
     found = RangeTest([], [], [])
     average, batches = 0.0, _endless(run.loader)
     run.model.train()
-    for step in (bar := needle.progress(range(STEPS), "range test", keep=False)):
+    for step in (bar := bar_of(range(STEPS), "range test", " steps")):
         rate = LOWEST * (HIGHEST / LOWEST) ** (step / (STEPS - 1))
         for group in run.optimizer.param_groups:
             group["lr"] = rate
@@ -75,7 +74,7 @@ def range_test(run: Run) -> RangeTest:
         found.rates.append(rate)
         found.losses.append(loss)
         found.smoothed.append(average / (1 - SMOOTHING ** (step + 1)))
-        bar.show(lr=rate, loss=found.smoothed[-1])
+        bar.set_postfix(lr=rate, loss=found.smoothed[-1], refresh=False)
         if found.smoothed[-1] > DIVERGED * min(found.smoothed):
             break
     return found

@@ -25,10 +25,11 @@ from needle.distributed import Communicator
 from needle.dtypes import as_dtype
 from needle.errors import CheckpointError, DataError, NeedleError, ShapeError
 
+from .bar import bar_of
 from .evaluation import Evaluation, evaluate, ranks, read
 from .folder import RunFolder
 from .interruption import Interrupted, StopRequest
-from .parallel import LONG_WORK, NoBar, Ranks, SharedState
+from .parallel import LONG_WORK, Ranks, SharedState
 from .recipes import augmentations
 from .records import Clock, Records
 from .settings import LossOnDevice, Settings, build_optimizer, build_schedule
@@ -393,9 +394,10 @@ class Run:
             progress.clock.add(got - asked, time.perf_counter() - asked)
             self._record_batch(records)
             if known:
-                bar.show(
+                bar.set_postfix(
                     loss=progress.loss_sum / progress.seen,
                     accuracy=f"{progress.correct / progress.seen:.2%}",
+                    refresh=False,
                 )
             check_stop()
             asked = time.perf_counter()
@@ -482,10 +484,9 @@ class Run:
 
     def _bar(self) -> Any:
         """Return the rest of this epoch's batches behind a progress bar, on rank 0."""
-        if not self.writes:
-            return NoBar(self.loader)
         title = f"epoch {self.progress.epochs_done + 1}/{self.settings.epochs}"
-        return needle.progress(self.loader, title, done=self.progress.batches, keep=False)
+        done = self.progress.batches
+        return bar_of(self.loader, title, " batches", done=done, shown=self.writes)
 
 
 def _counts(parts: list[tuple[Any, Any, float]], labels: needle.Tensor) -> Counts:

@@ -38,7 +38,6 @@ from .dtypes import bool_, float32, float64, int32, int64, uint8
 from .init import ones, ones_like, seed, zeros, zeros_like
 from .nn.layer_table import summary
 from .ops.public import *  # noqa: F403  needle.exp, ...
-from .progress_bar import progress
 from .torch_names import missing_attribute
 
 if TYPE_CHECKING:
@@ -79,7 +78,6 @@ __all__ = [
     "ones_like",
     "ops",
     "optim",
-    "progress",
     "seed",
     "set_default_device",
     "summary",
