@@ -78,7 +78,6 @@ def read_packed(path: Path) -> Any:
     dataset = data.PackedDataset(path)
     found = [dataset[i] for i in range(len(dataset))]
     batch = dataset.fetch(np.arange(len(dataset)))
-    dataset.verify()
     return found, batch
 
 

@@ -102,11 +102,6 @@ class PackedDataset(ScaledDecoding):
             self._map.check(indices)
         return indices
 
-    def verify(self) -> None:
-        """Read the whole file; DataError for the first sample with a wrong checksum."""
-        self._map.verified[:] = False
-        self._map.check(np.arange(len(self)))
-
     @property
     def _map(self) -> PackedFile:
         if self._open is None:

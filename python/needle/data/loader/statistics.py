@@ -36,13 +36,6 @@ class Stats:
         taken = self.seconds.get(stage, 0.0)
         return self.samples / taken if taken > 0 else float("inf")
 
-    def as_dict(self) -> dict[str, dict[str, float]]:
-        """Return {stage: {"seconds": s, "samples_per_second": r}} of the stages that took time."""
-        return {
-            stage: {"seconds": value, "samples_per_second": self.samples_per_second(stage)}
-            for stage, value in self._in_order()
-        }
-
     def copy(self, reset: bool = False) -> Stats:
         """Return a copy that no longer changes. reset: counting starts again from zero."""
         found = replace(self, seconds=dict(self.seconds))
