@@ -1,4 +1,4 @@
-"""The WebGPU backend: kernels in WGSL, which run on Metal, Vulkan and Direct3D 12.
+"""The WebGPU backend, whose WGSL kernels run on Metal, Vulkan and Direct3D 12.
 
 ``backends.get("webgpu")`` calls ``load``; ``"webgpu:1"`` is the second adapter. The kernels are
 the .wgsl files here, called by ``required``, ``norms``, ``steps``, ``optional`` and ``images``;
@@ -16,6 +16,6 @@ __all__ = ["WebGpuBackend", "load"]
 
 
 def load(index: int = 0) -> Backend:
-    """Return the backend of adapter ``index``; DeviceError, with the reason, without one."""
+    """Return the backend of adapter ``index``; raise DeviceError if there is none."""
     kernels = WebGpuBackend if lowering() is None else ImageBackend
     return kernels(adapter(index), f"webgpu:{index}" if index else "webgpu")

@@ -1,8 +1,9 @@
-// adam_step of one element: the new parameter and moments. step_all.wgsl calls it.
+// The rule of adam_step: ``stepped`` returns one element's new parameter and moments. step_all.wgsl
+// calls it.
 
 // P[1] = words of (lr / (1 - beta1^step), beta1, beta2, eps), P[2] = words of (weight decay,
-// 1 - lr * weight decay, 1 / (1 - beta2^step), 1 - beta1), P[3] = (word of 1 - beta2, decoupled 1 or
-// 0, ...).
+// 1 - lr * weight decay, 1 / (1 - beta2^step), 1 - beta1), P[3] = (word of 1 - beta2, 1 if weight
+// decay is decoupled else 0, ...).
 fn stepped(param: f32, grad: f32, first: f32, second: f32) -> vec3<f32> {
   let setting = bitcast<vec4<f32>>(P[1]);
   let more = bitcast<vec4<f32>>(P[2]);

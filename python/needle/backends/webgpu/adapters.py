@@ -1,4 +1,4 @@
-"""The adapters of WebGPU on this machine: GPUs first, software drivers last.
+"""WebGPU's adapters on this machine, with GPUs first and software drivers last.
 
 Called by ``load``. ``wgpu`` is optional (extra ``webgpu``) and imported at first use.
 """
@@ -22,7 +22,7 @@ _LIMITS = (
 
 
 def adapter(index: int) -> Any:
-    """Return adapter ``index``; DeviceError, with the reason, if there is none."""
+    """Return adapter ``index``; raise DeviceError with the reason if there is none."""
     found = adapters()
     if not found:
         raise DeviceError(
@@ -39,7 +39,7 @@ def adapter(index: int) -> Any:
 
 @lru_cache(maxsize=1)
 def adapters() -> tuple[Any, ...]:
-    """Return every adapter, the best first; DeviceError if wgpu cannot be imported."""
+    """Return every adapter, the best first; raise DeviceError if wgpu cannot be imported."""
     try:
         wgpu = importlib.import_module("wgpu")
     except (ImportError, OSError) as reason:
@@ -64,7 +64,7 @@ def _rank(found: Any) -> tuple[int, int]:
 
 
 def open_device(found: Any) -> Any:
-    """Return a device of the adapter with the largest and the most buffers that it allows."""
+    """Return a device of the adapter with its maximum limits on buffer size and buffer count."""
     limits = {name: found.limits[name] for name in _LIMITS}
     try:
         return found.request_device_sync(label="needle", required_limits=limits)
@@ -76,7 +76,7 @@ def open_device(found: Any) -> Any:
 
 
 def name_of(found: Any) -> str:
-    """Return the name of an adapter, its driver and whether it is software."""
+    """Return the name of an adapter, its driver, and whether it runs in software."""
     info = found.info
     software = ", software" if info["adapter_type"] == "CPU" else ""
     return f"{info['device']} ({info['backend_type']}{software})"

@@ -1,5 +1,5 @@
-// argmax and argmin: the position of the first extreme of a row, or of its first NaN. The backend puts
-// combine(x, y: T) -> T in front, which gives the extreme of two numbers, and the first NaN.
+// argmax and argmin write the position of a row's first extreme, or of its first NaN. The backend
+// prepends combine(x, y: T) -> T, which returns the extreme of two numbers, or the first NaN.
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {

@@ -1,7 +1,8 @@
-// avg_pool2d_grad: one thread for each pixel, which collects the gradients of its windows. b: gradient
-// of the result.
-// P[1] = offsets of (x, y, x_grad), P[2], P[3], P[4] = their strides (N, H, W, C), y being the result or
-// its gradient, P[5] = (H, W, OH, OW), P[6] = (C, ...), P[7] = kernel and stride, P[8] = padding.
+// avg_pool2d_grad runs one thread per pixel, which gathers the gradients of its windows. b:
+// gradient of the result.
+// P[1] = offsets of (x, y, x_grad), P[2], P[3], P[4] = their strides (N, H, W, C), where y is the
+// result or its gradient, P[5] = (H, W, OH, OW), P[6] = (C, ...), P[7] = kernel and stride, P[8] =
+// padding.
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {

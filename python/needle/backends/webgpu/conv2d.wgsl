@@ -1,5 +1,5 @@
-// conv2d: rows are the pixels of the result, k is the window (KH, KW, C), columns are the output
-// channels of a group. a: images, b: weight.
+// conv2d as a matrix product: rows are the result's pixels, k is the window (KH, KW, C), and
+// columns are the output channels of a group. a: images, b: weight.
 
 fn prepare(z: i32) { group = z; }
 

@@ -1,5 +1,5 @@
-// conv2d_input_grad: rows are the pixels of the images, k is (KH, KW, O), columns are the input
-// channels of a group. a: gradient of the result, b: weight.
+// conv2d_input_grad as a matrix product: rows are the images' pixels, k is (KH, KW, O), and columns
+// are the input channels of a group. a: gradient of the result, b: weight.
 
 fn prepare(z: i32) { group = z; }
 

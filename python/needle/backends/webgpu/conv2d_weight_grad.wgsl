@@ -1,6 +1,7 @@
-// conv2d_weight_grad: rows are the window (KH, KW, C), k is the pixels of the result in pieces, columns
-// are the output channels of a group. a: images, b: gradient of the result. Each piece writes a
-// weight of its own at P[9].x times its number; reduce sums them.
+// conv2d_weight_grad as a matrix product: rows are the window (KH, KW, C), k is the result's
+// pixels, split into pieces, and columns are the output channels of a group. a: images, b: gradient
+// of the result. Each piece writes its own partial gradient at P[9].x times its number; reduce sums
+// them.
 
 var<private> piece: i32;
 

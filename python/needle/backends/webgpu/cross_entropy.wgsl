@@ -1,4 +1,4 @@
-// cross_entropy: the loss of a row.
+// cross_entropy computes the loss of a row.
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let i = thread_of(group, local);

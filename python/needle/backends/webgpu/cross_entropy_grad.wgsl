@@ -1,4 +1,4 @@
-// cross_entropy_grad: the gradient for a row of logits. c: gradient of the loss.
+// cross_entropy_grad computes the gradient of a row of logits. c: gradient of the loss.
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let i = thread_of(group, local);

@@ -1,6 +1,6 @@
-// The rows of src/core/elementwise_ops.h, and the kernel of fill, copy, unary, binary and where. The
-// backend puts a function compute(a, b, c: u32) -> u32, made from a row, in front of it. A test
-// compares the rows with those of C++. A driver may take x != y for false where one is NaN, so the
+// The rows of src/core/elementwise_ops.h, and the kernel of fill, copy, unary, binary and where.
+// The backend prepends a function compute(a, b, c: u32) -> u32, generated from a row. A test
+// compares the rows with those of C++. A driver may evaluate x != y to false if one is NaN, so the
 // rows write !(x == y).
 
 //  ROW(name, domain, result, formula of x)
@@ -77,8 +77,8 @@
 @group(0) @binding(3) var<storage, read_write> b: array<u32>;
 @group(0) @binding(4) var<storage, read_write> c: array<u32>;
 
-// P[0] = (elements, axes, operands that are scalars as a bit mask, groups in a row), P[1] = offsets
-// of (out, a, b, c), P[2] = the words of scalars, then for each axis its size and its strides.
+// P[0] = (elements, axes, bit mask of scalar operands, workgroups per row), P[1] = offsets of (out,
+// a, b, c), P[2] = the words of scalars, then for each axis its size and its strides.
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let i = i32((group.y * u32(P[0].w) + group.x) * 256u + thread);

@@ -1,10 +1,11 @@
-// Numbers of 64 bits made of integers, rounded as IEEE 754 says: to nearest, ties to even. Without
-// subnormal numbers, infinities and NaN. Used where a formula must give the CPU's bits.
+// Software float64 on 32-bit integers, rounded as in IEEE 754: to nearest, ties to even. It has no
+// subnormal numbers, infinities and NaN. Formulas that must match the CPU bit for bit use it.
 
-// high and low * 2^(exponent - 63), the upper bit of high set and the lower 11 of low clear; 0 is 0.
+// The 64-bit significand (high, low) times 2^(exponent - 63). The top bit of high is set and the
+// lower 11 bits of low are clear; for zero, both are 0.
 struct F64 { negative: bool, exponent: i32, high: u32, low: u32 }
 
-// The number with these words of IEEE 754, as vec2(upper, lower).
+// Converts the IEEE 754 words vec2(upper, lower).
 fn f64_of_words(words: vec2<u32>) -> F64 {
   if (((words.x >> 20u) & 0x7ffu) == 0u) { return F64(false, 0, 0u, 0u); }
   let exponent = i32((words.x >> 20u) & 0x7ffu) - 1023;
@@ -12,7 +13,7 @@ fn f64_of_words(words: vec2<u32>) -> F64 {
   return F64((words.x >> 31u) == 1u, exponent, high, words.y << 11u);
 }
 
-// number * 2^scale
+// Returns number * 2^scale.
 fn f64_of_integer(number: u32, scale: i32) -> F64 {
   return f64_normal(F64(false, 31 + scale, number, 0u));
 }
@@ -30,7 +31,7 @@ fn f64_of_float32(x: f32) -> F64 {
   return F64((word >> 31u) == 1u, exponent, 0x80000000u | (word << 8u), 0u);
 }
 
-// Shifts the first 1 to the upper bit.
+// Normalises: shifts the leading 1 to the top bit.
 fn f64_normal(x: F64) -> F64 {
   var y = x;
   if (y.high == 0u) {
@@ -48,7 +49,7 @@ fn f64_normal(x: F64) -> F64 {
   return y;
 }
 
-// Rounds 64 bits to 53; the last stands for all that follow it.
+// Rounds 64 bits to 53. The last bit is sticky: it stands for all bits after it.
 fn f64_rounded(x: F64) -> F64 {
   var y = x;
   let rest = x.low & 0x7ffu;
@@ -66,7 +67,7 @@ fn f64_rounded(x: F64) -> F64 {
 
 fn f64_negative(x: F64) -> F64 { return F64(!x.negative, x.exponent, x.high, x.low); }
 
-// x * y of 32 bits as vec2(upper, lower).
+// Returns the 64-bit product of two 32-bit numbers as vec2(upper, lower).
 fn wide_product(x: u32, y: u32) -> vec2<u32> {
   let low = (x & 0xffffu) * (y & 0xffffu);
   let first = (x >> 16u) * (y & 0xffffu) + (low >> 16u);
@@ -102,7 +103,7 @@ fn f64_multiply(x: F64, y: F64) -> F64 {
   return f64_rounded(sum);
 }
 
-// Shifts right; the last bit is 1 if a bit is lost.
+// Shifts right; the last bit is sticky, 1 if any 1 is shifted out.
 fn f64_shifted(x: F64, count: u32) -> F64 {
   var y = x;
   if (count >= 64u) { return F64(x.negative, x.exponent, 0u, 1u); }
@@ -158,7 +159,7 @@ fn f64_add(x: F64, y: F64) -> F64 {
 
 fn f64_subtract(x: F64, y: F64) -> F64 { return f64_add(x, f64_negative(y)); }
 
-// A quotient or a root of 56 bits, and what is left of the division.
+// Rounds a quotient or root of 56 bits, given the remainder.
 fn f64_of_digits(negative: bool, exponent: i32, digits: vec2<u32>, rest: vec2<u32>) -> F64 {
   let last = select(0u, 1u, (rest.x | rest.y) != 0u);
   let high = (digits.x << 8u) | (digits.y >> 24u);
@@ -213,7 +214,7 @@ fn f64_sqrt(x: F64) -> F64 {
   return f64_of_digits(false, (x.exponent - odd) / 2, digits, rest);
 }
 
-// The largest whole number that is not above x, from -2^30 to 2^30.
+// Returns floor(x), clamped to [-2^30, 2^30].
 fn f64_floor(x: F64) -> i32 {
   if (x.high == 0u) { return 0; }
   if (x.exponent < 0) { return select(0, -1, x.negative); }
@@ -224,13 +225,13 @@ fn f64_floor(x: F64) -> i32 {
   return select(whole, select(-whole, -whole - 1, part != 0u), x.negative);
 }
 
-// The nearest float32, for normal numbers and 0.
+// Rounds to the nearest float32; x must be 0 or normal in float32.
 fn float32_of(x: F64) -> f32 {
   let sign = select(0u, 0x80000000u, x.negative);
   if (x.high == 0u) { return bitcast<f32>(sign); }
   var digits = x.high >> 8u;
   let rest = ((x.high & 0xffu) << 1u) | select(0u, 1u, x.low != 0u);
   if (rest > 0x100u || (rest == 0x100u && (digits & 1u) == 1u)) { digits += 1u; }
-  // A carry out of the digits adds 1 to the exponent, as it should.
+  // A carry out of the significand correctly adds 1 to the exponent.
   return bitcast<f32>(sign | ((u32(x.exponent + 126) << 23u) + digits));
 }

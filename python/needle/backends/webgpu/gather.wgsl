@@ -1,4 +1,4 @@
-// gather: a row of a for each index. a: rows.
+// gather copies a row of a for each index. a: rows.
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let i = thread_of(group, local);

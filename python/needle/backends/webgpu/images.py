@@ -1,7 +1,7 @@
-"""Augmentation on WebGPU: batches of images through lists of steps; see images.wgsl.
+"""Augmentation of image batches on WebGPU by lists of steps; see images.wgsl.
 
-The compiled module of the CPU turns the steps into passes, as it does for CUDA (src/data/lower.h).
-``load`` makes an ``ImageBackend`` where that module is built.
+The compiled CPU module lowers the steps to passes, as it does for CUDA (src/data/lower.h). ``load``
+makes an ``ImageBackend`` if that module is built.
 """
 
 from __future__ import annotations
@@ -26,25 +26,28 @@ Step = tuple[str, tuple[float, ...]]
 Lower = Callable[..., tuple[list[list[int]], NumpyArray[np.uint32]]]
 
 FIRST_STEP = 16
-"""Numbers of a pass before those of its steps."""
+"""Number of parameters of a pass before those of its steps."""
 LARGEST = 2**31
-"""Elements that a place of 32 bits can name."""
+"""Number of elements that a signed 32-bit offset can address."""
 
 
 class Images(NamedTuple):
-    """Images on the device, and (offset, height, width, three strides) of each in elements."""
+    """Images on the device.
+
+    places: (offset, height, width, three strides) of each image, in elements.
+    """
 
     handle: Buffer
     places: NumpyArray[np.int64]
     channels: int
     dtype: DType
     packed: bool
-    """Bytes lie four in a word."""
+    """True if bytes are packed, four to a word."""
 
 
 @lru_cache(maxsize=1)
 def lowering() -> Lower | None:
-    """Return the compiled function that makes passes of steps, or None if it is not built."""
+    """Return the compiled function that lowers steps to passes, or None if it is not built."""
     try:
         module = importlib.import_module(native.MODULE)
     except ImportError:
@@ -54,7 +57,7 @@ def lowering() -> Lower | None:
 
 
 class ImageBackend(WebGpuBackend):
-    """The kernels of one adapter, with augmentation."""
+    """A backend of one adapter that also has the augmentation kernel."""
 
     def run_images(
         self,
@@ -85,7 +88,7 @@ class ImageBackend(WebGpuBackend):
     def _run_passes(
         self, batch: Images, passes: list[list[int]], words: NumpyArray[np.uint32], out: View
     ) -> None:
-        """Run the passes; each reads what the one before wrote, compact."""
+        """Run the passes, each on the contiguous output of the one before."""
         records = self.queue.take(max(words.size, 1))
         self.queue.write(records, 0, words)
         table = View(records, (words.size,), (1,), 0, np.dtype(np.int32))
@@ -106,7 +109,7 @@ class ImageBackend(WebGpuBackend):
             source, offset, packed = target, 0, False
 
     def _sent(self, images: Any, indices: NumpyArray[np.int64] | None) -> Images:
-        """Return host images, an array (N, H, W, C) or a list of (H, W, C), on the device."""
+        """Copy host images, an array (N, H, W, C) or a list of (H, W, C), to the device."""
         if isinstance(images, np.ndarray):
             rows = images if indices is None else images[indices]
             images = list(rows)
@@ -132,7 +135,7 @@ class ImageBackend(WebGpuBackend):
 
 
 def _require_one_kind(images: Sequence[NumpyArray[Any]]) -> None:
-    """Raise ValueError unless all images are (H, W, C) of one dtype with the same channels."""
+    """Raise ValueError unless all images are (H, W, C) with one dtype and channel count."""
     kinds = {(image.ndim, image.shape[2:], image.dtype) for image in images}
     if len(kinds) > 1 or any(ndim != 3 for ndim, *_ in kinds):
         found = ", ".join(f"{image.dtype} {image.shape}" for image in images[:4])
@@ -143,7 +146,7 @@ def _require_one_kind(images: Sequence[NumpyArray[Any]]) -> None:
 
 
 def _on_device(images: View, indices: NumpyArray[np.int64] | None) -> Images:
-    """Return images that are on the device; they stay where they are."""
+    """Describe images that are already on the device, without a copy."""
     if len(images.shape) != 4 or indices is not None:
         raise ValueError(
             "run_images: images on a device must be (N, H, W, C) and take no indices, got shape "
@@ -157,7 +160,7 @@ def _on_device(images: View, indices: NumpyArray[np.int64] | None) -> Images:
 
 
 def _dense_places(shapes: Sequence[tuple[int, int, int]]) -> NumpyArray[np.int64]:
-    """Return the places of compact images one after the other."""
+    """Return the ``places`` of contiguous images stored one after the other."""
     sizes = [product(shape) for shape in shapes]
     offsets = np.cumsum([0, *sizes])[:-1]
     places = [[at, h, w, w * c, c, 1] for at, (h, w, c) in zip(offsets, shapes)]
@@ -165,7 +168,7 @@ def _dense_places(shapes: Sequence[tuple[int, int, int]]) -> NumpyArray[np.int64
 
 
 def _is_float(dtype: DType) -> bool:
-    """Return True for float32 and False for uint8; ValueError for other dtypes."""
+    """Return True for float32 and False for uint8; raise ValueError for other dtypes."""
     if dtype not in (np.dtype(np.uint8), np.dtype(np.float32)):
         raise ValueError(
             f"run_images: images must be uint8 or float32, got {dtype}; convert them first"

@@ -1,14 +1,15 @@
-// run_images: one pass over a batch of images, as src/cuda/augment.cu does it and to the same bits. A
-// thread computes one pixel of three channels, or one value of images of other channels: it follows
-// the pixel back through windows and erased rectangles to its source, and applies colours and
-// normalisation. The passes and their records are described in src/core/image_pass.h, the formulas
-// in src/core/pixel_formulas.h. a: images, b: words of all records and tables.
+// run_images runs one pass over a batch of images, bit for bit as src/cuda/augment.cu does. A
+// thread computes one pixel of three channels, or one value if there are not three channels. It
+// traces the pixel back through windows and erased rectangles to its source, and applies colours
+// and normalisation. src/core/image_pass.h describes the passes and their records,
+// src/core/pixel_formulas.h the formulas. a: images, b: words of all records and tables.
 
-// P[0] = (threads, a's bytes are four in a word, unused, groups in a row), P[1] to P[4] = the
-// numbers of the pass: (channels, height, width, record words), (records, strides of row, column and
-// channel), (steps before the resampling, steps, resampling, its place in the record), (word of its
-// fill, floats in, between and out), P[5] = (offset of out, of a, elements of an image of out), then
-// for each step its kind, its place and the word of its fill.
+// P[0] = (threads, 1 if a's bytes are packed four to a word, unused, workgroups per row), P[1] to
+// P[4] = the parameters of the pass: (channels, height, width, record words), (records, strides of
+// row, column and channel), (steps before the resampling, steps, resampling, its offset in the
+// record), (word of its fill, 1 if the input, the intermediate and the output are floats), P[5] =
+// (offset of out, of a, elements of an image of out), then for each step its kind, its offset and
+// the word of its fill.
 const WINDOW = 0;
 const ERASE = 1;
 const COLOUR_BYTES = 2;
@@ -25,7 +26,8 @@ fn word(at: i32) -> i32 { return bitcast<i32>(b[at]); }
 fn real(at: i32) -> f32 { return bitcast<f32>(b[at]); }
 fn filled(fill: i32) -> vec3<f32> { return vec3<f32>(bitcast<f32>(fill)); }
 
-// x * y, which a compiler cannot fuse with an addition: it does not know that 0 is added.
+// Returns x * y in a form that a compiler cannot fuse with an addition: the xor operand is 0, but
+// the compiler does not know that.
 fn product(x: f32, y: f32) -> f32 {
   return bitcast<f32>(bitcast<u32>(x * y) ^ (u32(P[0].x) >> 31u));
 }
@@ -34,7 +36,8 @@ fn products(x: vec3<f32>, y: f32) -> vec3<f32> {
   return vec3<f32>(product(x.x, y), product(x.y, y), product(x.z, y));
 }
 
-// Rounded as IEEE 754 says, which WGSL does not promise: through 53 bits, which is the same.
+// Returns x / y rounded as in IEEE 754, which WGSL does not guarantee. Rounding to 53 bits first
+// gives the same result.
 fn quotient(x: f32, y: f32) -> f32 {
   let exponents = (bitcast<vec2<u32>>(vec2<f32>(x, y)) >> vec2<u32>(23u)) & vec2<u32>(0xffu);
   if (any(exponents == vec2<u32>(0u)) || any(exponents == vec2<u32>(255u))) { return x / y; }
@@ -58,7 +61,7 @@ fn source_pixel(y: i32, x: i32) -> vec3<f32> {
 
 fn clip(value: f32, most: f32) -> f32 { return clamp(value, 0.0, most); }
 
-// Above 2^23 a float's last bit is 1: the addition rounds half to even.
+// The last bit of a float above 2^23 has value 1, so the addition rounds half to even.
 fn to_byte(value: f32) -> f32 {
   return f32(bitcast<u32>(clip(value, 255.0) + 8388608.0) & 255u);
 }
@@ -85,7 +88,7 @@ fn coloured(at: i32, bytes: bool, pixel: vec3<f32>) -> vec3<f32> {
   return sums;
 }
 
-// x / 255 of a byte: both products are exact or rounded so that their sum is the quotient.
+// Returns x / 255 of a byte: the products are exact or rounded so that their sum is the quotient.
 fn scaled(x: f32) -> f32 { return product(x, 0x1.0102p-8f) + product(x, -0x1.fdfdfep-25f); }
 
 fn normalised(at: i32, pixel: vec3<f32>) -> vec3<f32> {
@@ -115,7 +118,7 @@ fn changed(begin: i32, end: i32, start: vec3<f32>) -> vec3<f32> {
   return pixel;
 }
 
-// Where pixel (y, x) after the steps [begin, end) comes from: a place before them, or the fill of
+// The origin of pixel (y, x) after the steps [begin, end): a position before them, or the fill of
 // the step before `step`.
 struct Origin { y: i32, x: i32, step: i32, filled: bool }
 
@@ -139,14 +142,15 @@ fn origin_of(begin: i32, end: i32, row: i32, column: i32) -> Origin {
   return Origin(y, x, begin, false);
 }
 
-// The input of the resampling.
+// Returns a pixel of the resampling's input.
 fn before(y: i32, x: i32) -> vec3<f32> {
   let origin = origin_of(0, P[3].x, y, x);
   if (origin.filled) { return changed(origin.step, P[3].x, filled(P[5 + origin.step].z)); }
   return changed(0, P[3].x, source_pixel(origin.y, origin.x));
 }
 
-// ---- resizing: by tables of places and weights -----------------------------------------------------
+// ---- resizing, by tables of offsets and weights
+// -----------------------------------------------------
 
 fn bilinear(y: i32, x: i32) -> vec3<f32> {
   let at = record + P[3].w;
@@ -186,7 +190,7 @@ fn sum_floats(at: i32, down: i32, across: i32) -> vec3<f32> {
 
 fn matrix(at: i32) -> F64 { return f64_of_words(vec2<u32>(b[at + 1], b[at])); }
 
-// The input coordinate along the axis whose three numbers begin at `at`.
+// Returns the input coordinate along the axis whose three matrix entries begin at `at`.
 fn coordinate(at: i32, y: i32, x: i32) -> F64 {
   let moved = f64_multiply(matrix(at + 2), f64_of_int32(y));
   return f64_add(f64_add(f64_multiply(matrix(at), f64_of_int32(x)), moved), matrix(at + 4));
@@ -204,7 +208,7 @@ fn affine_nearest(y: i32, x: i32) -> vec3<f32> {
   return corner(at, f64_floor(f64_add(coordinate(at + 6, y, x), half)), to_x);
 }
 
-// Whole units of 2^-11, halves up.
+// Rounds x to units of 2^-11, halves up.
 fn in_units(x: F64) -> i32 {
   var large = x;
   if (x.high != 0u) { large.exponent += 11; }
@@ -227,7 +231,7 @@ fn affine_bilinear(y: i32, x: i32) -> vec3<f32> {
   return vec3<f32>((upper * (2048 - v) + lower * v + vec3<i32>(1 << 21u)) >> vec3<u32>(22u));
 }
 
-// x - whole; 0 for numbers so large that they are outside of any image.
+// Returns x - whole, or 0 for an x so large that it is outside any image.
 fn fraction(x: F64, whole: i32) -> f32 {
   if (x.exponent >= 30) { return 0.0; }
   return float32_of(f64_subtract(x, f64_of_int32(whole)));

@@ -1,7 +1,7 @@
-// Kernels with one thread for each element of out, whose rows an index chooses. b: index.
-// P[0] = (elements of out, axes of a row, indices, groups in a row), P[1] = offsets of (out, a, index),
-// P[2] = strides along the first axis of (out, a, index), then for each axis of a row its size and its
-// strides in out and a.
+// Kernels with one thread per element of out, whose rows are selected by an index. b: index.
+// P[0] = (elements of out, axes of a row, indices, workgroups per row), P[1] = offsets of (out, a,
+// index), P[2] = strides along the first axis of (out, a, index), then for each axis of a row its
+// size and its strides in out and a.
 fn place_of(i: i32) -> vec2<i32> {
   var at = P[1].xy;
   var rest = i;

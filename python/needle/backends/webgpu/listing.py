@@ -1,7 +1,7 @@
-"""Kernels of WebGPU written down instead of run, for programs without Python such as a web page.
+"""Recording of WebGPU commands instead of running them, for programs such as a web page.
 
-``Listing`` takes the place of ``Queue``, so no adapter is needed. Another program makes the
-buffers, writes the host's data into them, and runs the commands in their order.
+``Listing`` replaces ``Queue``, so no adapter is needed. A program without Python creates the
+buffers, writes the host's data into them, and runs the commands in order.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .optional import WebGpuBackend
 from .queue import Queue
 
 FEWEST_BUFFERS = 8
-"""Storage buffers of a kernel that every adapter allows (WebGPU, section 3.6.2, "Limits")."""
+"""Storage buffers per kernel that every adapter supports (WebGPU, section 3.6.2, "Limits")."""
 
 
 @dataclass(frozen=True)
 class Dispatch:
-    """A kernel: index of its text, int32 parameters, buffers from binding 1 on, workgroups."""
+    """A kernel launch: source index, int32 parameters, buffers from binding 1 on, workgroups."""
 
     source: int
     parameters: list[int]
@@ -30,13 +30,13 @@ class Dispatch:
 
     @property
     def target(self) -> int:
-        """The buffer of the result."""
+        """The number of the buffer that holds the result."""
         return self.buffers[0]
 
 
 @dataclass(frozen=True)
 class Copy:
-    """The whole contents of a buffer, copied to another one."""
+    """A copy of a whole buffer to another one."""
 
     origin: int
     target: int
@@ -44,10 +44,10 @@ class Copy:
 
 @dataclass
 class Listing(Queue):
-    """The commands of a program, the sizes of its buffers, and what the host writes to them.
+    """A queue that records the commands of a program, its buffer sizes and the host's writes.
 
-    sources: the texts of kernels. sizes: bytes of each buffer. written: (buffer, offset in bytes,
-    data) of what the host writes, before the first command.
+    sources: the kernels' source texts. sizes: the bytes of each buffer. written: the (buffer, byte
+    offset, data) of each host write; all precede the first command.
     """
 
     sources: list[str] = field(default_factory=list)
@@ -58,12 +58,12 @@ class Listing(Queue):
     _filled: set[int] = field(default_factory=set)
 
     def take(self, size: int) -> Buffer:
-        """Return a new buffer of ``size`` elements; none is used twice."""
+        """Return a new buffer of ``size`` elements; memory is never reused."""
         self.sizes.append(max(-(-size * WORD // GRAIN), 1) * GRAIN)
         return Buffer(self, size, None, len(self.sizes) - 1)  # type: ignore[arg-type]
 
     def give_back(self, number: int) -> None:
-        """Keep the buffer: the commands name it."""
+        """Keep the buffer, since recorded commands refer to it."""
 
     def dispatch(
         self,
@@ -72,10 +72,10 @@ class Listing(Queue):
         buffers: Sequence[Buffer],
         workgroups: tuple[int, int, int],
     ) -> None:
-        """Write down a kernel, whose first buffer is its result.
+        """Record a kernel, whose first buffer is its result.
 
-        A browser refuses a buffer that two bindings may write. The second binding gets a copy, or a
-        buffer of its own if there is nothing to read.
+        A browser rejects a buffer with two writable bindings. The second binding therefore gets a
+        copy, or an empty buffer if the first has no contents yet.
         """
         numbers: list[int] = []
         for number in (buffer.number for buffer in buffers):
@@ -92,22 +92,22 @@ class Listing(Queue):
         self.commands.append(Dispatch(index, list(parameters), numbers, workgroups))
 
     def write(self, buffer: Buffer, offset: int, data: Any) -> None:
-        """Note what the host writes; DeviceError if a kernel has written to the buffer."""
+        """Record a host write; raise DeviceError if a kernel has written to the buffer."""
         if any(buffer.number == command.target for command in self.commands):
             raise DeviceError("webgpu: a listed program cannot write over a kernel's result")
         self._filled.add(buffer.number)
         self.written.append((buffer.number, offset, bytes(memoryview(data).cast("B"))))
 
     def wait(self) -> None:
-        """Return at once: nothing runs."""
+        """Return at once, since nothing runs."""
 
     def read(self, buffer: Buffer, offset: int, size: int) -> NoReturn:
-        """Raise DeviceError: nothing has run."""
+        """Raise DeviceError, since nothing has run."""
         raise DeviceError("webgpu: a program cannot read values while it is listed")
 
 
 class ListingBackend(WebGpuBackend):
-    """The kernels of WebGPU, which ``queue`` writes down."""
+    """A WebGPU backend whose ``queue`` records commands."""
 
     queue: Listing
 

@@ -1,4 +1,4 @@
-// log_softmax of a row of a.
+// log_softmax normalises a row of a.
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let i = thread_of(group, local);

@@ -1,4 +1,4 @@
-// matmul: the elements of its product, which tile.wgsl computes.
+// The element accessors of matmul, whose product tile.wgsl computes.
 
 @group(0) @binding(0) var<storage, read> P: array<vec4<i32>>;
 @group(0) @binding(1) var<storage, read_write> out: array<u32>;

@@ -1,9 +1,10 @@
-// max_pool2d_grad: one thread for each pixel, which collects the gradients of the windows whose first
+// max_pool2d_grad runs one thread per pixel, which gathers the gradients of the windows whose first
 // maximum it is. a: images, b: gradient of the result.
-// P[1] = offsets of (x, y, x_grad), P[2], P[3], P[4] = their strides (N, H, W, C), y being the result or
-// its gradient, P[5] = (H, W, OH, OW), P[6] = (C, ...), P[7] = kernel and stride, P[8] = padding.
+// P[1] = offsets of (x, y, x_grad), P[2], P[3], P[4] = their strides (N, H, W, C), where y is the
+// result or its gradient, P[5] = (H, W, OH, OW), P[6] = (C, ...), P[7] = kernel and stride, P[8] =
+// padding.
 
-// Position of the first maximum (or NaN) of a window, h * W + w.
+// Returns the position h * W + w of a window's first maximum (or NaN).
 fn first_maximum(image: i32, row: i32, column: i32, channel: i32) -> i32 {
   var best = 0.0;
   var place = -1;

@@ -1,4 +1,4 @@
-"""Buffers of a WebGPU device: a pool by size, and the words in which elements are stored.
+"""Buffers of a WebGPU device: a pool by size, and the 32-bit words that store elements.
 
 | dtype | word of 32 bits | range |
 |---|---|---|
@@ -45,7 +45,7 @@ def require_dtype(dtype: DType) -> None:
 
 
 def to_words(source: NumpyArray[Any]) -> Words:
-    """Return the elements as compact words; DTypeError for an int64 that 32 bits cannot hold."""
+    """Return the elements as contiguous words; raise DTypeError for an int64 out of range."""
     require_dtype(source.dtype)
     if source.dtype == np.int64 and source.size:
         low, high = int(source.min()), int(source.max())
@@ -58,30 +58,30 @@ def to_words(source: NumpyArray[Any]) -> Words:
 
 
 def from_words(words: memoryview, dtype: DType) -> NumpyArray[Any]:
-    """Return a new array of the dtype from the words of its elements."""
+    """Convert words to a new array of the dtype."""
     return np.frombuffer(words, WORDS[dtype.name]).astype(dtype)
 
 
 def scalar_word(value: Scalar, dtype: DType) -> int:
-    """Return a Python number, converted to the dtype as in C, as the int32 of its word."""
+    """Convert a Python number to the dtype as C does, and return its word as an int32."""
     with np.errstate(all="ignore"):
         converted = np.asarray(value).astype(dtype).reshape(1)
     return int(to_words(converted).view("<i4")[0])
 
 
 class Buffer:
-    """A handle: ``size`` elements in memory of the device, which returns to the pool at the end."""
+    """A handle of ``size`` elements, whose memory returns to the pool when it dies."""
 
     __slots__ = ("__weakref__", "gpu", "number", "pool", "size")
 
     borrowed = False
-    """No host array shares the memory: optimisers may change it in place."""
+    """Always True: no host array shares the memory, so optimisers may update it in place."""
 
     def __init__(self, pool: Pool, size: int, gpu: Any, number: int) -> None:
         self.pool, self.size, self.gpu, self.number = pool, size, gpu, number
 
     def ptr(self) -> int:
-        """Return the number of the memory, which no other memory of the device ever has."""
+        """Return the number of the memory, which is unique over the device's lifetime."""
         return self.number
 
     def __del__(self) -> None:
@@ -89,11 +89,11 @@ class Buffer:
 
 
 class Pool:
-    """Memory of a device, cached by size.
+    """A pool of device memory, cached by size.
 
-    The commands of a queue run in order, so that memory may be used again at once. The lock is the
-    queue's: calls of wgpu from two threads at once end the process. ``make_room`` drops what the
-    queue keeps, and calls ``empty``.
+    Commands of a queue run in order, so memory can be reused at once. The lock is the queue's,
+    since concurrent calls of wgpu crash the process. ``make_room`` drops the queue's caches and
+    calls ``empty``.
     """
 
     def __init__(
@@ -103,15 +103,16 @@ class Pool:
         self._lock, self._make_room = lock, make_room
         self._exhausted = importlib.import_module("wgpu").GPUOutOfMemoryError
         self._free: dict[int, list[int]] = {}
-        # Every buffer by number. They must not die with a handle that is part of a cycle: the
-        # garbage collector would finalise both, and the pool would keep released memory.
+        # All buffers by number. The pool owns them, since a buffer must not die with a handle in a
+        # reference cycle: the garbage collector would finalise both, and the pool would keep
+        # released memory.
         self._made: dict[int, Any] = {}
         self._returned: deque[int] = deque()
         self._numbers = 0
         self.in_use = self.cached = self.peak = self.allocations = self.reuses = 0
 
     def take(self, size: int) -> Buffer:
-        """Return a buffer of ``size`` elements, undefined; DeviceMemoryError if none is left."""
+        """Return an uninitialised buffer of ``size`` elements, or raise DeviceMemoryError."""
         count = max(-(-size * WORD // GRAIN), 1) * GRAIN
         if count > self._limit:
             raise DeviceMemoryError(
@@ -150,13 +151,13 @@ class Pool:
     def give_back(self, number: int) -> None:
         """Cache memory that no handle refers to.
 
-        A finaliser calls this in any thread, also in that of wgpu for which a reader waits with the
-        lock, so it takes no lock.
+        A finaliser may call this in any thread, even in wgpu's while a reader waits for it with the
+        lock held, so this takes no lock.
         """
         self._returned.append(number)
 
     def collect(self) -> None:
-        """Sort the memory that came back into the cache."""
+        """Move returned memory to the cache."""
         with self._lock:
             while self._returned:
                 number = self._returned.popleft()
@@ -166,7 +167,7 @@ class Pool:
                 self.cached += count
 
     def empty(self) -> None:
-        """Drop cached memory."""
+        """Release all cached memory."""
         with self._lock:
             self.collect()
             for number in chain.from_iterable(self._free.values()):

@@ -1,5 +1,6 @@
-// batch_norm and layer_norm: (a - mean) / sqrt(variance + eps) * weight + bias, then the residual
-// and relu. b: weight, c: bias, d: mean, e: variance, f: residual. Flags: 1: residual, 2: relu.
+// batch_norm and layer_norm compute (a - mean) / sqrt(variance + eps) * weight + bias, then add the
+// residual and apply relu. b: weight, c: bias, d: mean, e: variance, f: residual. Flags: 1:
+// residual, 2: relu.
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {

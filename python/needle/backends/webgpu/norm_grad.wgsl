@@ -1,6 +1,6 @@
-// Gradients of batch_norm and layer_norm: that of the input. a: gradient, b: input, c: weight, d:
-// mean, e: variance, f: the sums of norm_sums.wgsl, each P[3].x long. Flag 1: the sums are
-// without the weight, which is the same for all elements of a mean.
+// The input gradient of batch_norm and layer_norm. a: gradient, b: input, c: weight, d: mean, e:
+// variance, f: the sums of norm_sums.wgsl, each P[3].x long. Flag 1: the sums exclude the weight,
+// which is constant over the elements of a mean.
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {

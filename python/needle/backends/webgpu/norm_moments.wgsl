@@ -1,5 +1,5 @@
-// batch_norm and layer_norm: the mean and the biased variance of a. out: mean, b: variance.
-// The second pass takes deviations from the mean of the first, and corrects it.
+// The mean and the biased variance of a, for batch_norm and layer_norm. out: mean, b: variance.
+// The second pass sums deviations from the mean of the first pass, and corrects the mean by them.
 
 fn term(at: Places, shift: f32) -> vec2<f32> {
   let deviation = load(a[at.near.z]) - shift;

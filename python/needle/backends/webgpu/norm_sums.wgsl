@@ -1,6 +1,6 @@
-// Gradients of batch_norm and layer_norm: the sums of g and of g times the normalised input, g the
-// gradient a, times the weight where flag 1 is set. out: both sums, one array after the other, b:
-// input, c: mean, d: variance, e: weight.
+// The sums in the gradients of batch_norm and layer_norm: of g, and of g times the normalised
+// input. g is the gradient a, times the weight if flag 1 is set. out: both sums, one array after
+// the other, b: input, c: mean, d: variance, e: weight.
 
 fn term(at: Places, shift: f32) -> vec2<f32> {
   var g = load(a[at.near.z]);

@@ -1,6 +1,6 @@
-"""Kernels of WebGPU that write batch norm, layer norm and epilogues; see norm*.wgsl.
+"""Batch norm, layer norm and epilogues on WebGPU; see norm*.wgsl.
 
-``optional`` adds the others.
+``optional`` adds the other kernels.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from .queue import ROW
 from .required import THREADS, RequiredKernels, Strides, chosen, grid, lanes_of, merged, words
 
 VIEWS = 7
-"""The views of places.wgsl."""
+"""Number of views in places.wgsl."""
 RESIDUAL, RELU, WEIGHT = 1, 2, 1
 """Flags of norm.wgsl, norm_sums.wgsl and norm_grad.wgsl."""
 
 
 class NormKernels(RequiredKernels):
-    """Normalisation, relu's gradient and epilogues."""
+    """A base class with normalisation, relu's gradient and epilogues."""
 
     # ---- epilogues ---------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class NormKernels(RequiredKernels):
         eps: float,
         epilogue: EpilogueGrad,
     ) -> View:
-        """Return the gradient of the normalised values, from that of the epilogue's result."""
+        """Return the gradient before the epilogue, from that of its result."""
         if epilogue.bias is not None:
             out = self._compact_like(x)
             self._normalise(x, weight, epilogue.bias, out, mean, var, eps, Epilogue())
@@ -136,7 +136,7 @@ class NormKernels(RequiredKernels):
         self._each("norm", views, 0, (0, 0, flags, *words(eps)))
 
     def _sums(self, views: Sequence[View], kept: list[int], eps: float, flags: int) -> View:
-        """Return the sums of norm_sums.wgsl, (2, ...); axes that are not kept have stride 0."""
+        """Return both sums of norm_sums.wgsl, (2, ...); reduced axes have stride 0."""
         shape = views[0].shape
         sizes = tuple(n if i in kept else 1 for i, n in enumerate(shape))
         handle = self.allocate(2 * product(sizes), views[0].dtype)
@@ -173,7 +173,7 @@ class NormKernels(RequiredKernels):
     def _each(
         self, name: str, views: Sequence[View], elements: int, settings: Sequence[int]
     ) -> None:
-        """Run a kernel of one thread for each element; settings: P[3]."""
+        """Run a kernel with one thread per element and ``settings`` as P[3]."""
         shape = views[0].shape
         if 0 in shape:
             return
@@ -187,7 +187,7 @@ class NormKernels(RequiredKernels):
     def _lanes(
         self, name: str, views: Sequence[View], kept: list[int], flags: int = 0, eps: float = 0
     ) -> None:
-        """Run a kernel of sums.wgsl; the results are the elements of the kept axes of views[1]."""
+        """Run a kernel of sums.wgsl with one result per element of the kept axes of views[1]."""
         shape = views[1].shape
         reduced = [i for i in range(len(shape)) if i not in kept]
         steps = tuple(view.strides for view in views)
@@ -214,7 +214,7 @@ class NormKernels(RequiredKernels):
         axes: Sequence[tuple[int, Strides]],
         groups: tuple[int, int, int],
     ) -> None:
-        """Run a kernel of places.wgsl. sizes: results, outer and inner axes, elements of each."""
+        """Run a kernel of places.wgsl; sizes: results, outer and inner axes, elements of each."""
         missing = VIEWS - len(views)
         results, outer, inner, each = sizes
         parameters = [results, outer, inner, ROW, each, *(view.offset for view in views)]
@@ -226,13 +226,13 @@ class NormKernels(RequiredKernels):
 
 
 def broadcast(view: View, shape: tuple[int, ...]) -> View:
-    """Return the view with the shape; axes of size 1 and missing first ones have stride 0."""
+    """Broadcast the view to the shape, with stride 0 along repeated axes."""
     missing = len(shape) - len(view.shape)
     kept = [step if n == m else 0 for n, m, step in zip(view.shape, shape[missing:], view.strides)]
     return view._replace(shape=shape, strides=(0,) * missing + tuple(kept))
 
 
 def _as_last(view: View, shape: tuple[int, ...]) -> View:
-    """Return a view (C,) as (1, ..., 1, C), with as many axes as the shape has."""
+    """Return a view (C,) as (1, ..., 1, C), with as many axes as ``shape``."""
     missing = len(shape) - 1
     return view._replace(shape=(1,) * missing + view.shape, strides=(0,) * missing + view.strides)

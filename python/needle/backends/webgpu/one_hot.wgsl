@@ -1,6 +1,6 @@
-// one_hot: one thread for each element of out. a: index.
-// P[0] = (elements, columns, offset of out, groups in a row), P[1] = (offset of a, stride of a, strides
-// of out along rows and columns).
+// one_hot runs one thread per element of out. a: index.
+// P[0] = (elements, columns, offset of out, workgroups per row), P[1] = (offset of a, stride of a,
+// strides of out along rows and columns).
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let i = thread_of(group, local);

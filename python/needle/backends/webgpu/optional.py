@@ -1,7 +1,8 @@
-"""Optional kernels on WebGPU: each is the .wgsl file of its name.
+"""The optional kernels on WebGPU, each in the .wgsl file of its name.
 
-Convolutions are products in tiles; the others have one thread for each result or row, and gradients
-gather, since WGSL has no atomic floats. ``load`` makes one ``WebGpuBackend`` for each adapter.
+Convolutions are tiled matrix products. The other kernels run one thread per result or row;
+gradients gather instead of scattering, since WGSL has no atomic floats. ``load`` makes one
+``WebGpuBackend`` per adapter.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from .required import THREADS, grid, merged, words
 from .steps import StepKernels
 
 PIECE, PIECES = 1024, 64
-"""Least length and largest number of the pieces of a long product, which run at the same time."""
+"""Minimum length and maximum number of the pieces that split a long K axis and run in parallel."""
 DISTRIBUTIONS = ("uniform", "normal", "bernoulli")
 NEVER = 3
-"""random.wgsl: bernoulli with probability 0."""
+"""Code in random.wgsl of bernoulli with probability 0."""
 MASK = 2**32 - 1
 
 
 class WebGpuBackend(StepKernels):
-    """The kernels of needle/backends/webgpu on one adapter."""
+    """The WebGPU backend of one adapter."""
 
     def _threads(
         self,
@@ -38,10 +39,10 @@ class WebGpuBackend(StepKernels):
         parameters: Sequence[int],
         *functions: str,
     ) -> None:
-        """Run a kernel of one thread for each of ``count`` results.
+        """Run a kernel with one thread per result, ``count`` in all.
 
-        views: those of the bindings out, a, b, c and d. parameters: two for P[0], then P[1] on.
-        functions: the files that the kernel needs.
+        views: the bindings out, a, b, c and d. parameters: two values of P[0], then P[1] and on.
+        functions: the .wgsl files that the kernel uses.
         """
         if count:
             source = sources.kernel(dtype, "threads", *functions, name)
@@ -106,7 +107,7 @@ class WebGpuBackend(StepKernels):
         views: Sequence[View],
         parameters: Sequence[int],
     ) -> None:
-        """Run a product of tile.wgsl whose elements are those of a convolution."""
+        """Run a tiled product of tile.wgsl whose elements are read from a convolution's windows."""
         if rows * columns == 0:
             return
         source, across = sources.tiles(views[0].dtype, columns, "windows", name)
@@ -149,7 +150,7 @@ class WebGpuBackend(StepKernels):
         self._reduce(sources.kernel(a.dtype, "logsumexp", "reduce"), -math.inf, a, out)
 
     def _along(self, name: str, a: View, out: View, axis: int) -> None:
-        """Run a kernel with one thread for each row along ``axis``."""
+        """Run a kernel with one thread per row along ``axis``."""
         if 0 not in a.shape:
             rows, parameters = _rows(a, out, axis)
             self._threads(name, rows, a.dtype, (out, a), parameters, "rows", "row_exp")
@@ -213,7 +214,7 @@ class WebGpuBackend(StepKernels):
 
     def random(self, name: str, out: View, seed: int, draw: int, a: float, b: float) -> None:
         count = product(out.shape)
-        share = math.ceil(min(max(a, 0.0), 1.0) * 2.0**32)  # words that give b
+        share = math.ceil(min(max(a, 0.0), 1.0) * 2.0**32)  # words that map to b
         kind = DISTRIBUTIONS.index(name)
         if name == "bernoulli" and share == 0:
             kind = NEVER
@@ -226,7 +227,6 @@ class WebGpuBackend(StepKernels):
 
 
 def _signed(word: int) -> int:
-    """Return 32 bits as an int32."""
     return word - 2**32 if word >= 2**31 else word
 
 
@@ -250,7 +250,7 @@ def _windows(
 
 
 def _rows(a: View, out: View, axis: int) -> tuple[int, list[int]]:
-    """Return the number of rows along an axis, and the parameters of rows.wgsl."""
+    """Return the row count along an axis and the parameters of rows.wgsl."""
     rest = (*a.shape[:axis], *a.shape[axis + 1 :])
     steps = [(*v.strides[:axis], *v.strides[axis + 1 :]) for v in (a, out)]
     outer = merged(rest, tuple(steps))
@@ -262,7 +262,7 @@ def _rows(a: View, out: View, axis: int) -> tuple[int, list[int]]:
 
 
 def _pool(x: View, y: View, x_grad: View, kernel: Pair, stride: Pair, padding: Pair) -> list[int]:
-    """Return the parameters of the pools; ``y`` is the result or its gradient."""
+    """Return the parameters of a pooling kernel; ``y`` is the result or its gradient."""
     parameters = [0, 0, x.offset, y.offset, x_grad.offset, 0]
     parameters += [*x.strides, *y.strides, *x_grad.strides, *x.shape[1:3], *y.shape[1:3]]
     return [*parameters, x.shape[3], 0, 0, 0, *kernel, *stride, *padding, 0, 0]

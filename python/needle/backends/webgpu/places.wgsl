@@ -1,4 +1,4 @@
-// Kernels of up to seven strided views: their bindings and the places of an element in each.
+// The bindings of kernels with up to seven strided views, and an element's offset in each.
 
 @group(0) @binding(0) var<storage, read> P: array<vec4<i32>>;
 @group(0) @binding(1) var<storage, read_write> out: array<u32>;
@@ -9,13 +9,13 @@
 @group(0) @binding(6) var<storage, read_write> e: array<u32>;
 @group(0) @binding(7) var<storage, read_write> f: array<u32>;
 
-// P[0] = (results, outer axes, inner axes, groups in a row), P[1] = (elements of a result, offsets of
-// out, a and b), P[2] = offsets of c to f, P[3] = (lanes of a result, 1 if neighbouring threads work
-// on neighbouring results, flags, word of eps), then for each axis, outer ones first, its size and
-// the seven strides.
+// P[0] = (results, outer axes, inner axes, workgroups per row), P[1] = (elements of a result,
+// offsets of out, a and b), P[2] = offsets of c to f, P[3] = (lanes of a result, 1 if neighbouring
+// threads work on neighbouring results, flags, word of eps), then for each axis, outer ones first,
+// its size and the seven strides.
 struct Places { near: vec4<i32>, far: vec4<i32> }  // near: (unused, out, a, b), far: (c, d, e, f)
 
-// Adds the places of element i of `axes` axes from number `first` on.
+// Adds the offsets of element i along `axes` axes, beginning with axis `first`.
 fn moved(start: Places, i: i32, first: i32, axes: i32) -> Places {
   var at = start;
   var rest = i;

@@ -1,7 +1,7 @@
-"""Commands of a WebGPU device: pipelines, and dispatches that are submitted many at a time.
+"""The command queue of a WebGPU device: pipelines, and dispatches submitted in batches.
 
-``required`` and ``optional`` add dispatches. A batch of them is submitted when it is full, when a
-value is read, or when a recorded graph is launched. Only reading waits.
+``required`` and ``optional`` add dispatches. A batch is submitted when it is full, when a value is
+read, or when a recorded graph is launched. Only reads block.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ...errors import DeviceError, DeviceLostError, DeviceMemoryError
 from .memory import WORD, Buffer, Pool
 
 BATCH = 64
-"""Dispatches of a batch."""
+"""Maximum number of dispatches in a batch."""
 SLOT = 1024
-"""Bytes for the parameters of a dispatch."""
+"""Bytes reserved for the parameters of a dispatch."""
 BINDINGS = 4096
-"""Bind groups that are kept."""
+"""Maximum number of cached bind groups."""
 ROW = 32768
-"""Workgroups in a row of a dispatch; WebGPU allows 65535."""
+"""Workgroups per row (x dimension) of a dispatch; WebGPU allows 65535."""
 
 
 class Batch:
-    """Dispatches that are submitted together, and the memory of their parameters."""
+    """A batch of dispatches submitted together, with the buffer of their parameters."""
 
     def __init__(self, parameters: Any) -> None:
         self.parameters = parameters
@@ -37,12 +37,12 @@ class Batch:
         self.buffers: set[int] = set()
 
     def clear(self) -> None:
-        """Drop the dispatches; bind groups stay."""
+        """Drop the dispatches but keep the bind groups."""
         self.dispatches.clear()
         self.buffers.clear()
 
     def encode(self, run: Any) -> None:
-        """Write the dispatches to a compute pass."""
+        """Encode the dispatches in a compute pass."""
         current = None
         for i, (pipeline, group, workgroups) in enumerate(self.dispatches):
             if pipeline is not current:
@@ -53,7 +53,7 @@ class Batch:
 
 
 class Graph:
-    """The dispatches of ``Queue.record``. ``kept``: the memory that its kernels took."""
+    """The recorded dispatches of ``Queue.record``. ``kept``: buffers taken by their kernels."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -61,9 +61,9 @@ class Graph:
 
 
 class Queue:
-    """A device with its pipelines, bind groups, memory and commands that wait to be submitted.
+    """A command queue of a device, with its pipelines, bind groups, memory and pending commands.
 
-    most_buffers: the buffers that a dispatch may have, that of its parameters included.
+    most_buffers: the maximum number of buffers of a dispatch, including that of its parameters.
     """
 
     def __init__(self, device: Any) -> None:
@@ -103,7 +103,7 @@ class Queue:
         buffers: Sequence[Buffer],
         workgroups: tuple[int, int, int],
     ) -> None:
-        """Add a kernel: its text, int32 parameters, buffers from binding 1 on, workgroups."""
+        """Add a kernel launch: source, int32 parameters, buffers from binding 1 on, workgroups."""
         with self._lock, self._typed_errors():
             batch = self._batch
             pipeline = self._pipelines.get(source) or self._compile(source, len(buffers))
@@ -117,7 +117,7 @@ class Queue:
                 self._full()
 
     def _full(self) -> None:
-        """Submit the batch, or begin the next one of the graph that is recorded."""
+        """Submit the full batch, or begin the next one of the graph being recorded."""
         if self._graph is None:
             self.submit()
         else:
@@ -125,10 +125,10 @@ class Queue:
             self._graph.batches.append(self._batch)
 
     def record(self, run: Callable[[], None]) -> Callable[[], None]:
-        """Return a function that submits, as one command, the dispatches that ``run`` makes.
+        """Return a function that submits the dispatches made by ``run`` as one command.
 
-        They do not run while they are recorded. DeviceError if ``run`` writes or reads memory from
-        the host.
+        They do not run while they are recorded. Raises DeviceError if ``run`` writes or reads
+        memory from the host.
         """
         with self._lock, self._typed_errors():
             before, graph = self._batch, Graph()
@@ -168,7 +168,7 @@ class Queue:
         return pipeline
 
     def _layout(self, buffers: int) -> tuple[Any, Any]:
-        """Return the layouts of a bind group and of a pipeline with so many buffers."""
+        """Return the layouts of a bind group and a pipeline with this number of buffers."""
         if buffers not in self._layouts:
             entries: list[dict[str, Any]] = [
                 {
@@ -205,7 +205,7 @@ class Queue:
     # ---- running -----------------------------------------------------------------------------
 
     def submit(self) -> None:
-        """Submit the dispatches that wait."""
+        """Submit the pending dispatches."""
         with self._lock, self._typed_errors():
             self._require_no_graph()
             if not self._batch.dispatches:
@@ -231,7 +231,7 @@ class Queue:
         self.submissions += 1
 
     def write(self, buffer: Buffer, offset: int, data: Any) -> None:
-        """Write bytes after the recorded dispatches that use the buffer."""
+        """Write bytes to a buffer, after submitting pending dispatches that use it."""
         with self._lock, self._typed_errors():
             self._require_no_graph()
             if buffer.number in self._batch.buffers:
@@ -239,7 +239,7 @@ class Queue:
             self._device.queue.write_buffer(buffer.gpu, offset, data)
 
     def read(self, buffer: Buffer, offset: int, size: int) -> memoryview:
-        """Wait for all commands and return bytes of the buffer."""
+        """Wait for all commands and return bytes from the buffer."""
         with self._lock:
             self.submit()
             return self._read(buffer.gpu, offset, size)
@@ -256,7 +256,7 @@ class Queue:
             self._read(self._batch.parameters, 0, WORD)
 
     def forget(self) -> None:
-        """Drop cached memory, and the bind groups, which would keep it."""
+        """Release cached memory, and the bind groups that would keep it alive."""
         with self._lock:
             self.submit()
             self._batch.groups.clear()
@@ -264,7 +264,7 @@ class Queue:
 
     @contextmanager
     def _typed_errors(self) -> Iterator[None]:
-        """Turn the errors of wgpu into needle's."""
+        """Convert wgpu's errors to needle's."""
         try:
             yield
         except DeviceError:

@@ -1,7 +1,7 @@
-// random: Philox's words to elements, with the formulas of src/core/random_formulas.h and their bits.
-// A thread makes the four elements of a block.
+// random converts Philox's words to elements, bit for bit as src/core/random_formulas.h does. A
+// thread computes the four elements of a block.
 
-// Numerators and denominators of Wichura's AS 241 near the middle and in the tails, 8 each.
+// Coefficients of Wichura's AS 241, 8 each for numerator and denominator, central and in the tails.
 const MIDDLE = array<vec2<u32>, 16>(
   vec2<u32>(0x40a39a29u, 0x6f7d925eu), vec2<u32>(0x40e052d2u, 0x6b2e45e4u),
   vec2<u32>(0x40f06c1cu, 0x55b78f20u), vec2<u32>(0x40e66c3eu, 0x869b752au),
@@ -22,7 +22,7 @@ const TAIL = array<vec2<u32>, 16>(
   vec2<u32>(0x3fe61292u, 0xf23385c9u), vec2<u32>(0x3ffad278u, 0xe6526633u),
   vec2<u32>(0x40006cefu, 0xbb46a449u), vec2<u32>(0x3ff00000u, 0x00000000u),
 );
-// 1 / 23, 1 / 21, ... 1: the series of atanh.
+// Coefficients 1 / 23, 1 / 21, ... 1 of the series of atanh.
 const ATANH = array<vec2<u32>, 12>(
   vec2<u32>(0x3fa642c8u, 0x590b2164u), vec2<u32>(0x3fa86186u, 0x18618618u),
   vec2<u32>(0x3faaf286u, 0xbca1af28u), vec2<u32>(0x3fae1e1eu, 0x1e1e1e1eu),
@@ -41,7 +41,7 @@ fn polynomial(table: array<vec2<u32>, 16>, first: i32, x: F64) -> F64 {
   return sum;
 }
 
-// The logarithm of odd / 2^33.
+// Returns the logarithm of odd / 2^33.
 fn log_share(odd: u32) -> F64 {
   var x = f64_of_integer(odd, 0);
   var exponent = 32 - x.exponent;  // odd / 2^33 is x / 2^exponent
@@ -94,9 +94,9 @@ fn philox_block(start: vec4<u32>, seed: vec2<u32>) -> vec4<u32> {
   return c;
 }
 
-// P[0] = (blocks, axes, distribution 0 to 3, groups in a row), P[1] = (key, draw, stream), P[2] =
-// (elements, offset, words of a and b), P[3] = (last word that gives b, ...), then for each axis in
-// row-major order its size and its stride.
+// P[0] = (blocks, axes, distribution 0 to 3, workgroups per row), P[1] = (key, draw, stream), P[2]
+// = (elements, offset, words of a and b), P[3] = (largest word that maps to b, ...), then for each
+// axis in row-major order its size and its stride.
 fn element(word: u32) -> f32 {
   let a = bitcast<f32>(P[2].z);
   let b = bitcast<f32>(P[2].w);
@@ -104,7 +104,7 @@ fn element(word: u32) -> f32 {
   if (P[0].z == 2) { return select(0.0, b, word <= u32(P[3].x)); }
   var x = 0.0;
   if (P[0].z == 1) { x = normal(word); } else { x = f32(word >> 8u) * 0x1p-24f; }
-  // 0, which a compiler cannot know: multiplication and addition must not be fused.
+  // The xor with 0, which a compiler cannot know, keeps it from fusing the multiply and the add.
   let zero = u32(P[0].y) >> 31u;
   return bitcast<f32>(bitcast<u32>(x * b) ^ zero) + a;
 }

@@ -1,9 +1,9 @@
-// The kernel of reduce. A workgroup of 256 threads computes several results, each with as many
-// lanes (threads) as its number of elements asks for; the lanes' values are combined as a tree, in
-// an order that depends on the shape alone. Blocks of 32 elements keep float32 sums accurate.
+// The kernel of reduce. A workgroup of 256 threads computes several results. The number of lanes
+// (threads) per result depends on its number of elements. The lanes' values are combined as a tree,
+// in an order that depends on the shape alone. Blocks of 32 elements keep float32 sums accurate.
 //
-// The backend puts in front what a lane keeps of the elements that it has seen: Part, part_of(word of
-// an element) -> Part, combine(x, y: Part) -> Part, and word_of(Part) -> u32, the result.
+// The backend prepends the accumulator of a lane: its type Part, part_of(word of an element) ->
+// Part, combine(x, y: Part) -> Part, and word_of(Part) -> u32, which returns the result.
 
 @group(0) @binding(0) var<storage, read> P: array<vec4<i32>>;
 @group(0) @binding(1) var<storage, read_write> out: array<u32>;
@@ -11,8 +11,8 @@
 
 var<workgroup> partial: array<Part, 256>;
 
-// P[0] = (results, kept axes, lanes of a result, groups in a row), P[1] = (offset of out, of a, word
-// of the identity, 1 if neighbouring threads work on neighbouring results), P[2] = (elements of a
+// P[0] = (results, kept axes, lanes of a result, workgroups per row), P[1] = (offset of out, of a,
+// word of the identity, 1 if adjacent threads work on adjacent results), P[2] = (elements of a
 // result, reduced axes), then for each axis, kept ones first, its size and strides of (out, a).
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) index: u32) {

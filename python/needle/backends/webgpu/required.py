@@ -1,4 +1,4 @@
-"""The ten functions of a backend on WebGPU: each turns views into parameters of a kernel.
+"""The ten required functions of a backend on WebGPU, which turn views into kernel parameters.
 
 ``optional`` adds the other kernels.
 """
@@ -34,7 +34,7 @@ Strides = tuple[int, ...]
 
 
 class RequiredKernels(Backend):
-    """The required kernels and the services on one adapter."""
+    """A base class with the required kernels and the services of one adapter."""
 
     dtypes = tuple(WORDS)
     optional_unary = tuple(
@@ -181,7 +181,7 @@ class RequiredKernels(Backend):
 
 
 def is_compact(view: View) -> bool:
-    """Return True if the elements of the view lie in row-major order without gaps."""
+    """Return True if the view is contiguous in row-major order."""
     return all(
         n == 1 or step == compact
         for n, step, compact in zip(view.shape, view.strides, compact_strides(view.shape))
@@ -189,7 +189,7 @@ def is_compact(view: View) -> bool:
 
 
 def lanes_of(elements: int) -> int:
-    """Return the number of threads that reduce so many elements to one result."""
+    """Return the number of lanes (threads) that reduce this many elements to one result."""
     lanes = 1
     while lanes < min(THREADS, elements / 8):
         lanes *= 2
@@ -197,20 +197,20 @@ def lanes_of(elements: int) -> int:
 
 
 def words(*values: float) -> list[int]:
-    """Return floats as the int32 of their float32 words."""
+    """Return the float32 words of floats as int32."""
     return list(struct.unpack(f"<{len(values)}i", struct.pack(f"<{len(values)}f", *values)))
 
 
 def grid(groups: int) -> tuple[int, int, int]:
-    """Return the workgroups of a dispatch in rows of ``ROW``."""
+    """Return the grid of a dispatch with this many workgroups, in rows of ``ROW``."""
     return (groups, 1, 1) if groups <= ROW else (ROW, -(-groups // ROW), 1)
 
 
 @lru_cache(maxsize=4096)
 def merged(shape: tuple[int, ...], strides: tuple[Strides, ...]) -> tuple[tuple[int, Strides], ...]:
-    """Return the fewest axes (size, stride of each view) that walk over the same elements.
+    """Merge axes into the fewest (size, strides of all views) that visit the same elements.
 
-    The axes are in the order of the first view's memory, so that neighbouring threads write
+    The axes are in the memory order of the first view, so that neighbouring threads write
     neighbouring words.
     """
     axes = [(n, steps) for n, *steps in zip(shape, *strides) if n != 1]
@@ -235,7 +235,7 @@ def _identity(name: str, dtype: DType) -> Scalar:
     if name in ("max", "min"):
         if dtype.kind == "f":
             return float("-inf" if name == "max" else "inf")
-        # int64 is stored in 32 bits.
+        # int64 is stored in 32 bits, so it has int32's range.
         info = np.iinfo(np.int32 if dtype == np.int64 else dtype)
         return int(info.min if name == "max" else info.max)
     return int(name in ("prod", "all"))

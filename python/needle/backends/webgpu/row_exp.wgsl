@@ -1,5 +1,5 @@
-// The largest element of a row of a, and the sum of its exponentials; the parameters are those of
-// rows.wgsl.
+// Functions for the largest element of a row of a, and for the sum of its exponentials. The
+// parameters are those of rows.wgsl.
 fn maximum_of(at: i32) -> T {
   var best = -math_infinity();
   for (var j = 0; j < P[0].z; j++) { best = math_maximum(load(a[at + j * P[1].z]), best); }

@@ -1,4 +1,4 @@
-// The functions of elementwise.wgsl for bool: a word of 32 bits that is 0 or 1.
+// The functions of elementwise.wgsl for bool, a 32-bit word that is 0 or 1.
 alias T = u32;
 fn load(bits: u32) -> T { return bits; }
 fn store(x: T) -> u32 { return x; }

@@ -1,11 +1,12 @@
 // The functions of elementwise.wgsl for float32. exp, log, tanh and erf are those of
 // src/core/scalar_math.h; the others use float32 where C++ uses double, since WGSL has no double.
-// WGSL lets a driver assume that there are no NaN and infinities: they are told by their bits.
+// WGSL lets a driver assume that there are no NaN and infinities, so they are detected by their
+// bits.
 alias T = f32;
 fn load(bits: u32) -> T { return bitcast<f32>(bits); }
 fn store(x: T) -> u32 { return bitcast<u32>(x); }
 
-// WGSL has no constant that is NaN or infinity; a private variable is none.
+// A WGSL constant cannot be NaN or infinity, but a private variable can.
 var<private> nan_bits: u32 = 0x7fc00000u;
 var<private> infinity_bits: u32 = 0x7f800000u;
 fn math_nan() -> T { return bitcast<f32>(nan_bits); }
@@ -30,7 +31,7 @@ fn math_sign(x: T) -> T {
 fn math_maximum(x: T, y: T) -> T { return select(y, x, x > y || math_is_nan(x)); }
 fn math_minimum(x: T, y: T) -> T { return select(y, x, x < y || math_is_nan(x)); }
 
-// The remainder of |x| / |y| with the sign of x, exact: division of the significands as integers.
+// Returns the exact remainder of |x| / |y| with the sign of x, by integer division of significands.
 fn math_fmod(x: T, y: T) -> T {
   let above = math_magnitude(x);
   let below = math_magnitude(y);
@@ -44,7 +45,7 @@ fn math_fmod(x: T, y: T) -> T {
     rest = (rest << step) % divisor;
     shift -= step;
   }
-  // rest * 2^(exponent of y), as bits: a driver may flush subnormal products.
+  // Compute rest * 2^(exponent of y) on the bits, since a driver may flush subnormal products.
   var exponent = max(below >> 23u, 1u);
   while (rest != 0u && rest < 0x800000u && exponent > 1u) {
     rest = rest << 1u;
@@ -70,7 +71,8 @@ fn math_remainder(x: T, y: T) -> T {
   return select(rest, rest + y, (y < 0.0) != (rest < 0.0));
 }
 
-// 2^n in two factors, so that subnormal results and those up to the largest come out.
+// Returns x * 2^n. Two factors keep subnormal results and those near the maximum finite and
+// nonzero.
 fn math_scaled(x: T, n: i32) -> T {
   let half = n >> 1u;
   return x * bitcast<f32>(u32(half + 127) << 23u) * bitcast<f32>(u32(n - half + 127) << 23u);
@@ -109,7 +111,7 @@ fn math_expm1(x: T) -> T {
   return scale * math_grown(r) + (scale - 1.0);
 }
 
-// x - log(1 + x) is the rest: log(1 + f) = f + f^3 p - f^2 / 2 for 1 + f in [sqrt(1/2), sqrt(2)).
+// Returns log(1 + f) - f: log(1 + f) = f + f^3 p - f^2 / 2 for 1 + f in [sqrt(1/2), sqrt(2)).
 fn math_log_tail(f: T) -> T {
   var p = 0.0714975372;
   p = p * f + -0.115712009;
@@ -123,11 +125,11 @@ fn math_log_tail(f: T) -> T {
   return f * (f * f) * p - 0.5 * (f * f);
 }
 
-// The exponent e and f = m - 1 of a positive x = 2^e m, m in [sqrt(1/2), sqrt(2)).
+// Returns e and m - 1 of a positive x = 2^e m with m in [sqrt(1/2), sqrt(2)).
 fn math_split(x: T) -> vec2<f32> {
   var bits = bitcast<u32>(x);
   var e = 0.0;
-  if (bits < 0x800000u) {  // subnormal: its word as a number, without a product that may be flushed
+  if (bits < 0x800000u) {  // subnormal: convert its word, since a product may be flushed
     bits = bitcast<u32>(f32(bits));
     e = -149.0;
   }
@@ -136,7 +138,7 @@ fn math_split(x: T) -> vec2<f32> {
   return vec2<f32>(e + f32(bitcast<i32>(bits) >> 23u), m - 1.0);
 }
 
-// 0 if log is ordinary at x, else its value there in the second element.
+// Returns (1, log(x)) for a special x (NaN, zero, negative, infinite), else (0, 0).
 fn math_log_special(x: T) -> vec2<f32> {
   if (math_is_nan(x)) { return vec2<f32>(1.0, x); }
   if (math_magnitude(x) == 0u) { return vec2<f32>(1.0, -math_infinity()); }
@@ -167,8 +169,8 @@ fn math_log1p(x: T) -> T {
   return math_log(1.0 + x);
 }
 
-// sin and cos of the rest of x by pi / 2 in four parts; the octant is in z. Accurate to 1e-7 for
-// |x| below 1e5.
+// Returns sin and cos of x reduced modulo pi / 2, subtracted in four parts, and the quadrant in z.
+// They are accurate to 1e-7 for |x| below 1e5.
 fn math_sin_cos(x: T) -> vec3<f32> {
   let n = round(x * 0.636619772);
   let r = (((x - n * 1.5703125) - n * 4.837512969970703e-4) - n * 7.549516e-8) - n * 5.1266e-12;
@@ -211,7 +213,7 @@ fn math_tan(x: T) -> T {
   return parts.x / parts.y;
 }
 
-// atan of a value from 0 to tan(pi / 8), as a series of odd powers
+// Returns atan of a value from 0 to tan(pi / 8), as a series of odd powers.
 fn math_atan_small(x: T) -> T {
   let z = x * x;
   var p = 0.0573;
@@ -255,7 +257,7 @@ fn math_atan2(y: T, x: T) -> T {
   return math_copysign(select(angle, 3.14159265 - angle, left), y);
 }
 
-// asin x = atan(x / sqrt(1 - x^2)), 1 - x^2 as a product of exact factors
+// asin x = atan(x / sqrt(1 - x^2)), where 1 - x^2 is a product of exact factors.
 fn math_asin(x: T) -> T {
   let a = math_abs(x);
   if (!(a <= 1.0)) { return math_nan(); }
@@ -352,17 +354,18 @@ fn math_odd(y: T) -> bool {
   return a < 16777216.0 && floor(a) == a && floor(a * 0.5) * 2.0 != a;
 }
 
-// The upper 12 bits of the significand: a product of two such numbers is exact.
+// Keeps the upper 12 bits of the significand, so that a product of two such numbers is exact.
 fn math_head(x: T) -> T { return bitcast<f32>(bitcast<u32>(x) & 0xfffff000u); }
 
-// |x|^y = 2^(y log2 |x|), the logarithm as a sum of two numbers; x, y finite, x not 0.
+// Returns |x|^y = 2^(y log2 |x|) for finite x and y, x not 0. The logarithm is a sum of two
+// numbers.
 fn math_power_positive(x: T, y: T) -> T {
   let parts = math_split(x);
   let f = parts.y;
   let denominator = 2.0 + f;
   let s = f / denominator;
   let head = math_head(s);
-  // f - head * denominator exactly, where denominator = upper + lower
+  // This is f - head * denominator, exactly; denominator = upper + lower.
   let upper = math_head(denominator);
   let lower = f - (upper - 2.0);
   let missing = ((f - head * upper) - head * lower) / denominator;
@@ -430,20 +433,20 @@ fn math_log_sigmoid(x: T) -> T {
 }
 
 fn math_silu(x: T) -> T {
-  if (x < -80.0 && math_is_finite(x)) {  // the exponential may be subnormal, x times it is not
+  if (x < -80.0 && math_is_finite(x)) {  // the exponential may be subnormal, but x times it is not
     let half = math_exp(0.5 * x);
     return x * half * half;
   }
   return x * math_sigmoid(x);
 }
 
-// e^(-a*a/2), the square split where it is exact (Cody 1969)
+// Returns e^(-a*a/2), with the square split so that its upper part is exact (Cody 1969).
 fn math_gauss(a: T) -> T {
   let head = round(a * 16.0) * 0.0625;
   return math_exp(-0.5 * head * head) * math_exp(-0.5 * (a - head) * (a + head));
 }
 
-// e^(t*t) erfc(t) for 0 <= t: a polynomial in (t - 3) / (t + 3), divided by 1 + 2 t.
+// Returns e^(t*t) erfc(t) for 0 <= t, as a polynomial in (t - 3) / (t + 3), divided by 1 + 2 t.
 fn math_erfcx(t: T) -> T {
   let u = (t - 3.0) / (t + 3.0);
   var p = 3.2822208752533464e-5;
@@ -462,7 +465,7 @@ fn math_erfcx(t: T) -> T {
   return p / (1.0 + 2.0 * t);
 }
 
-// The standard normal distribution function at -a, a >= 0; 0 from 14.5 on
+// Returns the standard normal distribution function at -a for a >= 0; it is 0 from 14.5 on.
 fn math_normal_tail(a: T) -> T {
   if (a > 14.7) { return 0.0; }
   return 0.5 * math_erfcx(a * 0.70710678118654752) * math_gauss(a);

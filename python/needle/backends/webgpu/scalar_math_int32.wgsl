@@ -27,7 +27,7 @@ fn math_remainder(x: T, y: T) -> T {
 }
 
 fn math_power(base: T, exponent: T) -> T {
-  if (exponent < 0) {  // truncated: 0 but for 1 and -1
+  if (exponent < 0) {  // the result truncates to 0, except for bases 1 and -1
     if (base == 1) { return 1; }
     if (base == -1) { return select(-1, 1, exponent % 2 == 0); }
     return 0;

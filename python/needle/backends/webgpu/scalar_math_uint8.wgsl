@@ -1,4 +1,4 @@
-// The functions of elementwise.wgsl for uint8: a word of 32 bits whose upper 24 stay 0.
+// The functions of elementwise.wgsl for uint8, a 32-bit word whose upper 24 bits stay 0.
 alias T = u32;
 fn load(bits: u32) -> T { return bits; }
 fn store(x: T) -> u32 { return x; }

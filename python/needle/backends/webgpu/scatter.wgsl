@@ -1,4 +1,4 @@
-// scatter: an element of out takes the last row that is meant for it. a: source.
+// scatter gathers: an element of out takes the last source row whose index is its own. a: source.
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let i = thread_of(group, local);

@@ -1,7 +1,8 @@
-// sgd_step of one element: the new parameter and velocity. step_all.wgsl calls it.
+// The rule of sgd_step: ``stepped`` returns one element's new parameter and velocity. step_all.wgsl
+// calls it.
 
-// P[1] = words of (lr, momentum, 1 - dampening, weight decay), P[2] = (velocity 1 or 0, nesterov 1 or
-// 0, ...).
+// P[1] = words of (lr, momentum, 1 - dampening, weight decay), P[2] = (1 if there is a velocity, 1
+// for Nesterov, ...).
 fn stepped(p: f32, grad: f32, velocity: f32, unused: f32) -> vec3<f32> {
   let setting = bitcast<vec4<f32>>(P[1]);
   var g = grad + setting.w * p;

@@ -1,4 +1,4 @@
-// softmax of a row of a.
+// softmax normalises a row of a.
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let i = thread_of(group, local);

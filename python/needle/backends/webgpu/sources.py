@@ -1,4 +1,4 @@
-"""The text of kernels: .wgsl files, and functions made from the rows of elementwise.wgsl.
+"""Sources of kernels: .wgsl files, and functions generated from the rows of elementwise.wgsl.
 
 Called by ``required`` and ``optional``; tests compare the rows with those of C++ and validate every
 text.
@@ -27,7 +27,7 @@ _COMBINE = {
 
 
 class Row(NamedTuple):
-    """A row of elementwise.wgsl: an operation, its dtypes, that of the result, and its formula."""
+    """A row of elementwise.wgsl: an operation, its dtypes, its result's dtype, and its formula."""
 
     name: str
     domain: str
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 @cache
 def text(name: str) -> str:
-    """Return the contents of a .wgsl file."""
+    """Return the source text of a .wgsl file."""
     return (FOLDER / f"{name}.wgsl").read_text(encoding="utf-8")
 
 
@@ -49,7 +49,7 @@ def rows() -> dict[str, Row]:
 
 
 def math(dtype: DType) -> str:
-    """Return the functions of a dtype: its type T, load, store and math_*."""
+    """Return the functions of a dtype: the type T, load, store and math_*."""
     return text(f"scalar_math_{_MATH[dtype.name]}")
 
 
@@ -69,7 +69,7 @@ def conversion(source: DType, target: DType) -> str:
 
 
 def _converted(source: str, target: str) -> str:
-    """Return the conversion of word ``a``: as in C, floats out of range saturate."""
+    """Return the expression that converts word ``a``; as in C++, floats out of range saturate."""
     if source == target or (source == "bool" and target != "float32"):
         return "a"
     if target == "bool":
@@ -124,9 +124,10 @@ def positions(reduction: str, dtype: DType) -> str:
 
 @cache
 def step(rule: str, moments: int, in_place: bool, count: int) -> str:
-    """Return the kernel of an optimiser's rule for ``count`` parameters with so many moments.
+    """Return the kernel of an optimiser's rule for ``count`` parameters.
 
-    The bindings of each parameter are p, g, its moments m and v, and out; in place, out is p.
+    The bindings of each parameter are p, g, its moments (m and v, or fewer), and out; in place, out
+    is p.
     """
     names = ["p", "g", *"mv"[:moments], *([] if in_place else ["out"])]
     head, cases = ["@group(0) @binding(0) var<storage, read> P: array<vec4<i32>>;"], []
@@ -145,12 +146,12 @@ def step(rule: str, moments: int, in_place: bool, count: int) -> str:
 
 @cache
 def tiles(dtype: DType, columns: int, *names: str) -> tuple[str, int]:
-    """Return the kernel of files in tile.wgsl, and the columns of its tile, by those it has."""
+    """Return the tiled kernel of these files, and the width of its tile for this many columns."""
     across = 1 if columns <= 16 else 4
     return f"const ACROSS = {across};\n" + kernel(dtype, *names, "tile"), 16 * across
 
 
 @cache
 def kernel(dtype: DType, *names: str) -> str:
-    """Return the kernel of files, with the functions of a dtype."""
+    """Return the kernel of these files, with the functions of a dtype."""
     return "\n".join([math(dtype), *map(text, names)])

@@ -1,7 +1,8 @@
-// A step of an optimiser for many parameters: the rows of ``sources.step`` declare their arrays and
-// call stepped, a rule such as that of sgd_step.wgsl. A workgroup has elements of one parameter.
+// An optimiser's step for many parameters. ``sources.step`` generates the bindings and the function
+// step, which calls stepped, a rule such as that of sgd_step.wgsl. A workgroup updates elements of
+// a single parameter.
 
-// P[0] = (parameters, groups in a row, ...), P[1] to P[3] = settings of the rule, then for each
+// P[0] = (parameters, workgroups per row, ...), P[1] to P[3] = settings of the rule, then for each
 // parameter (its first workgroup, elements, offsets of parameter and gradient) and (offsets of the
 // moments and of the result, ...).
 @compute @workgroup_size(256)

@@ -1,7 +1,7 @@
-"""SGD and Adam over many parameters in one dispatch: as many as a kernel may have buffers.
+"""SGD and Adam over many parameters in one dispatch, limited by the buffers per kernel.
 
-``optional`` adds the other kernels. A GPU has 8 to 32 or more buffers for a kernel: at 32, one
-dispatch takes 10 parameters of SGD with momentum, or 7 of Adam.
+A GPU allows 8 to 32 or more buffers per kernel. With 32, one dispatch updates 10 parameters by SGD
+with momentum, or 7 by Adam. ``optional`` adds the other kernels.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .queue import ROW, SLOT
 from .required import THREADS, grid, words
 
 ROWS = 4
-"""Rows of four words for the settings, before those of the parameters."""
+"""Rows of four words for the settings, which precede those of the parameters."""
 MOST = (SLOT // 16 - ROWS) // 2
-"""Largest number of parameters whose offsets a dispatch has room for."""
+"""Maximum number of parameters whose offsets fit in a dispatch."""
 Group = Sequence[View]
 
 
 class StepKernels(NormKernels):
-    """The optimisers' kernels on one adapter."""
+    """A base class with the optimisers' kernels of one adapter."""
 
     def sgd_step(
         self,
@@ -71,7 +71,7 @@ class StepKernels(NormKernels):
         moments: Sequence[Group],
         outs: Group,
     ) -> None:
-        """Do the rule's step for all parameters, as many in a dispatch as it may have buffers."""
+        """Apply the rule to all parameters, as many per dispatch as its buffers allow."""
         rows = list(zip(params, grads, *moments, outs, strict=True))
         for in_place in (True, False):
             same = [row for row in rows if _in_place(row) == in_place and 0 not in row[0].shape]
@@ -85,7 +85,7 @@ class StepKernels(NormKernels):
     def _step_some(
         self, source: str, settings: Sequence[int], rows: Sequence[Group], each: int
     ) -> None:
-        """Dispatch a step of some parameters: each row has one, gradient, moments and result."""
+        """Dispatch one step; each row has a parameter, its gradient, its moments and the result."""
         blocks, places = 0, []
         for param, grad, *moments, out in rows:
             count = product(param.shape)
@@ -98,5 +98,5 @@ class StepKernels(NormKernels):
 
 
 def _in_place(row: Group) -> bool:
-    """Return True if the result of a row, its last view, is the parameter, its first."""
+    """Return True if the last view of a row (the result) is the first (the parameter)."""
     return row[0].handle is row[-1].handle and row[0].offset == row[-1].offset

@@ -1,5 +1,5 @@
-// How a dtype is stored: every element takes a word of 32 bits, so that strided writes never share
-// a word. The functions that copy.wgsl and elementwise.wgsl use to convert between dtypes.
+// Conversions between dtypes for elementwise.wgsl. Every element is stored in a 32-bit word, so
+// that strided writes never share a word.
 
 fn float_to_int32(x: f32) -> i32 {
   let magnitude = bitcast<u32>(x) & 0x7fffffffu;

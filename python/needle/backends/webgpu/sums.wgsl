@@ -1,4 +1,4 @@
-// Sums of two numbers for each result, by as many lanes (threads) of a workgroup as it asks for.
+// Sums of two numbers per result, computed by P[3].x lanes (threads) of a workgroup each.
 
 var<workgroup> partial: array<vec2<f32>, 256>;
 
@@ -15,7 +15,7 @@ fn lane_of(group: vec3<u32>, index: u32) -> Lane {
   return Lane(first + result, number, result * lanes);
 }
 
-// The sum of all lanes of a result, in an order that depends on their number alone.
+// Returns the sum of a result's lanes, in an order that depends on their number alone.
 fn sum_of_lanes(lane: Lane, value: vec2<f32>) -> vec2<f32> {
   workgroupBarrier();
   partial[lane.first + lane.number] = value;
@@ -30,7 +30,7 @@ fn sum_of_lanes(lane: Lane, value: vec2<f32>) -> vec2<f32> {
   return partial[lane.first];
 }
 
-// The sum over a lane's elements of a result; blocks of 32 keep it accurate.
+// Returns the sum of a lane's elements of a result; blocks of 32 keep it accurate.
 fn sum_of_elements(lane: Lane, shift: f32) -> vec2<f32> {
   var total = vec2<f32>(0.0, 0.0);
   if (lane.result >= P[0].x) { return total; }

@@ -1,4 +1,4 @@
-// One thread for each result: the bindings of such kernels, and the number of a thread.
+// The bindings of kernels with one thread per result, and the index of a thread.
 
 @group(0) @binding(0) var<storage, read> P: array<vec4<i32>>;
 @group(0) @binding(1) var<storage, read_write> out: array<u32>;
@@ -7,7 +7,7 @@
 @group(0) @binding(4) var<storage, read_write> c: array<u32>;
 @group(0) @binding(5) var<storage, read_write> d: array<u32>;
 
-// P[0] = (threads, ..., groups in a row)
+// P[0] = (threads, ..., workgroups per row)
 fn thread_of(group: vec3<u32>, local: u32) -> i32 {
   return i32((group.y * u32(P[0].w) + group.x) * 256u + local);
 }

@@ -1,8 +1,8 @@
-// A matrix product in tiles: a workgroup computes 64 x 16 * ACROSS results, each of its 16 x 16
-// threads 4 x ACROSS of them in registers; ACROSS is 4, or 1 for 16 columns and fewer. Slices of 16
-// columns of the left matrix and 16 rows of the right one go through workgroup memory. A product
-// that is never built, as that of a convolution, is one too: matmul.wgsl and conv2d*.wgsl have the
-// functions that read and write its elements.
+// A tiled matrix product. A workgroup computes a tile of 64 x 16 * ACROSS results, and each of its
+// 16 x 16 threads keeps 4 x ACROSS of them in registers. ACROSS is 4, or 1 for at most 16 columns.
+// Slices of 16 columns of the left matrix and 16 rows of the right one are staged in workgroup
+// memory. The matrices of a convolution are implicit: matmul.wgsl and conv2d*.wgsl have the
+// functions that read and write elements.
 
 var<workgroup> left: array<array<T, 65>, 16>;  // [k][row]
 var<workgroup> right: array<array<T, 65>, 16>;  // [k][column]
@@ -22,7 +22,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
   var sums: array<array<T, ACROSS>, 4>;
   for (var first = 0; first < k; first += 16) {
     for (var piece = 0; piece < 4; piece++) {
-      // Neighbouring threads read along the axis that is compact in memory.
+      // Adjacent threads read along the axis that is contiguous in memory.
       let place = piece * 256 + thread;
       var wide = place / 16;
       var deep = place % 16;

@@ -1,5 +1,5 @@
-// The windows of a convolution: what conv2d.wgsl, conv2d_input_grad.wgsl and conv2d_weight_grad.wgsl
-// share. Images are channels last.
+// The windows of a convolution, shared by conv2d.wgsl, conv2d_input_grad.wgsl and
+// conv2d_weight_grad.wgsl. Images are channels last.
 
 @group(0) @binding(0) var<storage, read> P: array<vec4<i32>>;
 @group(0) @binding(1) var<storage, read_write> out: array<u32>;
@@ -16,7 +16,7 @@ fn left_along_k() -> bool { return true; }
 fn right_along_k() -> bool { return false; }
 fn dot4(x: vec4<i32>, y: vec4<i32>) -> i32 { return x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w; }
 
-// Index (n, row, column) of an image of a row of the product
+// Returns the (image, row, column) of index i.
 fn pixel(i: i32, height: i32, width: i32) -> vec3<i32> {
   return vec3<i32>(i / (height * width), (i / width) % height, i % width);
 }
