@@ -31,7 +31,7 @@ class Slots:
 
     def view(self, name: str) -> View:
         slot = self.named.setdefault(
-            name, BufferSlot(len(self.named), 4, DTYPE, output=name.isupper())
+            name, BufferSlot(len(self.named), 4, DTYPE, fresh=name.isupper())
         )
         return View(slot, (4,), (1,), 0, DTYPE)
 

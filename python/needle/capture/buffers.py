@@ -15,15 +15,15 @@ _new_view = tuple.__new__
 class BufferSlot:
     """A placeholder for a buffer; ``bind`` gives it the buffer of the current replay.
 
-    ``uses`` lists the argument positions that refer to it. There are three kinds of slot. A
-    *temporary* (``owned``) has a fixed place in memory that belongs to the recording. An *output*
-    (``owned`` and ``output``) gets a new buffer at each replay, because the program may keep it. An
-    *external* slot (neither) is bound to an array of the Python state or of a host step. A *kept*
-    slot (``owned`` and ``kept``) has memory of its own, whose contents survive the replay.
+    ``uses`` lists the argument positions that refer to it. There are four kinds of slot. A
+    *temporary* has a fixed place in memory that belongs to the recording. A *fresh* slot gets a new
+    buffer at each replay, because the program may keep it. A *bound* slot refers to an array of the
+    Python state or of a host step. A *constant* has memory of its own, whose contents survive the
+    replay.
 
     ``first_use`` and ``last_use`` are numbers of calls, counted from 1; 0 if no call uses it.
     ``exposed``: arrays are made on the slot. ``written``: kernels write to it although it is
-    external; ``bind`` notes this for graphs that need its old values. ``lazy``: views are created
+    bound; ``bind`` notes this for graphs that need its old values. ``lazy``: views are created
     only when a kernel is called directly (``update_views``), which launching a graph does not need.
     ``stale``: the views are not up to date.
     """
@@ -32,9 +32,9 @@ class BufferSlot:
     size: int
     dtype: Any
     offset: int = 0
-    owned: bool = True
-    output: bool = False
-    kept: bool = False
+    fresh: bool = False
+    bound: bool = False
+    constant: bool = False
     exposed: bool = False
     written: bool = False
     first_use: int = 0
@@ -49,11 +49,11 @@ class BufferSlot:
     @property
     def temporary(self) -> bool:
         """True if the buffer is needed inside of a replay alone."""
-        return self.owned and not self.output and not self.kept
+        return not (self.fresh or self.bound or self.constant)
 
     @property
     def bytes(self) -> int:
-        """The size in bytes; 0 for an external slot."""
+        """The size in bytes; 0 for a bound slot."""
         return int(self.size * self.dtype.itemsize)
 
     def bind(self, handle: Any, offset: int = 0) -> None:

@@ -26,7 +26,7 @@ class Constants:
         self._calls = [call.linked(recording.backend) for call in recording.constants]
         self._parameters = recording.parameters
         for slot in recording.slots:
-            if slot.kept:
+            if slot.constant:
                 slot.bind(recording.backend.allocate(slot.size, slot.dtype))
         self._in_dicts, self._elsewhere = _split([bind.location for bind in self._parameters])
         self._arrays: list[weakref.ref[NDArray]] = []

@@ -42,7 +42,7 @@ class DeferredCalls:
         self._calls.append(call)
         written = set(call.writes)
         for slot, (handle, reference) in buffers.items():
-            if slot.owned and slot in written and slot not in self._computed:
+            if not slot.bound and slot in written and slot not in self._computed:
                 self._made.setdefault(slot, reference)
             elif slot not in self._made:
                 self._held[slot] = handle
@@ -66,7 +66,7 @@ class DeferredCalls:
         self._forget()
         alive = {slot: handle for slot, ref in made.items() if (handle := ref()) is not None}
         slots = {
-            slot: replace(slot, uses=[], owned=slot in made, output=slot in alive)
+            slot: replace(slot, uses=[], bound=slot not in made, fresh=slot in alive)
             for slot in (*made, *held)
         }
         segment = Segment(calls=[call.with_slots(slots) for call in calls])

@@ -1,7 +1,7 @@
 """Graphs of the device: all kernels of a segment launched by one call (CUDA graphs).
 
 A graph contains addresses, so a segment has one graph for each set of buffers it is run with. To
-make these sets repeat, output buffers are used in rotation. Where no graph can be made, kernels are
+make these sets repeat, fresh buffers are used in rotation. Where no graph can be made, kernels are
 launched one by one and a ``CaptureWarning`` gives the reason. Called by ``program``.
 """
 
@@ -21,7 +21,7 @@ from .signature import CaptureWarning
 MAX_GRAPHS = 8
 """Number of graphs kept for each segment; the least recently used one is dropped."""
 ROTATION = 3
-"""Number of buffers that one output slot uses in rotation."""
+"""Number of buffers that one fresh slot uses in rotation."""
 MIN_KERNELS = 2
 """Number of kernels below which a segment is launched without a graph."""
 Calls = Sequence[tuple[Callable[..., Any], list[Any]]]
@@ -40,22 +40,20 @@ class DeviceGraphs:
         self.recorded = self.launched = 0
         self.refusal: str | None = None
         for slot in slots:
-            slot.lazy = slot.output or not slot.owned
+            slot.lazy = slot.fresh or slot.bound
         ends = _ends(segments)
-        self._outputs = [
-            _OutputBuffers(backend, s, _segment_of(s, ends)) for s in slots if s.owned and s.output
-        ]
+        self._fresh = [_FreshBuffers(backend, s, _segment_of(s, ends)) for s in slots if s.fresh]
         self.segments = [
             _SegmentGraphs(
-                self, calls, _slots_of(slots, calls), [f for f in self._outputs if f.segment == i]
+                self, calls, _slots_of(slots, calls), [f for f in self._fresh if f.segment == i]
             )
             for i, calls in enumerate(segments)
         ]
 
     def allocate(self) -> None:
-        """Bind each output slot to a buffer that nothing else refers to."""
-        for output in self._outputs:
-            output.allocate()
+        """Bind each fresh slot to a buffer that nothing else refers to."""
+        for fresh in self._fresh:
+            fresh.allocate()
 
     def run(self, segment: int) -> None:
         """Run the kernels of one segment."""
@@ -76,9 +74,9 @@ class _SegmentGraphs:
         graphs: DeviceGraphs,
         calls: Calls,
         slots: Sequence[BufferSlot],
-        outputs: Sequence[_OutputBuffers],
+        fresh: Sequence[_FreshBuffers],
     ) -> None:
-        self.graphs, self.calls, self.slots, self.outputs = graphs, calls, slots, outputs
+        self.graphs, self.calls, self.slots, self.fresh = graphs, calls, slots, fresh
         self.known: OrderedDict[Any, Callable[[], None]] = OrderedDict()
 
     def run(self) -> None:
@@ -93,8 +91,8 @@ class _SegmentGraphs:
             if launch is None:
                 launch = self._record(addresses)
             launch()
-        for output in self.outputs:
-            output.hand_out()
+        for fresh in self.fresh:
+            fresh.hand_out()
 
     def _record(self, addresses: Any) -> Callable[[], None]:
         graphs = self.graphs
@@ -127,8 +125,8 @@ class _SegmentGraphs:
             kernel(*args)
 
 
-class _OutputBuffers:
-    """The buffers of an output slot in rotation; one without other references is reused.
+class _FreshBuffers:
+    """The buffers of a fresh slot in rotation; one without other references is reused.
 
     A program may keep the output of every replay (a list of losses, say). Then the kernels write to
     one fixed buffer and the program gets a copy; otherwise no two replays would use the same
@@ -174,7 +172,7 @@ def _unreferenced_count() -> int:
 
 
 def _slots_of(slots: Sequence[BufferSlot], calls: Calls) -> list[BufferSlot]:
-    """Return the external and output slots that these calls use."""
+    """Return the bound and fresh slots that these calls use."""
     arguments = {id(inner) for _, args in calls for inner in _lists(args)}
     return [s for s in slots if s.lazy and any(id(args) in arguments for args, *_ in s.uses)]
 

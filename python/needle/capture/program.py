@@ -55,9 +55,9 @@ class Program:
         bound = {bind.slot for part in self.segments for bind in part.bindings}
         of_constants = {bind.slot for bind in self.recording.parameters} - bound
         self._borrowed = [
-            slot for slot in self.slots if slot.output or not (slot.owned or slot in of_constants)
+            slot for slot in self.slots if slot.fresh or (slot.bound and slot not in of_constants)
         ]
-        self._written = [slot for slot in self.slots if slot.written and not slot.owned]
+        self._written = [slot for slot in self.slots if slot.written and slot.bound]
         # The common cases, in lists of their own: entries of dicts, and numbers of entries.
         in_dicts = [
             (location.holder.get, location.key, expected, location)
@@ -199,7 +199,7 @@ def _is_constant(expected: Any) -> bool:
 
 
 def _rebind(bindings: Sequence[InputBinding], leaves: Leaves) -> None:
-    """Bind external slots in the middle of a step, where it is too late to record again."""
+    """Bind slots in the middle of a step, where it is too late to record again."""
     try:
         for bind in bindings:
             bind.run(leaves)
@@ -210,7 +210,7 @@ def _rebind(bindings: Sequence[InputBinding], leaves: Leaves) -> None:
 
 
 def _first_uses(slots: list[BufferSlot], segments: list[Segment]) -> list[list[BufferSlot]]:
-    """Return, for each segment, the outputs that its kernels are the first to use.
+    """Return, for each segment, the fresh slots that its kernels are the first to use.
 
     They are allocated no earlier, because a host step before may free the gradients of the last
     step.
@@ -218,17 +218,17 @@ def _first_uses(slots: list[BufferSlot], segments: list[Segment]) -> list[list[B
     made: list[list[BufferSlot]] = [[] for _ in segments]
     ends = _ends(segments)
     for slot in slots:
-        if slot.owned and slot.output:
+        if slot.fresh:
             made[bisect_left(ends, slot.first_use)].append(slot)
     return made
 
 
 def _last_uses(slots: list[BufferSlot], segments: list[Segment]) -> list[list[BufferSlot]]:
-    """Return, for each segment, the external slots that its kernels are the last to use."""
+    """Return, for each segment, the bound slots that its kernels are the last to use."""
     done: list[list[BufferSlot]] = [[] for _ in segments]
     ends = _ends(segments)
     for slot in slots:
-        if slot.uses and not slot.owned and not slot.exposed:
+        if slot.uses and slot.bound and not slot.exposed:
             done[bisect_left(ends, slot.last_use)].append(slot)
     return done
 

@@ -152,14 +152,14 @@ class Recording:
     def new_constant(self, shape: Shape, dtype: DType) -> View:
         """Return a view of a new slot, whose contents are kept from replay to replay."""
         number = max(slot.number for slot in self.slots) + 1
-        slot = BufferSlot(number, product(shape), dtype, kept=True)
+        slot = BufferSlot(number, product(shape), dtype, constant=True)
         self.slots.append(slot)
         return View(slot, shape, compact_strides(shape), 0, dtype)
 
     def new_temporary(self, shape: Shape, dtype: DType) -> View:
         """Return a view of a new slot, which the plan of the memory gives a place."""
         view = self.new_constant(shape, dtype)
-        view.handle.kept = False
+        view.handle.constant = False
         return view
 
     def note_uses(self) -> None:

@@ -59,7 +59,7 @@ class Tracer:
         self.segments = [Segment()]
         self._by_handle: dict[int, tuple[BufferSlot, Callable[[], Any]]] = {}
         # The slots of buffers that were there before; the handles stay alive and so do their ids.
-        self._externals: list[tuple[BufferSlot, Any]] = []
+        self._bound: list[tuple[BufferSlot, Any]] = []
         self._deferred = DeferredCalls(options)
         self._lock = threading.RLock()  # deferred calls may be used in another thread
         self._start = now()
@@ -96,7 +96,7 @@ class Tracer:
         plan, result = self._plan_result(result)
         self._detach_written()
         self._check_live_buffers(result)
-        for slot, handle in self._externals:
+        for slot, handle in self._bound:
             slot.written = buffer_written_since(handle, self._start)
         changed = set(self._writes)
         changed -= self._read_grads
@@ -183,7 +183,7 @@ class Tracer:
         return view._replace(handle=self._slot_of(view))
 
     def _slot_of(self, view: View) -> BufferSlot | None:
-        """Return the slot of a view's buffer; bind an external buffer to its location."""
+        """Return the slot of a view's buffer; bind one from before the step to its location."""
         found = self._by_handle.get(id(view.handle))
         if found is not None and found[1]() is view.handle:
             return found[0]
@@ -198,12 +198,12 @@ class Tracer:
             labels = ", ".join(holding.location.label for holding in held[:3])
             self.refuse(f"several tensors share one buffer ({labels})", this_call_only=True)
             return None
-        return self._external_slot(view.handle, held[0])
+        return self._bound_slot(view.handle, held[0])
 
-    def _external_slot(self, handle: Any, held: ArrayReference) -> BufferSlot:
+    def _bound_slot(self, handle: Any, held: ArrayReference) -> BufferSlot:
         like = held.array.view
-        slot = self._new_slot(handle, 0, like.dtype, offset=like.offset, owned=False)
-        self._externals.append((slot, handle))
+        slot = self._new_slot(handle, 0, like.dtype, offset=like.offset, bound=True)
+        self._bound.append((slot, handle))
         self.segments[-1].bindings.append(
             InputBinding(slot, held.location, like._replace(handle=None))
         )
@@ -253,10 +253,10 @@ class Tracer:
         if array is not None:
             view = array.view
         if view is not None:
-            given = {"offset": view.offset, "owned": False}
+            given = {"offset": view.offset, "bound": True}
             call.result = self._new_slot(view.handle, 0, view.dtype, **given)
             call.like = view._replace(handle=None)
-            self._externals.append((call.result, view.handle))
+            self._bound.append((call.result, view.handle))
         elif type(result) is float:
             result = HostNumber(result)
         elif not isinstance(result, (type(None), np.ndarray)):
@@ -294,7 +294,7 @@ class Tracer:
         slot = self._slot_of(array.view)
         if slot is None:
             slot = BufferSlot(-1, 0, array.dtype)
-        slot.output, slot.exposed = slot.owned, True  # the program may keep it
+        slot.fresh, slot.exposed = not slot.bound, True  # the program may keep it
         like = array.view._replace(handle=None)
         if not isinstance(value, Tensor):
             return ArrayTemplate(slot, like, array.device)
@@ -375,13 +375,13 @@ class Tracer:
             _make_constant(location.get(self.leaves))
 
     def _check_live_buffers(self, result: Any) -> None:
-        """Check that all buffers that outlive the step are output slots. RefusedError otherwise."""
+        """Check that all buffers that outlive the step have fresh slots. RefusedError otherwise."""
         self._before = self._safe = []
         for collected in (False, True):
             if collected:
                 gc.collect()
             alive = [slot for slot, ref in self._by_handle.values() if ref() is not None]
-            lost = [slot for slot in alive if slot.owned and not slot.output]
+            lost = [slot for slot in alive if not (slot.bound or slot.fresh)]
             if not lost:
                 return
         raise RefusedError(

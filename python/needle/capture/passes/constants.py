@@ -34,7 +34,7 @@ def move(recording: Recording, options: Options) -> str:
         part.calls = kept
     for call in recording.constants:
         for slot in call.writes:
-            slot.kept = True
+            slot.constant = True
     return f"moved {len(recording.constants)} calls out of the replay"
 
 

@@ -1,7 +1,7 @@
 """The pass "dead calls": a call whose results nobody reads is removed.
 
 The calls are visited from the last to the first. A slot is *needed* if a later call that stays
-reads it, or if it outlives the step: an output, or an array of the program. A call stays if it
+reads it, or if it outlives the step: it is fresh, bound or a constant. A call stays if it
 writes a slot that is needed; then the slots that it reads are needed as well. A slot never stops
 being needed when it is written, because a call may write a part of it only.
 """

@@ -47,7 +47,7 @@ def _share(recording: Recording, calls: list[Call], conv: Call) -> bool:
 def _norm_after(calls: list[Call], conv: Call) -> Call | None:
     """Return the first batch norm of the result of ``conv``, which is unchanged until then."""
     out: View = conv.args[2]
-    if not out.handle.owned or product(out.shape) == 0:
+    if out.handle.bound or product(out.shape) == 0:
         return None
     for call in calls[calls.index(conv) + 1 :]:
         x = call.args[0]

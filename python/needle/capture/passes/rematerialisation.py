@@ -134,7 +134,7 @@ class _Choice:
         """Return True if at ``late`` the slot still has the value that call ``index`` read."""
         if any(index <= writer < late for writer in self.writers[slot]):
             return False
-        if slot.owned:
+        if not slot.bound:
             return not slot.temporary or self._uses(slot)[-1] >= late
         return not any(index < barrier <= late for barrier in self.barriers)
 
