@@ -1,4 +1,4 @@
-// The caching allocator: alignment, size classes, reuse, statistics, an impossible request.
+// The caching allocator: alignment, size classes, reuse, statistics, impossible requests.
 #include "cpu/allocator.h"
 
 #include <cstring>
@@ -12,7 +12,7 @@ TEST(buffers_are_aligned_and_large_enough) {
   for (std::size_t bytes : {0u, 1u, 63u, 64u, 65u, 1000u, 4097u, 1000000u}) {
     void* buffer = cpu::allocate(bytes);
     EXPECT(reinterpret_cast<std::uintptr_t>(buffer) % 64 == 0);
-    std::memset(buffer, 1, cpu::class_size(bytes));  // the sanitizer looks at the end
+    std::memset(buffer, 1, cpu::class_size(bytes));  // a sanitizer checks the end
     cpu::release(buffer, bytes);
   }
 }
@@ -49,14 +49,14 @@ TEST(what_lies_idle_is_given_back_for_buffers_of_other_sizes) {
   std::vector<void*> buffers(kMany);
   for (void*& buffer : buffers) buffer = cpu::allocate(kSmall);
   for (void* buffer : buffers) cpu::release(buffer, kSmall);
-  EXPECT(cpu::memory_stats().cached == std::int64_t(kMany * kSmall));  // all of it was needed once
+  EXPECT(cpu::memory_stats().cached == std::int64_t(kMany * kSmall));  // all was in use at once
   const std::int64_t peak = cpu::memory_stats().peak;
   auto* large = static_cast<char*>(cpu::allocate(kLarge));
   large[0] = large[kLarge - 1] = 1;
   const MemoryStats after = cpu::memory_stats();
   EXPECT(after.cached > 0 && after.cached < std::int64_t(kMany * kSmall));
   EXPECT(after.cached + after.in_use <= peak + kIdle);
-  EXPECT(after.cached + after.in_use > peak + kIdle - std::int64_t(kSmall));  // and no more
+  EXPECT(after.cached + after.in_use > peak + kIdle - std::int64_t(kSmall));  // no more was freed
   cpu::release(large, kLarge);
   cpu::release(cpu::allocate(kSmall), kSmall);
   EXPECT(cpu::memory_stats().reuses == after.reuses + 1);

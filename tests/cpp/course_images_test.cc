@@ -1,6 +1,5 @@
-// The kernels for images that parts 7 and 8 of the course empty (apps/course/parts), beside plain
-// loops, on every instruction set of this machine. Names of tests are what tests/exercises asks
-// for.
+// Compares the image kernels that parts 7 and 8 of the course empty (apps/course/parts) with plain
+// loops, on every instruction set of this machine. tests/exercises selects tests by their names.
 #include "data/select.h"
 #include "expect.h"
 
@@ -11,7 +10,7 @@ using testing::compact;
 using Byte = std::uint8_t;
 using Index = std::int64_t;
 
-// ---- pooling: (N, H, W, C), channels side by side ----
+// ---- pooling: (N, H, W, C), channels contiguous ----
 
 constexpr Index kImages = 2, kHeight = 7, kWidth = 9;
 
@@ -27,7 +26,7 @@ struct Pooling {
     return ((n * kHeight + y) * kWidth + x) * channels + c;
   }
 
-  // f(number of the result, the places in the image of what its window covers).
+  // Calls f(index of the result, the indices of the pixels in its window).
   template <class F>
   void each_window(F&& f) const {
     for (Index at = 0; at < results(); ++at) {
@@ -46,7 +45,7 @@ struct Pooling {
   }
 };
 
-// `different` whole numbers below zero; the NaN is in the first image's last channel.
+// Returns `different` negative integers; the first image's last channel has a NaN.
 std::vector<float> pixels_of(const Pooling& pool, std::size_t different) {
   std::vector<float> x(std::size_t(pool.pixels()));
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = -1 - float(i * 7919 % different);
@@ -54,7 +53,7 @@ std::vector<float> pixels_of(const Pooling& pool, std::size_t different) {
   return x;
 }
 
-// Whether a place wins over the best one so far.
+// Whether a value replaces the best one so far.
 bool wins(float value, float best) { return value > best || (value != value && best == best); }
 
 Index first_maximum(const std::vector<float>& x, const std::vector<Index>& places) {
@@ -65,7 +64,7 @@ Index first_maximum(const std::vector<float>& x, const std::vector<Index>& place
   return best;
 }
 
-// The pixels of a window as text: "-1 -9 -6 -3".
+// Returns the pixels of a window as text: "-1 -9 -6 -3".
 std::string shown(const std::vector<float>& x, const std::vector<Index>& places) {
   std::string text;
   char number[16];
@@ -126,7 +125,7 @@ TEST(max_pool_grad) {
   for (const Pooling& pool : {Pooling{19, {{2, 2}, {2, 2}, {0, 0}}},
                               {3, {{2, 2}, {2, 2}, {0, 0}}},
                               {37, {{3, 2}, {3, 2}, {0, 0}}}}) {
-    // Of five numbers some are equal in a window.
+    // Only five different numbers, so that windows have ties.
     std::vector<float> x = pixels_of(pool, 5), got(x.size()), grad(std::size_t(pool.results()));
     for (std::size_t i = 0; i < grad.size(); ++i) grad[i] = float(i % 17) + 1;
     std::vector<float> want(x.size()), every(x.size()), last(x.size()), blind(x.size());
@@ -166,14 +165,14 @@ TEST(max_pool_grad) {
 
 // ---- augmentation ----
 
-// Calls f(the steps) for every instruction set that runs here.
+// Calls f(steps) for every instruction set of this machine.
 template <class F>
 void for_each_steps(F&& f) {
   for (const std::string& isa : cpu::available_isas()) f(data::step_table(isa.c_str()));
 }
 
-// Planes of bytes, cropped so that `left` columns and a row are missing, mirrored or not, scaled
-// and normalised, into planes with a column beyond each row that nobody may write.
+// Crops planes of bytes without `left` columns and a row, optionally mirrors, scales and normalises
+// them into planes with a guard column after each row.
 void check_rows(const data::StepTable& steps, Index inside, Index left, Index right,
                 bool mirrored) {
   constexpr Index kRows = 2, kChannels = 2;
@@ -244,7 +243,7 @@ TEST(rows) {
   });
 }
 
-// Matrices of quarters, so that sums are exact and what lies between two bytes is known.
+// Matrices of quarters, so that sums are exact and rounding between bytes is known.
 constexpr float kOfBytes[12] = {0.5f, 0.25f, -0.25f, 8, -0.5f, 1, 0.5f, 0.5f, 2, 0, 1, -40.5f};
 constexpr float kOfFloats[12] = {0.5f, 0.25f, -0.25f, 0.25f, -0.5f, 1, 0.5f, 0, 2, 0, 1, -1};
 
@@ -254,11 +253,11 @@ float mixed(const float* matrix, const float* pixel, Index step, Index c) {
 }
 
 TEST(colour) {
-  constexpr Index kPixels = 500;  // more than go through a small array at once
+  constexpr Index kPixels = 500;  // more than fit into a small array at once
   for_each_steps([](const data::StepTable& steps) {
     Byte bytes[3 * 7], changed[3 * 7];
     for (Index i = 0; i < 3 * 7; ++i) bytes[i] = changed[i] = Byte(i * 89);
-    const data::Image<Byte> few{changed, 1, 7, 3, 3 * 7, 3, 1};  // seven: too few for the vectors
+    const data::Image<Byte> few{changed, 1, 7, 3, 3 * 7, 3, 1};  // seven: too few for vector code
     steps.colour_bytes(few, few, kOfBytes);
     for (Index i = 0; i < 7; ++i) {
       const float pixel[3] = {float(bytes[3 * i]), float(bytes[3 * i + 1]),

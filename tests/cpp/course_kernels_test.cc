@@ -1,5 +1,5 @@
-// The kernels that part 5 of the course empties (apps/course/parts), beside plain loops in double,
-// on every instruction set of this machine. Names of tests are what tests/exercises asks for.
+// Compares the kernels that part 5 of the course empties (apps/course/parts) with plain loops in
+// double, on every instruction set of this machine. tests/exercises selects tests by their names.
 #include "core/elementwise_ops.h"
 #include "expect.h"
 
@@ -10,7 +10,7 @@ using testing::compact;
 using testing::transposed;
 
 TEST(one_hot) {
-  std::int64_t ids[10] = {2, 9, 0, 9, 7, 9, -1, 9, 1, 9};  // every second one counts
+  std::int64_t ids[10] = {2, 9, 0, 9, 7, 9, -1, 9, 1, 9};  // the view selects every second one
   testing::for_each_isa([&](const KernelTable& t) {
     float got[15];
     std::fill_n(got, 15, 93.0f);
@@ -55,7 +55,7 @@ TEST(unary) {
     GIVEN("isfinite of 5 x 37 floats, into bools");
     t.unary(UnaryOp::isfinite, in, compact(small, {kRows, kColumns}));
     for (int i = 0; i < kRows * kColumns; ++i) EXPECT_NEAR(small[i], 1, 0);
-    // Every second column, the rows from the last.
+    // Selects every second column and reverses the rows.
     View some = compact(a + (kRows - 1) * kColumns, {kRows, kColumns / 2});
     some.strides[0] = -kColumns, some.strides[1] = 2;
     std::fill_n(got, kRows * kColumns, 93.0f);
@@ -129,8 +129,7 @@ TEST(softmax) {
 TEST(argmax) {
   constexpr int kRows = 9, kColumns = 70;
   float a[kRows * kColumns];
-  for (int i = 0; i < kRows * kColumns; ++i)
-    a[i] = float(std::min(i * 7919 % 13, 8));  // with equal ones
+  for (int i = 0; i < kRows * kColumns; ++i) a[i] = float(std::min(i * 7919 % 13, 8));  // with ties
   a[4 * kColumns + 3] = a[6 * kColumns + 3] = NAN;
   testing::for_each_isa([&](const KernelTable& t) {
     std::int64_t got[kColumns];

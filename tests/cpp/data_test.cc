@@ -1,5 +1,5 @@
-// The native side of the data module below the bindings: random words, orders, memory that a
-// thread keeps, and programs on every instruction set. Values against NumPy: tests/data.
+// The native part of the data module below the bindings: random words, orders, memory cached by
+// threads, and programs on every instruction set. tests/data compares values with NumPy.
 #include <algorithm>
 #include <cstdint>
 #include <thread>
@@ -54,7 +54,7 @@ TEST(pieces_of_thread_scratch_do_not_overlap) {
     EXPECT(std::all_of(a.as<char>(), a.as<char>() + 1000, [](char x) { return x == 1; }));
   }
   const void* first = nullptr;
-  for (int round = 0; round < 4; ++round) {  // once it has grown it stays where it is
+  for (int round = 0; round < 4; ++round) {  // grown memory is not moved again
     const ThreadScratch kept((std::size_t{1} << 20) + 4096);
     if (round == 1) first = kept.as<void>();
     EXPECT(round < 1 || kept.as<void>() == first);
@@ -64,7 +64,7 @@ TEST(pieces_of_thread_scratch_do_not_overlap) {
 
 namespace {
 
-// Crop, mirror, scale and normalise 64 images of 7x19, channels first, on several threads.
+// Crops, mirrors, scales and normalises 64 images of 7x19, channels first, on several threads.
 std::vector<float> augmented(const std::vector<std::uint8_t>& pixels, const StepTable& table) {
   constexpr std::int64_t n = 64, height = 7, width = 19;
   std::vector<double> corners, flips;
@@ -103,7 +103,7 @@ TEST(programs_give_the_same_bits_on_every_instruction_set) {
     if (first.empty()) first = out;
     EXPECT(out == first);
   }
-  // Image 2: corner (0, -2), not mirrored left to right, upside down; its last row comes first.
+  // Image 2: corner (0, -2), flipped vertically only, so that its last row comes first.
   const std::size_t at = 2 * 3 * 7 * 19;
   EXPECT(first[at] == (3.0f / 255.0f - 0.5f) / 0.2f);
   const float pixel = pixels[2 * 7 * 19 * 3 + 6 * 19 * 3];

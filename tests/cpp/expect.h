@@ -1,6 +1,6 @@
-// The few macros of the C++ tests: TEST(name) { ... } registers itself, EXPECT(condition) reports
-// and goes on, EXPECT_NEAR(got, want, tolerance) compares; main(names) runs those, or all. Include
-// once a program.
+// The macros of the C++ tests: TEST(name) { ... } registers a test, EXPECT(condition) reports and
+// continues, EXPECT_NEAR(got, want, tolerance) compares; main(names) runs the named tests, or all.
+// Include it once per program.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +22,13 @@ struct Test {
 };
 inline std::vector<Test> tests;
 inline int failures = 0;
-// What the comparisons that follow are about, for the course, which shows the first that fails.
+// Describes the subject of the following comparisons for the course, which shows the first failure.
 inline char given[256] = "";
 inline const char* cause = "";
 #define GIVEN(...)                \
   (::needle::testing::cause = "", \
    std::snprintf(::needle::testing::given, sizeof ::needle::testing::given, __VA_ARGS__))
-// The likely cause of a failure in the next comparison; the first one that holds counts.
+// Sets the likely cause of a failure in the next comparison, unless an earlier one holds.
 inline void likely(bool holds, const char* text) {
   if (holds && cause[0] == '\0') cause = text;
 }
@@ -76,7 +76,7 @@ struct Registration {
     EXPECT(thrown && #expression);    \
   } while (false)
 
-// Calls f(table) with the kernels of every instruction set that runs here.
+// Calls f(table) with the kernels of every instruction set of this machine.
 template <class F>
 void for_each_isa(F&& f) {
   for (const std::string& isa : cpu::available_isas()) {
@@ -88,7 +88,7 @@ void for_each_isa(F&& f) {
 }  // namespace needle::testing
 
 int main(int count, char** names) {
-  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // a test that never returns loses no line
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // line buffered, for a test that never returns
   for (const auto& test : needle::testing::tests) {
     const auto is_named = [&](const char* name) { return std::strcmp(name, test.name) == 0; };
     if (count > 1 && std::none_of(names + 1, names + count, is_named)) continue;

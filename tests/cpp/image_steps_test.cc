@@ -1,5 +1,5 @@
-// The steps of augmentation that are compiled per instruction set: every one gives what sums
-// written down plainly give, to the last bit, for every layout; and the tables of weights.
+// The augmentation steps compiled per instruction set: each equals plain sums to the last bit, for
+// every layout; and the tables of weights.
 #include <random>
 
 #include "data/resize_axis.h"
@@ -18,7 +18,7 @@ std::int64_t number(std::int64_t least, std::int64_t most) {
   return std::uniform_int_distribution<std::int64_t>(least, most)(generator);
 }
 
-// An image in a buffer of its own, with a border that nobody may write.
+// An image in its own buffer with a guard border.
 template <class T>
 struct Picture {
   Picture(std::int64_t height, std::int64_t width, std::int64_t channels, bool planes, bool flipped)
@@ -42,7 +42,7 @@ struct Picture {
   Image<T> image;
 };
 
-// Calls f(the steps) for every instruction set that runs here.
+// Calls f(steps) for every instruction set of this machine.
 template <class F>
 void for_each_steps(F&& f) {
   for (const std::string& isa : cpu::available_isas()) f(step_table(isa.c_str()));
@@ -56,7 +56,7 @@ std::int64_t dot(const ResizeAxis& axis, std::int64_t i, const std::vector<std::
   return sum;
 }
 
-// One output value, straight from the definition.
+// Returns one output value by the definition.
 Byte resized(Picture<Byte>& in, const ResizeAxis& down, const ResizeAxis& across, std::int64_t i,
              std::int64_t j, std::int64_t c) {
   std::vector<std::int64_t> line(std::size_t(across.in)), column(std::size_t(down.in));
@@ -89,11 +89,11 @@ void check_resize(const StepTable& steps, bool antialias) {
     }
   }
   EXPECT(same);
-  EXPECT(out.values == before);  // nothing but the image was written
+  EXPECT(out.values == before);  // the guard border is intact
 }
 
 Byte mixed(const float* m, float r, float g, float b) {
-  volatile float sum = m[0] * r;  // each operation rounded by itself
+  volatile float sum = m[0] * r;  // each operation rounds separately
   volatile float part = m[1] * g;
   sum = sum + part;
   part = m[2] * b;

@@ -1,5 +1,5 @@
-// The elementwise, reduce, copy and gather rows on every instruction set: layouts that the Python
-// tests cannot time into corners, limits of float functions, undefined-behaviour traps.
+// The elementwise, reduce, copy and gather rows on every instruction set: layouts that are too many
+// for the Python tests, limits of float functions, undefined behaviour.
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -23,7 +23,7 @@ std::vector<float> apply(const KernelTable& table, UnaryOp op, std::vector<float
   return out;
 }
 
-// The largest error in units in the last place of the float32 result.
+// Returns the largest error in units in the last place of the float32 result.
 template <class F>
 double worst_ulp(const KernelTable& table, UnaryOp op, float low, float high, F&& exact) {
   std::mt19937 random(1);
@@ -70,7 +70,7 @@ TEST(float_functions_are_within_two_ulp) {
 
 TEST(float_functions_are_right_at_their_limits) {
   for_each_isa([](const KernelTable& t) {
-    // 17 elements: vector body and scalar tail both see special values.
+    // 17 elements: both the vector body and the scalar tail process special values.
     std::vector<float> in(17, kNan);
     for (UnaryOp op : {UnaryOp::exp, UnaryOp::log, UnaryOp::tanh, UnaryOp::erf}) {
       for (float y : apply(t, op, in)) EXPECT(std::isnan(y));
@@ -92,8 +92,8 @@ TEST(float_functions_are_right_at_their_limits) {
   });
 }
 
-// 0.1 again and again rounds the same way each time, the worst case: within two units in the last
-// place, where one running sum would be off by percents.
+// Adding 0.1 repeatedly rounds the same way each time, the worst case: the error stays within two
+// ulp, while a single running sum would be off by percents.
 TEST(float32_sums_do_not_drift) {
   const double two_ulp = 2 * std::pow(2.0, -23);
   for_each_isa([&](const KernelTable& t) {

@@ -1,5 +1,5 @@
-// Views and loop plans: which dimensions merge, in which order they run, that every element is
-// visited once for any cut.
+// Views and loop plans: which dimensions merge, the loop order, and that any partition visits every
+// element once.
 #include "core/loop.h"
 
 #include <numeric>
@@ -14,7 +14,7 @@ TEST(compact_views_are_recognised) {
   View v = compact(data, {2, 3, 4});
   EXPECT(is_compact(v) && size_of(v) == 24);
   EXPECT(!is_compact(transposed(v)));
-  v.shape[0] = 1, v.strides[0] = 99;  // the stride of an axis of size 1 does not count
+  v.shape[0] = 1, v.strides[0] = 99;  // the stride of an axis of size 1 is irrelevant
   EXPECT(is_compact(v));
   v.shape[1] = 0;
   EXPECT(is_compact(v) && size_of(v) == 0);

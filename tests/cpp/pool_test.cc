@@ -1,5 +1,5 @@
-// The thread pool: every index once, chunks that depend on n and grain alone, nesting, exceptions,
-// several callers, pauses, fork. Runs under the thread sanitizer too.
+// The thread pool: every index once, chunks that depend only on n and grain, nesting, exceptions,
+// concurrent callers, pauses, fork. It also runs under the thread sanitizer.
 #include <atomic>
 #include <chrono>
 #include <numeric>
@@ -18,7 +18,7 @@ using namespace needle;
 
 namespace {
 
-// Which chunk wrote each index.
+// Returns which chunk wrote each index.
 std::vector<std::int64_t> chunk_starts(std::int64_t n, std::int64_t grain) {
   std::vector<std::int64_t> starts(n, -1);
   parallel_for(n, grain, [&](std::int64_t begin, std::int64_t end) {
@@ -80,8 +80,8 @@ TEST(several_callers_at_once) {
   EXPECT(total == 4 * 100 * 64);
 }
 
-// Workers are met while they spin, as they fall asleep and asleep; the last chunk keeps the caller
-// waiting as long as the pause before the job was.
+// Jobs find workers spinning, falling asleep and asleep; the last chunk makes the caller wait as
+// long as the pause before the job.
 TEST(jobs_arrive_after_pauses_of_any_length) {
   using std::chrono::microseconds;
   for (int threads : {2, 5}) {
@@ -99,7 +99,7 @@ TEST(jobs_arrive_after_pauses_of_any_length) {
   }
 }
 
-// As a training step beside a busy neighbour: nobody may spin for ever where cores are few.
+// Like a training step beside a busy process: with too few cores no thread may spin forever.
 TEST(more_threads_than_cores) {
   set_num_threads(static_cast<int>(3 * std::thread::hardware_concurrency() + 1));
   for (int repeat = 0; repeat < 300; ++repeat) EXPECT(chunk_starts(64, 1).back() == 63);
@@ -112,7 +112,7 @@ TEST(a_count_below_one_is_an_error) { EXPECT_THROWS(set_num_threads(0)); }
 #if (defined(__unix__) || defined(__APPLE__)) && !defined(__SANITIZE_THREAD__)
 TEST(a_forked_child_starts_its_own_threads) {
   set_num_threads(4);
-  chunk_starts(100, 1);  // the parent's workers exist
+  chunk_starts(100, 1);  // starts the parent's workers
   const pid_t child = fork();
   if (child == 0) {
     alarm(20);

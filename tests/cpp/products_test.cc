@@ -1,5 +1,5 @@
-// matmul, conv2d and what sums over a batch, on every instruction set: random small shapes with
-// exact-size buffers, so that a sanitizer sees each read or write beyond an edge.
+// matmul, conv2d and reductions over a batch on every instruction set: random small shapes with
+// buffers of the exact size, so that a sanitizer detects each out-of-bounds access.
 #include <cstdint>
 #include <random>
 
@@ -17,7 +17,7 @@ std::int64_t pick(std::int64_t low, std::int64_t high) {
   return std::uniform_int_distribution<std::int64_t>(low, high)(generator);
 }
 
-// Small whole numbers: every product and sum is exact.
+// Small integers, so that every product and sum is exact.
 template <class T>
 std::vector<T> whole_numbers(std::int64_t n) {
   std::vector<T> values(static_cast<std::size_t>(n));
@@ -65,7 +65,7 @@ struct Convolution {
   }
 };
 
-// f(index in x, in weight, in out) for every product that a convolution adds up.
+// Calls f(index in x, in weight, in out) for every product that a convolution adds up.
 template <class F>
 void each_product(const Convolution& v, F&& f) {
   const std::int64_t g = v.geometry.groups, cg = v.c / g, og = v.o / g;
@@ -87,7 +87,7 @@ void each_product(const Convolution& v, F&& f) {
           }
 }
 
-// A result with memory around it that nobody may write.
+// A result with guard memory around it.
 struct Guarded {
   static constexpr std::int64_t kMargin = 64;
   std::vector<float> memory;
@@ -176,7 +176,7 @@ TEST(pooling_gradients_stay_inside_the_image) {
       t.max_pool2d_grad(ones_view, x_view, dx_view, params);
       double total = 0;
       for (float v : dx) total += v;
-      EXPECT_NEAR(total, double(out.size()), 0);  // each window gives its one gradient once
+      EXPECT_NEAR(total, double(out.size()), 0);  // each window passes its gradient to one element
     }
   });
 }
@@ -194,12 +194,12 @@ TEST(norms_and_losses_of_random_shapes_stay_in_bounds) {
         t.batch_norm(xv, one, one, ov, mv, vv, 1e-5, {});
         double sum = 0;
         for (float v : out) sum += v;
-        EXPECT_NEAR(sum, double(n * c), 1e-3 * double(n * c));  // normalised values sum to 0
+        EXPECT_NEAR(sum, double(n * c), 1e-3 * double(n * c));  // the sum of normalised values is 0
         t.batch_norm_grad(xv, xv, one, mv, vv, ov, compact(dw.data(), {c}), compact(db.data(), {c}),
                           1e-5, {});
         sum = 0;
         for (float v : out) sum += v;
-        EXPECT_NEAR(sum, 0, 1e-2 * double(n * c));  // a shift of x changes nothing
+        EXPECT_NEAR(sum, 0, 1e-2 * double(n * c));  // a shift of x has no effect
         t.cross_entropy_grad(compact(weights.data(), {n}), xv, compact(labels.data(), {n}), ov,
                              0.1);
         sum = 0;

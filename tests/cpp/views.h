@@ -18,7 +18,7 @@ constexpr DType dtype_of() {
   return DType::kFloat64;
 }
 
-// A compact view of `shape` on `data`.
+// Returns a contiguous view of `shape` on `data`.
 template <class T>
 View compact(T* data, std::initializer_list<std::int64_t> shape) {
   View v{data, dtype_of<T>(), 0};
@@ -31,7 +31,7 @@ View compact(T* data, std::initializer_list<std::int64_t> shape) {
   return v;
 }
 
-// The same with its last two axes exchanged.
+// Returns the same view with its last two axes exchanged.
 inline View transposed(View v) {
   std::swap(v.shape[v.ndim - 1], v.shape[v.ndim - 2]);
   std::swap(v.strides[v.ndim - 1], v.strides[v.ndim - 2]);

@@ -104,8 +104,7 @@ void poison(Device& d, std::size_t at, const Piece& piece) {
 #endif
 }
 
-void unpoison(Device& d, std::size_t at,
-              const Piece& piece) {  // with guards, to fill them
+void unpoison(Device& d, std::size_t at, const Piece& piece) {  // to fill its guards
 #ifdef __SANITIZE_ADDRESS__
   __asan_unpoison_memory_region(d.base + at - kGuard, piece.room + 2 * kGuard);
 #else
