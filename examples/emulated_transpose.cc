@@ -15,13 +15,13 @@ namespace {
 
 constexpr int kSize = 64, kTile = 32;
 
-// A lane's neighbour writes 64 elements further on.
+// Writes of neighbouring lanes are 64 elements apart.
 __global__ void straight(const float* in, float* out) {
   const int x = blockIdx.x * kTile + threadIdx.x, y = blockIdx.y * kTile + threadIdx.y;
   out[x * kSize + y] = in[y * kSize + x];
 }
 
-// Through shared memory, so that both sides are rows. kWidth = 32 puts a column into one bank.
+// Through shared memory, so that reads and writes are rows. kWidth = 32 puts a column in one bank.
 template <int kWidth, bool kBarrier>
 __global__ void tiled(const float* in, float* out) {
   NEEDLE_SHARED(tile, float[kTile][kWidth]);

@@ -1,7 +1,7 @@
-"""An all-reduce around a ring, with nothing but send and receive.
+"""An all-reduce around a ring, built from send and receive alone.
 
 ``python examples/ring_all_reduce.py`` runs it in four threads; ``mpiexec -n 4 python
-examples/ring_all_reduce.py`` times it beside the all-reduce of the MPI library.
+examples/ring_all_reduce.py`` times it against the all-reduce of the MPI library.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def ring_all_reduce(array: Array, rank: int, size: int, send: Send, receive: Rec
     """
     ### BEGIN YOUR SOLUTION [ring-all-reduce]
     parts = np.array_split(array, size)
-    for step in range(size - 1):  # afterwards part rank + 1 is complete
+    for step in range(size - 1):  # after these steps part rank + 1 is complete
         send(parts[(rank - step) % size])
         parts[(rank - step - 1) % size] += receive()
     for step in range(size - 1):
@@ -74,7 +74,7 @@ def in_threads(arrays: Sequence[Array]) -> list[list[int]]:
 
 
 def with_mpi(length: int, rounds: int = 20) -> None:
-    """Time the ring beside the library's all-reduce; rank 0 prints both."""
+    """Time the ring against the library's all-reduce; rank 0 prints both."""
     mpi: Any = importlib.import_module("mpi4py.MPI")
     group = mpi.COMM_WORLD
     rank, size = group.Get_rank(), group.Get_size()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 if sys.version_info >= (3, 11):
     import tomllib
-else:  # the venv module's own pip carries a reader for Python 3.10
+else:  # pip, which the venv module installs, vendors a TOML reader for Python 3.10
     from pip._vendor import tomli as tomllib
 
 
@@ -26,7 +26,7 @@ def requirements(project: dict, extras: list[str]) -> list[str]:
 
 
 def oldest(line: str) -> str:
-    """Return a requirement that admits its oldest version only; one without a bound stays."""
+    """Return a requirement that admits its oldest version only; one without a bound is kept."""
     return re.sub(r">=([\w.]+)", r"==\1", line, count=1)
 
 

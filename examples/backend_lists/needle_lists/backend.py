@@ -25,7 +25,7 @@ CODES = {"bool": "b", "uint8": "B", "int32": "i", "int64": "q", "float32": "f", 
 
 
 class Buffer(array):
-    """A handle: numbers of one type; array itself rounds stored numbers to float32."""
+    """A handle: numbers of one type; the array itself rounds stored numbers to float32."""
 
     size = property(len)
 
@@ -77,7 +77,7 @@ POLES |= {name: {0.0: -inf} for name in ("log", "log2", "log10")}
 
 
 def quiet(name: str) -> Callable[[float], float]:
-    """Return a function of ``math`` that is infinite at poles and on overflow, NaN elsewhere."""
+    """Return a function of ``math`` that gives infinity at poles and on overflow, NaN elsewhere."""
     function, poles = getattr(math, name), POLES.get(name, {})
 
     def call(x: float) -> float:
@@ -194,7 +194,7 @@ def exact_sum(values: list[Any]) -> Any:
     ### BEGIN YOUR SOLUTION [lists-reduce]
     try:
         return math.fsum(values) if values and isinstance(values[0], float) else sum(values)
-    except (OverflowError, ValueError):  # infinities of both signs, or beyond float64
+    except (OverflowError, ValueError):  # infinities of both signs, or a sum beyond float64
         return sum(values)
     ### END YOUR SOLUTION
 

@@ -76,7 +76,7 @@ T floor_divide(T x, T y) {
   }
 }
 
-// Not called remainder: the C library has another function of that name.
+// Not named remainder, because the C library has another function of that name.
 template <class T>
 T modulo(T x, T y) {
   T rest;
@@ -183,7 +183,7 @@ T minimum(T x, T y) {
 
 // ---- loops --------------------------------------------------------------------------------------
 
-// Calls f(number of the first element, number of elements) for every run along the last axis.
+// Calls f(index of the first element, number of elements) for every run along the last axis.
 template <class F>
 void for_runs(const View& out, F f) {
   /// BEGIN SOLUTION [openmp-map]
@@ -408,7 +408,7 @@ void matmul(const View& a, const View& b, const View& out) {
   const Size m = out.shape[axes - 2], n = out.shape[axes - 1], depth = a.shape[axes - 1];
   const Size rows = out.count() / (n ? n : 1), up = b.strides[axes - 2],
              along = b.strides[axes - 1];
-  // Starts of the rows: the views without their last axis or last two axes.
+  // Drops the last axes, so that place(i) is where row (or matrix) i starts.
   const auto heads = [](const View& view, std::size_t count) {
     return View(view.data, view.dtype, {view.shape.begin(), view.shape.begin() + count},
                 {view.strides.begin(), view.strides.begin() + count});
