@@ -1,4 +1,4 @@
-"""The example backend over Python's arrays, registered as ``lists`` without being installed."""
+"""The example backend on Python's arrays, registered as ``lists`` without being installed."""
 
 from examples.backend_lists.needle_lists.backend import ListsBackend
 from needle.backends import register

@@ -22,7 +22,7 @@ ISAS = CPU.module.available_isas() if CPU else ["none"]
 
 @pytest.fixture(params=ISAS)
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Each instruction set of this machine in turn, chosen for the time of the test."""
+    """Run a test with each instruction set of this machine."""
     if CPU is None:
         pytest.skip(f"the CPU backend is not built: {backends.why('cpu')}")
     module = CPU.module
@@ -52,11 +52,12 @@ def test_ten_functions_over_lists_conform_and_all_else_falls_back() -> None:
     assert isinstance(backends.get("lists"), list_backend.ListsBackend)
 
 
-# ---- backends with one error each: the suite must find it, and there alone ---------------------
+# ---- backends with one error each, which the suite must find and nothing else
+# ----------------------
 
 
 class TruncatingDivision(NumpyBackend):
-    """Integers divided by C's rule."""
+    """Divides integers by C's rule."""
 
     def binary(self, name: str, a: Any, b: Any, out: View) -> None:
         super().binary(name, a, b, out)
@@ -67,7 +68,7 @@ class TruncatingDivision(NumpyBackend):
 
 
 class MaximumDropsNan(NumpyBackend):
-    """fmax in place of max."""
+    """Uses fmax for max."""
 
     def reduce(self, name: str, a: View, out: View) -> None:
         if name == "max" and a.dtype.kind == "f":
@@ -78,7 +79,7 @@ class MaximumDropsNan(NumpyBackend):
 
 
 class RunningSum(NumpyBackend):
-    """One float32 accumulator from the first element to the last."""
+    """Sums with one float32 accumulator from the first element to the last."""
 
     def reduce(self, name: str, a: View, out: View) -> None:
         super().reduce(name, a, out)
@@ -98,7 +99,7 @@ class CopyIgnoresOffset(NumpyBackend):
 
 
 class IgnoresStrideSign(NumpyBackend):
-    """Takes a reversed axis for a forward one."""
+    """Treats a reversed axis as a forward one."""
 
     def unary(self, name: str, a: View, out: View) -> None:
         if name == "tanh" and any(s < 0 for s in a.strides) and 0 not in a.shape:
@@ -124,7 +125,7 @@ class SquareScribblesOnItsInput(NumpyBackend):
 
 
 class EmptyMatmul(NumpyBackend):
-    """Leaves the output as it was where the inner size is 0."""
+    """Leaves the output unchanged if the inner size is 0."""
 
     def matmul(self, a: View, b: View, out: View) -> None:
         if a.shape[-1]:
@@ -132,7 +133,7 @@ class EmptyMatmul(NumpyBackend):
 
 
 class LastMaximum(NumpyBackend):
-    """argmax gives the last of equal maxima."""
+    """argmax returns the last of equal maxima."""
 
     def argmax(self, a: View, out: View, axis: int) -> None:
         flipped = np.flip(array_of(a), axis)
@@ -140,14 +141,14 @@ class LastMaximum(NumpyBackend):
 
 
 class AddOnce(NumpyBackend):
-    """scatter_add forgets repeated indices."""
+    """scatter_add ignores repeated indices."""
 
     def scatter_add(self, a: View, index: View, out: View) -> None:
         array_of(out)[array_of(index)] += array_of(a)
 
 
 class MeanOverChannels(NumpyBackend):
-    """softmax without a maximum subtracted: overflows."""
+    """softmax does not subtract the maximum and overflows."""
 
     def softmax(self, a: View, out: View, axis: int) -> None:
         with np.errstate(all="ignore"):
@@ -156,14 +157,14 @@ class MeanOverChannels(NumpyBackend):
 
 
 class AdoptsACopy(NumpyBackend):
-    """Says that memory is shared where it is not."""
+    """Claims to share memory where it does not."""
 
     def adopt(self, source: Any) -> Any:
         return source.ravel().copy()
 
 
 class RefusesWhere(NumpyBackend):
-    """Raises."""
+    """Always raises."""
 
     def where(self, condition: View, a: Any, b: Any, out: View) -> None:
         raise NotImplementedError("still to be written")
@@ -174,7 +175,7 @@ def _operands(a: Any, b: Any, out: View) -> list[Any]:
 
 
 class NegativeExponentsRaise(NumpyBackend):
-    """NumPy's own integer power, which raises ValueError."""
+    """Uses NumPy's own integer power, which raises ValueError."""
 
     def binary(self, name: str, a: Any, b: Any, out: View) -> None:
         if name == "power" and out.dtype.kind == "i":
@@ -184,7 +185,7 @@ class NegativeExponentsRaise(NumpyBackend):
 
 
 class NegativeExponentsAreFloored(NumpyBackend):
-    """(-2)**-1 becomes -1 in place of 0."""
+    """(-2)**-1 becomes -1 instead of 0."""
 
     def binary(self, name: str, a: Any, b: Any, out: View) -> None:
         left, right = (x.copy() for x in _operands(a, b, out)) if name == "power" else (a, b)
@@ -205,7 +206,7 @@ class SaturatingNegative(NumpyBackend):
 
 
 class SaturatingAddition(NumpyBackend):
-    """int32 sums stop at the ends of the range."""
+    """int32 sums saturate."""
 
     def binary(self, name: str, a: Any, b: Any, out: View) -> None:
         if name == "add" and out.dtype == np.int32:
@@ -216,7 +217,7 @@ class SaturatingAddition(NumpyBackend):
 
 
 class ScalarsWiden(NumpyBackend):
-    """x + 2.9 of integers is computed in floating point and cut afterwards."""
+    """x + 2.9 of integers is computed in floating point and truncated afterwards."""
 
     def binary(self, name: str, a: Any, b: Any, out: View) -> None:
         if name == "multiply" and out.dtype.kind == "i" and not isinstance(b, View):
@@ -233,7 +234,7 @@ class FillDropsTheSign(NumpyBackend):
 
 
 class NegativeBySubtraction(NumpyBackend):
-    """-x as 0 - x, so that -(0.0) is 0.0."""
+    """Computes -x as 0 - x, so that -(0.0) is 0.0."""
 
     def unary(self, name: str, a: View, out: View) -> None:
         if name == "negative" and a.dtype.kind == "f":
@@ -243,7 +244,7 @@ class NegativeBySubtraction(NumpyBackend):
 
 
 class CarelessExpm1(NumpyBackend):
-    """exp(x) - 1."""
+    """Computes exp(x) - 1."""
 
     def unary(self, name: str, a: View, out: View) -> None:
         if name == "expm1":
@@ -255,7 +256,7 @@ class CarelessExpm1(NumpyBackend):
 
 
 class CarelessLog1p(NumpyBackend):
-    """log(1 + x)."""
+    """Computes log(1 + x)."""
 
     def unary(self, name: str, a: View, out: View) -> None:
         super().unary(name, a, out)
@@ -266,7 +267,7 @@ class CarelessLog1p(NumpyBackend):
 
 
 class WritesBeforeItReads(NumpyBackend):
-    """out = -b; out += a: wrong where out is a."""
+    """Computes out = -b; out += a, which is wrong if out is a."""
 
     def binary(self, name: str, a: Any, b: Any, out: View) -> None:
         if name == "subtract" and isinstance(a, View) and isinstance(b, View):
@@ -279,7 +280,7 @@ class WritesBeforeItReads(NumpyBackend):
 
 
 class WhereWritesBeforeItReads(NumpyBackend):
-    """out = b; out[condition] = a: wrong where out is a."""
+    """Computes out = b; out[condition] = a, which is wrong if out is a."""
 
     def where(self, condition: View, a: Any, b: Any, out: View) -> None:
         if isinstance(a, View) and isinstance(b, View):
@@ -291,7 +292,7 @@ class WhereWritesBeforeItReads(NumpyBackend):
 
 
 class BoolsAreBytes(NumpyBackend):
-    """Stores any byte that is not 0 for True."""
+    """Stores any nonzero byte as True."""
 
     def copy(self, a: View, out: View) -> None:
         super().copy(a, out)
@@ -311,7 +312,7 @@ class RoundingCopy(NumpyBackend):
 
 
 class SaturatingCopy(NumpyBackend):
-    """int64 to int32 stops at the ends of the range."""
+    """int64 to int32 saturates."""
 
     def copy(self, a: View, out: View) -> None:
         if a.dtype == np.int64 and out.dtype == np.int32:
@@ -321,7 +322,7 @@ class SaturatingCopy(NumpyBackend):
 
 
 class EightAxes(NumpyBackend):
-    """Refuses more than 8 axes, as a fixed array of strides would."""
+    """Rejects more than 8 axes, as a fixed array of strides would."""
 
     def copy(self, a: View, out: View) -> None:
         if len(a.shape) > 8:
@@ -361,7 +362,7 @@ class ReluGradDropsNan(NumpyBackend):
 
 
 class TanhSigmoid(NumpyBackend):
-    """sigmoid by tanh, which loses its digits below 0."""
+    """Computes sigmoid by tanh, which loses precision below 0."""
 
     optional_unary = ("sigmoid",)
 

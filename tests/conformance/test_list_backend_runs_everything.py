@@ -1,4 +1,4 @@
-"""A network trains on the backend of lists: ten functions are enough for everything above."""
+"""A network trains on the backend of lists: its ten functions suffice for all layers above."""
 
 from __future__ import annotations
 

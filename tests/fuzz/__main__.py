@@ -1,7 +1,7 @@
 """Runs every fuzz target in turn: ``python -m tests.fuzz SECONDS [SEED]``, or ``make fuzz``.
 
-A target is a file fuzz_NAME.py beside this one with ``run(seconds, seed)``, which raises for a
-finding. Each turn is a process of its own, so that a crash is a finding too.
+A target is a file fuzz_NAME.py beside this one with ``run(seconds, seed)``, which raises on a
+finding. Each turn runs in its own process, so that a crash is a finding too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 TURN = 120.0
-"""Seconds of one turn."""
+"""Duration of one turn in seconds."""
 TARGETS = sorted(path.stem for path in Path(__file__).parent.glob("fuzz_*.py"))
 CODE = """
 import sys

@@ -1,7 +1,7 @@
-"""Every format of files that needle reads: garbled files are refused by name, or read rightly.
+"""Every file format that needle reads: corrupted files are rejected by name, or read correctly.
 
 ``run`` is called by ``make fuzz``. ``python -m tests.fuzz.fuzz_files NAME FIRST COUNT`` tries the
-mutations of one format with seeds FIRST on, in a process that may crash, and prints how many were
+mutations of one format from seed FIRST on, in a process that may crash, and prints how many were
 read and refused.
 """
 
@@ -38,11 +38,11 @@ from needle.remote.store import Store
 from .mutations import mutated, mutated_json
 
 GROUP = 50
-"""Mutations of a format before the next one has its turn."""
+"""Number of mutations of a format before the next one's turn."""
 SECONDS = 20
-"""Time that reading one small file may take, on a machine that is busy."""
+"""Time limit for reading one small file on a busy machine."""
 MEMORY = 1 << 30
-"""Bytes by which reading small files may raise the memory of the process."""
+"""Bytes by which reading small files may increase the memory of the process."""
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
 PAIRS = [(image, i) for i, image in enumerate(IMAGES)]
@@ -50,7 +50,7 @@ PAIRS = [(image, i) for i, image in enumerate(IMAGES)]
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of file: ``make`` writes one, ``read`` reads all of it and returns what it holds.
+    """A file format: ``make`` writes a file, ``read`` reads all of it and returns the content.
 
     exact: it has checksums, so that what can be read must be what was written. named: errors give
     the name of the file.
@@ -63,7 +63,8 @@ class Format:
     mutate: Callable[[bytes, int], bytes] = mutated
 
 
-# ---- one pair of functions a format --------------------------------------------------------------
+# ---- one pair of functions per format
+# --------------------------------------------------------------
 
 
 def write_mixed(path: Path) -> None:
@@ -212,7 +213,7 @@ FORMATS = {
 
 
 class Finding(Exception):
-    """A mutation that was neither refused by name nor read rightly; the file is kept."""
+    """A mutation that was neither rejected by name nor read correctly; its file is kept."""
 
 
 def tries(name: str, folder: Path) -> Callable[[int], str]:
@@ -249,13 +250,14 @@ def tries(name: str, folder: Path) -> Callable[[int], str]:
 
 
 def run(seconds: float, seed: int) -> Counter[str]:
-    """Try mutations of all formats in turn; Finding, which names format and seed, for the first."""
+    """Try mutations of all formats in turn; raise a Finding that names format and seed."""
     end, found = time.monotonic() + seconds, Counter[str]()
     with tempfile.TemporaryDirectory(prefix="needle-fuzz-") as folder:
         attempts = {name: tries(name, Path(folder)) for name in FORMATS}
         while time.monotonic() < end:
             for name, attempt in attempts.items():
-                print(f"{name} from seed {seed}", file=sys.stderr)  # the last line before a crash
+                # the last line of output before a crash
+                print(f"{name} from seed {seed}", file=sys.stderr)
                 for each in range(seed, seed + GROUP):
                     found[_tried(attempt, name, each)] += 1
             seed += GROUP

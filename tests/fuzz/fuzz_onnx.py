@@ -2,8 +2,8 @@
 
 ``run(seconds, seed)`` mutates bytes and fields of small models until the time is over and returns
 the number of files; a finding is an AssertionError that names the file. With ``compare``, results
-must be those of onnxruntime where it runs the file too; it aborts the process for some files, so
-this is not the default. ``python -m tests.fuzz.fuzz_onnx SECONDS SEED``.
+must equal onnxruntime's if it runs the file too; it aborts the process for some files, so this is
+not the default. ``python -m tests.fuzz.fuzz_onnx SECONDS SEED``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ except ImportError:
     onnxruntime = None
 
 LIMIT = 2**20
-"""The most elements that a mutated file may ask for, so that a case takes milliseconds."""
+"""The largest number of elements that a mutated file may request, so that a case takes ms."""
 PATIENCE = 20
 """Seconds after which a case counts as a hang."""
 NUMBERS = (0, 1, 2, 3, -1, -2, 5, 7, 99, 127, 255, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63), 10**9)
@@ -311,7 +311,7 @@ def _other(value: Any, rng: random.Random) -> Any:
 
 
 def check(path: Path, compare: bool = False) -> str:
-    """Read and run a file; return "ran" or "refused"; AssertionError for anything else."""
+    """Read and run a file; return "ran" or "refused"; raise AssertionError for anything else."""
     try:
         found = load(path, needle.cpu())
         inputs = _inputs(path, found.inputs)
@@ -344,7 +344,7 @@ def _inputs(path: Path, names: list[str]) -> dict[str, Any] | None:
 def _compare(path: Path, inputs: dict[str, Any], results: list[Any]) -> None:
     stored = [numpy_helper.to_array(each) for each in onnx.load(path).graph.initializer]
     if not all((np.abs(np.float64(each)) < 1e6).all() for each in stored):
-        return  # onnxruntime limits what goes into an exponential, so that NaN becomes a number
+        return  # onnxruntime clamps the argument of an exponential, which turns NaN into a number
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -364,7 +364,7 @@ def _compare(path: Path, inputs: dict[str, Any], results: list[Any]) -> None:
 
 @contextmanager
 def _limits() -> Iterator[None]:
-    """Small results and an alarm, within a run of the fuzzer."""
+    """Limit results to small ones and set an alarm, within a run of the fuzzer."""
 
     def late(*_: Any) -> None:
         raise AssertionError(f"no answer within {PATIENCE} s")
@@ -380,7 +380,7 @@ def _limits() -> Iterator[None]:
 
 
 def run(seconds: float, seed: int, compare: bool = False) -> int:
-    """Mutate files for some seconds; return their number. AssertionError holds a finding."""
+    """Mutate files for some seconds; return their number. An AssertionError reports a finding."""
     rng, end, count = random.Random(seed), time.monotonic() + seconds, 0
     originals = models()
     with _limits(), tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Garbled copies of bytes and of JSON values, each a function of its seed."""
+"""Corrupted copies of bytes and of JSON values, each a function of its seed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ ODD = [None, True, "", "x", -1, 0, 2**31, 2**63, 10**400, 1e308, float("nan"), [
 
 
 def mutated(content: bytes, seed: int) -> bytes:
-    """Return a garbled copy: cut, bytes flipped, a piece zeroed, filled, repeated or moved."""
+    """Return a corrupted copy: cut, or with bytes flipped, zeroed, filled, repeated or moved."""
     r = np.random.default_rng(seed)
     data = bytearray(content)
     kind = r.integers(8)
-    # Half of the wounds are where the structure is: at the two ends.
+    # Half of the mutations hit the structure at both ends.
     where = r.integers(len(data), size=1 + r.integers(8))
     if r.integers(2):
         where = np.where(r.integers(2, size=len(where)), where % 1500, -1 - where % 1500)
@@ -45,7 +45,7 @@ def mutated(content: bytes, seed: int) -> bytes:
 
 
 def mutated_json(content: bytes, seed: int) -> bytes:
-    """Return a garbled copy, half of the time of a value in it instead of its bytes."""
+    """Return a copy with corrupted bytes or, half of the time, a corrupted value."""
     if seed % 2:
         return mutated(content, seed)
     r = np.random.default_rng(seed)

@@ -1,7 +1,7 @@
-"""Garbled files of every format, each read in a child: refused by name, or read rightly.
+"""Corrupted files of every format, read in a child process: rejected by name, or read correctly.
 
-A crash of the child, which is what a segmentation fault is, fails the test. ``make fuzz`` tries
-more of them.
+A crash of the child, such as a segmentation fault, fails the test. ``make fuzz`` tries more of
+them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.fuzz.fuzz_files import FORMATS
 
 
 def garble(name: str, first: int, count: int) -> dict[str, int]:
-    """Return the numbers of these mutations that were refused and that were read."""
+    """Return how many of these mutations were refused and how many were read."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz.fuzz_files", name]
     run = subprocess.run(
         [*command, str(first), str(count)],
@@ -43,7 +43,7 @@ def test_garbled_files(name: str) -> None:
     count = 1000 if name.endswith(".arrow") else 60
     found = garble(name, 0, count)
     assert found["refused"] + found["read"] == count and found["refused"] > count // 5
-    if FORMATS[name].exact:  # with its checksums nearly nothing passes but padding
+    if FORMATS[name].exact:  # its checksums leave only padding that may change
         assert found["read"] < count // 5
 
 
@@ -53,7 +53,7 @@ def test_every_cut_of_the_file_is_refused(tmp_path: Path, name: str) -> None:
     FORMATS[name].make(path)
     content = path.read_bytes()
     end = len(content)
-    if name == "a.tar":  # what follows the end mark is padding
+    if name == "a.tar":  # bytes after the end marker are padding
         end = len(content.rstrip(b"\0")) // 512 * 512 + 1024
     cuts = set(np.linspace(0, end - 1, 150).astype(int).tolist()) | {1, 511, 512, end - 1}
     reader = {".arrow": data.PackedDataset, ".npy": data.NpyDataset}.get(path.suffix)

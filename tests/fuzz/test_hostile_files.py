@@ -1,4 +1,4 @@
-"""Files made to do harm: each is refused by an error that names it, soon and in little memory."""
+"""Malicious files: each is rejected by an error that names it, quickly and in little memory."""
 
 from __future__ import annotations
 
@@ -257,7 +257,8 @@ print(re.search(r"VmHWM:\\s+(\\d+) kB", status.read_text())[1] if status.exists(
     assert str(path) in done.stdout and int(done.stdout.split()[-1]) < 700_000
 
 
-# ---- files that unpack to more -------------------------------------------------------------------
+# ---- decompression bombs
+# ---------------------------------------------------------------------------
 
 
 def test_a_gzipped_idx_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Use of a backend's package in tests without installing it: entry point, PYTHONPATH, commands."""
+"""A backend's package in tests without installing it: entry point, PYTHONPATH, commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def entry_point(package: Path, name: str) -> None:
-    """Write the metadata that pip writes for an installed package, so that PYTHONPATH suffices."""
+    """Write the metadata of an installed package, as pip does, so that PYTHONPATH suffices."""
     info = package / f"needle_{name}-0.1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: needle-{name}\nVersion: 0.1.0\n")

@@ -14,7 +14,7 @@ from needle.accelerated import special
 from needle.testing import accuracy
 
 STRIDE = 160_001
-"""About 27 thousand numbers of all sizes and signs, beside ``accuracy.SPECIAL``."""
+"""About 27 thousand numbers of all magnitudes and signs, in addition to ``accuracy.SPECIAL``."""
 
 
 @pytest.mark.parametrize("name", accuracy.names())
@@ -29,7 +29,7 @@ def test_within_two_ulp_over_the_range_of_float32(name: str) -> None:
 
 @pytest.mark.parametrize("name", accuracy.names())
 def test_within_two_ulp_where_networks_work(name: str, device: Any) -> None:
-    """A dense sample from -20 to 20."""
+    """Sample densely from -20 to 20."""
     host = np.linspace(-20, 20, 200_003, dtype=np.float32)
     with np.errstate(all="ignore"):
         got = accuracy._evaluated(name, host, device)
@@ -76,10 +76,10 @@ POINTS = [-37.0, -30.3, -20.0, -8.7, -3.3, -1.0, -0.04, 0.0, 1e-9, 0.7, 2.0, 5.5
 
 @pytest.mark.parametrize("device_kind", ["own", "definition"])
 def test_float64_to_a_few_ulp(device_kind: str, device: Any) -> None:
-    """The normal distribution's tail against math.erfc; the others against their plain formulas."""
+    """Compare normal tails with math.erfc, and the other functions with their plain formulas."""
     x = np.array(POINTS)
     exact = [math.erfc(-a / math.sqrt(2)) / 2 for a in POINTS]
-    # a / sqrt(2) is rounded, which erfc multiplies by a**2.
+    # a / sqrt(2) is rounded, and erfc multiplies the relative error by a**2
     slack = 4 + max(a * a for a in POINTS[:5])
     for name, want, limit in (
         ("normal_cdf", exact, slack),
@@ -130,7 +130,7 @@ def _gelu_tanh_slope(x: Any) -> Any:
 @pytest.mark.parametrize("dtype, limit", [("float32", 1.0), ("float64", 10.0)])
 @pytest.mark.parametrize("form, exact", [("none", _gelu_slope), ("tanh", _gelu_tanh_slope)])
 def test_gradient_of_gelu(form: str, exact: Any, dtype: str, limit: float, device: Any) -> None:
-    """Errors in ulp; near the gradient's zero at -0.75, in ulp of the terms that cancel there."""
+    """Count errors in ulp; near the gradient's zero at -0.75, in ulp of the terms that cancel."""
     if dtype == "float32":
         near = np.linspace(-15, 15, 20_011, dtype=np.float32)
         x = np.concatenate([*accuracy._blocks(STRIDE), near])

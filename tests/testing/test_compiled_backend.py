@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(BACKEND == "np", reason="devices are of needle's
 
 
 def compile_package(folder: Path, optimisation: str) -> None:
-    """Build the package's module in place, as its CMakeLists.txt says."""
+    """Build the package's module in place by its CMakeLists.txt."""
     pybind11 = pytest.importorskip("pybind11")
     beside = Path(sys.executable).with_name("cmake")
     cmake = str(beside) if beside.exists() else shutil.which("cmake")
@@ -44,7 +44,7 @@ def compile_package(folder: Path, optimisation: str) -> None:
 
 
 def filled_package(folder: Path, optimisation: str) -> Path:
-    """Return the package as new_backend writes it, with the example's kernels, compiled."""
+    """Return the package that new_backend writes, compiled with the example's kernels."""
     package = write_package("openmp", "cpp", folder / "openmp")
     for name in ("CMakeLists.txt", "src/kernels.cc"):
         shutil.copy(OPENMP / name, package / name)

@@ -1,4 +1,4 @@
-"""The CUDA package of new_backend: its errors where it cannot run, and that it compiles.
+"""The CUDA package of new_backend: it compiles, and raises errors where it cannot run.
 
 Without a GPU, kernels run on the emulator of tests/cuda_on_cpu; nvcc compiles them where it is
 installed.
@@ -31,7 +31,7 @@ FIVE = ("allocate", "upload", "download", "fill", "copy")
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the package of a device ``toy``, not compiled, as a module."""
+    """Return the uncompiled package of a device ``toy`` as a module."""
     folder = write_package("toy", "cuda", tmp_path / "toy")
     monkeypatch.syspath_prepend(str(folder))
     for name in [name for name in sys.modules if name.split(".")[0] == "needle_toy"]:
@@ -83,7 +83,7 @@ def test_it_compiles_with_nvcc(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.skipif(BACKEND == "np", reason="devices are of needle's own arrays")
 def test_half_of_the_ten_pass_on_the_emulated_gpu(tmp_path: Path) -> None:
-    """The second file of kernels uses nothing but view.h and launch.h."""
+    """The second file of kernels includes only view.h and launch.h."""
     pybind11 = pytest.importorskip("pybind11")
     compiler = shutil.which("c++")
     if compiler is None:

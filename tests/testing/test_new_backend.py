@@ -1,4 +1,4 @@
-"""Packages written by new_backend: found, failing as listed, passing when filled in."""
+"""Packages written by new_backend: they are found, fail as listed, and pass when filled in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OWN_FILES = ("README.md", "needle_lists/backend.py", "needle_lists/known_failure
 
 
 def borrow_from_numpy(backend: Path) -> None:
-    """Fill in the ten functions, each with that of NumPy's backend."""
+    """Fill in the ten functions with those of NumPy's backend."""
     head = backend.read_text().split("    def allocate")[0]
     head = head.replace(
         "import DType\n", "import DType\nfrom needle.backends.numpy_backend import NumpyBackend\n"
@@ -33,7 +33,7 @@ def borrow_from_numpy(backend: Path) -> None:
 
 @pytest.fixture
 def skeleton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the package of a device ``toy``, not installed, as a module."""
+    """Return the package of a device ``toy``, which is not installed, as a module."""
     folder = write_package("toy", "python", tmp_path / "toy")
     monkeypatch.syspath_prepend(str(folder))
     for name in [name for name in sys.modules if name.split(".")[0] == "needle_toy"]:
@@ -49,7 +49,8 @@ def test_an_empty_package_fails_exactly_as_listed(skeleton: Any) -> None:
     assert "unary 0 of 33" in report.table() and "known failures: " in report.table()
     first = report.row("fill").failures[0]
     assert "NotImplementedError: " in first and first.endswith("still to be written")
-    assert conformance.run(backend, only="where").ok  # its own list is filtered too
+    # its own list of known failures is filtered too
+    assert conformance.run(backend, only="where").ok
 
 
 def test_each_function_documents_its_contract(skeleton: Any) -> None:
@@ -61,7 +62,7 @@ def test_each_function_documents_its_contract(skeleton: Any) -> None:
 
 @pytest.mark.slow
 def test_completing_the_ten_empties_the_list_and_lenet_trains(tmp_path: Path) -> None:
-    """The package is used from the command line alone, found through its entry point."""
+    """The package is used only from the command line, through its entry point."""
     folder = write_package("toy", "python", tmp_path / "toy")
     entry_point(folder, "toy")
     failures = folder / "needle_toy" / "known_failures.txt"
