@@ -44,13 +44,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def gpu_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Yield a browser whose pages find a GPU, computed by SwiftShader."""
+    """Yield a browser whose pages find a GPU, which SwiftShader emulates."""
     yield from chromium(tmp_path_factory.mktemp("profile"), *SOFTWARE_GPU)
 
 
 @pytest.fixture
 def opened(browser: Any) -> Callable[..., Any]:
-    """Return a function that opens an address on a screen in a theme; it returns the browser."""
+    """Return a function that opens an address with a screen and a theme; it returns the browser."""
 
     def open_page(address: str, screen: str = "desktop", theme: str = "light") -> Any:
         width, height = SCREENS[screen]
@@ -66,7 +66,7 @@ def opened(browser: Any) -> Callable[..., Any]:
 
 @pytest.fixture
 def obstacles() -> Callable[[Any], list[str]]:
-    """Return a function that lists the serious obstacles of a browser's page, found by axe-core."""
+    """Return a function that lists serious accessibility violations of a page, by axe-core."""
     if not AXE.exists():
         pytest.skip("needs axe-core; make test-browser installs it")
 

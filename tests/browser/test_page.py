@@ -1,4 +1,4 @@
-"""The page of apps/predict.py --serve in a real browser: drawn, dropped and wrong pictures.
+"""The page of apps/predict.py --serve in a real browser: drawn, dropped and invalid pictures.
 
 Run by make test-all and make test-browser; needs Chromium and its driver (Debian: packages chromium
 and chromium-driver).
@@ -84,7 +84,7 @@ def text(browser: Any, name: str) -> str:
 
 
 def shown(browser: Any) -> list[tuple[str, str]]:
-    """Classes and percentages as they stand on the page."""
+    """Return the classes and percentages that the page shows."""
     words = text(browser, "answers").split("\n")
     return list(zip(words[::2], words[1::2], strict=True))
 

@@ -1,4 +1,5 @@
-"""The documentation site in a real browser: nothing is cut off, keyboards and screen readers work.
+"""The documentation site in a real browser: no clipped content, usable by keyboard and screen
+reader.
 
 make test-browser builds the site in build/docs, and installs axe-core in build/axe.
 """
@@ -105,7 +106,7 @@ def test_a_version_offers_the_others(opened: Any, site: str, tmp_path: Path) -> 
         assert offered().first_selected_option.text == "0.2.0"
         offered().select_by_visible_text("0.3.0")
         wait.until(lambda b: b.current_url == f"{address}/0.3.0/docs/index.html")
-        offered().select_by_visible_text("0.1.0")  # has no such page
+        offered().select_by_visible_text("0.1.0")  # that version has no such page
         wait.until(lambda b: b.title == "first page")
     browser = opened(f"{site}/docs/index.html")
     assert browser.find_elements("css selector", "select.versions") == []

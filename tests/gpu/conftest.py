@@ -1,4 +1,4 @@
-"""The fixture ``place``: the first GPU, else the emulated one."""
+"""The fixture ``place``: the first GPU, or the emulated one."""
 
 from __future__ import annotations
 

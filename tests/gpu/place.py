@@ -1,4 +1,4 @@
-"""The device that the tests of this folder run on."""
+"""The device that these tests use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.cuda_on_cpu import emulated
 
 
 class Place(NamedTuple):
-    """A device to test, and how many steps of training it has time for."""
+    """A device to test, and the number of training steps that it has time for."""
 
     device: Any
     steps: int
@@ -23,7 +23,7 @@ class Place(NamedTuple):
 
 
 def first() -> Place:
-    """Return the first GPU, else the emulated one; skip the test where there is neither."""
+    """Return the first GPU, or the emulated one; skip the test if there is neither."""
     if needle.cuda().enabled():
         return Place(needle.cuda(), 1000)
     if emulated.module is None:

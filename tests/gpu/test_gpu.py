@@ -1,7 +1,7 @@
 """Whole programs on a GPU: gradients, augmentation, loading, training, memory.
 
-``make test-cuda`` runs this on a GPU after the conformance suite. Without a GPU, ``make
-test-all`` runs it on the emulated one, with fewer steps.
+``make test-cuda`` runs them on a GPU after the conformance suite. Without a GPU, ``make test-all``
+runs them on the emulated one, with fewer steps.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def test_a_lenet_step_is_the_cpus(place: Place) -> None:
 
 
 class Block(nn.Module):
-    """A residual block as ResNet's, of a step of two."""
+    """ResNet's residual block with stride two."""
 
     def __init__(self, channels: int, device: Any) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class Block(nn.Module):
 
 
 def resnet_losses(device: Any, whole: bool) -> list[float]:
-    """Return the losses of a few steps; ``whole``: ResNet-20 at CIFAR's size, else a small net."""
+    """Return the losses of a few steps of ResNet-20 at CIFAR's size (``whole``) or a small net."""
     np.random.seed(0)
     size, batch = (32, 64) if whole else (6, 4)
     model = (
@@ -126,7 +126,7 @@ def resnet_losses(device: Any, whole: bool) -> list[float]:
 
 
 def test_a_resnet_trains_as_on_the_cpu(place: Place) -> None:
-    """Within 1e-3 after ten steps: sums in another order, which steps make larger."""
+    """After ten steps losses are within 1e-3: steps amplify the rounding of reordered sums."""
     whole = place.device.name == "cuda"
     reference = needle.cpu() if needle.cpu().enabled() else needle.cpu_numpy()
     losses, want = resnet_losses(place.device, whole), resnet_losses(reference, whole)
@@ -152,7 +152,7 @@ def test_steps_leave_no_memory_behind(place: Place, captured: bool) -> None:
         optimizer.step()
 
     taken = needle.capture(step) if captured else step
-    settled = 3 if captured else 1  # recorded, and replayed with each set of buffers
+    settled = 3 if captured else 1  # recorded, then replayed with each set of buffers
     for number in range(place.steps + settled):
         taken()
         if number in (settled, place.steps + settled - 1):

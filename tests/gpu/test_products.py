@@ -1,7 +1,7 @@
-"""Products that fill the large tiles of a GPU, in every precision, beside float64.
+"""Products that fill the large tiles of a GPU, in every precision, compared with float64.
 
-Operands are rounded in NumPy as the tensor cores round them, so what differs is the order of the
-sums. The small tiles: tests/cuda_on_cpu/test_precision.py and the conformance suite.
+Operands are rounded in NumPy as the tensor cores round them, so that only the order of sums
+differs. The small tiles: tests/cuda_on_cpu/test_precision.py and the conformance suite.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Round = Callable[[np.ndarray], np.ndarray]
 
 @pytest.fixture(params=["float32", *ROUNDED])
 def rounded(request: pytest.FixtureRequest, place: Place) -> Iterator[Round]:
-    """Set each precision in turn and return its rounding of an operand, to float64."""
+    """Set each precision in turn and return its rounding of an operand to float64."""
     if request.param not in place.device.matmul_precisions:
         pytest.skip(f"{place.device} multiplies in {', '.join(place.device.matmul_precisions)}")
     of = ROUNDED.get(request.param, lambda x: x)
@@ -35,19 +35,19 @@ def rounded(request: pytest.FixtureRequest, place: Place) -> Iterator[Round]:
 
 
 def assert_products(got: Any, want: np.ndarray, unrounded: np.ndarray) -> None:
-    """Equal but for the rounding of the sums, and farther from what other operands would give."""
+    """Assert equality up to the rounding of sums, and that operands were rounded."""
     distance = np.abs(got.numpy() - want)
     assert distance.max() <= 1e-4 * np.abs(want).max(), np.unravel_index(
         distance.argmax(), want.shape
     )
     mean = np.linalg.norm(distance) / np.linalg.norm(want)
     assert mean <= 2e-5
-    if not np.array_equal(unrounded, want):  # not in float32
+    if not np.array_equal(unrounded, want):  # not for float32
         assert np.linalg.norm(got.numpy() - unrounded) / np.linalg.norm(want) > 5 * mean
 
 
 class Matmul(NamedTuple):
-    """Sizes of a product: on a GPU, and on the emulator, which has few processors."""
+    """Sizes of a product on a GPU, and on the emulator, which has few processors."""
 
     gpu: tuple[int, int, int]
     emulated: tuple[int, int, int]
@@ -67,7 +67,7 @@ MATMULS = {
 @pytest.mark.parametrize("flipped", ["", "a", "b", "ab"], ids="flipped {}".format)
 @pytest.mark.parametrize("case", MATMULS)
 def test_matmul(case: str, flipped: str, place: Place, rounded: Round) -> None:
-    """``flipped``: operands that lie in memory as their transposes."""
+    """With ``flipped``, operands are stored transposed."""
     m, k, n = MATMULS[case].gpu if place.real else MATMULS[case].emulated
     a, b = uniform(m, k), uniform(k, n)
     of = place.device
@@ -156,7 +156,7 @@ def test_convolutions(case: str, place: Place, rounded: Round) -> None:
     x, weight = uniform(*x_shape), uniform(*weight_shape)
 
     def wanted(function: Any, a: np.ndarray, b: np.ndarray, *more: Any) -> tuple[Any, Any]:
-        """Return what the operation gives of rounded operands and of these."""
+        """Return the results of the operation for rounded and for unrounded operands."""
         return (
             function.definition(rounded(a), rounded(b), *more, how),
             function.definition(a.astype("float64"), b.astype("float64"), *more, how),
@@ -177,7 +177,7 @@ def test_convolutions(case: str, place: Place, rounded: Round) -> None:
 
 
 def assert_stored(got: Any, want: np.ndarray) -> None:
-    """Within one rounding to bfloat16 of float64; small results are sums that cancel."""
+    """Assert one bfloat16 rounding of float64's result; small results come from cancellation."""
     assert got.dtype == "bfloat16"
     near = 1e-4 * np.abs(want).max()
     np.testing.assert_allclose(got.astype("float32").numpy(), want, rtol=2**-8, atol=near)

@@ -1,4 +1,4 @@
-"""float64.wgsl, numbers of 64 bits made of integers: NumPy's bits for each operation."""
+"""float64.wgsl, 64-bit floats emulated with integers: bitwise NumPy's result for each operation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
 
 def pairs() -> np.ndarray:
-    """Return pairs of numbers: random, with close and distant exponents, and ties of rounding."""
+    """Return pairs of numbers: random, with close and distant exponents, and rounding ties."""
     random = np.random.default_rng(0)
     n = 4000
     signs = random.choice([-1.0, 1.0], (6 * n, 2))

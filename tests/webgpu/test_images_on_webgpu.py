@@ -1,5 +1,7 @@
-"""Augmentation on WebGPU: the images of the definitions and of the CPU, to the bit, and
-``DataLoader(augment="device")``."""
+"""Augmentation on WebGPU: bitwise the images of the definitions and of the CPU.
+
+Also ``DataLoader(augment="device")``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks listed as commands for a browser: run here on an adapter, beside the CPU."""
+"""Networks compiled to commands for a browser, run here on an adapter and compared with the CPU."""
 
 from __future__ import annotations
 

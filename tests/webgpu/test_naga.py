@@ -57,7 +57,7 @@ KERNELS = {
     ("places", "sums", "norm_moments"): FLOAT32,
     ("places", "sums", "norm_sums"): FLOAT32,
 }
-"""The files of each kernel that ``sources.kernel`` assembles, and its dtypes."""
+"""The source files of each kernel that ``sources.kernel`` assembles, and its dtypes."""
 
 
 @cache

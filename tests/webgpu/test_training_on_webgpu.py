@@ -1,4 +1,4 @@
-"""apps/train.py --device webgpu: LeNet-5 has the losses of the CPU."""
+"""apps/train.py --device webgpu: LeNet-5 has the same losses as on the CPU."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The WebGPU backend: the conformance suite, limits of its dtypes, memory, and a network.
 
-Tests with the fixture ``gpu`` need the package wgpu and a driver; Mesa's lavapipe will do.
+Tests with the fixture ``gpu`` need the package wgpu and a driver, for example Mesa's lavapipe.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def gpu():
 
 
 def in_wgsl(formula: str) -> str:
-    """Return a formula of elementwise_ops.h as elementwise.wgsl writes it."""
+    """Return a formula of elementwise_ops.h in the syntax of elementwise.wgsl."""
     if formula == "x != x":
         return "math_is_nan(x)"
     named = re.sub(r"std::(sqrt|floor|ceil|trunc)\b", r"\1", formula).replace("std::rint", "round")
@@ -208,7 +208,7 @@ def test_a_buffer_that_is_too_large(gpu):
 
 
 class Failing:
-    """A device whose ``create_buffer`` fails a number of times."""
+    """A device whose ``create_buffer`` fails several times."""
 
     def __init__(self, device, times: int, error: Exception) -> None:
         self.device, self.times, self.error = device, times, error
@@ -222,7 +222,7 @@ class Failing:
 
 @pytest.fixture
 def full(gpu, monkeypatch):
-    """Return a function that makes the next allocations fail as where memory is exhausted."""
+    """Return a function that makes the next allocations fail as if memory were exhausted."""
     pool = gpu.backend.queue.pool
     gpu.empty_cache()
 
@@ -240,7 +240,7 @@ def test_exhausted_memory_drops_the_cache_and_tries_again(gpu, full):
     full(1)
     kept = needle.Tensor(np.full(98765, 3, "float32"), device=gpu)
     assert gpu.memory_stats()["cached"] == 0
-    assert not gpu.backend.queue._batch.groups  # the driver keeps the memory that they bind
+    assert not gpu.backend.queue._batch.groups  # a pending batch would keep its bound memory
     np.testing.assert_array_equal(kept.numpy(), np.full(98765, 3))
 
 
@@ -269,7 +269,7 @@ def test_memory_that_a_driver_exhausts_in_a_submission_is_a_typed_error(gpu, mon
 
 
 def test_a_lost_device_is_a_typed_error():
-    """In a process of its own, since the device is gone afterwards."""
+    """Run in a process of its own, since the device is unusable afterwards."""
     if not needle.webgpu().enabled():
         pytest.skip(needle.webgpu().why())
     program = (
@@ -353,7 +353,7 @@ def test_dropout_drops_what_the_cpu_drops(gpu):
 
 
 class Training:
-    """A small network and a step of its training; conv2d_weight_grad takes memory of its own."""
+    """A small network and its training step; conv2d_weight_grad allocates temporary memory."""
 
     def __init__(self, device, captured: bool, dropout: bool = False, **options) -> None:
         np.random.seed(5)
@@ -407,10 +407,10 @@ def test_a_captured_step_gives_the_same_bits(gpu, graphs, dropout):
 
 
 def test_a_replay_binds_nothing_and_submits_once_for_each_part(gpu, monkeypatch):
-    """Forward pass, backward pass, and the optimiser's kernels when a value is read."""
+    """Parts: forward pass, backward pass, and the optimiser's kernels when a value is read."""
     captured = Training(gpu, True)
-    gc.collect()  # now, so that no other program's buffers come back later
-    for _ in range(3):  # until the buffers of outputs come back
+    gc.collect()  # now, so that no other program's buffers are freed later
+    for _ in range(3):  # until the buffers of outputs are reused
         captured.run(8)
     queue = gpu.backend.queue
     bound, bind = [], queue._bind
@@ -491,7 +491,7 @@ STEPPED = {
     "nesterov": (lambda each: optim.SGD(each, 0.1, 0.9, nesterov=True, weight_decay=0.01), 3),
     "adam": (lambda each: optim.Adam(each, lr=0.01, weight_decay=0.01), 4),
 }
-"""Optimisers, and the arrays that a step in place has for each parameter."""
+"""Optimisers, and the number of arrays that an in-place step has per parameter."""
 
 
 @pytest.mark.parametrize("most_buffers", [8, 16, None])
@@ -513,7 +513,8 @@ def test_a_step_of_many_parameters_takes_few_dispatches(gpu, monkeypatch, name, 
     for got, expected in zip(*found.values()):
         np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6)
     together = (queue.most_buffers - 1) // arrays
-    assert counted[gpu][1:] == [-(-len(values) // together)] * 2  # the first one makes the moments
+    # the first step allocates the moments
+    assert counted[gpu][1:] == [-(-len(values) // together)] * 2
 
 
 def dispatches_of(queue, run, monkeypatch):
