@@ -1,4 +1,4 @@
-"""The definitions of the accelerated operations: against PyTorch, and by hand on small cases."""
+"""The definitions of the accelerated operations, compared with PyTorch and with small examples."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_max_pool_by_hand_ties_go_to_the_first_and_never_to_padding() -> None:
     grad = np.arange(1.0, 10.0).reshape(1, 3, 3, 1)
     assert (accelerated.max_pool2d(x, *windows) == -np.inf).all()
     got = accelerated.max_pool2d_grad(grad, x, *windows)[0, :, :, 0]
-    # Windows 1, 2, 4, 5 see the first pixel first; 3 and 6 the second; 7 and 8 the third.
+    # Windows 1, 2, 4, 5 read the first pixel first; 3 and 6 the second; 7 and 8 the third.
     assert got.tolist() == [[12.0, 9.0], [15.0, 9.0]]
 
 

@@ -1,4 +1,4 @@
-"""When a kernel runs and when the definition does; results are the same on every device."""
+"""The choice between a kernel and the definition; results are the same on every device."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_optional_kernel_has_its_definition() -> None:
 
 
 class Counting(NumpyBackend):
-    """Has a softmax kernel, which tells that it ran."""
+    """A backend whose softmax kernel records that it ran."""
 
     name = "counting"
     calls = 0
@@ -150,7 +150,7 @@ def test_every_device_gives_what_the_definition_gives_on_numpy(name: str, place:
     function = getattr(accelerated, name.split()[0])
     wanted, got = function(*wanted_args), function(*args)
     _same(wanted, got)
-    _same(wanted_args, args)  # what changes in place changes alike, all else stays
+    _same(wanted_args, args)  # in-place changes agree, and everything else is unchanged
 
 
 def _same(wanted: Any, got: Any) -> None:
@@ -164,7 +164,7 @@ def _same(wanted: Any, got: Any) -> None:
 
 @pytest.mark.parametrize("name", ["sgd_step", "adam_step"])
 def test_state_that_is_no_compact_array_changes_in_place(name: str, device: Any) -> None:
-    """As that of a parameter whose axes were permuted: a compact copy would be lost."""
+    """For a parameter with permuted axes an update of a compact copy would be lost."""
 
     def array(seed: int) -> Any:
         host = np.random.default_rng(seed).random((3, 2), np.float32)

@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Mine(NumpyBackend):
-    """A backend of a user."""
+    """A user's backend."""
 
     name = "mine"
 

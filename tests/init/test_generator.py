@@ -1,4 +1,4 @@
-"""init.Generator: the same bits on every device, right distributions, NumPy's stream left alone."""
+"""init.Generator: equal bits on every device, correct distributions, NumPy's stream untouched."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def test_elements_take_the_words_in_row_major_order() -> None:
 
 def test_normal_numbers_are_the_inverse_of_the_distribution() -> None:
     ends = [0, 1, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1]
-    near = [int(p * 2**32) + i for p in (0.075, 0.925) for i in (-1, 0, 1)]  # where the forms meet
+    # at the boundary between two formulas
+    near = [int(p * 2**32) + i for p in (0.075, 0.925) for i in (-1, 0, 1)]
     drawn = np.array([*ends, *near, *range(5, 2**32, 2**32 // 4001)], np.uint32)
     want = [NormalDist().inv_cdf((w + 0.5) / 2**32) for w in drawn.tolist()]
     np.testing.assert_allclose(standard_normal(drawn), want, rtol=1e-12, atol=1e-15)

@@ -1,4 +1,4 @@
-"""Arrays of every memory layout, with the NumPy array they must equal: rows for the table tests."""
+"""Arrays of every memory layout with the equal NumPy array: rows for the table tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLOATS = DTYPES[:2]
 
 
 def values(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Any:
-    """Small values of both signs (where the dtype has them), none of them 0 but False."""
+    """Return small values of both signs (if the dtype has them), none of them 0 except False."""
     rng = np.random.default_rng(seed)
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
@@ -26,7 +26,7 @@ def values(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Any:
 Take = Callable[[Any], Any]
 
 LAYOUTS: dict[str, tuple[tuple[int, ...], Take, Take]] = {
-    # name: (shape of the whole, the view of an NDArray, the same view of a NumPy array)
+    # name: (shape of the whole, a view of an NDArray, the same view of a NumPy array)
     "compact": ((3, 4), lambda a: a, lambda a: a),
     "permuted": ((4, 2, 3), lambda a: a.permute((2, 0, 1)), lambda a: a.transpose(2, 0, 1)),
     "sliced": ((5, 9), lambda a: a[1:4, ::2], lambda a: a[1:4, ::2]),
@@ -45,14 +45,14 @@ LAYOUTS: dict[str, tuple[tuple[int, ...], Take, Take]] = {
 
 
 def case(layout: str, dtype: str, device: Any, seed: int = 0) -> tuple[nd.NDArray, Any]:
-    """(NDArray view, NumPy array of the same values)."""
+    """Return (NDArray view, NumPy array of the same values)."""
     shape, view, host_view = LAYOUTS[layout]
     whole = values(shape, dtype, seed)
     return view(nd.asarray(whole, device=device)), host_view(whole)
 
 
 def check(result: nd.NDArray, expected: Any, rtol: float = 1e-5) -> None:
-    """Equal shape and values; an integer or bool result to the last bit."""
+    """Assert equal shape and values; integer and bool results must be exact."""
     assert isinstance(result, nd.NDArray)
     expected = np.asarray(expected)
     assert result.shape == expected.shape

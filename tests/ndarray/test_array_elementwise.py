@@ -101,7 +101,7 @@ def test_binary(name: str, layout: str, device: Any) -> None:
 
 @pytest.mark.parametrize("name", ["add", "subtract", "multiply", "less", "maximum", "atan2"])
 def test_broadcasting_and_mixed_layouts(name: str, device: Any) -> None:
-    a, host_a = case("permuted", "float32", device)  # (3, 4, 2)
+    a, host_a = case("permuted", "float32", device)  # shape (3, 4, 2)
     b, host_b = (
         nd.asarray(values((4, 1), "float32", 3), device=device),
         values((4, 1), "float32", 3),
@@ -213,7 +213,7 @@ def test_composed_at_the_edges(device: Any) -> None:
     check(nd.logaddexp(a, b), np.logaddexp(a.numpy(), b.numpy()))
     check(nd.hypot(a, b), np.hypot(a.numpy().astype(float), b.numpy()))
     nans = nd.full_like(a, math.nan)
-    for x, y in ((a, nans), (nans, a)):  # infinity wins over NaN
+    for x, y in ((a, nans), (nans, a)):  # infinity takes precedence over NaN
         check(nd.hypot(x, y), np.hypot(x.numpy(), y.numpy()))
     check(nd.hypot(a, inf), np.full(6, inf))
     assert np.signbit((+a).numpy()).tolist() == np.signbit(nd.positive(a).numpy()).tolist()

@@ -1,5 +1,7 @@
-"""The namespace beyond elementwise functions, against NumPy: creation, manipulation, reductions,
-searching, linear algebra, dtypes; and every error of theirs."""
+"""The namespace beyond elementwise functions, compared with NumPy, and all its errors.
+
+Creation, manipulation, reductions, searching, linear algebra, dtypes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from needle.errors import DeviceError, DTypeError, ShapeError, UnknownNameError
 
 
 def both(device: Any, *specs: tuple[tuple[int, ...], str]) -> list[Any]:
-    """NDArray, NumPy array, NDArray, NumPy array, ... for (shape, dtype) pairs."""
+    """Yield NDArray, NumPy array, NDArray, NumPy array, ... for (shape, dtype) pairs."""
     hosts = [values(shape, dtype, seed) for seed, (shape, dtype) in enumerate(specs)]
     return [item for host in hosts for item in (nd.asarray(host, device=device), host)]
 

@@ -1,4 +1,4 @@
-"""NDArray towards NumPy, DLPack, torch, pickle, copy and text."""
+"""Exchange of NDArrays with NumPy, DLPack, torch, pickle, copy and text."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_torch_both_ways(device: Any) -> None:
 
 
 class Unshareable(type(backends.get("cpu_numpy"))):  # type: ignore[misc]
-    """A backend whose memory the host does not see."""
+    """A backend whose memory the host cannot access."""
 
     name = "unshareable"
 
@@ -148,7 +148,7 @@ FOREIGN = np.arange(4, dtype=">i4")
 
 @pytest.mark.parametrize("host", [UNALIGNED, UNALIGNED.reshape(2, 3).T, RECORDS["b"], FOREIGN])
 def test_memory_that_no_kernel_reads_is_copied(host: Any, device: Any) -> None:
-    """Unaligned arrays, fields of records and arrays of the other byte order."""
+    """Unaligned arrays, fields of records and byte-swapped arrays are copied."""
     native = host.astype(host.dtype.newbyteorder("="))
     check(nd.asarray(host, device=device), native)
     check(nd.from_dlpack(host, device=device), native)
@@ -244,7 +244,7 @@ def test_pickle_and_copy(layout: str, device: Any) -> None:
 def test_devices_pickle_and_copy_by_name(device: Any) -> None:
     for clone in (pickle.loads(pickle.dumps(device)), copy.copy(device), copy.deepcopy(device)):
         assert clone == device and hash(clone) == hash(device) and clone.enabled()
-    bare = nd.BackendDevice.__new__(nd.BackendDevice)  # as unpickling would make one
+    bare = nd.BackendDevice.__new__(nd.BackendDevice)  # like an object that unpickling creates
     assert not hasattr(bare, "anything")
     with pytest.raises(AttributeError):
         _ = bare.mod

@@ -1,4 +1,4 @@
-"""Sorted and unique values, shifts and running results of the namespace, against NumPy."""
+"""Sorting, unique values, shifts and cumulative functions of the namespace, against NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views are arithmetic on strides: same memory, NumPy's strides; indexing and setitem by example.
+"""Examples of views, which share memory and have NumPy's strides, and of indexing and setitem.
 
 The random counterpart is ``tests/properties``.
 """

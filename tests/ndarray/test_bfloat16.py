@@ -161,7 +161,7 @@ def test_gradients_of_layers_agree_with_float32(name):
         assert all(p.grad.dtype == "float32" for p in layer.parameters())
         grads.append([given.grad.numpy(), *(p.grad.numpy() for p in layer.parameters())])
     for mine, theirs in zip(*grads, strict=True):
-        # some ten roundings of 2**-9 each, of terms that may cancel
+        # about ten roundings of 2**-9 each, of terms that may cancel
         assert np.abs(mine - theirs).max() < 2**-5 * np.abs(theirs).max()
 
 

@@ -1,4 +1,4 @@
-"""The dtype table: one row for each dtype, the same rows in Python and in C++."""
+"""The dtype table: one row for each dtype, with equal rows in Python and in C++."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Exports of indexing, choices and sequence models: onnxruntime gives needle's results."""
+"""Exports of indexing, selection and sequence models: onnxruntime gives needle's results."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_attention_and_embedding() -> None:
 
 @pytest.mark.parametrize("kind", ["rnn", "lstm", "transformer"])
 def test_a_language_model_from_ids(kind: str) -> None:
-    """The course's shape: ids (T, B), embedding, layers, logits of (T * B) rows."""
+    """The course's shapes: ids (T, B), embedding, layers, logits of (T * B) rows."""
     np.random.seed(0)
     layers = {
         "rnn": lambda: nn.RNN(8, 8, 2, device=CPU),

@@ -1,4 +1,4 @@
-"""Imported operators: results of onnx's reference, and what is refused with the node's name."""
+"""Imported operators: results of onnx's reference, and refusals that name the node."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any]]] = {
     ),
 }
 NOT_IN_REFERENCE = {"lstm", "pad less", "softmax of old"}
-"""Cases that onnx's reference does not compute as the specification says."""
+"""Cases in which onnx's reference deviates from the specification."""
 
 
 @pytest.mark.parametrize("name", sorted(set(CASES) - NOT_IN_REFERENCE))
@@ -312,12 +312,13 @@ def test_a_further_output_is_refused_only_if_somebody_reads_it() -> None:
 
 
 def test_every_attribute_of_a_known_operator_is_read() -> None:
-    """An attribute that a newer opset brings must not be ignored in silence."""
+    """An attribute that a newer opset adds must not be silently ignored."""
     ignored = {
-        *("momentum", "ratio"),  # of training
-        *("saturate", "round_mode"),  # of dtypes that needle does not have
-        *("stash_type", "sorted"),  # what needle does is as precise and as sorted
-        *("value_string", "value_strings", "sparse_value"),  # refused, as the value is missing
+        *("momentum", "ratio"),  # used only in training
+        *("saturate", "round_mode"),  # for dtypes that needle lacks
+        *("stash_type", "sorted"),  # needle's result is already as precise and as sorted
+        # refused, since the value is then missing
+        *("value_string", "value_strings", "sparse_value"),
     }
     missing = []
     room = sys.modules["needle.onnx.operators.convolution"]

@@ -1,4 +1,4 @@
-"""Malformed ONNX files: each gives an OnnxError that names the file, and nothing else happens."""
+"""Malformed ONNX files: each gives an OnnxError that names the file, without side effects."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _external(location: str, **entries: str) -> Change:
 
 
 def _nested(proto: Any) -> None:
-    """A subgraph within a subgraph, as deep as protobuf reads."""
+    """Return subgraphs nested as deeply as protobuf can read."""
     graph = onnx.GraphProto(name="inner")
     for depth in range(24):
         outer = onnx.GraphProto(name=f"g{depth}")

@@ -18,7 +18,7 @@ nn, functional = torch.nn, torch.nn.functional
 
 
 class Fire(nn.Module):
-    """SqueezeNet: two convolutions of one squeezed image, joined; pooling rounds up."""
+    """SqueezeNet's block: two convolutions of one squeezed image, joined; pooling rounds up."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Fire(nn.Module):
 
 
 class Dense(nn.Module):
-    """DenseNet: each layer sees the results of all layers before it."""
+    """DenseNet's block: each layer reads the results of all layers before it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Dense(nn.Module):
 
 
 class Inverted(nn.Module):
-    """MobileNetV3: depthwise convolution, squeeze and excitation, hard swish."""
+    """MobileNetV3's block: depthwise convolution, squeeze and excitation, hard swish."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Inverted(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """ResNet-50: three convolutions and a shortcut with stride."""
+    """ResNet-50's block: three convolutions and a shortcut with stride."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Bottleneck(nn.Module):
 
 
 def plain() -> Any:
-    """VGG: convolutions, pooling and linear layers with dropout, which has two outputs."""
+    """Return VGG's layers: convolutions, pooling, and linear layers with two-output dropout."""
     return nn.Sequential(
         *(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(True), nn.MaxPool2d(2, 2)),
         *(nn.AdaptiveAvgPool2d((4, 4)), nn.Flatten(), nn.Linear(128, 16), nn.ReLU(True)),
@@ -98,7 +98,7 @@ class Words(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Network from image to image: upsampling, transposed convolution, padding."""
+    """A network from image to image: upsampling, transposed convolution, padding."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -127,7 +127,7 @@ def test_second_gradients(row: OpRow, retain_graph: Any, device: Any) -> None:
 
 
 def test_an_op_declares_nothing() -> None:
-    """A gradient may read the shape of a value that has changed, and not its data."""
+    """A gradient may read the shape, but not the data, of a value that has changed."""
 
     class Scaled(TensorOp):
         def compute(self, a: Any, b: Any) -> Any:
@@ -176,7 +176,7 @@ def test_values_that_no_gradient_needs_may_change() -> None:
     w = make(3, 4)
     expected_slope = np.exp(w.numpy())
     y = w.exp() + 1
-    assign(y)  # exp needs its own result, + needs none
+    assign(y)  # exp needs its own result, + does not
     y.sum().backward()
     np.testing.assert_allclose(w.grad.numpy(), expected_slope)
 
@@ -224,7 +224,7 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_steps_of_optimizers(name: str, dtype: str, device: Any) -> None:
-    """Interleaved updates: the graph of one loss is alive while a step changes its parameters."""
+    """Updates interleave: one loss's graph is alive while a step changes its parameters."""
     params = [Tensor(np.full((2, 2), i + 1.0), dtype=dtype, device=device) for i in range(3)]
     x = Tensor(np.ones((2, 2)), dtype=dtype, device=device)
     optimizer = OPTIMIZERS[name](params)

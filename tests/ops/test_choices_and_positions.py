@@ -1,4 +1,4 @@
-"""Numbers as choices of where and comparisons; order, gather and scatter beyond the op table."""
+"""Numbers as operands of ``where`` and comparisons; order, gather and scatter in more cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that no gradient reads are freed early; gradients and later reads are as without that."""
+"""Values that no gradient reads are freed early, which changes no gradient and no later read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def is_discarded(node: Any) -> bool:
 
 
 class ReadError(Exception):
-    """A gradient has read a value that is not there."""
+    """A gradient has read a discarded value."""
 
 
 def unreadable(data: Any, device: Any) -> Any:
@@ -55,7 +55,7 @@ def nodes_of(row: OpRow, device: Any) -> list[Any]:
 
 
 def reads(node: Any, device: Any) -> set[str]:
-    """Return the kinds of value that the gradient of a node reads, found by taking each away."""
+    """Return the kinds of value that a node's gradient reads, found by removing each one."""
     data = node.realize_cached_data()
     ones = [xp.ones_like(each) for each in (data if isinstance(data, tuple) else [data])]
     grads = [Tensor.make_const(one) for one in ones]
@@ -66,7 +66,7 @@ def reads(node: Any, device: Any) -> set[str]:
         value.cached_data = unreadable(kept, device)
         try:
             node.op.gradient_as_tuple(grad, node)
-        except (ReadError, AttributeError, TypeError):  # the last two: an item of a tuple
+        except (ReadError, AttributeError, TypeError):  # the last two come from items of a tuple
             found.add("result" if value is node else "inputs")
         finally:
             value.cached_data = kept
@@ -88,7 +88,8 @@ def test_each_op_declares_what_its_gradient_reads(
             key = type(node.op), tuple(sorted(node.op.reads))
             declared[key] = set(node.op.reads)
             found[key] |= reads(node, device)
-    items = {key for key in found if key[0].__name__ == "TupleGetItem"}  # theirs is the tuple's
+    # the tuple makes these reads
+    items = {key for key in found if key[0].__name__ == "TupleGetItem"}
     assert {k: found[k] for k in found.keys() - items} == {
         k: declared[k] for k in declared.keys() - items
     }
@@ -103,7 +104,7 @@ def test_a_value_between_two_ops_that_do_not_read_it_is_discarded() -> None:
     middle = y.inputs[0]
     assert (middle.shape, middle.dtype, middle.size) == ((3, 4), np.float32, 12)
     assert middle.device == a.device
-    assert is_discarded(middle)  # its layout needs no data
+    assert is_discarded(middle)  # reading its layout needs no data
     z.sum().backward()
     np.testing.assert_array_equal(a.grad.numpy(), 2 * (a.numpy() > -1))
 
@@ -143,7 +144,7 @@ def test_a_value_is_discarded_after_the_function_that_computed_it() -> None:
     (a,) = tensors((3, 4))
 
     def block(x: Tensor) -> Tensor:
-        y = x + 1  # referred to while relu and the sum are computed
+        y = x + 1  # still referenced while relu and the sum are computed
         return ndl.relu(y + x)
 
     out = block(a) * 2
@@ -230,7 +231,9 @@ def test_gradients_have_the_same_bits_as_without_discarding(
 
 
 def test_a_residual_block_keeps_what_its_gradients_read() -> None:
-    """Each convolution's result, for batch norm, and each relu's, and no other large array."""
+    """These are each convolution's result, for batch norm, and each relu's; no other large array
+    is.
+    """
     np.random.seed(0)
     (x,) = tensors((5, 3, 6, 6))
     out = nn.Sequential(Block(3), Block(3))(x) * 1

@@ -70,7 +70,7 @@ def test_nan_in_a_reduced_row(name: str, device: Any) -> None:
 
 @pytest.mark.parametrize(("kernel", "channels"), [(1, 4), (3, 4), (3, 16), (5, 3)])
 def test_nan_in_a_fused_convolution(kernel: int, channels: int, device: Any) -> None:
-    """ReLU as an epilogue of the convolution: NaN in y reaches the bias's and input's gradients."""
+    """With ReLU as the epilogue, NaN in y reaches the bias's and input's gradients."""
     x = np.random.default_rng(0).standard_normal((2, channels, 8, 8))
     x[0, 0, 4, 4] = NAN
     weight = np.random.default_rng(1).standard_normal((kernel, kernel, channels, 5))
@@ -116,7 +116,7 @@ def test_nan_in_a_batch_norm_with_relu(training: bool, residual: bool, device: A
 
 
 def test_nan_in_a_residual_epilogue(device: Any) -> None:
-    """relu(batch_norm(x) + residual) as one kernel."""
+    """The kernel computes relu(batch_norm(x) + residual)."""
     x = np.random.default_rng(0).standard_normal((4, 3, 4, 4))
     residual = np.zeros_like(x)
     residual[1, 2, 0, 0] = NAN
@@ -189,7 +189,7 @@ def test_second_gradients_of_zero_to_the_zero_are_finite(device: Any) -> None:
     by_a, by_b = a.grad, b.grad
     by_a.sum().backward()
     np.testing.assert_allclose(a.grad.numpy(), [0, 0])
-    np.testing.assert_allclose(b.grad.numpy(), [1, 0.5])  # a**(b - 1) where it is finite
+    np.testing.assert_allclose(b.grad.numpy(), [1, 0.5])  # a**(b - 1), where it is finite
     by_b.sum().backward()
     np.testing.assert_allclose(b.grad.numpy(), [0, np.log(2) ** 2])
 
@@ -292,7 +292,7 @@ def test_uneven_adaptive_means_keep_a_bad_pixel_in_its_windows(bad: float, devic
 def test_captured_uneven_adaptive_means_equal_eager_ones(
     bad: tuple[float, ...], device: Any
 ) -> None:
-    """Value and gradient, also where a replay meets inf and NaN that the recording did not."""
+    """Value and gradient agree even if a replay gets inf and NaN that the recording did not."""
     random = np.random.default_rng(3)
 
     def step(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

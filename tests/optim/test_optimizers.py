@@ -256,7 +256,7 @@ def test_a_value_with_another_reference_is_not_changed(keeper, native):
     optimizer.step()
     assert id(buffer_of(w)) != buffer
     assert (w.numpy() == before / 2).all()
-    assert np.isin(values_of(kept, native), before).all()  # 0.5 is new
+    assert np.isin(values_of(kept, native), before).all()  # 0.5 would be new
 
 
 @pytest.mark.skipif(NUMPY_MODE, reason="NumPy has no kernel that steps in place")
@@ -270,7 +270,7 @@ def test_memory_of_a_host_array_is_not_changed(native):
 
 
 def test_a_derivative_through_a_step_raises_instead_of_being_wrong(device):
-    """The tape recomputes from the old data of its leaves or raises an error."""
+    """The tape recomputes from the old data of its leaves, or raises an error."""
     w, optimizer = with_gradient(device)
     gradient = w.grad
     optimizer.step()
@@ -434,7 +434,7 @@ def test_clipping_tiny_and_nan_gradients(device):
     for p in params:
         p.grad = ndl.Tensor(np.zeros(p.shape), device=device, dtype="float32")
     params[1].grad = ndl.Tensor([3e-6, 0, 0, 4e-6], device=device, dtype="float32")
-    optim.clip_grad_norm(params, 1e-6)  # by max_norm / (norm + 1e-6), as PyTorch does
+    optim.clip_grad_norm(params, 1e-6)  # scaled by max_norm / (norm + 1e-6), as PyTorch does
     np.testing.assert_allclose(params[1].grad.numpy(), np.array([3e-6, 0, 0, 4e-6]) / 6, 1e-6)
     params[1].grad = ndl.Tensor([0, np.nan, 0, 0], device=device, dtype="float32")
     assert np.isnan(optim.clip_grad_norm(params, 1.0))

@@ -1,4 +1,4 @@
-"""Schedules: the rate at every step, in sequence, per group, resumed."""
+"""Schedules: the rate at every step, sequences, rates per group, resuming."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random shapes, views, indices and assignments: NDArray behaves as NumPy, on every device."""
+"""Random shapes, views, indices and assignments: NDArray behaves like NumPy on every device."""
 
 from __future__ import annotations
 

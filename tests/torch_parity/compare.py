@@ -1,4 +1,4 @@
-"""A function computed by needle and by PyTorch in float64: values, first and second gradients."""
+"""Compares a function of needle with PyTorch's in float64: values, first and second gradients."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def compare(
 ) -> None:
     """Assert equal y, gradients of <y, c>, and gradients of <gradient, d>, for random c and d.
 
-    ``values`` are the floating inputs, all of which get a gradient. ``order`` 1: no second
-    gradients.
+    All of ``values``, the floating inputs, get a gradient. With ``order`` 1 there are no second
+    ones.
     """
     random = np.random.default_rng(9)
     a = [ndl.Tensor(v, device=device, dtype="float64") for v in values]
@@ -42,7 +42,7 @@ def compare(
     d = [random.standard_normal(np.shape(v)) for v in values]
     pairs = [(g * torch.tensor(v)).sum() for g, v in zip(first, d) if _is_node(g)]
     if not pairs or order == 1:
-        return  # linear: nothing to differentiate again
+        return  # linear, so there is no second gradient
     second = torch.autograd.grad(sum(pairs), b, allow_unused=True)
     total: Any = 0.0
     for g, v in zip(grads, d, strict=True):

@@ -48,7 +48,7 @@ def geometry(r: Random, x: Any, axes: int, dilates: bool) -> dict[str, Any]:
             y = pool(torch.tensor(np.zeros_like(x)), kernel, **options)
         except RuntimeError:
             continue
-        if not torch.isinf(y).any():  # a window between the elements of the image
+        if not torch.isinf(y).any():  # a dilated window may read only padding
             return {"kernel": kernel, **options}
 
 
@@ -133,7 +133,7 @@ def test_max_unpool(seed: int, device: Any) -> None:
     ours = ndl.max_unpool2d(a, where.numpy(), 3, stride, padding, size)
     theirs = F.max_unpool2d(y, where, 3, stride, padding, size)
     np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
-    if stride == 3:  # otherwise windows share maxima, of which one gets the gradient here
+    if stride == 3:  # otherwise windows share maxima, and only one of these gets the gradient here
         compare(
             [y.numpy()],
             lambda a: ndl.max_unpool2d(a, where.numpy(), 3, stride, padding, size),

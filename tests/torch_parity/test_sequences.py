@@ -1,4 +1,4 @@
-"""Masks of attention, sequences of several lengths, and a saved state, against PyTorch."""
+"""Attention masks, sequences of several lengths, and a saved state, compared with PyTorch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def loaded(ours: Any, theirs: Any) -> Any:
 
 
 def made(random: Any, mask: str, shape: tuple[int, ...]) -> Any:
-    """Return a mask in which key 0 is seen."""
+    """Return a mask in which key 0 is visible."""
     hidden = random.random(shape) < 0.4
     hidden[..., 0] = False
     if mask == "bool":
@@ -119,7 +119,7 @@ def test_sequences_of_several_lengths(kind: str, two_ways: bool, device: Any) ->
 
 
 def test_a_model_saved_by_pytorch_gives_its_numbers(tmp_path: Path, device: Any) -> None:
-    """Names of nested layers, through an archive of NumPy arrays."""
+    """Names of nested layers survive an archive of NumPy arrays."""
     parts = {
         "conv": ("Conv1d", (3, 4, 3)),
         "rnn": ("LSTM", (4, 5, 2)),

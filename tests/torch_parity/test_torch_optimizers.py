@@ -57,7 +57,8 @@ def test_steps_equal_pytorchs(name: str, maximize: bool, device: Any) -> None:
     for step in range(7):
         for k, (p, q) in enumerate(zip(ours, theirs, strict=True)):
             g = random.standard_normal(p.shape)
-            absent = "sgd" in name and step < 2 and k == 1  # Adam counts its steps for all
+            # Adam has one step counter for all parameters
+            absent = "sgd" in name and step < 2 and k == 1
             p.grad = None if absent else ndl.Tensor(g, device=device, dtype="float64")
             q.grad = None if absent else torch.tensor(g)
         a.step()
