@@ -148,7 +148,7 @@ def _matches(path: Path, patterns: list[str]) -> bool:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Take SIGINT here and in child processes, also where a job in the background ignores it."""
+    """Enable SIGINT here and in child processes, even in a background job that ignores it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

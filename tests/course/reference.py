@@ -89,7 +89,7 @@ def adam(
 
 
 def conv_nhwc(x: Array, w: Array, stride: int, padding: int) -> Array:
-    """Return the convolution of x (N, H, W, I) and w (K, K, I, O), a product for each tap."""
+    """Return the convolution of x (N, H, W, I) and w (K, K, I, O) as a sum over the taps."""
     x = np.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     kernel = w.shape[0]
     high = (x.shape[1] - kernel) // stride + 1

@@ -51,7 +51,7 @@ def test_parse_mnist(tmp_path: Path) -> None:
 
 def test_softmax_loss_and_its_gradient() -> None:
     logits, ids = np.random.RandomState(0).randn(6, 4) * 3, np.array([0, 3, 1, 1, 2, 0])
-    for shift in (0.0, 1e4):  # large logits overflow nowhere
+    for shift in (0.0, 1e4):  # large logits do not overflow
         Z = ndl.Tensor(logits + shift)
         loss = simple_ml.softmax_loss(Z, ndl.Tensor(np.eye(4)[ids]))
         expected, slope = softmax_loss(Z.numpy().astype("float64"), ids)

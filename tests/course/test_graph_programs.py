@@ -205,7 +205,7 @@ def test_tensors_do_not_pile_up() -> None:
 
 
 def test_live_buffers_may_be_written(device: Any) -> None:
-    """Test that the graph's leaf is the buffer: a later forward pass uses what was written."""
+    """Test that the graph's leaf shares the buffer: a later forward pass uses written values."""
     x = ndl.Tensor(np.ones((2, 3)), device=device, dtype="float32")
     assert x.realize_cached_data().size == 6
     for j in range(6):

@@ -132,7 +132,7 @@ def test_dropout_masks(device: Any) -> None:
     state = np.random.get_state()[2]
     np.testing.assert_array_equal(layer(x).numpy(), x.numpy())
     assert np.random.get_state()[2] == state
-    np.random.seed(6)  # p = 0 keeps everything and draws all the same
+    np.random.seed(6)  # p = 0 drops nothing but still draws
     np.testing.assert_array_equal(nn.Dropout(0.0)(x).numpy(), x.numpy())
     after = np.random.rand()
     np.random.seed(6)

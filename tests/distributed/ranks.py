@@ -1,4 +1,4 @@
-"""The program of the tests of this folder; every rank runs it. Its first argument names a case."""
+"""The program that every rank runs in these tests. Its first argument names a case."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GROUP = communicator()
 
 
 def sums(*_: str) -> None:
-    """All methods of the communicator, on all dtypes that are used."""
+    """Call all methods of the communicator with all dtypes in use."""
     rank, size = GROUP.rank, GROUP.size
     for dtype in (np.float32, np.float64, np.int64, np.uint8):
         for ordered in (False, True):
@@ -58,10 +58,10 @@ def small_model() -> nn.Module:
 def train(
     out: str, slices: str = "0", captured: str = "1", samples: str = "22", device: str = "cpu"
 ) -> None:
-    """Six steps with momentum, clipping and a moving average; rank 0 saves what came out."""
+    """Do six steps with momentum, clipping and a moving average; rank 0 saves the results."""
     if device == "gpu":
         needle.set_default_device(gpu.first().device)
-    np.random.seed(GROUP.rank)  # rank 0's weights count
+    np.random.seed(GROUP.rank)  # rank 0's weights are broadcast
     model = small_model()
     parallel = DataParallel(model, GROUP, int(slices) or None, check_every=2)
     optimizer = optim.SGD(model.parameters(), 0.1, momentum=0.9)
@@ -94,7 +94,7 @@ def train(
 
 
 def synchronised(out: str, captured: str) -> None:
-    """Three steps in float64, with statistics over unequal batches; rank 0 saves what came out."""
+    """Do three float64 steps with statistics over unequal batches; rank 0 saves the results."""
     np.random.seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 6, 3, dtype="float64"),
@@ -135,7 +135,7 @@ def synchronised(out: str, captured: str) -> None:
 
 
 def differ(*_: str) -> None:
-    """A parameter that one rank changes is found and named."""
+    """Change a parameter on one rank, which must be found and named."""
     model = nn.Linear(3, 2)
     parallel = DataParallel(model, GROUP)
     if GROUP.rank == 1:
@@ -144,7 +144,7 @@ def differ(*_: str) -> None:
 
 
 class Counted(data.Dataset):
-    """Sixty samples; each reading of one adds a line to the file that READS names."""
+    """Sixty samples; each read of one adds a line to the file that READS names."""
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
         with open(os.environ["READS"], "a") as file:
@@ -156,7 +156,7 @@ class Counted(data.Dataset):
 
 
 def folds(dies: str = "") -> None:
-    """Two epochs of a cross-validation: each rank leaves out a part of the samples."""
+    """Run two epochs of a cross-validation, in which each rank leaves out a part of the samples."""
     fold = [i for i in range(60) if i % GROUP.size != GROUP.rank]
     task = f"fold {GROUP.rank}"
     with data.GlobalDataLoader(Counted(), 7, task=task, indices=fold, seed=GROUP.rank) as loader:

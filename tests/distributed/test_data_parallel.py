@@ -46,7 +46,7 @@ def test_tree_sum_adds_strided_parts_first() -> None:
 
 @pytest.mark.parametrize("slices", [None, 1, 4])
 def test_average_is_that_of_all_samples(slices: int | None) -> None:
-    """Gradients and running statistics, each slice computed by itself in the oracle."""
+    """The oracle computes gradients and running statistics of each slice separately."""
     model, images, labels = model_and_batch()
     parallel = DataParallel(model, Communicator(), slices)
     before = {k: v.numpy().copy() for k, v in model.state_dict().items()}
@@ -70,7 +70,7 @@ def test_average_is_that_of_all_samples(slices: int | None) -> None:
 
 
 class Doubling(Communicator):
-    """A group of two ranks that have the same gradients; it notes the size of each sum."""
+    """A group of two ranks with equal gradients; it records the size of each sum."""
 
     size = 2
 
@@ -130,7 +130,7 @@ def test_a_bucket_with_an_unused_parameter_is_sent_after_backward(
 
 @pytest.mark.parametrize("again", ["weight", "bias"])
 def test_a_slice_has_one_backward_pass(monkeypatch: pytest.MonkeyPatch, again: str) -> None:
-    """The gradient of a weight completes its bucket, that of a bias is sent with it."""
+    """The gradient of a weight completes its bucket; that of a bias is sent with it."""
     model, parallel = bucket_per_layer(monkeypatch)
     with pytest.raises(DistributedError, match="one backward pass"), parallel.slice(5):
         model(needle.ones(5, 4)).sum().backward()
@@ -172,7 +172,7 @@ def test_a_step_that_an_exception_ends_can_begin_again(slices: int | None) -> No
 
 
 class Buffered(nn.Module):
-    """A layer with a buffer; the forward pass assigns ``next``, if it is there."""
+    """A layer with a buffer; the forward pass assigns ``next`` if it is set."""
 
     def __init__(self, values: Any, dtype: str) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class Buffered(nn.Module):
     ],
 )
 def test_buffers_of_each_dtype(dtype: str, before: Any, after: Any) -> None:
-    """An unchanged buffer keeps its bits, one that all slices change alike gets the new value."""
+    """An unchanged buffer keeps its bits; one that all slices change alike gets the new value."""
     model = Buffered(before, dtype)
     parallel = DataParallel(model, Communicator(), 4)
     for new in (None, None, after):
@@ -223,7 +223,7 @@ def test_a_parameter_without_gradient_keeps_none() -> None:
 
 
 def test_a_gradient_of_one_slice_alone_is_averaged_over_all_samples() -> None:
-    """In the second step, whose vectors have held other gradients."""
+    """The second step reuses vectors that have held other gradients."""
     model = nn.Sequential(nn.Linear(3, 2), nn.Linear(3, 2))
     parallel = DataParallel(model, Communicator(), 2)
     for last in (1, 0):
@@ -300,7 +300,7 @@ def test_engines_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert communicator("single").size == 1
 
     class Own(Communicator):
-        """An engine of a program."""
+        """A user-defined engine."""
 
     register("own", Own)
     monkeypatch.setenv("NEEDLE_COMMUNICATOR", "own")

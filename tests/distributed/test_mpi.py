@@ -45,7 +45,7 @@ def test_slices_without_samples(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_overlap_gives_the_sums_of_slices(tmp_path: Path, processes: int) -> None:
-    """Sent in buckets while backward runs, or added in order afterwards: equal up to rounding."""
+    """Buckets sent during backward and sums added in order afterwards agree up to rounding."""
     ordered = trained(tmp_path / "o.npz", 1 if processes == 2 else 3, processes, 0)
     for captured in (0, 1):
         found = trained(tmp_path / f"{captured}.npz", processes, 0, captured)
@@ -61,7 +61,7 @@ def test_overlap_with_a_rank_without_samples(tmp_path: Path) -> None:
 
 
 def test_gradients_of_gpus_are_averaged(tmp_path: Path) -> None:
-    assert gpu.first().device.enabled()  # or the test is skipped
+    assert gpu.first().device.enabled()  # otherwise the test is skipped
     host = trained(tmp_path / "cpu.npz", 2, 0, 1, 8)
     found = trained(tmp_path / "gpu.npz", 2, 0, 1, 8, "gpu")
     for name, value in host.items():

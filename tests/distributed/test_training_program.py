@@ -55,7 +55,9 @@ def results(folder: Path) -> list[list[str]]:
 
 @pytest.mark.parametrize("model", ["lenet5", "resnet20"])
 def test_virtual_replicas_give_the_same_bits(tmp_path: Path, model: str) -> None:
-    """Weights, optimiser, running statistics, losses and accuracies; the last batch is short."""
+    """Weights, optimiser, statistics, losses and accuracies are equal, even with a short last
+    batch.
+    """
     options = ("--model", model, "--epochs", "2", "--virtual-replicas", "4", "--ema", "0.5")
     for processes in (1, 2, 4):
         trained(tmp_path / str(processes), processes, *options)
@@ -75,7 +77,7 @@ def test_a_run_continues_on_fewer_processes_to_the_same_bits(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_processes_train_like_one(tmp_path: Path, processes: int) -> None:
-    """Sums in another order only: losses agree to rounding, every sample counts once."""
+    """Only the order of sums differs: losses agree to rounding, and every sample counts once."""
     trained(tmp_path / "one", 1, "--epochs", "2", "--weight-decay", "0")
     done = trained(tmp_path / "all", processes, "--epochs", "2", "--workers", "1")
     assert done.stdout.count("epoch 2/2") == 1
@@ -125,7 +127,7 @@ def test_an_error_is_printed_once(tmp_path: Path, options: Any, words: str) -> N
 
 
 def test_a_rank_with_another_seed_is_refused(tmp_path: Path) -> None:
-    """One command line for each of two ranks, as a mistaken script would have it."""
+    """Two ranks get different command lines, as from a faulty script."""
     line = [str(PROGRAM), *SMALL, "--out", str(tmp_path / "run"), "--epochs", "1"]
     first = command(1, *line, "--seed", 1)
     second = ["-n", "1", sys.executable, *line, "--seed", "2"]
@@ -159,7 +161,7 @@ def process_of_rank(program: subprocess.Popen[str], rank: int) -> int:
     for path in Path("/proc").glob("[0-9]*"):
         try:
             parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
     for process in parents:
         ancestor = process
@@ -178,7 +180,7 @@ def ranked(process: int, rank: int) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_rank_that_dies_or_stops_ends_all(tmp_path: Path, number: int) -> None:
-    """A complete checkpoint remains, from which one process continues."""
+    """A complete checkpoint remains, from which one process resumes."""
     out = tmp_path / "run"
     program = running(out)
     os.kill(process_of_rank(program, 1), number)

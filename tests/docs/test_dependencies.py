@@ -1,4 +1,4 @@
-"""docs/dependencies.md lists what pyproject.toml asks for; importing needle loads NumPy only."""
+"""docs/dependencies.md lists pyproject.toml's requirements; importing needle loads only NumPy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every row of docs/glossary.md about PyTorch and about the course is true, tried one by one.
+"""Every row of docs/glossary.md about PyTorch and about the course is true; each one is tried.
 
-A row is known by its first cell. ``CHECKS`` has needle's side; ``PEER`` what the row says or
-implies of PyTorch, where that is installed.
+A row is identified by its first cell. ``CHECKS`` tests needle's side; ``PEER`` tests what the row
+says or implies about PyTorch, if that is installed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ X = np.arange(6, dtype=np.float64).reshape(2, 3)
 
 
 def rows() -> list[str]:
-    """The first cells of the two tables that compare."""
+    """Return the first cells of the two comparison tables."""
     text = PAGE.read_text(encoding="utf-8").split("## Words")[0]
     cells = re.findall(r"^\| (.+?) \|", text, re.MULTILINE)
     return [cell for cell in cells if cell not in ("PyTorch", "the course")]
 
 
 def row(*firsts: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Registers the check of one or more rows."""
+    """Register the check of one or more rows."""
 
     def register(check: Callable[..., None]) -> Callable[..., None]:
         CHECKS.update(dict.fromkeys(firsts, check))
@@ -349,7 +349,7 @@ def _() -> None:
 
 
 def stepped(optimizer: Callable[..., Any], steps: int = 2) -> Any:
-    """A parameter after steps with the gradients 1, 2, ..."""
+    """Return a parameter after steps with the gradients 1, 2, ..."""
     p = ndl.Tensor([1.0])
     found = optimizer([p])
     for i in range(steps):
@@ -495,7 +495,7 @@ def test_what_the_rows_say_of_pytorch() -> None:
         x.numpy()
     for _ in range(2):
         (x * 2).sum().backward()
-    same(x.grad, np.full((2, 3), 4))  # added to
+    same(x.grad, np.full((2, 3), 4))  # gradients accumulate
     y = (x * x).sum()
     y.backward()
     with pytest.raises(RuntimeError):

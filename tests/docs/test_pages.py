@@ -1,7 +1,7 @@
-"""The pages of the documentation: examples run and print what the page shows, links resolve.
+"""The pages of the documentation: examples run and print what the page shows, and links resolve.
 
 A ```text block that follows a ```python block is the output of that block, or the error that ends
-it; "..." in it stands for any text. ``python -m tests.docs.test_pages PAGE ...`` writes the present
+it; "..." in it matches any text. ``python -m tests.docs.test_pages PAGE ...`` writes the current
 outputs into pages. README.md, docs/backend.md and the pages on the shared loader have tests of
 their own. The site itself is built by `make docs`.
 """
@@ -33,27 +33,27 @@ ALIASES = {name: f"needle.{name}" for name in ("data", "nn", "optim")} | {
     "needle": "needle",
 }
 NOT_OURS = {
-    *("src/ndarray_backend_cpu.cc", "optim.py", "apps/models.py"),  # the course's
-    "nn.ModuleList",  # PyTorch's
-    *("build/docs", "dist/", ".venv/bin/python"),  # what is built
-    *("runs/MODEL-DATA", "runs/bench-against/", "runs/bench-data/"),  # what is written
+    *("src/ndarray_backend_cpu.cc", "optim.py", "apps/models.py"),  # files of the course
+    "nn.ModuleList",  # PyTorch's names
+    *("build/docs", "dist/", ".venv/bin/python"),  # build results
+    *("runs/MODEL-DATA", "runs/bench-against/", "runs/bench-data/"),  # files that programs write
     *(".venv/bin/activate", "tensorboard/"),
 }
 EXAMPLES = re.compile(
     r"^```python\n(?P<code>.*?)^```$(?:\n+```text\n(?P<output>.*?)^```$)?", re.DOTALL | re.MULTILINE
 )
 WORDS = {"README.md": 700, "ARCHITECTURE.md": 3000, "docs/shared_loader.md": 800}
-"""The largest number of words of a page, outside its code blocks."""
+"""The largest number of words of a page, without its code blocks."""
 
 
 def with_examples() -> list[Path]:
-    """The pages of docs/ whose examples are run here."""
+    """Return the pages of docs/ whose examples are run here."""
     pages = [page for page in (ROOT / "docs").glob("**/*.md") if EXAMPLES.search(page.read_text())]
     return sorted(page for page in pages if page.name not in EXECUTED_ELSEWHERE)
 
 
 def output_of(code: str, page: Path, line: int, names: dict[str, object], fails: bool) -> str:
-    """Run an example that begins at ``line`` of a page, and return what it prints.
+    """Run an example that starts at ``line`` of a page, and return what it prints.
 
     ``fails``: the example ends with an error, whose type and message are returned instead.
     """
@@ -71,7 +71,7 @@ def output_of(code: str, page: Path, line: int, names: dict[str, object], fails:
 
 
 def examples_of(page: Path) -> Iterator[tuple[re.Match[str], str]]:
-    """Each example of a page with what it prints; one name space for all of them."""
+    """Yield each example of a page with its output; all of them share a namespace."""
     text = page.read_text(encoding="utf-8")
     names: dict[str, object] = {"__name__": "__main__"}
     for block in EXAMPLES.finditer(text):
@@ -81,7 +81,7 @@ def examples_of(page: Path) -> Iterator[tuple[re.Match[str], str]]:
 
 
 def shown(output: str) -> str:
-    """An output as a page shows it: an error's message is broken into lines of 82 columns."""
+    """Return an output as a page shows it: an error's message is wrapped at 82 columns."""
     if re.match(r"\w*Error: ", output):
         lines = output.splitlines()
         wrap = {"width": 82, "break_long_words": False, "break_on_hyphens": False}
@@ -147,7 +147,7 @@ def test_the_names_and_files_that_a_page_speaks_of_exist(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as the site and code hosts make them."""
+    """Return the anchors of a page's headings, as the site and code hosts generate them."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -176,7 +176,7 @@ def test_every_page_is_in_the_table_of_contents_and_every_entry_is_a_page() -> N
 
 
 def rewrite(page: Path) -> None:
-    """Write the present outputs into a page, in place of those that no longer agree."""
+    """Write the current outputs into a page where they no longer agree."""
     text = page.read_text(encoding="utf-8")
     for block, output in examples_of(page):
         before = block["output"]

@@ -1,6 +1,6 @@
-"""docs/command_lines.md and docs/environment.md list what the programs and config.py have.
+"""docs/command_lines.md and docs/environment.md agree with the programs and config.py.
 
-``python -m tests.docs.test_reference_pages`` writes the table of environment variables anew.
+``python -m tests.docs.test_reference_pages`` rewrites the table of environment variables.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def test_the_page_lists_every_target_of_the_makefile() -> None:
 
 
 def environment_table() -> str:
-    """Return the rows of docs/environment.md as config.py has them."""
+    """Return the rows of docs/environment.md that config.py implies."""
     return "".join(
         f"| `{variable.name}` | {f'`{variable.default}`' if variable.default else ''} | "
         f"{variable.meaning} |\n"

@@ -1,4 +1,4 @@
-"""The tables of docs/syllabus.md beside the exercises: hours, tags, every exercise in ten weeks."""
+"""The tables of docs/syllabus.md agree with the exercises: hours, tags, all in ten weeks."""
 
 from __future__ import annotations
 

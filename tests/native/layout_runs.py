@@ -17,7 +17,7 @@ def results(
     outs: Sequence[tuple[Shape, Any]],
     *settings: Any,
 ) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """(layout, outputs) for ``call(*inputs, *outs, *settings)``; outputs lie in the next layout."""
+    """Yield (layout, outputs) of ``call(*inputs, *outs, *settings)``; outputs differ in layout."""
     for i, layout in enumerate(LAYOUTS):
         views = [view_of(np.asarray(a), layout) for a in inputs]
         written = [empty_view(s, np.dtype(d), LAYOUTS[(i + 1) % len(LAYOUTS)]) for s, d in outs]

@@ -154,7 +154,7 @@ FUSED_SHAPES = [*BATCH_SHAPES[2:], (3, 17, 31, 6), (500, 2, 256), (70, 9, 300)]
 @pytest.mark.parametrize("shape", FUSED_SHAPES, ids=str)
 @pytest.mark.parametrize("adds", [False, True])
 def test_batch_norm_with_relu(kernels: Any, shape: Any, dtype: str, adds: bool) -> None:
-    """Forward and gradient; the gradient's mask is taken from values that are not near 0."""
+    """Test forward and gradient, with no value near 0, where the gradient's mask is unclear."""
     axes, channels = tuple(range(len(shape) - 1)), shape[-1:]
     x, grad, added = (random(shape, dtype, i) for i in range(3))
     weight, bias = random(channels, dtype, 3), random(channels, dtype, 4)

@@ -61,7 +61,7 @@ def test_an_empty_notebook_invites_to_its_exercises(part: Part, tmp_path: Path) 
     assert f"a student tree, {len(exercises())} of " in out
     assert "Traceback" not in out
     assert set(re.findall(r"^RAISED (\w+)", out, re.MULTILINE)) <= {
-        "NotImplementedError",  # explained by an invitation
+        "NotImplementedError",  # an invitation to solve the exercise explains it
         "Unavailable",
     }
     for exercise in part.exercises:
@@ -72,8 +72,7 @@ def test_an_empty_notebook_invites_to_its_exercises(part: Part, tmp_path: Path) 
 @pytest.mark.slow
 @every_part
 def test_a_solved_notebook_passes_its_checks(part: Part, tmp_path: Path) -> None:
-    """Compiled exercises, which make test-course checks, and those in WGSL without an adapter are
-    left out."""
+    """Leave out compiled exercises, which make test-course checks, and WGSL without an adapter."""
     tree = tmp_path / "tree"
     write_edition(ROOT, tree, set(exercises()))
     put_back(tree, list(exercises()))

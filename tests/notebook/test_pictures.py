@@ -27,7 +27,8 @@ def test_a_memory_map_names_the_place_of_every_element() -> None:
     a = nd.array(np.arange(12).reshape(3, 4))
     views = {"a": a, "flipped": a[::-1, 1:3], "column": a[:, 1], "b": a.permute((1, 0))}
     for view in views.values():
-        np.testing.assert_array_equal(memory.places(view), view.numpy())  # arange: value is place
+        # for arange the value equals the position
+        np.testing.assert_array_equal(memory.places(view), view.numpy())
     found = texts(pictures.draw_memory(views))
     assert "flipped: shape (3, 2), strides (-4, 1), offset 9" in found
     assert found.count("5") == 5 and found.count("4") == 3  # 4 is not in column and flipped

@@ -47,7 +47,7 @@ rgw data = {folder}/rgw
 
 @contextlib.contextmanager
 def running_ceph(folder: Path) -> Iterator[str]:
-    """Its address; access key test:tester, secret testing."""
+    """Yield the address of a running store; access key test:tester, secret testing."""
     if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
         pytest.skip(
             f"no {', '.join(missing)}: apt-get install radosgw ceph-mon ceph-osd ceph-common"

@@ -1,7 +1,7 @@
-"""Real object stores on loopback, each started for these tests alone: OpenStack Swift, Ceph.
+"""Real object stores on loopback, started for these tests: OpenStack Swift and Ceph.
 
-Before each stands the fault-injecting proxy. A store that is not installed is skipped, and says
-how to install it. make test-all installs Swift; Ceph is a package of Debian.
+The fault-injecting proxy stands before each of them. A store that is not installed is skipped with
+a hint how to install it. make test-all installs Swift; Ceph is a package of Debian.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ STORES = {"swift": running_swift, "ceph": running_ceph}
 BUCKET, KEY, SECRET, REGION = "needle", "test:tester", "testing", "us-east-1"
 
 
-# Ended with the module: other tests count the processes below this one.
+# Ends with the module, because other tests count this process's children.
 @pytest.fixture(scope="module", params=["swift", pytest.param("ceph", marks=pytest.mark.s3)])
 def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a store that is running and has an empty bucket."""
+    """Yield the address of a running store with an empty bucket."""
     with STORES[request.param](tmp_path_factory.mktemp(request.param)) as endpoint:
         who = {"key": KEY, "secret": SECRET, "endpoint_url": endpoint}
-        # Among client_kwargs it would also be the bucket's place, of which Ceph knows none.
+        # In client_kwargs it would also be the bucket's location, and Ceph knows none.
         region = {"region_name": REGION}
         s3fs.S3FileSystem(**who, config_kwargs=region, skip_instance_cache=True).mkdir(BUCKET)
         yield endpoint
@@ -35,7 +35,7 @@ def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def proxy(real: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackStore]:
-    """The proxy before it, which the environment leads S3's clients to."""
+    """Yield the proxy before the store; the environment directs S3 clients to it."""
     with LoopbackStore(upstream=real) as found:
         for name, value in found.environment(tmp_path, KEY, SECRET).items():
             monkeypatch.setenv(name, value)

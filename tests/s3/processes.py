@@ -1,4 +1,4 @@
-"""Servers in the foreground, started and ended by tests."""
+"""Servers in the foreground that tests start and stop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at now."""
+    """Return ports that are free now."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -26,7 +26,7 @@ def free_ports(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def running(commands: list[list[str]], folder: Path, **options: object) -> Iterator[None]:
-    """All of the commands, until the end of the block; what they say is in the folder."""
+    """Run all commands until the end of the block; their output is in the folder."""
     with contextlib.ExitStack() as stack:
         started = []
         for number, command in enumerate(commands):
@@ -47,7 +47,7 @@ def running(commands: list[list[str]], folder: Path, **options: object) -> Itera
 
 
 def wait_for_answer(endpoint: str, folder: Path, seconds: float = 60.0) -> None:
-    """Until the server gives any HTTP answer; its last words where it does not."""
+    """Wait until the server gives any HTTP answer; raise with its last output if it does not."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:

@@ -1,4 +1,4 @@
-"""OpenStack Swift with its S3 interface, from PyPI: its configuration, and a process that is it."""
+"""OpenStack Swift with its S3 interface, from PyPI: its configuration and its process."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ PROGRAM = Path(__file__).with_name("swift_process.py")
 
 @contextlib.contextmanager
 def running_swift(folder: Path) -> Iterator[str]:
-    """Its address; user test:tester, key testing."""
+    """Yield the address of a running store; user test:tester, key testing."""
     if importlib.util.find_spec("swift") is None:
         pytest.skip("OpenStack Swift is not installed: pip install 'needle[stores]'")
     (folder / "devices" / "d1").mkdir(parents=True)

@@ -1,7 +1,7 @@
 """All of OpenStack Swift in one process: account, container and object servers, and the proxy.
 
-Four processes would import Swift four times. Run by swift.py, in isolated mode, since a file named
-swift.py lies beside this one; FOLDER has the configurations.
+Four processes would import Swift four times. swift.py runs this file in isolated mode, because a
+file named swift.py lies beside it; FOLDER contains the configurations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STORING = ("account", "container", "object")
 
 def write_ring(folder: str, kind: str, port: int) -> None:
     """Write the ring file that places all objects of a kind on this machine."""
-    builder = RingBuilder(4, 1, 1)  # 2**4 parts of one copy, an hour at least between moves
+    builder = RingBuilder(4, 1, 1)  # 2**4 partitions, one replica, at least an hour between moves
     place = {"ip": "127.0.0.1", "port": port, "device": "d1"}
     builder.add_dev({"region": 1, "zone": 1, "weight": 1.0, **place})
     builder.rebalance()
@@ -28,15 +28,15 @@ def write_ring(folder: str, kind: str, port: int) -> None:
 
 
 def serve(conf: dict[str, Any], logger: Any, names: dict[str, str], strategy: Any) -> None:
-    """One of the four, as wsgi.run_server does it, but for a hub of its own."""
+    """Serve one of the four as wsgi.run_server does, but with a hub of its own."""
     app = wsgi.loadapp(conf["__file__"], names)
     options = {"protocol": SwiftHttpProtocol, "capitalize_response_headers": False}
     eventlet.wsgi.server(wsgi.get_socket(conf), app, log_output=False, **options)
 
 
 def main(folder: str, *ports: str) -> None:
-    """Serves until it is ended; ``ports`` are those of the three that store."""
-    utils.SWIFT_CONF_FILE = f"{folder}/swift.conf"  # else it is looked for in /etc/swift
+    """Serve until terminated; ``ports`` are those of the three storage servers."""
+    utils.SWIFT_CONF_FILE = f"{folder}/swift.conf"  # otherwise Swift looks in /etc/swift
     for kind, port in zip(STORING, ports):
         write_ring(folder, kind, int(port))
     kinds = (*STORING, "proxy")

@@ -1,4 +1,4 @@
-"""Data sets in real object stores: what is put there comes back, also through faults.
+"""Data sets in real object stores: uploaded data comes back, even with faults.
 
 Run by make test-all and make test-s3.
 """
@@ -49,7 +49,7 @@ def test_images_through_faults(proxy: LoopbackStore) -> None:
     assert not any(proxy.faults.values())
     proxy.puts.clear()
     data.upload(local, url, retry=RETRY, progress=False)
-    assert len(proxy.puts) == 1  # ETags told that all is there but the index
+    assert len(proxy.puts) == 1  # ETags showed that only the index was missing
     proxy.gets.clear()
     dataset, want = opened(url), batches(local)
     faults: list[Any] = ["reset", 503, "truncated", "short", "wrong"]
