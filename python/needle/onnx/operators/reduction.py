@@ -62,8 +62,8 @@ def _extreme(function: Callable[..., Tensor], sign: int) -> Callable[..., Any]:
         least = -math.inf if dtype.kind == "f" else np.iinfo(dtype).min if dtype.kind != "b" else 0
         most = math.inf if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind != "b" else 1
         empty = np.zeros(x.shape, dtype)
-        pick, start = (np.max, least) if sign > 0 else (np.min, most)
-        return pick(empty, axis=axes, keepdims=keepdims, initial=start)
+        pick: Callable[..., Any] = np.max if sign > 0 else np.min
+        return pick(empty, axis=axes, keepdims=keepdims, initial=least if sign > 0 else most)
 
     return run
 
