@@ -1,4 +1,4 @@
-"""Reports of open exercises: a line for each test that meets one, and a summary at the end."""
+"""Reports of open exercises: one line for each test that meets one, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
-    """Report a test that met an empty block in a line, without a traceback."""
+    """Report a test that met an empty block with one line and no traceback."""
     report = yield
     tag = open_tag(call.excinfo.value) if call.excinfo else ""
     if tag:

@@ -1,6 +1,6 @@
-"""First wrong elements of n-dimensional answers, with the window that makes them drawn as text.
+"""The first wrong element of an n-dimensional answer, with its window drawn as text.
 
-Called by the tests of convolution and pooling. Images are (N, H, W, C) and padded; planes of one
+Used by the tests of convolution and pooling. Images are (N, H, W, C) and padded; planes of one
 channel are drawn with the pixels of a window in brackets and the padding as dots.
 """
 
@@ -29,7 +29,7 @@ def expect_elements(
     given: Mapping[str, Any] | None = None,
     mistakes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Call ``expect``; of a wrong answer of the right shape show the first wrong element alone.
+    """Call ``expect``; for a wrong answer of the right shape, show only the first wrong element.
 
     drawn: returns the text that shows where an element of this index comes from.
     """
@@ -56,7 +56,7 @@ def _first(case: Case, got: Array, want: Array, drawn: Callable[[Index], str]) -
 
 
 def number(value: Any) -> str:
-    """Return a number without zeros at its end."""
+    """Return a number without trailing zeros."""
     return f"{float(value):g}"
 
 

@@ -1,4 +1,4 @@
-"""Runs of the programs that contain the C++ and CUDA exercises. Called by their tests."""
+"""Runs the programs that contain the C++ and CUDA exercises; called by their tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from apps.course.compare import Case, WrongAnswer
 from apps.course.registry import exercises
 
 LONGEST = 20
-"""Seconds of processor time that a program may take."""
+"""Limit on a program's processor time in seconds."""
 ROOT = Path(__file__).resolve().parents[2]
 
 

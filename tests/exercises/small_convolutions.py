@@ -1,6 +1,6 @@
-"""Convolution and pooling by their definitions, on small cases, with drawings of their windows.
+"""Convolution and pooling by their definitions on small cases, with drawings of their windows.
 
-Called by the tests of part 7. Images are (N, H, W, C), weights (KH, KW, C/groups, O).
+Used by the tests of part 7. Images are (N, H, W, C), weights (KH, KW, C/groups, O).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SMALL: list[tuple[str, tuple[int, ...], tuple[int, ...], Settings]] = [
     ("stride (2, 1), padding (1, 2)", (2, 5, 6, 4), (3, 2, 4, 6), ((2, 1), (1, 2), (1, 1), 1)),
     ("everything", (2, 5, 6, 4), (3, 2, 2, 6), ((1, 2), (2, 1), (2, 1), 2)),
 ]
-"""Cases: the addition to the first one, the shapes of x and of the weight, the settings."""
+"""Cases: what each adds to the first one, the shapes of x and of the weight, the settings."""
 
 
 def convolved(
@@ -61,13 +61,13 @@ def padded(x: Array, padding: tuple[int, int], value: float = 0.0) -> Array:
 
 
 def counted(shape: tuple[int, ...]) -> Array:
-    """Return 1, 2, 3, ... in this shape; of large ones the numbers start again after 9."""
+    """Return 1, 2, 3, ... in this shape; in large ones the numbers restart after 9."""
     count = np.arange(float(np.prod(shape)))
     return (count % 9 + 1 if count.size > 36 else count + 1).reshape(shape)
 
 
 def settings_of(what: str, settings: Settings) -> dict[str, Any]:
-    """Return what a case shows of its settings: those that differ from the plain ones."""
+    """Return the settings that a case shows: those that differ from the defaults."""
     names = ("stride", "padding", "dilation", "groups")
     other = {n: s for n, s, plain in zip(names, settings, PLAIN) if s != plain}
     return {"case": what, **other}
@@ -78,7 +78,7 @@ Reads = tuple[int, int, int, int]
 
 
 def reads(shape: tuple[int, ...], kernel: tuple[int, ...], settings: Settings) -> dict[Reads, Any]:
-    """Return the pixel of the padded image that each output reads by each tap."""
+    """Return, for each output and tap, the pixel of the padded image that is read."""
     stride, _, dilation, _ = settings
     windows = Windows("conv2d", shape[1:3], kernel[:2], Geometry(*settings))  # type: ignore[arg-type]
     every = itertools.product(*map(range, (*windows.out, *kernel[:2])))
@@ -123,7 +123,7 @@ def shortened(planes: list[str], pairs: list[tuple[Any, Any]]) -> str:
 
 
 def rows_of(x: Array, kernel: tuple[int, ...], settings: Settings) -> Array:
-    """Return the windows as rows by the definition: (groups, N, OH, OW, KH, KW, C/groups)."""
+    """Return the windows as rows, by the definition: (groups, N, OH, OW, KH, KW, C/groups)."""
     image, groups, where = padded(x, settings[1]), settings[3], reads(x.shape, kernel, settings)
     sizes = tuple(size + 1 for size in max(where))
     found = np.empty((len(x), *sizes, x.shape[3]))
@@ -133,7 +133,7 @@ def rows_of(x: Array, kernel: tuple[int, ...], settings: Settings) -> Array:
 
 
 def mistaken(x: Array, weight: Array, settings: Settings) -> dict[str, Array]:
-    """Return what convolutions with a common mistake give, by the mistake."""
+    """Return the results of convolutions with common mistakes, by the mistake."""
     stride, padding, dilation, groups = settings
     found = {
         "the kernel is not flipped in this convolution": (x, weight[::-1, ::-1], *settings),
@@ -219,7 +219,7 @@ def draw_input_grad(grad: Array, weight: Array, shape: tuple[int, ...], settings
 
 
 def unordered(grad: Array, weight: Array, shape: Any, settings: Settings) -> Array:
-    """Return the gradient of x if the rows are reshaped to (taps, N, OH, OW, C) as they are."""
+    """Return the gradient of x if rows are reshaped to (taps, N, OH, OW, C) without a transpose."""
     groups, sizes = settings[3], (*grad.shape[:3], shape[3])
     gains = grad.reshape(*grad.shape[:3], groups, -1)
     taps = weight.reshape(-1, weight.shape[2], groups, gains.shape[4])
@@ -255,7 +255,7 @@ POOLS: list[tuple[str, tuple[int, ...], Any, Any, Any]] = [
     ("two channels and two images", (2, 2, 4, 2), (2, 2), (2, 2), (0, 0)),
     ("everything", (2, 5, 5, 2), (2, 3), (2, 1), (1, 1)),
 ]
-"""Cases: the addition to the first one, the shape of x, kernel, stride, padding."""
+"""Cases: what each adds to the first one, the shape of x, kernel, stride, padding."""
 
 
 def draw_pooled(x: Array, where: dict[Reads, Any], padding: tuple[int, int]) -> Any:

@@ -1,6 +1,6 @@
 """Small cases for the ten functions of a backend (part 9 of the course).
 
-Arrays are made by hand, as views in four layouts; needle's own arrays are not used. The complete
+Arrays are built by hand as views in four layouts; needle's own arrays are not used. The complete
 test of a backend is ``python -m needle.testing.conformance``.
 """
 
@@ -73,7 +73,7 @@ GRID = np.arange(12).reshape(3, 4) - 5.5
 
 
 def from_start(a: Array, layout: str, shape: tuple[int, ...]) -> dict[str, Array]:
-    """Return what is read if strides and offset of ``a`` are ignored."""
+    """Return the values read if strides and offset of ``a`` are ignored."""
     buffer = np.zeros(2 * a.size + 1)
     buffer[places_of(a.shape, layout).ravel()] = a.ravel()
     read = buffer[: math.prod(shape)].reshape(shape)
@@ -321,7 +321,7 @@ def check_reduce(backend: Backend) -> None:
 
 
 def _again(name: str, axes: tuple[int, ...]) -> Array:
-    """Return a reduction of GRID that sees the first element of each group alone."""
+    """Return a reduction of GRID that reads only the first element of each group."""
     first = GRID[tuple(slice(0, 1) if axis in axes else slice(None) for axis in (0, 1))]
     return first * (GRID.size // first.size) if name == "sum" else first
 

@@ -19,7 +19,7 @@ from needle.errors import ShapeError
 
 @pytest.fixture(autouse=True)
 def recording_after_a_test() -> Iterator[None]:
-    """Turn recording on again: a wrong no_grad must not fail the tests of others."""
+    """Turn recording on again, so that a wrong no_grad does not fail the other exercises' tests."""
     yield
     graph.recording.on = True
 
@@ -197,7 +197,7 @@ def walked(top: Node, order: list[Node], **options: Any) -> list[tuple[str, floa
 
 
 def diamond() -> tuple[Node, list[Node]]:
-    """top = c * c + a with c = a * b, a = 2, b = 3."""
+    """Return top = c * c + a with c = a * b, a = 2, b = 3."""
     a, b = Node("a", 2.0), Node("b", 3.0)
     c = Times()("c", a, b)
     d = Times()("d", c, c)

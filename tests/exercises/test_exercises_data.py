@@ -109,7 +109,11 @@ def rounds(
     early: bool = False,
     swapped: bool = False,
 ) -> tuple[int, ...]:
-    """Return what ``count`` rounds give; early: the key changes first, swapped: the products."""
+    """Return the result of ``count`` rounds with two mistakes on request.
+
+    early: the key changes before the round instead of after it. swapped: the products are
+    exchanged.
+    """
     factors, steps, mask = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85), 0xFFFFFFFF
     c, k = list(counter), list(key)
     for _ in range(count):
@@ -494,7 +498,7 @@ def test_who_joins_takes_what_it_misses() -> None:
     cause = "tasks that miss the same samples share every read: none of them is refused"
     try:
         drawn = Coupled(tasks(9, 9, 9), Random(0)).draw([0, 1, 2])
-    except IndexError as error:  # nothing is left to draw for who was refused
+    except IndexError as error:  # nothing is left to draw for the refused task
         case = Case("one draw for three", "all miss 0 ... 8", "a mask", "IndexError", cause)
         raise WrongAnswer(case) from error
     expect("the masks drawn", list(drawn.values()), [0b111], given=given)

@@ -1,4 +1,4 @@
-"""Part 5 of the course: kernels compared with plain loops, the ladders' steps with step 00."""
+"""Part 5 of the course: kernels compared with plain loops, and the ladders' steps with step 00."""
 
 from __future__ import annotations
 

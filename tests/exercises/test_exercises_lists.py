@@ -66,7 +66,7 @@ def test_numbers_by_cs_rules() -> None:
         if expected == -2:
             mistakes = {"truncate towards 0, not down": -3.0, **mistakes}
         expect("converted", float(got), float(expected), given=given, mistakes=mistakes)
-    for value in (nan, inf):  # undefined in C, but no exception
+    for value in (nan, inf):  # undefined in C, but must not raise
         lists.converted(value, np.dtype("int64"))
 
 

@@ -173,7 +173,7 @@ def test_places_of_a_window() -> None:
 
 
 class Drawn:
-    """A sampler that returns an order and counts how often it is asked."""
+    """A sampler that returns an order and counts its calls."""
 
     repeatable = False
 
@@ -250,7 +250,7 @@ def test_shuffling_draws_one_permutation() -> None:
 
 
 class Loop:
-    """Stands for a LoaderIterator whose engine takes ``capacity`` tickets."""
+    """A stand-in for a LoaderIterator whose engine takes ``capacity`` tickets."""
 
     def __init__(self, tickets: int, capacity: int) -> None:
         self.engine = SimpleNamespace(capacity=capacity)

@@ -1,7 +1,7 @@
-"""Part 9 of the course, second half: the same ten as a C++ library with multithreaded loops.
+"""Part 9 of the course, second half: the same ten functions in C++ with multithreaded loops.
 
-``python -m apps.course`` compiles the library and runs these tests; elsewhere they are
-skipped, because tests/testing/test_compiled_backend.py tests the whole library.
+``python -m apps.course`` compiles the library and runs these tests; elsewhere they are skipped,
+because tests/testing/test_compiled_backend.py tests the whole library.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ A = RNG.standard_normal((2, 3))
 B = RNG.standard_normal((2, 3))
 ROW = RNG.standard_normal((1, 3))
 G = RNG.standard_normal((2, 3))
-"""An out_grad."""
+"""A gradient of the output, used as out_grad."""
 
 
 def parts_of(out: Tensor, out_grad: Array) -> tuple[Any, ...]:

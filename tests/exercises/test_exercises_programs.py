@@ -24,7 +24,7 @@ DTYPE: Any = np.dtype("float32")
 
 
 class Slots:
-    """The slots of a recording that is written as text; names in capitals outlive the step."""
+    """The slots of a recording written as text; those named in capitals outlive the step."""
 
     def __init__(self) -> None:
         self.named: dict[str, BufferSlot] = {}
@@ -46,7 +46,7 @@ class Slots:
 
 
 def after_pass(*segments: list[str]) -> list[str]:
-    """Return the lines of the calls that stay, with "|" between segments."""
+    """Return the lines of the remaining calls, with "|" between segments."""
     slots = Slots()
     line_of = {}
     parts = []

@@ -105,7 +105,7 @@ def sigmoid(x: Array) -> Array:
 
 
 GATES = np.array([[1.0, -1.0, 2.0, 0.5]])
-"""The inputs i, f, g, o of the gates of one unit."""
+"""Pre-activations of the gates i, f, g, o of one unit."""
 
 
 @pytest.mark.exercise("lstm-cell")

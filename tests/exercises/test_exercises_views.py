@@ -163,7 +163,7 @@ def test_windows_by_index(items: tuple[Any, ...]) -> None:
 
 
 def _rounded(a: Array, items: tuple[Any, ...]) -> tuple[int, ...]:
-    """Return the window's shape if sizes of slices were rounded down."""
+    """Return the window's shape if the sizes of slices were rounded down."""
     if Ellipsis in items:
         at, used = items.index(Ellipsis), len(items) - 1
         items = items[:at] + (slice(None),) * (a.ndim - used) + items[at + 1 :]
@@ -180,12 +180,12 @@ def _rounded(a: Array, items: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def _kept(item: Any) -> Any:
-    """Return the slice that selects what an int selects."""
+    """Return the slice that selects the same element as an int."""
     return slice(item, item + 1 or None) if isinstance(item, int) else item
 
 
 def _plain(want: tuple[Any, Any, int], a: Array) -> tuple[int, ...]:
-    """Return the strides of a window if steps did not count."""
+    """Return the strides of a window if steps were ignored."""
     return tuple(max(s for s in strides_of(a) if abs(each) % s == 0) for each in want[1])
 
 
@@ -252,7 +252,7 @@ def test_reshape_is_a_view_where_it_can_be() -> None:
 
 @pytest.mark.exercise("keep-order")
 def test_results_keep_the_order_of_axes_in_memory() -> None:
-    nhwc = np.empty((2, 5, 5, 3)).transpose(0, 3, 1, 2)  # seen as NCHW
+    nhwc = np.empty((2, 5, 5, 3)).transpose(0, 3, 1, 2)  # viewed as NCHW
     want = strides_of(np.empty_like(nhwc))
     dense = shapes.dense_strides_like.__wrapped__
     mistakes = {"the order of the axes is lost": shapes.compact_strides(nhwc.shape)}

@@ -61,7 +61,7 @@ def check_product(step: str, text: str, product: Product, a: Array, b: Array) ->
 
 
 def run_of(step: str, product: Product, given: str) -> Run:
-    """Return the result of a step; WrongAnswer with the compiler's message if it has none."""
+    """Return the result of a step; raise WrongAnswer with the compiler's message if it has none."""
     try:
         return product.run(step)
     except DeviceError as error:
@@ -71,7 +71,7 @@ def run_of(step: str, product: Product, given: str) -> Run:
 
 
 def cause_of(text: str, run: Run) -> str:
-    """Return the cause that a wrong result shows itself, or ""."""
+    """Return the cause that a wrong result itself reveals, or ""."""
     main = text.partition("fn main")[2]
     if "return" in main.partition("workgroupBarrier()")[0] and "workgroupBarrier()" in main:
         return EARLY
@@ -92,7 +92,7 @@ MISTAKES: dict[str, Callable[[Array, Array], Array]] = {
     ),
     "k ends one too early": lambda a, b: a[:, :-1] @ b[:-1],
 }
-"""The products that likely mistakes give."""
+"""Products computed with likely mistakes."""
 
 
 def check_reads(step: str, product: Product) -> None:

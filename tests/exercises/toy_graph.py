@@ -1,6 +1,6 @@
 """Graphs for the exercises on autograd.
 
-Those of floats need no op; those of Tensors have their own ops, so that of needle.ops only + is
+Graphs of floats need no op; graphs of Tensors use ops defined here, so that of needle.ops only + is
 used.
 """
 
