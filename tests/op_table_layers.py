@@ -117,7 +117,7 @@ NORMALIZATION = [
 
 
 def transposed(x: Any, weight: Any, bias: Any, more: Any, groups: int = 1, **options: Any) -> Any:
-    """Return the adjoint of conv2d; the output exceeds the smallest size by ``output_padding``."""
+    """Return the adjoint of conv2d; the output is ``more`` larger than the smallest size."""
     step, pad, spread = (options[name] for name in ("stride", "padding", "dilation"))
     size = [
         (x.shape[2 + i] - 1) * step[i] - 2 * pad[i] + spread[i] * (weight.shape[2 + i] - 1) + 1

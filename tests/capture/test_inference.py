@@ -334,7 +334,7 @@ def test_writes_of_numpy_to_a_shared_parameter_are_seen(adopted: bool) -> None:
 
 
 def test_an_argument_that_shares_a_parameter_is_written_first() -> None:
-    """Constants are computed before the replay, so such an argument cannot be one."""
+    """Constants are computed before the replay, so such a call runs eagerly."""
     scale = tensor([1.0, 2.0])
 
     def doubling(x: Any) -> Any:

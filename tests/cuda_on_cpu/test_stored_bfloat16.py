@@ -291,7 +291,7 @@ def test_a_network_trains_as_on_the_numpy_device() -> None:
 
 @pytest.mark.filterwarnings("error::needle.CaptureWarning")
 def test_replays_keep_the_bits() -> None:
-    """The eager step rounds after batch norm, the addition and ReLU; every call keeps that."""
+    """Each call rounds its result, so a replay may not fuse batch norm, the addition and ReLU."""
     eager, captured = (trained(needle.device(emulated.NAME), way) for way in (False, True))
     assert captured[0] == eager[0]
     for mine, theirs in zip(captured[1], eager[1], strict=True):

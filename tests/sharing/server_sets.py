@@ -66,9 +66,7 @@ class Captioned(Images):
 
 
 class Bad(Images):
-    """Every tenth sample from the fifth on is unreadable; with ``worse`` the seventh raises a bug's
-    error.
-    """
+    """Every tenth sample from the fifth on is unreadable; if ``worse``, 7 raises KeyError."""
 
     worse = False
 

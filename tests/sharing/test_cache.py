@@ -83,7 +83,7 @@ class Model:
     def __init__(self, limit: int, pool: int) -> None:
         self.limit, self.pool, self.clock = limit, pool, 0
         self.need = dict.fromkeys(range(8), 1)
-        # key: [size, holders, need at the last use, time of the last use]
+        # key: [size, holders, need when it was last checked, time of that check]
         self.seen: dict[int, list[int]] = {}
 
     def touch(self, key: int) -> None:

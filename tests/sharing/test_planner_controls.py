@@ -20,9 +20,7 @@ from needle.sharing.planner.policy import DrawPolicy, Indices
 
 
 class Printed(DrawPolicy):
-    """The published rule for three sets: after a rejection, the next task may still join the last
-    one.
-    """
+    """The published rule for three sets, where a task may still join after another was refused."""
 
     def draw(self, slots: list[int]) -> dict[int, int]:
         members, random = self.members, self.random.random

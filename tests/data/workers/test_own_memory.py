@@ -77,7 +77,7 @@ def test_more_than_there_is_names_need_and_have() -> None:
 
 @linux
 def test_a_refusal_of_the_system_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full memory is detected when pages are allocated, never when they are written."""
+    """Exhausted memory is an error of the allocation, never a crash at the first write."""
     before = descriptors()
     limits = resource.getrlimit(resource.RLIMIT_AS)
     monkeypatch.setattr(memories, "available", lambda: None)
@@ -93,7 +93,7 @@ def test_a_refusal_of_the_system_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
 
 @linux
 def test_a_full_file_system_is_an_error_not_a_crash(tmp_path: Path) -> None:
-    """A namespace with 16 MiB of memory is used, if one can be created."""
+    """Use a tmpfs of 16 MiB in a mount namespace, if that is permitted."""
     program = (
         "from needle.data.workers.shared_memory import Memory\n"
         "from needle.errors import WorkerError\n"
