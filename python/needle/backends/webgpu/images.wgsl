@@ -149,8 +149,7 @@ fn before(y: i32, x: i32) -> vec3<f32> {
   return changed(0, P[3].x, source_pixel(origin.y, origin.x));
 }
 
-// ---- resizing, by tables of offsets and weights
-// -----------------------------------------------------
+// ---- resizing, by tables of offsets and weights ---------------------------------------------------
 
 fn bilinear(y: i32, x: i32) -> vec3<f32> {
   let at = record + P[3].w;
