@@ -1,4 +1,4 @@
-"""Models to and from ONNX files; needs the package onnx: pip install 'needle[onnx]'.
+"""Conversion of models to and from ONNX files; install the onnx package by 'needle[onnx]'.
 
 ``save`` and ``load`` work with files, ``export`` and ``convert`` with an ``onnx.ModelProto``. The
 supported operators are the rows of ``exported_graph.EXPORTS`` (by op, filled by rules/) and of

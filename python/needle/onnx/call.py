@@ -1,4 +1,4 @@
-"""One node of an ONNX graph at run time, and the table of functions that run nodes.
+"""The call of one ONNX node at run time, and the table of functions that run nodes.
 
 The functions are in the files of operators/; nodes.py calls them.
 """
@@ -19,12 +19,12 @@ from ..dtypes import COMPUTE_DTYPES
 from .package import OPSET, OnnxError
 
 MAX_ELEMENTS = 2**28
-"""The largest number of elements of a result whose size a file chooses (1 GiB of float32)."""
+"""Maximum number of elements of a result whose size is set by a file (1 GiB of float32)."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One node at run time: its operator, name, inputs and attributes."""
+    """The call of one node: its operator, name, inputs and attributes."""
 
     kind: str
     name: str
@@ -32,9 +32,9 @@ class Call:
     attributes: dict[str, Any]
     opset: int = OPSET
     outputs: int = 1
-    """The number of outputs, up to the last one that some node reads."""
+    """The number of outputs up to the last one that is read."""
     listed_outputs: int = 1
-    """The number of outputs that the file names."""
+    """The number of outputs named in the file."""
 
     @property
     def x(self) -> Tensor:
@@ -42,7 +42,7 @@ class Call:
         return self.tensor(0)
 
     def tensor(self, index: int) -> Tensor:
-        """Return a required input; OnnxError if it is missing."""
+        """Return a required input; raise OnnxError if it is missing."""
         if index >= len(self.inputs) or self.inputs[index] is None:
             raise self.refuse(f"input {index} must be given")
         found: Tensor = self.inputs[index]
@@ -65,7 +65,7 @@ class Call:
         return found
 
     def integers(self, index: int, name: str = "") -> list[int] | None:
-        """Return the whole numbers of an optional input, or of the attribute ``name``."""
+        """Return the integers of an optional input, or of the attribute ``name``."""
         values = self.numbers(index)
         if values is None:
             return self.listed(name) if name else None
@@ -95,7 +95,7 @@ class Call:
         return None if values is None else [int(each) for each in values]
 
     def choice(self, name: str, *allowed: str) -> str:
-        """Return a text attribute, which must be one of those allowed; the first is the default."""
+        """Return a text attribute, which must be an allowed one; the first is the default."""
         found = self.get(name, allowed[0])
         if found not in allowed:
             raise self.refuse(f"{name} must be one of {', '.join(allowed)}, got {found!r}")
@@ -109,21 +109,21 @@ class Call:
         return bool(found)
 
     def axis(self, axis: int, ndim: int | None = None) -> int:
-        """Return an axis counted from 0; it must be in [-ndim, ndim - 1]."""
+        """Return an axis of [-ndim, ndim - 1] as a nonnegative number."""
         ndim = len(self.x.shape) if ndim is None else ndim
         if not -ndim <= axis < ndim:
             raise self.refuse(f"an axis must be in [{-ndim}, {ndim - 1}], got {axis}")
         return axis % ndim
 
     def axes(self, axes: Sequence[int], ndim: int | None = None) -> tuple[int, ...]:
-        """Return axes counted from 0; each must be in range and no two may be equal."""
+        """Return distinct axes of [-ndim, ndim - 1] as nonnegative numbers."""
         found = tuple(self.axis(int(axis), ndim) for axis in axes)
         if len(set(found)) != len(found):
             raise self.refuse(f"axes must differ, got {list(axes)}")
         return found
 
     def sized(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return a result's shape; OnnxError if a size is negative or there are too many."""
+        """Return a result's shape; raise OnnxError for a negative size or a too large result."""
         if any(size < 0 for size in shape) or math.prod(shape) > MAX_ELEMENTS:
             raise self.refuse(
                 f"the result would have shape {tuple(shape)}; sizes must be 0 or more, and their "
@@ -140,7 +140,7 @@ class Call:
             raise self.refuse(f"shapes must broadcast, got {shapes}") from error
 
     def stretched(self, value: Tensor, shape: Sequence[int], what: str) -> Tensor:
-        """Return a value after checking that it broadcasts to ``shape`` without enlarging it."""
+        """Return ``value`` if it broadcasts to exactly ``shape``, else raise OnnxError."""
         own = tuple(value.shape)
         fits = len(own) <= len(shape) and all(
             mine in (1, size) for mine, size in zip(own[::-1], tuple(shape)[::-1], strict=False)
@@ -154,7 +154,7 @@ class Call:
         return constant(np.asarray(array, dtype), self.x.device)
 
     def on_host(self, function: Callable[..., Any]) -> Tensor:
-        """Return NumPy's ``function`` of all inputs, for operators without a gradient."""
+        """Apply NumPy's ``function`` to all inputs, for operators without a gradient."""
         if recording.on and any(
             each.requires_grad and np.dtype(each.dtype).kind == "f" for each in self.inputs
         ):
@@ -163,7 +163,7 @@ class Call:
         return self.constant(function(*arrays))
 
     def refuse(self, why: str) -> OnnxError:
-        """Return an OnnxError that names this node."""
+        """Return an OnnxError with ``message`` that names this node."""
         return OnnxError(f"{self.kind} (node {self.name!r}): {why}")
 
     def only(self, **values: Any) -> None:
@@ -174,7 +174,7 @@ class Call:
 
 
 def constant(array: NumpyArray[Any], device: Any) -> Tensor:
-    """Return a NumPy array as a tensor without gradient on a device (None: the default)."""
+    """Return a NumPy array as a constant tensor on a device (None: the default)."""
     if array.dtype not in COMPUTE_DTYPES:
         raise OnnxError(
             f"values must be of {', '.join(map(str, COMPUTE_DTYPES))}, got dtype {array.dtype}; "

@@ -1,8 +1,8 @@
-"""The graph of an exported file, and the table of rules that turn ops into its nodes.
+"""The graph of an exported file, and the table of rules that convert ops to nodes.
 
-A model is recorded twice, with another batch size and other values. A value and its twin, the same
-value of the other recording, tell which sizes follow the batch. The rules are in rules/, and
-exporting.py fills the graph.
+A model is recorded twice, with different batch sizes and values. Comparing a value with its twin,
+the same value in the other recording, shows which sizes depend on the batch size. The rules are in
+rules/, and exporting.py fills the graph.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Sizes = list["int | None"]
 
 @dataclass
 class Graph:
-    """Nodes and stored values in the order of their discovery."""
+    """A graph's nodes and stored values, in the order of discovery."""
 
     x: Any
     """The model's input."""
     batch_axis: int
     twins: dict[Any, Any]
-    """From each recorded value to the same value of the other recording."""
+    """A map from each recorded value to its twin in the other recording."""
     nodes: list[tuple[str, list[str], list[str], dict[str, Any]]] = field(default_factory=list)
     stored: dict[str, Array] = field(default_factory=dict)
     names: dict[Any, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Graph:
         return unique
 
     def integers(self, *numbers: int) -> str:
-        """Store a vector of whole numbers, such as axes; return its name."""
+        """Store a vector of integers, such as axes; return its name."""
         return self.store(np.array(numbers, np.int64))
 
     def of(self, value: Any) -> str:
@@ -61,12 +61,12 @@ class Graph:
             one = array[tuple(slice(1 if size is None else None) for size in sizes)]
             if None not in sizes or not one.size or (array != one).any():
                 self.names[value] = self.store(array, self._origin(value))
-            else:  # one value for all samples, such as an initial state
+            else:  # one value shared by all samples, such as an initial state
                 self.names[value] = self.add("Expand", [self.store(one), self.shape(value)])
         return self.names[value]
 
     def transposed(self, value: Any, axes: tuple[int, ...]) -> str:
-        """Return the name of a value with its axes in another order."""
+        """Return the name of a value with permuted axes."""
         if self.is_stored(value):
             return self.store(value.numpy().transpose(axes), self._origin(value))
         return self.add("Transpose", [self.of(value)], perm=list(axes))
@@ -80,12 +80,12 @@ class Graph:
         return self.store(np.asarray(number, value.dtype))
 
     def sizes(self, value: Any) -> Sizes:
-        """Return the sizes of a value, with None for those that follow the batch."""
+        """Return the shape of a value, with None for sizes that depend on the batch size."""
         other = self.twins.get(value, value).shape
         return [a if a == b else None for a, b in zip(value.shape, other, strict=True)]
 
     def shape(self, value: Any) -> str:
-        """Return the name of a value's shape; sizes that follow the batch come from the input."""
+        """Return the name of a value's shape, where batch sizes are read from the input."""
         sizes = self.sizes(value)
         if None not in sizes:
             return self.integers(*value.shape)
@@ -101,7 +101,7 @@ class Graph:
         return self.add("Concat", parts, axis=0)
 
     def positions(self, array: Any) -> str:
-        """Return the name of an array of positions: it holds the input's numbers, or is stored."""
+        """Return the name of an index array, which is the model's input or a stored value."""
         if not self.holds_input(array):
             return self.store(on_host(array).astype(np.int64))
         given, wanted = self.x.numpy(), on_host(array)
@@ -114,7 +114,7 @@ class Graph:
         return name
 
     def holds_input(self, array: Any) -> bool:
-        """Return True if an array of positions holds the numbers of the model's input in order."""
+        """Return True if an index array equals the model's input."""
         given, found = self.x.numpy(), on_host(array)
         return bool(
             given.size == found.size
@@ -123,11 +123,11 @@ class Graph:
         )
 
     def facts(self) -> list[Any]:
-        """Return everything that must be equal for different inputs."""
+        """Return the facts that must be equal for different inputs."""
         return [self.nodes, [(n, a.dtype, a.shape, a.tobytes()) for n, a in self.stored.items()]]
 
     def proto(self, name: str, results: Sequence[Any]) -> Any:
-        """Return the graph as an ``onnx.GraphProto``; ``results``: the values of its outputs."""
+        """Return the graph as an ``onnx.GraphProto`` whose outputs are ``results``."""
         onnx = onnx_package()
         labels = ["output", *(f"output_{i}" for i in range(1, len(results)))]
 
@@ -146,7 +146,7 @@ class Graph:
         return onnx.helper.make_graph(nodes, name, [described("input", self.x)], ends, stored)
 
     def _origin(self, value: Value) -> str:
-        """Return the name of the parameter or buffer behind a stored value, else "constant"."""
+        """Return the name of a stored value's parameter or buffer, or "constant"."""
         for node in find_topo_sort([value]):
             if id(node) in self.parameters:
                 return self.parameters[id(node)]
@@ -154,7 +154,7 @@ class Graph:
 
 
 def on_host(array: Any) -> Array:
-    """Return an array of positions, of needle or NumPy, as a NumPy array."""
+    """Return an index array of needle or NumPy as a NumPy array."""
     return np.asarray(to_numpy(array) if is_array(array) else array)
 
 
@@ -167,11 +167,11 @@ def _code(dtype: Any) -> int:
 Rule = Callable[[Graph, Any], str]
 EXPORTS: dict[type[Op], Rule] = {}
 POSITIONS: dict[type[Op], Callable[[Any], list[Any]]] = {}
-"""For ops that hold arrays of positions, which may be the model's input: these arrays."""
+"""Functions that return the index arrays held by an op, which may be the model's input."""
 
 
 def rule(*kinds: type[Op]) -> Callable[[Rule], Rule]:
-    """Register the rule of one or more ops; it adds nodes and returns the name of the result."""
+    """Register the rule of one or more ops, which adds nodes and returns the result's name."""
 
     def register(function: Rule) -> Rule:
         EXPORTS.update(dict.fromkeys(kinds, function))
@@ -181,5 +181,5 @@ def rule(*kinds: type[Op]) -> Callable[[Rule], Rule]:
 
 
 def plain(name: str) -> Rule:
-    """Return the rule of an operator with the same inputs and without attributes."""
+    """Return the rule of an op that maps to an operator with the same inputs and no attributes."""
     return lambda graph, node: graph.add(name, [graph.of(source) for source in node.inputs])

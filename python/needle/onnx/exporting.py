@@ -1,8 +1,8 @@
-"""Export to ONNX: a forward pass is recorded as a graph, and each op becomes a node.
+"""Export to ONNX, which records a forward pass as a graph and converts each op to nodes.
 
 Values that do not depend on the input (weights in another layout, batch norm's scale and shift) are
-computed now and stored. The rules are in rules/, one for each op; an op without one is an error
-that names it.
+computed at export and stored. The rules are in rules/, one for each op; an op without a rule raises
+an error that names it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from .package import OPSET, OnnxError, onnx_package
 
 Array = NumpyArray[Any]
 IR_VERSION = 8
-"""The version of the file format that was released with OPSET."""
+"""Version of the file format released with OPSET."""
 BATCHES = (13, 17)
-"""Batch sizes of a second attempt; they are hardly ever sizes of a model too."""
+"""Batch sizes of a second attempt, unlikely to equal other sizes of a model."""
 
 
 def save(model: Module, path: str | os.PathLike[str], example: Any, batch_axis: int = 0) -> None:
     """Write ``model`` in evaluation mode to an ONNX file.
 
-    ``example``, ``batch_axis`` and errors as in ``export``; TypeError if model and path are
-    swapped.
+    ``example``, ``batch_axis`` and errors are those of ``export``. Raises TypeError if model and
+    path are swapped.
     """
     if not isinstance(model, Module) or not isinstance(path, (str, os.PathLike)):
         raise TypeError(
@@ -56,14 +56,14 @@ def save(model: Module, path: str | os.PathLike[str], example: Any, batch_axis: 
 def export(model: Module, example: Any, batch_axis: int = 0) -> Any:
     """Return ``model`` in evaluation mode as an ``onnx.ModelProto``.
 
-    The input is named "input". The outputs are "output", and "output_1" and so on where the model
-    returns several tensors; those that ignore the input are left out.
+    The input is named "input". The outputs are "output", then "output_1" and so on if the model
+    returns several tensors; outputs that do not depend on the input are left out.
 
     example: an input of the expected shape, such as images (N, C, H, W), as a Tensor or array of
-    floats or whole numbers. The exported model accepts any size along ``batch_axis``, 1 for
-    sequences (T, N, ...). OnnxError names an op without ONNX operator, or says that the result
-    depends on values in a way that the graph does not show. ShapeError if the example has no batch
-    axis or is a shape instead of an array.
+    floats or integers. The exported model accepts any size along ``batch_axis``, 1 for sequences
+    (T, N, ...). Raises OnnxError for an op without an ONNX operator, or if the result depends on
+    values in a way that the graph does not show. Raises ShapeError if the example has no batch axis
+    or is a shape instead of an array.
     """
     onnx = onnx_package()
     first = np.asarray(example.numpy() if isinstance(example, Tensor) else example)
@@ -94,7 +94,7 @@ def export(model: Module, example: Any, batch_axis: int = 0) -> Any:
 
 
 def _longer(first: Array, axis: int, size: int) -> Array:
-    """Return an input of other values and another batch size; ids stay in the example's range."""
+    """Return an input with other values and batch size; ids stay in the example's range."""
     shape = (*first.shape[:axis], size, *first.shape[axis + 1 :])
     rng = np.random.default_rng(size)
     if first.dtype.kind == "f":
@@ -103,7 +103,7 @@ def _longer(first: Array, axis: int, size: int) -> Array:
 
 
 def _graph(model: Module, inputs: list[Array], batch_axis: int) -> Any:
-    """Return the graph as an ``onnx.GraphProto``, or None if it differs between two inputs."""
+    """Return the graph as an ``onnx.GraphProto``; None if it differs between two inputs."""
     runs = [_record(model, pixels) for pixels in inputs]
     orders = [find_topo_sort(results) for _, results in runs]
     kinds = [[type(node.op) for node in order] for order in orders]
@@ -124,7 +124,7 @@ def _graph(model: Module, inputs: list[Array], batch_axis: int) -> Any:
 
 
 def _record(model: Module, pixels: Array) -> tuple[Tensor, list[Any]]:
-    """Run the model; return its input and the tensors that it returns, with the graph of ops."""
+    """Run the model; return its input and its results, with the graph of ops."""
     was_training = model.training
     device = next((p.device for p in model.parameters()), None)
     x = Tensor(pixels, device=device, dtype=pixels.dtype, requires_grad=True)
@@ -147,7 +147,7 @@ def _leaves(results: Any) -> Iterator[Any]:
 
 @contextmanager
 def _every_op_recorded() -> Iterator[None]:
-    """Context manager: ops without a gradient, such as comparisons, are recorded too."""
+    """Record ops without a gradient, such as comparisons, inside the context."""
     hidden = [kind for kind in EXPORTS if not kind.differentiable]
     for kind in hidden:
         kind.differentiable = True
@@ -159,7 +159,7 @@ def _every_op_recorded() -> Iterator[None]:
 
 
 def _fill(graph: Graph, order: list[Any], results: list[Any]) -> list[Any]:
-    """Add a node for each op that depends on the input; return the results that do."""
+    """Add nodes for ops that depend on the input; return the results that depend on it."""
     graph.names[graph.x] = "input"
     moving = {graph.x}
     for node in order:

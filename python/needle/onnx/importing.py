@@ -1,7 +1,8 @@
-"""ONNX files as modules: stored floats become Parameters, nodes run in their order.
+"""Import of ONNX files as modules, whose stored floats are Parameters.
 
 A file is untrusted data: reading.py and the onnx package check it, and none of it is executed.
-Nodes whose inputs are all known, such as computations of shapes, run once, when the model is made.
+Nodes run in the order of the file. Those whose inputs are all constant, such as shape computations,
+run once, when the model is made.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from .reading import read
 
 
 class OnnxModel(Module):
-    """A graph of ONNX operators; called with its inputs in order, returns one output or a tuple.
+    """A module that runs an ONNX graph and returns one output or a tuple of outputs.
 
-    ``inputs`` and ``outputs`` are names; ``weights`` are the stored floats by name, as Parameters.
-    ``place`` begins every error message: it names the file.
+    It takes the inputs in the order of the file. ``inputs`` and ``outputs`` are names; ``weights``
+    holds the stored floats by name, as Parameters. ``place``, which names the file, begins every
+    error message.
     """
 
     def __init__(
@@ -38,7 +40,7 @@ class OnnxModel(Module):
         check: bool = True,
         place: str = "onnx",
     ) -> None:
-        """Build the module from an ``onnx.ModelProto``; OnnxError names an unsupported node.
+        """Build the module from an ``onnx.ModelProto``; raise OnnxError for an unsupported node.
 
         ``check``: validate the model with onnx first.
         """
@@ -53,7 +55,7 @@ class OnnxModel(Module):
             self._connect(onnx, proto.graph, opset)
 
     def forward(self, *inputs: Any) -> Any:
-        """Run the nodes; OnnxError names a node that cannot be computed."""
+        """Run the nodes; raise OnnxError for a node that cannot be computed."""
         with blamed(self.place):
             if len(inputs) != len(self.inputs):
                 raise OnnxError(
@@ -86,7 +88,7 @@ class OnnxModel(Module):
                 self.constants[each.name] = tensor
 
     def _connect(self, onnx: Any, graph: Any, opset: int) -> None:
-        """Make the nodes, and run those that need nothing but constants."""
+        """Make the nodes, and run those whose inputs are all constant."""
         stored = {*self.weights, *self.constants}
         given = [value for value in graph.input if value.name not in stored]
         self.inputs = [value.name for value in given]
@@ -109,8 +111,8 @@ def load(path: str | os.PathLike[str], device: Device | str | None = None) -> On
     """Return the model of an ONNX file.
 
     Opsets from 11 on are supported. Stored values may lie in other files of the model's folder, as
-    exporters write them. OnnxError names the file, and the node if there is one, if the file cannot
-    be read, is damaged, or has an unsupported operator.
+    some exporters write them. Raises OnnxError, which names the file and the node if there is one,
+    if the file cannot be read, is corrupt, or has an unsupported operator.
     """
     onnx = onnx_package()
     with blamed(f"onnx.load: {path}"):
@@ -119,5 +121,5 @@ def load(path: str | os.PathLike[str], device: Device | str | None = None) -> On
 
 
 def convert(proto: Any, device: Device | str | None = None) -> OnnxModel:
-    """Return the model of an ``onnx.ModelProto``; errors as in ``load``."""
+    """Return the model of an ``onnx.ModelProto``. Raises the errors of ``load``."""
     return OnnxModel(proto, device)

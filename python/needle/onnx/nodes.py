@@ -1,7 +1,8 @@
-"""A node of a file: its attributes, its place in ONNX's schema, and how it is run.
+"""The nodes of a file, with their attributes, their ONNX schemas, and their execution.
 
-The schema says which dtypes an operator takes and which inputs and outputs share one. It is checked
-at every call, so that no result has a dtype that ONNX forbids. importing.py makes the nodes.
+A schema states which dtypes an operator takes and which inputs and outputs share one. Dtypes are
+checked at every call, so that no result has a dtype that ONNX forbids. importing.py makes the
+nodes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ NAMES = {
 
 
 class Node:
-    """A node whose attributes have been decoded; ``read`` are the names that somebody reads."""
+    """A node with decoded attributes; ``read`` holds the names of values that are read."""
 
     def __init__(
         self, onnx: Any, proto: Any, index: int, opset: int, read: Collection[str]
@@ -73,10 +74,10 @@ class Node:
 
 
 class _Types:
-    """The dtypes of an operator's inputs and outputs by ONNX's schema; none if it has no schema."""
+    """The dtype rules of an operator by ONNX's schema; there are none without a schema."""
 
     def __init__(self, onnx: Any, kind: str, opset: int) -> None:
-        if not onnx.defs.has(kind):  # a function that the program registered
+        if not onnx.defs.has(kind):  # an operator registered by the program
             self.inputs: list[str] = []
             self.outputs: list[str] = []
             self.allowed: dict[str, set[str]] = {}
@@ -92,7 +93,7 @@ class _Types:
         self.repeats = last is not None and str(last.option).endswith("Variadic")
 
     def check_inputs(self, call: Call) -> dict[str, str]:
-        """Return the dtype of each type parameter; OnnxError if one is forbidden or differs."""
+        """Return the dtype of each type parameter; raise OnnxError for an invalid dtype."""
         bound: dict[str, str] = {}
         if not self.inputs:
             return bound
@@ -105,7 +106,7 @@ class _Types:
         return bound
 
     def check_outputs(self, call: Call, results: tuple[Tensor, ...], bound: dict[str, str]) -> None:
-        """OnnxError if a result has another dtype than ONNX demands."""
+        """Raise OnnxError if a result has another dtype than ONNX requires."""
         for i, value in enumerate(results[: call.outputs]):
             if self.outputs:
                 kind = self.outputs[min(i, len(self.outputs) - 1)]
@@ -120,7 +121,7 @@ class _Types:
 
 
 def _attribute(onnx: Any, proto: Any) -> Any:
-    """Return the value of an attribute; OnnxError names an attribute that is not a plain value."""
+    """Return the value of an attribute; raise OnnxError if it is not a plain value."""
     kinds = onnx.AttributeProto
     with blamed(f"attribute {proto.name!r}"):
         if proto.ref_attr_name or proto.type not in (
@@ -146,7 +147,7 @@ def _dtype_name(onnx: Any, code: int) -> str:
 
 
 def dtype_of(onnx: Any, code: int) -> np.dtype[Any]:
-    """Return the dtype of ONNX's code for it; OnnxError if needle has none such."""
+    """Return the dtype with this ONNX code; raise OnnxError if needle lacks it."""
     known = {onnx.helper.np_dtype_to_tensor_dtype(dtype): dtype for dtype in COMPUTE_DTYPES}
     if code not in known:
         listed = ", ".join(f"{each} ({number})" for number, each in known.items())
@@ -157,7 +158,7 @@ def dtype_of(onnx: Any, code: int) -> np.dtype[Any]:
 
 
 def array_of(onnx: Any, proto: Any) -> Any:
-    """Return a stored tensor as an array; OnnxError if its bytes do not fit its shape."""
+    """Return a stored tensor as an array; raise OnnxError if its bytes do not fit its shape."""
     dtype = dtype_of(onnx, proto.data_type)
     dims = list(proto.dims)
     count = 1

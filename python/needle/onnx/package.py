@@ -1,4 +1,4 @@
-"""The onnx package, imported only when a model is read or written, and the error of this folder."""
+"""The onnx package, imported only when a model is read or written, and OnnxError."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 from ..errors import NeedleError
 
 OPSET = 17
-"""The version of ONNX's operators that exports use."""
+"""Opset version of exported files."""
 OLDEST = 7
-"""The oldest version of ONNX's operators that can be imported."""
+"""Oldest opset version that can be imported."""
 NEWEST = 28
-"""The newest version whose changes are known; later ones may give an attribute a meaning."""
+"""Newest opset version whose changes are known; later ones may change what attributes mean."""
 
 
 class OnnxError(NeedleError, ValueError):
-    """A model that cannot be converted to or from ONNX; the message names the file and the node."""
+    """Raised for a model that cannot be converted; the message names the file and the node."""
 
 
 @contextmanager
 def blamed(place: str) -> Iterator[None]:
-    """Context manager: any error inside becomes an OnnxError whose message starts with ``place``.
+    """Convert any error in the context to an OnnxError whose message starts with ``place``.
 
-    A file is untrusted, so every exception that its contents cause is of this one class.
+    A file is untrusted, so every exception that its contents cause gets this one class.
     """
     try:
         yield
@@ -36,7 +36,7 @@ def blamed(place: str) -> Iterator[None]:
 
 
 def onnx_package() -> Any:
-    """Return the module onnx; ModuleNotFoundError names the extra to install."""
+    """Return the module onnx; raise ModuleNotFoundError, which names the extra to install."""
     try:
         import onnx
         import onnx.checker

@@ -1,7 +1,7 @@
-"""ONNX files as messages of the onnx package: parsed, complete and checked, for importing.py.
+"""Reading of ONNX files into complete and checked messages of the onnx package.
 
-A file is untrusted data. Values in other files are read from the model's own folder alone, never
-through a link, and never beyond the other file's end.
+A file is untrusted data. Values in other files are read only from the model's own folder, never
+through a symbolic link, and never beyond the end of the other file. Called by importing.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .package import NEWEST, OLDEST, OPSET, OnnxError, blamed
 
 
 def read(onnx: Any, path: Path) -> Any:
-    """Return the ``onnx.ModelProto`` of a file, with the values that lie in other files."""
+    """Return the ``onnx.ModelProto`` of a file, including values stored in other files."""
     try:
         content = path.read_bytes()
     except (OSError, ValueError) as error:
@@ -36,7 +36,7 @@ def read(onnx: Any, path: Path) -> Any:
 
 
 def check(onnx: Any, proto: Any) -> int:
-    """Return the opset of a model; OnnxError if the model violates a rule."""
+    """Return the opset of a model; raise OnnxError for an invalid model."""
     opset = _opset(onnx, proto)
     for each in _all_stored(proto.graph):
         if each.data_location == onnx.TensorProto.EXTERNAL:
@@ -72,7 +72,7 @@ def _opset(onnx: Any, proto: Any) -> int:
 
 
 def _check_names(graph: Any) -> None:
-    """OnnxError if two values have one name, or an output is computed by nobody."""
+    """Raise OnnxError if two values have one name, or if no node computes an output."""
     stored = [each.name for each in graph.initializer]
     given = [each.name for each in graph.input]
     made = [name for node in graph.node for name in node.output if name]
@@ -121,7 +121,7 @@ def _itemsize(onnx: Any, code: int) -> int:
 
 
 def _bytes(folder: Path, where: Path, offset: int, length: int) -> bytes:
-    """Return part of a file below ``folder``; no part of the way may be a link."""
+    """Return part of a file below ``folder``; no part of its path may be a symbolic link."""
     at = folder
     for part in where.parts:
         at = at / part

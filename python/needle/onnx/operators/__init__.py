@@ -1,8 +1,8 @@
-"""ONNX's operators, one function each: from Tensors and a node's attributes to Tensors.
+"""ONNX's operators, each a function of Tensors and a node's attributes.
 
-A file is a family; importing it registers its functions. Absent optional inputs are None. Sizes and
-axes that are inputs are read when the operator runs. Where ONNX changed an operator between opset
-11 and now, its function takes every form.
+Each file has a family of operators; importing it registers them. Missing optional inputs are None.
+Sizes and axes that are inputs are read when the operator runs. If ONNX changed an operator after
+opset 11, its function accepts all versions.
 """
 
 import importlib

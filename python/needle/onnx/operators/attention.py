@@ -14,7 +14,7 @@ from ..call import Call, operator
 
 @operator("Attention")
 def _attention(call: Call) -> tuple[Tensor, ...]:
-    """Return softmax(scale Q K^T + mask) V, the keys and values, and one of the inner products."""
+    """Return softmax(scale Q K^T + mask) V, the keys, the values, and an intermediate product."""
     precision = call.get("softmax_precision", 1)
     if (precision == 11) != (call.x.dtype == "float64") and "softmax_precision" in call.attributes:
         raise call.refuse(f"softmax_precision must be that of the input, got {precision}")
@@ -42,7 +42,7 @@ def _attention(call: Call) -> tuple[Tensor, ...]:
     scores, dead = _masked(call, scores, past)
     if dead is None:
         shares = ops.softmax(scores, axis=-1)
-    else:  # a softmax over a row of -inf is NaN, and so is its gradient
+    else:  # softmax of a row of -inf, and its gradient, would be NaN
         zero = call.constant([0], scores.dtype)
         alive = ops.softmax(ops.where(call.constant(dead), zero, scores), axis=-1)
         shares = ops.where(call.constant(dead), zero, alive)
@@ -75,7 +75,7 @@ def _repeated(x: Tensor, times: int) -> Tensor:
 
 
 def _masked(call: Call, scores: Tensor, past: int) -> tuple[Tensor, Any]:
-    """Return the scores plus all masks, and the rows that no key is left for (None: none)."""
+    """Return the scores plus all masks, and the rows whose keys are all masked (None: no row)."""
     rows, columns = scores.shape[2:]
     hidden = np.zeros((1, 1, rows, columns), bool)
     lengths = call.numbers(6)

@@ -1,4 +1,4 @@
-"""Operators that make values: constants, sizes of tensors, ranges."""
+"""Operators that create values: constants, shapes of tensors, ranges."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _constant_of_shape(call: Call) -> Any:
 
 @operator("Shape")
 def _shape(call: Call) -> Any:
-    """Return the sizes of axes ``start`` to ``end``, which are limited to the axes there are."""
+    """Return the sizes of axes ``start`` to ``end``, clipped to the existing axes."""
     ndim = len(call.x.shape)
     bounds = (call.get("start", 0), call.get("end", ndim))
     start, end = (min(max(b + ndim if b < 0 else b, 0), ndim) for b in bounds)

@@ -1,4 +1,4 @@
-"""Conv and ConvTranspose on sequences and images, and the padding of windows."""
+"""Conv and ConvTranspose of sequences and images, and the padding of windows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Pads = tuple[list[int], list[int]]
 
 
 def spatial(call: Call, name: str, default: int, count: int, least: int = 1) -> list[int]:
-    """Return an attribute with one size for each of ``count`` spatial axes."""
+    """Return an attribute with one size per spatial axis, ``count`` in all."""
     values = call.listed(name)
     values = [default] * count if values is None else values
     if len(values) != count or min(values, default=least) < least:
@@ -22,7 +22,7 @@ def spatial(call: Call, name: str, default: int, count: int, least: int = 1) -> 
 
 
 def window_pads(call: Call, x: Tensor, reach: Sequence[int], stride: Sequence[int]) -> Pads:
-    """Return the borders before and after each spatial axis, from ``pads`` or ``auto_pad``.
+    """Return the padding before and after each spatial axis, from ``pads`` or ``auto_pad``.
 
     reach: the extent of a window with its dilation.
     """
@@ -57,7 +57,7 @@ def _geometry(call: Call) -> tuple[int, list[int], list[int]]:
 
 
 def _pair(sizes: Sequence[int], first: int) -> tuple[int, int]:
-    """Return sizes of images for those of sequences, which become images of one row."""
+    """Extend the sizes of a sequence to those of an image of one row."""
     return (first, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])
 
 
@@ -88,7 +88,7 @@ def _conv(call: Call) -> Tensor:
 
 @operator("ConvTranspose")
 def _conv_transpose(call: Call) -> Tensor:
-    """Return the adjoint of a convolution: the gradient of its input, cut and padded by ONNX."""
+    """Return the adjoint of a convolution (its input gradient), cropped and padded as in ONNX."""
     x, weight, bias = call.x, call.tensor(1), call.optional(2)
     count, stride, dilation = _geometry(call)
     groups = call.get("group", 1)
@@ -114,7 +114,7 @@ def _conv_transpose(call: Call) -> Tensor:
 def _transposed_pads(
     call: Call, x: Tensor, whole: Sequence[int], extra: Sequence[int], stride: Sequence[int]
 ) -> Pads:
-    """Return how much of the whole result is cut before and after each spatial axis."""
+    """Return the crop of the full result before and after each spatial axis."""
     count = len(whole)
     mode = call.choice("auto_pad", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
     wanted = call.listed("output_shape")

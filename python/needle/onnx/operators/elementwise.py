@@ -1,4 +1,4 @@
-"""Operators on single elements: arithmetic, functions, activations, casts."""
+"""Elementwise operators: arithmetic, functions, activations, casts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _one(name: str, function: Callable[[Tensor], Tensor]) -> None:
 
 
 def _many(name: str, function: Callable[[Any, Any], Tensor]) -> None:
-    """Register an operator of one or more broadcasting inputs, applied in pairs from the left."""
+    """Register an operator that folds its broadcasting inputs with ``function`` from the left."""
 
     def run(call: Call) -> Any:
         values = [call.tensor(i) for i in range(len(call.inputs))]
@@ -29,7 +29,7 @@ def _many(name: str, function: Callable[[Any, Any], Tensor]) -> None:
 
 
 def hard_sigmoid(x: Tensor, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
-    """Return alpha x + beta limited to [0, 1]."""
+    """Return alpha x + beta clipped to [0, 1]."""
     return ops.clip(x * alpha + beta, 0.0, 1.0)
 
 
@@ -85,7 +85,7 @@ def _truncated(a: Any, b: Any) -> Any:
 
 @operator("Mod")
 def _mod(call: Call) -> Tensor:
-    """Remainder with the sign of the divisor, or of the dividend if ``fmod``."""
+    """Return the remainder, with the sign of the divisor or, if ``fmod``, of the dividend."""
     call.broadcast(call.x, call.tensor(1))
     if np.dtype(call.x.dtype).kind != "f" and not call.array(1).all():
         raise call.refuse("an integer cannot be divided by 0")
@@ -109,9 +109,9 @@ def _cast_like(call: Call) -> Tensor:
 
 @operator("Dropout")
 def _dropout(call: Call) -> Any:
-    """Return the input and a mask of ones; in ``training_mode`` with random elements set to 0.
+    """Return the input and a mask of ones, with random elements zeroed in ``training_mode``.
 
-    With a ``seed`` these are the ones of ONNX's reference, which draws from NumPy's RandomState.
+    With a ``seed``, they are those of ONNX's reference, which draws from NumPy's RandomState.
     """
     training, ratio = call.numbers(2), call.scalar(1, 0.5)
     if training is None or not training.any() or ratio == 0:

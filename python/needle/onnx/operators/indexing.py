@@ -1,4 +1,4 @@
-"""Operators that pick or place elements: Slice, the Gather and Scatter families."""
+"""Indexing operators: Slice and the Gather and Scatter families."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _slice(call: Call) -> Tensor:
 
 
 def _places(call: Call, size: int, index: int = 1) -> Any:
-    """Return an input of positions counted from 0; OnnxError if one is not in [-size, size - 1]."""
+    """Return an index input as nonnegative numbers; raise OnnxError if one is out of bounds."""
     places = call.array(index).astype(np.int64)
     if places.size and not -size <= places.min() <= places.max() < size:
         raise call.refuse(
@@ -58,7 +58,7 @@ def _gather(call: Call) -> Tensor:
 
 
 def along(places: Any, axis: int) -> tuple[Any, ...]:
-    """Return the index that takes ``places`` along an axis, and every element along the others."""
+    """Return the index that selects ``places`` along an axis and all elements along the others."""
     grids = list(np.ogrid[tuple(slice(size) for size in places.shape)])
     grids[axis] = places
     return tuple(np.broadcast_to(grid, places.shape) for grid in grids)
@@ -82,7 +82,7 @@ def _gather_elements(call: Call) -> Tensor:
 
 
 def _tuples(call: Call, batch: int) -> tuple[Any, ...]:
-    """Return the index of GatherND and ScatterND: the last axis of the indices is a position."""
+    """Return the index of GatherND and ScatterND, whose last axis holds coordinates."""
     places, sizes = call.array(1).astype(np.int64), call.x.shape
     count = places.shape[-1] if places.ndim else 0
     if not 0 <= batch < max(places.ndim, 1) or not 0 < count <= len(sizes) - batch:
@@ -116,7 +116,7 @@ def _scatter_nd(call: Call) -> Tensor:
 def _scattered(call: Call, mode: str, index: tuple[Any, ...]) -> Tensor:
     """Return x with the updates written, or added, at an index.
 
-    The result is picked from the elements of x and of the updates, so both have gradients.
+    The result is gathered from the elements of x and of the updates, so both have gradients.
     """
     x, updates = call.x, call.tensor(2)
     flat = np.arange(x.size).reshape(x.shape)

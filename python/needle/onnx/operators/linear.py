@@ -1,4 +1,4 @@
-"""Products of matrices: MatMul, Gemm, Einsum."""
+"""Matrix products: MatMul, Gemm, Einsum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators whose results are bools or choices: comparisons, logic, Where."""
+"""Comparisons, logical operators and Where."""
 
 from __future__ import annotations
 

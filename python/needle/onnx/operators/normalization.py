@@ -1,4 +1,4 @@
-"""Normalisation over batches, layers, groups, instances and neighbouring channels."""
+"""Normalisation: batch, layer, group, instance and local response norm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _standard(x: Tensor, axes: tuple[int, ...], epsilon: float) -> tuple[Tensor,
 
 
 def _per_channel(call: Call, value: Tensor, what: str, count: int | None = None) -> Tensor:
-    """Return a vector of one number a channel in a shape that broadcasts to (N, C, ...)."""
+    """Return a vector of one number per channel in a shape that broadcasts to (N, C, ...)."""
     x = call.x
     if len(x.shape) < 2:
         raise call.refuse(f"the input must be (N, C, ...), got shape {x.shape}")
@@ -41,7 +41,7 @@ def _batch_norm(call: Call) -> Tensor:
 
 @operator("LayerNormalization")
 def _layer_norm(call: Call) -> tuple[Tensor, ...]:
-    """Return the input normalised over the axes from ``axis`` on, mean, and 1/sqrt(var + eps)."""
+    """Return the input normalised over axes ``axis`` and on, the mean, and 1/sqrt(var + eps)."""
     x, scale, bias = call.x, call.tensor(1), call.optional(2)
     axes = tuple(range(call.axis(call.get("axis", -1)), len(x.shape)))
     y, mean, inverse = _standard(x, axes, call.get("epsilon", 1e-5))
@@ -70,7 +70,7 @@ def _instance_norm(call: Call) -> Tensor:
 
 @operator("GroupNormalization")
 def _group_norm(call: Call) -> Tensor:
-    """Scale and bias have one number a channel, before opset 21 one a group."""
+    """Normalise groups; scale and bias are per channel, or before opset 21 per group."""
     x, groups = call.x, call.get("num_groups", 1)
     if len(x.shape) < 2 or groups < 1 or x.shape[1] % groups:
         raise call.refuse(f"num_groups must divide the channels of {x.shape}, got {groups}")
@@ -94,7 +94,7 @@ def _mean_variance_norm(call: Call) -> Tensor:
 
 @operator("LRN")
 def _local_response_norm(call: Call) -> Any:
-    """Return x / (bias + alpha/size * sum of squares of ``size`` channels nearby) ** beta."""
+    """Return x / (bias + alpha/size * sum of squares of ``size`` adjacent channels) ** beta."""
     x, size = call.x, call.get("size", 0)
     if len(x.shape) < 2 or size < 1:
         raise call.refuse(f"size must be 1 or more for (N, C, ...), got {size} and {x.shape}")
@@ -107,7 +107,7 @@ def _local_response_norm(call: Call) -> Any:
 
 
 def _shifted(call: Call, square: Tensor, shift: int) -> Any:
-    """Return the channels moved by ``shift``, with zeros where there is none."""
+    """Return the channels shifted by ``shift``, padded with zeros."""
     n, channels, *rest = square.shape
     width = min(abs(shift), channels)
     if not width:

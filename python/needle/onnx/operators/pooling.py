@@ -1,4 +1,4 @@
-"""Pooling over windows of any number of axes, with dilation and rounding up, and over all axes."""
+"""Pooling over windows of any rank, with dilation and ceil mode, and global pooling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .shape import pad
 
 @dataclass(frozen=True)
 class _Windows:
-    """The windows of a pooling: sizes for each spatial axis; ``after`` includes rounding up."""
+    """A pooling's windows: sizes per spatial axis; ``after`` includes ceil mode's padding."""
 
     kernel: list[int]
     stride: list[int]
@@ -27,13 +27,13 @@ class _Windows:
     before: list[int]
     after: list[int]
     pads: list[int]
-    """The borders after each axis that the file names."""
+    """The padding after each axis given in the file."""
     sizes: list[int]
-    """The sizes of the result."""
+    """The spatial sizes of the result."""
 
     @classmethod
     def of(cls, call: Call) -> _Windows:
-        """Return the windows of a node; OnnxError if they do not fit the input."""
+        """Return the windows of a node; raise OnnxError if they do not fit the input."""
         count = len(call.x.shape) - 2
         kernel = call.listed("kernel_shape")
         if count < 1 or kernel is None or len(kernel) != count:
@@ -62,18 +62,18 @@ class _Windows:
 
     @property
     def native(self) -> bool:
-        """Return True if needle's own pooling has these windows."""
+        """Return True if needle's own pooling supports these windows."""
         fits = all(2 * b <= k for b, k in zip(self.before, self.kernel, strict=True))
         plain = len(self.kernel) == 2 and set(self.dilation) == {1}
         return plain and fits and self.before == self.after == self.pads
 
     @property
     def pairs(self) -> tuple[Any, Any, Any]:
-        """The arguments of needle's own pooling."""
+        """The sizes as arguments of needle's own pooling."""
         return tuple(self.kernel), tuple(self.stride), tuple(self.before)
 
     def shifts(self, call: Call, x: Tensor, value: Any) -> list[Tensor]:
-        """Return, for each position in a window, that element of every window."""
+        """Return, for each offset in a window, that element of every window."""
         x = pad(call, x, [0, 0, *self.before, 0, 0, *self.after], value)
         shifts = []
         for offset in product(*map(range, self.kernel)):
@@ -93,7 +93,7 @@ def _joined(parts: list[Tensor], function: Callable[[Any, Any], Tensor]) -> Tens
 
 @operator("MaxPool")
 def _max_pool(call: Call) -> Any:
-    """Return the largest element of each window, and its position if somebody reads it."""
+    """Return the largest element of each window, and its position if that output is read."""
     windows, dtype = _Windows.of(call), np.dtype(call.x.dtype)
     least = -math.inf if dtype.kind == "f" else np.iinfo(dtype).min
     if windows.native and dtype.kind == "f":
@@ -104,7 +104,7 @@ def _max_pool(call: Call) -> Any:
 
 
 def _positions(call: Call, windows: _Windows, least: Any) -> Any:
-    """Return the flat positions of the largest elements, by rows or, if asked, by columns."""
+    """Return the flat positions of the largest elements in row-major or column-major order."""
     order = "F" if call.flag("storage_order") else "C"
     n, c, *sizes = call.x.shape
     area = math.prod(sizes)
@@ -121,13 +121,13 @@ def _positions(call: Call, windows: _Windows, least: Any) -> Any:
 
 @operator("AveragePool")
 def _average_pool(call: Call) -> Tensor:
-    """Return the mean of each window; borders count if ``count_include_pad``."""
+    """Return the mean of each window; padding counts if ``count_include_pad``."""
     windows, include = _Windows.of(call), call.flag("count_include_pad")
     if windows.native and (include or not any(windows.before)):
         return ops.avg_pool2d(call.x, *windows.pairs)
     total = _joined(windows.shifts(call, call.x, 0.0), lambda a, b: a + b)
     ones = call.constant(np.ones((1, 1, *call.x.shape[2:])), call.x.dtype)
-    if include:  # elements that ceil_mode adds beyond the pads are never averaged
+    if include:  # elements that ceil_mode adds beyond the padding are never averaged
         inner = _Windows(**{**vars(windows), "before": [0] * len(windows.before)})
         ones = pad(call, ones, [0, 0, *windows.before, 0, 0, *windows.pads], 1.0)
         rest = [a - p for a, p in zip(windows.after, windows.pads, strict=True)]

@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM: one step after the other, in one or both directions."""
+"""RNN, GRU and LSTM, run step by step in one or both directions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Step = Callable[[Tensor, State], State]
 
 
 class _Layer:
-    """Common part of RNN, GRU and LSTM: directions, layouts, states and activations."""
+    """A recurrent layer: the directions, layouts, states and activations of RNN, GRU and LSTM."""
 
     def __init__(self, call: Call, gates: int, states: int, activations: list[str]) -> None:
         self.call, self.gates, self.hidden = call, gates, call.get("hidden_size", 0)
@@ -62,7 +62,7 @@ class _Layer:
             raise self.call.refuse(f"all sequences must have {x[0]} steps, got {lengths}")
 
     def start(self, way: int) -> State:
-        """Return the state before the first step: given, or zeros."""
+        """Return the initial state, which is given or zeros."""
         batch, found = self.x.shape[1], []
         for i in range(self.states):
             given = self.call.optional(5 + i)
@@ -82,12 +82,12 @@ class _Layer:
         return (None, None) if bias is None else (bias[way, :width], bias[way, width:])
 
     def split(self, part: Tensor) -> list[Tensor]:
-        """Return the gates in a (B, gates * hidden) tensor."""
+        """Split a (B, gates * hidden) tensor into its gates."""
         h = self.hidden
         return [part[:, i * h : (i + 1) * h] for i in range(self.gates)]
 
     def run(self, step_of: Callable[[int], Step]) -> tuple[Tensor, ...]:
-        """Return the outputs of all steps and the last states, by ONNX's layout."""
+        """Return the outputs of all steps and the last states in ONNX's layout."""
         outputs, finals = [], []
         for way, backwards in enumerate(self.reversed):
             step, state = step_of(way), self.start(way)
@@ -109,7 +109,7 @@ class _Layer:
         return y, *last
 
     def from_state(self, way: int, h: Tensor) -> Tensor:
-        """Return the state's part of the gates with its bias."""
+        """Return the state's contribution to the gates, with its bias."""
         part, bias = ops.matmul(h, ops.transpose(self.call.tensor(2)[way])), self.biases(way)[1]
         return part if bias is None else part + bias
 
@@ -127,7 +127,7 @@ def _rnn(call: Call) -> tuple[Tensor, ...]:
 
 @operator("LSTM")
 def _lstm(call: Call) -> tuple[Tensor, ...]:
-    """The gates are i, o, f, c; optional peepholes add P_i c, P_o c' and P_f c."""
+    """Run an LSTM with gates i, o, f, c; optional peepholes add P_i c, P_o c' and P_f c."""
     layer = _Layer(call, 4, 2, ["Sigmoid", "Tanh", "Tanh"])
     h, peep = layer.hidden, call.optional(7)
     if peep is not None and tuple(peep.shape) != (len(layer.reversed), 3 * h):
@@ -153,7 +153,7 @@ def _lstm(call: Call) -> tuple[Tensor, ...]:
 
 @operator("GRU")
 def _gru(call: Call) -> tuple[Tensor, ...]:
-    """The gates are z, r, h; ``linear_before_reset`` multiplies by r after the product."""
+    """Run a GRU with gates z, r, h; ``linear_before_reset`` multiplies by r after the product."""
     layer = _Layer(call, 3, 1, ["Sigmoid", "Tanh"])
     after = call.flag("linear_before_reset")
 

@@ -1,4 +1,4 @@
-"""Operators along axes: sums and other reductions, softmax, the places of extremes."""
+"""Operators along axes: sums and other reductions, softmax, the positions of extremes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _reduction(name: str, function: Callable[[Tensor, Axes, bool], Any]) -> None
 
 
 def _without_axes(call: Call, name: str) -> Any:
-    """Return the reduction over no axis: the function of each element by itself."""
+    """Return the reduction over no axis, which transforms each element by itself."""
     if name == "ReduceSumSquare":
         return call.x * call.x
     each = {"ReduceL1": ops.abs, "ReduceL2": ops.abs, "ReduceLogSum": ops.log}
@@ -118,7 +118,7 @@ _place("ArgMin", np.argmin)
 
 @operator("TopK")
 def _top_k(call: Call) -> tuple[Any, Any]:
-    """Return the k largest or smallest elements along an axis, and their places."""
+    """Return the k largest or smallest elements along an axis, and their positions."""
     axis, k = call.axis(call.get("axis", -1)), call.scalar(1, 0, "k")
     x = call.array(0)
     if not 0 <= k <= x.shape[axis]:
@@ -130,7 +130,7 @@ def _top_k(call: Call) -> tuple[Any, Any]:
 
 @operator("CumSum", "CumProd")
 def _cumulative(call: Call) -> Tensor:
-    """Return running sums or products; ``exclusive`` ones leave out the element itself."""
+    """Return cumulative sums or products; ``exclusive`` ones leave out the element itself."""
     x, axis, back = call.x, call.axis(call.scalar(1)), call.flag("reverse")
     whole: tuple[Any, ...] = (slice(None),) * axis
     if call.flag("exclusive") and x.shape[axis]:

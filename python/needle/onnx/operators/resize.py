@@ -1,6 +1,6 @@
-"""Resize: each axis in turn, as a choice of elements (nearest) or a product with weights.
+"""Resize, axis by axis, as a gather (nearest) or a product with a matrix of weights.
 
-The formulas are those of ONNX's specification of Resize; cubic: Keys 1981.
+The formulas are those of ONNX's specification of Resize; cubic interpolation follows Keys 1981.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _region(call: Call, axes: tuple[int, ...]) -> list[float]:
 
 
 def _places(mode: str, size: int, target: int, scale: float, part: Any) -> Array:
-    """Return, for each new element, its place among the old ones."""
+    """Return the coordinate of each new element among the old ones."""
     i = np.arange(target, dtype=np.float64)
     if mode == "asymmetric":
         return i / scale
@@ -114,7 +114,7 @@ def _places(mode: str, size: int, target: int, scale: float, part: Any) -> Array
 
 
 def _weights(call: Call, mode: str, at: Array, size: int, scale: float) -> Array:
-    """Return the matrix (new size, size) of an interpolation; each row adds up to 1."""
+    """Return the interpolation matrix (new size, size), whose rows sum to 1."""
     a = call.get("cubic_coeff_a", -0.75)
     reach, kernel = (1, _triangle) if mode == "linear" else (2, lambda d: _cubic(d, a))
     shrink = min(scale, 1.0) if call.flag("antialias") else 1.0
@@ -154,7 +154,7 @@ def _weighted(call: Call, x: Tensor, axis: int, matrix: Array) -> Tensor:
 
 
 def _outside(call: Call, x: Tensor, axis: int, outside: Array) -> Tensor:
-    """Return x with the extrapolation value where a place lies outside of the input."""
+    """Return x with the extrapolation value at coordinates outside the input."""
     mask = outside.reshape([-1 if i == axis else 1 for i in range(len(x.shape))])
     value = call.constant([call.get("extrapolation_value", 0.0)], x.dtype)
     return ops.where(call.constant(mask), value, x)

@@ -1,4 +1,4 @@
-"""Operators that arrange elements: reshape, transpose, concatenate, split, tile, pad."""
+"""Shape operators: reshape, transpose, concatenate, split, tile, pad."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _unsqueeze(call: Call) -> Tensor:
 
 @operator("Split")
 def _split(call: Call) -> tuple[Tensor, ...]:
-    """Return slices of the given sizes, or as many equal ones as there are outputs."""
+    """Return slices of the given sizes, or one of equal size per output."""
     axis, sizes = call.axis(call.get("axis", 0)), call.integers(1, "split")
     total, parts = call.x.shape[axis], call.get("num_outputs", call.listed_outputs)
     if sizes is None:
@@ -115,7 +115,7 @@ def _split(call: Call) -> tuple[Tensor, ...]:
 
 @operator("Pad")
 def _pad(call: Call) -> Tensor:
-    """Return x with borders; a negative width removes elements."""
+    """Return x with padding; a negative width removes elements."""
     x, ndim = call.x, len(call.x.shape)
     mode = call.choice("mode", "constant", *PAD_MODES)
     widths, axes = call.integers(1, "pads"), call.integers(3)
@@ -129,7 +129,7 @@ def _pad(call: Call) -> Tensor:
 
 
 def pad(call: Call, x: Tensor, widths: Sequence[int], value: Any, mode: str = "constant") -> Tensor:
-    """Return x with borders; ``widths``: those before each axis, then those after each."""
+    """Return x with padding; ``widths`` has those before each axis, then those after each."""
     ndim = len(x.shape)
     sides = list(zip(x.shape, widths[:ndim], widths[ndim:], strict=True))
     call.sized([size + before + after for size, before, after in sides])
@@ -159,7 +159,7 @@ def _bordered(call: Call, x: Tensor, axis: int, widths: tuple[int, int], value: 
 
 
 def _source(call: Call, size: int, before: int, after: int, mode: str) -> Any:
-    """Return the place that each element of a padded axis comes from."""
+    """Return the source position of each element of a padded axis."""
     if min(before, after) < 0:
         kept = _source(call, size, max(before, 0), max(after, 0), mode)
         return kept[max(-before, 0) : len(kept) - max(-after, 0)]
@@ -187,7 +187,7 @@ def _depth_and_space(call: Call) -> Tensor:
 
 @operator("Trilu")
 def _trilu(call: Call) -> Tensor:
-    """Return the upper or lower triangle of matrices; the rest is 0."""
+    """Return the upper or lower triangle of matrices, with zeros elsewhere."""
     x, k = call.x, call.scalar(1, 0)
     if len(x.shape) < 2:
         raise call.refuse(f"the input must be matrices, got shape {x.shape}")

@@ -1,4 +1,4 @@
-"""Rules that turn ops into ONNX nodes, in the files of their families; importing registers them."""
+"""Rules that convert ops to ONNX nodes, a file per family; importing a file registers its rules."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""Rules of arithmetic, functions of one element, choices and comparisons."""
+"""Rules of elementwise ops: arithmetic, functions, selection and comparisons."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EXPORTS.update(
 
 
 def _scalar(kind: str, reverse: bool = False) -> Rule:
-    """Return the rule of an op with a number, which becomes an operator of two inputs."""
+    """Return the rule of an op with a scalar, which becomes an operator of two inputs."""
 
     def run(graph: Graph, node: Any) -> str:
         (source,) = node.inputs
@@ -166,7 +166,7 @@ def _check(graph: Graph, node: Any) -> str:
 
 
 def _truth(graph: Graph, value: Any) -> str:
-    """Return the name of a value as bools."""
+    """Return the name of a value cast to bool."""
     name = graph.of(value)
     is_bool = value.dtype == "bool"
     return name if is_bool else graph.add("Cast", [name], to=onnx_package().TensorProto.BOOL)

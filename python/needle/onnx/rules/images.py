@@ -10,7 +10,7 @@ from ..exported_graph import EXPORTS, Graph, Rule, rule
 
 @rule(convolution.Conv2d)
 def _conv(graph: Graph, node: Any) -> str:
-    """ONNX has the weight as (O, C/groups, KH, KW)."""
+    """Export a convolution; ONNX stores the weight as (O, C/groups, KH, KW)."""
     stride, padding, dilation, groups = node.op.geometry
     x, weight, *bias = node.inputs
     result = graph.add(

@@ -1,4 +1,4 @@
-"""Rules of indexing and embedding, whose positions may be numbers of the model's input."""
+"""Rules of indexing and embedding, whose indices may be the model's input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..exported_graph import POSITIONS, Graph, on_host, rule
 from ..package import OnnxError
 
 FURTHEST = 2**63 - 1
-"""The bound of a slice that ends with the axis."""
+"""The bound of a slice that extends to the end of an axis."""
 
 POSITIONS[indexing.Embedding] = lambda op: [op.ids]
 POSITIONS[indexing.GetItem] = lambda op: [each for each in op.index if _is_array(each)]
@@ -28,7 +28,7 @@ def _embedding(graph: Graph, node: Any) -> str:
 
 @rule(indexing.GetItem)
 def _getitem(graph: Graph, node: Any) -> str:
-    """Export slices, then new and removed axes; arrays of positions become Gather or GatherND."""
+    """Export slices, then added and removed axes; index arrays become Gather or GatherND."""
     entries = _complete(node.op.index, len(node.inputs[0].shape))
     taken = [entry for entry in entries if entry is not None]
     name = _slices(graph, graph.of(node.inputs[0]), taken)
@@ -68,7 +68,7 @@ def _refusal(what: str) -> OnnxError:
 
 
 def _slices(graph: Graph, name: str, entries: list[Any]) -> str:
-    """Add a Slice for the entries that are slices of less than an axis."""
+    """Add a Slice for the entries that select only part of an axis."""
     parts = [(i, s) for i, s in enumerate(entries) if isinstance(s, slice) and s != slice(None)]
     if not parts:
         return name
@@ -83,7 +83,7 @@ def _slices(graph: Graph, name: str, entries: list[Any]) -> str:
 
 
 def _gather(graph: Graph, name: str, entries: list[Any], sizes: list[Any]) -> str:
-    """Add the nodes of an index with arrays; numbers beside arrays count as arrays."""
+    """Add the nodes of an index with arrays; integers beside arrays count as arrays."""
     axes = [i for i, entry in enumerate(entries) if not isinstance(entry, slice)]
     if len(axes) == 1:
         return graph.add("Gather", [name, graph.positions(entries[axes[0]])], axis=axes[0])

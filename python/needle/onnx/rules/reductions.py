@@ -22,7 +22,7 @@ def _reduce(kind: str) -> Rule:
         source, ndim = node.inputs[0], len(node.inputs[0].shape)
         axes = list(normalize_axes(kind, node.op.axes, ndim))
         keep = int(node.op.keepdims)
-        if kind == "ReduceSum":  # in opset 17, ReduceSum alone takes its axes as an input
+        if kind == "ReduceSum":  # in opset 17, only ReduceSum takes its axes as an input
             return graph.add(kind, [graph.of(source), graph.integers(*axes)], keepdims=keep)
         return graph.add(kind, [graph.of(source)], axes=axes, keepdims=keep)
 

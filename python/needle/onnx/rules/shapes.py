@@ -1,4 +1,4 @@
-"""Rules of ops that arrange elements: reshape, transpose, concatenate, stack, split."""
+"""Rules of shape ops: reshape, transpose, concatenate, stack, split."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..package import OnnxError
 
 @rule(shape.Reshape)
 def _reshape(graph: Graph, node: Any) -> str:
-    """Export a reshape for any batch size: 0 copies the input's size, -1 is what is left."""
+    """Export a reshape for any batch size: 0 copies the input's size, -1 is inferred."""
     source, sizes = node.inputs[0], graph.sizes(node)
     own = list(source.shape)
     wanted = [-1 if size is None else size for size in sizes]
@@ -31,7 +31,7 @@ def _reshape(graph: Graph, node: Any) -> str:
 
 @rule(shape.BroadcastTo)
 def _expand(graph: Graph, node: Any) -> str:
-    """Export a broadcast; sizes that the input already has are left to it."""
+    """Export a broadcast; sizes that the input already has are taken from it."""
     source = node.inputs[0]
     own = [1] * (len(node.shape) - len(source.shape)) + list(source.shape)
     if any(size is None and mine == 1 for size, mine in zip(graph.sizes(node), own, strict=True)):
@@ -54,7 +54,7 @@ def _transpose(graph: Graph, node: Any) -> str:
 
 @rule(indexing.Concatenate)
 def _concatenate(graph: Graph, node: Any) -> str:
-    """Export a concatenation; zeros after an input become padding, which suits any batch size."""
+    """Export a concatenation; zeros after an input become Pad, which fits any batch size."""
     axis = normalize_axis("concatenate", node.op.axis, len(node.shape))
     first, *others = node.inputs
     zeros = all(graph.is_stored(s) and not s.numpy().any() for s in others)
@@ -101,7 +101,7 @@ def _flip(graph: Graph, node: Any) -> str:
 
 @rule(shape.Split)
 def _split(graph: Graph, node: Any) -> str:
-    """Leave the parts to the nodes that pick them."""
+    """Export nothing, since each used part of the split exports itself."""
     return ""
 
 
