@@ -1,8 +1,8 @@
-"""Training in several processes: communicators, and data-parallel training with them.
+"""Data-parallel training in several processes, and the communicators that it uses.
 
-``DataParallel`` averages the gradients of all processes; it is written with the methods of a
-``Communicator``, which an existing engine (MPI) provides. Called by training programs, which are
-started with ``mpiexec -n 4 python program.py``.
+``DataParallel`` averages the gradients of all processes by a ``Communicator``, which wraps an
+existing engine (MPI). Called by training programs that are started with ``mpiexec -n 4 python
+program.py``.
 """
 
 from .agreement import gather, require_same

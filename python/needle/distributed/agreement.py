@@ -1,4 +1,4 @@
-"""Facts that all ranks must agree on, such as the seed. Called by data_parallel and programs."""
+"""Checks that all ranks agree on values such as the seed. Called by data_parallel and programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .communicator import Communicator
 
 
 def gather(communicator: Communicator, value: Any) -> list[Any]:
-    """Return the values of all ranks, by rank; a value is anything that JSON can hold."""
+    """Return the values of all ranks, by rank; a value must be serialisable as JSON."""
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
     lengths = np.zeros(communicator.size, np.int64)
     lengths[communicator.rank] = len(text)
@@ -25,10 +25,10 @@ def gather(communicator: Communicator, value: Any) -> list[Any]:
 
 
 def require_same(communicator: Communicator, facts: Mapping[str, Any]) -> None:
-    """Raise DistributedError, on all ranks, if a fact is not the same on all of them.
+    """Raise DistributedError on all ranks if a fact differs between ranks.
 
-    facts: name -> a value that JSON can hold. The error names the first such fact, its values, and
-    the ranks.
+    facts: name -> a value that is serialisable as JSON. The error names the first fact that
+    differs, its values, and the ranks.
     """
     found = gather(communicator, dict(facts))
     for name in sorted({name for each in found for name in each}):
@@ -44,6 +44,6 @@ def require_same(communicator: Communicator, facts: Mapping[str, Any]) -> None:
 
 
 def _listed(ranks: list[int]) -> str:
-    """Return "rank 3" or "ranks 0, 1"; of many ranks the first ones."""
+    """Return "rank 3" or "ranks 0, 1", at most the first eight ranks."""
     shown = ", ".join(map(str, ranks[:8])) + (" ..." if len(ranks) > 8 else "")
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}"

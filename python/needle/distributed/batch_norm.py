@@ -1,4 +1,4 @@
-"""Batch norm over the batches of all processes, as if one process had the whole batch."""
+"""Synchronised batch norm, whose statistics span the batches of all processes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .communicator import Communicator, communicator
 
 
 def synchronise_batch_norm(model: Any, group: Communicator | None = None) -> None:
-    """Let each batch norm of a model take its statistics over the batches of all ranks.
+    """Make each batch norm of a model take its statistics over the batches of all ranks.
 
-    A step then computes what one process computes with the whole batch, up to rounding, for two
-    messages in each direction of a layer, which wait for the slowest rank. Every rank must run the
-    same layers in training, with at least one sample. group: by default ``communicator()``.
-    Evaluation does not change.
+    A step then computes, up to rounding, what one process computes with the whole batch. This costs
+    two messages per layer in each direction, which wait for the slowest rank. Every rank must run
+    the same layers in training, with at least one sample. group: by default ``communicator()``.
+    Evaluation mode is unchanged.
     """
     over_all = _SumOverRanks(group)
     for _, module in model.named_modules():
-        if hasattr(module, "over_processes"):  # a batch norm
+        if hasattr(module, "over_processes"):  # the module is a batch norm
             module.over_processes = over_all
 
 
@@ -33,7 +33,7 @@ def is_synchronised(model: Any) -> bool:
 
 
 class _SumOverRanks:
-    """The sum over the ranks of a group; a copy or pickle uses the group of its process."""
+    """A function that sums over ranks; a copy or pickle uses the group of its process."""
 
     def __init__(self, group: Communicator | None) -> None:
         self._group = group
@@ -46,11 +46,11 @@ class _SumOverRanks:
 
 
 class AllReduce(TensorOp):
-    """The sum of an array over the ranks of a group; all ranks get it.
+    """The op that sums an array over the ranks of a group, with the result on all ranks.
 
-    The gradient is the sum of the ranks' gradients. Each belongs to the loss of its rank, and the
-    loss of the step is the mean of these, weighted by ``weight``: so are the gradients, in units of
-    this rank's weight.
+    Its gradient is the weighted sum of the ranks' gradients. Each rank's gradient is that of its
+    own loss, and the step's loss is the mean of the ranks' losses weighted by ``weight``. The
+    gradients are therefore weighted alike, relative to this rank's weight.
     """
 
     def __init__(self, group: Communicator, weight: float) -> None:

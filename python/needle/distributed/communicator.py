@@ -1,7 +1,7 @@
-"""The communicator: the methods that an engine offers to processes that work together.
+"""The interface of communicators, by which processes of a group exchange arrays.
 
-``Communicator`` itself is a group of one process, registered as ``single``. Engines are registered
-by name, like backends. Called by ``data_parallel``, ``agreement`` and programs.
+``Communicator`` itself is a group of one process, registered as ``single``. Other engines are
+registered by name, like backends. Called by ``data_parallel``, ``agreement`` and programs.
 """
 
 from __future__ import annotations
@@ -20,50 +20,50 @@ Wait = Callable[[], None]
 
 
 class Communicator:
-    """A group of processes, of which this one has the number ``rank`` of ``size``.
+    """A group of ``size`` processes, in which this one has the number ``rank``.
 
-    This class is the group of a single process; a subclass overrides its methods. Arrays are NumPy
-    arrays, C-contiguous, of one shape and dtype on all ranks; they are changed in place. All ranks
-    call the same methods in the same order.
+    This class implements a group of one process; subclasses override its methods. Arrays are
+    C-contiguous NumPy arrays with one shape and dtype on all ranks; they are modified in place. All
+    ranks call the same methods in the same order.
     """
 
     rank: int = 0
     size: int = 1
 
     def begin_all_reduce(self, array: Array, ordered: bool = False) -> Wait:
-        """Begin to replace ``array`` by its sum over all ranks; return a function that waits.
+        """Start replacing ``array`` by its sum over all ranks; return a function that waits.
 
-        ordered: add in the order of ``tree_sum``, so that the bits depend on the addends alone.
-        Until the wait has returned, the array must not be used.
+        ordered: add in the order of ``tree_sum``, so that the result's bits depend only on the
+        addends. Until the wait has returned, the array must not be used.
         """
         return lambda: None
 
     def all_reduce(self, array: Array, ordered: bool = False) -> None:
-        """Replace ``array`` by its sum over all ranks, as ``begin_all_reduce`` does, and wait."""
+        """Replace ``array`` by its sum over all ranks. See ``begin_all_reduce``."""
         self.begin_all_reduce(array, ordered)()
 
     def broadcast(self, array: Array, root: int = 0) -> None:
-        """Replace ``array`` by that of the rank ``root``."""
+        """Replace ``array`` by that of rank ``root``."""
 
     def barrier(self, seconds: float | None = None) -> None:
         """Wait until all ranks have called this method.
 
-        seconds: the longest wait, where a rank has long work to do; None: that of an engine's other
-        methods.
+        seconds: the time limit, for ranks with long work to do; None: the limit of the engine's
+        other methods.
         """
 
     def await_turn(self) -> None:
-        """Wait before a message of failure: a lower rank that fails alike ends this one first."""
+        """Wait before printing an error, so that a lower rank that fails alike ends this one."""
 
     def abort(self, code: int = 1) -> None:
-        """End all processes of the group with this exit code; nothing in a group of one."""
+        """End all processes of the group with this exit code; a no-op in a group of one."""
 
 
 def tree_sum(parts: Sequence[Array]) -> Array:
-    """Return the sum of arrays, added in a fixed tree; the arrays are changed.
+    """Return the sum of arrays, added in place in a fixed tree.
 
-    Of n arrays, array i + ceil(n / 2) is added to array i, until one is left. The arrays i, i + s,
-    i + 2s ... of n = s * 2**k arrays are therefore added first, whoever adds them.
+    Of n arrays, array i + ceil(n / 2) is added to array i, until one is left. With n = s * 2**k,
+    the arrays i, i + s, i + 2s ... are therefore added first, whichever process holds them.
     """
     ### BEGIN YOUR SOLUTION [tree-sum]
     left = list(parts)
@@ -76,7 +76,7 @@ def tree_sum(parts: Sequence[Array]) -> Array:
     ### END YOUR SOLUTION
 
 
-# Named like entry points, so that no engine is imported before it is needed.
+# Given as "module:class", so that an engine is imported only when it is needed.
 BUILT_IN = {
     "single": "needle.distributed.communicator:Communicator",
     "mpi": "needle.distributed.mpi:MPICommunicator",
@@ -87,7 +87,7 @@ _made: dict[str, Communicator] = {}
 
 
 def register(name: str, factory: Callable[[], Communicator]) -> None:
-    """Register an engine; ``factory`` is called once, when a program asks for ``name``."""
+    """Register an engine; ``factory`` is called once, at the first request for ``name``."""
     _registered[name] = factory
     _made.pop(name, None)
 
@@ -98,11 +98,11 @@ def names() -> list[str]:
 
 
 def communicator(name: str | None = None) -> Communicator:
-    """Return the communicator called ``name``; the same object every time.
+    """Return the communicator called ``name``, always the same object.
 
-    None: NEEDLE_COMMUNICATOR; if that is empty, ``mpi`` in a program started by mpiexec or srun,
-    else ``single``. UnknownNameError if there is no such engine; DistributedError, which says what
-    to install, if it cannot be used here.
+    None means NEEDLE_COMMUNICATOR or, if that is empty, ``mpi`` in a program started by mpiexec or
+    srun and else ``single``. Raises UnknownNameError if there is no such engine, DistributedError,
+    which says what to install, if the engine cannot be used.
     """
     chosen = name or config.COMMUNICATOR.read() or ("mpi" if config.started_by_mpi() else "single")
     if chosen not in _made:
@@ -125,7 +125,7 @@ def _make(name: str) -> Communicator:
     module, _, attribute = BUILT_IN[name].partition(":")
     try:
         made: Communicator = getattr(importlib.import_module(module), attribute)()
-    except (ImportError, RuntimeError) as error:  # mpi4py raises RuntimeError without a library
+    except (ImportError, RuntimeError) as error:  # mpi4py raises RuntimeError without MPI
         raise DistributedError(
             f"{name}: the communicator needs mpi4py and an MPI library, got {error}; pip install "
             "'needle[mpi]', or set NEEDLE_COMMUNICATOR=single to train in one process"

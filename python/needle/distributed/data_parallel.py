@@ -1,6 +1,6 @@
-"""Data-parallel training: every process computes gradients of its samples, all get the average.
+"""Data-parallel training, which averages the gradients that processes compute of their samples.
 
-A batch is cut into slices. Each process computes the gradients of one or more of them, and the
+A batch is divided into slices. Each process computes the gradients of one or more slices, and the
 gradients are averaged over all samples. Called by training programs between backward and the
 optimiser's step.
 """
@@ -23,18 +23,20 @@ from .flat import FlatModel, NamesTensors, constant, host_copy
 
 
 class DataParallel:
-    """The average of a model's gradients and buffers over the slices of all processes.
+    """A data-parallel trainer that averages a model's gradients and buffers over all slices.
 
-    group: the communicator; by default ``communicator()``. slices: the number of slices of each
-    batch; by default one for each process, whose gradients are sent while backward computes
-    others. With a number, the slices are added in a fixed tree (``tree_sum``) instead: for 8 slices
-    1, 2, 4 and 8 processes give the same bits. A process computes the slices ``rank, rank + size,
-    ...`` of ``self.slices``; their number must be a power of two. check_every: number of steps
-    after which parameters and buffers are compared between the ranks.
+    group: the communicator, by default ``communicator()``. slices: the number of slices of each
+    batch. The default is one per process, with gradients sent while backward computes others. A
+    given number must be divisible by the number of processes, with a power of two as the quotient;
+    the slices are then added in a fixed tree (``tree_sum``), so that for 8 slices 1, 2, 4 and 8
+    processes give the same bits. A process computes the slices ``rank, rank + size, ...``, listed
+    in ``self.slices``. check_every: the number of steps between comparisons of parameters and
+    buffers across ranks.
 
-    The buffers of each slice, such as running statistics, begin as those of the step, and their
-    average over the samples is kept. The constructor gives all ranks the parameters and buffers of
-    rank 0. DistributedError if the models differ, or for a number of slices that cannot be divided.
+    The buffers of each slice, such as running statistics, start from those of the step, and their
+    average over the samples is kept. The constructor broadcasts the parameters and buffers of rank
+    0. Raises DistributedError if the models differ, or if the slices cannot be divided among the
+    processes.
 
     >>> import needle
     >>> model = needle.nn.Linear(3, 2)
@@ -56,7 +58,7 @@ class DataParallel:
         self.group = group or communicator()
         self.ordered, self.count = slices is not None, _checked_count(slices, self.group.size)
         self.slices = range(self.group.rank, self.count, self.group.size)
-        """The numbers of this process's slices."""
+        """The numbers of the slices that this process computes."""
         self.check_every, self.steps = check_every, 0
         self._synchronised = is_synchronised(model)
         if self.ordered and self._synchronised:
@@ -77,11 +79,11 @@ class DataParallel:
         self._vectors: list[Array] = []
         self._numbers: list[Array] = []
         self._open, self._weight = False, 0.0
-        self._sent: dict[int, Any] = {}  # gradients, by the number of their parameter
+        self._sent: dict[int, Any] = {}  # gradients by parameter number
         self._waits: list[Wait] = []
 
     def broadcast(self) -> None:
-        """Give all ranks the parameters and buffers of rank 0."""
+        """Copy the parameters and buffers of rank 0 to all ranks."""
         for tensor in [*self._flat.parameters, *self._flat.buffers()]:
             values = np.ascontiguousarray(host_copy(tensor))
             self.group.broadcast(values)
@@ -92,11 +94,11 @@ class DataParallel:
 
     @contextmanager
     def slice(self, samples: int) -> Iterator[list[float]]:
-        """Return a context for the one backward pass of a slice with a mean over ``samples``.
+        """Return a context for a slice's backward pass, whose loss is a mean over ``samples``.
 
-        A slice without samples needs no backward pass. Numbers that the program appends to the
-        list, as many for each slice, are added over all slices by ``average``. After an exception
-        the program may begin the step again, unless gradients have been sent.
+        A slice without samples needs no backward pass. The program may append numbers, equally many
+        for each slice, to the list that the context yields; ``average`` sums them over all slices.
+        After an exception the program can restart the step, unless gradients have been sent.
         """
         self._begin_slice(samples)
         numbers: list[float] = []
@@ -132,7 +134,7 @@ class DataParallel:
         self._open, self._weight = True, float(samples)
 
     def _drop_step(self) -> None:
-        """Forget the slices of this step and what they did to the buffers."""
+        """Drop the slices of this step and restore the buffers."""
         for tensor, old in zip(self._flat.buffers(), self._before):
             tensor.data = constant(old, tensor)
         self._flat.reuse(self._vectors)
@@ -140,7 +142,7 @@ class DataParallel:
 
     @host_step
     def _send(self, number: int, gradient: Any) -> None:
-        """Send a bucket when backward has completed the gradient that is usually its last."""
+        """Send a bucket once backward has completed the gradient that is usually its last."""
         if not self._open or number > len(self._waits):
             return
         if number < len(self._waits):
@@ -178,9 +180,9 @@ class DataParallel:
     def average(self) -> Array:
         """Set gradients and buffers to their average over all samples, after the last slice.
 
-        Returns the sums of the number of samples and of the numbers of all slices, float64.
-        DistributedError if a slice is missing, if there are no samples, or if a parameter was found
-        to differ between the ranks.
+        Returns the total number of samples and the sums of the slices' numbers as float64. Raises
+        DistributedError if a slice is missing, if there are no samples, or if a parameter differs
+        between the ranks.
         """
         if len(self._vectors) != len(self.slices):
             raise DistributedError(
@@ -209,7 +211,7 @@ class DataParallel:
         return sums
 
     def _send_rest(self, sums: Array) -> None:
-        """Send what backward has not sent, and wait for all sums."""
+        """Send the buckets that backward has not sent, and wait for all sums."""
         while len(self._waits) < len(self._flat.buckets):
             self._send_bucket()
         self._waits.append(self.group.begin_all_reduce(sums))
@@ -217,7 +219,7 @@ class DataParallel:
             wait()
 
     def compare(self) -> None:
-        """Compare all parameters and buffers; DistributedError, on all ranks, if one differs."""
+        """Raise DistributedError on all ranks if a parameter or buffer differs between ranks."""
         names, sums = self._flat.checksums()
         table = np.zeros((self.group.size, len(names)), np.int64)
         table[self.group.rank] = sums

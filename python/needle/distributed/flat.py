@@ -1,4 +1,4 @@
-"""The tensors of a model as one vector, which a few messages can carry. Called by data_parallel."""
+"""The tensors of a model as one flat vector, sent in a few messages. Called by data_parallel."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from ..ndarray import NDArray
 from .communicator import Array
 
 BUCKET_BYTES = 1 << 20
-"""Size of the pieces of the vector that are sent while backward computes the next ones."""
+"""Bytes of a bucket, which is sent while backward computes the next one."""
 
 
 class NamesTensors(Protocol):
-    """The interface of a model that can be trained in parallel, that of ``nn.Module``."""
+    """The part of ``nn.Module``'s interface that data-parallel training requires of a model."""
 
     def named_parameters(self) -> Iterable[tuple[str, Any]]:
-        """Yield (dotted name, Tensor) of the trained tensors."""
+        """Yield (dotted name, Tensor) of the trainable tensors."""
 
     def named_buffers(self) -> Iterable[tuple[str, Any]]:
-        """Yield (dotted name, Tensor) of tensors that are saved but not trained."""
+        """Yield (dotted name, Tensor) of tensors that are saved, but not trained."""
 
     def named_modules(self) -> Iterable[tuple[str, Any]]:
         """Yield (dotted name, module); ``buffer_names`` of a module lists its buffers."""
 
 
 class Bucket(NamedTuple):
-    """A piece of the vector, and the numbers of the parameters whose gradients lie in it."""
+    """A range of the vector, with the numbers of the parameters whose gradients lie in it."""
 
     place: slice
     parameters: range
 
 
 class FlatModel:
-    """Places of a model's gradients and buffers in a vector.
+    """The layout of a model's gradients and buffers in a flat vector.
 
-    The gradients come first, those of the last parameter at the beginning, as backward completes
-    them; then one number for each parameter, which is not 0 if it has a gradient, and one for each
-    buffer, which is not 0 if it has changed; then the buffers, integers and bools among them as the
-    increase since the beginning of the step.
+    The gradients come first, from the last parameter to the first, as backward completes them. A
+    flag per parameter follows, nonzero if it has a gradient, and a flag per buffer, nonzero if it
+    has changed. The buffers come last; integers and bools are stored as the increase since the
+    beginning of the step.
     """
 
     def __init__(self, model: NamesTensors) -> None:
@@ -66,7 +66,7 @@ class FlatModel:
         self.buckets = self._buckets(BUCKET_BYTES // self.dtype.itemsize)
 
     def _buckets(self, length: int) -> list[Bucket]:
-        """Return neighbouring pieces of the vector, in the order in which backward fills them."""
+        """Return adjacent ranges of the vector in the order in which backward fills them."""
         found, start, after = [], 0, len(self.places)
         for i in reversed(range(1, after)):
             stop = self.places[i].stop
@@ -76,7 +76,7 @@ class FlatModel:
         return [*found, Bucket(slice(start, self.size), range(after))]
 
     def buffers(self) -> list[Any]:
-        """Return the buffers; a step may replace them by other tensors."""
+        """Return the current buffers, since a step may replace their tensors."""
         return [getattr(module, name) for module, name in self._holders]
 
     def description(self) -> str:
@@ -88,21 +88,21 @@ class FlatModel:
     # ---- writing -----------------------------------------------------------------------------
 
     def new_vector(self) -> Array:
-        """Return a vector without gradients, perhaps one that was used before."""
+        """Return a vector without gradients, possibly a reused one."""
         vector = self._free.pop() if self._free else np.empty(self.size, self.dtype)
         vector[self.presence :] = 0
         return vector
 
     def reuse(self, vectors: Iterable[Array]) -> None:
-        """Take back vectors that are not needed any more."""
+        """Take back vectors that are no longer needed."""
         self._free.extend(vectors)
 
     def clear_gradient(self, vector: Array, i: int) -> None:
-        """Write zeros for a gradient that does not exist."""
+        """Write zeros for a missing gradient."""
         vector[self.places[i]] = 0
 
     def write_gradient(self, vector: Array, i: int, gradient: Any, weight: float) -> None:
-        """Write a gradient, multiplied by its weight, to its place."""
+        """Write a gradient, multiplied by its weight, at its offset."""
         values = _to_read(gradient.realize_cached_data()).reshape(-1)
         np.multiply(values, weight, out=vector[self.places[i]], casting="same_kind")
         vector[self.presence + i] = 1
@@ -110,7 +110,7 @@ class FlatModel:
     def write_buffers(self, vector: Array, weight: float, before: list[Array]) -> None:
         """Write the buffers, multiplied by a weight; ``before``: their values before the step.
 
-        Without weight nothing is written: 0 times an infinite value is not a number.
+        A weight of 0 writes nothing, since 0 times infinity is NaN.
         """
         if not weight:
             return
@@ -126,14 +126,14 @@ class FlatModel:
     # ---- reading -----------------------------------------------------------------------------
 
     def read_gradients(self, vector: Array) -> None:
-        """Set every ``.grad`` from the vector; None where no rank has one."""
+        """Set every ``.grad`` from the vector, to None if no rank has one."""
         for i, p in enumerate(self.parameters):
             there = vector[self.presence + i] != 0
             values = vector[self.places[i]].reshape(p.shape)
             p.grad = constant(values, p) if there else None
 
     def read_buffers(self, vector: Array, before: list[Array]) -> None:
-        """Set every buffer from the vector; one that no slice has changed keeps its bits."""
+        """Set every buffer from the vector; a buffer that no slice has changed keeps its bits."""
         start = self.tail
         for tensor, old, changed in zip(self.buffers(), before, vector[self._changed]):
             value = vector[start : start + old.size].reshape(old.shape)
@@ -149,9 +149,9 @@ class FlatModel:
 
 
 def _to_read(array: Any) -> Array:
-    """Return a host array to read before anything else runs, without a copy where that is possible.
+    """Return a host array that must be read at once, without a copy where possible.
 
-    Unlike ``numpy.asarray`` it does not mark the memory as shared for good.
+    Unlike ``numpy.asarray``, this does not mark the memory as shared for good.
     """
     shared = array.device.backend.export(array.view) if isinstance(array, NDArray) else None
     return np.asarray(to_numpy(array)) if shared is None else shared
@@ -163,5 +163,5 @@ def host_copy(tensor: Any) -> Array:
 
 
 def constant(values: Any, like: Any) -> Any:
-    """Return a constant Tensor with a copy of the values, of the dtype and device of ``like``."""
+    """Return a constant Tensor with a copy of the values, in the dtype and device of ``like``."""
     return Tensor.make_const(from_numpy(values, like.device, like.dtype))

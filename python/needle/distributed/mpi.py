@@ -1,8 +1,7 @@
-"""The communicator ``mpi``: collectives of an MPI library through mpi4py.
+"""The communicator ``mpi``, which runs the collectives of an MPI library by mpi4py.
 
-Every wait is a loop of tests, after five milliseconds with pauses in between, so that no processor
-is busy while it waits, and so that a rank that never comes is reported. ``communicator`` registers
-this class.
+Every wait polls, after five milliseconds with pauses, so that waiting leaves the processor idle and
+a missing rank is reported. ``communicator`` registers this class.
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ from .. import config
 from ..errors import DistributedError
 from .communicator import Array, Communicator, Wait, tree_sum
 
-BEFORE_PAUSES = 5e-3  # seconds in which a wait gives its core to others, but does not sleep
+BEFORE_PAUSES = 5e-3  # seconds in which a wait yields its core, but does not sleep
 SHORTEST_PAUSE, LONGEST_PAUSE = 2e-5, 1e-3  # seconds
-QUESTION = 0.5  # seconds in which the ranks that wait tell each other so
+QUESTION = 0.5  # seconds in which the waiting ranks report to each other
 TAG = 4711
-TURN = 0.1  # seconds between the messages of two ranks that fail alike; the first ends the others
+TURN = 0.1  # seconds between the errors of two ranks that fail alike; the first ends the others
 LAST_TURN = 3.0
 
 
 class MPICommunicator(Communicator):
-    """The processes that mpiexec or srun started; DistributedError if a rank does not come.
+    """The group of processes started by mpiexec or srun.
 
-    A rank that does not join a collective within NEEDLE_COLLECTIVE_TIMEOUT seconds is named in the
-    error. An exception that a program does not handle ends all ranks.
+    Raises DistributedError, which names the missing ranks, if a rank does not join a collective
+    within NEEDLE_COLLECTIVE_TIMEOUT seconds. An unhandled exception in a program ends all ranks.
     """
 
     def __init__(self) -> None:
-        self._mpi = MPI = importlib.import_module("mpi4py.MPI")  # the import starts MPI
+        self._mpi = MPI = importlib.import_module("mpi4py.MPI")  # the import initialises MPI
         self._all, self._questions = MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup()
         self.rank, self.size = self._all.Get_rank(), self._all.Get_size()
         self._places: list[str] = self._all.allgather(
@@ -48,7 +47,7 @@ class MPICommunicator(Communicator):
             self._former_hook, sys.excepthook = sys.excepthook, self._end_all
 
     def begin_all_reduce(self, array: Array, ordered: bool = False) -> Wait:
-        """Begin to replace ``array`` by its sum over all ranks."""
+        """Start replacing ``array`` by its sum over all ranks."""
         if self.size == 1:
             return lambda: None
         if not array.flags.c_contiguous:
@@ -60,11 +59,11 @@ class MPICommunicator(Communicator):
         if ordered:
             return self._begin_ordered(flat)
         request = self._all.Iallreduce(self._mpi.IN_PLACE, flat)
-        request.Test()  # MPI moves the data of all sums inside of its calls only
+        request.Test()  # MPI makes progress on all sums only inside its calls
         return self._waiter(request, "all_reduce", flat)
 
     def _begin_ordered(self, flat: Array) -> Wait:
-        """Send each rank its part of all arrays; the wait adds them in order and shares them."""
+        """Send each rank its part of all arrays; the wait adds in order and gathers the sums."""
         bounds = np.linspace(0, len(flat), self.size + 1).astype(int)
         counts, starts = np.diff(bounds), bounds[:-1]
         own = int(counts[self.rank])
@@ -82,15 +81,15 @@ class MPICommunicator(Communicator):
         return finish
 
     def broadcast(self, array: Array, root: int = 0) -> None:
-        """Replace ``array`` by that of the rank ``root``."""
+        """Replace ``array`` by that of rank ``root``."""
         self._waiter(self._all.Ibcast(array, root), "broadcast", array)()
 
     def barrier(self, seconds: float | None = None) -> None:
-        """Wait until all ranks have called this method, at most so many seconds."""
+        """Wait until all ranks have called this method, at most ``seconds``."""
         self._waiter(self._all.Ibarrier(), "barrier", None, seconds)()
 
     def await_turn(self) -> None:
-        """Wait before a message of failure: a lower rank that fails alike ends this one first."""
+        """Wait before printing an error, so that a lower rank that fails alike ends this one."""
         time.sleep(min(TURN * self.rank, LAST_TURN))
 
     def abort(self, code: int = 1) -> None:
@@ -102,7 +101,7 @@ class MPICommunicator(Communicator):
     # ---- waiting -----------------------------------------------------------------------------
 
     def _waiter(self, request: Any, name: str, keep: object, seconds: float | None = None) -> Wait:
-        """Return the function that waits for a request; ``keep`` lives until then."""
+        """Return a function that waits for a request and keeps ``keep`` alive until then."""
         self._begun += 1
         number = self._begun
 
@@ -114,9 +113,9 @@ class MPICommunicator(Communicator):
         return wait
 
     def _missing(self, name: str, number: int, limit: float) -> DistributedError:
-        """Return the error that names the ranks that do not wait in a collective.
+        """Return the error that names the ranks missing from a collective.
 
-        The ranks that wait tell each other so. The lowest of them returns first, so that its
+        The waiting ranks report to each other. The lowest of them returns first, so that its
         message is the only one if the program then ends all ranks.
         """
         message = np.array([number])
@@ -147,7 +146,7 @@ class MPICommunicator(Communicator):
     def _end_all(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        """Print an exception that no program has handled, and end all ranks."""
+        """Print an unhandled exception and end all ranks."""
         self.await_turn()
         print(f"rank {self.rank} of {self.size} ({self._places[self.rank]}):", file=sys.stderr)
         self._former_hook(kind, error, trace)
@@ -155,7 +154,7 @@ class MPICommunicator(Communicator):
 
 
 def _wait_for(test: Callable[[], bool], seconds: float) -> bool:
-    """Return True as soon as ``test`` does, or False after so many seconds."""
+    """Return True as soon as ``test`` does, or False after ``seconds``."""
     began, pause = time.monotonic(), SHORTEST_PAUSE
     while not test():
         waited = time.monotonic() - began
