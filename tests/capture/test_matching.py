@@ -63,7 +63,7 @@ def test_an_object_is_not_taken_for_a_later_one_with_its_id() -> None:
 
 
 def test_the_gradient_of_an_unused_parameter_is_reset() -> None:
-    """When the step was recorded, resetting it changed nothing."""
+    """Resetting it changed nothing while the step was recorded, so the replay must do it too."""
 
     def weights(captured: bool) -> list[Any]:
         np.random.seed(0)

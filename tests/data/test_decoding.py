@@ -167,7 +167,7 @@ def test_a_jpeg_with_a_hole_is_an_error():
 
 
 def test_harmless_oddities_are_not():
-    """Bytes between pixels and end marker, common in published files, lose no pixel."""
+    """Bytes between pixels and end marker, common in published files, cost no pixel."""
     content = encoded(smooth(32, 32), "JPEG")
     want = by_pillow(content)
     odd = content[:-2] + b"\x00" * 9 + content[-2:]

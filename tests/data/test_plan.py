@@ -82,7 +82,7 @@ class Place(Transform):
 
 
 def jitter(image):
-    """Adds random numbers, like a user's own transform."""
+    """Add random numbers, as a user's own transform may."""
     return image + image.dtype.type(random_source().randint(0, 9))
 
 

@@ -33,7 +33,7 @@ class Photos:
 
 
 def mirrored_late(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A callable, which runs in Python."""
+    """Flip images in a plain callable, which runs in Python."""
     return image[:, ::-1]
 
 

@@ -18,7 +18,7 @@ class Place(NamedTuple):
 
     @property
     def real(self) -> bool:
-        """True on a GPU, which has time for large arrays."""
+        """Return True on a GPU, which has time for large arrays."""
         return self.device.name == "cuda"
 
 

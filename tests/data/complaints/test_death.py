@@ -149,7 +149,7 @@ def storm(seconds: float, interval: float, rng: random.Random) -> Iterator[threa
 
 
 def epochs_in_a_storm(seconds: float, interval: float, seed: int) -> None:
-    """Each epoch has every sample once, however long the kills delay it."""
+    """Check that each epoch has every sample once, however long the kills delay it."""
     with (
         data.DataLoader(Pausing(64, 2e-3), 8, True, seed=seed, num_workers=3) as loader,
         warnings.catch_warnings(),
