@@ -1,8 +1,9 @@
-"""Capture of training steps: record the kernel calls of a step once, then replay them.
+"""Capture of training steps, which records a step's kernel calls once and then replays them.
 
 ``step = needle.capture(train_step)``. A replay runs neither autograd nor op dispatch, and its
-result is bit-identical to the eager step. ARCHITECTURE.md explains the design under "Capture". A
-step that cannot be replayed correctly runs eagerly, and a ``CaptureWarning`` gives the reason once.
+result is bit-identical to that of the eager step. ARCHITECTURE.md explains the design under
+"Capture". A step that cannot be replayed correctly runs eagerly, and a ``CaptureWarning`` gives the
+reason once.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 ARRAYS = (Tensor, NDArray, np.ndarray)
-"""The arguments that a key does not identify by id."""
+"""Argument types that a key does not identify by id."""
 MAX_UNUSED_RECORDINGS = 8
-"""Number of consecutive recordings without a replay after which a step always runs eagerly."""
+"""Number of consecutive recordings without a replay after which a step runs eagerly for good."""
 _recording_lock = threading.RLock()
 
 
 @dataclass
 class _CacheEntry:
-    """The recordings for one call signature, and the objects that its key identifies by id."""
+    """The recordings of one call signature, with the objects that its key identifies by id."""
 
     objects: list[Any]
     programs: list[Program] = field(default_factory=list)
@@ -52,10 +53,10 @@ class _CacheEntry:
 
 
 class Captured(Generic[P, R]):
-    """A function whose calls are recorded and replayed; call it like the function itself.
+    """A function whose calls are recorded and replayed, called like the function itself.
 
     ``recordings`` and ``replays`` are counters. ``programs`` lists the recordings, the most
-    recently used last; ``print`` one to see its kernel calls.
+    recently used one last; ``print`` a recording to see its kernel calls.
     """
 
     def __init__(
@@ -71,14 +72,14 @@ class Captured(Generic[P, R]):
 
     @property
     def programs(self) -> list[Program]:
-        """The recordings that are kept, the most recently used last."""
+        """The recordings kept, the most recently used one last."""
         return [program for entry in list(self._cache.values()) for program in entry.programs]
 
     def explain(self, verbose: bool = False) -> str:
-        """Return, for each recording, what each pass did: its calls and its memory.
+        """Return a report of each recording: what each pass did, and the calls and memory left.
 
-        The memory is the largest sum of temporaries that are live at a time. ``verbose``: followed
-        by the calls as they were recorded and after each pass.
+        The memory is the peak of the bytes of live temporaries. ``verbose`` adds the calls as they
+        were recorded and after each pass.
         """
         return "\n\n".join(program.explain(verbose) for program in self.programs)
 
@@ -109,7 +110,7 @@ class Captured(Generic[P, R]):
             return self._record(key, entry, stale, leaves, args, options)
 
     def _replay(self, key: Any, entry: _CacheEntry, leaves: list[Any]) -> R:
-        """Replay the last recording that fits; StaleRecordingError if there is none."""
+        """Replay the most recent recording that matches; raise StaleRecordingError if none does."""
         reason = StaleRecordingError(
             "no call repeats the arguments of an earlier one; pass numbers as Tensors"
         )
@@ -199,17 +200,20 @@ def capture(
     """Return ``function`` as a callable that records its first call and replays later ones.
 
     A recording matches calls whose Tensors, NDArrays and NumPy arrays have the same shapes,
-    strides, dtypes and devices, and whose other arguments are equal (objects other than plain
-    values: identical). At most ``recordings`` of them are kept. Results, ``.grad`` and buffers are
-    constants in new memory at every call. ``graphs``: on a device with graphs (CUDA), launch all
-    kernels between two host steps as one graph. ``memory``: the largest size of the intermediate
-    values of a replay, in bytes or as text such as "800MB", or "least"; where they would need more,
-    cheap kernels are called again instead of keeping their results. The first call raises
-    ValueError with the smallest possible figure if that does not suffice. ``exact=False``: all
-    calls may round otherwise, to save passes over memory: in inference batch norm becomes a part of
-    the convolution before it, within a relative error of 1e-5 or so; in training on CUDA it takes
-    its moments from that convolution. TypeError if ``function`` is not callable,
-    ValueError if ``recordings`` is below 1 or ``memory`` is no number of bytes.
+    strides, dtypes and devices, and whose other arguments are equal plain values or identical
+    objects. At most ``recordings`` of them are kept. Results, ``.grad`` and buffers are constants
+    in new memory at every call.
+
+    graphs: on a device with graphs (CUDA), launch all kernels between two host steps as one graph.
+    memory: the limit on the intermediate values of a replay, in bytes, as text such as "800MB", or
+    "least". To meet it, cheap kernels are called again instead of keeping their results. If that
+    does not suffice, the first call raises ValueError with the smallest possible limit. exact: with
+    False, results may be rounded differently to save passes over memory. In inference, batch norm
+    is folded into the convolution before it, within a relative error of about 1e-5. In training on
+    CUDA, batch norm takes its moments from that convolution.
+
+    Raises TypeError if ``function`` is not callable, ValueError if ``recordings`` is below 1 or
+    ``memory`` is not a number of bytes.
     """
     if not callable(function):
         raise TypeError(

@@ -1,4 +1,4 @@
-"""The buffers of a recording: slots that kernel arguments refer to."""
+"""The buffers of a recording, represented by slots that kernel arguments refer to."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class BufferSlot:
     Python state or of a host step. A *constant* has memory of its own, whose contents survive the
     replay.
 
-    ``first_use`` and ``last_use`` are numbers of calls, counted from 1; 0 if no call uses it.
-    ``exposed``: arrays are made on the slot. ``written``: kernels write to it although it is
-    bound; ``bind`` notes this for graphs that need its old values. ``lazy``: views are created
-    only when a kernel is called directly (``update_views``), which launching a graph does not need.
-    ``stale``: the views are not up to date.
+    ``first_use`` and ``last_use`` are call numbers, counted from 1; they are 0 if no call uses the
+    slot. ``exposed``: arrays are made on the slot. ``written``: kernels write to it although it is
+    bound; ``bind`` notes this for graphs that need its old values. ``lazy``: views are created only
+    by ``update_views``, before a kernel is called directly, since launching a graph needs none.
+    ``stale``: the views are out of date.
     """
 
     number: int
@@ -48,7 +48,7 @@ class BufferSlot:
 
     @property
     def temporary(self) -> bool:
-        """True if the buffer is needed inside of a replay alone."""
+        """True if the buffer is needed only within a replay."""
         return not (self.fresh or self.bound or self.constant)
 
     @property
@@ -57,7 +57,7 @@ class BufferSlot:
         return int(self.size * self.dtype.itemsize)
 
     def bind(self, handle: Any, offset: int = 0) -> None:
-        """Use ``handle`` from now on; ``offset`` is the start of its view."""
+        """Bind the slot to ``handle``; ``offset`` is the start of its view."""
         if self.written:
             note_write(handle)
         if self.lazy:
@@ -68,7 +68,7 @@ class BufferSlot:
             self.update_views()
 
     def update_views(self) -> None:
-        """Write the views of all uses into the argument lists."""
+        """Write the current views of all uses into the argument lists."""
         handle, shift, self.stale = self.handle, self.shift, False
         for args, position, name, view in self.uses:
             _, shape, strides, start, dtype = view
@@ -76,7 +76,7 @@ class BufferSlot:
             args[position] = new if name is None else args[position]._replace(**{name: new})
 
     def release(self) -> None:
-        """Drop the reference to the buffer, which others own."""
+        """Drop the reference to the buffer, which the slot does not own."""
         self.handle = None
         self._clear_views()
 
@@ -87,6 +87,6 @@ class BufferSlot:
                 args[position] = None if name is None else args[position]._replace(**{name: None})
 
     def view(self, like: View) -> View:
-        """Return the recorded view ``like``, on the current buffer."""
+        """Return the recorded view ``like`` on the current buffer."""
         _, shape, strides, start, dtype = like
         return View(self.handle, shape, strides, start + self.shift, dtype)

@@ -1,4 +1,4 @@
-"""A recorded kernel call: its arguments, with slots in place of buffers, and which it writes.
+"""Recorded kernel calls, whose arguments have slots in place of buffers.
 
 ``tracer`` makes calls, ``passes`` rewrite them, ``program`` runs them.
 """
@@ -18,47 +18,47 @@ WRITTEN = {
     *("out", "x_grad", "weight_grad", "bias_grad", "residual_grad"),
     *("outs", "velocities", "firsts", "seconds"),
 }
-"""The names of parameters of kernels, and of fields of ``EpilogueGrad``, that are written."""
+"""Names of kernel parameters, and of fields of ``EpilogueGrad``, that are written."""
 STATISTICS = {
     "batch_norm": {"mean", "var"},
     "batch_norm_of_moments": {"mean", "var"},
     "conv2d_moments": {"moments"},
     "layer_norm": {"mean", "var"},
 }
-"""Further parameters of single kernels that are written: what their gradients or others read."""
+"""Further parameters written by single kernels, which their gradients or other kernels read."""
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A call of the backend's kernel ``name``; a View in ``args`` has a slot for its handle.
+    """A call of the backend's kernel ``name``; the handle of a View in ``args`` is a slot.
 
-    Calls are never changed: a pass replaces a call by another one.
+    Calls are immutable: a pass replaces a call by another one.
     """
 
     name: str
     args: tuple[Any, ...]
 
     def views(self) -> Iterator[tuple[View, bool]]:
-        """Yield (view, True if the kernel writes it), in the order of the arguments."""
+        """Yield (view, True if the kernel writes it) in the order of the arguments."""
         for argument, written in zip(self.args, writes(self.name), strict=True):
             yield from _views(argument, written)
 
     @property
     def reads(self) -> list[BufferSlot]:
-        """The slots of the views that the kernel only reads."""
+        """The slots of views that the kernel only reads."""
         return [view.handle for view, written in self.views() if not written]
 
     @property
     def writes(self) -> list[BufferSlot]:
-        """The slots of the views that the kernel writes; it may read them too."""
+        """The slots of views that the kernel writes, and perhaps reads as well."""
         return [view.handle for view, written in self.views() if written]
 
     def with_views(self, change: Callable[[View], Any]) -> Call:
-        """Return the call with ``change(view)`` in place of each view."""
+        """Return the call with each view replaced by ``change(view)``."""
         return Call(self.name, tuple(_changed(argument, change) for argument in self.args))
 
     def with_slots(self, others: dict[BufferSlot, BufferSlot]) -> Call:
-        """Return the call with other slots: ``others`` maps a slot to its replacement."""
+        """Return the call with slots replaced as ``others`` maps them."""
         return self.with_views(lambda v: v._replace(handle=others.get(v.handle, v.handle)))
 
     def linked(self, backend: Backend) -> tuple[Callable[..., Any], list[Any]]:
@@ -73,7 +73,7 @@ class Call:
 
 @cache
 def writes(name: str) -> tuple[bool, ...]:
-    """Return, for each argument of a kernel of the interface, True if the kernel writes it."""
+    """Return for each argument of a backend kernel whether the kernel writes it."""
     written = WRITTEN | STATISTICS.get(name, set())
     parameters = list(signature(getattr(Backend, name)).parameters)[1:]
     return tuple(parameter in written for parameter in parameters)
@@ -101,7 +101,7 @@ def _changed(argument: Any, change: Callable[[View], Any]) -> Any:
 
 
 def _link(args: Sequence[Any], into: list[Any]) -> None:
-    """Copy the arguments of a call, and note the positions of the views of each slot."""
+    """Copy the arguments of a call, and note the positions of views in their slots."""
     for position, arg in enumerate(args):
         if isinstance(arg, View):
             arg.handle.uses.append((into, position, None, arg._replace(handle=None)))

@@ -1,6 +1,6 @@
-"""The constants of a recording: results that are kept from replay to replay.
+"""The constants of a recording, whose results are kept from replay to replay.
 
-The pass ``constants`` chooses their calls, which read parameters alone. ``program`` asks for an
+The pass ``constants`` chooses their calls, which read only parameters. ``program`` asks for an
 update before each replay.
 """
 
@@ -20,7 +20,7 @@ _array_of = attrgetter("cached_data")
 
 
 class Constants:
-    """The calls whose results are kept, and the arrays of the parameters that they have read."""
+    """The calls whose results are kept, with the arrays of the parameters that they have read."""
 
     def __init__(self, recording: Recording) -> None:
         self._calls = [call.linked(recording.backend) for call in recording.constants]
@@ -30,16 +30,17 @@ class Constants:
                 slot.bind(recording.backend.allocate(slot.size, slot.dtype))
         self._in_dicts, self._elsewhere = _split([bind.location for bind in self._parameters])
         self._arrays: list[weakref.ref[NDArray]] = []
-        """Weak, because an optimiser writes over arrays that nothing else refers to."""
+        """Weak references, because an optimiser updates in place arrays that nothing else refers
+        to."""
         self._ids: list[int] = []
         self._time = 0
         self._shared = False
-        """True if a program may write to an array unseen; then no call is left out."""
+        """True if a program may write to an array unnoticed; then no call is skipped."""
 
     def update(self, leaves: Leaves) -> None:
-        """Run the calls if a parameter is another array than before, or was written to.
+        """Run the calls if a parameter's array was replaced or written to.
 
-        StaleRecordingError if a parameter is missing or has another layout.
+        Raises StaleRecordingError if a parameter is missing or has another layout.
         """
         if not self._parameters or self._is_known(leaves):
             return
@@ -58,11 +59,11 @@ class Constants:
             bind.slot.release()
 
     def buffers(self, leaves: Leaves) -> set[int]:
-        """Return the ids of the buffers of the parameters."""
+        """Return the ids of the parameters' buffers."""
         return {id(array.view.handle) for array in self._find(leaves)}
 
     def _find(self, leaves: Leaves) -> list[Any]:
-        """Return the present arrays of the parameters; None or another object if there is none."""
+        """Return the current arrays of the parameters, or another object where one is missing."""
         arrays = [*map(_array_of, map(dict.get, *self._in_dicts))] if self._in_dicts[0] else []
         return arrays + [array_in(place.get(leaves)) for place in self._elsewhere]
 
@@ -79,12 +80,12 @@ class Constants:
         return True
 
     def _forget(self, _: Any) -> None:
-        """Note that an array is gone: another one may get its id."""
+        """Forget all ids, since an array has died and another one may get its id."""
         self._ids = []
 
 
 def _split(places: list[Location]) -> tuple[tuple[list[Any], list[Any]], list[Location]]:
-    """Return the holders and keys of the Tensors that dicts hold, and all other places."""
+    """Return the holders and keys of Tensors in dicts, and all other locations."""
     in_dicts = [p for p in places if isinstance(p.holder, dict) and isinstance(p.get(()), Tensor)]
     others = [place for place in places if place not in in_dicts]
     return ([p.holder for p in in_dicts], [p.key for p in in_dicts]), others

@@ -1,12 +1,12 @@
-"""Deferred calls: while a step is recorded, its kernels wait and then run in planned memory.
+"""Deferred calls, which wait while a step is recorded and then run in planned memory.
 
 An eager step needs more memory than a replay, so a recording that ran its kernels at once would
-determine the peak of a training. Calls are therefore kept on a backend in host memory (it has
-``export``), where a page is committed when it is first written; and with ``exact=False`` on every
-device, so that the first call has the bits of the replays. They run before a host step that changes
-the Python state, before something outside of the recording reads or writes one of their buffers,
-and at the end. By then most buffers have been dropped: their values are temporaries of a plan.
-``tracer`` calls this.
+determine the peak memory of a training run. Calls are therefore deferred on a backend in host
+memory (one with ``export``), where a page is committed when it is first written. With
+``exact=False`` they are deferred on every device, so that the first call has the bits of the
+replays. They run before a host step that changes the Python state, before anything outside the
+recording reads or writes one of their buffers, and at the end. By then most buffers have been
+dropped, and their values become planned temporaries. Called by ``tracer``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .recorded import Recording, Segment
 
 
 class DeferredCalls:
-    """Recorded calls that have not run yet."""
+    """A queue of recorded calls that have not run yet."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -32,13 +32,13 @@ class DeferredCalls:
 
     def _forget(self) -> None:
         self._calls: list[Call] = []
-        # The slots that the calls make, whose buffers may be dropped before the calls run, and the
-        # buffers of those that were there before, which must not.
+        # _made: slots that the calls create, whose buffers may be dropped before the calls run.
+        # _held: older slots with their buffers, which must be kept alive.
         self._made: dict[BufferSlot, Callable[[], Any]] = {}
         self._held: dict[BufferSlot, Any] = {}
 
     def add(self, call: Call, buffers: dict[BufferSlot, tuple[Any, Callable[[], Any]]]) -> None:
-        """Keep a call; ``buffers``: the buffer of each of its slots and a weak reference to it."""
+        """Defer a call; ``buffers``: the buffer of each of its slots and a weak reference to it."""
         self._calls.append(call)
         written = set(call.writes)
         for slot, (handle, reference) in buffers.items():
@@ -53,7 +53,7 @@ class DeferredCalls:
         return bool(self._calls)
 
     def touch(self, slot: BufferSlot, written: bool) -> bool:
-        """Note a use outside of the recording; return True if waiting calls must run before it."""
+        """Note a use outside the recording; return True if deferred calls must run before it."""
         if slot in self._made or (written and slot in self._held):
             return True
         if written:
@@ -61,7 +61,7 @@ class DeferredCalls:
         return False
 
     def run(self, backend: Backend) -> None:
-        """Run the calls; values whose buffers were dropped get places in a plan."""
+        """Run the calls; values whose buffers were dropped are placed in planned memory."""
         calls, made, held = self._calls, self._made, self._held
         self._forget()
         alive = {slot: handle for slot, ref in made.items() if (handle := ref()) is not None}
@@ -73,7 +73,7 @@ class DeferredCalls:
         recording = Recording(backend, [segment], list(slots.values()))
         _, plan = optimise(recording, self.options)
         linked = [call.linked(backend) for call in recording.calls()]
-        backend.empty_cache()  # or the arena would come on top of it
+        backend.empty_cache()  # else the arena would add to the cached memory
         plan.allocate(backend)
         for slot, handle in (*held.items(), *alive.items()):
             slots[slot].bind(handle, slot.offset)

@@ -1,8 +1,8 @@
-"""Graphs of the device: all kernels of a segment launched by one call (CUDA graphs).
+"""Device graphs (CUDA graphs), which launch all kernels of a segment by one call.
 
-A graph contains addresses, so a segment has one graph for each set of buffers it is run with. To
-make these sets repeat, fresh buffers are used in rotation. Where no graph can be made, kernels are
-launched one by one and a ``CaptureWarning`` gives the reason. Called by ``program``.
+A graph contains addresses, so a segment has one graph for each set of buffers that it runs with.
+Buffers of fresh slots are used in rotation, so that these sets repeat. If no graph can be made,
+kernels are launched one by one and a ``CaptureWarning`` gives the reason. Called by ``program``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .buffers import BufferSlot
 from .signature import CaptureWarning
 
 MAX_GRAPHS = 8
-"""Number of graphs kept for each segment; the least recently used one is dropped."""
+"""Number of graphs kept for each segment; the least recently used one is evicted."""
 ROTATION = 3
-"""Number of buffers that one fresh slot uses in rotation."""
+"""Number of buffers in the rotation of a fresh slot."""
 MIN_KERNELS = 2
 """Number of kernels below which a segment is launched without a graph."""
 Calls = Sequence[tuple[Callable[..., Any], list[Any]]]
@@ -30,7 +30,7 @@ Calls = Sequence[tuple[Callable[..., Any], list[Any]]]
 class DeviceGraphs:
     """The graphs of one program.
 
-    ``recorded`` and ``launched`` are counters; ``refusal`` is the reason why there are none.
+    ``recorded`` and ``launched`` are counters; ``refusal`` is the reason why no graphs are used.
     """
 
     def __init__(
@@ -51,23 +51,23 @@ class DeviceGraphs:
         ]
 
     def allocate(self) -> None:
-        """Bind each fresh slot to a buffer that nothing else refers to."""
+        """Bind each fresh slot to an unreferenced buffer."""
         for fresh in self._fresh:
             fresh.allocate()
 
     def run(self, segment: int) -> None:
-        """Run the kernels of one segment."""
+        """Run the kernels of a segment."""
         self.segments[segment].run()
 
     def refuse(self, reason: str) -> None:
-        """Stop using graphs and warn with the reason."""
+        """Stop using graphs and issue a warning with the reason."""
         self.refusal = reason
         message = f"capture: a step's kernels are launched one by one, not as a graph: {reason}"
         warnings.warn(message, CaptureWarning, stacklevel=2)
 
 
 class _SegmentGraphs:
-    """The graphs of one segment, by the addresses of the slots that its calls use."""
+    """A cache of one segment's graphs, by the addresses of the slots that its calls use."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class _SegmentGraphs:
 
 
 class _FreshBuffers:
-    """The buffers of a fresh slot in rotation; one without other references is reused.
+    """The rotation of a fresh slot's buffers, which reuses a buffer without other references.
 
     A program may keep the output of every replay (a list of losses, say). Then the kernels write to
     one fixed buffer and the program gets a copy; otherwise no two replays would use the same
@@ -166,7 +166,7 @@ class _FreshBuffers:
 
 @cache
 def _unreferenced_count() -> int:
-    """Return the reference count of a buffer that only its list refers to, as seen in the loop."""
+    """Return the reference count, as seen in the loop, of a buffer that only its list refers to."""
     (count,) = [getrefcount(handle) for handle in [object()]]
     return count
 
@@ -190,7 +190,7 @@ def _ends(segments: Sequence[Calls]) -> list[int]:
 
 
 def _segment_of(slot: BufferSlot, ends: Sequence[int]) -> int | None:
-    """Return the index of the only segment whose calls use the slot, or None."""
+    """Return the index of the segment that uses the slot; None unless exactly one does."""
     for i, end in enumerate(ends):
         if slot.last_use <= end:
             return i if slot.first_use > (ends[i - 1] if i else 0) else None

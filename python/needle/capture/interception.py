@@ -1,7 +1,7 @@
 """Interception of backend calls while a step is recorded.
 
 Each function of a Backend instance is replaced by a wrapper that calls it and notifies the tracer.
-The wrappers exist during a recording only, so eager code pays nothing. Calls from other threads are
+The wrappers exist only during a recording, so eager code pays nothing. Calls from other threads are
 not reported.
 """
 
@@ -23,22 +23,22 @@ HOST_TRANSFERS = {
     "upload": "the step uploads data from the host",
     "adopt": "the step uses an array over host memory",
 }
-"""Backend functions that move values to or from the host -> the phrase for the warning."""
+"""Backend functions that copy values to or from the host, with the phrase for the warning."""
 KERNELS = [name for name in (*REQUIRED, *OPTIONAL) if name not in {*HOST_TRANSFERS, "allocate"}]
 PACKAGE = os.path.dirname(os.path.dirname(__file__))
 
 
 class Observer(Protocol):
-    """The receiver of the calls that are intercepted."""
+    """A receiver of intercepted calls."""
 
     def host(self, function: Any, args: Any, options: Any, changes_state: bool) -> Any:
-        """Call the function of a host step and record the call."""
+        """Call the function of a host step, and record the call."""
 
     def called(self, backend: Backend, name: str, args: Any, options: Any) -> bool:
-        """Record a kernel call before it runs; return True if it is not to run now."""
+        """Record a kernel call before it runs; return True if it is deferred."""
 
     def used(self, name: str, args: Any, options: Any) -> None:
-        """Run the deferred calls if a call outside of the recording depends on them."""
+        """Run the deferred calls if a call outside the recording depends on them."""
 
     def allocated(self, handle: Any, size: int, dtype: Any) -> None:
         """Record a new buffer of ``size`` elements."""
@@ -47,12 +47,12 @@ class Observer(Protocol):
         """Record that the step reads a ``.grad`` that it has not assigned."""
 
     def refuse(self, reason: str) -> None:
-        """Record that the step does something which a replay cannot repeat."""
+        """Record that the step does something that a replay cannot repeat."""
 
 
 @contextlib.contextmanager
 def intercept(observer: Observer, backends: Sequence[Backend]) -> Iterator[None]:
-    """Report the calls of ``backends`` in this thread to ``observer`` while the context is open."""
+    """Report this thread's calls of ``backends`` to ``observer`` inside the context."""
     wrappers = [(backend, _wrappers(observer, backend)) for backend in backends]
     for backend, functions in wrappers:
         vars(backend).update(functions)
@@ -69,15 +69,15 @@ def intercept(observer: Observer, backends: Sequence[Backend]) -> Iterator[None]
 
 
 class _WatchedGrad:
-    """The attribute ``grad`` while a step is recorded: reports reads before the first assignment.
+    """A descriptor of ``grad`` in a recording, which reports reads before the first assignment.
 
-    Other threads find and store the same values as before.
+    It does not change the values that other threads read and write.
     """
 
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
         self.assigned: set[int] = set()
-        """The ids of tensors, without references, which would keep the step's results alive."""
+        """Ids of tensors instead of references, which would keep the step's results alive."""
 
     def __get__(self, tensor: Value | None, kind: Any = None) -> Any:
         if tensor is None:
@@ -108,7 +108,7 @@ def _kernel(observer: Observer, backend: Backend, name: str) -> Any:
             return kernel(*args, **options)
         if observer.called(backend, name, args, options):
             return None
-        current.recorder = None  # functions of the backend that the kernel calls are part of it
+        current.recorder = None  # backend functions called within a kernel are part of that kernel
         try:
             return kernel(*args, **options)
         finally:
@@ -143,7 +143,7 @@ def _allocate(observer: Observer, backend: Backend) -> Any:
 
 
 def _caller() -> str:
-    """Return the file and line of the user code that is running."""
+    """Return the file and line of the running user code."""
     frame: Any = inspect.currentframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
@@ -151,7 +151,7 @@ def _caller() -> str:
 
 
 class HostNumber(float):
-    """The float returned by a host step; a step may return it but must not compute with it."""
+    """The float returned by a host step, which a step may return but not compute with."""
 
     __hash__ = float.__hash__
 

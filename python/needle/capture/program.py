@@ -1,7 +1,8 @@
-"""A recorded step that can be replayed: its kernel calls bound to buffers, and its guards.
+"""Programs, which replay a recorded step: kernel calls bound to buffers, and guards.
 
-The kernel calls are (kernel, arguments), as a CUDA graph holds them (``device_graphs``). Host
-steps (``host_steps``) divide them into segments. ``tracer`` builds a Program, ``Captured`` runs it.
+The kernel calls are pairs (kernel, arguments), as in a CUDA graph (``device_graphs``). Host steps
+(``host_steps``) divide them into segments. ``tracer`` makes the recording of a Program, and
+``Captured`` runs it.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from .recorded import (
 
 @dataclass(eq=False)
 class Program:
-    """One recording, ready to be replayed.
+    """A recording that is ready to be replayed.
 
-    ``planned_bytes`` is the memory of its temporaries. ``stages`` has the recording as it was made,
-    then after each pass; ``print`` one to see its calls.
+    ``planned_bytes`` is the memory of its temporaries. ``stages`` has the original recording, then
+    the recording after each pass; ``print`` a stage to see its calls.
     """
 
     recording: Recording
@@ -58,7 +59,7 @@ class Program:
             slot for slot in self.slots if slot.fresh or (slot.bound and slot not in of_constants)
         ]
         self._written = [slot for slot in self.slots if slot.written and slot.bound]
-        # The common cases, in lists of their own: entries of dicts, and numbers of entries.
+        # The common guards have lists of their own: entries of dicts, and numbers of entries.
         in_dicts = [
             (location.holder.get, location.key, expected, location)
             for location, expected in self.guards
@@ -79,7 +80,7 @@ class Program:
             (part.bindings, [c.linked(self.backend) for c in part.calls], part.writes, part.host)
             for part in self.segments
         ]
-        self.backend.empty_cache()  # of the memory that the recording took
+        self.backend.empty_cache()  # release the recording's memory
         self.planned_bytes = plan.allocate(self.backend)
         self._constants = Constants(self.recording)
         self._made_in = _first_uses(self.slots, self.segments)
@@ -88,7 +89,7 @@ class Program:
             self.graphs = DeviceGraphs(self.backend, [run[1] for run in self._steps], self.slots)
 
     def check(self, leaves: Leaves) -> None:
-        """Check all guards; StaleRecordingError if one fails."""
+        """Check all guards; raise StaleRecordingError if one fails."""
         for get, key, expected, location in self._dict_guards:
             value = get(key, MISSING)
             if value is not expected:
@@ -106,7 +107,7 @@ class Program:
     def run(self, leaves: Leaves) -> Any:
         """Replay the step for these arguments and return its result.
 
-        StaleRecordingError is raised before anything has been executed.
+        Raises StaleRecordingError before anything is executed.
         """
         self.check(leaves)
         with self._lock:
@@ -143,13 +144,13 @@ class Program:
                 location.put(leaves, made.make() if isinstance(made, ArrayTemplate) else made)
             if host is not None:
                 for slot in self._released_after[number]:
-                    slot.release()  # an optimiser updates in place if nothing else refers to it
+                    slot.release()  # an optimiser updates an unshared buffer in place
                 host.run(leaves, values)
         self.replays += 1
         return self.rebuild(leaves, values)
 
     def _writes_to_parameters(self, leaves: Leaves) -> bool:
-        """Return True if a buffer that is written is one of those that constants have read."""
+        """Return True if a replay writes to a buffer that constants have read."""
         return not self._constants.buffers(leaves).isdisjoint(id(s.handle) for s in self._written)
 
     def __str__(self) -> str:
@@ -157,7 +158,7 @@ class Program:
         return str(self.recording)
 
     def explain(self, verbose: bool = False) -> str:
-        """Return a line for each stage; with ``verbose``, its calls as well."""
+        """Return one line per stage; with ``verbose``, also its calls."""
         lines = [stage.summary for stage in self.stages]
         if verbose:
             lines += [f"\n--- {stage.name} ---\n{stage}" for stage in self.stages]
@@ -170,12 +171,12 @@ class Program:
 
     @property
     def segments(self) -> list[Segment]:
-        """The calls between two host steps, with what is done before and after them."""
+        """The segments of calls between host steps."""
         return self.recording.segments
 
     @property
     def slots(self) -> list[BufferSlot]:
-        """The slots of the buffers that the calls use."""
+        """The slots of all buffers that the calls use."""
         return self.recording.slots
 
 
@@ -194,12 +195,12 @@ def _check(location: Location, value: Any, expected: Any) -> None:
 
 
 def _is_constant(expected: Any) -> bool:
-    """Return True if a guard expects a Tensor of this class that requires no gradient."""
+    """Return True if a guard expects any constant Tensor of a class."""
     return isinstance(expected, type) and issubclass(expected, Tensor)
 
 
 def _rebind(bindings: Sequence[InputBinding], leaves: Leaves) -> None:
-    """Bind slots in the middle of a step, where it is too late to record again."""
+    """Bind slots in the middle of a step, when it is too late to record again."""
     try:
         for bind in bindings:
             bind.run(leaves)
@@ -210,9 +211,9 @@ def _rebind(bindings: Sequence[InputBinding], leaves: Leaves) -> None:
 
 
 def _first_uses(slots: list[BufferSlot], segments: list[Segment]) -> list[list[BufferSlot]]:
-    """Return, for each segment, the fresh slots that its kernels are the first to use.
+    """Return for each segment the fresh slots that its kernels are the first to use.
 
-    They are allocated no earlier, because a host step before may free the gradients of the last
+    They are allocated no earlier, because a preceding host step may free the gradients of the last
     step.
     """
     made: list[list[BufferSlot]] = [[] for _ in segments]
@@ -234,5 +235,5 @@ def _last_uses(slots: list[BufferSlot], segments: list[Segment]) -> list[list[Bu
 
 
 def _ends(segments: list[Segment]) -> list[int]:
-    """Return the number of the last call of each segment."""
+    """Return the last call number of each segment."""
     return list(accumulate(len(part.calls) for part in segments))

@@ -1,8 +1,8 @@
-"""The Python state that a step can reach: the locations of its tensors, and the guarded values.
+"""The Python state that a step can reach: the locations of tensors, and guarded values.
 
 The search starts at the step's function (closure, globals named in its code, ``self``) and its
-arguments, and follows modules, parameters of optimisers, dicts and lists. Of other objects it
-considers only the attributes named in the code that it has visited.
+arguments. It follows modules, parameters of optimisers, dicts and lists. Of other objects, it
+considers only the attributes named in the visited code.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from ..optim.schedules import Schedule
 
 PLAIN_TYPES = (type(None), bool, int, float, str, bytes, np.generic, np.dtype)
 MAX_LIST_LENGTH = 1000
-"""Longer lists are treated as data: only their identity is guarded."""
+"""Longer lists are treated as data, so only their identity is guarded."""
 CALLED_METHODS = ("forward", "compute", "gradient")
-"""Names of methods that needle itself calls."""
+"""Names of methods called by needle itself."""
 MISSING = object()
-"""The value of a location that does not exist."""
+"""The value of a missing location."""
 
 
 @dataclass(frozen=True)
 class Location:
-    """A place where a value is stored: ``holder[key]``, or an argument of the call.
+    """A place that stores a value: ``holder[key]``, or an argument of the call.
 
     ``leaf`` is the index of an argument; ``key`` then names one of its attributes (None: the
     argument itself).
@@ -47,7 +47,7 @@ class Location:
     leaf: int | None = None
 
     def get(self, leaves: Sequence[Any]) -> Any:
-        """Return the current value, or ``MISSING`` if the location does not exist."""
+        """Return the current value, or ``MISSING`` if there is none."""
         if self.leaf is not None:
             return leaves[self.leaf] if self.key is None else vars(leaves[self.leaf]).get(self.key)
         return _entry(self.holder, self.key)
@@ -63,7 +63,7 @@ class Location:
 
 @dataclass(frozen=True)
 class LengthLocation(Location):
-    """The number of entries of the holder, as a location to guard."""
+    """A guarded location whose value is the number of entries of the holder."""
 
     def get(self, leaves: Sequence[Any]) -> Any:
         """Return the current number of entries."""
@@ -72,7 +72,7 @@ class LengthLocation(Location):
 
 @dataclass(frozen=True)
 class ArrayReference:
-    """An array found at a location; ``owner`` identifies the Tensor that holds it."""
+    """A reference to an array at a location; ``owner`` identifies the Tensor that holds it."""
 
     location: Location
     array: NDArray
@@ -94,9 +94,9 @@ class Container:
     label: str
     leaf: int | None = None
     keys: set[str] | None = None
-    """The keys that are considered; None: all."""
+    """The keys considered; None means all."""
     owner: Tensor | None = None
-    """The Tensor whose attribute dict this is, if any."""
+    """The Tensor of which this is the attribute dict, if any."""
 
     def entries(self) -> dict[Any, Any]:
         """Return the current entries as a dict."""
@@ -126,18 +126,18 @@ def array_in(value: Any) -> NDArray | None:
 
 
 def describe_view(view: View) -> str:
-    """Return dtype, shape and strides of a view as text for messages."""
+    """Return the dtype, shape and strides of a view as text for messages."""
     return f"{view.dtype} {view.shape} with strides {view.strides}"
 
 
 class ReachableState:
-    """All containers that a step can reach, each once, owners before their contents."""
+    """The containers that a step can reach, each once, with owners before their contents."""
 
     def __init__(self, function: Any, leaves: Sequence[Any]) -> None:
         self.leaves = leaves
         self.names: set[str] = set()
         known = -1
-        while known < len(self.names):  # newly visited code names more attributes
+        while known < len(self.names):  # newly visited code may name more attributes
             known = len(self.names)
             self.containers: list[Container] = []
             self._seen: set[int] = set()
@@ -196,7 +196,7 @@ class ReachableState:
         return ((item, label) for item in value)
 
     def _visit_attributes(self, value: Any, label: str) -> Iterator[tuple[Any, str]]:
-        """Add the attributes that visited code names."""
+        """Add the attributes named in the visited code."""
         own = getattr(value, "__dict__", {})
         if not _is_library_module(type(value).__module__):
             for each in type(value).__mro__:
@@ -246,7 +246,7 @@ class ReachableState:
         return [container.entries() for container in self.containers]
 
     def restore(self, snapshot: list[dict[Any, Any]]) -> None:
-        """Put the entries of a snapshot back where arrays took their places."""
+        """Restore the entries of a snapshot that were replaced by arrays."""
         for container, before in zip(self.containers, snapshot, strict=True):
             holder = container.holder
             for key, value in container.entries().items():
@@ -258,7 +258,7 @@ class ReachableState:
                     del holder[key]
 
     def arrays(self) -> dict[int, list[ArrayReference]]:
-        """Return all references to arrays, by the id of their buffer."""
+        """Return all references to arrays by the id of their buffer."""
         found: dict[int, list[ArrayReference]] = {}
 
         def add(location: Location, value: Any, owner: Any) -> None:
@@ -277,7 +277,7 @@ class ReachableState:
         return found
 
     def guards(self) -> list[tuple[Location, Any]]:
-        """Return (location, expected value) pairs; another value may change what the step does."""
+        """Return (location, expected value) pairs, on which the step's behaviour may depend."""
         found: list[tuple[Location, Any]] = []
         for container in self.containers:
             entries = container.entries()
@@ -287,7 +287,7 @@ class ReachableState:
                     found += [(container.location(key), entries[key]) for key in rest]
                 continue
             if isinstance(container.holder, tuple) and container.leaf is None:
-                continue  # its entries are those of the object that holds it
+                continue  # its entries are guarded by the object that holds it
             keys: Any = entries if container.keys is None else container.keys
             for key in keys:
                 value = entries.get(key, MISSING)
@@ -302,7 +302,7 @@ class ReachableState:
     def grad_guards(self) -> list[tuple[Location, Any]]:
         """Return guards of ``.grad``: None, or the class of a constant Tensor.
 
-        There are none if no code that was visited has to do with gradients.
+        There are none if no visited code uses gradients.
         """
         if not any("grad" in name for name in self.names):
             return []
@@ -315,7 +315,7 @@ class ReachableState:
         ]
 
     def _expected(self, value: Any) -> Any:
-        """Return the value to guard: the type alone for a constant Tensor with one location.
+        """Return the value to guard, or the type of a constant Tensor with one location.
 
         Such a constant may be replaced by another one, because replays read it from its location.
         """
@@ -326,7 +326,7 @@ class ReachableState:
 
 
 def unchanged(value: Any, expected: Any) -> bool:
-    """Return True if a guard holds: the same object, or an equal plain value."""
+    """Return True if a guard holds, for the same object or an equal plain value."""
     if value is expected:
         return True
     if isinstance(value, Tensor):
@@ -336,20 +336,20 @@ def unchanged(value: Any, expected: Any) -> bool:
 
 
 def plain_key(value: Any) -> Any:
-    """Return a key of a plain value that tells -0.0 from 0.0 and is equal for one NaN."""
+    """Return a key of a plain value that tells -0.0 from 0.0 and equates NaN with itself."""
     if isinstance(value, float):
         return value.hex()
     return value.tobytes() if isinstance(value, np.inexact) else value
 
 
 def _is_library_module(module: str) -> bool:
-    """Return True for modules of needle, NumPy and the standard library, which are not visited."""
+    """Return True for modules of needle, NumPy and the standard library, which the search skips."""
     root = module.partition(".")[0]
     return root != "__main__" and (root in ("needle", "numpy") or root in sys.stdlib_module_names)
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Yield the names and strings in a function's code, inner functions included."""
+    """Yield the names and strings in a function's code, including inner functions."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,4 +1,4 @@
-"""A recorded step as data: segments of kernel calls, with what is done before and after each.
+"""The data of a recorded step: segments of kernel calls with their bindings and writes.
 
 ``tracer`` makes a Recording, ``passes`` rewrite its calls, ``program`` replays it.
 """
@@ -24,19 +24,19 @@ Leaves = Sequence[Any]
 
 
 class StaleRecordingError(Exception):
-    """The recording does not fit this call; the message names the guard that failed."""
+    """Raised if a recording does not match a call; the message names the guard that failed."""
 
 
 @dataclass(eq=False)
 class InputBinding:
-    """Binds a slot to the array at ``location``, whose layout must be as recorded."""
+    """A binding of a slot to the array at ``location``, whose layout must be as recorded."""
 
     slot: BufferSlot
     location: Location
     like: View
 
     def run(self, leaves: Leaves) -> None:
-        """Bind the slot; StaleRecordingError if the array is missing or has another layout."""
+        """Bind the slot; raise StaleRecordingError if the array is missing or does not fit."""
         array = array_in(self.location.get(leaves))
         view = None if array is None else array.view
         if view is None or view[1:3] != self.like[1:3] or view.dtype != self.like.dtype:
@@ -49,7 +49,7 @@ class InputBinding:
 
 @dataclass(eq=False)
 class ArrayTemplate:
-    """A recipe for a Tensor (of class ``kind``) or, without ``kind``, an NDArray on a slot."""
+    """A template of a Tensor of class ``kind``, or without ``kind`` of an NDArray, on a slot."""
 
     slot: BufferSlot
     like: View
@@ -65,10 +65,9 @@ class ArrayTemplate:
 
 @dataclass(eq=False)
 class HostCall:
-    """A call of a host step.
+    """A call of a host step, whose arguments are constants or ``ValueSource``s.
 
-    Arguments are constants or ``ValueSource``; its result may fill a slot. ``changes_state``: it
-    may write to arrays of the Python state.
+    Its result may fill a slot. ``changes_state``: it may write to arrays of the Python state.
     """
 
     function: Callable[..., Any]
@@ -120,7 +119,7 @@ class ValueSource:
 
 @dataclass(eq=False)
 class Segment:
-    """Kernel calls without a host step in between: the bindings before, the writes after."""
+    """A run of kernel calls without a host step, with bindings before and writes after it."""
 
     bindings: list[InputBinding] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
@@ -130,34 +129,34 @@ class Segment:
 
 @dataclass(eq=False)
 class Recording:
-    """The segments of a step and the slots of its buffers, without the buffers themselves."""
+    """A recorded step: its segments and the slots of its buffers, without the buffers."""
 
     backend: Backend
     segments: list[Segment]
     slots: list[BufferSlot]
     constants: list[Call] = field(default_factory=list)
-    """Calls whose results are kept from replay to replay, until a parameter changes."""
+    """Calls whose results are kept between replays until a parameter changes."""
     parameters: list[InputBinding] = field(default_factory=list)
-    """The bindings of the parameters that constants read."""
+    """The bindings of parameters that constants read."""
 
     def calls(self) -> list[Call]:
         """Return the calls of all segments in order."""
         return [call for part in self.segments for call in part.calls]
 
     def temporaries(self) -> list[BufferSlot]:
-        """Return the temporaries that a call uses, with ``first_use`` and ``last_use`` set."""
+        """Return the temporaries used by calls, with ``first_use`` and ``last_use`` set."""
         self.note_uses()
         return [slot for slot in self.slots if slot.temporary and slot.first_use]
 
     def new_constant(self, shape: Shape, dtype: DType) -> View:
-        """Return a view of a new slot, whose contents are kept from replay to replay."""
+        """Return a view of a new slot whose contents are kept between replays."""
         number = max(slot.number for slot in self.slots) + 1
         slot = BufferSlot(number, product(shape), dtype, constant=True)
         self.slots.append(slot)
         return View(slot, shape, compact_strides(shape), 0, dtype)
 
     def new_temporary(self, shape: Shape, dtype: DType) -> View:
-        """Return a view of a new slot, which the plan of the memory gives a place."""
+        """Return a view of a new slot, which the memory plan will place."""
         view = self.new_constant(shape, dtype)
         view.handle.constant = False
         return view
@@ -172,7 +171,7 @@ class Recording:
                 slot.first_use, slot.last_use = slot.first_use or number, number
 
     def live_bytes(self) -> list[int]:
-        """Return, for each call, the bytes of the temporaries that are live while it runs."""
+        """Return for each call the bytes of temporaries that are live while it runs."""
         changes = [0] * (len(self.calls()) + 2)
         for slot in self.temporaries():
             changes[slot.first_use] += slot.bytes
@@ -180,7 +179,7 @@ class Recording:
         return list(accumulate(changes))[1:-1]
 
     def copy(self) -> Recording:
-        """Return a recording with lists of its own, as it is before a pass changes it."""
+        """Return a copy with its own lists, which later passes do not change."""
         parts = [replace(part, calls=list(part.calls)) for part in self.segments]
         return replace(self, segments=parts, slots=list(self.slots), constants=list(self.constants))
 

@@ -1,4 +1,4 @@
-"""Call signatures: nested arguments as a hashable key, and a map over nested results."""
+"""Call signatures: hashable keys of nested arguments, and a map over nested results."""
 
 from __future__ import annotations
 
@@ -13,17 +13,11 @@ from .python_state import PLAIN_TYPES, plain_key
 
 
 class CaptureWarning(UserWarning):
-    """Warning that a function, or its kernels, runs without capture.
-
-    The message gives the reason.
-    """
+    """Issued with the reason when a function, or its kernels, runs without capture."""
 
 
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
-    """Apply ``function`` to every leaf of nested tuples, lists and dicts.
-
-    Return the new structure.
-    """
+    """Return nested tuples, lists and dicts with ``function`` applied to every leaf."""
     if isinstance(value, dict):
         return {key: map_leaves(function, item) for key, item in value.items()}
     if type(value) in (tuple, list):
@@ -34,10 +28,10 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def signature(value: Any, leaves: list[Any]) -> Hashable:
-    """Return the key of a call: recordings match calls with an equal key. Appends the leaves.
+    """Return the key of a call, which a recording must match, and append the leaves.
 
     Arrays are keyed by geometry, dtype and device (and by the leaves that share their buffer),
-    plain values by type and value, any other object by identity.
+    plain values by type and value, and any other object by identity.
     """
     if type(value) in (tuple, list):
         return (type(value), *[signature(item, leaves) for item in value])
@@ -63,7 +57,7 @@ def _geometry(array: NDArray, leaves: list[Any]) -> tuple[Hashable, ...]:
 
 
 def _same_buffer(handle: Any, offset: int, leaves: list[Any]) -> tuple[int, int]:
-    """Return the first leaf on this buffer, and this view's offset relative to that leaf's."""
+    """Return the first leaf on this buffer, and this view's offset relative to that leaf."""
     for i, leaf in enumerate(leaves):
         array = leaf.cached_data if isinstance(leaf, Tensor) else leaf
         if isinstance(array, NDArray) and array.view.handle is handle:

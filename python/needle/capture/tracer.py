@@ -1,7 +1,7 @@
-"""The tracer: records one step while it runs eagerly.
+"""The tracer, which records a step while it runs eagerly.
 
 ``interception`` reports every kernel call and every new buffer, ``host_steps`` every host step.
-Weak references to the buffers show which of them outlive the step.
+Weak references to buffers show which of them outlive the step.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from .recorded import ArrayTemplate, HostCall, InputBinding, Recording, Segment,
 from .signature import map_leaves
 
 GRAPH_KEYS = ("op", "inputs", *RECORDS)
-"""Attributes of a Tensor that a replay does not set: it makes constants."""
+"""Attributes of a Tensor that a replay does not set, since it makes constants."""
 
 
 class RefusedError(Exception):
-    """The reason why a step cannot be recorded.
+    """Raised with the reason why a step cannot be recorded.
 
-    ``this_call_only``: another call of the same signature may be recorded.
+    ``this_call_only``: another call with the same signature may be recorded.
     """
 
     def __init__(self, reason: str, this_call_only: bool = False) -> None:
@@ -47,7 +47,7 @@ class RefusedError(Exception):
 
 
 class Tracer:
-    """One recording of ``function``; ``run`` is called once, then ``program``."""
+    """A tracer of one call of ``function``; call ``run`` once, then ``program``."""
 
     def __init__(
         self, function: Callable[..., Any], leaves: Sequence[Any], options: Options
@@ -58,10 +58,10 @@ class Tracer:
         self.slots: list[BufferSlot] = []
         self.segments = [Segment()]
         self._by_handle: dict[int, tuple[BufferSlot, Callable[[], Any]]] = {}
-        # The slots of buffers that were there before; the handles stay alive and so do their ids.
+        # Slots of older buffers, with their handles, which are kept alive so that ids stay unique.
         self._bound: list[tuple[BufferSlot, Any]] = []
         self._deferred = DeferredCalls(options)
-        self._lock = threading.RLock()  # deferred calls may be used in another thread
+        self._lock = threading.RLock()  # another thread may use the results of deferred calls
         self._start = now()
         self._host_results: list[Any] = []  # the results of host steps
         self._writes: dict[tuple[int | None, int, Any], Location] = {}
@@ -83,10 +83,7 @@ class Tracer:
                 self._run_deferred()
 
     def program(self, result: Any, as_graphs: bool) -> tuple[Any, Program]:
-        """Return the result with constant tensors, and the recording.
-
-        RefusedError if there is none.
-        """
+        """Return the result with constant tensors, and the recording, or raise RefusedError."""
         if self.refusal is not None:
             raise self.refusal
         self._check_random()
@@ -107,7 +104,7 @@ class Tracer:
         return result, program
 
     def refuse(self, reason: str, this_call_only: bool = False) -> None:
-        """Note why the step cannot be recorded; the step itself continues."""
+        """Note why the step cannot be recorded, while the step itself continues."""
         if self.refusal is None:
             self.refusal = RefusedError(reason, this_call_only)
             self._run_deferred()
@@ -129,7 +126,7 @@ class Tracer:
         return slot
 
     def called(self, backend: Backend, name: str, args: tuple[Any, ...], options: Any) -> bool:
-        """Record a kernel call before it runs; return True if it is not to run now."""
+        """Record a kernel call before it runs; return True if it is deferred."""
         if self.refusal is not None:
             return False
         if self.backend is None:
@@ -153,7 +150,7 @@ class Tracer:
         return True
 
     def used(self, name: str, args: tuple[Any, ...], options: Any) -> None:
-        """Run the deferred calls if a call outside of the recording depends on them."""
+        """Run the deferred calls if a call outside the recording depends on them."""
         if options:
             self._run_deferred()
             return
@@ -163,14 +160,14 @@ class Tracer:
                 self._run_deferred()
 
     def _run_deferred(self) -> None:
-        """Run the deferred calls; if one fails, the Python state becomes that of the last run."""
+        """Run the deferred calls; if one fails, restore the Python state of the last such run."""
         if self.backend is None or not self._deferred.waiting:
             return
         recorder, current.recorder = current.recorder, None
         try:
             with self._lock:
                 self._deferred.run(self.backend)
-                self.backend.empty_cache()  # of the arena, before the optimiser allocates
+                self.backend.empty_cache()  # free the arena before the optimiser allocates
                 self._safe = self._state.snapshot()
         except BaseException:
             self._state.restore(self._safe)
@@ -179,7 +176,7 @@ class Tracer:
             current.recorder = recorder
 
     def _on_slot(self, view: View) -> View:
-        """Return the view with the slot of its buffer for its handle."""
+        """Return the view with its buffer's slot as its handle."""
         return view._replace(handle=self._slot_of(view))
 
     def _slot_of(self, view: View) -> BufferSlot | None:
@@ -210,7 +207,7 @@ class Tracer:
         return slot
 
     def read_grad(self, tensor: Value) -> None:
-        """Guard ``.grad``, although the step may assign it later: it has read the last one."""
+        """Guard ``.grad``, since the step read the last one even if it assigns another later."""
         self._read_grads.add((None, id(vars(tensor)), "grad"))
 
     # ---- host steps --------------------------------------------------------------------------
@@ -265,10 +262,7 @@ class Tracer:
         return result
 
     def _source(self, value: Any) -> Any:
-        """Return how a replay obtains an argument of a host step.
-
-        Constants stand for themselves.
-        """
+        """Return a replay's source of a host step's argument; constants stand for themselves."""
         for i, leaf in enumerate(self.leaves):
             if value is leaf and isinstance(value, (Tensor, NDArray, np.ndarray)):
                 return ValueSource(leaf=i)
@@ -294,7 +288,7 @@ class Tracer:
         slot = self._slot_of(array.view)
         if slot is None:
             slot = BufferSlot(-1, 0, array.dtype)
-        slot.fresh, slot.exposed = not slot.bound, True  # the program may keep it
+        slot.fresh, slot.exposed = not slot.bound, True  # the program may keep the buffer
         like = array.view._replace(handle=None)
         if not isinstance(value, Tensor):
             return ArrayTemplate(slot, like, array.device)
@@ -310,15 +304,12 @@ class Tracer:
         self._before = self._state.snapshot()
 
     def _drop_state_slots(self) -> None:
-        """Forget the slots of arrays in the state.
-
-        Later uses bind them to their locations again.
-        """
+        """Forget the slots of arrays in the state, which later uses bind to locations again."""
         for handle in self._state.arrays():
             self._by_handle.pop(handle, None)
 
     def _note_state_changes(self) -> None:
-        """Record the locations that were assigned since the last snapshot."""
+        """Record the locations assigned since the last snapshot."""
         for container, before in zip(self._state.containers, self._before, strict=True):
             after = container.entries()
             if isinstance(container.holder, list) and len(after) != len(before):
@@ -342,7 +333,7 @@ class Tracer:
         self.segments[-1].writes.append((location, made))
 
     def _plan_result(self, result: Any) -> tuple[Any, Any]:
-        """Return the template of the result for replays, and the result with constant tensors."""
+        """Return the template of a replay's result, and the result with constant tensors."""
 
         def plan(leaf: Any) -> Any:
             array = array_in(leaf)
@@ -370,12 +361,12 @@ class Tracer:
         return planned, map_leaves(constant, result)
 
     def _detach_written(self) -> None:
-        """Turn tensors that the step stored into constants, as replays create them."""
+        """Detach tensors that the step stored, since replays create constants."""
         for location in self._writes.values():
             _make_constant(location.get(self.leaves))
 
     def _check_live_buffers(self, result: Any) -> None:
-        """Check that all buffers that outlive the step have fresh slots. RefusedError otherwise."""
+        """Raise RefusedError if a buffer that outlives the step has no fresh slot."""
         self._before = self._safe = []
         for collected in (False, True):
             if collected:
@@ -398,7 +389,7 @@ class Tracer:
 
 
 def _make_constant(value: Any) -> None:
-    """Detach a result from its graph, which would keep temporaries alive."""
+    """Detach a result from its autograd graph, which would keep temporaries alive."""
     if isinstance(value, Tensor) and value.op is not None:
         value.op, value.inputs, value.requires_grad, value.grad = None, (), False, None
         value.saved = None

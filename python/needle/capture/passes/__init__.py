@@ -1,8 +1,8 @@
-"""The passes over a recording: each rewrites its calls; with ``exact`` all keep the bits.
+"""The passes over a recording, which rewrite its calls and with ``exact`` keep every bit.
 
-A pass is a function of a file of this package: it changes the lists ``segment.calls`` of a
-Recording and returns a phrase that says what it did. ``PASSES`` has their order. ``planning``
-comes last and gives each temporary its place in memory.
+A pass is a function that changes the lists ``segment.calls`` of a Recording and returns a phrase
+that says what it did. ``PASSES`` lists them in order. At the end, ``planning`` assigns each
+temporary its place in memory.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ PASSES: dict[str, Pass] = {
     "rematerialisation": rematerialisation.rematerialise,
     "in place": in_place.write_over_inputs,
 }
-"""The name of each pass, for ``explain``, and its function, in the order in which they run."""
+"""The passes in the order in which they run: the name for ``explain``, and the function."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The recording after one pass; ``print`` it to see its calls."""
+    """The state of a recording after one pass; ``print`` it to see its calls."""
 
     name: str
     text: str
     recording: Recording
     calls: int
     live: int
-    """The largest sum of the bytes of temporaries that are live at a time."""
+    """The peak of the bytes of live temporaries."""
 
     @property
     def summary(self) -> str:
-        """The name of the pass, what it did, and what is left."""
+        """A line with the name of the pass, what it did, and what is left."""
         return f"{self.name}: {self.text}; {self.calls} calls, {size_text(self.live)}"
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Stage:
 
 
 def optimise(recording: Recording, options: Options) -> tuple[list[Stage], Plan]:
-    """Run all passes over ``recording``; return what each left, and the plan of its memory."""
+    """Run all passes over ``recording``; return the stage after each, and the memory plan."""
     stages = [_stage("recorded", f"{len(recording.segments)} segments", recording)]
     for name, run in PASSES.items():
         stages.append(_stage(name, run(recording, options), recording))
@@ -90,5 +90,5 @@ def _stage(name: str, text: str, recording: Recording) -> Stage:
 
 
 def size_text(count: int) -> str:
-    """Return a number of bytes as text in MB (10**6 bytes), or in KB if it is smaller."""
+    """Return a number of bytes as text in MB (10**6 bytes), or in KB if it is below 1 MB."""
     return f"{count / 1e6:.2f} MB" if count >= 10**6 else f"{count / 1e3:.2f} KB"

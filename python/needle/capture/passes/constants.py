@@ -1,10 +1,10 @@
-"""The pass "constants": calls that depend on parameters alone leave the replay.
+"""The pass "constants", which moves calls that depend only on parameters out of the replay.
 
-A call is moved to ``recording.constants`` if it reads nothing but parameters, buffers and other
-constants, such as the scale of a batch norm in evaluation mode, and if it is the only one that
-writes its results. ``program`` runs these calls once, and again when a parameter has changed. Their
-results are kept between replays, so they must not be larger than what the call reads, and nothing
-is moved if ``memory`` is limited, or outside of ``no_grad``.
+A call is moved to ``recording.constants`` if it reads only parameters, buffers and other constants,
+such as the scale of a batch norm in evaluation mode, and if no other call writes its results.
+``program`` runs these calls once, and again when a parameter has changed. Their results are kept
+between replays, so they must not be larger than what the call reads. No call is moved if ``memory``
+is limited, or outside ``no_grad``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .options import Options
 
 
 def move(recording: Recording, options: Options) -> str:
-    """Move the calls whose results are constants out of the replay."""
+    """Move calls with constant results out of the replay."""
     written = Counter(slot for call in recording.calls() for slot in call.writes)
     known = unchanged_parameters(recording, options)
     for part in recording.segments:
@@ -39,9 +39,9 @@ def move(recording: Recording, options: Options) -> str:
 
 
 def unchanged_parameters(recording: Recording, options: Options) -> set[BufferSlot]:
-    """Return the slots of arrays of the Python state that a replay leaves as they are.
+    """Return the slots of arrays of the Python state that a replay does not write.
 
-    The arguments of the function are left out. There are none if nothing may be kept.
+    Arguments of the function are excluded. There are no such slots if no result may be kept.
     """
     hosts = [part.host for part in recording.segments if part.host is not None]
     if not options.inference or options.memory is not None:
@@ -54,7 +54,7 @@ def unchanged_parameters(recording: Recording, options: Options) -> set[BufferSl
 
 
 def note_parameters(recording: Recording) -> None:
-    """Set ``recording.parameters``; segments bind no parameter that constants alone read."""
+    """Set ``recording.parameters``; segments do not bind parameters that only constants read."""
     read = {slot for call in recording.constants for slot in call.reads}
     used = {view.handle for call in recording.calls() for view, _ in call.views()}
     for part in recording.segments:
@@ -75,5 +75,5 @@ def _is_constant(call: Call, known: set[BufferSlot], written: Counter[BufferSlot
 
 
 def _elements(view: View) -> int:
-    """Return the number of elements of a view, those that are broadcast counted once."""
+    """Return the number of elements of a view, counting broadcast ones once."""
     return math.prod(n for n, stride in zip(view.shape, view.strides) if stride)

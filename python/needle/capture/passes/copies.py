@@ -1,8 +1,8 @@
-"""The pass "copies": small parameters are read from copies, which keep their place in memory.
+"""The pass "copies", which reads small parameters from copies at a fixed address.
 
-A replay has to find the array of a parameter and bind it to the calls that read it, since it may be
-another one by now. For a bias that takes longer than the call. A copy is a constant: it is
-made again when the parameter has changed, and the calls find it where it always was.
+A replay has to find the current array of a parameter and bind it to the calls that read it, since
+the array may have been replaced. For a bias, that takes longer than the call. A copy is a constant:
+it is updated when the parameter has changed, at the same address.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .constants import unchanged_parameters
 from .options import Options
 
 LARGEST = 1 << 16
-"""The bytes of the largest parameter that is copied: reading more takes longer than binding it."""
+"""Maximum bytes of a copied parameter; copying more would take longer than binding."""
 
 
 def copy_parameters(recording: Recording, options: Options) -> str:
-    """Let the calls of a replay read copies of small parameters."""
+    """Make the calls of a replay read copies of small parameters."""
     known = unchanged_parameters(recording, options)
     used = {slot for call in recording.calls() for slot in call.reads}
     bindings = {bind.slot: bind for part in recording.segments for bind in part.bindings}
@@ -42,13 +42,13 @@ def copy_parameters(recording: Recording, options: Options) -> str:
 
 
 def _is_small(like: View) -> bool:
-    """Return True for a parameter of few bytes whose elements are contiguous."""
+    """Return True for a contiguous parameter of few bytes."""
     size = product(like.shape) * like.dtype.itemsize
     return size <= LARGEST and like.strides == compact_strides(like.shape)
 
 
 def _copy(recording: Recording, bind: InputBinding) -> BufferSlot:
-    """Return the slot of a new constant, the copy of a parameter."""
+    """Return the slot of a new constant that copies a parameter."""
     like = bind.like
     out = recording.new_constant(like.shape, like.dtype)
     recording.constants.append(Call("copy", (like._replace(handle=bind.slot), out)))

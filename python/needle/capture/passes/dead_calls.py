@@ -1,9 +1,9 @@
-"""The pass "dead calls": a call whose results nobody reads is removed.
+"""The pass "dead calls", which removes calls whose results are never read.
 
-The calls are visited from the last to the first. A slot is *needed* if a later call that stays
-reads it, or if it outlives the step: it is fresh, bound or a constant. A call stays if it
-writes a slot that is needed; then the slots that it reads are needed as well. A slot never stops
-being needed when it is written, because a call may write a part of it only.
+The calls are visited from the last to the first. A slot is *needed* if it is read by a later call
+that stays, or if it outlives the step because it is fresh, bound or a constant. A call stays if it
+writes a needed slot; the slots that it reads are then needed as well. A write never ends the need
+for a slot, because a call may write only a part of the slot.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .options import Options
 
 
 def remove(recording: Recording, options: Options) -> str:
-    """Remove the calls whose results nobody reads."""
+    """Remove calls whose results are never read."""
     before = len(recording.calls())
     ### BEGIN YOUR SOLUTION [dead-calls]
     needed = {slot for slot in recording.slots if not slot.temporary}

@@ -1,9 +1,9 @@
-"""The pass "folding": a convolution takes in the scale and the shift of a batch norm after it.
+"""The pass "folding", which folds a batch norm's scale and shift into a convolution before it.
 
-In evaluation mode batch norm multiplies each channel by a constant s and adds a constant t. Since
+In evaluation mode, batch norm multiplies each channel by a constant s and adds a constant t. Since
 conv(x, w) s + t = conv(x, w s) + t, the scaled weights are computed once, and the addition runs in
-the convolution's epilogue. Sums are rounded in another order, so this pass runs with
-``capture(step, exact=False)`` only.
+the convolution's epilogue. Rounding differs, so this pass runs only with ``capture(step,
+exact=False)``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def fold(recording: Recording, options: Options) -> str:
 
 
 class _Folder:
-    """Rewrites the calls of a recording that has constants."""
+    """A rewriter of the calls of a recording that has constants."""
 
     def __init__(self, recording: Recording, parameters: set[BufferSlot]) -> None:
         self.recording = recording
@@ -40,7 +40,7 @@ class _Folder:
         self.known = parameters | self.constants
 
     def fold(self, calls: list[Call], conv: Call) -> bool:
-        """Fold the batch norm after ``conv``, if there is one; return True if there was."""
+        """Fold the batch norm after ``conv``; return False if there is none."""
         x, weight, out, geometry, epilogue = conv.args
         channels = weight.shape[-1]
         scaled = self._next(calls, out, "multiply", channels)
@@ -64,7 +64,8 @@ class _Folder:
             )
         new_weight = self._constant("multiply", weight, _channels(scale, channels, weight.shape))
         args = (x, new_weight, placed(out, add.args[3]), geometry, Epilogue(bias))
-        # The result may be read or written no earlier than the last of the calls was run.
+        # The fused call takes the place of the last one, since earlier calls may still use its
+        # result's memory.
         calls[calls.index(add)] = replace(conv, args=args)
         calls.remove(conv)
         calls.remove(multiply)
@@ -73,7 +74,7 @@ class _Folder:
     def _next(
         self, calls: list[Call], view: View, name: str, channels: int
     ) -> tuple[Call, View] | None:
-        """Return the call of ``name`` with this result and a constant per channel, and that one."""
+        """Return the call of ``name`` on this result and a per-channel constant, and the latter."""
         users = only_users(self.recording, view)
         call = users[1] if users else None
         if call is None or call not in calls or not is_binary(call, name):
@@ -101,7 +102,7 @@ class _Folder:
 
 
 def _varies_with_channel(constant: View, value: View, channels: int) -> bool:
-    """Return True if a constant has one value for each channel of ``value``, whose stride is 1."""
+    """Return True if a constant varies only with the channel of ``value``, an axis of stride 1."""
     return constant.shape == value.shape and all(
         s == (1 if v == 1 and n == channels else 0)
         for n, s, v in zip(constant.shape, constant.strides, value.strides)
@@ -110,7 +111,7 @@ def _varies_with_channel(constant: View, value: View, channels: int) -> bool:
 
 
 def _channels(constant: View, count: int, shape: tuple[int, ...] | None = None) -> Any:
-    """Return the constant of the channels as a view of ``shape``, whose last axis they are."""
+    """Return a per-channel constant as a view of ``shape``, whose last axis is the channels."""
     shape = shape or (count,)
     strides = (0,) * (len(shape) - 1) + (1,)
     return View(constant.handle, shape, strides, constant.offset, constant.dtype)

@@ -1,10 +1,10 @@
-"""The pass "fusion": ReLU runs in the kernel whose result it changes, and so does its gradient.
+"""The pass "fusion", which fuses ReLU and its gradient into neighbouring kernels.
 
-A convolution, a batch norm or the addition of a bias applies a following ReLU to each result
-before it stores it (``Epilogue``); batch norm adds another array first, as at the end of a residual
-block. The gradient of batch norm then takes the gradient of its ReLU (``EpilogueGrad``). Each saves
-a pass over memory and keeps every bit, because numbers are rounded at the same places.
-``nn.Sequential`` calls such kernels itself; the pass finds the places in any program.
+A convolution, a batch norm or a bias addition applies a following ReLU to each result before
+storing it (``Epilogue``). Batch norm can add another array first, as at the end of a residual
+block. The gradient of batch norm then includes the gradient of its ReLU (``EpilogueGrad``). Each
+fusion saves a pass over memory and keeps every bit, because rounding happens at the same points.
+``nn.Sequential`` calls such kernels itself; the pass finds the patterns in any program.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .options import Options
 from .patterns import alike, is_binary, is_whole, only_users, placed
 
 RESULT = {"conv2d": 2, "apply_epilogue": 1, "batch_norm": 3}
-"""The position of the result of each kernel whose last argument is an ``Epilogue``."""
+"""The position of the result among the arguments of each kernel with an ``Epilogue``."""
 
 
 def fuse(recording: Recording, options: Options) -> str:
-    """Move ReLU into the kernel before it, and its gradient into that of batch norm."""
+    """Fuse ReLU into the kernel before it, and its gradient into that of batch norm."""
     before = len(recording.calls())
     for part in recording.segments:
         for call in [call for call in part.calls if _is_relu(call)]:
@@ -36,7 +36,7 @@ def fuse(recording: Recording, options: Options) -> str:
 
 
 def _is_relu(call: Call) -> bool:
-    """Return True if a call computes the larger of each element and 0.0, not -0.0."""
+    """Return True if a call computes the maximum of each element and 0.0 (not -0.0)."""
     if not is_binary(call, "maximum") or isinstance(call.args[2], View):
         return False
     _, a, zero, out = call.args
@@ -44,7 +44,7 @@ def _is_relu(call: Call) -> bool:
 
 
 def _fuse_relu(recording: Recording, calls: list[Call], relu: Call, options: Options) -> None:
-    """Fuse relu, or an addition and relu, into the kernel that made the operand."""
+    """Fuse relu, or an addition and relu, into the kernel that computed the operand."""
     _, a, _, out = relu.args
     users = only_users(recording, a)
     made = users[0] if users else None
@@ -52,7 +52,7 @@ def _fuse_relu(recording: Recording, calls: list[Call], relu: Call, options: Opt
         return
     if is_binary(made, "add") and made.args[3] == a:
         if is_storage(a.dtype) and options.exact:
-            return  # the eager step rounds the result before the addition, too
+            return  # the eager step also rounds the result before the addition
         for norm, added in _normalised(recording, made):
             epilogue = Epilogue(None, placed(norm.args[3], added), True)
             plain = norm in calls and norm.args[-1] == NO_EPILOGUE
@@ -65,7 +65,7 @@ def _fuse_relu(recording: Recording, calls: list[Call], relu: Call, options: Opt
 
 
 def _normalised(recording: Recording, add: Call) -> Iterator[tuple[Call, View]]:
-    """Yield each batch norm whose result is an operand of an addition, with the other operand."""
+    """Yield each batch norm whose result is added to another array, with that array."""
     _, x, y, total = add.args
     if not (isinstance(x, View) and isinstance(y, View) and alike(x, total) and alike(y, total)):
         return
@@ -78,14 +78,14 @@ def _normalised(recording: Recording, add: Call) -> Iterator[tuple[Call, View]]:
 
 
 def _ending(call: Call, out: View, epilogue: Epilogue) -> Call:
-    """Return a call with this epilogue, which writes to ``out``."""
+    """Return the call with this epilogue and ``out`` as its result."""
     place = RESULT[call.name]
     result = placed(call.args[place], out)
     return Call(call.name, (*call.args[:place], result, *call.args[place + 1 : -1], epilogue))
 
 
 def _fuse_bias(calls: list[Call], add: Call, relu: Call) -> None:
-    """Compute the addition of a number for each channel, and relu, in one call."""
+    """Merge the addition of a per-channel bias and relu into one call."""
     _, x, y, total = add.args
     for value, bias in ((x, y), (y, x)):
         if isinstance(value, View) and isinstance(bias, View) and alike(value, total):
@@ -102,7 +102,7 @@ def _fuse_bias(calls: list[Call], add: Call, relu: Call) -> None:
 
 
 def _with_last(view: View, axis: int) -> View:
-    """Return a view whose last axis is ``axis``."""
+    """Return a view with ``axis`` moved to the end."""
     order = [*range(axis), *range(axis + 1, len(view.shape)), axis]
     shape, strides = (tuple(given[i] for i in order) for given in (view.shape, view.strides))
     return view._replace(shape=shape, strides=strides)
@@ -134,7 +134,7 @@ def _fuse_relu_grad(recording: Recording, part: Segment, grad: Call) -> None:
 
 
 def _unchanged_norm(recording: Recording, part: Segment, mean: View) -> Call | None:
-    """Return the batch norm with relu that wrote ``mean``, if its arrays are still the same."""
+    """Return the batch norm with relu that wrote ``mean``, if its arrays are unchanged."""
     calls: list[Call] = []
     norm = None
     for segment in recording.segments:
@@ -154,10 +154,10 @@ def _unchanged_norm(recording: Recording, part: Segment, mean: View) -> Call | N
 
 
 def _merge(calls: list[Call], merged: list[Call], new: Call) -> bool:
-    """Put ``new`` in place of the first of the merged calls and remove the others, if it can be.
+    """Replace the first of the merged calls by ``new`` and remove the others, if that is safe.
 
-    It cannot if a call between them writes what ``new`` reads earlier than they did, or uses what
-    it writes earlier.
+    It is not if a call between them writes a slot that ``new`` now reads earlier, or uses a slot
+    that ``new`` now writes earlier.
     """
     first, *others = merged
     reads, writes = set(new.reads), set(new.writes)

@@ -1,9 +1,9 @@
-"""The pass "in place": an elementwise kernel writes over an input that nobody reads any more.
+"""The pass "in place", which lets an elementwise kernel overwrite an input on its last use.
 
 The temporary that the kernel would write is replaced, in this call and in all later ones, by the
-temporary that ends here. Both must have the same size and dtype, and the two views the same shape,
-strides and offset: then each element is read before it is written. ``IN_PLACE`` has the kernels
-whose interface allows it (``backends.base``).
+temporary whose lifetime ends here. Both must have the same size and dtype, and the two views the
+same shape, strides and offset, so that each element is read before it is written. ``IN_PLACE``
+lists the kernels whose interface allows it (``backends.base``).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ IN_PLACE = {
     "batch_norm_of_moments": ("out", "x"),
     "batch_norm_grad": ("x_grad", "grad", "x"),
 }
-"""The output of a kernel, then the inputs that it may be identical to."""
+"""The output of each kernel, then the inputs that it may alias."""
 
 
 def write_over_inputs(recording: Recording, options: Options) -> str:
-    """Let calls write over an input whose life ends with them."""
+    """Make calls overwrite an input whose lifetime ends with them."""
     recording.note_uses()
     last = {slot: slot.last_use for slot in recording.slots}
     merged: dict[BufferSlot, BufferSlot] = {}
@@ -53,7 +53,7 @@ def write_over_inputs(recording: Recording, options: Options) -> str:
 def _pair(
     call: Call, number: int, last: dict[BufferSlot, int]
 ) -> tuple[BufferSlot, BufferSlot] | None:
-    """Return the slot of the output and that of an input to take its place, or None."""
+    """Return the output's slot and the input's slot that replaces it, or None."""
     output, *inputs = _positions(call.name)
     out = call.args[output] if inputs else None
     if out is None or not out.handle.temporary or out.handle.first_use != number:
@@ -77,6 +77,6 @@ def _pair(
 
 @cache
 def _positions(name: str) -> tuple[int, ...]:
-    """Return the positions of the arguments that ``IN_PLACE`` names; (-1,) if there are none."""
+    """Return the positions of the arguments named in ``IN_PLACE``; (-1,) if there are none."""
     parameters = list(signature(getattr(Backend, name)).parameters)[1:]
     return tuple(parameters.index(each) for each in IN_PLACE.get(name, ())) or (-1,)

@@ -1,10 +1,10 @@
-"""The pass "moments": batch norm takes the moments of its input from the convolution before it.
+"""The pass "moments", which lets batch norm take its input's moments from a convolution.
 
-The kernel of a convolution of bfloat16 has each tile of the result in registers and writes the
-moments of every 64 pixels besides (``Backend.conv2d_moments``). Batch norm combines them and reads
-its input once, to normalise it. The sums have another order, so this pass runs with
-``capture(step, exact=False)`` only; and not with a limit of memory, as a batch norm that is called
-again would need the moments.
+The bfloat16 convolution before it has each tile of the result in registers, and its epilogue also
+writes the moments of every 64 pixels (``Backend.conv2d_moments``). Batch norm combines them and
+reads its input only once, to normalise it. The order of summation differs, so this pass runs only
+with ``capture(step, exact=False)``. It does not run with a memory limit, since a batch norm that is
+called again would need the moments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .patterns import alike
 
 
 def share(recording: Recording, options: Options) -> str:
-    """Give convolutions and the batch norms after them a temporary for the moments."""
+    """Share a temporary with the moments between convolutions and the batch norms after them."""
     shared = 0
     if not options.exact and options.memory is None:
         for part in recording.segments:
@@ -29,7 +29,7 @@ def share(recording: Recording, options: Options) -> str:
 
 
 def _share(recording: Recording, calls: list[Call], conv: Call) -> bool:
-    """Share the moments of the result of ``conv``; return False if nothing is saved."""
+    """Share the moments of the result of ``conv``; return False if that saves nothing."""
     norm = _norm_after(calls, conv)
     x, weight, out, geometry, epilogue = conv.args
     takes_part = provides(recording.backend, "conv2d_moments") and is_storage(out.dtype)

@@ -1,4 +1,4 @@
-"""The options of ``needle.capture`` that passes read."""
+"""The options of ``needle.capture`` that the passes use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UNITS = {
     **{f"{prefix}B": 1000**power for power, prefix in enumerate(["", "K", "M", "G", "T"])},
     **{f"{prefix}iB": 1024**power for power, prefix in enumerate(["K", "M", "G", "T"], start=1)},
 }
-"""The units of a number of bytes in a string."""
+"""Units of byte counts given as text."""
 
 
 @dataclass(frozen=True)
@@ -18,17 +18,17 @@ class Options:
     """The options of one captured step."""
 
     memory: int | None = None
-    """The number of bytes that the temporaries should fit into; None: no limit; 0: the least."""
+    """The limit in bytes on the temporaries; None is no limit, 0 the least possible."""
     exact: bool = True
-    """Keep the bits of the eager step."""
+    """True if results must be bit-identical to the eager step."""
     inference: bool = False
-    """The step runs under ``no_grad``."""
+    """True if the step runs under ``no_grad``."""
 
 
 def byte_count(memory: int | str | None) -> int | None:
     """Return a number of bytes such as 800_000_000, "800MB" or "1.5GiB" as an int; "least" is 0.
 
-    ValueError for anything else, or less than 1 byte.
+    Raises ValueError for anything else, or for less than 1 byte.
     """
     if memory is None:
         return None

@@ -1,4 +1,4 @@
-"""Questions of ``folding`` and ``fusion`` about a value, its layout and the calls that use it."""
+"""Predicates of ``folding`` and ``fusion`` on a value, its layout and the calls that use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def is_binary(call: Call, name: str) -> bool:
 
 
 def only_users(recording: Recording, view: View) -> list[Call]:
-    """Return the call that writes a temporary and the only one that reads it, else no calls."""
+    """Return the call that writes a temporary and the only call that reads it, or no calls."""
     slot = view.handle
     users = [call for call in recording.calls() if any(v.handle is slot for v, _ in call.views())]
     if len(users) != 2 or not slot.temporary:
@@ -25,12 +25,12 @@ def only_users(recording: Recording, view: View) -> list[Call]:
 
 
 def alike(a: View, b: View) -> bool:
-    """Return True if two views have one shape, and one stride for each axis."""
+    """Return True if two views have equal shapes and strides."""
     return a.shape == b.shape and list(_axes(a)) == list(_axes(b))
 
 
 def is_whole(value: View, result: View) -> bool:
-    """Return True if ``value`` has the elements of ``result``, perhaps with its axes permuted."""
+    """Return True if ``value`` has all elements of ``result``, possibly with permuted axes."""
     return sorted(_axes(value)) == sorted(_axes(result)) and value.offset == result.offset
 
 

@@ -1,11 +1,11 @@
-"""The plan of the memory: each temporary gets a place in one arena for each dtype.
+"""The memory plan, which places each temporary in the arena of its dtype.
 
-Two temporaries may share bytes if their lifetimes do not overlap. The best places are a packing
-problem that is hard in general; two simple orders come close to the lower bound, the largest sum
-of live temporaries: the largest temporary first (Pisarchyk & Lee 2020, "Efficient Memory Management
-for Deep Neural Net Inference", greedy by size), or the first needed first. Each temporary takes
-the smallest gap that is large enough between those that were placed and live at the same time. The
-better of the two plans is taken.
+Two temporaries may share bytes if their lifetimes do not overlap. An optimal placement is a packing
+problem that is hard in general. Two greedy orders come close to the lower bound, which is the peak
+of live bytes: largest first (Pisarchyk & Lee 2020, "Efficient Memory Management for Deep Neural Net
+Inference", greedy by size), or first used first. Each temporary takes the smallest gap that fits
+between temporaries placed before it whose lifetimes overlap with its own. The better of the two
+plans is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...backends.base import Backend
 from ..buffers import BufferSlot
 
 ALIGNMENT = 64
-"""The alignment of each temporary in bytes: a cache line, and the widest vector."""
+"""The alignment of each temporary in bytes: a cache line, and the widest SIMD vector."""
 ORDERS: tuple[Callable[[BufferSlot], Any], ...] = (
     lambda slot: (-slot.size, slot.first_use),
     lambda slot: (slot.first_use, -slot.size),
@@ -29,9 +29,9 @@ ORDERS: tuple[Callable[[BufferSlot], Any], ...] = (
 
 @dataclass(frozen=True)
 class Plan:
-    """The place of each temporary: its first element in the arena of its dtype.
+    """A placement of temporaries: the first element of each in the arena of its dtype.
 
-    ``sizes`` are the elements of the arenas.
+    ``sizes`` has the number of elements of each arena.
     """
 
     places: dict[BufferSlot, int]
@@ -39,11 +39,11 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """The bytes of all arenas."""
+        """The total bytes of all arenas."""
         return sum(size * dtype.itemsize for dtype, size in self.sizes.items())
 
     def allocate(self, backend: Backend) -> int:
-        """Allocate the arenas and bind the temporaries to their places; return the bytes."""
+        """Allocate the arenas and bind the temporaries to them; return the total bytes."""
         arenas = {dtype: backend.allocate(size, dtype) for dtype, size in self.sizes.items()}
         for slot, place in self.places.items():
             slot.bind(arenas[slot.dtype], place)
@@ -51,7 +51,7 @@ class Plan:
 
 
 def plan(slots: Sequence[BufferSlot]) -> Plan:
-    """Return places for temporaries whose ``first_use`` and ``last_use`` are set."""
+    """Return a plan for temporaries whose ``first_use`` and ``last_use`` are set."""
     places: dict[BufferSlot, int] = {}
     sizes: dict[Any, int] = {}
     for dtype in dict.fromkeys(slot.dtype for slot in slots):
@@ -63,7 +63,7 @@ def plan(slots: Sequence[BufferSlot]) -> Plan:
 
 
 def _placed(slots: Sequence[BufferSlot], step: int) -> tuple[dict[BufferSlot, int], int]:
-    """Place the slots in the given order, at multiples of ``step``; return also the total size."""
+    """Place the slots in the given order at multiples of ``step``; return also the total size."""
     places: dict[BufferSlot, int] = {}
     rows = np.zeros((4, len(slots)), "int64")  # first use, last use, begin, end
     for count, slot in enumerate(slots):
@@ -78,7 +78,7 @@ def _placed(slots: Sequence[BufferSlot], step: int) -> tuple[dict[BufferSlot, in
 
 
 def _best_gap(begin: Any, end: Any, size: int) -> int:
-    """Return the start of the smallest gap of at least ``size`` between the given ranges."""
+    """Return the start of the smallest gap of at least ``size`` elements between ranges."""
     if not len(begin):
         return 0
     ends = np.maximum.accumulate(np.concatenate([[0], end]))

@@ -1,8 +1,8 @@
-"""The pass "preparation": convolutions read weights that are prepared once.
+"""The pass "preparation", which lets convolutions read weights that are prepared once.
 
-An algorithm for convolutions reads the weights in an order of its own: Winograd's transforms them,
-others pack them into panels. For a batch of few images that takes a good part of the time. Prepared
-weights are a constant: they are made again when the weights have changed.
+A convolution algorithm reads the weights in a layout of its own: Winograd's transforms them, others
+pack them into panels. For a small batch this takes a large part of the time. Prepared weights are a
+constant, updated when the weights have changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .options import Options
 
 
 def prepare(recording: Recording, options: Options) -> str:
-    """Let convolutions of a replay read prepared weights, where the backend prepares any."""
+    """Make convolutions of a replay read prepared weights, where the backend supports that."""
     backend = recording.backend
     if not provides(backend, "conv2d_prepared"):
         return "prepared 0 weights"
@@ -36,7 +36,7 @@ def _prepared(
     known: set[BufferSlot],
     made: dict[object, View],
 ) -> Call:
-    """Return a convolution with prepared weights, or another call as it is."""
+    """Return a convolution with prepared weights; return other calls unchanged."""
     if call.name != "conv2d":
         return call
     x, weight, out, geometry, epilogue = call.args

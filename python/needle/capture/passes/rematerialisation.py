@@ -1,15 +1,16 @@
-"""The pass "rematerialisation": values are computed twice instead of kept, to meet a budget.
+"""The pass "rematerialisation", which recomputes values instead of keeping them, to meet a budget.
 
-A value of the forward pass that a gradient reads is kept for a long time. If a cheap kernel made
-it, and what that kernel read is there when the gradient runs, the kernel can be called again just
-before: relu and batch norm read the result of a convolution, which the gradient of batch norm needs
-anyway. If an argument is gone, it is computed again as well, by up to ``MAX_CHAIN`` calls.
+A value of the forward pass that a gradient reads has a long lifetime. If it was computed by a cheap
+kernel whose arguments are still live when the gradient runs, the kernel can be called again just
+before. For example, relu and batch norm read the result of a convolution, which the gradient of
+batch norm needs anyway. If an argument is no longer live, it is recomputed as well, by up to
+``MAX_CHAIN`` calls in total.
 
-As long as more memory than ``Options.memory`` is needed, the pass looks at the call during which
-most bytes are live, and chooses among the values that are live but not used there the one with the
-best ratio of bytes times lifetime saved to bytes read and written again. This greedy choice follows
+While the step needs more memory than ``Options.memory``, the pass looks at the call with the most
+live bytes. Among the values that are live but not used there, it chooses the one with the best
+ratio of (bytes times lifetime saved) to (bytes read and written again). This greedy choice follows
 "Dynamic Tensor Rematerialization" (Kirisame et al. 2021), with all lifetimes known in advance.
-Kernels are deterministic, hence the results have the same bits.
+Kernels are deterministic, so the results have the same bits.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ CHEAP = {
     *("fill", "copy", "unary", "binary", "where", "one_hot"),
     *("apply_epilogue", "batch_norm", "layer_norm"),
 }
-"""Kernels whose time is that of reading their arguments and writing their results."""
+"""Memory-bound kernels, whose time is that of reading their arguments and writing their results."""
 MAX_CHAIN = 6
-"""The largest number of calls that are repeated for one value."""
+"""Maximum number of calls repeated for one value."""
 PATIENCE = 10
-"""The number of values after which the pass stops if the memory has not fallen."""
+"""Number of values after which the pass stops if the memory has not decreased."""
 LEAST_SHARE = 1e-3
-"""The smallest share of the live bytes for which it is worth to look at a value."""
+"""Minimum fraction of the live bytes for a value to be considered."""
 
 
 def rematerialise(recording: Recording, options: Options) -> str:
-    """Repeat cheap calls until the temporaries fit into ``options.memory``, if that is possible."""
+    """Repeat cheap calls until the temporaries fit in ``options.memory``, if possible."""
     if options.memory is None:
         return "repeated 0 calls"
     before, stalled = len(recording.calls()), 0
@@ -57,20 +58,20 @@ def rematerialise(recording: Recording, options: Options) -> str:
 
 
 def _needed(recording: Recording, budget: int) -> int:
-    """Return the bytes of the plan, or the lower bound if that is above the budget already."""
+    """Return the bytes of the plan, or the lower bound if that already exceeds the budget."""
     bound = max(recording.live_bytes(), default=0)
     return bound if bound > budget else plan(recording.temporaries()).bytes
 
 
 def _in_place(recording: Recording, options: Options) -> Recording:
-    """Return the recording as it will be after the pass "in place", which changes no positions."""
+    """Return the recording after the pass "in place", which keeps the positions of calls."""
     result = recording.copy()
     write_over_inputs(result, options)
     return result
 
 
 class _Choice:
-    """One step of the pass: which value to compute again, and where."""
+    """One greedy step of the pass, which selects the value to recompute and where."""
 
     def __init__(self, recording: Recording, live: list[int]) -> None:
         self.recording, self.calls = recording, recording.calls()
@@ -81,7 +82,7 @@ class _Choice:
         for index, call in enumerate(self.calls):
             for view, written in call.views():
                 (self.writers if written else self.readers)[view.handle].append(index)
-        # The numbers of the first calls after a host step that may change parameters.
+        # Numbers of the first calls after host steps that may change parameters.
         self.barriers, count = [], 0
         for part in recording.segments:
             count += len(part.calls)
@@ -89,7 +90,7 @@ class _Choice:
                 self.barriers.append(count)
 
     def take_best(self) -> bool:
-        """Repeat the calls that are worth most; return False if there are none."""
+        """Repeat the calls that save most; return False if there are none."""
         found: list[tuple[float, int, list[int], BufferSlot]] = []
         for slot in self.recording.temporaries():
             late = self._late_use(slot)
@@ -108,7 +109,7 @@ class _Choice:
         return sorted({*self.readers[slot], *self.writers[slot]})
 
     def _late_use(self, slot: BufferSlot) -> int | None:
-        """Return the first use after the peak of a slot that is live but not used there."""
+        """Return the first use after the peak of a slot that is live but unused at the peak."""
         uses = self._uses(slot)
         after = bisect_left(uses, self.peak)
         if after in (0, len(uses)) or uses[after] == self.peak:
@@ -116,7 +117,7 @@ class _Choice:
         return uses[after]
 
     def _repeat(self, slot: BufferSlot, late: int, chain: list[int]) -> bool:
-        """Add to ``chain`` the calls that make ``slot`` again at ``late``; False if impossible."""
+        """Add to ``chain`` the calls that recompute ``slot`` at ``late``; False if impossible."""
         (index, *others) = self.writers[slot] or [late]
         if index in chain:
             return True
@@ -131,7 +132,7 @@ class _Choice:
         )
 
     def _kept(self, slot: BufferSlot, index: int, late: int) -> bool:
-        """Return True if at ``late`` the slot still has the value that call ``index`` read."""
+        """Return True if at ``late`` the slot still holds the value that call ``index`` read."""
         if any(index <= writer < late for writer in self.writers[slot]):
             return False
         if not slot.bound:
