@@ -208,8 +208,8 @@ def capture(
     memory: the limit on the intermediate values of a replay, in bytes, as text such as "800MB", or
     "least". To meet it, cheap kernels are called again instead of keeping their results. If that
     does not suffice, the first call raises ValueError with the smallest possible limit. exact: with
-    False, results may be rounded differently to save passes over memory. In inference, batch norm
-    is folded into the convolution before it, within a relative error of about 1e-5. In training on
+    False, all calls may round differently, to save passes over memory. In inference, batch norm is
+    folded into the convolution before it, within a relative error of about 1e-5. In training on
     CUDA, batch norm takes its moments from that convolution.
 
     Raises TypeError if ``function`` is not callable, ValueError if ``recordings`` is below 1 or
