@@ -87,7 +87,7 @@ class Queue:
         return Batch(self._device.create_buffer(size=BATCH * SLOT, usage=self._usage))
 
     def take(self, size: int) -> Buffer:
-        """Return a buffer of ``size`` elements, undefined; DeviceMemoryError if none is left."""
+        """Return an uninitialised buffer of ``size`` elements, or raise DeviceMemoryError."""
         with self._lock, self._typed_errors():
             buffer = self.pool.take(size)
             if self._graph is not None:
