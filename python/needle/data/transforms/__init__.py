@@ -1,7 +1,7 @@
-"""Transforms of images: small picklable values with NumPy bodies, which are the definitions.
+"""Transforms of images: small picklable objects whose NumPy bodies define the result.
 
-base.py says what a transform is; the others hold them by kind. compile.py and execute.py run a
-list of them natively for whole batches.
+base.py defines the interface; the other modules group the transforms by kind. compile.py and
+execute.py run a list of them natively for whole batches.
 """
 
 from .affine import RandomAffine, RandomRotation

@@ -22,11 +22,11 @@ Range = tuple[float, float]
 Floats = npt.NDArray[np.float64]
 
 FRACTION_BITS = 11
-_FAR = 2.0**40  # coordinates beyond it are outside any image
+_FAR = 2.0**40  # coordinates beyond this limit lie outside any image
 
 
 class _Affine(ImageTransform):
-    """Base class of the affine transforms, which only draw their parameters."""
+    """Base class of the affine transforms; subclasses only draw the parameters."""
 
     kernel, sized = "affine", True
     unchanged = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
@@ -34,13 +34,13 @@ class _Affine(ImageTransform):
     method: str
 
     def apply(self, image: Image, row: Rows) -> Image:
-        """Return ``image`` resampled, of the same size."""
+        """Return ``image`` resampled to the same size."""
         height_width(type(self).__name__, image)
         nearest = method_number(type(self).__name__, self.method) == 0
         return resample(image, row, fill_value(image.dtype, self.fill), nearest)
 
     def constants(self, spec: ImageSpec) -> tuple[float, ...]:
-        """Return the number of the method, and the fill value."""
+        """Return the number of the interpolation method and the fill value."""
         method = method_number(type(self).__name__, self.method)
         return method, fill_value(spec.dtype, self.fill)
 
@@ -49,8 +49,8 @@ class _Affine(ImageTransform):
 class RandomRotation(_Affine):
     """Rotation by an angle from ``degrees``, counter-clockwise, with probability ``p``.
 
-    degrees: (least, most), or one number for (-degrees, degrees). fill: the value outside the
-    image, in the units of its pixels.
+    degrees: (least, most), or one number for (-degrees, degrees). fill: the value of pixels
+    outside the image, in the image's units.
     """
 
     degrees: float | Range
@@ -64,7 +64,7 @@ class RandomRotation(_Affine):
         object.__setattr__(self, "degrees", _symmetric(op, "degrees", self.degrees))
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Return the matrices. Words: the angle, the decision by ``p``."""
+        """Return the matrices. The words draw the angle and the decision by ``p``."""
         angles = between(words[:, 0], self.degrees)
         none, one = np.zeros(len(sizes)), np.ones(len(sizes))
         rows = inverse_matrices(sizes, angles, (none, none), one, (none, none))
@@ -73,11 +73,11 @@ class RandomRotation(_Affine):
 
 @dataclass(frozen=True)
 class RandomAffine(_Affine):
-    """Shear, scaling and rotation (counter-clockwise) about the centre, then translation.
+    """Shear, scaling and counter-clockwise rotation about the centre, followed by translation.
 
-    degrees, shear: (least, most), or one number for both signs; the shear is below 45 degrees and
-    drawn for each axis. translate: the largest translation as fractions of height and width, or one
-    fraction for both. scale: (least, most), above 0.
+    degrees, shear: (least, most), or one number for both signs; the shear must be below 45 degrees
+    and is drawn separately for each axis. translate: the largest translation as fractions of
+    height and width, or one fraction for both. scale: (least, most), above 0.
     """
 
     degrees: float | Range = 0.0
@@ -108,8 +108,8 @@ class RandomAffine(_Affine):
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
         """Return the matrices.
 
-        Words: angle, translation to the right, translation down, scale, shear along x, shear along
-        y, the decision by ``p``.
+        The words draw the angle, translation to the right, translation down, scale, shear along x,
+        shear along y, and the decision by ``p``.
         """
         tall, wide = self.translate  # type: ignore[misc]
         right = between(words[:, 1], (-wide, wide)) * sizes[:, 1]
@@ -127,7 +127,7 @@ def inverse_matrices(
     scales: Floats,
     shears: tuple[Floats, Floats],
 ) -> Rows:
-    """Return the matrices from output to input coordinates, float64 ``(n, 6)``.
+    """Return the matrices that map output to input coordinates, float64 ``(n, 6)``.
 
     angles, shears: in degrees. moved: the translation to the right and down, in pixels.
     """
@@ -143,11 +143,11 @@ def inverse_matrices(
 
 
 def resample(image: Image, row: Rows, fill: float, nearest: bool) -> Image:
-    """Return ``image`` (H, W, C) resampled by the matrix ``row`` (6,): the definition.
+    """Return ``image`` (H, W, C) resampled by the matrix ``row`` (6,); this defines the result.
 
-    Bilinear interpolation of bytes is in fixed point: coordinates are rounded to the nearest
-    2**-11 of a pixel (halves up), and so is the sum of 22 fractional bits. Floats are computed in
-    float32 (float64 images in float64), along x before y.
+    Bytes are interpolated bilinearly in fixed point: coordinates are rounded to the nearest 2**-11
+    of a pixel (halves up), and the sum has 22 fractional bits and is rounded in the same way.
+    Floats are computed in float32 (float64 images in float64), along x before y.
     """
     height, width = image.shape[:2]
     a, b, c, d, e, f = (float(v) for v in row)
@@ -188,7 +188,7 @@ def _bilinear_bytes(image: Image, y: Floats, x: Floats, fill: float) -> Image:
 
 
 def _pixels(image: Image, rows: Floats, columns: Floats, fill: float) -> Image:
-    """Return the pixels at whole coordinates; ``fill`` outside the image."""
+    """Return the pixels at integer coordinates, and ``fill`` for those out of bounds."""
     height, width = image.shape[:2]
     inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
     out: Image = np.full((*inside.shape, image.shape[2]), fill, dtype=image.dtype)
@@ -197,16 +197,16 @@ def _pixels(image: Image, rows: Floats, columns: Floats, fill: float) -> Image:
 
 
 def between(drawn: philox.Words, limits: float | Range) -> Floats:
-    """Return each word as a float64 in [least, most)."""
+    """Map each word to a float64 in [least, most)."""
     least, most = limits  # type: ignore[misc]
     return least + philox.uniform(drawn) * (most - least)
 
 
 def each(function: Callable[[float], float], values: Floats) -> Floats:
-    """Return ``function`` of every number, each computed by itself.
+    """Apply ``function`` to each number separately.
 
-    NumPy's vectorised functions may round an element differently in arrays of another length, and
-    the slices of a batch must agree with the whole batch.
+    NumPy's vectorised functions may round an element differently if the array has another length,
+    but a slice of a batch must give the same result as the whole batch.
     """
     found = [function(v) for v in values.ravel().tolist()]
     return np.array(found, dtype=np.float64).reshape(values.shape)

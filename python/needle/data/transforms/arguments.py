@@ -1,4 +1,4 @@
-"""Checks of the arguments of transforms and of the images that they are called on.
+"""Validation of the arguments of transforms and of the images passed to them.
 
 Every message names the transform, the rule, the value and a remedy.
 """
@@ -19,7 +19,7 @@ METHODS = {"nearest": 0, "bilinear": 1}
 
 
 def check_common(transform: Transform) -> str:
-    """Check ``p``, ``fill`` and ``method``, where the transform has them; return its name."""
+    """Check ``p``, ``fill`` and ``method`` if the transform has them; return its name."""
     op = type(transform).__name__
     if hasattr(transform, "p"):
         probability(op, transform.p)
@@ -31,14 +31,14 @@ def check_common(transform: Transform) -> str:
 
 
 def probability(op: str, value: Any) -> float:
-    """Return ``value`` as a float; ValueError unless it is in [0, 1]."""
+    """Return ``value`` as a float; raise ValueError unless it is in [0, 1]."""
     if not _is_number(value) or not 0 <= value <= 1:
         raise ValueError(f"{op}: p must be in [0, 1], got {value}; it is a probability")
     return float(value)
 
 
 def size_pair(op: str, name: str, value: Any, least: int = 1) -> tuple[int, int]:
-    """Return ``value`` (an int, or two) as two ints of at least ``least``."""
+    """Return ``value``, an int or a pair, as two ints of at least ``least``."""
     pair = (value, value) if isinstance(value, numbers.Integral) else value
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise ValueError(f"{op}: {name} must be an int or two of them, got {value!r}; give (3, 4)")
@@ -53,7 +53,7 @@ def size_pair(op: str, name: str, value: Any, least: int = 1) -> tuple[int, int]
 def interval(
     op: str, name: str, value: Any, low: float = -math.inf, high: float = math.inf
 ) -> tuple[float, float]:
-    """Return ``value`` as (least, most) within [low, high], both finite and in order."""
+    """Return ``value`` as (least, most); both must be finite, in order and within [low, high]."""
     good = isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_number, value))
     if not good or not low <= value[0] <= value[1] <= high:
         within = "" if math.isinf(low) and math.isinf(high) else f" within [{low:g}, {high:g}]"
@@ -65,14 +65,14 @@ def interval(
 
 
 def finite(op: str, name: str, value: Any) -> float:
-    """Return ``value`` as a finite float."""
+    """Return ``value`` as a float; it must be finite."""
     if not _is_number(value):
         raise ValueError(f"{op}: {name} must be a finite number, got {value!r}; give one number")
     return float(value)
 
 
 def method_number(op: str, method: str) -> int:
-    """Return 0 for "nearest", 1 for "bilinear"; ValueError for others."""
+    """Return 0 for "nearest" and 1 for "bilinear"; raise ValueError for anything else."""
     if method not in METHODS:
         known = " or ".join(map(repr, METHODS))
         raise ValueError(f"{op}: method must be {known}, got {method!r}; choose one of them")
@@ -80,9 +80,9 @@ def method_number(op: str, method: str) -> int:
 
 
 def height_width(op: str, image: Image, *, pixels: bool = False) -> tuple[int, int]:
-    """Return height and width of an image (H, W, C); ShapeError for arrays of another rank.
+    """Return height and width of an image (H, W, C); raise ShapeError for another rank.
 
-    pixels: ShapeError also for images without pixels.
+    pixels: also raise ShapeError for images without pixels.
     """
     if image.ndim != 3:
         raise ShapeError(
@@ -97,7 +97,7 @@ def height_width(op: str, image: Image, *, pixels: bool = False) -> tuple[int, i
 
 
 def fill_value(dtype: npt.DTypeLike, fill: float) -> float:
-    """Return ``fill`` as a pixel of this dtype, rounded and clipped to its range for integers."""
+    """Return ``fill`` as a pixel of this dtype; for integers it is rounded and clipped."""
     kind = np.dtype(dtype)
     if kind.kind not in "iu":
         return float(np.asarray(fill).astype(kind))
@@ -106,7 +106,7 @@ def fill_value(dtype: npt.DTypeLike, fill: float) -> float:
 
 
 def colour_range(op: str, dtype: npt.DTypeLike) -> float:
-    """Return white in images of this dtype: 255 for bytes, 1 for floats; DTypeError for others."""
+    """Return white for this dtype: 255 for bytes, 1 for floats; raise DTypeError for others."""
     kind = np.dtype(dtype)
     if kind == np.uint8:
         return 255.0

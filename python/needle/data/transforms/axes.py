@@ -14,7 +14,7 @@ from .base import Image, ImageSpec, ImageTransform, Rows, Sizes, any_size
 
 
 class _Flip(ImageTransform):
-    """Base class of flips. A row of parameters is (left-right, upside-down), each 0 or 1."""
+    """Base class of flips; a row of parameters is (left-right, upside-down), each 0 or 1."""
 
     kernel, unchanged, words = "flip", (0.0, 0.0), 1
     p: float
@@ -24,7 +24,7 @@ class _Flip(ImageTransform):
         check_common(self)
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Return 1 in ``column`` for the images to flip. Words: the decision by ``p``."""
+        """Return rows with 1 in ``column`` for the images to flip; the words decide by ``p``."""
         ### BEGIN YOUR SOLUTION [flip]
         rows = np.zeros((len(words), 2))
         rows[:, self.column] = philox.happens(words[:, 0], self.p)
@@ -41,9 +41,9 @@ class _Flip(ImageTransform):
 
 @dataclass(frozen=True)
 class RandomFlipHorizontal(_Flip):
-    """Mirrors left and right with probability ``p``.
+    """Flip of left and right with probability ``p``.
 
-    Without a seed the decision takes one ``rand()`` of the global NumPy stream.
+    Without a seed, the decision is one ``rand()`` of the global NumPy stream.
     """
 
     p: float = 0.5
@@ -51,7 +51,7 @@ class RandomFlipHorizontal(_Flip):
     input_size = any_size
 
     def draw(self, x: Image) -> Rows:
-        """Draw as the course does where the sample has no random stream of its own."""
+        """Draw as the course does if the sample has no random stream of its own."""
         if draws().keyed:
             return super().draw(x)
         return np.array([float(random_source().rand() < self.p), 0.0])
@@ -59,7 +59,7 @@ class RandomFlipHorizontal(_Flip):
 
 @dataclass(frozen=True)
 class RandomFlipVertical(_Flip):
-    """Mirrors top and bottom with probability ``p``."""
+    """Flip of top and bottom with probability ``p``."""
 
     p: float = 0.5
     column = 1
@@ -68,7 +68,7 @@ class RandomFlipVertical(_Flip):
 
 @dataclass(frozen=True)
 class Permute(ImageTransform):
-    """Puts the axes in another order, contiguously; ``axes`` as in ``numpy.transpose``."""
+    """Permutation of the axes as in ``numpy.transpose``; the result is contiguous."""
 
     axes: tuple[int, int, int]
     kernel = "permute"
@@ -83,7 +83,7 @@ class Permute(ImageTransform):
         object.__setattr__(self, "axes", axes)
 
     def identity(self, sizes: Sizes) -> Rows | None:
-        """Return empty rows if the order stays, else None."""
+        """Return empty rows if the permutation is the identity, else None."""
         return np.empty((len(sizes), 0)) if self.axes == (0, 1, 2) else None
 
     def apply(self, image: Image, row: Rows) -> Image:
@@ -92,7 +92,7 @@ class Permute(ImageTransform):
         return np.ascontiguousarray(image.transpose(self.axes))
 
     def output(self, spec: ImageSpec) -> ImageSpec | None:
-        """Return the spec of the result: with rows and columns exchanged, or of another layout."""
+        """Return the spec of the result, with its axes permuted."""
         if self.axes == (1, 0, 2) and spec.layout == "HWC":
             return replace(spec, height=spec.width, width=spec.height)
         return replace(spec, layout="".join(spec.layout[axis] for axis in self.axes))
@@ -104,7 +104,7 @@ class Permute(ImageTransform):
 
 @dataclass(frozen=True)
 class ToCHW(ImageTransform):
-    """``(H, W, C)`` -> contiguous ``(C, H, W)``, the layout that networks take."""
+    """Conversion of ``(H, W, C)`` to contiguous ``(C, H, W)``, the layout that networks take."""
 
     kernel = "to_chw"
 
@@ -114,7 +114,7 @@ class ToCHW(ImageTransform):
         return np.ascontiguousarray(np.moveaxis(image, 2, 0))
 
     def output(self, spec: ImageSpec) -> ImageSpec | None:
-        """Return the spec with layout "CHW"; ShapeError for images that already have it."""
+        """Return the spec with layout "CHW"; raise ShapeError if the images already have it."""
         if spec.layout != "HWC":
             raise ShapeError(
                 f"ToCHW: needs images (H, W, C), got layout {spec.layout!r}; leave it out"

@@ -1,7 +1,8 @@
-"""The base class of transforms: picklable values with a NumPy body that takes drawn parameters.
+"""The base class of transforms: picklable objects whose NumPy body takes drawn parameters.
 
-The bodies (``apply``) define the result on every backend. Compose and OneOf combine transforms. The
-other files of this room hold the transforms; compile.py and execute.py run them for whole batches.
+The bodies (``apply``) define the result on every backend. Compose and OneOf combine transforms.
+The other files of this folder hold the transforms; compile.py and execute.py run them on whole
+batches.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ Sizes = npt.NDArray[np.int64]
 Size = tuple[int, int]
 
 OPAQUE_STREAMS = 64
-"""The number of streams reserved for a callable that does not declare how many it uses."""
+"""The number of streams reserved for a callable that does not declare its own number."""
 
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """The known properties of images in a chain; height and width are None if they vary.
+    """What is known about the images in a chain; height and width are None if they vary.
 
-    dtype: anything that NumPy accepts as one. layout: the order of the axes, "HWC", "CHW" or
+    dtype: anything that NumPy accepts as a dtype. layout: the order of the axes, "HWC", "CHW" or
     another order of the three letters.
     """
 
@@ -46,29 +47,29 @@ class ImageSpec:
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """The shape of one image, with its axes in the order of the layout."""
+        """The shape of one image, with its axes in the order given by ``layout``."""
         sizes = {"H": self.height, "W": self.width, "C": self.channels}
         return tuple(sizes[axis] for axis in self.layout)
 
     @property
     def native(self) -> bool:
-        """True if native steps take such images: (H, W, C) of bytes or float32."""
+        """True if native steps accept such images: (H, W, C) of bytes or float32."""
         return self.layout == "HWC" and self.dtype in (np.uint8, np.float32)
 
 
 @dataclass(frozen=True)
 class Step:
-    """The native form of a transform: the kernel and the constants that all images share."""
+    """The native form of a transform: its kernel's name and the constants shared by all images."""
 
     name: str
     constants: tuple[float, ...] = ()
 
 
 class Transform(PointsToKeywords):
-    """Base class of callables from one image to another, a NumPy array (H, W, C).
+    """Base class of callables that map an image, a NumPy array (H, W, C), to another.
 
-    A user's transform defines ``__call__(x)``, or ``words``, ``parameters`` and ``apply``. Bytes
-    are in 0..255, floats in 0..1.
+    A user's transform defines either ``__call__(x)`` or ``words``, ``parameters`` and ``apply``.
+    Bytes are in 0..255, floats in 0..1.
     """
 
     needs_hwc = True
@@ -82,7 +83,7 @@ class Transform(PointsToKeywords):
         return 1 if type(self).__call__ is Transform.__call__ else OPAQUE_STREAMS
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Return one row of parameters per image, float64 ``(n, k)``, each computed by itself.
+        """Return one row of parameters per image, float64 ``(n, k)``; no row depends on another.
 
         words: uint32 ``(n, self.words)``. sizes: int64 ``(n, 2)``, heights and widths. spec: the
         images' dtype and channels; the colour transforms need it.
@@ -94,29 +95,29 @@ class Transform(PointsToKeywords):
         return None
 
     def apply(self, image: Image, row: Rows) -> Image:
-        """Return ``image`` transformed by one row of ``parameters``, not in place."""
+        """Return a new image: ``image`` transformed by one row of ``parameters``."""
         raise NotImplementedError(
             f"{type(self).__name__} must define __call__(x), or apply(image, row)"
         )
 
     def output(self, spec: ImageSpec) -> ImageSpec | None:
-        """Return the spec of the result for such images; None if it is unknown."""
+        """Return the spec of the result for images of ``spec``; None if it is unknown."""
         return None
 
     def step(self, spec: ImageSpec) -> Step | None:
-        """Return the native form for such images; None if there is only the Python body."""
+        """Return the native form for images of ``spec``; None if only the Python body exists."""
         return None
 
     def input_size(self, size: Size | None) -> Size | None:
-        """Return the (height, width) of input images that suffices; None: every pixel counts.
+        """Return the smallest (height, width) that suffices as input; None: every pixel counts.
 
-        size: what suffices of this transform's output. The answer holds for the class that
-        defines the method, not for its subclasses, which may compute something else.
+        size: the size of this transform's output that suffices. The answer does not hold for
+        subclasses of the class that defines the method: they may compute something else.
         """
         return None
 
     def draw(self, x: Any) -> Rows:
-        """Draw the words of one image and return its parameters, float64 ``(k,)``."""
+        """Draw the words of one image and return its row of parameters, float64 ``(k,)``."""
         drawn = draws().take(self.streams, self.words)
         size = (*np.shape(x), 0, 0)[:2]
         sizes = np.array([size], dtype=np.int64)
@@ -129,10 +130,11 @@ class Transform(PointsToKeywords):
 
 
 class ImageTransform(Transform):
-    """Base class of the transforms of this room: one native step on images (H, W, C).
+    """Base class of the built-in transforms, which are one native step on images (H, W, C).
 
     kernel: the name of the step. unchanged: the row of parameters that leaves an image as it is,
-    None if no row does. sized: the constants of the step begin with the new height and width.
+    None if no row does. sized: True if the constants of the step begin with the new height and
+    width.
     """
 
     kernel: str
@@ -140,15 +142,15 @@ class ImageTransform(Transform):
     sized = False
 
     def new_size(self, height: int | None, width: int | None) -> tuple[int | None, int | None]:
-        """Return height and width of the result; None for sizes that are unknown."""
+        """Return height and width of the result; None for values that are unknown."""
         return height, width
 
     def constants(self, spec: ImageSpec) -> tuple[float, ...]:
-        """Return the constants of the step, without the new size."""
+        """Return the constants of the step except the new size."""
         return ()
 
     def keeps_sizes(self, sizes: Sizes) -> bool:
-        """Return True if the result has the size of the image, for all of these sizes."""
+        """Return True if no image of these sizes changes its size."""
         return all(self.new_size(h, w) == (h, w) for h, w in np.unique(sizes, axis=0).tolist())
 
     def identity(self, sizes: Sizes) -> Rows | None:
@@ -156,12 +158,12 @@ class ImageTransform(Transform):
         return None if self.unchanged is None else np.tile(self.unchanged, (len(sizes), 1))
 
     def output(self, spec: ImageSpec) -> ImageSpec | None:
-        """Return the spec with the new size."""
+        """Return the spec with the new height and width."""
         height, width = self.new_size(spec.height, spec.width)
         return replace(spec, height=height, width=width) if spec.layout == "HWC" else None
 
     def step(self, spec: ImageSpec) -> Step | None:
-        """Return the native step, if the constants are known."""
+        """Return the native step if the constants are known."""
         size = self.new_size(spec.height, spec.width) if self.sized else ()
         known = [each for each in size if each is not None]
         if not spec.native or len(known) < len(size):
@@ -171,7 +173,7 @@ class ImageTransform(Transform):
 
 @dataclass(frozen=True, repr=False)
 class Compose(Transform):
-    """Several transforms, or any callables, applied in order."""
+    """A sequence of transforms or other callables, applied in order."""
 
     transforms: Sequence[Callable[[Any], Any]]
 
@@ -180,12 +182,12 @@ class Compose(Transform):
 
     @property
     def needs_hwc(self) -> bool:  # type: ignore[override]
-        """True if any of the transforms needs it."""
+        """True if any of the transforms needs the layout (H, W, C)."""
         return any(getattr(t, "needs_hwc", False) for t in self.transforms)
 
     @property
     def streams(self) -> int:
-        """The number of streams of all transforms."""
+        """The total number of streams of all transforms."""
         return sum(streams_of(t) for t in self.transforms)
 
     def output(self, spec: ImageSpec) -> ImageSpec | None:
@@ -196,7 +198,7 @@ class Compose(Transform):
         return now
 
     def __call__(self, x: Any) -> Any:
-        """Apply each transform in order, with the random streams of its place in the list."""
+        """Apply each transform in order, with the random streams of its position in the list."""
         source = draws()
         stream = source.stream
         for transform in self.transforms:
@@ -214,13 +216,13 @@ class Compose(Transform):
 class OneOf(Transform):
     """One of the transforms with probability ``p``, drawn uniformly or by ``weights``.
 
-    Occupies a stream for the choice, then those of all transforms, in order.
+    It occupies one stream for the choice, followed by those of all transforms in order.
     """
 
     transforms: Sequence[Callable[[Any], Any]]
     p: float = 1.0
     weights: Sequence[float] | None = None
-    words = 2  # the decision by p, and the choice
+    words = 2  # one word for the decision by p, one for the choice
 
     def __post_init__(self) -> None:
         children = _as_tuple("OneOf", self.transforms)
@@ -241,7 +243,7 @@ class OneOf(Transform):
 
     @property
     def needs_hwc(self) -> bool:  # type: ignore[override]
-        """True if any of the transforms needs it."""
+        """True if any of the transforms needs the layout (H, W, C)."""
         return any(getattr(t, "needs_hwc", False) for t in self.transforms)
 
     @property
@@ -250,7 +252,7 @@ class OneOf(Transform):
         return 1 + sum(streams_of(t) for t in self.transforms)
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Return the index of the transform of each image, ``(n, 1)``, or -1 for none."""
+        """Return the index of the transform chosen for each image, ``(n, 1)``; -1 for none."""
         if self.weights is None:
             which = philox.below(words[:, 1], len(self.transforms))
         else:
@@ -259,7 +261,7 @@ class OneOf(Transform):
         return np.where(philox.happens(words[:, 0], self.p), which, -1)[:, None].astype(np.float64)
 
     def output(self, spec: ImageSpec) -> ImageSpec | None:
-        """Return the spec of the result, if all transforms give the same."""
+        """Return the spec of the result if all transforms agree on it."""
         made = {output_of(t, spec) for t in self.transforms} | ({spec} if self.p < 1 else set())
         return made.pop() if len(made) == 1 else None
 
@@ -286,21 +288,21 @@ def streams_of(transform: Any) -> int:
 
 
 def output_of(transform: Any, spec: ImageSpec) -> ImageSpec | None:
-    """Return the spec of a transform's result; None for a callable that does not declare it."""
+    """Return the spec of a transform's result; None for a callable that does not declare one."""
     return transform.output(spec) if isinstance(transform, Transform) else None
 
 
 def any_size(self: Transform, size: Size | None) -> Size | None:
-    """Return ``size``: the ``input_size`` of a transform that means the same at any size."""
+    """Return ``size``; this is the ``input_size`` of a transform that works at any size."""
     return size
 
 
 def decode_size(transforms: Iterable[Any], size: Size | None = None) -> Size | None:
-    """Return the (height, width) of images that suffices for the transforms; None: all pixels.
+    """Return the smallest (height, width) that suffices for the transforms; None: all pixels.
 
-    It does where the first transform that depends on the size is a smooth resize: it shrinks an
-    image that is at least twice as large, and so may the decoder in its stead. size: what suffices
-    of the last one's output.
+    There is one if the first transform that depends on the size is a smooth resize: an image at
+    least twice as large gets shrunk anyway, so the decoder may do part of it. size: the size of
+    the last transform's output that suffices.
     """
     for transform in reversed(tuple(transforms)):
         if isinstance(transform, Compose):
@@ -314,7 +316,7 @@ def decode_size(transforms: Iterable[Any], size: Size | None = None) -> Size | N
 def row_fields(arrays: Sequence[npt.NDArray[Any]], transforms: Sequence[Any]) -> list[Field] | None:
     """Return shape and dtype of samples that are rows of ``arrays``, the first one transformed.
 
-    None where the transforms do not say.
+    Return None if the transforms do not declare them.
     """
     first, *others = (Field(array.shape[1:], array.dtype) for array in arrays)
     if not transforms:
@@ -337,7 +339,7 @@ def spec_of(x: Any) -> ImageSpec | None:
 
 
 def contains(transforms: Sequence[Any] | None, kind: type[Transform]) -> bool:
-    """Return True if a transform of this class is among them, also inside Compose or OneOf."""
+    """Return True if the list has a transform of this class, also inside Compose or OneOf."""
     return any(
         isinstance(t, kind) or (isinstance(t, (Compose, OneOf)) and contains(t.transforms, kind))
         for t in transforms or ()

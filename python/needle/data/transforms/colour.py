@@ -22,8 +22,8 @@ Floats = npt.NDArray[np.float64]
 Range = tuple[float, float]
 
 LUMA = (0.299, 0.587, 0.114)
-# A quarter turn of (I, Q) in the YIQ colour space of 1953 (NTSC), as a matrix of (R, G, B):
-# inverse(T) @ [[0, 0, 0], [0, 0, -1], [0, 1, 0]] @ T. Greys become zero.
+# A quarter turn of (I, Q) in the YIQ colour space of 1953 (NTSC), expressed as a matrix on (R, G,
+# B): inverse(T) @ [[0, 0, 0], [0, 0, -1], [0, 1, 0]] @ T. It maps greys to zero.
 QUARTER_TURN = (
     (0.167703246654, 0.329268146449, -0.496971393103),
     (-0.328130813958, 0.035520928869, 0.292609885089),
@@ -33,14 +33,14 @@ IDENTITY = np.eye(3, 4, dtype=np.float32)
 
 
 class _Colour(ImageTransform):
-    """Base class of the colour transforms, which only compute their matrices."""
+    """Base class of the colour transforms; subclasses only compute the matrices."""
 
     kernel, unchanged = "colour", tuple(np.eye(3, 4).ravel().tolist())
 
     def apply(self, image: Image, row: Rows) -> Image:
         """Return ``image`` multiplied by the matrix in float32; bytes are rounded half to even.
 
-        The identity leaves floats outside 0..1 as they are.
+        The identity matrix does not clip floats outside 0..1.
         """
         height_width(type(self).__name__, image)
         most = np.float32(colour_range(type(self).__name__, image.dtype))
@@ -63,7 +63,7 @@ class _Colour(ImageTransform):
         return clipped
 
     def step(self, spec: ImageSpec) -> Step | None:
-        """Return the step for grey and RGB images."""
+        """Return the native step for grey and RGB images."""
         return super().step(spec) if spec.channels in (1, 3) else None
 
     def _white(self, spec: ImageSpec | None) -> float:
@@ -77,10 +77,10 @@ class _Colour(ImageTransform):
 
 @dataclass(frozen=True)
 class RandomBrightnessContrast(_Colour):
-    """Scales by ``contrast`` about mid-grey, then adds ``brightness``, with probability ``p``.
+    """Scaling by ``contrast`` about mid-grey, then adding ``brightness``, with probability ``p``.
 
-    brightness: (least, most) as a fraction of white, or one number for both signs. contrast: the
-    same for the number that is added to a factor of 1.
+    brightness: (least, most) as a fraction of white, or one number for both signs. contrast:
+    likewise for the number that is added to 1 to give the factor.
     """
 
     brightness: float | Range = 0.2
@@ -98,7 +98,7 @@ class RandomBrightnessContrast(_Colour):
             object.__setattr__(self, name, interval(op, name, pair, least, most))
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Return the matrices. Words: brightness, contrast, the decision by ``p``."""
+        """Return the matrices. The words draw brightness, contrast and the decision by ``p``."""
         white = self._white(spec)
         factor = 1.0 + between(words[:, 1], self.contrast)
         offset = (1.0 - factor) * (white / 2) + between(words[:, 0], self.brightness) * white
@@ -108,12 +108,12 @@ class RandomBrightnessContrast(_Colour):
 
 @dataclass(frozen=True)
 class ColorJitter(_Colour):
-    """Changes brightness, contrast, saturation and hue, in this order, with probability ``p``.
+    """Change of brightness, contrast, saturation and hue, in this order, with probability ``p``.
 
-    The result is clipped once. brightness, contrast (about mid-grey), saturation: a number b for
-    factors in [max(0, 1 - b), 1 + b], or (least, most). hue: the largest rotation of the colours in
-    YIQ as a fraction of a circle, 0 to 0.5, or (least, most). Saturation and hue leave grey images
-    unchanged.
+    The result is clipped once, at the end. brightness, contrast (about mid-grey), saturation: a
+    number b for factors in [max(0, 1 - b), 1 + b], or (least, most). hue: the largest rotation of
+    the colours in YIQ as a fraction of a circle, 0 to 0.5, or (least, most). Saturation and hue
+    leave grey images unchanged.
     """
 
     brightness: float | Range = 0.0
@@ -143,7 +143,7 @@ class ColorJitter(_Colour):
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
         """Return the matrices.
 
-        Words: brightness, contrast, saturation, hue, the decision by ``p``.
+        The words draw brightness, contrast, saturation, hue and the decision by ``p``.
         """
         white = self._white(spec)
         contrast = between(words[:, 1], self.contrast)
@@ -159,9 +159,9 @@ class ColorJitter(_Colour):
 
 
 def _chroma_matrices(real: Floats, imaginary: Floats) -> Floats:
-    """Return the matrices that multiply chroma, I + iQ, by a complex number: ``(n, 3, 3)``.
+    """Return the matrices ``(n, 3, 3)`` that multiply chroma, I + iQ, by a complex number.
 
-    Luma stays. (1, 0) gives the identity to the bit.
+    Luma is unchanged. The number (1, 0) gives exactly the identity matrix.
     """
     grey = np.tile(np.array(LUMA), (3, 1))
     chroma = np.eye(3) - grey

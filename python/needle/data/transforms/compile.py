@@ -1,9 +1,9 @@
-"""Compilation of a list of transforms, for images of one kind, into segments for whole batches.
+"""Compilation of a list of transforms into segments that process whole batches.
 
-Neighbouring transforms with a native form become one call, the others run in Python. The result is
-that of calling the transforms in order, each with the random streams of its place in the list. A
-``Chain`` caches a plan for every kind of image; execute.py runs the segments of a plan.
-batching/pipeline.py makes and runs chains.
+Adjacent transforms with a native form are fused into one call; the others run in Python. The
+result is that of calling the transforms in order, each with the random streams of its position in
+the list. A plan holds for one kind of image (shape, dtype, layout), and a ``Chain`` caches them;
+execute.py runs the segments of a plan. batching/pipeline.py makes and runs chains.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 
 LAST_STEPS = ("to_chw", "permute")
-"""Steps that change the axes; a kernel takes them as the order in which it writes."""
+"""Steps that permute the axes; a kernel applies them as the order in which it writes."""
 MOST_PLANS = 512
 """The number of plans that a chain caches."""
 
 
 def compile_plan(transforms: Any, spec: ImageSpec | None, first_stream: int = 0) -> Plan:
-    """Return the plan of these transforms for images of one kind (None if unknown)."""
+    """Compile the transforms into a plan for images of one kind (``spec`` None if unknown)."""
     return Chain(placed(transforms, first_stream)).plan(spec)
 
 
 def placed(transforms: Any, first_stream: int = 0) -> tuple[PlacedTransform, ...]:
-    """Return the transforms (a sequence, Compose or None) with their random streams."""
+    """Return the transforms (a sequence, Compose or None) paired with their random streams."""
     return tuple(_placed(transforms, first_stream, ()))
 
 
 class Chain:
-    """A list of transforms, for images of any kind."""
+    """A list of transforms that compiles itself for each kind of image it meets."""
 
     def __init__(self, parts: Sequence[PlacedTransform]) -> None:
         self.parts = tuple(parts)
@@ -62,16 +62,16 @@ class Chain:
 
     @property
     def transforms(self) -> list[Any]:
-        """The transforms without their places."""
+        """The transforms without their random streams."""
         return [part.transform for part in self.parts]
 
     @property
     def draws(self) -> bool:
-        """True if a transform draws random numbers, or may do so."""
+        """True if a transform draws random numbers or might do so."""
         return any(not _is_described(p.transform) or p.transform.words for p in self.parts)
 
     def plan(self, spec: ImageSpec | None) -> Plan:
-        """Return the plan for images of this kind, from the cache if it is there."""
+        """Return the plan for images of this kind, compiling it on a cache miss."""
         found = self._plans.get(spec)
         if found is None:
             if len(self._plans) >= MOST_PLANS:
@@ -88,16 +88,16 @@ class Chain:
         threads: int = 0,
         device: str = "cpu",
     ) -> Array | list[Any]:
-        """Return the images transformed: an array ``(n, ...)``, or a list if their shapes differ.
+        """Return the transformed images: an array ``(n, ...)``, or a list if their shapes differ.
 
-        images: ``(N, ...)`` with rows ``indices`` (None: all), or a list. out: rows that are
-        written to and returned if shape and dtype fit. threads: 0 for all, 1 for the calling one.
-        An error of one image carries the index of its sample.
+        images: ``(N, ...)`` with rows ``indices`` (None: all), or a list. out: an array that
+        receives the result and is returned if shape and dtype fit. threads: 0 for all cores, 1 for
+        the calling thread alone. An error in one image carries the index of its sample.
         """
         return self.transformed(Images(images, indices), ticket, Destination(out, threads, device))
 
     def transformed(self, images: Images, ticket: Ticket, into: Destination) -> Array | list[Any]:
-        """Return the images transformed; see ``run``."""
+        """Transform the images; see ``run``."""
         if ticket.seed is None and self.draws:
             unseeded = Segment("python", self.parts, None)
             return gathered(run_segment(unseeded, images, ticket, into), into.out)
@@ -110,7 +110,7 @@ class Chain:
         return self.plan(kind).run(images, ticket, into)
 
     def on_device(self, images: Array | list[Any], ticket: Ticket, device: str) -> Any | None:
-        """Return the transformed images on the device; None if one call cannot do all."""
+        """Return the transformed images on the device; None if one call cannot do it all."""
         executor = device_executor(device)
         if executor is None or not self.parts or (ticket.seed is None and self.draws):
             return None
@@ -122,7 +122,7 @@ class Chain:
     def _run_by_kind(
         self, images: list[Any], ticket: Ticket, into: Destination
     ) -> Array | list[Any]:
-        """Run neighbouring images of one kind by their own plan, of which more is native."""
+        """Run adjacent images of the same kind by their own plan, more of which is native."""
         made: list[Any] = []
         out = into.out
         in_place = out is not None
@@ -142,10 +142,10 @@ class Chain:
 
 @dataclass(frozen=True)
 class Plan:
-    """A compiled chain for images that ``spec`` describes.
+    """A chain compiled for images that ``spec`` describes.
 
-    segments run one after another, then ``rest``, which is compiled when the images that come out
-    of the segments are known. output: the spec of the result, None if unknown.
+    ``segments`` run one after another, then ``rest``, which is compiled once the images that the
+    segments return are known. output: the spec of the result, None if unknown.
     """
 
     spec: ImageSpec | None
@@ -173,7 +173,7 @@ class Plan:
         return native_all and executor_for(device) is not None
 
     def explain(self, device: str = "cpu") -> str:
-        """Return a text, one line per segment: what runs natively or in Python, and why."""
+        """Return a text with one line per segment: what runs natively or in Python, and why."""
         if not self.segments:
             return "no transforms"
         lines = []
@@ -195,7 +195,7 @@ class Plan:
 
 
 def spec_of(images: Array | list[Any]) -> ImageSpec | None:
-    """Return the spec of all images, sizes None if they differ; None if they are no images."""
+    """Return the common spec, with sizes None if they differ; None if these are no images."""
     if isinstance(images, np.ndarray):
         return _spec_of_rows(images.shape[1:], images.dtype) if images.ndim == 4 else None
     keys = {_key(image) for image in images}
@@ -212,7 +212,7 @@ def _spec_of_rows(shape: tuple[int, int, int], dtype: np.dtype[Any]) -> ImageSpe
 
 
 def gathered(images: Images, out: Array | None = None) -> Array | list[Any]:
-    """Return the images as one array, ``out`` if it fits; a list if their shapes differ."""
+    """Gather the images into one array, ``out`` if it fits; a list if their shapes differ."""
     pixels = images.pixels
     if isinstance(pixels, np.ndarray):
         if images.indices is None and (out is None or pixels is out):
@@ -236,7 +236,7 @@ def _compile(chain: Chain, spec: ImageSpec | None) -> Plan:
     for i, part in enumerate(chain.parts):
         transform = part.transform
         if made is None and parts and (_is_described(transform) or isinstance(transform, OneOf)):
-            rest = Chain(chain.parts[i:])  # compiled when the images are known
+            rest = Chain(chain.parts[i:])  # compiled once the images are known
             break
         parts += _expanded(part, made)
         made = None if made is None else output_of(transform, made)
@@ -252,7 +252,7 @@ def _segments(parts: Sequence[PlacedTransform]) -> Iterator[Segment]:
 
 
 def _runs(parts: Iterable[PlacedTransform]) -> Iterator[tuple[PlacedTransform, ...]]:
-    """Yield the parts in groups, each ending with a step that must be the last of a call."""
+    """Yield the parts in groups; a step that must be the last of a call ends its group."""
     run: list[PlacedTransform] = []
     for part in parts:
         run.append(part)
@@ -270,7 +270,7 @@ def _kind(part: PlacedTransform) -> str:
 
 
 def _expanded(part: PlacedTransform, spec: ImageSpec | None) -> list[PlacedTransform]:
-    """Return the part for images of this kind, or the children of a OneOf if they can be masked."""
+    """Return the part for images of this kind; for a OneOf that can be masked, its children."""
     if isinstance(part.transform, OneOf) and spec is not None:
         children = list(_children(part.transform, part.stream, part.choices))
         opened = [_settled(replace(child, spec=spec)) for child in children]
@@ -280,7 +280,7 @@ def _expanded(part: PlacedTransform, spec: ImageSpec | None) -> list[PlacedTrans
 
 
 def _settled(part: PlacedTransform) -> PlacedTransform:
-    """Return the part with its native step or the reason for its absence, and its new size."""
+    """Return the part with its native step, or the reason why it has none, and its new size."""
     made = None if part.spec is None else output_of(part.transform, part.spec)
     after: Any = None if made is None or varies(made) else made.shape[:2]
     step, why = _native_form(part.transform, part.spec)
@@ -304,7 +304,7 @@ def _native_form(transform: Any, spec: ImageSpec | None) -> tuple[Step | None, s
 
 
 def _is_masked(part: PlacedTransform, spec: ImageSpec) -> bool:
-    """Return True if a child of a OneOf can run as a step that leaves other images unchanged."""
+    """Return True if a child of a OneOf can run as a step that skips the other images."""
     if not _is_described(part.transform) or output_of(part.transform, spec) != spec:
         return False
     if part.step is None:
@@ -334,7 +334,7 @@ def _placed(transforms: Any, stream: int, choices: tuple[Choice, ...]) -> Iterat
 
 
 def _is_described(transform: Any) -> bool:
-    """Return True if the transform has parameters and a body, and the call of Transform."""
+    """Return True if the transform defines parameters and a body and inherits ``__call__``."""
     return (
         isinstance(transform, Transform)
         and type(transform).__call__ is Transform.__call__

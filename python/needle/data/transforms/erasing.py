@@ -13,13 +13,13 @@ from .resize import BOX_TRIES, Range, random_boxes
 
 
 class _Erasing(ImageTransform):
-    """Base class of the erasing transforms, which only draw their rectangles."""
+    """Base class of the erasing transforms; subclasses only draw the rectangles."""
 
     kernel, unchanged = "erase", (0.0, 0.0, 0.0, 0.0)
     fill: float
 
     def apply(self, image: Image, row: Rows) -> Image:
-        """Return a copy with the rectangle filled; ``image`` itself if its height is 0."""
+        """Return a copy with the rectangle filled, or ``image`` itself if the height is 0."""
         height_width(type(self).__name__, image)
         top, left, height, width = (int(v) for v in row)
         if height == 0:
@@ -35,10 +35,10 @@ class _Erasing(ImageTransform):
 
 @dataclass(frozen=True)
 class RandomErasing(_Erasing):
-    """Fills a rectangle of random area and shape with ``fill``, with probability ``p``.
+    """Erasing of a rectangle of random area and shape with ``fill``, with probability ``p``.
 
-    scale: (least, most) fraction of the image's area. ratio: (least, most) width over height, drawn
-    on a logarithmic scale. If none of ten rectangles fits, the image stays unchanged.
+    scale: (least, most) fraction of the image's area. ratio: (least, most) of width over height,
+    drawn on a logarithmic scale. If none of ten rectangles fits, the image is left unchanged.
     """
 
     p: float = 0.5
@@ -53,7 +53,7 @@ class RandomErasing(_Erasing):
         object.__setattr__(self, "ratio", interval(op, "ratio", self.ratio, 1e-3, 1e3))
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Return the rectangles. Words: the decision by ``p``, then those of ``random_boxes``."""
+        """Return the rectangles. The words draw the decision by ``p``, then ``random_boxes``."""
         boxes, fits = random_boxes(words[:, 1:], sizes, self.scale, self.ratio)
         happens = philox.happens(words[:, 0], self.p) & fits
         return np.where(happens[:, None], boxes, self.unchanged)
@@ -61,7 +61,7 @@ class RandomErasing(_Erasing):
 
 @dataclass(frozen=True)
 class Cutout(_Erasing):
-    """Fills a rectangle of ``size`` around a random pixel with ``fill``, cut at the borders."""
+    """Erasing of a rectangle of ``size`` around a random pixel, clipped at the borders."""
 
     size: int | tuple[int, int]
     p: float = 1.0
@@ -72,7 +72,7 @@ class Cutout(_Erasing):
         object.__setattr__(self, "size", size_pair(check_common(self), "size", self.size))
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Return the rectangles. Words: row and column of the centre, the decision by ``p``."""
+        """Return the rectangles. Words: the row and column of the centre, the decision by ``p``."""
         size = np.array([self.size], dtype=np.int64)
         start = philox.below(words[:, :2], np.maximum(sizes, 1)) - size // 2
         first, end = np.maximum(start, 0), np.minimum(start + size, sizes)

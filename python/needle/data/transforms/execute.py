@@ -1,7 +1,7 @@
-"""Execution of one segment of a plan: neighbouring transforms over a batch of images.
+"""Execution of one segment of a plan: adjacent transforms applied to a batch of images.
 
 A "native" segment is one call of an executor. A "defined" segment calls ``apply`` image by image,
-with parameters drawn for the whole batch; it is the oracle of the native one. A "python" segment
+with parameters drawn for the whole batch; the native kind is tested against it. A "python" segment
 calls callables image by image. compile.py chooses the kind.
 """
 
@@ -30,7 +30,7 @@ Rows = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Choice:
-    """The condition that a OneOf, whose random stream is given, chose ``child`` for an image."""
+    """The condition that a OneOf with this random stream chose ``child`` for an image."""
 
     one_of: OneOf
     stream: int
@@ -39,10 +39,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class PlacedTransform:
-    """A transform at its place in a list: its random stream and the spec of its images.
+    """A transform at its position in a list, with its random stream and the spec of its images.
 
-    choices: the transform runs for images for which all of them hold. step: the native form. why:
-    the reason if there is none. after: the first two sizes of the result, if all are equal.
+    choices: the transform runs only for images for which all of them hold. step: the native form.
+    why: the reason if there is no native form. after: the first two sizes of the result if they
+    are the same for all images.
     """
 
     transform: Any
@@ -55,14 +56,14 @@ class PlacedTransform:
 
     @property
     def name(self) -> str:
-        """The name of the transform, for messages."""
+        """The name of the transform, used in messages."""
         name = getattr(self.transform, "__name__", None)
         return name if isinstance(name, str) else type(self.transform).__name__
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Neighbouring parts that run in the same way, and the spec of their result, if known."""
+    """Adjacent parts that run in the same way, and the spec of their result if it is known."""
 
     kind: str
     parts: tuple[PlacedTransform, ...]
@@ -70,7 +71,7 @@ class Segment:
 
     @cached_property
     def kept(self) -> dict[int, tuple[Integers, Rows]]:
-        """Cached parameters by the part's place, with the image sizes that they are for."""
+        """Cached parameters by the part's index, with the image sizes that they hold for."""
         return {}
 
     @cached_property
@@ -82,13 +83,13 @@ class Segment:
 
     @cached_property
     def steps(self) -> list[tuple[str, tuple[float, ...]]]:
-        """The native form of all parts."""
+        """The native steps of all parts."""
         return [(part.step.name, part.step.constants) for part in self.parts if part.step]
 
 
 @dataclass(frozen=True)
 class Images:
-    """Images of a batch: an array ``(N, ...)`` with rows ``indices`` (None: all), or a list."""
+    """The images of a batch: an array ``(N, ...)`` with rows ``indices`` (None: all), or a list."""
 
     pixels: Array | list[Any]
     indices: Integers | None = None
@@ -105,19 +106,19 @@ class Images:
                 yield self.pixels[index]
 
     def sizes(self) -> Integers:
-        """Return heights and widths, int64 ``(n, 2)``."""
+        """Return the heights and widths, int64 ``(n, 2)``."""
         if isinstance(self.pixels, np.ndarray):
             return same_sizes(*self.size(), len(self))
         return np.array([x.shape[:2] for x in self.pixels], np.int64).reshape(-1, 2)
 
     def size(self) -> tuple[int, int]:
-        """Return height and width of the images of an array."""
+        """Return height and width; the images must be an array."""
         assert isinstance(self.pixels, np.ndarray)
         return (*self.pixels.shape[1:3], 0, 0)[:2]
 
 
 class Destination(NamedTuple):
-    """The array to write to, if it fits; the number of threads, 0 for all; and the device."""
+    """Where results go: the array to write to if it fits, the threads (0: all), and the device."""
 
     out: Array | None = None
     threads: int = 0
@@ -125,7 +126,7 @@ class Destination(NamedTuple):
 
 
 def run_segment(segment: Segment, images: Images, ticket: Ticket, into: Destination) -> Images:
-    """Return the images after this segment: an array if the shape is known, else a list."""
+    """Run the segment; return an array if the shape of an image is known, else a list."""
     if segment.kind == "python":
         return Images(_call(segment, images, ticket))
     drawn = _drawn(segment, images, ticket)
@@ -153,7 +154,7 @@ def run_on_device(
 
 @lru_cache(maxsize=64)
 def same_sizes(height: int, width: int, count: int) -> Integers:
-    """Return the sizes of ``count`` equal images, read-only int64 ``(count, 2)``."""
+    """Return the sizes of ``count`` images of equal size, read-only int64 ``(count, 2)``."""
     sizes = np.full((count, 2), (height, width), np.int64)
     sizes.setflags(write=False)
     return sizes
@@ -165,14 +166,14 @@ def varies(spec: ImageSpec | None) -> bool:
 
 
 def executor_for(device: str) -> Executor | None:
-    """Return the executor of a device; None where the steps run by their definitions in NumPy."""
+    """Return the executor of a device; None if NumPy runs the steps by their definitions."""
     if device != "cpu":
         return device_executor(device)
     return native_kernels.run_images if native_kernels.has("run_images") else None
 
 
 def fits(out: Array | None, shape: tuple[int | None, ...], dtype: np.dtype[Any]) -> bool:
-    """Return True if such an array can be written to ``out``, with contiguous rows."""
+    """Return True if such an array can be written to ``out``, whose rows must be contiguous."""
     if out is None or out.shape != shape or out.dtype != dtype:
         return False
     return len(out) == 0 or out[0].flags.c_contiguous
@@ -194,13 +195,13 @@ def _execute(
     try:
         executor(segment.steps, rows, images.pixels, images.indices, out, threads)
     except (ValueError, IndexError):
-        _define(images, ticket, drawn)  # raises the transform's own error
+        _define(images, ticket, drawn)  # raises the error of the transform itself
         raise
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """The parameters of one part, and the mask of the images for which it runs (None: all)."""
+    """The parameters of one part, and the mask of images that it applies to (None: all)."""
 
     part: PlacedTransform
     rows: Rows
@@ -209,7 +210,7 @@ class _Drawn:
 
     @cached_property
     def for_all(self) -> Rows:
-        """The parameters, with those that change nothing for images that were not chosen."""
+        """Return parameters for all images; those of images that were not chosen change nothing."""
         if self.chosen is None:
             return np.ascontiguousarray(self.rows, np.float64)
         unchanged = self.part.transform.identity(self.sizes)
@@ -217,14 +218,14 @@ class _Drawn:
 
 
 class _Draws(NamedTuple):
-    """The parameters of all parts; those of the images begin with row ``first``."""
+    """The parameters of all parts; the images of this call begin at row ``first``."""
 
     entries: list[_Drawn]
     first: int = 0
 
 
 def _drawn(segment: Segment, images: Images, ticket: Ticket) -> _Draws:
-    """Draw the parameters, for images of one size together with the rest of their run."""
+    """Draw the parameters; a run of images of one size is drawn at once."""
     run = ticket.run
     if run is None or not isinstance(images.pixels, np.ndarray):
         return _Draws(_draw(segment, images.sizes(), ticket))
@@ -247,7 +248,7 @@ def _draw(segment: Segment, sizes: Integers, ticket: Ticket) -> list[_Drawn]:
 
 
 def _rows(segment: Segment, place: int, sizes: Integers, ticket: Ticket) -> Rows:
-    """Return the parameters of a part; those without random numbers are cached."""
+    """Return the parameters of a part, from the cache if it draws no random numbers."""
     part = segment.parts[place]
     transform = part.transform
     count: int = transform.words
@@ -276,7 +277,8 @@ def _mask(
 
 def _sizes_after(part: PlacedTransform, sizes: Integers) -> Integers:
     """Return the first two sizes of each image after a transform."""
-    if part.choices or part.spec is None or not len(sizes):  # a masked child keeps the size
+    # an image that is masked out keeps its size
+    if part.choices or part.spec is None or not len(sizes):
         return sizes
     if part.after is not None:
         return same_sizes(*part.after, len(sizes))
@@ -292,7 +294,7 @@ def _sizes_after(part: PlacedTransform, sizes: Integers) -> Integers:
 
 
 def _define(images: Images, ticket: Ticket, drawn: _Draws) -> list[Any]:
-    """Return the images after ``apply`` of every part, with the drawn parameters."""
+    """Apply every part's ``apply``, with the drawn parameters, to each image."""
 
     def defined(image: Any, place: int) -> Any:
         row = drawn.first + place
@@ -305,9 +307,9 @@ def _define(images: Images, ticket: Ticket, drawn: _Draws) -> list[Any]:
 
 
 def _call(segment: Segment, images: Images, ticket: Ticket) -> list[Any]:
-    """Return the images after a call of every part, which draws its own random numbers."""
+    """Call every part on each image; the callables draw their own random numbers."""
     seed, epoch = ticket.seed, ticket.epoch
-    copy = isinstance(images.pixels, np.ndarray)  # a callable may change its argument
+    copy = isinstance(images.pixels, np.ndarray)  # a callable may modify its argument
 
     def called(image: Any, place: int) -> Any:
         image = image.copy() if copy else image
@@ -327,7 +329,7 @@ def _call(segment: Segment, images: Images, ticket: Ticket) -> list[Any]:
 
 
 def _each(images: Images, ticket: Ticket, transformed: Callable[[Any, int], Any]) -> list[Any]:
-    """Return ``transformed(image, place)`` of every image; an error carries its sample's index."""
+    """Collect ``transformed(image, index)`` of every image; errors carry the sample's index."""
     made = []
     for place, image in enumerate(images.each()):
         try:

@@ -1,6 +1,6 @@
-"""Executors of devices: the functions that run native steps on a device.
+"""Executors: functions that run native steps on a device.
 
-An executor takes parameters that execute.py has drawn, so all devices give the same images. Every
+An executor receives the parameters drawn by execute.py, so all devices give the same images. Every
 device whose backend has ``run_images`` has one.
 """
 
@@ -15,12 +15,12 @@ from ...errors import UnknownNameError
 Executor = Callable[..., None]
 """A function with the arguments of ``native_kernels.run_images``, which is the CPU's executor.
 
-``out`` of a device's executor may also be an array of that device.
+For a device's executor, ``out`` may also be an array on that device.
 """
 
 
 class DeviceExecutor:
-    """Runs native steps on a device: one upload and one launch a batch."""
+    """An executor of native steps on a device, with one upload and one launch per batch."""
 
     def __init__(self, place: Any) -> None:
         self.place = place
@@ -41,19 +41,19 @@ class DeviceExecutor:
 
 
 def device_executor(device: str) -> DeviceExecutor | None:
-    """Return the executor of a device whose backend has ``run_images``, else None."""
+    """Return the executor of a device whose backend has ``run_images``; None for other devices."""
     place = _place_with("run_images", device)
     return None if place is None else DeviceExecutor(place)
 
 
 def pinning(device: str) -> Callable[[Any], Any] | None:
-    """Return ``Backend.pin`` of the device, which lets it read host memory, or None."""
+    """Return the device's ``Backend.pin``, which lets it read host memory directly, or None."""
     place = _place_with("pin", device)
     return None if place is None else place.backend.pin
 
 
 def _place_with(kernel: str, device: str) -> Any | None:
-    """Return the device of this name if it is usable and its backend has the kernel."""
+    """Return the device of this name if it is usable and its backend has the kernel, else None."""
     if array_namespace.BACKEND != "nd":
         return None
     try:

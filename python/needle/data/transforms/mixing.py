@@ -1,7 +1,7 @@
-"""Transforms of whole batches: MixUp and CutMix mix samples and their labels, OnBatch calls.
+"""Transforms of whole batches: MixUp and CutMix mix samples and labels; OnBatch calls a function.
 
-They are the last transforms of a loader, which calls them on a collated batch. Their random numbers
-are keyed by its first index.
+A loader applies them last, to the collated batch. Their random numbers are keyed by the batch's
+first index.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class BatchTransform:
-    """Base class of callables from a whole batch to another, of NumPy arrays."""
+    """Base class of callables that map a whole batch of NumPy arrays to another."""
 
     def __call__(self, batch: Any) -> Any:
         """Return the transformed batch."""
@@ -32,20 +32,20 @@ class BatchTransform:
 
 @dataclass(frozen=True)
 class OnBatch(BatchTransform):
-    """Calls ``function`` with a whole batch of NumPy arrays; its result is the batch."""
+    """A transform that applies ``function`` to a whole batch of NumPy arrays."""
 
     function: Callable[[Any], Any]
 
     def __call__(self, batch: Any) -> Any:
-        """Return the result of the function."""
+        """Apply the function."""
         return self.function(batch)
 
 
 class Mixing(BatchTransform):
-    """Base class of transforms that mix a batch (images, labels, ...) with itself.
+    """Base class of transforms that mix a batch (images, labels, ...) with a permutation of itself.
 
-    labels: integers (n,), with ``classes``, or soft labels, float (n, classes). The result has soft
-    labels, float32; further fields stay as they are.
+    labels: integers (n,), with ``classes``, or soft labels, float (n, classes). The result has
+    soft labels in float32; further fields are unchanged.
     """
 
     alpha: float
@@ -64,17 +64,18 @@ class Mixing(BatchTransform):
         probability(name, self.p)
 
     def mix(self, images: Array, other: Array, share: float) -> tuple[Array, float]:
-        """Return ``images`` with ``1 - share`` of ``other``, and the exact share after rounding."""
+        """Mix ``1 - share`` of ``other`` into ``images``; also return the share after rounding."""
         raise NotImplementedError
 
     def __call__(self, batch: Any) -> Any:
-        """Return the batch mixed with itself in another order, by one share drawn from Beta."""
+        """Mix the batch with a permutation of itself, by a share drawn from a Beta distribution."""
         images, labels, *rest = batch
         images = np.asarray(images)
         soft = self._soft(np.asarray(labels), len(images))
         source = draws()
         stream = source.stream
-        source.seek(BATCH_STREAM + stream)  # the first sample's transforms use earlier streams
+        # the transforms of the first sample use the streams before this one
+        source.seek(BATCH_STREAM + stream)
         random = random_source()
         applied, share = random.rand() < self.p, float(random.beta(self.alpha, self.alpha))
         order = random.permutation(len(images))
@@ -128,7 +129,7 @@ class MixUp(Mixing):
 
 @dataclass(frozen=True)
 class CutMix(Mixing):
-    """Replaces a rectangle of every image, ``1 - share`` of its area, by that of another image.
+    """Replacement of a rectangle in every image, ``1 - share`` of its area, by that of another.
 
     Yun et al. (2019). The rectangle is the same for the whole batch and has a random centre; labels
     are mixed by the area inside the image. layout: the axes of one image, "CHW" or "HWC".
@@ -148,7 +149,7 @@ class CutMix(Mixing):
             )
 
     def mix(self, images: Array, other: Array, share: float) -> tuple[Array, float]:
-        """Return a copy with the rectangle, and the share of the images outside it."""
+        """Return a copy with the rectangle replaced, and the share of area outside it."""
         if images.ndim != 4:
             raise ShapeError(
                 f"CutMix: images must have four axes, got shape {images.shape}; stack images with "
@@ -164,7 +165,7 @@ class CutMix(Mixing):
 
 
 def _cut(size: int, share: float) -> slice:
-    """Return that share of an axis around a random place, cut at its ends."""
+    """Return an interval of that share of an axis around a random centre, clipped at the ends."""
     length = int(size * share)
     start = int(random_source().randint(max(size, 1))) - length // 2
     return slice(max(0, start), max(0, min(size, start + length)))

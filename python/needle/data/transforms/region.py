@@ -1,8 +1,8 @@
 """The region of an image that a list of transforms reads, for decoders that can leave out the rest.
 
-A crop after a resize, or a random box that is resized, uses a part of the image. Its random numbers
-are functions of (seed, epoch, sample), so the part is known before the image is decoded.
-batching/pipeline.py passes ``Regions`` on to the dataset, which asks them while it decodes.
+A crop after a resize, or a random box that is resized, uses only part of the image. The random
+numbers are functions of (seed, epoch, sample), so this part is known before the image is decoded.
+batching/pipeline.py passes ``Regions`` to the dataset, which queries them while it decodes.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from .windows import CenterCrop, RandomCrop
 
 CUTS = (CenterCrop, RandomCrop, RandomResizedCrop)
 MOVES = ("crop", "flip", "resize")
-"""Steps that take pixels from other places."""
+"""Steps that move pixels."""
 KEEPS = ("to_float", "normalize", "colour")
-"""Steps that compute a pixel from the one at the same place alone."""
+"""Pointwise steps: a pixel depends only on the pixel at the same position."""
 
 Row = tuple[float, ...]
 KnownStep = tuple[PlacedTransform, Step, "Row | None", ImageSpec, ImageSpec]
-"""A transform, its native step, its parameters if nothing is drawn, and the images around it."""
+"""A transform, its native step, its parameters if it draws none, and the specs around it."""
 
 
 class Region(NamedTuple):
-    """Rows ``top`` to ``bottom`` and columns ``left`` to ``right``, the last ones excluded."""
+    """Rows ``top`` to ``bottom`` and columns ``left`` to ``right``; the ends are exclusive."""
 
     top: int
     left: int
@@ -44,7 +44,7 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True)
 class Move:
-    """A step that takes pixels from other places, its parameters, and the size of its input."""
+    """A step that moves pixels, its parameters, and the size of its input."""
 
     step: Step
     row: Row
@@ -52,7 +52,7 @@ class Move:
     width: int
 
     def input_region(self, of: Region) -> Region:
-        """Return the region of the input that the region ``of`` the output is computed from."""
+        """Return the region of the input that the region ``of`` the output depends on."""
         across, down = (of.left, of.right), (of.top, of.bottom)
         if self.step.name == "flip":
             across = (self.width - of.right, self.width - of.left) if self.row[0] else across
@@ -74,14 +74,14 @@ class Move:
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """The first transforms of a list, up to the last one that cuts; made by ``regions_of``."""
+    """The leading transforms of a list, up to the last one that crops; made by ``regions_of``."""
 
     parts: tuple[PlacedTransform, ...]
 
     def of(self, spec: ImageSpec) -> Region | None:
-        """Return the region that they read of such an image; None for the whole image.
+        """Return the region that they read of an image of this size; None for the whole image.
 
-        The random numbers are those of the keyed block (``random_source.keyed``) of the caller.
+        The random numbers come from the caller's ``random_source.keyed`` block.
         """
         moves: list[Move] = []
         made = spec
@@ -96,14 +96,14 @@ class Regions:
         for move in reversed(moves):
             region = move.input_region(region)
             if region.top >= region.bottom or region.left >= region.right:
-                return Region(0, 0, 1, 1)  # the window lies beside the image
+                return Region(0, 0, 1, 1)  # the window lies entirely outside the image
             whole = Region(0, 0, move.height, move.width)
         return None if region == whole else region
 
 
 @lru_cache(maxsize=MOST_PLANS)
 def _known_steps(regions: Regions, spec: ImageSpec) -> tuple[KnownStep, ...]:
-    """Return the transforms whose steps and sizes are known for such images."""
+    """Return the leading transforms whose steps and sizes are known for such images."""
     known: list[KnownStep] = []
     for part in regions.parts:
         step, after = part.transform.step(spec), part.transform.output(spec)
@@ -118,7 +118,7 @@ def _known_steps(regions: Regions, spec: ImageSpec) -> tuple[KnownStep, ...]:
 def regions_of(parts: Sequence[PlacedTransform]) -> Regions | None:
     """Return the transforms that decide which part of an image is read; None if all of it is.
 
-    A user's transform and those after it count as reading the whole image.
+    A user's transform, and everything after it, is assumed to read the whole image.
     """
     own = next((i for i, part in enumerate(parts) if not _is_own(part.transform)), len(parts))
     cuts = [i for i in range(own) if isinstance(parts[i].transform, CUTS)]

@@ -1,4 +1,4 @@
-"""The definition of scaling: a triangle filter with half-pixel centres, or the nearest pixel.
+"""The definition of scaling: a triangle filter with half-pixel centres, or nearest neighbour.
 
 The vertical pass comes before the horizontal one. Bytes are scaled in fixed point, so that all
 backends agree to the bit (src/data/resize.cc); floats are summed in float32 in the order of the
@@ -24,7 +24,7 @@ OUT_SHIFT = 2 * WEIGHT_BITS - LINE_SHIFT
 
 
 def scaled(image: Image, size: tuple[int, int], antialias: bool, nearest: bool) -> Image:
-    """Return ``image`` (H, W, C), of at least one pixel, as ``(*size, C)`` of the same dtype."""
+    """Return ``image`` (H, W, C), of at least one pixel, scaled to ``(*size, C)``, same dtype."""
     if nearest:
         rows, columns = (nearest_places(*pair) for pair in zip(image.shape, size))
         return image[rows[:, None], columns]
@@ -50,7 +50,7 @@ def _scaled_bytes(
 
 
 def _summed(x: Image, places: Integers, weights: Image, axis: int, start: int = 0) -> Image:
-    """Return ``start`` + the sum over taps, in order, of weights * x at the places of ``axis``."""
+    """Add weights * x at the indices of ``axis`` to ``start``, tap by tap in order."""
     shape = (-1, 1, 1) if axis == 0 else (1, -1, 1)
     total: Image = np.full((1, 1, 1), start, dtype=x.dtype)
     for tap in range(weights.shape[1]):
@@ -61,9 +61,9 @@ def _summed(x: Image, places: Integers, weights: Image, axis: int, start: int = 
 
 @lru_cache(maxsize=256)
 def axis_taps(size: int, new_size: int, antialias: bool) -> tuple[Integers, Floats]:
-    """Return the input places that each new place reads, and their weights: ``(new_size, t)``.
+    """Return the input indices that each output index reads and their weights: ``(new_size, t)``.
 
-    Weights are float64 with sum 1; an unused tap has weight 0 and any place of the image.
+    Weights are float64 with sum 1; an unused tap has weight 0 and an arbitrary valid index.
     """
     ratio = size / new_size
     reach = ratio if antialias and ratio > 1 else 1.0
@@ -74,7 +74,7 @@ def axis_taps(size: int, new_size: int, antialias: bool) -> tuple[Integers, Floa
     weights = 1.0 - np.abs((places + 0.5 - centre[:, None]) / reach)
     weights[(weights < 0) | (places >= end[:, None])] = 0.0
     total = np.zeros(new_size)
-    for tap in weights.T:  # in order, since a sum by NumPy groups the terms
+    for tap in weights.T:  # summed in order, since NumPy's sum reorders the terms
         total = total + tap
     weights = weights / total[:, None]
     places = np.minimum(places, size - 1)
@@ -86,7 +86,7 @@ def axis_taps(size: int, new_size: int, antialias: bool) -> tuple[Integers, Floa
 def fixed_point(weights: Floats) -> Integers:
     """Return the weights as int64 with sum 2**14, rounded halves to even.
 
-    The largest weight, or the first of several, takes the rounding error of the sum.
+    The (first) largest weight absorbs the rounding error of the sum.
     """
     whole = np.rint(weights * (1 << WEIGHT_BITS)).astype(np.int64)
     largest = whole.argmax(axis=1)
@@ -95,14 +95,14 @@ def fixed_point(weights: Floats) -> Integers:
 
 
 def nearest_places(size: int, new_size: int) -> Integers:
-    """Return floor((i + 1/2) * size / new_size) for each new place i, in integers."""
+    """Return floor((i + 1/2) * size / new_size) for each output index i, in integer arithmetic."""
     return (2 * np.arange(new_size, dtype=np.int64) + 1) * size // (2 * new_size)
 
 
 def places_read(
     begin: int, end: int, size: int, new_size: int, antialias: bool, nearest: bool
 ) -> tuple[int, int]:
-    """Return the first input place, and one past the last, that new places begin to end-1 read."""
+    """Return the half-open range of input indices that outputs ``begin`` to ``end - 1`` read."""
     if nearest:
         return (2 * begin + 1) * size // (2 * new_size), (2 * end - 1) * size // (2 * new_size) + 1
     ratio = size / new_size

@@ -25,7 +25,7 @@ BOX_TRIES = 10
 
 
 class _Resizing(ImageTransform):
-    """Base class of the resizing transforms, which only choose their boxes."""
+    """Base class of the resizing transforms; subclasses only choose the boxes."""
 
     kernel, sized = "resize", True
     antialias: bool
@@ -33,15 +33,15 @@ class _Resizing(ImageTransform):
 
     @property
     def is_smooth(self) -> bool:
-        """True if areas are averaged; otherwise single pixels are picked."""
+        """True if pixels are averaged, False if single pixels are picked."""
         return self.method == "bilinear" and self.antialias
 
     def identity(self, sizes: Sizes) -> Rows | None:
-        """Return boxes of the whole images if the size stays, else None."""
+        """Return boxes of the whole images if the size does not change, else None."""
         return _whole_boxes(sizes) if self.keeps_sizes(sizes) else None
 
     def apply(self, image: Image, row: Rows) -> Image:
-        """Return the box scaled to the new size: a new array of the same dtype."""
+        """Return the box scaled to the new size, as a new array of the same dtype."""
         name = type(self).__name__
         size: Any = self.new_size(*height_width(name, image, pixels=True))
         top, left, height, width = (int(v) for v in row)
@@ -49,17 +49,18 @@ class _Resizing(ImageTransform):
         return scaled(box, size, self.antialias, method_number(name, self.method) == 0)
 
     def constants(self, spec: ImageSpec) -> tuple[float, ...]:
-        """Return the number of the method, and 1 for antialiasing."""
+        """Return the number of the interpolation method, and 1 for antialiasing."""
         return method_number(type(self).__name__, self.method), self.antialias
 
 
 @dataclass(frozen=True)
 class Resize(_Resizing):
-    """Resizes to (height, width), or the shorter side to one int, keeping the aspect ratio.
+    """Resizing to (height, width); one int resizes the shorter side and keeps the aspect ratio.
 
     method "bilinear": pixel centres lie at half-integers (PyTorch's ``align_corners=False``);
-    ``antialias`` widens the triangle filter when the image shrinks. "nearest": the pixel whose
-    area contains the new centre. Floating images keep their dtype; integer images are rounded.
+    ``antialias`` widens the triangle filter when the image shrinks. "nearest": takes the pixel
+    whose area contains the centre of the new pixel. Floating images keep their dtype; integer
+    images are rounded.
     """
 
     size: int | tuple[int, int]
@@ -72,7 +73,7 @@ class Resize(_Resizing):
             object.__setattr__(self, "size", pair)
 
     def new_size(self, height: int | None, width: int | None) -> tuple[int | None, int | None]:
-        """Return ``size``, or the size whose shorter side it is."""
+        """Return ``size``, or the size whose shorter side is ``size`` if that is an int."""
         if isinstance(self.size, tuple):
             return self.size
         if not height or not width:
@@ -82,7 +83,7 @@ class Resize(_Resizing):
         return int(self.size * height / width), self.size
 
     def input_size(self, size: Size | None) -> Size | None:
-        """Return the output's size if areas are averaged: those of a smaller image are as good."""
+        """Return the output's size if pixels are averaged: an image of that size is as good."""
         if not self.is_smooth:
             return None
         return self.size if isinstance(self.size, tuple) else (self.size, self.size)
@@ -94,11 +95,11 @@ class Resize(_Resizing):
 
 @dataclass(frozen=True)
 class RandomResizedCrop(_Resizing):
-    """Resizes a box of random area, shape and place to ``size``.
+    """Resize of a box of random area, shape and position to ``size``.
 
-    scale: (least, most) fraction of the image's area. ratio: (least, most) width over height, drawn
-    on a logarithmic scale. The first of ten drawn boxes that fits is used; if none fits, the
-    largest box in the middle whose ratio is within the limits.
+    scale: (least, most) fraction of the image's area. ratio: (least, most) of width over height,
+    drawn on a logarithmic scale. The first of ten drawn boxes that fits is used; if none fits, the
+    largest centred box whose ratio is within the limits.
     """
 
     size: int | tuple[int, int]
@@ -119,7 +120,7 @@ class RandomResizedCrop(_Resizing):
         return self.size  # type: ignore[return-value]
 
     def input_size(self, size: Size | None) -> Size | None:
-        """Return the size at which the smallest box has the pixels of the output."""
+        """Return the size at which even the smallest box has as many pixels as the output."""
         if not self.is_smooth:
             return None
         height, width = size_pair("RandomResizedCrop", "size", self.size)
@@ -127,15 +128,15 @@ class RandomResizedCrop(_Resizing):
         sides = (
             height * math.sqrt(wide / least),
             width / math.sqrt(narrow * least),
-            height * narrow,  # the boxes in the middle, where no box that was drawn fits
+            height * narrow,  # the centred boxes, for images in which no drawn box fits
             width / wide,
         )
-        # Half a pixel more: boxes have whole sides.
+        # Half a pixel more, because boxes have integer sides.
         side = math.ceil(max(sides) * (1 + 0.5 / min(height, width)))
         return side, side
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Return the boxes. Words: ten times area and shape, then top and left."""
+        """Return the boxes. The words draw area and shape ten times, then top and left."""
         boxes, fits = random_boxes(words, sizes, self.scale, self.ratio)
         tall, wide = sizes[:, 0].astype(np.float64), sizes[:, 1].astype(np.float64)
         widest = np.maximum(1.0, np.minimum(wide, np.rint(tall * self.ratio[1])))
@@ -148,9 +149,9 @@ class RandomResizedCrop(_Resizing):
 def random_boxes(
     words: philox.Words, sizes: Sizes, scale: Range, ratio: Range
 ) -> tuple[Rows, npt.NDArray[np.bool_]]:
-    """Return (top, left, height, width) of a random box in each image, and True where one fits.
+    """Return a random box (top, left, height, width) per image, and True where one fits.
 
-    words: ``(n, 22)``, area and shape of each try, then top and left.
+    words: ``(n, 22)``, area and shape of each attempt, then top and left.
     """
     tall, wide = sizes[:, :1], sizes[:, 1:]
     areas = between(words[:, 0 : 2 * BOX_TRIES : 2], scale) * (tall * wide)

@@ -1,4 +1,4 @@
-"""Conversion of pixels to the numbers that a network takes: floats in 0..1, and normalised."""
+"""Conversion of pixels to the values that a network takes: floats in 0..1, then normalised."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FLOAT32 = np.dtype(np.float32)
 
 @dataclass(frozen=True)
 class ToFloat(ImageTransform):
-    """Bytes 0..255 -> float32 0..1: ``float32(x) / 255``; floating images become float32."""
+    """Conversion of bytes 0..255 to float32 in 0..1; floating images become float32."""
 
     kernel, needs_hwc = "to_float", False
     input_size = any_size
 
     def apply(self, image: Image, row: Rows) -> Image:
-        """Return a new float32 array, or a float32 image itself."""
+        """Return a new float32 array, ``float32(x) / 255``; a float32 image is returned as is."""
         if image.dtype == np.uint8:
             return image.astype(np.float32) / np.float32(255)
         if image.dtype.kind != "f":
@@ -38,11 +38,11 @@ class ToFloat(ImageTransform):
 
 @dataclass(frozen=True)
 class Normalize(ImageTransform):
-    """``(x - mean) / std`` for each channel (the last axis), in float32.
+    """Normalisation ``(x - mean) / std`` of each channel (the last axis), in float32.
 
-    mean, std: one number, or one per channel. Bytes are not scaled, so their mean and std are
-    those of 0..255. Raises ShapeError for another number of channels, and DTypeError for bytes if
-    every std is below 1: those are values for 0..1.
+    mean, std: one number, or one per channel. Bytes are not scaled, so their mean and std must be
+    in units of 0..255. Raises ShapeError for another number of channels, and DTypeError for bytes
+    if every std is below 1, since such values are meant for floats in 0..1.
     """
 
     kernel = "normalize"
@@ -72,7 +72,7 @@ class Normalize(ImageTransform):
         return replace(spec, dtype=FLOAT32)
 
     def constants(self, spec: ImageSpec) -> tuple[float, ...]:
-        """Return the number of channels, then a mean and a std for each."""
+        """Return the number of channels, then the mean and std of each."""
         count = spec.channels
         self._check_channels(count, (spec.height, spec.width, count))
         self._check_scale(spec.dtype)

@@ -2,7 +2,7 @@
 # Next: src/data/run.cc
 """Windows of an image: random crops, centre crops and padding.
 
-A row of parameters is (top, left), the place of the window in the image. A window may extend
+A row of parameters is (top, left), the position of the window in the image. A window may extend
 beyond the image.
 """
 
@@ -20,17 +20,17 @@ from .base import Image, ImageSpec, ImageTransform, Rows, Sizes
 
 
 class _Window(ImageTransform):
-    """Base class of crops and padding, which only choose the place of their window."""
+    """Base class of crops and padding; subclasses only choose the window's position."""
 
     kernel, sized, unchanged = "crop", True, (0.0, 0.0)
     fill: float
 
     def identity(self, sizes: Sizes) -> Rows | None:
-        """Return the rows of whole images if the window has their size, else None."""
+        """Return rows that select the whole images if the window has their size, else None."""
         return super().identity(sizes) if self.keeps_sizes(sizes) else None
 
     def apply(self, image: Image, row: Rows) -> Image:
-        """Return the window as a new array, with ``fill`` outside the image."""
+        """Return the window as a new array, with ``fill`` where it is out of bounds."""
         size: Any = self.new_size(*height_width(type(self).__name__, image))
         fill = fill_value(image.dtype, self.fill)
         return window(image, int(row[0]), int(row[1]), size, fill)
@@ -42,12 +42,12 @@ class _Window(ImageTransform):
 
 @dataclass(frozen=True)
 class RandomCrop(_Window):
-    """Crops a window of ``size`` at a random place of the image padded with ``fill``.
+    """Crop of a window of ``size`` at a random position of the image padded with ``fill``.
 
-    padding: pixels on each side; 3 by default without a size, 0 with one. size: None for the size
-    of the image, whose window is shifted by up to ``padding``. An image smaller than the window
-    gets a random place in it. p: the probability of a shift, without a size. Without a seed a crop
-    of the image's own size draws its shift down and right by one
+    padding: pixels on each side; 3 by default without a size, 0 with one. size: None means the
+    size of the image: the window is then shifted by up to ``padding``. An image smaller than the
+    window is placed at random inside it. p: the probability of a shift, if there is no size.
+    Without a seed, a crop of the image's own size draws its shift down and right by one
     ``randint(low=-padding, high=padding + 1, size=2)`` from the global NumPy stream.
     """
 
@@ -70,15 +70,15 @@ class RandomCrop(_Window):
 
     @property
     def words(self) -> int:  # type: ignore[override]
-        """The number of words: top and left, and the decision by ``p`` unless it is 1."""
+        """The number of words: top and left, and one for the decision by ``p`` unless it is 1."""
         return 2 if self.p == 1 else 3
 
     def new_size(self, height: int | None, width: int | None) -> tuple[int | None, int | None]:
-        """Return ``size``, or the size of the image."""
+        """Return ``size``, or the size of the image if it is None."""
         return self.size or (height, width)  # type: ignore[return-value]
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Return places of the window, all equally likely."""
+        """Return window positions, drawn uniformly."""
         ### BEGIN YOUR SOLUTION [random-crop]
         padding = int(self.padding or 0)
         if self.size is None:
@@ -94,7 +94,7 @@ class RandomCrop(_Window):
         return np.where(philox.happens(words[:, 2:], self.p), rows, 0.0)
 
     def draw(self, x: Image) -> Rows:
-        """Draw as the course does where the sample has no random stream of its own."""
+        """Draw as the course does if the sample has no random stream of its own."""
         if draws().keyed or self.size is not None or self.p < 1:
             return super().draw(x)
         limit = int(self.padding or 0)
@@ -103,7 +103,7 @@ class RandomCrop(_Window):
 
 @dataclass(frozen=True)
 class CenterCrop(_Window):
-    """Crops the window of ``size`` in the middle, with ``fill`` around a smaller image."""
+    """Crop of the centred window of ``size``, with ``fill`` around a smaller image."""
 
     size: int | tuple[int, int]
     fill: float = 0.0
@@ -116,14 +116,14 @@ class CenterCrop(_Window):
         return self.size  # type: ignore[return-value]
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Return the place in the middle, rounded up and to the left."""
+        """Return the centred position, rounded towards the top left."""
         rows: Rows = ((sizes - np.array([self.size])) // 2).astype(np.float64)
         return rows
 
 
 @dataclass(frozen=True)
 class Pad(_Window):
-    """Adds ``padding`` rows and columns, or (rows, columns), of ``fill`` on each side."""
+    """Padding with ``padding`` rows and columns, or (rows, columns), of ``fill`` on each side."""
 
     padding: int | tuple[int, int]
     fill: float = 0.0
@@ -132,20 +132,20 @@ class Pad(_Window):
         size_pair(check_common(self), "padding", self.padding, 0)
 
     def new_size(self, height: int | None, width: int | None) -> tuple[int | None, int | None]:
-        """Return the size of the image with both margins."""
+        """Return the size of the image plus both margins."""
         if height is None or width is None:
             return None, None
         rows, columns = size_pair("Pad", "padding", self.padding, 0)
         return height + 2 * rows, width + 2 * columns
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Return the place of the window, whose margins lie above and left of the image."""
+        """Return the position of the window, which begins above and to the left of the image."""
         margins = size_pair("Pad", "padding", self.padding, 0)
         return np.tile(-np.array([margins], dtype=np.float64), (len(sizes), 1))
 
 
 def window(image: Image, top: int, left: int, size: tuple[int, int], fill: float) -> Image:
-    """Return a new array ``(*size, C)``, with ``fill`` outside the image: the definition."""
+    """Return the window as a new array ``(*size, C)``, with ``fill`` where it is out of bounds."""
     ### BEGIN YOUR SOLUTION [crop-window]
     height, width = size
     out: Image = np.full((height, width, image.shape[2]), fill, dtype=image.dtype)
