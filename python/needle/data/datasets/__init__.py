@@ -1,7 +1,7 @@
-"""Datasets: the base class, arrays, combinations, and readers of files; published data sets.
+"""Datasets: the base class, arrays, combinations, readers of files, and published data sets.
 
-Called by users, by the pipeline in ``batching/`` and by ``storage/``. dataset.py has the base class
-to subclass; each published data set has a file of its own.
+Called by users, by the pipeline in ``batching/`` and by ``storage/``. dataset.py has the base
+class; each published data set has its own file.
 """
 
 from .cifar10 import CIFAR10, CIFAR10Dataset

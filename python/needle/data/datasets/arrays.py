@@ -17,11 +17,11 @@ from .indexing import Indices
 
 
 class ArrayDataset(Dataset):
-    """Rows of one or more arrays of equal length; an item is a tuple of rows, also for one array.
+    """Rows of one or more arrays of equal length; an item is a tuple of rows, even for one array.
 
-    arrays: anything NumPy can see as an array with at least one axis; held without a copy where
-    possible. ``transforms`` see the row of the first array. Items by int, slice or index array.
-    Raises ShapeError for no array, a scalar, or lengths that differ.
+    arrays: anything that NumPy can convert to an array with at least one axis; not copied if that
+    can be avoided. ``transforms`` receive the row of the first array. Items by int, slice or index
+    array. Raises ShapeError if there is no array, if one is a scalar, or if the lengths differ.
     """
 
     def __init__(self, *arrays: Any, transforms: Sequence[ItemTransform] | None = None) -> None:
@@ -47,7 +47,7 @@ class ArrayDataset(Dataset):
         ### END YOUR SOLUTION
 
     def fetch(self, indices: Indices) -> tuple[npt.NDArray[Any], ...] | None:
-        """Return one gather per array, or None with transforms."""
+        """Gather the batch from each array; return None if there are transforms."""
         if self.transforms:
             return None
         return tuple(array[indices] for array in self.arrays)
@@ -62,11 +62,11 @@ NDArrayDataset = ArrayDataset
 
 
 class ImageArrays(Dataset):
-    """Images and labels in memory, with items as float32 in 0..1 or as uint8.
+    """Images and labels in memory; images come as float32 in 0..1 or as uint8.
 
     images: uint8 ``(N, H, W, C)``. labels: ``(N,)``, returned as int64. ``scale`` is the pixel
-    value that becomes 1. ``transforms`` see one ``(H, W, C)`` image; afterwards the item is
-    ``(image, label)`` with the image in ``layout``: "CHW" for networks, or "HWC" as it is (then
+    value that becomes 1. ``transforms`` receive one ``(H, W, C)`` image; an item is ``(image,
+    label)`` with the transformed image in ``layout``: "CHW" for networks, or "HWC" unchanged (then
     end the transforms, here or in the loader, with ``ToCHW()``). dtype: "float32", or "uint8" for
     the bytes themselves. Augmentation is fastest with "uint8" and layout "HWC", followed by
     ``ToFloat()`` or ``Normalize()``.
@@ -95,7 +95,7 @@ class ImageArrays(Dataset):
         return _map_rows(self._finish, image, index, True), self.labels[index]
 
     def fetch(self, indices: Indices) -> tuple[npt.NDArray[Any], ...] | None:
-        """Return one gather and one conversion for the batch, or None with transforms."""
+        """Gather and convert the batch in one pass each; return None if there are transforms."""
         if self.transforms:
             return None
         images = self.images[indices]
@@ -110,7 +110,7 @@ class ImageArrays(Dataset):
         return self.images, self.labels
 
     def row_transforms(self) -> RowTransforms:
-        """Return the conversion to floats, the transforms, and the change of the layout."""
+        """Return the conversion to floats, the transforms, and the change of layout."""
         to_float = ToFloat() if self.scale == 255 else Normalize(0.0, float(self.scale))
         before = () if self.dtype == "uint8" else (to_float,)
         after = (ToCHW(),) if self.layout == "CHW" else ()
@@ -118,7 +118,7 @@ class ImageArrays(Dataset):
 
     def _pixels(self, image: Any) -> Any:
         if self.dtype == "uint8":
-            return image.copy()  # a transform may change what it is given
+            return image.copy()  # a transform may modify its argument
         return image.astype(np.float32) / self.scale
 
     def _finish(self, image: Any) -> Any:
@@ -133,7 +133,7 @@ def to_chw(image: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def check_layout(owner: str, layout: str, transforms: Sequence[ItemTransform] | None) -> str:
-    """Return ``layout``; ValueError if it is unknown or the transforms move the axes already."""
+    """Return ``layout``; raise ValueError if it is unknown or a transform moves the axes."""
     if layout not in ("CHW", "HWC"):
         raise ValueError(f"{owner}: layout must be 'CHW' or 'HWC', got {layout!r}")
     if layout == "CHW" and contains(transforms, ToCHW):
@@ -145,14 +145,14 @@ def check_layout(owner: str, layout: str, transforms: Sequence[ItemTransform] | 
 
 
 def check_pixels(owner: str, dtype: str) -> str:
-    """Return ``dtype``; ValueError if images cannot have it."""
+    """Return ``dtype``; raise ValueError if it is no dtype for images."""
     if dtype not in ("float32", "uint8"):
         raise ValueError(f"{owner}: dtype must be 'float32' or 'uint8', got {dtype!r}")
     return dtype
 
 
 def _map_rows(function: ItemTransform, rows: Any, index: Any, wanted: Any) -> Any:
-    """Apply ``function`` to one row (int index), or to each row and stack (slice or indices)."""
+    """Apply ``function`` to one row (int index), or to each row and stack the results."""
     if not wanted:
         return rows
     if isinstance(index, (slice, np.ndarray, list)):

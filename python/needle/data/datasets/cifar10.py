@@ -29,7 +29,7 @@ PIXELS = 3 * 32 * 32
 FOLDERS = {"python": "cifar-10-batches-py", "binary": "cifar-10-batches-bin"}
 SUFFIX = {"python": "", "binary": ".bin"}
 BATCHES = {True: [f"data_batch_{i}" for i in range(1, 6)], False: ["test_batch"]}
-# The MD5 sums on the data set's page; it gives no SHA-256.
+# The MD5 sums published on the data set's page, which has no SHA-256 sums.
 ARCHIVES = {
     "python": ("cifar-10-python.tar.gz", Digest("md5", "c58f30108f718f92721af3b95e74349a")),
     "binary": ("cifar-10-binary.tar.gz", Digest("md5", "c32a1d4ab5d03f1284b67883e8d87530")),
@@ -39,11 +39,11 @@ ARCHIVES = {
 class CIFAR10(ImageArrays):
     """50 000 training and 10 000 test photographs of ten classes, 32x32 RGB.
 
-    root: the folder of the batch files, or the one that holds it under its official name; by
-    default ``NEEDLE_DATA_DIR``. file_format: "python", "binary" or "auto" (the one that exists).
+    root: the folder of the batch files, or its parent if the folder has its official name; by
+    default ``NEEDLE_DATA_DIR``. file_format: "python", "binary" or "auto" (whichever exists).
     download: download and unpack into root if missing. layout, dtype, transforms and items: see
-    ``ImageArrays``; an image is ``(3, 32, 32)``. mirrors: addresses instead of the known ones.
-    Raises DataError for files missing, truncated, damaged or of another format.
+    ``ImageArrays``; an image is ``(3, 32, 32)``. mirrors: addresses to use instead of the known
+    ones. Raises DataError for files that are missing, truncated, damaged or in another format.
     """
 
     classes = CLASSES
@@ -87,7 +87,7 @@ class CIFAR10(ImageArrays):
 class CIFAR10Dataset(ImageArrays):
     """The course's CIFAR-10 dataset, over the python batches in ``base_folder``.
 
-    Items are ``(float32 (3, 32, 32) in 0..1, int64 label)``; transforms see ``(32, 32, 3)``.
+    Items are ``(float32 (3, 32, 32) in 0..1, int64 label)``; transforms receive ``(32, 32, 3)``.
     ``p`` is part of the course's signature and has no effect.
     """
 
@@ -106,7 +106,7 @@ class CIFAR10Dataset(ImageArrays):
 
 
 def find_batches(root: Path, train: bool, file_format: str) -> tuple[list[Path], str] | None:
-    """Return the batch files and their format, or None; python is preferred."""
+    """Return the batch files and their format, or None; the python layout is preferred."""
     for candidate, folder in FOLDERS.items():
         if file_format not in ("auto", candidate):
             continue
@@ -149,7 +149,7 @@ def read_python_batch(path: Path) -> tuple[Pixels, Pixels]:
 
 
 def read_binary_batch(path: Path) -> tuple[Pixels, Pixels]:
-    """Return pixels ``(n, 3072)`` and labels ``(n,)`` of a file of records (label, pixels)."""
+    """Return pixels ``(n, 3072)`` and labels ``(n,)`` of a file of (label, pixels) records."""
     content = read_file(path)
     size, record = len(content), 1 + PIXELS
     if size == 0 or size % record:

@@ -1,4 +1,4 @@
-"""Datasets made of datasets: Subset, ConcatDataset."""
+"""Datasets made of other datasets: Subset and ConcatDataset."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from .indexing import Indices, check_index, several
 
 
 class Subset(Dataset):
-    """The samples of ``dataset`` at ``indices``, in that order. IndexError for one out of range.
+    """The samples of ``dataset`` at ``indices``, in that order.
 
-    Slices and index arrays give what ``dataset`` gives for an index array: stacked rows for
+    Raises IndexError if one is out of range.
+    A slice or index array returns what ``dataset`` returns for an index array: stacked rows for
     datasets in memory, a list of items for image files, packed files and concatenations.
     """
 
@@ -37,40 +38,40 @@ class Subset(Dataset):
         return self.dataset[chosen if isinstance(chosen, np.ndarray) else int(chosen)]
 
     def fetch(self, indices: Indices) -> Any | None:
-        """Return the batch that the inner dataset's ``fetch`` returns, if it has one."""
+        """Return the batch from the inner dataset's ``fetch``, or None if it has none."""
         fetch = fetch_of(self.dataset)
         return None if fetch is None else fetch(self.indices[indices])
 
     def in_memory(self) -> tuple[npt.NDArray[Any], ...] | None:
-        """Return the inner dataset's whole arrays; ``rows`` chooses their rows."""
+        """Return the inner dataset's whole arrays, from which ``rows`` selects."""
         return in_memory_of(self.dataset)
 
     def rows(self, indices: Indices) -> Indices:
-        """Return the rows of the chosen samples in the inner dataset's arrays."""
+        """Return the rows of these samples in the inner dataset's arrays."""
         return self.dataset.rows(self.indices[indices])  # type: ignore[no-any-return]
 
     def row_transforms(self) -> RowTransforms:
-        """Return those of the inner dataset."""
+        """Return the inner dataset's row transforms."""
         inner = self.dataset
         return inner.row_transforms() if isinstance(inner, Dataset) else RowTransforms()
 
     def sample_spec(self) -> list[Field] | None:
-        """Return that of the inner dataset."""
+        """Return the inner dataset's sample spec."""
         return sample_spec_of(self.dataset)
 
     def set_decode_size(self, height: int, width: int) -> bool:
-        """Set how many pixels of each image suffice; True if the inner dataset makes use of it."""
+        """Set how many pixels of each image suffice; return True if the inner dataset uses that."""
         inner, self.dataset = self.dataset, decoded_at(self.dataset, (height, width))
         return self.dataset is not inner
 
     def set_decode_regions(self, regions: Regions) -> bool:
-        """Set which part of each image suffices; True if the inner dataset makes use of it."""
+        """Set which part of each image suffices; return True if the inner dataset uses that."""
         inner, self.dataset = self.dataset, decoded_in(self.dataset, regions)
         return self.dataset is not inner
 
 
 class ConcatDataset(Dataset):
-    """Datasets one after another. Items by int; slices and index arrays give a list of items."""
+    """Several datasets, one after another; a slice or index array returns a list of items."""
 
     def __init__(self, *datasets: Any) -> None:
         super().__init__()
@@ -93,18 +94,18 @@ class ConcatDataset(Dataset):
         return self.datasets[which][place - start]
 
     def sample_spec(self) -> list[Field] | None:
-        """Return that of the datasets; None if they differ."""
+        """Return the sample spec if all datasets agree on it, else None."""
         first, *others = (sample_spec_of(dataset) for dataset in self.datasets)
         return first if all(other == first for other in others) else None
 
     def set_decode_size(self, height: int, width: int) -> bool:
-        """Set how many pixels of each image suffice; True if a dataset makes use of it."""
+        """Set how many pixels of each image suffice; return True if a dataset uses that."""
         inner, size = self.datasets, (height, width)
         self.datasets = tuple(decoded_at(dataset, size) for dataset in inner)
         return any(new is not old for new, old in zip(self.datasets, inner))
 
     def set_decode_regions(self, regions: Regions) -> bool:
-        """Set which part of each image suffices; True if a dataset makes use of it."""
+        """Set which part of each image suffices; return True if a dataset uses that."""
         inner = self.datasets
         self.datasets = tuple(decoded_in(dataset, regions) for dataset in inner)
         return any(new is not old for new, old in zip(self.datasets, inner))

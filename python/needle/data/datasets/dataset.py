@@ -1,8 +1,8 @@
 """Dataset: the base class of everything that has a length and items by index.
 
-Subclass it for data of your own. arrays.py has arrays in memory, combinations.py subsets and
-concatenations, the other files of this folder read particular files. The loaders ask a dataset for
-whole arrays or whole batches where it has them (``in_memory_of``, ``fetch_of``).
+Subclass it for your own data. arrays.py has arrays in memory, combinations.py has subsets and
+concatenations, and the other files of this folder read particular formats. The loaders ask a
+dataset for whole arrays or whole batches if it can provide them (``in_memory_of``, ``fetch_of``).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ ItemTransform = Callable[[Any], Any]
 
 
 class RowTransforms(NamedTuple):
-    """The transforms from a row of ``in_memory()[0]`` to the first field of a sample, in order.
+    """The transforms, in order, from a row of ``in_memory()[0]`` to the first field of a sample.
 
-    before, after: conversions around the dataset's own transforms. They draw no random numbers
-    and take no random streams.
+    before, after: conversions around the dataset's own transforms. They draw no random numbers and
+    occupy no random streams.
     """
 
     before: Sequence[ItemTransform] = ()
@@ -35,7 +35,7 @@ class RowTransforms(NamedTuple):
 
 
 class Dataset(PointsToKeywords):
-    """A map from 0 .. len-1 to samples; subclasses define ``__getitem__`` and ``__len__``.
+    """A map from 0 .. len - 1 to samples; subclasses define ``__getitem__`` and ``__len__``.
 
     ``transforms`` is a sequence of callables that ``apply_transforms`` runs in order; TypeError
     for a single one.
@@ -60,7 +60,7 @@ class Dataset(PointsToKeywords):
         raise NotImplementedError(f"{type(self).__name__} must define __len__()")
 
     def apply_transforms(self, x: Any) -> Any:
-        """Return ``x`` after every transform in order, each with its own random streams."""
+        """Apply every transform to ``x`` in order, each with its own random streams."""
         return Compose(self.transforms)(x) if self.transforms else x
 
     # ---- optional: whole arrays and whole batches, which are faster --------------------------
@@ -68,8 +68,8 @@ class Dataset(PointsToKeywords):
     def in_memory(self) -> tuple[npt.NDArray[Any], ...] | None:
         """Return whole arrays whose rows are the samples, images first, or None (the default).
 
-        With them a batch is gathered and transformed in one native call. Sample i is the tuple of
-        the arrays' rows ``rows(i)``, the first of them after ``row_transforms()``.
+        They allow a batch to be gathered and transformed in one native call. Sample i is the tuple
+        of the arrays' rows ``rows(i)``; ``row_transforms()`` apply to the first of them.
         """
         return None
 
@@ -82,7 +82,7 @@ class Dataset(PointsToKeywords):
         return RowTransforms(own=self.transforms or ())
 
     def sample_spec(self) -> list[Field] | None:
-        """Return shape and dtype of every array in a sample; None if samples differ."""
+        """Return shape and dtype of every array in a sample; None if they vary between samples."""
         arrays = in_memory_of(self)
         if arrays is None:
             return None
@@ -90,34 +90,34 @@ class Dataset(PointsToKeywords):
         return row_fields(arrays, (*before, *own, *after))
 
     def fetch(self, indices: Indices) -> Any | None:
-        """Return the whole batch of these samples, collated, as NumPy arrays; None by default.
+        """Return the whole batch of these samples, collated, as NumPy arrays; by default None.
 
-        None makes the loader read sample by sample. A dataset whose transforms draw random
-        numbers must return None: each sample has random numbers of its own.
+        If it is None, the loader reads sample by sample. A dataset whose transforms draw random
+        numbers must return None, because each sample has its own random numbers.
         """
         return None
 
 
 def in_memory_of(dataset: Any) -> tuple[npt.NDArray[Any], ...] | None:
-    """Return ``dataset.in_memory()``; None for other objects and for items made in another way."""
+    """Return ``dataset.in_memory()``; None for other objects or a subclass's own items."""
     if not isinstance(dataset, Dataset) or is_replaced(dataset, "in_memory", "__getitem__"):
         return None
     return None if is_replaced(dataset, "in_memory", "apply_transforms") else dataset.in_memory()
 
 
 def fetch_of(dataset: Any) -> Callable[[Indices], Any] | None:
-    """Return ``dataset.fetch``; None if there is none, or items are made in another way."""
+    """Return ``dataset.fetch``; None if there is none or a subclass makes its own items."""
     fetch: Callable[[Indices], Any] | None = getattr(dataset, "fetch", None)
     return None if is_replaced(dataset, "fetch", "__getitem__") else fetch
 
 
 def sample_spec_of(dataset: Any) -> list[Field] | None:
-    """Return ``dataset.sample_spec()``; None for an object that is no Dataset."""
+    """Return ``dataset.sample_spec()``; None if the object is not a Dataset."""
     return dataset.sample_spec() if isinstance(dataset, Dataset) else None
 
 
 def is_replaced(dataset: Any, method: str, by: str) -> bool:
-    """Return True if a subclass overrides ``by`` but not ``method``, which then may be wrong."""
+    """Return True if a subclass overrides ``by`` but not ``method``, which may then be wrong."""
     return _is_replaced(type(dataset).__mro__, method, by)
 
 

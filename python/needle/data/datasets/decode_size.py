@@ -1,8 +1,8 @@
-"""Datasets that decode no more of a JPEG than transforms need.
+"""Datasets that decode no more of a JPEG than the transforms need.
 
-``transforms.base.decode_size`` computes how many pixels a list of transforms can make use of: a
-large JPEG is decoded at half its size or less. ``transforms.region`` computes which part of an
-image the transforms read; the pixels of the part are the same. Pipelines pass both on, by
+``transforms.base.decode_size`` computes how many pixels a list of transforms can use: a large JPEG
+is decoded at half its size or less. ``transforms.region`` computes which part of an image the
+transforms read; decoding only that part does not change its pixels. Pipelines pass both on through
 ``decoded_for``; the decoding itself is in formats/decoding.py.
 """
 
@@ -23,9 +23,9 @@ from .dataset import Dataset, ItemTransform
 
 
 class ScaledDecoding(Dataset):
-    """Base of datasets that decode images, at a smaller size if ``scaled_decode`` is True.
+    """Base class of datasets that decode images, at a smaller size if ``scaled_decode`` is True.
 
-    decode_at_least: the (height, width) of which an image keeps at least as much; None decodes
+    decode_at_least: the smallest (height, width) to which an image may be reduced; None decodes
     every pixel.
     """
 
@@ -39,18 +39,18 @@ class ScaledDecoding(Dataset):
         self.decode_at_least = decode_size(transforms or ()) if scaled_decode else None
 
     def set_decode_size(self, height: int, width: int) -> bool:
-        """Set that ``height`` x ``width`` pixels of each image suffice; True if that is used."""
+        """Set that ``height`` x ``width`` pixels of an image suffice; return True if used."""
         if self.scaled_decode:
             self.decode_at_least = (int(height), int(width))
         return self.scaled_decode
 
     def set_decode_regions(self, regions: Regions) -> bool:
-        """Set which part of each image suffices for the transforms that follow; return True."""
+        """Set which part of each image the transforms that follow will read; return True."""
         self.decode_regions = regions
         return True
 
     def region_of(self, mode: str, dtype: str) -> RegionOf | None:
-        """Return the function that tells which part of an image suffices; None for all images."""
+        """Return the function that gives the part of an image that suffices; None: all of it."""
         regions = self.decode_regions
         if regions is None:
             return None
@@ -62,10 +62,10 @@ class ScaledDecoding(Dataset):
 
 
 def decoded_at(dataset: Any, size: Size | None) -> Any:
-    """Return a copy of ``dataset`` that decodes images of ``size``; itself if it cannot.
+    """Return a copy of ``dataset`` that decodes images of ``size``, or itself if it cannot.
 
-    A copy, since other loaders of the dataset have other transforms. The transforms of the dataset
-    itself run first: unless they leave the size alone, they have decided already.
+    It must be a copy because other loaders of the dataset may have other transforms. The dataset's
+    own transforms run first: if they depend on the size, they have already decided it.
     """
     own = getattr(dataset, "transforms", None) or ()
     if size is None or not hasattr(dataset, "set_decode_size"):
@@ -77,10 +77,10 @@ def decoded_at(dataset: Any, size: Size | None) -> Any:
 
 
 def decoded_in(dataset: Any, regions: Regions | None) -> Any:
-    """Return a copy of ``dataset`` that decodes the regions alone; itself if it cannot.
+    """Return a copy of ``dataset`` that decodes only the regions, or itself if it cannot.
 
-    Not if it has transforms of its own, which see the pixels before, or if its class is a user's,
-    whose items may be computed from all pixels.
+    It cannot if it has transforms of its own, which receive the pixels first, or if its class is a
+    user's, whose items may be computed from all pixels.
     """
     own = getattr(dataset, "transforms", None)
     if regions is None or own or not hasattr(dataset, "set_decode_regions"):
@@ -92,16 +92,17 @@ def decoded_in(dataset: Any, regions: Regions | None) -> Any:
 
 
 def decoded_for(dataset: Any, parts: Sequence[PlacedTransform], next_to_it: bool) -> Any:
-    """Return a copy of ``dataset`` that decodes what these transforms need; itself if it cannot.
+    """Return a copy of ``dataset`` that decodes what these transforms need, or itself.
 
-    next_to_it: the transforms run where the images are decoded, image by image with their keys.
+    next_to_it: the transforms run where the images are decoded, image by image and with the same
+    random keys.
     """
     dataset = decoded_at(dataset, decode_size(part.transform for part in parts))
     return decoded_in(dataset, regions_of(parts) if next_to_it else None)
 
 
 def decode_notes(dataset: Any) -> list[str]:
-    """Return lines on what the dataset, and the datasets inside it, do not decode."""
+    """Return lines that say what the dataset, and the datasets inside it, do not decode."""
     found = list(_within(dataset))
     sizes: set[Size] = {
         size for each in found if (size := getattr(each, "decode_at_least", None)) is not None

@@ -1,4 +1,4 @@
-"""Digits: 1 797 real handwritten digits of 8x8 pixels, part of the package.
+"""Digits: 1 797 real handwritten digits of 8x8 pixels, included in the package.
 
 Origin and licence: digits-LICENSE.md beside this file.
 """
@@ -26,7 +26,7 @@ class Digits(ImageArrays):
 
     An image is float32 ``(1, 8, 8)`` in 0..1, or uint8 in 0..16; layout, dtype and transforms: see
     ``ImageArrays``. The split is fixed: 30 samples of each class, evenly spaced in the published
-    order, are for testing.
+    order, form the test set.
     """
 
     classes = tuple("0123456789")
@@ -52,7 +52,7 @@ class Digits(ImageArrays):
 
 
 def is_test(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """Return True for test samples: in a class of n, numbers floor((j + 1/2) n / 30), j = 0..29."""
+    """Return True for test samples: of n in a class, floor((j + 1/2) n / 30) for j = 0..29."""
     mask = np.zeros(len(labels), dtype=np.bool_)
     for label in range(10):
         places = np.flatnonzero(labels == label)

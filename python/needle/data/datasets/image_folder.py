@@ -28,23 +28,24 @@ SPLITS = frozenset(("train", "training", "test", "testing", "val", "valid", "val
 class ImageFolder(ScaledDecoding):
     """Images ``root/CLASS/**/NAME.jpg``; classes and files are sorted by name.
 
-    Each folder directly below root is a class, so give the folder of one split
-    (``ImageFolder("data/train")``), not the folder of its splits. An item is ``(image, label)``:
-    the image as RGB float32 in 0..1 or, with ``dtype="uint8"``, as bytes; the label is the index
-    in ``classes``. ``transforms`` see ``(H, W, 3)``; then the image gets ``layout`` "CHW" or
-    "HWC". extensions: file extensions of images, in any case. mode: "L" gives grey images of one
-    channel. scaled_decode: decode a JPEG at half its size or less if the transforms of the dataset
-    or the loader begin by resizing; faster, and pixels differ a little (as may the longer side of
-    ``Resize(int)``, by one). max_pixels: larger images are refused. Slices and index arrays give
-    a list of items. UserWarning if the classes are names of splits.
+    Each folder directly below root is a class, so pass the folder of one split
+    (``ImageFolder("data/train")``), not the folder that contains the splits. An item is ``(image,
+    label)``: the image as RGB float32 in 0..1 or, with ``dtype="uint8"``, as bytes; the label is
+    the index in ``classes``. ``transforms`` receive ``(H, W, 3)``; the result is returned in
+    ``layout`` "CHW" or "HWC". extensions: file extensions of images, case-insensitive. mode: "L"
+    gives grey images of one channel. scaled_decode: decode a JPEG at half its size or less if the
+    transforms of the dataset or the loader begin by resizing; this is faster but changes the
+    pixels slightly (and may change the longer side of ``Resize(int)`` by one). max_pixels: larger
+    images raise an error. Slices and index arrays return a list of items. Warns with UserWarning
+    if the classes look like the names of splits.
 
     With ``layout="HWC"``, a loader whose transforms crop decodes only the part of a JPEG that the
-    crop reads, with the same pixels, if libjpeg-turbo was found when needle was built. Damage below
-    the part then goes unnoticed, unless the file was cut short.
+    crop reads, with the same pixels, if libjpeg-turbo was found when needle was built. Damage
+    below that part then goes unnoticed unless the file is truncated.
 
-    Pickles as a few arrays (paths, labels), which protocol 5 moves without copying.
-    Raises DataError for no class, no image or a file that cannot be decoded, and ImportError
-    without Pillow.
+    It pickles as a few arrays (paths, labels), which protocol 5 moves without copying. Raises
+    DataError if there is no class, no image or a file that cannot be decoded, and ImportError if
+    Pillow is not installed.
     """
 
     def __init__(
@@ -79,9 +80,9 @@ class ImageFolder(ScaledDecoding):
         scaled_decode: bool,
         max_pixels: int,
     ) -> None:
-        """Set everything except the files."""
+        """Set all attributes except the files."""
         owner = type(self).__name__
-        pillow(owner)  # raises now if it is missing, not at the first image
+        pillow(owner)  # fails now if Pillow is missing, not at the first image
         super().__init__(transforms, scaled_decode)
         self.layout = check_layout(owner, layout, transforms)
         self.dtype, self.max_pixels = check_pixels(owner, dtype), max_pixels
@@ -100,15 +101,15 @@ class ImageFolder(ScaledDecoding):
         return (to_chw(image) if self.layout == "CHW" else image), int(self.labels[place])
 
     def set_decode_regions(self, regions: Regions) -> bool:
-        """Set which part of each image suffices; False for images whose axes are moved first."""
+        """Set which part of each image suffices; return False if the axes are moved first."""
         return self.layout == "HWC" and super().set_decode_regions(regions)
 
     def path(self, index: int) -> Path:
-        """Return the path of the sample's file."""
+        """Return the path of a sample's file."""
         return self.root / self.paths[index]
 
     def encoded(self, index: int) -> tuple[bytes, int]:
-        """Return the bytes of the file, not decoded, and the label; for packing."""
+        """Return the undecoded bytes of the file and the label, for packing."""
         place = check_index(type(self).__name__, index, len(self))
         return self._contents([place])[0], int(self.labels[place])
 
@@ -116,11 +117,11 @@ class ImageFolder(ScaledDecoding):
         return os.path.join(self.root, self.paths[place])
 
     def _contents(self, places: Sequence[int]) -> list[bytes]:
-        """Return the bytes of these files."""
+        """Return the content of each of these files."""
         return [_read(self._file(place)) for place in places]
 
     def _pixels(self, place: int, content: bytes) -> npt.NDArray[Any]:
-        """Return the image, uint8 or float32 ``(H, W, C)``, before any transform."""
+        """Return the image before any transform, uint8 or float32 ``(H, W, C)``."""
         options: dict[str, Any] = {"max_pixels": self.max_pixels, "dtype": self.dtype}
         options["region"] = self.region_of(self.mode, self.dtype)
         name = self._file(place)
@@ -173,9 +174,10 @@ def _class_names(root: Path) -> tuple[str, ...]:
 
 
 def _image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
-    """Return paths below ``root/name``, relative to root, without hidden files.
+    """Return the paths below ``root/name``, relative to root, except those of hidden files.
 
-    Links to files count; links to folders below the class are ignored, since they may be cyclic.
+    Links to files are followed; links to folders below the class are ignored, since they may be
+    cyclic.
     """
     found, folders = [], [name]
     while folders:

@@ -1,4 +1,4 @@
-"""Checks of a single index, and items by slice. Called by the datasets and storage/."""
+"""Checks of a single index, and items by slice; used by the datasets and storage/."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..samples.ticket import Indices as Indices
 
 
 def check_index(owner: str, index: SupportsIndex, length: int) -> int:
-    """Return ``index`` counted from the front; IndexError if it is out of range."""
+    """Return ``index`` counted from the front; raise IndexError if it is out of range."""
     place = int(index)
     if not -length <= place < length:
         raise IndexError(f"{owner}: index must be in [-{length}, {length}), got {place}")
@@ -18,7 +18,7 @@ def check_index(owner: str, index: SupportsIndex, length: int) -> int:
 
 
 def several(index: Any, length: int) -> Indices | None:
-    """Return the indices that a slice, a list or an array names; None for a single index."""
+    """Return the indices selected by a slice, a list or an array; None for a single index."""
     if isinstance(index, slice):
         return np.arange(*index.indices(length))
     if isinstance(index, list) or (isinstance(index, np.ndarray) and index.ndim):

@@ -28,8 +28,8 @@ IMAGES, LABELS = "{}-images-idx3-ubyte", "{}-labels-idx1-ubyte"
 class MNISTDataset(ImageArrays):
     """The course's dataset over a pair of IDX files, gzipped or not.
 
-    Items are ``(float32 (28, 28, 1) in 0..1, int64 label)``; transforms see the same shape.
-    Raises DataError for missing or damaged files, or different numbers of images and labels.
+    Items are ``(float32 (28, 28, 1) in 0..1, int64 label)``; transforms receive the same shape.
+    Raises DataError if files are missing or damaged, or if the numbers of images and labels differ.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class MNIST(ImageArrays):
     root: a folder with the four files, directly or in ``mnist/`` or ``MNIST/raw/``; by default
     ``NEEDLE_DATA_DIR``. download: download missing files into ``root/mnist``. layout,
     dtype, transforms and items: see ``ImageArrays``; an image is ``(1, 28, 28)``. mirrors:
-    addresses instead of the known ones.
-    Raises DataError for files missing, damaged or of another data set.
+    addresses to use instead of the known ones. Raises DataError for files that are missing,
+    damaged or from another data set.
     """
 
     folders: tuple[str, ...] = ("mnist", "MNIST/raw", "MNIST")
@@ -61,7 +61,7 @@ class MNIST(ImageArrays):
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
         "http://yann.lecun.com/exdb/mnist/",
     )
-    # Digests of the unpacked content, independent of a mirror's compression.
+    # Digests of the uncompressed content, so that a mirror's compression does not matter.
     digests: ClassVar[Mapping[str, Digest]] = {
         "train-images-idx3-ubyte.gz": Digest(
             "sha256", "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db", True
@@ -126,13 +126,13 @@ class MNIST(ImageArrays):
 
     @classmethod
     def _check_identity(cls, path: Path, labels: npt.NDArray[np.uint8]) -> None:
-        """Check the content; for subclasses whose files have the names of another data set."""
+        """Check the content; for subclasses whose files share the names of another data set."""
 
 
 class FashionMNIST(MNIST):
-    """Zalando's articles of clothing in MNIST's format; options and items as for ``MNIST``.
+    """Zalando's images of clothing in MNIST's format; options and items are those of ``MNIST``.
 
-    Its files have the names of MNIST's, so the labels of MNIST are refused.
+    Its files have the same names as MNIST's, so a check of the labels rejects MNIST.
     """
 
     folders = ("fashion-mnist", "FashionMNIST/raw", "FashionMNIST")
@@ -152,7 +152,7 @@ class FashionMNIST(MNIST):
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
         "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
     )
-    # The MD5 that its authors publish with the files; they publish no SHA-256.
+    # The MD5 sum published by the authors; they publish no SHA-256 sum.
     digests: ClassVar[Mapping[str, Digest]] = {
         "train-images-idx3-ubyte.gz": Digest("md5", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
         "train-labels-idx1-ubyte.gz": Digest("md5", "25c81989df183df01b3e8a0aad5dffbe"),
@@ -172,7 +172,7 @@ class FashionMNIST(MNIST):
 
 
 def check_is_there(owner: str, path: PathLike, source: str) -> None:
-    """Raise DataError, which names ``source`` as the way to get the file, if it is missing."""
+    """Raise DataError if the file is missing; the message names ``source`` as the way to get it."""
     if not os.path.isfile(path):
         raise DataError(
             f"{owner}: needs the file {path}, got none; give the path where it is, or fetch it "
@@ -197,7 +197,7 @@ def read_pair(
 
 
 def check_labels(path: PathLike, labels: npt.NDArray[np.uint8], classes: int) -> None:
-    """Raise DataError, with the sample, for a label that is no class."""
+    """Raise DataError with the index of the first label that is no class."""
     wrong = np.flatnonzero(labels >= classes)
     if wrong.size:
         raise DataError(

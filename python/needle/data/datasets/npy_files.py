@@ -1,4 +1,4 @@
-"""NpyDataset: mapped arrays in ``.npy`` files of numpy.save; pickled objects are refused."""
+"""NpyDataset: memory-mapped ``.npy`` files of numpy.save; pickled objects are refused."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .dataset import ItemTransform
 class NpyDataset(ArrayDataset):
     """Rows of ``.npy`` files, as in ``NpyDataset("images.npy", "labels.npy")``.
 
-    An item is a tuple of one row of each file. The files are mapped, not loaded; rows are
-    read-only views. ``transforms`` see the row of the first file. Pickles as the paths; another
-    process maps the files again. Raises DataError, which names the file, for one that is no
+    An item is a tuple of one row of each file. The files are memory-mapped, not loaded; rows are
+    read-only views. ``transforms`` receive the row of the first file. Only the paths are pickled;
+    another process maps the files again. Raises DataError, naming the file, if one is not a
     ``.npy`` file, is truncated or holds objects, and ShapeError if the lengths differ.
     """
 
@@ -50,7 +50,7 @@ class NpyDataset(ArrayDataset):
 
 
 def read_npy(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
-    """Return the array in the file, mapped read-only; DataError for an invalid file."""
+    """Return the array in the file, mapped read-only; raise DataError for an invalid file."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         content = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""

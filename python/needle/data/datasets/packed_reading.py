@@ -1,7 +1,7 @@
 """PackedDataset: reads files written by ``pack`` through a memory map.
 
-pyarrow parses the schema and locates the columns. Every position is checked against the file, and
-samples are read through NumPy views of the map, so that damaged bytes raise an error.
+pyarrow parses the schema and locates the columns. Every offset is checked against the file size,
+and samples are read through NumPy views of the map, so damaged bytes raise an error.
 """
 
 from __future__ import annotations
@@ -33,21 +33,19 @@ MARK = b"ARROW1"
 
 
 class GarbledSample(DataError):
-    """Raised for a sample whose bytes are not those that ``pack`` wrote."""
+    """Raised for a sample whose bytes do not match the checksum that ``pack`` wrote."""
 
 
 class PackedDataset(ScaledDecoding):
     """The samples of a file written by ``pack``; encoded images are decoded to uint8 HWC.
 
-    path: a file, which is mapped: opening takes the same time for any size, and processes share
-    its pages. ``transforms`` see the first field. Arrays are read-only views of the file. checked:
-    compare each sample with its checksum when this process first reads it (4 GB/s); False checks
-    encoded images only. scaled_decode: see ``ImageFolder``. Slices and index arrays give a list of
-    items. Raises DataError, which names the file and the position, for a file that is truncated,
-    damaged or of another format. Do not truncate an open file: access to its lost pages ends the
-    process.
-
-    Pickles as its path; another process maps the file again.
+    path: the file, which is memory-mapped: opening takes the same time for any size, and processes
+    share its pages. ``transforms`` receive the first field. Arrays are read-only views of the
+    file. checked: verify each sample's checksum when this process first reads it (4 GB/s); False
+    verifies encoded images only. scaled_decode: see ``ImageFolder``. Slices and index arrays give
+    a list of items. Raises DataError, naming the file and the offset, if the file is truncated,
+    damaged or in another format. Do not truncate an open file: access to the lost pages kills the
+    process. Only the path is pickled; another process maps the file again.
     """
 
     def __init__(
@@ -84,7 +82,7 @@ class PackedDataset(ScaledDecoding):
         return file.description.rebuild(values)
 
     def fetch(self, indices: Indices) -> Any | None:
-        """Return one gather per column if all are numbers and arrays of one shape."""
+        """Gather each column at once if all are numbers or arrays of one shape; else None."""
         whole = self._map.whole
         if self.transforms or whole is None:
             return None
@@ -92,12 +90,12 @@ class PackedDataset(ScaledDecoding):
         return self._map.description.rebuild([column[places] for column in whole])
 
     def in_memory(self) -> tuple[Array, ...] | None:
-        """Return the mapped columns if the samples are tuples of numbers and arrays."""
+        """Return the mapped columns if the samples are tuples of numbers and arrays, else None."""
         file = self._map
         return file.whole if file.description.structure == "tuple" else None
 
     def rows(self, indices: Indices) -> Indices:
-        """Return ``indices``; DataError for a sample that has not its checksum."""
+        """Return ``indices``; raise DataError if the checksum of a sample is wrong."""
         if self.checked or self._map.encoded:
             self._map.check(indices)
         return indices
@@ -115,10 +113,10 @@ class PackedDataset(ScaledDecoding):
 
 
 class PackedFile:
-    """A mapped file: NumPy views of its columns.
+    """A memory-mapped packed file, with NumPy views of its columns.
 
-    name: of the file, for errors. size: bytes of the packed file; None for the whole file.
-    verified: True for each sample that was compared with its checksum.
+    name: the file's name in errors. size: the length of the packed file in bytes; None for the
+    whole file. verified: True for each sample whose checksum has been verified.
     """
 
     def __init__(self, file: IO[bytes], name: str, size: int | None = None) -> None:
@@ -186,7 +184,7 @@ class PackedFile:
             self.views.append(self._views(column, mine, length))
 
     def _places(self, array: Any, base: int) -> list[tuple[int, int]]:
-        """Return (start, size) in the file of each buffer of an Arrow array but the validity."""
+        """Return (offset, size) in the file of an Arrow array's buffers except the validity."""
         if array.offset or array.null_count:
             raise ValueError("a column has an offset or missing values")
         _, *buffers = array.buffers()
@@ -201,7 +199,7 @@ class PackedFile:
     def _views(
         self, column: Column, places: list[list[tuple[int, int]]], length: int
     ) -> tuple[Array, ...]:
-        """Return (values,), or (bytes, offsets[, shapes]) for values of several sizes."""
+        """Return (values,), or (bytes, offsets[, shapes]) for values of variable size."""
         if column.kind in ("number", "array"):
             dtype = np.dtype(column.dtype)
             return (self._view(places[0][0], dtype, (length, *column.shape)),)
@@ -226,7 +224,7 @@ class PackedFile:
         return flat.reshape(shape)
 
     def bytes_of(self, number: int, place: int) -> tuple[Array, int]:
-        """Return the bytes of a value of a column of several sizes, and their file position."""
+        """Return the bytes of a value of variable size, and their offset in the file."""
         data, offsets = self.views[number][:2]
         start, end = int(offsets[place]), int(offsets[place + 1])
         if not 0 <= start <= end <= len(data):
@@ -254,7 +252,7 @@ class PackedFile:
             raise self._garbled(number, place, str(error)) from None
 
     def check(self, places: Indices) -> None:
-        """Raise DataError for the first of these samples that has not its checksum."""
+        """Raise DataError for the first of these samples whose checksum is wrong."""
         new = places[~self.verified[places]]
         for place, expected in zip(new.tolist(), self.checksums[new].tolist()):
             if self._checksum(place) != expected:
@@ -297,7 +295,7 @@ class PackedFile:
 
 
 def _checked_part(column: Column) -> tuple[str, bytes, int]:
-    """Return the kind of a column, and for one of a fixed size its checked shape and its width."""
+    """Return the kind of a column; for one of fixed size also its checked shape and width."""
     shape = np.array(column.shape, "<i8").tobytes() if column.kind == "array" else b""
     return column.kind, shape, column.width if column.kind in ("number", "array") else 0
 
@@ -305,9 +303,9 @@ def _checked_part(column: Column) -> tuple[str, bytes, int]:
 def _is_compressed(content: memoryview) -> bool:
     """Return True if the first record batch of an Arrow file has the field "compression".
 
-    pyarrow does not tell, and unpacks before it can be asked. The file ends with its footer, four
-    bytes of its length, and the mark. The batches are field 3 of Footer; the batch is field 2 of
-    its Message, compression field 3 of RecordBatch.
+    pyarrow has no way to ask before it decompresses. The file ends with its footer, the footer's
+    length in four bytes, and the magic bytes. The batches are field 3 of Footer; the batch is
+    field 2 of its Message, compression field 3 of RecordBatch.
     """
     unpack = struct.unpack_from
     end = len(content) - len(MARK) - 4
@@ -321,12 +319,12 @@ def _is_compressed(content: memoryview) -> bool:
 
 
 def _target(content: memoryview, place: int) -> int:
-    """Return the position that the FlatBuffers offset at ``place`` names."""
+    """Return the position that the FlatBuffers offset at ``place`` points to."""
     return place + int(struct.unpack_from("<I", content, place)[0])
 
 
 def _field(content: memoryview, table: int, number: int) -> int:
-    """Return the position of a field of a FlatBuffers table; 0 if the table does not have it."""
+    """Return the position of a field in a FlatBuffers table; 0 if the table lacks it."""
     fields = table - struct.unpack_from("<i", content, table)[0]
     size, slot = struct.unpack_from("<H", content, fields)[0], 4 + 2 * number
     place = struct.unpack_from("<H", content, fields + slot)[0] if size > slot else 0

@@ -1,7 +1,7 @@
-"""pack: writes a data set into one Arrow file, whose columns formats/arrow_columns.py describes.
+"""pack: writes a data set to one Arrow file; formats/arrow_columns.py describes the columns.
 
-Each column first goes to a scratch file, because only after the last sample it is known whether
-all have one shape. Then the mapped scratch files are written one after another.
+Each column first goes to a scratch file, because whether all samples have one shape is known only
+after the last one. Then the scratch files are mapped and written one after another.
 """
 
 from __future__ import annotations
@@ -49,15 +49,14 @@ def pack(
     """Write all samples of a map dataset to ``path``, for ``PackedDataset``; return the path.
 
     A sample is an array, a number, text or bytes, or a tuple, list or dict of them. Samples are
-    written as the dataset returns them, after its transforms: pack uint8 pixels, and augment when
-    reading. encode: "raw" keeps arrays; "jpeg" compresses uint8 ``(H, W, 1 | 3)`` to JPEGs of
-    ``quality`` 1..100; "keep" copies the files of an ``ImageFolder`` undecoded, without its
-    transforms. progress: a bar on a terminal if tqdm is installed. Named tuples are read back as
-    tuples.
-
-    The file appears whole or not at all, and atomically replaces an older one. Meanwhile it needs
-    its size a second time, in a hidden folder beside it; the next call removes what a killed run
-    left there. Raises TypeError or DataError for samples that do not fit each other.
+    written as the dataset returns them, after its transforms; it is best to pack uint8 pixels and
+    to augment when reading. encode: "raw" keeps arrays; "jpeg" compresses uint8 ``(H, W, 1 | 3)``
+    to JPEGs of ``quality`` 1..100; "keep" copies the files of an ``ImageFolder`` undecoded,
+    without its transforms. progress: show a progress bar on a terminal if tqdm is installed. Named
+    tuples are read back as tuples. The file is written completely or not at all, and atomically
+    replaces an older one. Writing needs the file's size a second time, in a hidden folder beside
+    it; the next call removes what a killed run left there. Raises TypeError or DataError if
+    samples are inconsistent.
     """
     pa = pyarrow("pack")
     target = Path(path)
@@ -80,7 +79,7 @@ def pack(
 
 
 class _Spool:
-    """One column while it is written: a file of its bytes, the ends and shapes of its values."""
+    """A column being written: a file of its bytes, and the end offsets and shapes of values."""
 
     def __init__(self, path: Path, column: Column) -> None:
         self.path, self.column = path, column
@@ -89,7 +88,7 @@ class _Spool:
         self.fixed = column.kind == "array"
 
     def add(self, column: Column, content: Any, checksum: int) -> int:
-        """Append a value; return the updated checksum of the sample. TypeError for another kind."""
+        """Append a value; return the updated checksum, or raise TypeError for another kind."""
         mine = self.column
         if replace(column, shape=()) != replace(mine, shape=()) or (
             len(column.shape) != len(mine.shape)
@@ -107,7 +106,7 @@ class _Spool:
         return zlib.crc32(content, checksum)
 
     def finish(self) -> Column:
-        """Return the final column: arrays of several shapes are "varied"."""
+        """Return the final column; an array column with several shapes becomes "varied"."""
         self.file.close()
         if self.column.kind == "array" and not (self.fixed and 0 < self.column.width <= MAX_WIDTH):
             self.column = replace(self.column, kind="varied")
@@ -124,7 +123,7 @@ class _Spool:
 
 
 def _taken_apart(dataset: Any, encode: str, quality: int) -> Iterator[tuple[str, list[Value]]]:
-    """Yield the structure of each sample, and column and bytes of each field."""
+    """Yield the structure of each sample, with the column and bytes of each field."""
     if encode == "keep" and not hasattr(dataset, "encoded"):
         raise TypeError(
             f"pack: encode='keep' needs a dataset of image files with encoded(index), got "
@@ -198,7 +197,7 @@ def _classes(dataset: Any) -> tuple[str, ...] | None:
 
 @contextmanager
 def _scratch_beside(target: Path) -> Iterator[Path]:
-    """Give a hidden folder next to ``target``, removed afterwards; also those of killed runs."""
+    """Yield a hidden scratch folder next to ``target``, and remove it and those of killed runs."""
     start = f".{target.name}.packing~{socket.gethostname()}~"
     for left in target.parent.glob(f"{glob.escape(start)}*"):
         if not _lives(left.name[len(start) :].split("~")[0]):
@@ -213,7 +212,7 @@ def _scratch_beside(target: Path) -> Iterator[Path]:
 
 def _lives(process: str) -> bool:
     """Return True if the process runs (or belongs to another user)."""
-    if os.name == "nt":  # os.kill would end it there
+    if os.name == "nt":  # on Windows os.kill would terminate the process
         return True
     try:
         os.kill(int(process), 0)

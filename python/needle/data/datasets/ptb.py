@@ -1,7 +1,7 @@
 """Text for language models: the course's Corpus (Penn Treebank) and its batches.
 
-A corpus is one list of word ids, not a Dataset: ``batchify`` arranges it in columns, ``get_batch``
-returns pieces of a few steps.
+A corpus is one list of word ids, not a Dataset: ``batchify`` arranges it in columns, and
+``get_batch`` returns a few rows of them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ END_OF_LINE = "<eos>"
 
 
 class Dictionary:
-    """Words and their ids in order of appearance: ``word2idx`` (dict) and ``idx2word`` (list)."""
+    """Words numbered in order of appearance: ``word2idx`` (dict) and ``idx2word`` (list)."""
 
     def __init__(self) -> None:
         self.word2idx: dict[str, int] = {}
         self.idx2word: list[str] = []
 
     def add_word(self, word: str) -> int:
-        """Return the id of ``word``, a new one for a new word."""
+        """Return the id of ``word``, adding it if it is new."""
         found = self.word2idx.setdefault(word, len(self.idx2word))
         if found == len(self.idx2word):
             self.idx2word.append(word)
@@ -42,12 +42,12 @@ class Dictionary:
 
 
 class Corpus:
-    """The texts ``train.txt`` and ``test.txt`` of a folder as lists of ids, ``train`` and ``test``.
+    """The texts ``train.txt`` and ``test.txt`` of a folder, as lists of ids.
 
     White space separates words; ``<eos>`` follows every line. Both texts share ``dictionary``,
     which numbers the words of the training text first (10 000 with ``<eos>`` for the Penn Treebank
     of Mikolov et al. 2010). max_lines: read only the first lines of each file.
-    Raises DataError for files missing or not in UTF-8.
+    Raises DataError for files that are missing or not in UTF-8.
     """
 
     def __init__(self, base_dir: PathLike, max_lines: int | None = None) -> None:
@@ -56,7 +56,7 @@ class Corpus:
         self.test = self.tokenize(Path(base_dir) / "test.txt", max_lines)
 
     def tokenize(self, path: PathLike, max_lines: int | None = None) -> list[int]:
-        """Return the ids of the words of a text; new words are added to the dictionary."""
+        """Return the ids of the words of a text, adding new words to the dictionary."""
         add = self.dictionary.add_word
         return [add(word) for line in _lines(path, max_lines) for word in (*line, END_OF_LINE)]
 
@@ -80,7 +80,7 @@ def batchify(
     """Return the ids as ``batch_size`` columns, ``(len // batch_size, batch_size)``.
 
     Each column is a contiguous piece of the text; the remainder is dropped. The result is a NumPy
-    array on the host for any ``device``; ``get_batch`` moves pieces to the device. Raises
+    array on the host whatever ``device`` is; ``get_batch`` moves the data to the device. Raises
     ShapeError if there are fewer ids than columns.
     """
     ### BEGIN YOUR SOLUTION [text-columns]
@@ -100,9 +100,9 @@ def get_batch(
 ) -> tuple[Any, Any]:
     """Return inputs ``(n, batch_size)`` and targets ``(n * batch_size,)``.
 
-    Inputs are the rows i to i + n of ``batches``, targets the rows i + 1 to i + 1 + n, flat;
-    n = min(bptt, rows - 1 - i). Both are Tensors on ``device``, in ``dtype`` if given. Raises
-    ShapeError if row i is the last one.
+    Inputs are the rows i to i + n of ``batches``, and targets are the rows i + 1 to i + 1 + n,
+    flattened; n = min(bptt, rows - 1 - i). Both are Tensors on ``device``, in ``dtype`` if given.
+    Raises ShapeError if row i is the last one.
     """
     ### BEGIN YOUR SOLUTION [text-columns]
     steps = min(bptt, len(batches) - 1 - i)

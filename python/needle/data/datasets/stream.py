@@ -1,7 +1,8 @@
-"""Streams: datasets that are read in sequence instead of by index, in one or more shards.
+"""Streams: datasets that are read in sequence, in one or more shards, instead of by index.
 
-A loader takes batches from the shards in turn, so that any number of workers gives the same ones;
-one worker at a time reads a shard. batching/fetch.py keeps shards open between batches.
+A loader takes batches from the shards in turn, so the batches do not depend on the number of
+workers; a shard is read by one worker at a time. batching/fetch.py keeps shards open between
+batches.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..sampling.distributed import check_rank
 
 
 class IterableDataset(PointsToKeywords):
-    """Base of streams: subclasses define ``__iter__``, or ``iter_shard`` and ``num_shards``.
+    """Base class of streams; subclasses define ``__iter__``, or ``iter_shard`` and ``num_shards``.
 
     A stream has no ``__getitem__``. ``__len__``, if defined, is the number of samples of all
     shards; loaders do not rely on it.
@@ -34,10 +35,10 @@ class IterableDataset(PointsToKeywords):
         raise NotImplementedError(f"{type(self).__name__} must define __iter__() or iter_shard()")
 
     def iter_shard(self, shard: int, epoch: int, start: int) -> Iterator[Any]:
-        """Yield the samples of ``shard`` from number ``start`` on; (shard, epoch) fix their order.
+        """Yield the samples of ``shard`` from ``start`` on, in an order fixed by (shard, epoch).
 
         By default ``__iter__`` is the only shard, and samples before ``start`` are read and
-        dropped; define this method in a stream that can seek.
+        discarded; override this method in a stream that can seek.
         """
         if self.num_shards != 1:
             raise NotImplementedError(
@@ -51,7 +52,7 @@ class IterableDataset(PointsToKeywords):
         return shard
 
     def for_rank(self, rank: int, world: int) -> IterableDataset:
-        """Return the shards rank, rank + world, ... as a stream of their own.
+        """Return a stream of the shards rank, rank + world, and so on.
 
         Raises ValueError for more ranks than shards.
         """
@@ -59,7 +60,7 @@ class IterableDataset(PointsToKeywords):
 
 
 class ShardsOfRank(IterableDataset):
-    """The shards of one rank; see ``IterableDataset.for_rank``."""
+    """The shards that belong to one rank; see ``IterableDataset.for_rank``."""
 
     def __init__(self, stream: Any, rank: int, world: int) -> None:
         rank, world = check_rank("IterableDataset.for_rank", rank, world)
@@ -78,7 +79,7 @@ class ShardsOfRank(IterableDataset):
         return found
 
     def shard_number(self, shard: int) -> int:
-        """Return the number in the whole stream, so that ranks draw different numbers."""
+        """Return the shard's number in the whole stream, so that ranks draw different numbers."""
         return int(self.stream.shard_number(self.rank + shard * self.world))
 
 

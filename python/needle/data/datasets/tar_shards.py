@@ -1,6 +1,6 @@
 """TarShards: a stream of samples from tar files in the layout of WebDataset.
 
-Consecutive members with the same name up to the first dot are one sample: ``n01/0007.jpg``,
+Consecutive members whose names agree up to the first dot form one sample: ``n01/0007.jpg``,
 ``n01/0007.cls``. Members are found by seeking from header to header.
 """
 
@@ -28,7 +28,7 @@ BLOCK = 512
 
 @dataclass(frozen=True)
 class Member:
-    """A file in a tar: its name, and the position of its bytes."""
+    """A file in a tar: its name, and the offset and size of its content."""
 
     name: str
     start: int
@@ -36,24 +36,24 @@ class Member:
 
     @property
     def parts(self) -> tuple[str, str]:
-        """Key of the sample, and the rest of the name in lower case ("jpg", "seg.png")."""
+        """The key of the sample, and the rest of the name in lower case ("jpg", "seg.png")."""
         folder, _, base = self.name.rpartition("/")
         key, _, extension = base.partition(".")
         return (f"{folder}/{key}" if folder else key), extension.lower()
 
 
 class TarShards(IterableDataset):
-    """Samples of tar files, one shard per file, in the order of the files.
+    """Samples of tar files, with one shard per file, in the order of the files.
 
-    paths: of uncompressed tar files. fields: the members of a sample, which becomes a tuple, such
-    as ``("jpg;png", "cls")`` with ";" between alternatives; None gives each sample as a dict of
-    all its members by extension, with its name as "__key__". ``transforms`` see the first field.
-    By extension: images become uint8 ``(H, W, 3)``, "cls" an int, "txt" text, "json" its value,
-    "npy" an array of numbers, everything else bytes. Links, folders and hidden files are left out.
+    paths: the uncompressed tar files. fields: the members that make up a sample, a tuple, such as
+    ``("jpg;png", "cls")`` with ";" between alternatives; with None a sample is a dict of all its
+    members by extension, with its name as "__key__". ``transforms`` receive the first field. The
+    extension decides the type: images become uint8 ``(H, W, 3)``, "cls" an int, "txt" text, "json"
+    its value,
+    "npy" an array of numbers, everything else bytes. Links, folders and hidden files are skipped.
 
-    On resuming, earlier samples are skipped without being read. Raises DataError, which names
-    file, member and byte, for a tar that is truncated or damaged, and for a sample that lacks a
-    field.
+    On resuming, earlier samples are skipped without being read. Raises DataError, naming file,
+    member and byte offset, if a tar is truncated or damaged or a sample lacks a field.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class TarShards(IterableDataset):
             yield from self.iter_shard(shard, 0, 0)
 
     def iter_shard(self, shard: int, epoch: int, start: int) -> Iterator[Any]:
-        """Yield the samples of one file from number ``start`` on, in every epoch the same."""
+        """Yield the samples of one file from ``start`` on, in the same order in every epoch."""
         path = self.paths[shard]
         with open_file(path) as file:
             for number, (key, members) in enumerate(_groups(_members(path, file))):
@@ -105,7 +105,7 @@ class TarShards(IterableDataset):
 
 
 def _groups(members: Iterator[Member]) -> Iterator[tuple[str, dict[str, Member]]]:
-    """Yield key and members of each sample, in the order of the file."""
+    """Yield the key and members of each sample, in the order of the file."""
     key, group = "", dict[str, Member]()
     for member in members:
         name, extension = member.parts
@@ -119,12 +119,12 @@ def _groups(members: Iterator[Member]) -> Iterator[tuple[str, dict[str, Member]]
 
 
 def _members(path: str, file: Any) -> Iterator[Member]:
-    """Yield the regular files of a tar, checked against its size; ValueError if damaged."""
+    """Yield the regular files of a tar, checked against its size; raise ValueError if damaged."""
     size = os.fstat(file.fileno()).st_size
     place = 0
     try:
         with tarfile.open(fileobj=file, mode="r:") as tar:
-            # In an empty file, where the offset stays 0, next() of Python 3.10 fails.
+            # next() of Python 3.10 fails on an empty file, whose offset stays 0.
             while tar.offset and (found := tar.next()) is not None:
                 if found.offset_data <= place or found.size < 0:
                     raise ValueError("its members overlap")
@@ -152,7 +152,7 @@ def _members(path: str, file: Any) -> Iterator[Member]:
 
 
 def _check_end(file: Any, place: int) -> None:
-    """Raise ValueError if no block of zeros ends the tar: tarfile stops at damaged headers, too."""
+    """Raise ValueError if no block of zeros ends the tar: tarfile also stops at damaged headers."""
     file.seek(place)
     if file.read(BLOCK) != bytes(BLOCK):
         raise ValueError("no header and no end mark there")
@@ -184,4 +184,4 @@ READERS: dict[str, Callable[[bytes], Any]] = {
     "json": json.loads,
     "npy": lambda content: parse_npy("member", io.BytesIO(content), content).copy(),
 }
-"""Functions from the bytes of a member to a value, by extension."""
+"""Functions that decode the bytes of a member, by extension."""
