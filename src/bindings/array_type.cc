@@ -64,7 +64,6 @@ int array_getbuffer(PyObject* self, Py_buffer* view, int flags) {
     PyErr_SetString(PyExc_BufferError, "Array: its memory is a device's; use download");
     return -1;
   }
-  static Py_ssize_t strides[] = {1, 1, 4, 8, 4, 8, 2};
   view->obj = Py_NewRef(self);
   view->buf = a->data;
   view->len = static_cast<Py_ssize_t>(bytes_of(a));
@@ -73,7 +72,7 @@ int array_getbuffer(PyObject* self, Py_buffer* view, int flags) {
   view->format = flags & PyBUF_FORMAT ? const_cast<char*>(format_of(a->dtype)) : nullptr;
   view->ndim = 1;
   view->shape = flags & PyBUF_ND ? reinterpret_cast<Py_ssize_t*>(&a->size) : nullptr;
-  view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? &strides[int(a->dtype)] : nullptr;
+  view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? &view->itemsize : nullptr;
   view->suboffsets = nullptr;
   view->internal = nullptr;
   return 0;

@@ -34,6 +34,15 @@ def test_numpy_and_dlpack_share_memory(layout: str, dtype: str, device: Any) -> 
         assert not np.asarray(a).any()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_buffer_has_the_stride_of_its_dtype(dtype: str, device: Any) -> None:
+    host = np.arange(5).astype(dtype)
+    a = nd.array(host, dtype=dtype, device=device)
+    seen = np.asarray(a.view.handle)
+    assert seen.strides == (host.itemsize,)
+    np.testing.assert_array_equal(seen, host)
+
+
 def test_a_copy_is_a_copy(device: Any) -> None:
     a = nd.ones((3,), device=device)
     for copied in (a.numpy(), np.array(a), a.__array__(copy=True), np.asarray(a, dtype="float64")):
