@@ -1,4 +1,4 @@
-"""The device lists; ``needle.device("lists")`` finds it by the entry point in pyproject.toml."""
+"""The device lists: ``needle.device("lists")`` finds it by the entry point in pyproject.toml."""
 
 from .backend import ListsBackend
 

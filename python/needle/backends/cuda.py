@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
+from typing import Any
 
 from ..config import CUDA_EXACT, CUDA_SYNC, cuda_sm90, matmul_precision
 from ..dtypes import NAMES
@@ -75,11 +76,16 @@ def backend_of_device(module: ModuleType, index: int) -> Backend:
         bfloat16_kernels=(*BFLOAT16_KERNELS, *module.unary_names),
         matmul_precisions=precisions,
         name=module.__device_name__ + (f":{index}" if index else ""),
-        allocate=partial(module.allocate_on, index),
-        memory_stats=partial(module.memory_stats_of, index),
-        empty_cache=partial(module.empty_cache_of, index),
-        synchronize=partial(module.synchronize_on, index),
-        record_graph=partial(_record_graph, module, index),
-        run_images=partial(module.run_images_on, index),
-        pin=partial(module.pin_on, index),
+        allocate=_bound(module.allocate_on, index),
+        memory_stats=_bound(module.memory_stats_of, index),
+        empty_cache=_bound(module.empty_cache_of, index),
+        synchronize=_bound(module.synchronize_on, index),
+        record_graph=_bound(_record_graph, module, index),
+        run_images=_bound(module.run_images_on, index),
+        pin=_bound(module.pin_on, index),
     )
+
+
+def _bound(function: Callable[..., Any], *first: Any) -> Any:
+    """Return a method that ignores its object and passes ``first`` before its arguments."""
+    return staticmethod(partial(function, *first))  # Python 3.13 warns of a bare partial in a class

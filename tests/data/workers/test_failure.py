@@ -174,6 +174,7 @@ def test_close_ends_workers_that_are_busy() -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupted_at_any_moment_it_stays_usable() -> None:
     """A signal handler may raise anywhere in the engine, as Ctrl-C does."""
