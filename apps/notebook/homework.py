@@ -11,6 +11,7 @@ import importlib.util
 import re
 import shutil
 import sys
+import sysconfig
 import tempfile
 import textwrap
 from collections.abc import Iterable
@@ -242,7 +243,8 @@ def rebuild() -> Page:
         return Page(
             "The sources do not compile; the kernels stay as they were.", _shown(problem), *own
         )
-    use_module(next((ROOT / "python/needle/backend_ndarray").glob("ndarray_backend_cpu*.so")))
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")  # other Pythons' builds may lie beside it
+    use_module(ROOT / f"python/needle/backend_ndarray/ndarray_backend_cpu{suffix}")
     if array_namespace.BACKEND != "nd":
         return Page(
             "The kernels are compiled. This session uses NumPy's arrays: unset NEEDLE_BACKEND; in "

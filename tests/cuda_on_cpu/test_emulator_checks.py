@@ -129,7 +129,7 @@ def test_sixteen_bytes_at_a_time_are_one_access() -> None:
     found = faults.counted(lambda: faults.by_fours(VALUES))
     assert [row[0] for row in found] == ["by_fours"] * 2
     assert {SOURCE[int(row[1].split(":")[1]) - 1].strip()[:20] for row in found} == {
-        "reinterpret_cast<Fou"
+        "reinterpret_cast<Flo"
     }
     assert [tuple(row[4:]) for row in found] == [(1, 8, 8)] * 2
 

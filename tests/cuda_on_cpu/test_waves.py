@@ -73,7 +73,7 @@ def blocks_of(op: Any, *arguments: Any) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("batch", [128, 256])
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16", "stored in bf16"])
 def test_convolutions_of_resnet18_fill_the_processors(precision: str, batch: int) -> None:
-    """Each has at least 0.9 blocks per processor; wide bf16 layers load operands by bulk copies."""
+    """Each has at least 0.9 blocks per processor; wide bf16 layers load operands by TMA."""
     stored = precision.startswith("stored")
     if stored:
         pytest.importorskip("ml_dtypes")
@@ -94,4 +94,4 @@ def test_convolutions_of_resnet18_fill_the_processors(precision: str, batch: int
         few = [each for each in launches if each[1] < 0.9 * PROCESSORS]
         assert not few, (layer, few)
         if layer.stride == 1 and layer.inputs > 3:
-            assert stored == all("bulk" in name for name, _ in launches), (layer, launches)
+            assert stored == all("tma" in name for name, _ in launches), (layer, launches)

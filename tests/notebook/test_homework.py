@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -180,8 +181,9 @@ def test_a_compilers_error_names_the_line_of_the_answer(
 
 @pytest.mark.slow
 def test_rebuilt_kernels_are_used_at_once(tree: Path) -> None:
-    built = next((ROOT / "python/needle/backend_ndarray").glob("ndarray_backend_cpu*.so"), None)
-    if built is None:
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    built = ROOT / f"python/needle/backend_ndarray/ndarray_backend_cpu{suffix}"
+    if not built.exists():
         pytest.skip("needs the compiled module")
     (path, _) = write_notebooks(tree, TAGS)
     shutil.copy(built, tree / "python/needle/backend_ndarray")
