@@ -1,8 +1,9 @@
-"""Engines: they prepare batches in the calling thread, in threads, or in worker processes.
+"""Engines, which prepare batches in the calling thread, in threads or in worker processes.
 
-engine.py is their interface; inline.py, threads.py and processes.py are the three engines. The
-other files belong to processes.py: the work queue, the slots for batches, the processes. A file is
-imported when its engine is first used. loader/ makes engines by name.
+engine.py defines their interface; inline.py, threads.py and processes.py are the three engines.
+The other files implement the work queue, the ring buffer and the worker processes for
+processes.py. The file of an engine is imported when the engine is first used. loader/ creates
+engines by name.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _OPTIONS = {"processes": ("pin",)}
 
 
 def engine_names() -> list[str]:
-    """Return the names that ``make_engine`` takes."""
+    """Return the names that ``make_engine`` accepts."""
     return list(_CLASSES)
 
 
@@ -35,9 +36,9 @@ def is_picklable(pipeline: Pipeline) -> bool:
 def make_engine(
     name: str, pipeline: Pipeline, *, workers: int, prefetch: int, **options: Any
 ) -> Engine:
-    """Return an engine of this name, with those of the options that it has.
+    """Return a new engine; options that this engine does not have are ignored.
 
-    Raises UnknownNameError for any other name.
+    Raises UnknownNameError if there is no engine of this name.
     """
     if name not in _CLASSES:
         raise unknown_name("engine", name, engine_names())

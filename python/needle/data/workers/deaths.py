@@ -1,8 +1,8 @@
-"""The meaning of a worker's death: a kill from outside, a deadly sample, or a failing start.
+"""Classification of a worker's death: killed from outside, killed by a sample, or failed to start.
 
-Whoever kills workers from outside costs time, never the epoch: they are started again, after pauses
-that grow while no part of a batch is finished. A sample that kills its worker every time is an
-error, and so is a worker that ends by itself while it starts. processes.py reports deaths here.
+Kills from outside slow an epoch down but never end it: workers are restarted with a back-off that
+grows while no part of a batch is finished. It is an error if a sample kills its worker every time,
+or if a worker exits by itself during start-up. processes.py reports deaths here.
 """
 
 from __future__ import annotations
@@ -16,34 +16,35 @@ from ..samples.ticket import NO_SAMPLE
 from .pending import Part
 from .process_pool import WorkerHandle
 
-_DEATHS = 3  # in succession at one sample before an error; one more for each kill from outside
-_MOST_KILLS = 50  # of those
-_START_EXITS, _START_FAULTS = 2, 6  # equal deaths in succession of starting workers
+_DEATHS = 3  # consecutive deaths at one sample that are an error; one more per kill from outside
+_MOST_KILLS = 50  # at most this many kills from outside raise ``_DEATHS``
+# consecutive equal deaths during start-up that are an error: plain exits, fault signals
+_START_EXITS, _START_FAULTS = 2, 6
 _FAULTS = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGABRT}
-_AT_ONCE = 8  # deaths in succession before the next start waits
-_PAUSE, _LONGEST_PAUSE = 1e-4, 0.5  # seconds, doubled at each death
-_PATIENCE = 300.0  # seconds of deaths without progress before an error
+_AT_ONCE = 8  # consecutive deaths before restarts are delayed
+_PAUSE, _LONGEST_PAUSE = 1e-4, 0.5  # seconds; the back-off doubles at each death
+_PATIENCE = 300.0  # seconds of deaths without progress that are an error
 
 
 class Deaths:
-    """The deaths of an engine's workers since its epoch began or a part was finished."""
+    """The deaths of an engine's workers since its epoch began or a part was last finished."""
 
     def __init__(self) -> None:
         self._kills = 0  # deaths that were certainly caused from outside
-        self._starting: list[int | None] = []  # exit codes in succession
+        self._starting: list[int | None] = []  # exit codes of consecutive deaths during start-up
         self._count, self._since, self._next_start = 0, 0.0, 0.0
 
     def started(self) -> None:
-        """Take note of a worker that is ready."""
+        """Record that a worker is ready."""
         self._starting.clear()
 
     def finished(self, part: Part) -> None:
-        """Take note of a finished part, whose samples did not cause the deaths at it."""
+        """Record that a part was finished, so its samples did not cause its deaths."""
         self._kills += part.deaths
         self._count, self._next_start = 0, 0.0
 
     def add(self, death: str) -> None:
-        """Take note of a death; WorkerError after ``_PATIENCE`` seconds without progress."""
+        """Record a death; raise WorkerError after ``_PATIENCE`` seconds without progress."""
         now = time.monotonic()
         self._since = self._since if self._count else now
         self._count += 1
@@ -64,16 +65,17 @@ class Deaths:
         return max(0.0, self._next_start - time.monotonic()) if self._next_start else 0.0
 
     def starter_killed(self, error: WorkerError) -> None:
-        """Take note of a kill of the process that starts workers; raises as ``add``."""
+        """Record that the supervisor was killed; raise WorkerError as ``add`` does."""
         self._kills += 1
         self.add(str(error))
 
     def starting(self, member: WorkerHandle) -> WorkerError | None:
-        """Return an error for a worker that died while starting, if that is its own doing.
+        """Return an error if the worker that died during start-up caused its own death.
 
-        A data set that crashes does so in the same way each time; signals from outside vary.
+        A data set that crashes the worker does so in the same way each time; signals from outside
+        vary.
         """
-        code = member.child.code  # None if it died with the process that started it
+        code = member.child.code  # None if the supervisor died as well
         if code is None or (code < 0 and code not in _FAULTS):
             self._kills += 1
             self._starting.clear()
@@ -90,9 +92,9 @@ class Deaths:
         )
 
     def at_sample(self, member: WorkerHandle, part: Part, sample: int) -> WorkerError | None:
-        """Return an error for a worker that died at a sample, if the sample is the cause."""
+        """Return an error if the worker died at this sample and the sample is the cause."""
         code = member.child.code
-        if sample != part.suspect:  # the former suspect was read without harm this time
+        if sample != part.suspect:  # the former suspect was read without a death this time
             self._kills += part.deaths
             part.suspect, part.deaths = sample, 0
         if code is None:
@@ -109,7 +111,7 @@ class Deaths:
 
 
 def named(part: Part, sample: int) -> str:
-    """Return the name of a sample, or of the samples of a part that is fetched at once."""
+    """Return a description of the sample, or of all samples of a part that is fetched at once."""
     if sample != NO_SAMPLE:
         return f"sample {sample}"
     ticket = part.batch.ticket

@@ -1,8 +1,8 @@
-"""The interface of an engine: it takes tickets and hands back prepared batches, in any order.
+"""The interface of an engine, which accepts tickets and returns prepared batches in any order.
 
-The loader decides which tickets to submit and in which order the batches leave it;
-batching/pipeline.py prepares a batch; an engine decides where and when that happens. One consumer
-at a time calls an engine.
+The loader decides which tickets to submit and in which order it delivers the batches;
+batching/pipeline.py prepares a batch; an engine decides where and when that happens. Only one
+consumer at a time may call an engine.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ..samples.ticket import Ticket
 
 @dataclass
 class Completed:
-    """The answer to a ticket, or to a part of one: the samples, or the ``error`` instead of them.
+    """The answer to a ticket, or to a part of one: either its samples or an ``error``.
 
-    ticket: the one that was submitted, or the same with the indices that an engine has chosen;
-    ``NO_TICKET`` from a worker. made: the samples; of a stream that has ended fewer than the ticket
-    asked for. seconds: by stage, summed over all threads and processes.
+    ticket: the submitted ticket, possibly with indices that the engine has chosen; ``NO_TICKET``
+    in the answer of a worker. made: the samples, fewer than requested if a stream has ended.
+    seconds: the seconds of each stage, summed over all threads and processes.
     """
 
     ticket: Ticket
@@ -32,7 +32,7 @@ class Completed:
 
     @property
     def batch(self) -> Any:
-        """The batch, NumPy arrays in tuples, lists and dicts; None for no samples."""
+        """The batch as NumPy arrays in tuples, lists and dicts; None if there are no samples."""
         return self.made.batch()
 
     @property
@@ -42,47 +42,47 @@ class Completed:
 
 
 class Engine(ABC):
-    """Prepares batches by one ``Pipeline``: in the calling thread, in threads or in processes.
+    """A preparer of batches by one ``Pipeline``: in the calling thread, in threads or in processes.
 
-    A batch belongs to the caller for as long as anything of it is referenced; nothing overwrites
+    The memory of a batch is not overwritten as long as the caller holds a reference to any part of
     it.
     """
 
     name: str
     capacity: int
-    """The number of batches that may be submitted and not yet collected; at least 1."""
+    """The maximum number of batches that are submitted but not yet collected; at least 1."""
 
     def start(self) -> None:
-        """Start the workers now, which takes a while; otherwise the first ``submit`` does."""
+        """Start the workers now, which is slow; otherwise the first ``submit`` starts them."""
 
     @abstractmethod
     def submit(self, ticket: Ticket) -> None:
-        """Ask for a batch without waiting for it. At most ``capacity`` are under way."""
+        """Request a batch without waiting for it; at most ``capacity`` batches may be in flight."""
 
     @abstractmethod
     def collect(self, timeout: float | None = None) -> Completed:
-        """Return the next batch that is complete, in any order; wait for one.
+        """Wait for any batch to complete and return it; the order is arbitrary.
 
-        Raises LoaderTimeout after ``timeout`` seconds (0: do not wait), WorkerError if workers
-        cannot be kept running. An error of the data set or of a transform is returned in
+        Raises LoaderTimeout after ``timeout`` seconds (0: do not wait), and WorkerError if the
+        workers cannot be kept running. An error of the data set or of a transform is returned in
         ``Completed.error``.
         """
 
     @abstractmethod
     def cancel(self) -> None:
-        """Forget all submitted tickets: none of them is collected afterwards."""
+        """Discard all submitted tickets; none of them is collected afterwards."""
 
     @abstractmethod
     def close(self) -> None:
-        """End threads and processes and free shared memory; a second call does nothing.
+        """Stop all threads and processes and free shared memory; a second call is a no-op.
 
-        Any thread may call it. A ``collect`` that waits in another thread raises WorkerError, and
-        so does every later call.
+        Any thread may call this. A ``collect`` that waits in another thread then raises
+        WorkerError, and so does every later call of the engine.
         """
 
 
 def closed_meanwhile() -> WorkerError:
-    """Return the error of a call during or after which another thread has closed the engine."""
+    """Return the error for a call during or after which the engine was closed."""
     return WorkerError(
         "DataLoader: the loader was closed while a batch was waited for; call close() after the "
         "last next(), or begin a new epoch"

@@ -1,6 +1,7 @@
-"""Framing of messages between processes: bytes behind their length, with file descriptors.
+"""Length-prefixed frames between processes, which may carry file descriptors.
 
-supervisor.py, launch.py and shared_supervisor.py send JSON in such frames, messages.py pickles.
+supervisor.py, launch.py and shared_supervisor.py send JSON in such frames; messages.py sends
+pickles.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ _LENGTH = struct.Struct("<I")
 
 
 def send(channel: socket.socket, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-    """Send a message as JSON, with descriptors if there are any."""
+    """Send a message as JSON, with any file descriptors attached."""
     send_body(channel, json.dumps(message).encode(), fds)
 
 
 def send_body(channel: socket.socket, body: bytes, fds: Sequence[int] = ()) -> None:
-    """Send bytes behind their length, with descriptors if there are any."""
+    """Send bytes after their length, with any file descriptors attached."""
     data = _LENGTH.pack(len(body)) + body
     if fds:
         sent = socket.send_fds(channel, [data], list(fds))
@@ -31,13 +32,13 @@ def send_body(channel: socket.socket, body: bytes, fds: Sequence[int] = ()) -> N
 
 
 def receive(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Return the next message and its descriptors; None if the other side has ended."""
+    """Return the next message and its descriptors, or None at EOF."""
     got = receive_body(channel)
     return None if got is None else (json.loads(got[0]), got[1])
 
 
 def receive_body(channel: socket.socket) -> tuple[bytes, list[int]] | None:
-    """Return the bytes of ``send_body`` and the descriptors; None if the other side has ended."""
+    """Return the bytes that ``send_body`` sent and the descriptors, or None at EOF."""
     fds: list[int] = []
     head = _receive_bytes(channel, _LENGTH.size, fds)
     body = None if head is None else _receive_bytes(channel, _LENGTH.unpack(head)[0], fds)
@@ -45,7 +46,7 @@ def receive_body(channel: socket.socket) -> tuple[bytes, list[int]] | None:
 
 
 def _receive_bytes(channel: socket.socket, size: int, fds: list[int]) -> bytes | None:
-    """Return the next ``size`` bytes, None at the end; append received descriptors to ``fds``."""
+    """Return the next ``size`` bytes, or None at EOF; append received descriptors to ``fds``."""
     data = b""
     while len(data) < size:
         piece, more, flags, _ = socket.recv_fds(channel, size - len(data), 4)

@@ -1,7 +1,7 @@
-"""The engine without workers: ``collect`` prepares a batch in the calling thread.
+"""The engine without workers, whose ``collect`` prepares a batch in the calling thread.
 
-Small batches that kernels alone make from arrays in memory are prepared several at a time, since
-the Python code of one call costs half as much as the images of one such batch.
+If native kernels prepare small batches from arrays in memory, one call prepares several batches,
+since the Python overhead of a call is half the time of the images of one such batch.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..samples.timing import Clock
 from .engine import Completed, Engine, closed_meanwhile
 
 BYTES_TOGETHER = 1 << 25
-"""The size of the batches that are prepared in one call."""
+"""The maximum bytes of the batches that are prepared in one call."""
 
 
 class InlineEngine(Engine):
-    """Prepares batches in the calling thread.
+    """The engine that prepares batches in the calling thread.
 
-    Nothing that draws from the global random streams is prepared ahead, so that the draws come in
+    Without a seed no batch is prepared ahead, so that the global random streams are consumed in
     the order that the course expects.
     """
 
@@ -34,7 +34,8 @@ class InlineEngine(Engine):
         self._closed = False
         self._asked: deque[Ticket] = deque()
         self._run: IndexRun | None = None
-        self._made: dict[int, Slice] = {}  # the batches of this run, by their first row
+        # the prepared batches of this run, keyed by their first row
+        self._made: dict[int, Slice] = {}
 
     def submit(self, ticket: Ticket) -> None:
         """Queue the ticket."""
@@ -43,7 +44,7 @@ class InlineEngine(Engine):
         self._asked.append(ticket)
 
     def collect(self, timeout: float | None = None) -> Completed:
-        """Prepare the oldest ticket in this thread; after Ctrl-C it is still queued."""
+        """Prepare the oldest ticket in this thread; the ticket stays queued after Ctrl-C."""
         if self._closed:
             raise closed_meanwhile()
         ticket, clock = self._asked[0], Clock()
@@ -52,7 +53,7 @@ class InlineEngine(Engine):
             done.made = self._prepared(ticket, clock)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # also a data set that calls sys.exit
+        except BaseException as error:  # such as the SystemExit of a data set that calls sys.exit
             done.error = error
         if self._closed:
             raise closed_meanwhile()
@@ -65,7 +66,7 @@ class InlineEngine(Engine):
         return self._made.pop(ticket.row)
 
     def _together(self, ticket: Ticket, clock: Clock) -> dict[int, Slice]:
-        """Prepare the batch and, where that is faster, those after it in its run."""
+        """Prepare the batch and, if that is faster, the batches after it in its run."""
         run, first, size = ticket.run, ticket.row, len(ticket.indices)
         count = BYTES_TOGETHER // (self._row_bytes * size) if size and self._row_bytes else 0
         if run is None or ticket.seed is None or count < 2:
@@ -73,7 +74,7 @@ class InlineEngine(Engine):
         wide = ticket._replace(indices=run.indices[first : first + count * size])
         try:
             whole = self.pipeline.prepare(wide, Work(clock))
-        except Exception:  # prepare one batch, to find the batch of the error
+        except Exception:  # prepare one batch alone, to find out which batch fails
             return {first: self.pipeline.prepare(ticket, Work(clock))}
         return {
             first + row: whole.rows(slice(row, row + size)) for row in range(0, whole.samples, size)
@@ -84,10 +85,10 @@ class InlineEngine(Engine):
         return self.pipeline.row_bytes()
 
     def cancel(self) -> None:
-        """Forget the queued tickets."""
+        """Discard the queued tickets."""
         self._asked.clear()
         self._made.clear()
 
     def close(self) -> None:
-        """Forget the queued tickets; there is nothing else to free."""
+        """Mark the engine as closed; it owns nothing that must be freed."""
         self._closed = True

@@ -1,7 +1,7 @@
-"""The parent's side of starting worker processes and learning how they ended.
+"""The parent's interface for starting worker processes and learning how they ended.
 
-The supervisor of the program (shared_supervisor.py) starts and reaps them, and ends with the
-program. process_pool.py calls this file.
+The supervisor of the program (shared_supervisor.py) starts and reaps the workers and exits with
+the program. process_pool.py calls this file.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .shared_supervisor import (
 )
 
 START_METHOD = "spawn" if sys.platform == "darwin" else "forkserver"
-"""How workers start: forked from the supervisor or, since no process of macOS may be forked, as
+"""How workers start: forked from the supervisor, or on macOS, where forking is unsafe, as
 new interpreters."""
-_START_SECONDS = 120.0  # includes a first import from a slow disk
+_START_SECONDS = 120.0  # allows for a first import from a slow disk
 _ANSWER_SECONDS = 10.0
 
 
 def check_system() -> None:
-    """Raise WorkerError where this program cannot start worker processes."""
+    """Raise WorkerError if this program cannot start worker processes."""
     if os.name != "posix":
         raise WorkerError(
             f"DataLoader: engine='processes' needs a POSIX system (Linux, macOS), got "
@@ -47,7 +47,7 @@ def check_system() -> None:
 
 
 class Child:
-    """A process: its id, and ``sentinel``, a descriptor readable once it has ended, or None."""
+    """A worker process: its id and ``sentinel``, a descriptor readable after its exit, or None."""
 
     def __init__(self, pid: int, sentinel: int | None, status: Callable[[], int | None]):
         self.pid, self.sentinel, self._ask = pid, sentinel, status
@@ -55,7 +55,7 @@ class Child:
         self.ended = False
 
     def poll(self) -> bool:
-        """Return True if it has ended; ``code`` is its exit code, -signal, or None if unknown."""
+        """Return True if the process has ended; ``code`` is its exit code, -signal, or None."""
         if self.ended:
             return True
         if self.sentinel is not None and not _readable(self.sentinel):
@@ -64,11 +64,11 @@ class Child:
             self.code = self._ask()
             self.ended = self.code is not None
         except (OSError, WorkerError, ChildProcessError):
-            self.ended = True  # the supervisor that knew its status is gone
+            self.ended = True  # the supervisor that could have told the exit code is gone
         return self.ended
 
     def kill(self, number: int) -> None:
-        """Send a signal, unless the process has ended; its id is not reused before that."""
+        """Send a signal unless the process has ended; its id is not reused before it is reaped."""
         if not self.ended:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -81,11 +81,11 @@ class Child:
 
 
 class SupervisorKilled(WorkerError):
-    """A signal has ended the process that starts workers; ``Launcher.start`` makes a new one."""
+    """An error raised if a signal killed the supervisor; ``Launcher.start`` makes a new one."""
 
 
 class Launcher:
-    """Starts workers by ``START_METHOD``."""
+    """A client of the supervisor that starts workers by ``START_METHOD``."""
 
     def __init__(self) -> None:
         self.method = START_METHOD
@@ -93,15 +93,15 @@ class Launcher:
         self._channel: socket.socket | None = None
 
     def prepare(self) -> None:
-        """Connect to the supervisor of the program; start it if none runs."""
+        """Connect to the supervisor of the program, and start one if none is running."""
         if self._channel is None:
             self._supervisor = shared_supervisor()
             self._channel = self._supervisor.connect(self.method)
 
     def start(self, channel: socket.socket) -> Child:
-        """Start a worker with its end of the socket to the parent.
+        """Start a worker that inherits ``channel``, its end of the socket pair.
 
-        Raises SupervisorKilled if a later call may succeed, WorkerError if not.
+        Raises SupervisorKilled if another attempt may succeed, and WorkerError if not.
         """
         self.prepare()
         answer, fds = self._call({"do": "start"}, (channel.fileno(),), _START_SECONDS)
@@ -113,13 +113,13 @@ class Launcher:
         return Child(pid, sentinel, lambda: self._status(asked, pid))
 
     def close(self) -> None:
-        """Disconnect from the supervisor, which kills what still runs of the workers."""
+        """Disconnect from the supervisor, which then kills the remaining workers."""
         channel, self._channel = self._channel, None
         if channel is not None and self._supervisor is not None:
             self._supervisor.disconnect(channel)
 
     def disown(self) -> None:
-        """Forget the supervisor in a forked copy of the parent, to which it does not belong."""
+        """Drop the supervisor in a forked copy of the parent, which does not own it."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -137,7 +137,7 @@ class Launcher:
     def _call(
         self, message: dict[str, Any], fds: tuple[int, ...], seconds: float
     ) -> tuple[dict[str, Any], list[int]]:
-        """Ask the supervisor; one that does not answer is killed, and its workers with it."""
+        """Send a request to the supervisor; if it does not answer, kill it and its workers."""
         answer, process, channel = None, self._supervisor, self._channel
         if process is None or channel is None:
             raise WorkerError("DataLoader: the loader was closed while its workers started")
@@ -151,7 +151,7 @@ class Launcher:
             if error.errno == errno.EMFILE:
                 raise limit_error("receiving the descriptor of a worker process", error) from error
         finally:
-            if answer is None:  # also after Ctrl-C between question and answer
+            if answer is None:  # an interrupt (Ctrl-C) between request and answer also ends up here
                 self.close()
         if answer is None:
             code = process.exit_code()

@@ -1,6 +1,6 @@
-"""Errors for exhausted limits of the system: descriptors, processes, memory, folders.
+"""Errors for exhausted system limits: descriptors, processes, memory, disk space.
 
-The engines call ``limit_error`` where they ask the system for something.
+The engines call ``limit_error`` when a system call fails.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _UNUSABLE = (errno.ENOENT, errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM
 
 
 def limit_error(what: str, error: BaseException, folder: str | None = None) -> WorkerError:
-    """Return the error for ``what`` a limit of the system has stopped, with the remedy.
+    """Return an error that says which system limit stopped ``what``, and what to do about it.
 
-    folder: the folder that was written to, if any.
+    folder: the folder that the call wrote to, if any.
     """
     return WorkerError(f"DataLoader: {what} failed: {described_limit(error, folder)}")
 
 
 def described_limit(error: BaseException, folder: str | None = None) -> str:
-    """Return the limit that stopped a call of the system, and the remedy."""
+    """Return a text that names the limit which stopped a system call, and the remedy."""
     number = getattr(error, "errno", None)
     if isinstance(error, MemoryError):
         number = errno.ENOMEM
-    elif isinstance(error, RuntimeError):  # of threading.Thread.start
+    elif isinstance(error, RuntimeError):  # raised by threading.Thread.start
         number = errno.EAGAIN
     if number in _UNUSABLE and folder is not None:
         return f"{folder} cannot be written ({error}); make it writable, or set another folder"

@@ -1,6 +1,6 @@
-"""Messages between the parent and a worker: small records with a payload, through a socket.
+"""Messages between the parent and a worker: small records with a payload, sent over a socket.
 
-To a worker: shared memory and pipes with their descriptors, and wake-ups. From a worker: one answer
+The parent sends wake-ups and the descriptors of shared memory and pipes; a worker sends one answer
 per part of a batch. Slices and exceptions are pickled here for processes.py and worker.py.
 """
 
@@ -23,15 +23,17 @@ from .framing import receive_body, send_body
 from .pickling import dumps, pack_value, unpack_value
 from .shared_memory import readable_bytes
 
-READY, DONE, FAILED, DROPPED, BROKEN, DIED = range(6)  # from a worker, or about it
-SHARE, FORGET, WAKE = range(3)  # to a worker
+# sent by a worker; DIED is reported about one
+READY, DONE, FAILED, DROPPED, BROKEN, DIED = range(6)
+SHARE, FORGET, WAKE = range(3)  # sent to a worker
 
-_UP = struct.Struct(f"<qqqqQ{len(STAGES)}d")  # kind, record, number, samples, payload's bytes, ...
+# kind, record, number, samples, payload bytes, seconds
+_UP = struct.Struct(f"<qqqqQ{len(STAGES)}d")
 _PIECE = 1 << 20
 
 
 Message = tuple[int, int, int, Completed]
-"""The kind, the record and number of the entry that is answered, and the answer."""
+"""The kind, the record and number of the answered queue entry, and the answer."""
 
 
 def send_up(
@@ -43,7 +45,7 @@ def send_up(
     seconds: dict[str, float] | None = None,
     payload: Sequence[Any] = (),
 ) -> None:
-    """Send a worker's message; blocks while the parent does not read. payload: buffers."""
+    """Send a worker's message; block while the parent does not read. payload: buffers."""
     times = [(seconds or {}).get(stage, 0.0) for stage in STAGES]
     length = sum(memoryview(part).nbytes for part in payload)
     channel.sendall(_UP.pack(kind, record, number, samples, length, *times))
@@ -54,35 +56,36 @@ def send_up(
 def send_down(
     channel: socket.socket, kind: int, value: Any = None, fds: Sequence[int] = ()
 ) -> None:
-    """Send the parent's message; to a dying worker nothing is sent."""
+    """Send the parent's message; ignore errors, since the worker may be dying."""
     with suppress(OSError):
         send_body(channel, pickle.dumps((kind, value)), fds)
 
 
 def receive_down(channel: socket.socket) -> tuple[int, Any, list[int]] | None:
-    """Wait for the next message from the parent; return None if it closed the socket."""
+    """Wait for the parent's next message and return it, or None if the parent closed the socket."""
     got = receive_body(channel)
     return None if got is None else (*pickle.loads(got[0]), got[1])
 
 
 class AnswerReader:
-    """Reads the messages of a worker without waiting; keeps incomplete ones.
+    """A non-blocking reader of a worker's messages, which buffers incomplete ones.
 
-    who: names the worker in errors.
+    who: the name of the worker in error messages.
     """
 
     def __init__(self, channel: socket.socket, who: str) -> None:
         self._channel, self._who = channel, who
-        self._structure: Structure | None = None  # of the latest slice, and which leaves were
-        self._placed: tuple[bool, ...] = ()  # placed; a worker does not repeat them
-        self._pending: bytearray | None = None  # what could not be unpacked, tried again
+        # Structure and placed leaves of the latest slice; a worker sends them only if they change.
+        self._structure: Structure | None = None
+        self._placed: tuple[bool, ...] = ()
+        self._pending: bytearray | None = None  # a body that failed to unpickle, retried later
         self._head: bytearray = bytearray(_UP.size)
         self._body: bytearray | None = None
         self._filled = 0
         self.ended = False
 
     def receive(self) -> Iterator[Message]:
-        """Yield every complete message; set ``ended`` when the worker closed the socket."""
+        """Yield every complete message; set ``ended`` once the worker has closed the socket."""
         while not self.ended:
             target = self._head if self._body is None else self._body
             while self._filled < len(target):
@@ -128,14 +131,14 @@ class AnswerReader:
         try:
             return bytearray(size)
         except (MemoryError, OverflowError):
-            self.ended = True  # the following bytes would be read as a header
+            self.ended = True  # the bytes that follow would be misread as a header
             raise MemoryError(
                 f"DataLoader: there is no memory for a worker's message of {readable_bytes(size)}; "
                 f"take a smaller batch_size or prefetch"
             ) from None
 
     def _read(self, view: memoryview) -> int:
-        """Return the number of bytes read; 0 at the end, -1 if there is nothing yet."""
+        """Return the number of bytes read: 0 at EOF, -1 if nothing has arrived yet."""
         try:
             return self._channel.recv_into(view, 0, socket.MSG_DONTWAIT)
         except (BlockingIOError, InterruptedError):
@@ -145,18 +148,18 @@ class AnswerReader:
 
 
 def pack_error(error: BaseException) -> list[Any]:
-    """Return an exception as buffers: itself if it can be pickled, its text, the sample's index."""
+    """Return buffers with the exception (if picklable), its text and the index of its sample."""
     try:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         shown = repr(error)
-    except BaseException:  # its own __str__ or __repr__ raises
+    except BaseException:  # its own __str__ or __repr__ raises an error
         text = "".join(traceback.format_tb(error.__traceback__))
         shown = f"{type(error).__name__}, which cannot be printed"
     return pack_value((_portable(error), shown, text, tagged_sample(error)))
 
 
 def unpack_error(payload: bytearray, who: str) -> BaseException:
-    """Return the exception with its type; its ``__cause__`` names worker, sample and traceback."""
+    """Return the original exception; its ``__cause__`` names worker, sample and traceback."""
     portable, described, text, index = unpack_value(payload)
     sample = "" if index is None else f", sample {index}"
     cause = WorkerError(f"{who}{sample}:\n\n{text.rstrip()}")
@@ -175,7 +178,7 @@ def unpack_error(payload: bytearray, who: str) -> BaseException:
 def _portable(error: BaseException) -> bytes | None:
     """Return a pickle from which ``_rebuilt`` makes an equal exception, or None."""
     for take_apart, exact in _WAYS:
-        with suppress(BaseException):  # its own methods may raise anything
+        with suppress(BaseException):  # methods of the exception's class may raise anything
             body = take_apart(error)
             made = _rebuilt(body)
             if type(made) is type(error) and (not exact or str(made) == str(error)):
@@ -188,10 +191,11 @@ def _whole(error: BaseException) -> bytes:
 
 
 def _in_parts(error: BaseException) -> bytes:
-    """Pickle a class whose ``__init__`` does not take ``args`` or that has unpicklable parts."""
+    """Pickle an exception whose ``__init__`` rejects ``args`` or that has unpicklable parts."""
     args = tuple(value if _is_picklable(value) else repr(value) for value in error.args)
     state = {name: value for name, value in vars(error).items() if _is_picklable(value)}
-    if isinstance(error, OSError) and error.filename is not None:  # in neither of them
+    # neither args nor vars() hold the filename
+    if isinstance(error, OSError) and error.filename is not None:
         state["filename"] = error.filename
     kinds = type(error).__mro__
     at = next(i for i, kind in enumerate(kinds) if kind.__module__ == "builtins")

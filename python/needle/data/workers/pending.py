@@ -1,8 +1,8 @@
-"""Batches that worker processes prepare: their parts, and their places in shared memory.
+"""Batches in flight in worker processes: their parts and their shared memory.
 
-A batch has a place for its indices and a slot of the ring for its rows. Both memories grow with the
-largest batch seen; an outgrown one is freed once nothing uses it. processes.py decides when a
-ticket is submitted, and issues the parts.
+A batch has a position in an area for its indices and a slot of the ring buffer for its rows. Areas
+and rings grow with the largest batch seen; an outgrown ring is freed once no batch uses it.
+processes.py submits tickets and issues the parts.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from .shared_memory import Memory
 from .shared_ring import Layout, Ring, learn_fields
 
 MOST_PARTS = 32
-"""The largest number of parts of a batch."""
+"""The maximum number of parts of a batch."""
 HELD = 2
-"""The number of batches that the consumer may hold in slots; further ones are copied."""
+"""The number of batches that the consumer may hold in slots; further batches are copied."""
 _PARTS_PER_WORKER = 4
-_SHORT = 2e-3  # seconds: shorter parts are not worth a message
-_FAIR = 20e-3  # seconds: shorter parts cost a tenth more, which only pays for an idle worker
-_LONG = 50e-3  # seconds: longer parts are divided, so that workers finish at about the same time
+_SHORT = 2e-3  # seconds; messages cost too much for shorter parts
+_FAIR = 20e-3  # seconds; shorter parts cost a tenth more, which pays only if a worker would be idle
+_LONG = 50e-3  # seconds; longer parts are split, so that workers finish at about the same time
 
 
 def part_count(rows: int, workers: int, in_flight: int, seconds: float | None) -> int:
-    """Return the number of parts of a batch, at least 1.
+    """Return the number of parts that a batch is split into, at least 1.
 
-    Each part costs about a millisecond. Whole batches that are prepared side by side keep the
-    workers busy as well, so a batch is divided only if there are fewer batches than workers, or if
-    the last parts of an epoch would take long. in_flight: the batches prepared at the same time.
-    seconds: the time that one worker takes for the whole batch, None if it is unknown.
+    Each part has an overhead of about a millisecond. Whole batches in flight keep the workers busy
+    as well, so a batch is split only if there are fewer batches than workers, or if the last parts
+    of an epoch would take long. in_flight: the number of batches prepared at the same time.
+    seconds: the time that one worker takes for the whole batch, None if unknown.
     """
     count = min(workers, MOST_PARTS, max(1, rows))
     if seconds is None:
         return count
-    one_for_each = -(-(workers + 1) // in_flight)  # and one in reserve
+    one_for_each = -(-(workers + 1) // in_flight)  # one part per worker and one in reserve
     fair = max(one_for_each, int(seconds / _FAIR))
     more = min(int(seconds / _LONG), _PARTS_PER_WORKER * workers, MOST_PARTS, rows)
     return max(1, min(count, int(seconds / _SHORT), fair), more)
@@ -50,9 +50,9 @@ def part_count(rows: int, workers: int, in_flight: int, seconds: float | None) -
 
 @dataclass(eq=False)
 class Part:
-    """The rows first to last of a batch, issued to workers ``attempt`` times before.
+    """Rows ``first`` to ``last`` of a batch, which have been reissued to workers ``attempt`` times.
 
-    deaths: the number of workers that died in succession at the sample ``suspect``.
+    deaths: the number of workers that died consecutively at the sample ``suspect``.
     """
 
     batch: Batch
@@ -66,17 +66,17 @@ class Part:
 
     @property
     def number(self) -> int:
-        """The number of this issue of the part; older parts have smaller ones."""
+        """The sort key of this issue of the part; older parts have smaller numbers."""
         return self.order << 24 | self.attempt
 
 
 @dataclass(eq=False)
 class Batch:
-    """A ticket that workers prepare.
+    """A ticket whose batch workers are preparing.
 
-    area, place, offset: the memory of its indices. ring, slot: the memory of its rows. records: its
-    entries in the work queue. answer: gets the error of the row ``failed``, the first that failed,
-    and the seconds of all parts.
+    area, place, offset: where its indices lie in shared memory. ring, slot: where its rows lie.
+    records: its entries in the work queue. answer: collects the seconds of all parts and the error
+    of the first failed part, which begins at row ``failed``.
     """
 
     ticket: Ticket
@@ -97,10 +97,10 @@ class Batch:
 
 
 class BatchMemory:
-    """Shared memory for ``capacity`` batches in flight and ``HELD`` that the consumer holds.
+    """Shared memory for ``capacity`` batches in flight and for ``HELD`` that the consumer holds.
 
-    fields: the array leaves of a batch; None to learn them from the first slice. pin: lets a
-    device read the slots while its result is held.
+    fields: the array leaves of a batch; None to learn them from the first slice. pin: registers
+    the slots with a device, which may read them as long as the result of ``pin`` is referenced.
     """
 
     def __init__(
@@ -129,12 +129,12 @@ class BatchMemory:
         self._take_slot(batch)
 
     def learn(self, done: Slice) -> None:
-        """Learn the array leaves from the first slice, if they are unknown."""
+        """Learn the array leaves from the first slice if they are still unknown."""
         if self._fields is None and done.samples:
             self._fields = learn_fields(done.leaves, done.samples)
 
     def _write_indices(self, batch: Batch, indices: Array) -> None:
-        """Write the indices, to a larger memory if they need it."""
+        """Write the indices, after allocating a larger area if they do not fit."""
         if batch.rows > self._area_rows or not self._areas:
             rows = max(64, 1 << max(0, batch.rows - 1).bit_length())
             places = self._capacity + self._pool.workers + 1
@@ -147,7 +147,7 @@ class BatchMemory:
         np.frombuffer(buffer, np.int64, batch.rows, batch.offset)[:] = indices
 
     def _take_slot(self, batch: Batch) -> None:
-        """Take a slot; without one the slices of the batch come through the workers' sockets."""
+        """Take a slot; if there is none, workers send the batch's slices through their sockets."""
         if self._fields is None or not any(self._fields) or batch.rows == 0:
             return
         if self.ring is None or self.ring.layout.rows < batch.rows:
@@ -172,7 +172,7 @@ class BatchMemory:
             ring.close()
 
     def assemble(self, batch: Batch) -> Slice:
-        """Join the slices in place; copy them if the consumer already holds enough slots."""
+        """Join the slices in place; copy them if the consumer already holds ``HELD`` slots."""
         slices = [part.done for part in batch.parts if part.done is not None]
         ring, rows = batch.ring, None
         if ring is not None:
@@ -183,13 +183,13 @@ class BatchMemory:
         try:
             joined = concatenate(slices, rows)
         finally:
-            batch.parts.clear()  # their views would hold the slot
+            batch.parts.clear()  # the views in the parts would keep the slot lent
         if ring is not None and ring.lent > HELD:
             joined.leaves = [x.copy() if isinstance(x, np.ndarray) else x for x in joined.leaves]
         return joined
 
     def release(self, batch: Batch) -> None:
-        """Free the slot and the place of a batch that no worker works on any more."""
+        """Free the slot and the index position of a batch once no worker works on it."""
         if batch.records:
             return
         if batch.ring is not None:
@@ -213,7 +213,7 @@ class BatchMemory:
 
 
 def _set_written_leaves(part: Part, rows: list[Array | None]) -> None:
-    """Set the leaves that a worker wrote to the slot."""
+    """Set the leaves that a worker wrote to the slot to views of the slot."""
     done = part.done
     if done is None:
         return

@@ -1,9 +1,8 @@
-"""Pickling of a data set and its pipeline for the workers, once, into shared memory.
+"""Pickling of a data set and its pipeline, once, into memory that all workers share.
 
-Workers see the arrays in place; pages that a worker writes become its own, as after a fork. Arrays
-that are mapped from a file are mapped again.
-Classes and functions of the main program and of notebooks are pickled by value where cloudpickle is
-installed.
+Workers read the arrays without copying them; pages that a worker writes are copied on write, as
+after a fork. Memory-mapped arrays are mapped again from their files. If cloudpickle is installed,
+classes and functions of the main program and of notebooks are pickled by value.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .shared_memory import Memory
 
 try:
     import cloudpickle
-except ImportError:  # objects that can be imported by name are pickled without it
+except ImportError:  # without it, only objects that can be imported by name are pickled
     cloudpickle = None
 
 _ALIGN = 64
@@ -32,7 +31,7 @@ _Base: Any = pickle.Pickler if cloudpickle is None else cloudpickle.Pickler
 
 
 class _Pickler(_Base):  # type: ignore[misc]
-    """Pickles a mapped array as its place in the file, a permuted one as it lies in memory."""
+    """A pickler that stores a mapped array as file and offset, a permuted one in memory order."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, np.ndarray) and (place := _place_in_file(value)) is not None:
@@ -45,7 +44,7 @@ class _Pickler(_Base):  # type: ignore[misc]
 
 
 def dumps(value: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
-    """Return ``value`` pickled; with ``buffers`` large arrays are appended to it instead."""
+    """Return ``value`` pickled; large arrays are appended to ``buffers`` instead, if given."""
     file = io.BytesIO()
     callback = None if buffers is None else buffers.append
     _Pickler(file, protocol=5, buffer_callback=callback).dump(value)
@@ -53,7 +52,7 @@ def dumps(value: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes
 
 
 def pack(value: Any, purpose: str) -> Memory:
-    """Return new shared memory with ``value``, whose arrays are copied once; see ``unpack``."""
+    """Return new shared memory with ``value``, whose arrays are copied once. See ``unpack``."""
     parts = pack_value(value)
     memory = Memory(sum(memoryview(part).nbytes for part in parts), purpose)
     at = 0
@@ -72,7 +71,8 @@ def unpack(memory: Memory) -> Any:
 def pack_value(value: Any) -> list[Any]:
     """Return ``value`` as buffers to be written one after another, without copying its arrays.
 
-    The lengths come first, then the pickle, then the arrays, each at a multiple of ``_ALIGN``.
+    The first buffer holds the lengths; the pickle and the arrays follow, each aligned to
+    ``_ALIGN``.
     """
     buffers: list[pickle.PickleBuffer] = []
     body = dumps(value, buffers)
@@ -86,7 +86,7 @@ def pack_value(value: Any) -> list[Any]:
 
 
 def unpack_value(payload: bytearray | mmap.mmap) -> Any:
-    """Undo ``pack_value``; arrays are views of ``payload``."""
+    """Return the value that ``pack_value`` serialised; its arrays are views of ``payload``."""
     view = memoryview(payload)
     (count,) = struct.unpack_from("<Q", view)
     lengths = struct.unpack_from(f"<{count}Q", view, 8)
@@ -99,7 +99,7 @@ def unpack_value(payload: bytearray | mmap.mmap) -> Any:
 
 
 def explain_failure(value: Any, name: str, error: BaseException) -> TypeError:
-    """Return the error for a value that cannot be pickled, with the path to the part that fails."""
+    """Return an error that gives the path to the part of ``value`` that cannot be pickled."""
     path, part, cause = _culprit(value, name, error)
     remedy = "make it in the worker (when first used), or take engine='threads'"
     if cloudpickle is None:
@@ -111,7 +111,7 @@ def explain_failure(value: Any, name: str, error: BaseException) -> TypeError:
 
 
 def _culprit(value: Any, path: str, error: BaseException) -> tuple[str, Any, BaseException]:
-    """Return the deepest part of ``value`` that fails by itself, at most 20 levels down."""
+    """Return the deepest part of ``value`` that cannot be pickled, at most 20 levels down."""
     seen: set[int] = set()
     for _ in range(20):
         seen.add(id(value))
@@ -176,12 +176,12 @@ def _described(value: Any) -> str:
 
 
 def _place_in_file(array: npt.NDArray[Any]) -> tuple[Any, ...] | None:
-    """Return the arguments of ``_mapped`` for a view of a ``np.memmap``, else None."""
+    """Return the arguments of ``_mapped`` if the array is a view of a ``np.memmap``, else None."""
     root: Any = array
     while isinstance(root, np.ndarray) and not isinstance(root.base, mmap.mmap):
         root = root.base
     if not isinstance(root, np.memmap) or root.mode == "c" or root.filename is None:
-        return None  # "c": the file lacks the changes of this process
+        return None  # mode "c" is copy-on-write: the file lacks the changes of this process
     start = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     path = os.path.abspath(root.filename)
     mode = "c" if array.flags.writeable else "r"

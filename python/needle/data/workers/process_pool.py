@@ -1,6 +1,6 @@
-"""The pool of worker processes: it starts them, shares memory, reads answers, notices deaths.
+"""The pool of worker processes, which starts them, shares memory, reads answers, detects deaths.
 
-processes.py decides what they work on; this file knows sockets, sentinels and descriptors.
+processes.py decides what the workers do; this file handles sockets, sentinels and descriptors.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .limits import limit_error
 from .messages import DIED, FORGET, SHARE, WAKE, AnswerReader, Message, send_down
 from .shared_memory import Memory
 
-_GRACE = (0.3, 0.2, 5.0)  # seconds for a worker to end by itself, by SIGTERM, by SIGKILL
+_GRACE = (0.3, 0.2, 5.0)  # seconds to wait: after hanging up, after SIGTERM, after SIGKILL
 _NO_SENTINEL_POLL = 0.2
 
 
 @dataclass
 class WorkerHandle:
-    """One worker process, from its start to its end."""
+    """A worker process, from its start to its end."""
 
     number: int
     child: Child
@@ -52,7 +52,7 @@ class WorkerHandle:
 
 
 class ProcessPool:
-    """``workers`` processes that share a wake-up pipe and the memory given to ``share``."""
+    """A pool of ``workers`` processes with a common wake-up pipe and the memory from ``share``."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -71,7 +71,7 @@ class ProcessPool:
         os.set_blocking(self._ring_bell, False)
 
     def prepare(self) -> None:
-        """Start the supervisor, which will start the workers; do not wait for it."""
+        """Start the supervisor, which starts the workers later; do not wait for it."""
         self._launcher.prepare()
 
     def share(self, role: str, number: int, memory: Memory, detail: Any = None) -> None:
@@ -81,19 +81,19 @@ class ProcessPool:
             self._tell(member, role, number)
 
     def forget(self, role: str, number: int) -> None:
-        """Undo ``share`` for a ring that nothing uses any more."""
+        """Undo ``share`` for a ring that is no longer in use."""
         del self._posts[role, number]
         for member in self.members.values():
             send_down(member.channel, FORGET, number)
 
     def fill(self) -> None:
-        """Start a worker in every place that has none. Raises WorkerError if that fails."""
+        """Start a worker for every number that has none. Raises WorkerError if that fails."""
         for number in range(self.workers):
             if number not in self.members:
                 self._start(number)
 
     def wake(self, count: int) -> None:
-        """Wake about ``count`` sleeping workers; those that find no work sleep again."""
+        """Wake about ``count`` sleeping workers; those that find no work go back to sleep."""
         if count:
             with suppress(BlockingIOError):  # the pipe is full, so all workers are awake
                 os.write(self._ring_bell, b"!" * count)
@@ -104,16 +104,16 @@ class ProcessPool:
             send_down(self.members[number].channel, WAKE)
 
     def clear_wakeups(self) -> None:
-        """Withdraw the wake-ups that no worker has read yet."""
+        """Discard the wake-ups that no worker has read yet."""
         with suppress(BlockingIOError):
             while os.read(self._wake, 1 << 16):
                 pass
 
     def wait(self, timeout: float | None) -> list[WorkerHandle]:
-        """Wait for workers that have sent a message or have died, and return them.
+        """Wait until workers have sent a message or died, and return them.
 
-        Returns an empty list after ``timeout`` seconds (None: no limit), or earlier on systems
-        without process descriptors, where the state of the processes must be polled.
+        Returns an empty list after ``timeout`` seconds (None: no limit). On systems without pidfds
+        the processes must be polled, so the call returns all workers after a short pause.
         """
         if any(member.child.sentinel is None for member in self.members.values()):
             step = _NO_SENTINEL_POLL if timeout is None else min(_NO_SENTINEL_POLL, timeout)
@@ -124,11 +124,11 @@ class ProcessPool:
         return list({id(member): member for member in found}.values())
 
     def descriptors(self) -> list[int]:
-        """Return sockets and sentinels; one is readable when a worker sent a message or died."""
+        """Return sockets and sentinels, which become readable when a worker answers or dies."""
         return list(self._owners)
 
     def read(self, members: list[WorkerHandle]) -> Iterator[tuple[WorkerHandle, Message]]:
-        """Yield the messages of these workers; DIED of one that died and was removed."""
+        """Yield the messages of these workers; yield DIED for one that died, which is removed."""
         for member in members:
             for message in member.inbox.receive():
                 yield member, message
@@ -136,13 +136,13 @@ class ProcessPool:
                 yield from self._remove_dead(member)
 
     def hang_up(self) -> None:
-        """Close the sockets to the workers, which ends them and a ``wait`` in another thread."""
+        """Shut the sockets down, which ends the workers and a ``wait`` in another thread."""
         for member in list(self.members.values()):
             with suppress(OSError):
                 member.channel.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End every process and close every descriptor; a second call does nothing."""
+        """Stop every process and close every descriptor; a second call is a no-op."""
         if self.closed:
             return
         self.closed = True
@@ -158,7 +158,7 @@ class ProcessPool:
         self._launcher.close()
 
     def disown(self) -> None:
-        """Close the descriptors in a forked copy of the parent, without ending the workers."""
+        """Close the descriptors in a forked copy of the parent, without stopping the workers."""
         self.closed = True
         self._close_pipe()
         self._close_members()
@@ -225,7 +225,6 @@ class ProcessPool:
 
 
 def _wait(children: list[Child], seconds: float) -> None:
-    """Wait until all have ended, at most ``seconds``."""
     end = time.monotonic() + seconds
     while True:
         alive = [child for child in children if not child.poll()]

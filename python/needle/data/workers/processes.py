@@ -1,8 +1,8 @@
-"""The engine of worker processes: tickets become entries of the work queue, answers batches.
+"""The engine of worker processes: tickets become queue entries, answers become batches.
 
-Workers claim parts of batches from the queue and write them to slots of the ring. A worker that
-dies is replaced and its parts are issued again. process_pool.py owns the processes, pending.py the
-memory of batches; worker.py is the worker's side.
+Workers claim parts of batches from the work queue and write them to slots of the ring buffer. A
+worker that dies is replaced and its parts are reissued. process_pool.py owns the processes,
+pending.py owns the memory of batches, and worker.py runs in the workers.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from .work_queue import ANY_WORKER, Entry, WorkQueue, key_of
 
 
 class ProcessEngine(Engine):
-    """Prepares batches in ``workers`` processes.
+    """The engine that prepares batches in ``workers`` processes.
 
-    prefetch: batches in flight beyond the one that is used, per worker if batches are not divided.
-    pin: lets a device read the memory of batches while its result is held.
-    Raises TypeError that names the unpicklable part of the data set, WorkerError if memory or the
-    system does not suffice; no process has been started then.
+    prefetch: the number of batches prepared ahead, per worker if batches are not split. pin:
+    registers the memory of batches with a device, which may read it as long as the result of
+    ``pin`` is referenced. Raises TypeError that names the unpicklable part of the data set, and
+    WorkerError if there is not enough memory or the system cannot run workers; in either case no
+    worker has been started.
     """
 
     name = "processes"
@@ -60,11 +61,11 @@ class ProcessEngine(Engine):
         self._packed = _packed(pipeline)
         weakref.finalize(self, self._packed.close)
         self._closed, self._pid = False, os.getpid()
-        self._using = threading.RLock()  # held by the thread that submits or collects
+        self._using = threading.RLock()  # owned by the thread that submits or collects
         self._open()
 
     def _open(self) -> None:
-        """Create the shared state, and the process that will start the workers."""
+        """Create the shared state, and the supervisor that starts the workers."""
         shared = ExitStack()  # holds no reference to the engine; closes the processes first
         self._finalizer = weakref.finalize(self, shared.close)
         self._records: deque[int] = deque(range(self.capacity * MOST_PARTS + self.workers))
@@ -88,13 +89,13 @@ class ProcessEngine(Engine):
     # ---- the engine's interface
 
     def start(self) -> None:
-        """Start the workers; WorkerError if that fails."""
+        """Start the workers; raise WorkerError if that fails."""
         with self._using:
             self._check_usable()
             self._fill()
 
     def submit(self, ticket: Ticket) -> None:
-        """Put the batch's parts into the work queue; the first call starts the workers."""
+        """Add the parts of the batch to the work queue; the first call starts the workers."""
         with self._using:
             self._check_usable()
             self._submit(ticket)
@@ -130,7 +131,7 @@ class ProcessEngine(Engine):
                 raise LoaderTimeout(self._waited_for(timeout))
 
     def cancel(self) -> None:
-        """Withdraw all tickets; a part that was begun stops at its next sample."""
+        """Withdraw all tickets; a worker abandons a claimed part at its next sample."""
         with self._using:
             self._check_usable()
             self._cancel()
@@ -151,14 +152,16 @@ class ProcessEngine(Engine):
         self._hear(0)
 
     def close(self) -> None:
-        """End the workers within a second and free shared memory; held batches stay valid."""
+        """Stop the workers within a second and free shared memory; held batches stay valid."""
         if self._closed:
             return
         self._closed = True
-        if os.getpid() != self._pid:  # a forked copy, in which nobody may hold the lock
+        # forked child: the thread that owned the lock does not exist here
+        if os.getpid() != self._pid:
             self._using = threading.RLock()
         else:
-            self._pool.hang_up()  # a ``collect`` that waits in another thread lets the lock go
+            # makes a ``collect`` that waits in another thread release the lock
+            self._pool.hang_up()
         with self._using:
             self._finalizer()
             self._packed.close()
@@ -205,7 +208,7 @@ class ProcessEngine(Engine):
     # ---- from answers to batches
 
     def _heard(self, timeout: float | None) -> Completed | None:
-        """Return a batch that is complete, after at most one wait for answers; else None."""
+        """Return a completed batch or None, after waiting at most once for answers."""
         with self._using:
             self._check_usable()
             found = self._next_complete(timeout)
@@ -231,7 +234,7 @@ class ProcessEngine(Engine):
         return None
 
     def _hear(self, timeout: float | None) -> None:
-        """Handle the messages of the workers; an interruption inside leaves ``_torn`` set."""
+        """Handle the workers' messages; an interrupt in the meantime leaves ``_torn`` set."""
         if self._batches and len(self._pool.members) < self.workers:
             self._fill()
             pause = self._deaths.wait_seconds()
@@ -253,7 +256,7 @@ class ProcessEngine(Engine):
         self._torn = False
 
     def _answered(self, record: int, answer: Completed) -> None:
-        """Take the answer to a part; it is empty if the part was withdrawn."""
+        """Process the answer to a part; the answer is empty if the part was withdrawn."""
         part = self._parts[record]
         self._remove(record)
         batch = part.batch
@@ -270,26 +273,27 @@ class ProcessEngine(Engine):
         self._check_complete(batch)
 
     def _failed(self, part: Part, error: BaseException) -> None:
-        """Record the error of a part; later parts of the batch are not needed any more."""
+        """Record the error of a part; the later parts of the batch are no longer needed."""
         batch = part.batch
         if not batch.cancelled and not 0 <= batch.failed <= part.first:
             batch.failed, batch.answer.error = part.first, error
         self._abandon(batch, part.last)
 
     def _check_complete(self, batch: Batch) -> None:
-        """Mark the batch as complete if every part that matters is done."""
+        """Mark the batch as complete once every part up to the first error is done."""
         if batch.cancelled:
             self._memory.release(batch)
             return
         end = batch.rows + 1 if batch.failed < 0 else batch.failed
         if all(part.done is not None for part in batch.parts if part.first < end):
-            batch.cancelled = batch.failed >= 0  # running parts are not used
+            batch.cancelled = batch.failed >= 0  # ignore the parts that are still running
             self._complete.append(batch)
 
     def _deliver(self, batch: Batch) -> Completed:
         self._torn = True
         self._batches.pop(batch.ticket.serial, None)
-        done, batch.answer = batch.answer, Completed(batch.ticket)  # running parts must not keep it
+        # parts still running must not keep the answer alive
+        done, batch.answer = batch.answer, Completed(batch.ticket)
         if done.error is None:
             try:
                 done.made = self._memory.assemble(batch)
@@ -302,7 +306,7 @@ class ProcessEngine(Engine):
     # ---- withdrawing, and giving back
 
     def _abandon(self, batch: Batch, first: int) -> None:
-        """Withdraw the parts from row ``first`` on; those begun answer that they stopped."""
+        """Withdraw the parts from row ``first`` on; workers report the claimed ones as dropped."""
         for record in list(batch.records):
             if self._parts[record].first >= first and self._queue.withdraw(record):
                 self._remove(record)
@@ -316,7 +320,7 @@ class ProcessEngine(Engine):
     # ---- workers that die
 
     def _on_worker_death(self, member: WorkerHandle) -> None:
-        """Replace a dead worker and issue its parts again, or make its death an error."""
+        """Replace a dead worker and reissue its parts, or turn its death into an error."""
         owned = self._queue.owned(member.number)
         if not member.ready:
             self._fatal = self._fatal or self._deaths.starting(member)
@@ -346,7 +350,7 @@ class ProcessEngine(Engine):
             self._issue(part)
 
     def _fill(self) -> None:
-        """Start the missing workers, unless it is too early to try again."""
+        """Start the missing workers unless the back-off has not yet elapsed."""
         if len(self._pool.members) == self.workers or self._deaths.wait_seconds():
             return
         try:
@@ -378,7 +382,7 @@ class ProcessEngine(Engine):
             )
 
     def _start_over(self) -> None:
-        """Recreate everything but the data set, after an interruption at an inconsistent moment."""
+        """Recreate all state but the pickled data set, after an interrupt left it inconsistent."""
         self._finalizer()
         self._open()
 
@@ -393,7 +397,7 @@ def _packed(pipeline: Pipeline) -> Memory:
 
 
 def _not_unpickled(member: WorkerHandle, answer: Completed) -> WorkerError:
-    """Return the error for a worker that cannot unpickle the pipeline; no other worker could."""
+    """Return a fatal error, since no other worker could unpickle the pipeline either."""
     cause = answer.error
     error = WorkerError(
         f"DataLoader: {member} could not unpickle the data set ({cause!r}); what it needs "

@@ -1,7 +1,7 @@
-"""Memory shared between processes, without a name on disk, so that nothing is left behind.
+"""Shared memory without a name in a file system, so that nothing is left behind after a crash.
 
-Its pages are allocated when it is made: too little memory is an exception then, never a bus error
-later. work_queue.py, shared_ring.py and pickling.py describe what lies in it.
+All pages are allocated on creation, so that a lack of memory raises an exception there and never
+causes a bus error later. work_queue.py, shared_ring.py and pickling.py define the contents.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from ...errors import WorkerError
 from .limits import described_limit, limit_error
 
 PAGE = mmap.PAGESIZE
-_PIECE = 64 << 20  # bytes allocated at a time, so that a signal is answered in between
+_PIECE = 64 << 20  # bytes allocated at a time, so that signals are handled in between
 
 
 class Memory:
-    """``size`` bytes, zero at first, mapped once in each process that attaches.
+    """A block of ``size`` bytes, initially zero, mapped once in each process that attaches to it.
 
-    fd: the descriptor to send to another process. buffer: the mapping. Views of it stay valid after
-    ``close``; the mapping is removed with the last of them.
+    fd: the descriptor to send to another process. buffer: the mapping. Views of the mapping stay
+    valid after ``close``; the memory is unmapped once the last view is gone.
     """
 
     def __init__(self, size: int, purpose: str, folder: str | None = None) -> None:
         """Allocate memory; error messages name its ``purpose``.
 
-        folder: the place of an unlinked file; None for a memory file where the system has them.
-        Raises WorkerError with the need, the available bytes and a remedy if there is not enough.
+        folder: the folder of an unlinked file; None for a memfd where the system has it. Raises
+        WorkerError with the needed bytes, the available bytes and a remedy if there is not enough
+        memory.
         """
         self.size = max(PAGE, -(-size // PAGE) * PAGE)
         self.purpose = purpose
@@ -50,10 +51,10 @@ class Memory:
 
     @classmethod
     def attach(cls, fd: int, size: int, *, writable: bool, private: bool = False) -> Memory:
-        """Return the memory of a descriptor that another process sent, and own the descriptor.
+        """Map the memory of a descriptor that another process sent, and own the descriptor.
 
-        private: pages that this process writes become its own copies, as after a fork; where the
-        system has not enough memory for copies of all of them, the memory is read-only.
+        private: map copy-on-write, as after a fork; the mapping is read-only if the system cannot
+        reserve memory for copies of all pages.
         """
         memory = cls.__new__(cls)
         memory.size, memory.purpose, memory.fd = size, "attached", fd
@@ -65,16 +66,16 @@ class Memory:
         return memory
 
     def close(self) -> None:
-        """Close the descriptor, and the mapping unless views of it exist."""
+        """Close the descriptor, and unmap the memory unless views of it exist."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
-        with contextlib.suppress(BufferError):  # the mapping is removed with its last view
+        with contextlib.suppress(BufferError):  # the memory is unmapped with its last view
             self.buffer.close()
 
 
 def available() -> int | None:
-    """Return the bytes that the machine and the control groups leave; None if unknown."""
+    """Return the bytes that the machine and the control groups have left; None if unknown."""
     found = [_machine_available(), *_group_available()]
     known = [value for value in found if value is not None]
     return min(known) if known else None
@@ -112,7 +113,7 @@ def _anonymous_file(folder: str | None, purpose: str) -> int:
             return os.memfd_create("needle", os.MFD_CLOEXEC)
         if folder is None:
             folder = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
-        with tempfile.TemporaryFile(dir=folder) as file:  # has no name after this block
+        with tempfile.TemporaryFile(dir=folder) as file:  # the file has no name after this block
             return os.dup(file.fileno())
     except OSError as error:
         raise limit_error(f"making shared memory for {purpose}", error, folder) from error
@@ -146,7 +147,7 @@ def _machine_available() -> int | None:
 
 
 def _group_available() -> list[int]:
-    """Return the bytes that each control group (version 2) leaves, without the file cache."""
+    """Return the bytes that each control group (version 2) has left; file cache counts as free."""
     found: list[int] = []
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()

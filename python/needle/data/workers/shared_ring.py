@@ -1,7 +1,6 @@
-"""The ring of slots for batches in shared memory: workers write rows, the consumer gets views.
+"""A ring buffer of batch slots in shared memory: workers write rows, the consumer gets views.
 
-A slot is free again once the last view of it is gone; nothing is written there before. pending.py
-assigns slots to batches.
+A slot is reused only after the last view of it is gone. pending.py assigns slots to batches.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ _ALIGN = 64
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of a slot: the offsets of the array leaves of up to ``rows`` samples; picklable.
+    """The picklable layout of a slot: the offsets of the array leaves of up to ``rows`` samples.
 
-    fields: one per leaf of the batch; None for a leaf that is not an array of fixed-size rows.
+    fields: one per leaf of the batch; None if the leaf is not an array of fixed-size rows.
     """
 
     fields: tuple[Field | None, ...]
@@ -45,7 +44,7 @@ class Layout:
         ### END YOUR SOLUTION
 
     def views(self, slot: Any, rows: int) -> list[npt.NDArray[Any] | None]:
-        """Return the first ``rows`` rows of each leaf; ``slot`` is a buffer of ``slot_bytes``."""
+        """Return each leaf's first ``rows`` rows as views of ``slot``, which has ``slot_bytes``."""
         return [
             None if each is None else _view(slot, offset, rows, each)
             for each, offset in zip(self.fields, self.offsets)
@@ -53,17 +52,17 @@ class Layout:
 
 
 def learn_fields(leaves: Sequence[Any], samples: int) -> tuple[Field | None, ...]:
-    """Return the fields of such batches; None for each leaf that cannot lie in a slot."""
+    """Return the field of each leaf; None if the leaf cannot be stored in a slot."""
     return tuple(
         Field(leaf.shape[1:], leaf.dtype) if _fits(leaf, samples) else None for leaf in leaves
     )
 
 
 class Ring:
-    """The consumer's side of ``slots`` slots in one shared memory.
+    """The consumer's side of a ring of ``slots`` slots in one block of shared memory.
 
-    A slot is free, taken by a batch that workers write, or lent to the consumer. pin: lets a device
-    read the memory while its result is held, until ``close``.
+    A slot is free, taken by a batch that workers write, or lent to the consumer. pin: registers
+    the memory with a device, which may read it until ``close``.
     """
 
     def __init__(
@@ -86,16 +85,16 @@ class Ring:
 
     @property
     def taken(self) -> int:
-        """The number of slots that workers write."""
+        """The number of slots that workers are writing to."""
         return len(self._taken)
 
     @property
     def lent(self) -> int:
-        """The number of slots that the consumer's arrays hold."""
+        """The number of slots that arrays of the consumer refer to."""
         return len(self._lent)
 
     def take(self) -> int | None:
-        """Take a free slot for a batch; return None if there is none."""
+        """Take a free slot for a batch and return it, or None if no slot is free."""
         free = self.free
         if not free:
             return None
@@ -103,15 +102,16 @@ class Ring:
         return free[0]
 
     def give_back(self, slot: int) -> None:
-        """Free a taken slot whose batch is not delivered."""
+        """Free a taken slot whose batch will not be delivered."""
         self._taken.discard(slot)
 
     def lend(self, slot: int, rows: int) -> list[npt.NDArray[Any] | None]:
-        """Return the arrays of a taken slot; it is free once they and all their views are gone."""
+        """Return the arrays of a taken slot, which becomes free once all their views are gone."""
         ### BEGIN YOUR SOLUTION [ring-lend]
         size, start = self.layout.slot_bytes, slot * self.layout.slot_bytes
         block = (ctypes.c_char * size).from_buffer(self.memory.buffer, start)
-        # May be called in any thread at any time; Python code in it could swallow a Ctrl-C.
+        # The garbage collector may run the callback in any thread; it is a C function, since
+        # Python code could swallow a Ctrl-C.
         self._lent[slot] = weakref.ref(block, partial(self._lent.pop, slot))
         self._taken.discard(slot)
         return self.layout.views(block, rows)
@@ -124,7 +124,7 @@ class Ring:
 
 
 def slot_views(memory: Memory, layout: Layout, slot: int) -> list[npt.NDArray[Any] | None]:
-    """Return all rows of one slot as writable arrays; the worker's side."""
+    """Return all rows of one slot as writable arrays; called by workers."""
     start = slot * layout.slot_bytes
     view = memoryview(memory.buffer)[start : start + layout.slot_bytes]
     return layout.views(view, layout.rows)

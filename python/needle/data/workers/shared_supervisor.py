@@ -1,11 +1,12 @@
-"""The supervisor process of this program, which starts the workers of all its loaders.
+"""The program's handle of its supervisor process, which starts the workers of all loaders.
 
-It is started with the first loader that has workers and stays, so that the workers of further
-loaders are forked from a process that has imported everything. launch.py asks it for workers.
+The supervisor starts with the first loader that has workers and keeps running, so that the workers
+of further loaders are forked from a process that has already imported everything. launch.py asks
+it for workers.
 
-The fork server of ``multiprocessing`` would not do: its children run the main program again (which
-needs a ``__main__`` guard), they outlive a parent that is killed, and they have the environment,
-folder and limits of the first use.
+The fork server of ``multiprocessing`` is unsuitable: its children run the main program again
+(which needs a ``__main__`` guard), they outlive a parent that is killed, and they keep the
+environment, working directory and limits of the first use.
 """
 
 from __future__ import annotations
@@ -33,20 +34,22 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 _LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
-_PRELOADED = ("PIL.Image", "simplejpeg")  # if this program has them
+_PRELOADED = ("PIL.Image", "simplejpeg")  # imported if this program has imported them
 _START = (
-    "import gc, json, sys; gc.disable(); settings = json.loads(sys.argv[1]); "  # imports make no
-    "sys.path[:] = settings['path']; "  # garbage that is worth the search
+    # imports create too little garbage to be worth collecting
+    "import gc, json, sys; gc.disable(); settings = json.loads(sys.argv[1]); "
+    "sys.path[:] = settings['path']; "
     "from needle.data.workers import supervisor; supervisor.run(settings)"
 )
-_SUPERVISORS: dict[int, list[SupervisorProcess]] = {}  # by the process that started them
+# keyed by the id of the process that started them
+_SUPERVISORS: dict[int, list[SupervisorProcess]] = {}
 _LOCKS: dict[int, threading.Lock] = {}
 
 
 class SupervisorProcess:
-    """The process that starts the workers of every loader of this program.
+    """A handle of the process that starts the workers of every loader of this program.
 
-    inherited: what it has of this process, and gives to the workers; see ``_inherited``.
+    inherited: what the supervisor inherits and passes on to the workers; see ``_inherited``.
     """
 
     def __init__(self, inherited: dict[str, Any]) -> None:
@@ -72,7 +75,7 @@ class SupervisorProcess:
         weakref.finalize(self, _at_exit, os.getpid(), self._control, self.process)
 
     def connect(self, method: str) -> socket.socket:
-        """Return the channel of a new loader, whose workers start by ``method``."""
+        """Return a channel for a new loader, whose workers start by ``method``."""
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
@@ -80,53 +83,53 @@ class SupervisorProcess:
                 "making a socket to the process that starts workers", error
             ) from error
         modules = [name for name in _PRELOADED if name in sys.modules]
-        with theirs, suppress(OSError):  # the first start reports that it is dead
+        with theirs, suppress(OSError):  # if the supervisor is dead, the first start reports it
             send(self._control, {"method": method, "modules": modules}, (theirs.fileno(),))
         self._loaders += 1
         return ours
 
     def disconnect(self, channel: socket.socket) -> None:
-        """Close the channel of a loader, whose workers are killed if they still run."""
+        """Close the channel of a loader; the supervisor kills its remaining workers."""
         hang_up(channel)
         self._loaders -= 1
         self._reap()
 
     def serves(self, inherited: dict[str, Any]) -> bool:
-        """Return True if new workers may come from it; otherwise it ends with its last loader."""
+        """Return True if this supervisor can start new workers; retire it otherwise."""
         if not self._retired and inherited == self.inherited and self.process.poll() is None:
             return True
         self.retire()
         return False
 
     def retire(self) -> None:
-        """Let it serve the loaders that it has, and end with the last of them."""
+        """Have the supervisor exit once its last loader disconnects, and accept no new loaders."""
         self._retired = True
         hang_up(self._control)
         self._reap()
 
     def _reap(self) -> None:
         if self._retired and not self._loaders:
-            with suppress(subprocess.TimeoutExpired):  # it is reaped later
+            with suppress(subprocess.TimeoutExpired):  # reaped later
                 self.process.wait(0.2)
 
     def kill(self) -> None:
-        """Kill it, since it does not answer."""
+        """Kill the supervisor, which does not answer."""
         self.process.kill()
 
     def exit_code(self) -> int | None:
-        """Return its exit code, or None if it still runs after a second."""
+        """Return the supervisor's exit code, or None if it is still running after a second."""
         with suppress(subprocess.TimeoutExpired):
             return self.process.wait(1.0)
         return None
 
     def disown(self) -> None:
-        """Forget it in a forked copy of this process, to which it does not belong."""
+        """Drop the handle in a forked copy of this process, which does not own the supervisor."""
         self._control.close()
         self.process.returncode = 0
 
 
 def shared_supervisor() -> SupervisorProcess:
-    """Return the supervisor of this program; start one if none has what workers inherit now."""
+    """Return the program's supervisor; start one if none matches what workers inherit now."""
     pid = os.getpid()
     forget_inherited()
     with _LOCKS.setdefault(pid, threading.Lock()):
@@ -140,14 +143,14 @@ def shared_supervisor() -> SupervisorProcess:
 
 
 def forget_inherited() -> None:
-    """Close, in a forked copy of a program, the descriptors of the program's supervisors."""
+    """Close the descriptors of the parent's supervisors in a forked copy of a program."""
     for pid in [pid for pid in _SUPERVISORS if pid != os.getpid()]:
         for each in _SUPERVISORS.pop(pid):
             each.disown()
 
 
 def _inherited() -> dict[str, Any]:
-    """Return what a new process has of this one: a change of it must reach new workers."""
+    """Return what new processes inherit from this one; any change requires a new supervisor."""
     umask = os.umask(0o077)
     os.umask(umask)
     return {
@@ -164,12 +167,12 @@ def _inherited() -> dict[str, Any]:
 
 
 def _last_edit() -> int:
-    """Return when a loaded file of needle was edited last: notebooks reload edited modules."""
+    """Return the latest modification time of needle's loaded files, as notebooks reload modules."""
     package = __name__.partition(".")[0]
     newest = 0
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == package and (file := getattr(module, "__file__", None)):
-            with suppress(OSError):  # in an archive, or removed
+            with suppress(OSError):  # inside an archive, or removed
                 newest = max(newest, os.stat(file).st_mtime_ns)
     return newest
 
@@ -177,27 +180,27 @@ def _last_edit() -> int:
 def _folder() -> str | None:
     try:
         return os.getcwd()
-    except OSError:  # it was removed
+    except OSError:  # the folder was removed
         return None
 
 
 def _file_of(descriptor: int) -> tuple[int, int] | None:
     try:
         found = os.fstat(descriptor)
-    except OSError:  # it is closed
+    except OSError:  # the descriptor is closed
         return None
     return found.st_dev, found.st_ino
 
 
 def hang_up(channel: socket.socket) -> None:
-    """Close a channel; a forked copy of this process may hold it, so that closing is not enough."""
+    """Shut a channel down and close it; closing is not enough if a forked copy also holds it."""
     with suppress(OSError):
         channel.shutdown(socket.SHUT_RDWR)
     channel.close()
 
 
 def _at_exit(parent: int, control: socket.socket, process: subprocess.Popen[bytes]) -> None:
-    """End a supervisor at the end of the program, or when nothing refers to it any more."""
+    """Stop a supervisor at the end of the program, or once its handle is collected."""
     if parent != os.getpid():
         return
     hang_up(control)
@@ -210,7 +213,7 @@ def _at_exit(parent: int, control: socket.socket, process: subprocess.Popen[byte
 
 @contextmanager
 def interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT inside the block, also in processes that are started there."""
+    """Block SIGINT inside the block, also for processes started there."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -219,11 +222,11 @@ def interrupts_blocked() -> Iterator[None]:
 
 
 def executable() -> str:
-    """Return the path of the interpreter that processes are started with."""
+    """Return the path of the interpreter that new processes run."""
     found: Any = multiprocessing_spawn.get_executable()
     return os.fsdecode(found) if found else sys.executable
 
 
 def interpreter_flags() -> list[str]:
-    """Return the options of this interpreter, for the processes that it starts."""
+    """Return the command-line flags of this interpreter, to pass on to new processes."""
     return list(subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined]

@@ -1,8 +1,9 @@
-"""The supervisor: a small process that starts the workers of all loaders of a program.
+"""The supervisor, a small process that starts the workers of all loaders of a program.
 
-It has imported what workers need and has one thread, so it can fork them ("forkserver"); or it
-starts each as a new interpreter ("spawn"). When the parent has ended, for whatever reason, it ends
-the workers and itself. shared_supervisor.py starts it, launch.py talks to it.
+The supervisor has imported what workers need and has a single thread, so it can fork workers
+("forkserver"); alternatively it starts each as a new interpreter ("spawn"). Once the parent has
+ended for any reason, it kills the workers and exits. shared_supervisor.py starts the supervisor,
+and launch.py sends it requests.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ _WORKER = (
 
 
 def exit_code(pid: int) -> int | None:
-    """Return the exit code of a child process, -signal if a signal ended it, None if it runs."""
+    """Return the exit code of a child, -signal if a signal ended it, None while it is running."""
     found, status = os.waitpid(pid, os.WNOHANG)
     return None if found == 0 else os.waitstatus_to_exitcode(status)
 
 
 @dataclass
 class LoaderChannel:
-    """A loader's connection: how its workers start, and the ids of those that were not reaped."""
+    """The connection of a loader: how its workers start, and the ids of those not yet reaped."""
 
     channel: socket.socket
     method: str
@@ -46,24 +47,24 @@ class LoaderChannel:
 
 
 class Supervisor:
-    """Starts workers for its clients, the loaders, each of which has a channel of its own.
+    """A server that starts workers for its clients, the loaders, each over a channel of its own.
 
-    ``start`` is answered with a process id and its pidfd, ``status`` with an exit status. A client
-    that hangs up loses its workers. control: the channel by which clients come, until the parent
-    closes it. watch: the pidfd of the parent, or -1.
+    ``start`` is answered with a process id and its pidfd, ``status`` with an exit status. If a
+    client hangs up, its workers are killed. control: the channel over which the parent adds
+    clients until it closes the channel. watch: the pidfd of the parent, or -1.
     """
 
     def __init__(self, control: socket.socket, settings: dict[str, Any], watch: int) -> None:
         self.control, self.settings, self.watch = control, settings, watch
         self.clients: dict[int, LoaderChannel] = {}
-        worker.kernels()  # loaded once, for all workers
+        worker.kernels()  # loaded once, for all forked workers
         self._poll = select.poll()
         for fd in (control.fileno(), watch):
             if fd >= 0:
                 self._poll.register(fd, select.POLLIN)
 
     def serve(self) -> None:
-        """Answer messages until the parent has ended, or wants no more workers."""
+        """Answer requests until the parent has ended or needs no more workers."""
         while self.clients or self.control.fileno() >= 0:
             for fd, _ in self._poll.poll():
                 if fd == self.watch:
@@ -74,13 +75,13 @@ class Supervisor:
                     self._drop(self.clients.pop(fd))
 
     def end(self) -> NoReturn:
-        """End every worker that is left, and this process."""
+        """Kill all remaining workers and exit."""
         for client in self.clients.values():
             self._drop(client)
         os._exit(0)
 
     def _admit(self) -> None:
-        """Take a new client, or note that no more will come."""
+        """Accept a new client, or stop listening if the parent accepts no more."""
         got = receive(self.control)
         if got is None:
             self._poll.unregister(self.control)
@@ -94,14 +95,14 @@ class Supervisor:
             self._import(message["modules"])
 
     def _import(self, modules: list[str]) -> None:
-        """Import what forked workers will probably need, which they share from then on."""
+        """Import modules that forked workers will probably need, so that they share the memory."""
         for name in modules:
-            with suppress(Exception):  # a worker that uses the module gets the error
+            with suppress(Exception):  # a worker that imports the module gets the error
                 importlib.import_module(name)
-        gc.freeze()  # the memory in use stays shared with the workers
+        gc.freeze()  # keeps the collector from writing to pages shared with the workers
 
     def _answer(self, client: LoaderChannel) -> bool:
-        """Answer the next message of a client; return False if it has hung up."""
+        """Answer a client's next message; return False if the client has hung up."""
         try:
             got = receive(client.channel)
             if got is None:
@@ -113,12 +114,12 @@ class Supervisor:
                 self._status(client, message["pid"])
         except ConnectionError:
             return False
-        except OSError as error:  # of a worker's channel, which no longer fits
+        except OSError as error:  # no descriptor is left for a worker's channel
             send(client.channel, failed(error))
         return True
 
     def _drop(self, client: LoaderChannel) -> None:
-        """Kill the workers of a client that is gone, and reap them."""
+        """Kill and reap the workers of a client that has hung up."""
         self._poll.unregister(client.channel)
         client.channel.close()
         for pid in client.running:
@@ -130,7 +131,7 @@ class Supervisor:
         forks = client.method == "forkserver" and _has_one_thread()
         try:
             pid = self._fork(fd) if forks else self._spawn(fd)
-        except OSError as error:  # no more processes, no more memory
+        except OSError as error:  # out of processes or memory
             send(client.channel, failed(error))
             return
         finally:
@@ -158,7 +159,7 @@ class Supervisor:
         return pid
 
     def _close_all(self) -> None:
-        """Close, in a forked worker, what belongs to the supervisor."""
+        """Close the supervisor's descriptors in a forked worker."""
         self.control.close()
         for client in self.clients.values():
             client.channel.close()
@@ -169,7 +170,7 @@ class Supervisor:
         settings = {"path": self.settings["path"], "fd": fd, "parent": os.getpid()}
         command = [*self.settings["command"], "-c", _WORKER, json.dumps(settings)]
         process = subprocess.Popen(command, pass_fds=[fd], stdin=subprocess.DEVNULL)
-        process.returncode = 0  # reaped by ``_status``, not by the object
+        process.returncode = 0  # ``_status`` reaps the process, not this object
         return process.pid
 
     def _status(self, client: LoaderChannel, pid: int) -> None:
@@ -184,19 +185,19 @@ class Supervisor:
 
 
 def failed(error: OSError) -> dict[str, Any]:
-    """Return the answer for a worker that the system does not let start."""
+    """Return the answer for a worker that the system refused to start."""
     return {"failure": str(error), "errno": error.errno}
 
 
 def _has_one_thread() -> bool:
-    """Return True unless an import has started a thread, whose locks a fork would copy."""
+    """Return False if an import has started a thread, whose locks a fork would copy."""
     with suppress(OSError):
         return len(os.listdir("/proc/self/task")) == 1
     return threading.active_count() == 1
 
 
 def pidfd(pid: int) -> int | None:
-    """Return a descriptor that is readable once the process has ended, or None."""
+    """Return a descriptor that becomes readable when the process ends, or None if unsupported."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -204,7 +205,7 @@ def pidfd(pid: int) -> int | None:
 
 
 def run(settings: dict[str, Any]) -> None:
-    """Serve the program whose settings these are; the main function of the process."""
+    """Run the supervisor for the program with these settings; the main function of the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     channel = socket.socket(fileno=settings["fd"])

@@ -1,7 +1,7 @@
-"""The engine of Python threads, for kernels and decoders that release the interpreter lock.
+"""The engine of Python threads, for kernels and decoders that release the GIL.
 
-A free thread takes the next slice of a batch; slices of one shard of a stream go to one thread, in
-order. Threads hold no reference to the engine, so that dropping a loader ends them.
+An idle thread takes the next slice of a batch, but one thread reads all slices of a stream's
+shard, in order. Threads hold no reference to the engine, so that dropping a loader ends them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .limits import limit_error
 Array = npt.NDArray[Any]
 JOIN_SECONDS = 0.5
 SHORT_SECONDS = 2e-3
-"""The shortest useful slice; waiting for the interpreter lock costs more than a shorter one."""
+"""Minimum seconds of a slice; for shorter ones, waiting for the GIL costs more than they gain."""
 
 
 @dataclass(eq=False)
 class _Job:
-    """A batch in flight. Fields that threads share are changed under ``lock``."""
+    """A batch in flight; ``lock`` guards the fields that threads write."""
 
     ticket: Ticket
     parts: list[Slice | None]
@@ -53,7 +53,7 @@ _Tasks = SimpleQueue["_Task | None"]
 
 
 class ThreadsEngine(Engine):
-    """``workers`` threads, with ``prefetch`` batches each in flight."""
+    """The engine of ``workers`` threads, with ``prefetch`` batches in flight for each."""
 
     name = "threads"
 
@@ -63,7 +63,7 @@ class ThreadsEngine(Engine):
         self._fields = pipeline.layout() if pipeline.splits else None
         self._closed, self._lock = False, threading.RLock()
         self._jobs: dict[int, _Job] = {}
-        self._done: SimpleQueue[_Job | None] = SimpleQueue()  # None: the engine was closed
+        self._done: SimpleQueue[_Job | None] = SimpleQueue()  # None once the engine is closed
         self._queues: list[_Tasks] = []
         self._threads: list[threading.Thread] = []
         self._sample_seconds: float | None = None
@@ -103,15 +103,16 @@ class ThreadsEngine(Engine):
         raise closed_meanwhile()
 
     def cancel(self) -> None:
-        """Forget all tickets; a thread stops before its next sample."""
+        """Discard all tickets; threads stop before their next sample."""
         for job in list(self._jobs.values()):
             job.cancelled = True
         self._jobs.clear()
 
     def close(self) -> None:
-        """End the threads, each before its next sample, and wait ``JOIN_SECONDS`` for them.
+        """Stop each thread before its next sample, and wait at most ``JOIN_SECONDS`` for all.
 
-        A thread that hangs in a sample is left behind; it ends with the program.
+        A thread that hangs in a sample is abandoned: it is a daemon thread and ends with the
+        program.
         """
         with self._lock:
             self._closed = True
@@ -123,7 +124,8 @@ class ThreadsEngine(Engine):
             queues[i % len(queues)].put(None)
         end = time.monotonic() + JOIN_SECONDS
         for thread in threads:
-            if thread is not threading.current_thread():  # garbage is collected in any thread
+            # a garbage collection in a worker thread may call close
+            if thread is not threading.current_thread():
                 thread.join(max(0.0, end - time.monotonic()))
 
     def _start(self) -> None:
@@ -172,7 +174,7 @@ class ThreadsEngine(Engine):
         return Completed(job.ticket, error=job.error, seconds=clock.seconds)
 
     def _learn(self, whole: Slice, seconds: Mapping[str, float]) -> None:
-        """Update the estimated time of a sample, and learn the leaves to be written in place."""
+        """Update the estimated seconds per sample, and learn the leaves to be written in place."""
         if whole.samples:
             self._sample_seconds = smoothed(self._sample_seconds, seconds, whole.samples)
         if self._fields is None and self.pipeline.splits and whole.samples:
@@ -186,7 +188,7 @@ def _fields_of(leaves: Sequence[Any]) -> list[Field] | None:
 
 
 def _work(pipeline: Pipeline, tasks: _Tasks, done: SimpleQueue[_Job | None]) -> None:
-    """Process slices until None arrives; the main function of a thread."""
+    """Process slices until None is received; the main function of a thread."""
     while (task := tasks.get()) is not None:
         job = task[0]
         if not job.cancelled:

@@ -1,8 +1,8 @@
-"""The work queue in shared memory: parts of batches, which workers claim by themselves.
+"""The work queue in shared memory, from which workers claim parts of batches.
 
-The parent puts entries into the queue, withdraws them and issues them again; a worker claims the
-oldest entry that is open to it. The kernel owns the lock and takes it from a process that dies.
-processes.py handles the results.
+The parent adds, withdraws and reissues entries; a worker claims the oldest entry that is open to
+it. The lock is a POSIX file lock, which the kernel releases when its owner dies. processes.py
+handles the results.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from .shared_memory import Memory
 FREE, OPEN, CLAIMED, WITHDRAWN = range(4)
 ANY_WORKER = -1
 _STATE, _OWNER = 0, 1
-_LOCK_SECONDS = 10.0  # how long the parent waits for the lock; workers hold it for microseconds
+_LOCK_SECONDS = 10.0  # timeout of the parent; workers hold the lock for microseconds
 _SIGN = 1 << 63
 
 
 class Entry(NamedTuple):
-    """Part of a ticket as it lies in the queue: a row of int64.
+    """A part of a ticket as it is stored in the queue: a row of int64.
 
-    number: order and attempt of the part; smaller is older. worker: the only one that may claim
-    it, or ``ANY_WORKER``. area, offset: the memory of indices and the bytes where the ticket's
-    begin. first, last: the part's samples among them. ring, slot: the rows to write to; ring -1
-    for none. seed: its two's complement; seeded is 0 for None.
+    number: order and attempt of the part; smaller is older. worker: the only worker that may claim
+    the entry, or ``ANY_WORKER``. area, offset: the memory of the ticket's indices and their byte
+    offset in it. first, last: the range of the part in these indices. ring, slot: where to write
+    the rows; ring is -1 if there is no slot. seed: the seed in two's complement; seeded is 0 if
+    the seed is None.
     """
 
     number: int
@@ -51,7 +52,7 @@ class Entry(NamedTuple):
     size: int
 
     def ticket(self, indices: Indices = NO_INDICES) -> Ticket:
-        """Return the part's ticket, whose indices lie in ``area``."""
+        """Return the part's ticket; ``indices`` are those that the caller read from ``area``."""
         seed = self.seed % (2 * _SIGN) if self.seeded else None
         return Ticket(
             -1, seed, self.epoch, indices, shard=self.shard, start=self.start, size=self.size
@@ -71,7 +72,7 @@ _WIDTH = 2 + len(Entry._fields)
 
 
 class WorkQueue:
-    """``records`` entries and two numbers per worker, in ``memory`` that all processes map."""
+    """A queue of ``records`` entries and two numbers per worker, in memory that is shared."""
 
     def __init__(self, memory: Memory, records: int, workers: int) -> None:
         self.memory, self.records, self.workers = memory, records, workers
@@ -99,14 +100,14 @@ class WorkQueue:
     # ---- the parent's side
 
     def put(self, record: int, entry: Entry) -> None:
-        """Open ``entry`` to the workers as ``record``."""
+        """Store ``entry`` as ``record``, open to the workers."""
         with self._locked(_LOCK_SECONDS):
             row = self._table[record]
             row[2:] = entry
             row[_OWNER], row[_STATE] = ANY_WORKER, OPEN
 
     def withdraw(self, record: int) -> bool:
-        """Withdraw an entry; False if a worker has claimed it and stops at its next sample."""
+        """Withdraw an entry; return False if its worker must still stop at its next sample."""
         with self._locked(_LOCK_SECONDS):
             row = self._table[record]
             if row[_STATE] == OPEN:
@@ -120,12 +121,12 @@ class WorkQueue:
         self._table[record, _STATE] = FREE
 
     def owned(self, worker: int) -> list[int]:
-        """Return the records that this worker has claimed and that are not yet freed."""
+        """Return the records that this worker has claimed and that are not freed yet."""
         claimed = self._table[:, _STATE] >= CLAIMED
         return np.flatnonzero(claimed & (self._table[:, _OWNER] == worker)).tolist()
 
     def owner(self, record: int) -> int:
-        """Return the worker that has claimed this record, or ``ANY_WORKER``."""
+        """Return the worker that has claimed this record, or ``ANY_WORKER`` if none has."""
         row = self._table[record]
         return int(row[_OWNER]) if row[_STATE] >= CLAIMED else ANY_WORKER
 
@@ -134,13 +135,13 @@ class WorkQueue:
         return int(np.count_nonzero(self._table[:, _STATE] == OPEN))
 
     def sleepers(self) -> int:
-        """Return the number of workers that sleep or are about to."""
+        """Return the number of workers that are asleep or about to sleep."""
         return sum(self._flat[self._sleeping : self._sleeping + self.workers])
 
     # ---- a worker's side
 
     def claim(self, worker: int) -> tuple[int, Entry] | None:
-        """Claim the oldest entry open to this worker; return its record and it, or None."""
+        """Claim the oldest entry open to this worker; return its record and the entry, or None."""
         ### BEGIN YOUR SOLUTION [claim]
         with self._locked(None):
             choices = np.flatnonzero(self._table[:, _STATE] == OPEN)
@@ -156,19 +157,19 @@ class WorkQueue:
         ### END YOUR SOLUTION
 
     def sleep(self, worker: int, asleep: bool) -> None:
-        """Note whether this worker sleeps; it looks for work once more after the call."""
+        """Record whether this worker is asleep; it must retry ``claim`` before it sleeps."""
         self._flat[self._sleeping + worker] = int(asleep)
 
     def wanted(self, record: int) -> bool:
-        """Return True if a claimed entry has not been withdrawn since."""
+        """Return False if the claimed entry has been withdrawn."""
         return bool(self._flat[record * _WIDTH + _STATE] == CLAIMED)
 
     def note(self, worker: int, sample: int) -> None:
-        """Note the sample that this worker is about to read; ``NO_SAMPLE`` for none."""
+        """Record the sample that this worker is about to read; ``NO_SAMPLE`` if none."""
         self._flat[self._current + worker] = sample
 
     def current(self, worker: int) -> int:
-        """Return the sample that ``note`` was last called with."""
+        """Return the sample that the worker passed to its latest ``note``."""
         return int(self._flat[self._current + worker])
 
     @contextmanager

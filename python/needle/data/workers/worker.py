@@ -1,7 +1,8 @@
-"""A worker process: it claims parts of batches from the work queue, prepares them and answers.
+"""The main loop of a worker process, which claims parts of batches, prepares them and answers.
 
-The rows of a batch go to a slot in shared memory. Everything that a worker needs arrives through
-its socket, and it ends when the parent closes the socket. launch.py and supervisor.py start it.
+The worker writes the rows of a batch to a slot in shared memory. Everything that it needs arrives
+over its socket, and it exits when the parent closes the socket. launch.py and supervisor.py start
+workers.
 """
 
 from __future__ import annotations
@@ -46,16 +47,16 @@ from .shared_ring import Layout, slot_views
 from .work_queue import Entry, WorkQueue
 
 _PR_SET_PDEATHSIG = 1
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # options of mallopt(3)
 _KEPT_BYTES = 64 << 20
 
 
 class Ended(BaseException):
-    """The parent has closed the socket or has ended."""
+    """An exception raised when the parent has closed the socket or ended."""
 
 
 class Worker:
-    """One worker: the shared memory that it was sent, and the last structure that it sent back."""
+    """The state of a worker: the shared memory it received and the last structure it sent."""
 
     def __init__(self, channel: socket.socket) -> None:
         self.channel = channel
@@ -102,7 +103,7 @@ class Worker:
                 self._work(*claimed)
 
     def _take_token(self) -> None:
-        """Read one byte of the wake-up pipe, unless another worker was faster."""
+        """Consume one byte of the wake-up pipe, unless another worker was faster."""
         with contextlib.suppress(BlockingIOError):
             if not os.read(self.wake, 1):
                 raise Ended
@@ -151,7 +152,8 @@ class Worker:
         except Ended:
             raise
         except BaseException as error:
-            if not isinstance(error, Exception):  # a data set that calls sys.exit
+            # such as the SystemExit of a data set that calls sys.exit
+            if not isinstance(error, Exception):
                 tag_sample(error, queue.current(self.number))
             kind, payload = FAILED, pack_error(error)
         queue.note(self.number, NO_SAMPLE)
@@ -171,7 +173,7 @@ class Worker:
         return self.pipeline.prepare(ticket, Work(clock, out, 1, progress, entry.first))
 
     def _rows(self, entry: Entry) -> list[Any] | None:
-        """Return the rows to write to, one array per array leaf."""
+        """Return the rows of the slot to write to, one array per array leaf."""
         if entry.ring < 0:
             return None
         while entry.ring not in self.rings:
@@ -183,7 +185,7 @@ class Worker:
         return [None if each is None else each[entry.first : entry.last] for each in slot]
 
     def _packed(self, part: Slice) -> list[Any]:
-        """Return the slice without the leaves in the slot; nothing if the rest is as last time."""
+        """Return the slice without the leaves in the slot; nothing if the rest is unchanged."""
         placed = part.placed or (False,) * len(part.leaves)
         same = part.structure, placed
         if not part.skipped and all(placed) and same == self._sent:
@@ -205,7 +207,7 @@ class Worker:
 
 
 def run(fd: int, parent: int) -> None:
-    """Run a worker in this process, whose parent has the given id."""
+    """Run a worker in this process; ``parent`` is the id of its parent process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     with socket.socket(fileno=fd) as channel:
@@ -216,7 +218,7 @@ def run(fd: int, parent: int) -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Have Linux kill this process when the parent dies; elsewhere the socket tells."""
+    """Have Linux kill this process when its parent dies; elsewhere the socket reports EOF."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
@@ -224,7 +226,7 @@ def _die_with(parent: int) -> None:
 
 
 def _one_thread() -> None:
-    """Have the kernels of loaded libraries use one thread, since the workers are the threads."""
+    """Limit loaded libraries to one thread, since parallelism comes from the workers."""
     for name, setter in (("cv2", "setNumThreads"), ("torch", "set_num_threads")):
         module = sys.modules.get(name)
         if module is not None:
@@ -235,12 +237,12 @@ def _one_thread() -> None:
 
 
 def _keep_memory() -> None:
-    """Have glibc keep the memory of decoded images, since fresh pages must be cleared.
+    """Have glibc keep freed memory of decoded images, since the kernel must clear new pages.
 
-    glibc itself chooses these thresholds once an array of half the size was freed.
+    glibc would choose these thresholds itself once an array of half the size has been freed.
     """
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-        if mallopt is not None:  # absent in other C libraries
+        if mallopt is not None:  # other C libraries lack mallopt
             mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES // 2)
             mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
