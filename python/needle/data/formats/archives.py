@@ -1,7 +1,7 @@
-"""Download of a tar archive, of which the named files are unpacked, all or none.
+"""Download of a tar archive, from which the named files are extracted, all or none.
 
-Called by datasets/cifar10.py. pooch's Untar would write members one by one under their final
-names, and needs the archive to stay.
+Called by datasets/cifar10.py. pooch's Untar is unsuitable: it extracts members one by one under
+their final names and requires that the archive is kept.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def download_archive(
     members: Sequence[str],
     policy: Policy | None = None,
 ) -> Path:
-    """Return ``root/folder`` with the named files of its tar archive, downloaded if missing.
+    """Return ``root/folder`` with the named files of its tar archive; download it if missing.
 
-    Other members are ignored, whatever their path. The folder appears once it is complete; the
-    archive is removed.
+    Other members are ignored, whatever their path. The folder appears only once it is complete,
+    and the archive is then deleted.
     """
     target = Path(root) / folder
     if all((target / name).is_file() for name in members):

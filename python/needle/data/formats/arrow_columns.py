@@ -1,14 +1,14 @@
-"""The columns of a packed file: from a sample to columns and bytes, and back; their metadata.
+"""The columns of a packed file: conversion of samples to columns and back, and the metadata.
 
-A file has one record batch, so that each column is contiguous and images of one size can be
+A file has a single record batch, so that each column is contiguous and images of equal size can be
 gathered from the mapped file. Column kinds, and their Arrow types:
 
 * "number": a primitive column;  "array": fixed-size binary, C order, all samples of one shape;
 * "varied": large binary, and ``NAME.shape``, fixed-size binary of int64, the shape of each sample;
 * "image": large binary, each an image file such as a JPEG;  "text": large string;  "bytes".
 
-The last column, ``needle.crc32``, has the checksum of each sample's bytes in the order of the
-columns. Called by datasets/packed_writing.py and datasets/packed_reading.py.
+The last column, ``needle.crc32``, holds a checksum of each sample's bytes, taken in column order.
+Called by datasets/packed_writing.py and datasets/packed_reading.py.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ MAX_WIDTH = 2**31 - 1
 
 @dataclass(frozen=True)
 class Column:
-    """One field of the samples.
+    """One field of the samples, stored as a column.
 
-    dtype: NumPy's name, for numbers and arrays. shape: of an "array"; of a "varied" column only
-    its length counts. python: "int", "float" or "bool" for numbers that are returned as Python
-    numbers. mode: "RGB" or "L", the mode in which images are decoded.
+    dtype: NumPy's name of the dtype, for numbers and arrays. shape: the shape of an "array"; for a
+    "varied" column only the rank counts. python: "int", "float" or "bool" if numbers are returned
+    as Python numbers. mode: "RGB" or "L", the mode in which images are decoded.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Column:
 
     @property
     def width(self) -> int:
-        """Bytes of one number or array."""
+        """The number of bytes of one number or array."""
         return int(np.dtype(self.dtype).itemsize * np.prod(self.shape, dtype=object))
 
 
 Value = tuple[Column, Any]
-"""A field of a sample: its column, and the bytes to write."""
+"""A field of a sample: its column and the bytes to write."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Description:
 
     @classmethod
     def from_metadata(cls, metadata: dict[bytes, bytes] | None) -> Description:
-        """Return the checked metadata; ValueError, KeyError or TypeError if they are wrong."""
+        """Return the metadata; raise ValueError, KeyError or TypeError if they are invalid."""
         if not metadata or METADATA not in metadata:
             raise ValueError("it has no metadata 'needle'; only files written by pack() are read")
         text = metadata[METADATA]
@@ -96,7 +96,7 @@ class Description:
         return found
 
     def rebuild(self, values: list[Any]) -> Any:
-        """Return a sample (or batch) made of one value per column."""
+        """Return a sample (or batch) built from one value per column."""
         if self.structure == "single":
             return values[0]
         if self.structure == "dict":
@@ -105,7 +105,7 @@ class Description:
 
 
 def columns_of(sample: Any, index: int) -> tuple[str, list[Value]]:
-    """Return the structure of a sample, and column and bytes of each field."""
+    """Return the structure of a sample, and the column and bytes of each field."""
     structure, names, fields = _fields_of(sample)
     try:
         return structure, [_value(name, field) for name, field in zip(names, fields)]
@@ -114,7 +114,7 @@ def columns_of(sample: Any, index: int) -> tuple[str, list[Value]]:
 
 
 def as_jpeg(values: list[Value], quality: int, index: int) -> list[Value]:
-    """Return ``values`` with every uint8 ``(H, W, 1 | 3)`` compressed; TypeError if none is."""
+    """Return ``values`` with each uint8 ``(H, W, 1 | 3)`` as JPEG; raise TypeError if none is."""
     library = simplejpeg()
     if library is None:
         raise ImportError(
@@ -140,14 +140,14 @@ def as_jpeg(values: list[Value], quality: int, index: int) -> list[Value]:
 
 
 def in_words(column: Column) -> str:
-    """Return the content of a column in words, for messages."""
+    """Return a description of a column's content for error messages."""
     if column.kind in ("number", "array"):
         return f"{column.dtype} {column.shape}"
     return f"{column.kind} ({column.mode})" if column.kind == "image" else column.kind
 
 
 def arrow_fields(pa: ModuleType, columns: tuple[Column, ...]) -> list[Any]:
-    """Return the Arrow fields of these columns, in order, with shapes and checksums."""
+    """Return the Arrow fields of these columns in order, including shapes and checksums."""
     fields = []
     for column in columns:
         fields.append(pa.field(column.name, _arrow_type(pa, column), nullable=False))
@@ -160,7 +160,7 @@ def arrow_fields(pa: ModuleType, columns: tuple[Column, ...]) -> list[Any]:
 def _arrow_type(pa: ModuleType, column: Column) -> Any:
     if column.kind == "number":
         dtype = np.dtype(column.dtype)
-        # Arrow packs booleans into bits and has no complex or long numbers: those stay bytes.
+        # Arrow packs booleans into bits and has no complex or extended dtypes, so store raw bytes.
         as_bytes = dtype.kind in "bc" or dtype.itemsize > 8
         return pa.binary(dtype.itemsize) if as_bytes else pa.from_numpy_dtype(dtype)
     if column.kind == "array":
@@ -169,7 +169,7 @@ def _arrow_type(pa: ModuleType, column: Column) -> Any:
 
 
 def pyarrow(owner: str) -> ModuleType:
-    """Return the library; ImportError, which names ``owner``, if it is not installed."""
+    """Return the module; raise ImportError, which names ``owner``, if it is not installed."""
     try:
         import pyarrow as module
         import pyarrow.ipc
@@ -182,7 +182,7 @@ def pyarrow(owner: str) -> ModuleType:
 
 
 def _fields_of(sample: Any) -> tuple[str, list[str], list[Any]]:
-    """Return the structure of a sample, and names and values of its fields."""
+    """Return the structure of a sample, and the names and values of its fields."""
     if isinstance(sample, dict):
         if not all(isinstance(key, str) for key in sample):
             raise TypeError(f"pack: the keys of a dict must be text, got {list(sample)}")
@@ -194,7 +194,7 @@ def _fields_of(sample: Any) -> tuple[str, list[str], list[Any]]:
 
 
 def _value(name: str, field: Any) -> Value:
-    """Return the column for a value, and its bytes."""
+    """Return the column that stores a value, and the value's bytes."""
     if isinstance(field, str):
         return Column(name, "text"), field.encode()
     if isinstance(field, bytes):

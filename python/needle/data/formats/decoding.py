@@ -1,12 +1,12 @@
-"""Image files to arrays: JPEG by simplejpeg, everything else by Pillow (both in an extra).
+"""Decoding of image files: JPEG by simplejpeg, everything else by Pillow (both optional extras).
 
-Both release the interpreter's lock. Called by ImageFolder, packed files and tar shards, which find
-and read the files. If a region of a JPEG suffices, the compiled module jpeg_region decodes that
-alone, with the same pixels. It is built where libjpeg-turbo's headers are (NEEDLE_JPEG).
+Both release the GIL. Called by ImageFolder, packed files and tar shards, which locate and read the
+files. If a region of a JPEG suffices, the compiled module jpeg_region decodes only the region,
+with identical pixels. The module is built if libjpeg-turbo's headers are installed (NEEDLE_JPEG).
 
 EXIF orientation is not applied (pixels are returned as stored) and colour profiles are ignored.
-CMYK becomes RGB by Pillow's plain formula. Of an animation the first frame is decoded. RGB of 16
-bits per channel is cut to its upper 8 bits, greys of 16 bits are rounded to 8.
+CMYK is converted to RGB by Pillow's formula without profiles. Only the first frame of an animation
+is decoded. 16-bit RGB is truncated to its upper 8 bits; 16-bit greys are rounded to 8 bits.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from .files import read_file
 Pixels: TypeAlias = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 Source: TypeAlias = "bytes | memoryview | str | os.PathLike[str]"
 RegionOf: TypeAlias = Callable[[int, int], "tuple[int, int, int, int] | None"]
-"""From height and width to the region (top, left, bottom, right) that suffices; None for all."""
+"""A function from height and width to the needed (top, left, bottom, right), or None for all."""
 
 MAX_PIXELS = 1 << 27
-"""Default limit of pixels (134 million, 400 MB as RGB), against attacks and mistakes."""
+"""Default maximum of pixels (134 million, 400 MB as RGB), against attacks and mistakes."""
 BAND = 1 << 22
-"""Pixels that are converted at a time."""
+"""The number of pixels that are converted at a time."""
 
 CHANNELS = {"RGB": 3, "L": 1}
 JPEG_START, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 JPEG_SCALES = (8, 4, 2)
 LOST_PIXELS = ("remature end", "bad Huffman code", "instead of RST", "nvalid JPEG file structure")
-"""Warnings of libjpeg if part of the picture is missing; its other warnings are harmless."""
+"""Warnings of libjpeg that mean lost pixels; its other warnings are harmless."""
 
 
 def decode(
@@ -53,16 +53,17 @@ def decode(
     dtype: str = "uint8",
     region: RegionOf | None = None,
 ) -> npt.NDArray[Any]:
-    """Return the image as ``(H, W, C)``: three channels for mode "RGB", one for "L" (grey).
+    """Return the image as ``(H, W, C)``, with three channels for mode "RGB" and one for "L" (grey).
 
     source: the content of the file, or its path. at_least: a sufficient ``(height, width)``; a
-    JPEG at least twice as large is decoded at a half, quarter or eighth of its size, not below
-    at_least. name: the name in errors, for content from a container. max_pixels: the limit of
-    pixels. dtype: "uint8", or "float32" for 0..1, where 16-bit greys keep their bits. region: a
-    function of height and width of the result; pixels of a JPEG outside of the region that it
-    returns are undefined, and damage below it may go unnoticed if the file has its end mark. Raises
-    DataError for a damaged, truncated, unknown or too large file, FileNotFoundError, and
-    ImportError without Pillow.
+    JPEG at least twice as large is decoded at a half, quarter or eighth of its size, but never
+    smaller than at_least. name: the name in error messages, for content from a container.
+    max_pixels: the maximum number of pixels. dtype: "uint8", or "float32" with values in 0..1,
+    which keeps all bits of 16-bit greys. region: a function from the height and width of the
+    result to the needed region; pixels of a JPEG outside the region are undefined, and damage
+    below it may go undetected if the file has its end marker. Raises DataError if the file is
+    damaged, truncated, too large or of an unknown format, FileNotFoundError if it does not exist,
+    and ImportError if Pillow is needed and not installed.
     """
     if mode not in CHANNELS:
         raise ValueError(f"decode: mode must be 'RGB' or 'L', got {mode!r}")
@@ -96,7 +97,7 @@ def decode(
 
 
 def pillow(owner: str) -> ModuleType:
-    """Return Pillow's Image module; ImportError, which names ``owner``, if not installed."""
+    """Return Pillow's Image module; raise ImportError, which names ``owner``, if not installed."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -109,7 +110,7 @@ def pillow(owner: str) -> ModuleType:
 
 @functools.lru_cache(maxsize=1)
 def simplejpeg() -> ModuleType | None:
-    """Return the JPEG library; None if not installed: then Pillow decodes JPEG, too."""
+    """Return the simplejpeg module, or None if not installed; Pillow then decodes JPEGs as well."""
     try:
         import simplejpeg as module
     except ImportError:
@@ -119,7 +120,7 @@ def simplejpeg() -> ModuleType | None:
 
 @functools.lru_cache(maxsize=1)
 def jpeg_region() -> ModuleType | None:
-    """Return the module that decodes a region of a JPEG; None if it was not built."""
+    """Return the module that decodes a region of a JPEG, or None if it was not built."""
     try:
         return importlib.import_module("needle.backend_ndarray.jpeg_region")
     except ImportError:
@@ -141,7 +142,7 @@ def _pixels(
 
 
 class _TooLarge(Exception):
-    """Raised for an image with more pixels than allowed; the message is its size."""
+    """An error raised if an image has more pixels than allowed; the message is the image's size."""
 
 
 def _check_size(height: int, width: int, max_pixels: int) -> None:
@@ -150,7 +151,7 @@ def _check_size(height: int, width: int, max_pixels: int) -> None:
 
 
 def _scale(height: int, width: int, at_least: tuple[int, int] | None) -> int:
-    """Return the factor by which a JPEG may be decoded smaller; 1 for full size."""
+    """Return the factor by which a JPEG can be downscaled while decoding; 1 for full size."""
     if at_least is None:
         return 1
     room = min(height // max(1, at_least[0]), width // max(1, at_least[1]))
@@ -164,7 +165,7 @@ def _by_simplejpeg(
     max_pixels: int,
     region: RegionOf | None,
 ) -> Pixels | None:
-    """Return the pixels; None if Pillow must decode: no simplejpeg, CMYK, or an odd file."""
+    """Return the pixels, or None if Pillow must decode: no simplejpeg, CMYK, or an unusual file."""
     library = simplejpeg()
     if library is None:
         return None
@@ -191,9 +192,9 @@ def _by_simplejpeg(
 def _part(
     content: bytes | memoryview, mode: str, scale: int, size: tuple[int, int], region: RegionOf
 ) -> Pixels | None:
-    """Return the image of ``size`` with the region's pixels; None if all must be decoded.
+    """Return an image of ``size`` with only the region decoded; None if all must be decoded.
 
-    All must be if the file looks cut short or odd, so that errors are the same.
+    A file that looks truncated or unusual must be decoded whole, so that errors are the same.
     """
     library = jpeg_region()
     if library is None or bytes(content[-2:]) != JPEG_END:
@@ -227,7 +228,7 @@ def _by_pillow(
 
 
 def _pixels_of(image: Any, mode: str) -> Pixels:
-    """Return the pixels; Pillow's own conversion would clip 16-bit greys at 255."""
+    """Return the pixels; 16-bit greys bypass Pillow's conversion, which would clip them at 255."""
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
         return np.asarray(image).astype(np.uint16)
     if image.mode in ("I", "F"):
@@ -237,14 +238,14 @@ def _pixels_of(image: Any, mode: str) -> Pixels:
     if rows >= height:
         return np.array(image.convert(mode))
     pixels = np.empty((height, width, CHANNELS[mode]), np.uint8)
-    for top in range(0, height, rows):  # Pillow's copies of a whole image would take twice as much
+    for top in range(0, height, rows):  # converting a whole image would double the memory
         band = image.crop((0, top, width, min(top + rows, height)))
         pixels[top : top + rows] = _channels(np.asarray(band.convert(mode)), CHANNELS[mode])
     return pixels
 
 
 def _channels(pixels: npt.NDArray[Any], channels: int) -> npt.NDArray[Any]:
-    """Return ``(H, W)`` or ``(H, W, 1)`` as ``(H, W, channels)``; others unchanged."""
+    """Return ``(H, W)`` or ``(H, W, 1)`` as ``(H, W, channels)``; return other shapes unchanged."""
     if pixels.ndim == 2:
         pixels = pixels[..., None]
     if pixels.shape[2] != channels:

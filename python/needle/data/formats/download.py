@@ -1,8 +1,9 @@
-"""Downloads of published files: mirrors, resuming, digests, atomic rename, progress.
+"""Downloads of published files: mirrors, resuming, digests, atomic rename, progress bars.
 
-Called by archives.py and by the data sets, which list files, addresses and digests. pooch (1.9) was
-considered: it has no mirrors, starts partial files again, has no limit of size, repeats final
-errors such as 404, and knows no digest of unpacked content; these parts are most of this file.
+Called by archives.py and by the data sets, which list files, URLs and digests. pooch (1.9) was
+considered: it has no mirrors, restarts partial downloads, has no size limit, retries permanent
+errors such as 404, and does not support digests of decompressed content. These features are most
+of this file.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from .progress import progress_bar
 
 CHUNK = 1 << 16
 MIN_SPEED = 1000
-"""Bytes per second below which a transfer is given up."""
+"""Bytes per second below which a transfer is aborted."""
 TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 @dataclass(frozen=True)
 class Digest:
-    """An expected digest, ``kind`` "sha256" or "md5"; of_content: of the unpacked gzip."""
+    """An expected digest, ``kind`` "sha256" or "md5". of_content: that of the unzipped content."""
 
     kind: str
     value: str
     of_content: bool = False
 
     def of(self, path: Path) -> str:
-        """Return the digest of the file; "unreadable: ..." if it cannot be unpacked."""
+        """Return the digest of the file, or "unreadable: ..." if decompression fails."""
         state = hashlib.new(self.kind, usedforsecurity=False)
         try:
             with gzip.open(path) if self.of_content else open(path, "rb") as file:
@@ -55,7 +56,7 @@ class Digest:
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A published file: its name on disk, its addresses, and its digest."""
+    """A published file: its name on disk, its URLs and its digest."""
 
     name: str
     urls: tuple[str, ...]
@@ -66,9 +67,10 @@ class RemoteFile:
 class Policy:
     """Limits of a download.
 
-    timeout: seconds for the connection, for the headers and for each read; later a transfer must
-    have brought 1 000 bytes per second. tries: attempts per address. wait: seconds before the
-    second attempt, doubled after each. progress: show a bar.
+    timeout: seconds for the connection, for the headers and for each read; after that time, a
+    transfer must have averaged 1 000 bytes per second. tries: attempts per URL. wait: seconds
+    before the second attempt; the back-off doubles after each attempt. progress: show a progress
+    bar.
     """
 
     timeout: float = 30.0
@@ -78,19 +80,19 @@ class Policy:
 
 
 class _Refused(Exception):
-    """Raised if an address cannot give the file; the message is the reason."""
+    """An error raised if a URL cannot provide the file; the message is the reason."""
 
 
 class _Interrupted(Exception):
-    """Raised if a transfer broke and another attempt may succeed."""
+    """An error raised if a transfer was interrupted and another attempt may succeed."""
 
 
 def download(file: RemoteFile, folder: PathLike, policy: Policy | None = None) -> Path:
-    """Return the file in ``folder``, downloaded if it is missing or has another digest.
+    """Return the file in ``folder``; download it if it is missing or has another digest.
 
-    The bytes go to ``NAME.part``, which a later call continues; the file gets its name once the
-    digest is right. Raises DataError with the reason of each address if none gives the file, and
-    if the disk cannot hold it.
+    The bytes are written to ``NAME.part``, which a later call resumes; the file is renamed to
+    ``NAME`` once the digest matches. Raises DataError if no URL provides the file, with the reason
+    for each URL, or if the file cannot be written.
     """
     policy = policy or Policy()
     target = Path(folder) / file.name
@@ -112,7 +114,7 @@ def download(file: RemoteFile, folder: PathLike, policy: Policy | None = None) -
 
 
 def _from_address(url: str, file: RemoteFile, target: Path, policy: Policy) -> None:
-    """Download the file to ``target`` and check it; _Refused if this address fails."""
+    """Download the file to ``target`` and verify it; raise _Refused if this URL fails."""
     if "@" in url.partition("://")[2].partition("/")[0]:
         raise _Refused("an address must not have credentials in it")
     part = target.with_name(target.name + ".part")
@@ -133,12 +135,12 @@ def _from_address(url: str, file: RemoteFile, target: Path, policy: Policy) -> N
         reason = f"wrong {file.digest.kind}: expected {file.digest.value}, got {got}"
         if not resumed:
             raise _Refused(reason)
-        reason = ""  # the older part may be wrong: start again at once
+        reason = ""  # the older part may be corrupt: retry at once
     raise _Refused(f"gave up after {policy.tries} tries; {reason or 'wrong content each time'}")
 
 
 def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
-    """Fill ``part`` to the length that the server states; return True if it was continued."""
+    """Complete ``part`` from the server; return True if an older part was resumed."""
     have = part.stat().st_size if part.is_file() else 0
     try:
         with open_limited(_request(url, have), policy.timeout) as answer:
@@ -148,7 +150,7 @@ def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
             return start > 0
     except HTTPError as error:
         error.close()
-        if error.code == 416 and have:  # longer than the file, or complete
+        if error.code == 416 and have:  # the part is complete, or longer than the file
             return _whole_already(error, part, have)
         message = f"HTTP status {error.code} {error.reason}"
         raise (_Interrupted if error.code in TEMPORARY else _Refused)(message) from error
@@ -168,17 +170,17 @@ def _request(url: str, have: int) -> Any:
 
 
 def open_limited(request: Any, timeout: float) -> Any:
-    """Return the answer; see http_limits.py."""
+    """Return the HTTP response; see http_limits.py."""
     return _http().open_limited(request, timeout)
 
 
 def _http() -> ModuleType:
-    """Return http_limits.py, which the first download imports, since it takes a while."""
+    """Return http_limits.py, which is imported only for the first download, since that is slow."""
     return importlib.import_module(".http_limits", __package__)
 
 
 def _whole_already(error: HTTPError, part: Path, have: int) -> bool:
-    """Return True if ``part`` has the full length (the digest decides), else start again."""
+    """Return True if ``part`` is complete (the digest decides), else delete it and start over."""
     if error.headers.get("Content-Range") == f"bytes */{have}":
         return True
     part.unlink()
@@ -186,7 +188,7 @@ def _whole_already(error: HTTPError, part: Path, have: int) -> bool:
 
 
 def _start_of(answer: Any, have: int) -> int:
-    """Return the position of the body in the file: 0 if the server ignored the range."""
+    """Return the offset of the body in the file, which is 0 if the server ignored the range."""
     if answer.status != 206:
         return 0
     content_range = answer.headers.get("Content-Range", "")
@@ -196,7 +198,7 @@ def _start_of(answer: Any, have: int) -> int:
 
 
 def _total_of(answer: Any, start: int) -> int | None:
-    """Return the length of the whole file, None if the server does not state it."""
+    """Return the length of the whole file, or None if the server does not state it."""
     length = answer.headers.get("Content-Length", "")
     if not length.isdigit():
         return None
@@ -246,10 +248,10 @@ def _read_piece(answer: Any, position: int, total: int | None) -> bytes:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise DataError for a disk that cannot hold the file, or whose permissions forbid it."""
+    """Raise DataError if writing fails because of disk space or permissions."""
     try:
         yield
-    except gzip.BadGzipFile:  # what is read, not what is written
+    except gzip.BadGzipFile:  # an error of reading, not of writing
         raise
     except OSError as error:
         raise DataError(

@@ -1,4 +1,4 @@
-"""Opening of files that may be damaged or hostile, and addresses in messages without secrets.
+"""Opening of files that may be damaged or hostile, and removal of secrets from URLs in messages.
 
 Called by every reader of files in ``formats/``, ``datasets/`` and ``storage/``.
 """
@@ -15,7 +15,7 @@ from ...errors import DataError
 PathLike = str | os.PathLike[str]
 
 MAX_BYTES = 1 << 30
-"""Maximum bytes of what is read or unpacked into memory at once: an image, a member, a download."""
+"""Maximum bytes that are read or decompressed into memory at once: image, member or download."""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//+)([^\s'\"<>]*)")
 _USER_INFO = re.compile(r"[^\s/@:'\"]+:[^\s/@'\"]*@")
@@ -27,9 +27,9 @@ _SECRET = re.compile(
 
 
 def open_file(path: PathLike, buffering: int = -1) -> IO[bytes]:
-    """Return the open file; DataError for a folder, pipe, socket or device, without waiting.
+    """Return the open file; raise DataError, without blocking, if it is not a regular file.
 
-    buffering: as for ``open``.
+    buffering: the argument of ``open``.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise DataError(
@@ -40,7 +40,7 @@ def open_file(path: PathLike, buffering: int = -1) -> IO[bytes]:
 
 
 def read_file(path: PathLike, limit: int = MAX_BYTES) -> bytes:
-    """Return the content of a file; DataError as open_file, or for more than ``limit`` bytes."""
+    """Return a file's content; raise DataError as open_file, or if it exceeds ``limit`` bytes."""
     with open_file(path, buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
@@ -48,11 +48,11 @@ def read_file(path: PathLike, limit: int = MAX_BYTES) -> bytes:
                 f"{os.fspath(path)}: it is read whole and may have at most {limit} bytes, got "
                 f"{size}; remove or split it"
             )
-        return file.read()  # to the end; with a number, memory for so many bytes would be taken
+        return file.read()  # read to EOF: with a size, Python would allocate that many bytes first
 
 
 def without_secrets(text: str) -> str:
-    """Return the text without user names, passwords, queries and fragments of addresses."""
+    """Return the text without the user names, passwords, queries and fragments of its URLs."""
     return _SECRET.sub(r"\1...", _USER_INFO.sub("...@", _URL.sub(_plain_address, text)))
 
 

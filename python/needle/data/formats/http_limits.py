@@ -1,7 +1,7 @@
-"""HTTP answers whose headers, and whose pieces of the body, must come within a time limit.
+"""HTTP responses with a time limit for the headers and for each piece of the body.
 
-The timeout of a socket is for one receipt, so a server that sends one byte at a time would never
-reach it. Called by download.py.
+The timeout of a socket applies to each recv call, so a server that sends one byte at a time would
+never exceed it. Called by download.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["HTTPException", "Request", "open_limited"]
 
 
 class _Answer(http.client.HTTPResponse):
-    """An answer of which the headers, and each ``read1``, take at most the socket's timeout."""
+    """A response whose headers, and each ``read1``, may take at most the socket's timeout."""
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
@@ -77,8 +77,8 @@ class _Https(_Limits, urllib.request.HTTPSHandler):
 
 
 def open_limited(request: Request, timeout: float) -> Any:
-    """Return the answer, as ``urllib.request.urlopen`` does.
+    """Return the HTTP response, as ``urllib.request.urlopen`` does.
 
-    timeout: seconds for the connection, for the headers, and for each ``read1`` of the answer.
+    timeout: seconds for the connection, for the headers, and for each ``read1`` of the response.
     """
     return urllib.request.build_opener(_Http, _Https).open(request, timeout=timeout)

@@ -1,8 +1,8 @@
-"""The IDX format of MNIST: a big-endian header, then numbers; plain or gzipped.
+"""The IDX format of MNIST: a big-endian header followed by numbers, plain or gzipped.
 
-Header: two zero bytes, a type code, the number of axes, then each axis as a 4-byte unsigned int.
-Sizes are checked against the file before memory is allocated; a gzipped file may unpack to
-``files.MAX_BYTES``. Called by datasets/mnist.py.
+The header consists of two zero bytes, a type code, the number of axes and the length of each axis
+as a 4-byte unsigned int. Sizes are checked against the file before memory is allocated; a gzipped
+file may decompress to at most ``files.MAX_BYTES``. Called by datasets/mnist.py.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ TYPES: dict[int, np.dtype[Any]] = {
 }
 GZIP_MAGIC = b"\x1f\x8b"
 DEFLATE_MAX_RATIO = 1032
-"""Maximum factor by which a deflate stream grows when unpacked."""
+"""Maximum ratio by which a deflate stream can expand."""
 MAX_AXES = 8
 
 
 def read_idx(path: PathLike, ndim: int | None = None) -> npt.NDArray[Any]:
-    """Return the array in an IDX file, in native byte order; gzip is detected by its first bytes.
+    """Return the array in an IDX file in native byte order; gzip is detected by its first bytes.
 
-    ndim: the required number of axes. Raises DataError, which names file, place, expected and
-    actual content, for a file of another format, truncated, too long or damaged; OSError if it
-    cannot be opened.
+    ndim: the required number of axes. Raises DataError, which names file, offset, expected and
+    actual content, if the file has another format or is truncated, too long or damaged; raises
+    OSError if it cannot be opened.
     """
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -62,9 +62,9 @@ def read_idx(path: PathLike, ndim: int | None = None) -> npt.NDArray[Any]:
 
 
 def write_idx(path: PathLike, array: npt.NDArray[Any]) -> None:
-    """Write ``array`` as IDX, gzipped if the name ends in .gz; equal arrays give equal files.
+    """Write ``array`` as IDX, gzipped if the name ends in .gz; equal arrays give identical files.
 
-    Raises DTypeError for a dtype unknown to IDX.
+    Raises DTypeError if IDX has no code for the dtype.
     """
     codes = {dtype.newbyteorder("="): code for code, dtype in TYPES.items()}
     if array.dtype not in codes:
@@ -81,7 +81,7 @@ def write_idx(path: PathLike, array: npt.NDArray[Any]) -> None:
 def _read(
     path: PathLike, file: Readable, limit: int, ndim: int | None, exact: bool = True
 ) -> npt.NDArray[Any]:
-    """Return the array; ``limit``: the bytes in the file (exact), or an upper bound."""
+    """Return the array; ``limit`` is the exact number of bytes in the file, or an upper bound."""
     dtype, shape, header = _read_header(path, file, ndim)
     need = dtype.itemsize * prod(shape)
     if need > limit - header:
@@ -96,7 +96,7 @@ def _read(
             f"{path}: expected {need} bytes of data after byte {header} for shape {shape}, got "
             f"{len(data)}; the file is cut short, fetch it again"
         )
-    if file.read(1):  # for gzip this read also checks length and CRC
+    if file.read(1):  # for gzip, reading to EOF also verifies length and CRC
         raise DataError(
             f"{path}: expected the end at byte {header + need} for shape {shape}, got more data; "
             f"the header is wrong or files were joined"

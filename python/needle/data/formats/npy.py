@@ -1,4 +1,4 @@
-"""Arrays in the .npy format of numpy.save, in a mapped file or in bytes; no pickled objects.
+"""Arrays in the .npy format of numpy.save, in a mapped file or in bytes, without pickled objects.
 
 Sizes are checked against the content before memory is allocated. Called by datasets/npy_files.py
 and datasets/tar_shards.py.
@@ -22,10 +22,11 @@ HEADERS = {
 
 
 def parse_npy(name: str, file: IO[bytes], content: bytes | mmap.mmap) -> npt.NDArray[Any]:
-    """Return the array of numbers in ``content``, without a copy.
+    """Return the array of numbers in ``content`` without copying it.
 
-    file: the same bytes as a file, at their start. Raises DataError, which begins with ``name``,
-    for content of another format or dtype, truncated, or with bytes after the array.
+    file: the same bytes as a file, positioned at the start. Raises DataError, whose message begins
+    with ``name``, if the content has another format or dtype, is truncated, or continues after the
+    array.
     """
     try:
         version = np.lib.format.read_magic(file)

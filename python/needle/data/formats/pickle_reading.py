@@ -1,8 +1,9 @@
-"""Restricted reading of the pickles that data sets are published as.
+"""A restricted unpickler for the pickles that data sets are published as.
 
-A pickle can call any function. Here the only globals are stand-ins for those that an array of
-bytes needs (under NumPy's old and new module names). They run no NumPy code and allocate memory
-only for bytes in the file. Every other global is refused. Called by datasets/cifar10.py.
+A pickle can call any function. This unpickler allows only stand-ins for the globals that an array
+of bytes needs (under NumPy's old and new module names). The stand-ins run no NumPy code and
+allocate memory only for bytes that are in the file. Every other global is refused. Called by
+datasets/cifar10.py.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .files import read_file
 
 
 class _DType:
-    """Stand-in for ``numpy.dtype``; only unsigned bytes pass."""
+    """Stand-in for ``numpy.dtype`` that accepts only unsigned bytes."""
 
     def __init__(self, kind: Any, *_: Any) -> None:
         text = kind.decode("latin1") if isinstance(kind, bytes) else kind
@@ -34,7 +35,7 @@ class _DType:
 
 
 class _Array:
-    """Stand-in for ``numpy.ndarray``, filled by ``__setstate__`` like NumPy's."""
+    """Stand-in for ``numpy.ndarray``, whose ``__setstate__`` sets the data as NumPy's does."""
 
     value: npt.NDArray[np.uint8] | None = None
 
@@ -48,21 +49,21 @@ class _Array:
 
 
 def _reconstruct(kind: Any, shape: Any, typecode: Any) -> _Array:
-    """Return an empty array to fill; stand-in for NumPy's function of this name."""
+    """Return an empty array; stand-in for NumPy's function of the same name."""
     if kind is not _Array:
         raise ValueError("only a plain ndarray can be reconstructed")
     return _Array()
 
 
 def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> _Array:
-    """Return an array; stand-in for the function used by pickle protocol 5."""
+    """Return an array; stand-in for the function that pickle protocol 5 calls."""
     array = _Array()
     array.__setstate__((1, shape, dtype, order == "F", bytes(data)))
     return array
 
 
 def _encode(text: Any, encoding: Any) -> bytes:
-    """Return bytes; stand-in for ``_codecs.encode``, by which protocol 2 stores bytes."""
+    """Return bytes; stand-in for ``_codecs.encode``, with which protocol 2 stores bytes."""
     if not isinstance(text, str) or encoding != "latin1":
         raise ValueError(f"bytes must be written as latin1 text, got {encoding!r}")
     return text.encode("latin1")
@@ -84,11 +85,11 @@ ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
 
 
 class _Unpickler(pickle._Unpickler):
-    """The unpickler in Python: a false length cannot make it allocate memory.
+    """A pure-Python unpickler, which allocates no memory for lengths that exceed the data.
 
-    Its memo is a dict, and its reads end with the data. Keys are numbers, text or bytes, since
-    Python's hash of a deeply nested tuple ends the process. room: the bytes that stand-ins may
-    make, since they may be called for one value any number of times.
+    Its memo is a dict, and it cannot read beyond the data. Keys must be numbers, text or bytes,
+    since hashing a deeply nested tuple crashes Python. room: the total bytes that stand-ins may
+    allocate, since a pickle may call them any number of times for one value.
     """
 
     def __init__(self, stream: io.BytesIO, room: int) -> None:
@@ -133,7 +134,7 @@ class _Unpickler(pickle._Unpickler):
         self._load_items(items)
 
     def _load_bytearray(self: Any) -> None:
-        """Read a bytearray; the parent class would allocate the stated length first."""
+        """Read a bytearray; the parent class would first allocate the stated length."""
         (size,) = struct.unpack("<Q", self.read(8))
         self.append(bytearray(self.read(size)))
 
@@ -150,11 +151,11 @@ class _Unpickler(pickle._Unpickler):
 
 
 def read_pickle(path: str | os.PathLike[str], limit: int = 1 << 28) -> Any:
-    """Return the content of a pickle: a dict of lists, numbers, bytes and uint8 arrays, or one.
+    """Return the content of a pickle: numbers, bytes, lists, uint8 arrays, or a dict of these.
 
     Byte strings of Python 2 are returned as bytes; arrays may be read-only. limit: the maximum
-    size of the file in bytes. Raises DataError, which names the file, for a refused global, a
-    truncated, damaged or too large file; OSError if it cannot be opened.
+    size of the file in bytes. Raises DataError, which names the file, if the pickle uses a refused
+    global or the file is truncated, damaged or too large; raises OSError if it cannot be opened.
     """
     content = read_file(path, limit)
     size, stream = len(content), io.BytesIO(content)
@@ -170,7 +171,7 @@ def read_pickle(path: str | os.PathLike[str], limit: int = 1 << 28) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return ``value``, or a dict's values, with stand-ins replaced by their arrays."""
+    """Return ``value``, with a stand-in (or those in a dict's values) replaced by its array."""
     if isinstance(value, dict):
         return {key: _unwrapped(item) for key, item in value.items()}
     return _unwrapped(value)

@@ -1,7 +1,7 @@
 """StringTable: millions of strings in two arrays (bytes, offsets), for the paths of a data set.
 
-Counting references writes to every string of a Python list, so each worker process ends up with
-a copy. Arrays are shared, and pickle protocol 5 moves them out of band.
+Reference counting writes to every string of a Python list, so each worker process would end up
+with its own copy. Arrays stay shared, and pickle protocol 5 transfers them out of band.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import numpy as np
 
 
 class StringTable:
-    """An immutable sequence of strings; ``table[i]`` decodes one of them.
+    """An immutable sequence of strings; ``table[i]`` decodes string ``i``.
 
-    data: uint8, all strings as UTF-8 one after another. offsets: int64 ``(n + 1,)``, the start of
-    each. File names that are not UTF-8 (Python's surrogate escapes) are kept unchanged.
+    data: uint8, all strings concatenated as UTF-8. offsets: int64 ``(n + 1,)``, the start of each
+    string and the end of the last. File names that are not UTF-8 (Python's surrogate escapes) are
+    preserved.
     """
 
     def __init__(self, strings: Iterable[str] = ()) -> None:

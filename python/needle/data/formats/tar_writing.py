@@ -1,4 +1,4 @@
-"""write_tar_shards: writes a data set as tar files in the layout of WebDataset, for TarShards."""
+"""write_tar_shards, which writes a data set as tar files in WebDataset's layout, for TarShards."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def write_tar_shards(
     *,
     fields: Sequence[str] = ("png", "cls"),
 ) -> list[Path]:
-    """Write the samples, tuples with one value per field; return the paths of the tar files.
+    """Write samples, tuples with one value per field, to tar files; return the paths of the files.
 
-    pattern: of their names, such as "train-%06d.tar". fields: the extensions. "png" and "jpg"
-    (quality 95) need uint8 ``(H, W, 3)`` or ``(H, W, 1)``, "cls" an int, "txt" text, "json" a
-    JSON value, "npy" an array, others bytes. Each tar appears whole or not at all. Raises
-    DataError for a sample that does not fit.
+    pattern: the pattern of the file names, such as "train-%06d.tar". fields: the file extension of
+    each field. "png" and "jpg" (quality 95) need uint8 ``(H, W, 3)`` or ``(H, W, 1)``, "cls" an
+    int, "txt" text, "json" a JSON value, "npy" an array, others bytes. Each tar file appears
+    atomically. Raises DataError if a value does not fit its field.
     """
     if samples_per_shard < 1:
         raise ValueError(
@@ -119,4 +119,4 @@ WRITERS: dict[str, Callable[[Any], bytes]] = {
     "json": lambda value: json.dumps(value).encode(),
     "npy": _array,
 }
-"""Functions from a value to the bytes of a member, by extension."""
+"""Functions that encode a value as the bytes of a member, keyed by extension."""
