@@ -1,7 +1,7 @@
-"""Collating: samples are stacked (``default_collate``), then made Tensors (``to_tensors``).
+"""Collation: samples are stacked (``default_collate``) and then become Tensors (``to_tensors``).
 
-The data module does not know autograd: the Tensor type is the one that the package registers, or
-the one given to ``set_tensor_type``.
+The data module does not depend on autograd: the package registers the Tensor type, or the program
+sets another with ``set_tensor_type``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..samples.tensor_hook import as_tensor as as_tensor
 from ..samples.tensor_hook import set_tensor_type as set_tensor_type
 
 _AS_THEY_ARE = frozenset(dtypes.COMPUTE_DTYPES) - {dtypes.float64}
-"""The dtypes that a Tensor keeps from an array by default."""
+"""The dtypes of arrays that a Tensor keeps by default."""
 
 _WIDER = {
     "int8": dtypes.int32,
@@ -35,11 +35,11 @@ _WIDER = {
 
 
 def default_collate(samples: Sequence[Any]) -> Any:
-    """Return a batch of equal samples: arrays stacked on a new first axis, numbers as arrays.
+    """Return a batch of uniform samples: arrays stacked on a new first axis, numbers as arrays.
 
-    int gives int64, float float32, bool bool. Tuples, lists and dicts are collated field by field
-    and keep their type; strings and bytes become a list. Raises ShapeError if shapes, lengths or
-    keys differ, TypeError for any other type.
+    int becomes int64, float becomes float32, and bool stays bool. Tuples, lists and dicts are
+    collated field by field and keep their type; strings and bytes become a list. Raises ShapeError
+    if shapes, lengths or keys differ, and TypeError if a field has any other type.
     """
     return collate_slice(samples).batch()
 
@@ -51,11 +51,11 @@ def collate_slice(
     ragged: int | None = None,
     ready: npt.NDArray[Any] | None = None,
 ) -> Slice:
-    """Return part of a batch, collated as ``default_collate`` does, as a Slice.
+    """Return the samples, part of a batch, collated like ``default_collate`` as a Slice.
 
-    out: for each leaf the rows to write to, used if shape and dtype fit. first: the number of
-    ``samples[0]`` in the batch, for error messages. ragged: a leaf that stays a list if its shapes
-    differ. ready: the first leaf, if it is already stacked.
+    out: for each leaf the rows to write to, used if shape and dtype match. first: the position of
+    ``samples[0]`` in the batch, for error messages. ragged: the number of a leaf that stays a list
+    if its shapes differ. ready: the first leaf, if it is already stacked.
     """
     if not samples:
         raise ShapeError("default_collate: needs at least one sample, got none")
@@ -83,7 +83,7 @@ def stack(
     first: int = 0,
     ragged: bool = False,
 ) -> Any:
-    """Return one leaf of a batch from its values in all samples, in ``out`` if they fit."""
+    """Return one leaf of a batch from its value in each sample, written to ``out`` if it fits."""
     ### BEGIN YOUR SOLUTION [collate]
     if kind == "text":
         return column
@@ -103,7 +103,7 @@ def stack(
 
 
 def place(array: npt.NDArray[Any], out: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return ``array`` copied to ``out`` if shape and dtype are the same, else ``array`` itself."""
+    """Return ``out`` filled with ``array`` if shape and dtype match, else ``array`` itself."""
     if out.shape != array.shape or out.dtype != array.dtype:
         return array
     out[...] = array
@@ -113,9 +113,10 @@ def place(array: npt.NDArray[Any], out: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def to_tensors(batch: Any, device: Any = None, owned: bool = False) -> Any:
     """Return ``batch`` with every array in its tuples, lists and dicts as a Tensor on ``device``.
 
-    Integer and bool arrays keep their dtype (labels stay integers); floating arrays take Tensor's
-    default. Arrays of text or objects and all other values stay as they are. owned: nothing else
-    refers to the arrays, so a Tensor may take over the memory of one instead of copying it.
+    Integer and bool arrays keep their dtype (labels stay integers); floating-point arrays get
+    Tensor's default dtype. Arrays of text or objects and all other values are unchanged. owned:
+    nothing else references the arrays, so a Tensor may take over an array's memory instead of
+    copying.
     """
     if hook.make is None:
         return batch
@@ -146,7 +147,7 @@ def _to_tensor(tensor_type: TensorType, array: npt.NDArray[Any], device: Any, ow
     return tensor_type(array, device=device, dtype=dtype, requires_grad=False)
 
 
-@lru_cache(maxsize=64)  # a dtype's name takes NumPy microseconds to find
+@lru_cache(maxsize=64)  # NumPy needs microseconds to compute a dtype's name
 def _tensor_dtype(dtype: np.dtype[Any]) -> Any:
     found = _WIDER.get(dtype.name, dtype)
     if found not in dtypes.COMPUTE_DTYPES:

@@ -1,7 +1,7 @@
-"""Fetching samples one by one: of a map dataset by index, of a stream in order.
+"""Fetching of samples one at a time: from a map dataset by index, from a stream in order.
 
-Each sample's random numbers are keyed, an error gets the index of its sample, and unreadable
-samples are left out where that is asked for. pipeline.py calls this and then transforms and
+Each sample's random numbers are keyed, an error is tagged with the index of its sample, and
+unreadable samples are skipped if on_error="skip". pipeline.py calls this file, then transforms and
 collates.
 """
 
@@ -23,33 +23,33 @@ from ..samples.ticket import NO_INDICES, SHARD_SAMPLES, Indices, Ticket
 from ..samples.timing import Clock
 
 Progress = Callable[[int], None]
-"""Called with the index of a sample before it is read; it may raise ``Withdrawn``."""
+"""A function called with the index of a sample before it is read; it may raise ``Withdrawn``."""
 
 GROUP_BYTES = 1 << 23
-"""The size of the first fields of a group of samples; a group is passed on while it is cached."""
+"""Bytes of first fields after which a group is passed on, while it is still in the cache."""
 
 
 class Withdrawn(BaseException):
-    """Raised in a worker to stop a part of a batch; no Exception, so no data set handles it."""
+    """Raised in a worker to stop a part; a BaseException, so that no data set catches it."""
 
 
 @dataclass
 class Samples:
-    """Samples that were read, their indices int64 ``(n,)``, and the number left out."""
+    """Samples that were read, their indices int64 ``(n,)``, and the number of skipped samples."""
 
     samples: list[Any] = field(default_factory=list)
     indices: Indices = field(default_factory=lambda: NO_INDICES)
     skipped: int = 0
 
     def extend(self, more: Samples) -> None:
-        """Append samples that were read after these."""
+        """Append samples that were read later."""
         self.samples += more.samples
         self.indices = np.concatenate([self.indices, more.indices])
         self.skipped += more.skipped
 
 
 class Reader:
-    """Reads ``dataset``. skip: samples that raise DataError are left out and counted."""
+    """A reader of ``dataset``. skip: samples that raise DataError are skipped and counted."""
 
     def __init__(self, dataset: Any, skip: bool) -> None:
         self.dataset, self.skip = dataset, skip
@@ -64,9 +64,9 @@ class Reader:
         progress: Progress | None = None,
         between: Callable[[Any], Any] | None = None,
     ) -> Iterator[Samples]:
-        """Yield the samples of the ticket, group by group.
+        """Yield the samples of the ticket in groups.
 
-        between: a function applied to a sample before the next one is read.
+        between: a function applied to each sample before the next one is read.
         """
         samples: list[Any] = []
         kept: list[int] = []
@@ -88,7 +88,7 @@ class Reader:
             except BaseException as error:
                 self._open.pop(ticket.shard, None)
                 tag_sample(error, index)
-                if isinstance(error, StopIteration):  # which would end this generator
+                if isinstance(error, StopIteration):  # StopIteration would end this generator
                     raise RuntimeError(f"DataLoader: sample {index} raised {error!r}") from error
                 raise
             samples.append(sample)
@@ -121,12 +121,12 @@ class Reader:
             with clock.measure("read"):
                 return read()
         except DataError:
-            if self.skip and not self.is_stream:  # a stream that has raised has ended
+            if self.skip and not self.is_stream:  # a stream that has raised an error has ended
                 return _UNREADABLE
             raise
 
     def _shard(self, ticket: Ticket) -> _OpenShard:
-        """Return the ticket's shard, which stays open for the next ticket of the shard."""
+        """Return the ticket's shard, which stays open for the shard's next ticket."""
         shard = self._open.get(ticket.shard)
         if shard is None or not shard.continues_at(ticket.epoch, ticket.start):
             shard = _OpenShard(self.dataset, ticket.shard, ticket.epoch, ticket.start)
@@ -138,20 +138,20 @@ class Reader:
 
 
 class _OpenShard:
-    """An open shard of a stream, and the number of its next sample."""
+    """An open shard of a stream and the position of its next sample."""
 
     def __init__(self, dataset: Any, shard: int, epoch: int, start: int) -> None:
         self.epoch, self.place = epoch, start
         self.number = int(getattr(dataset, "shard_number", int)(shard))
         read = getattr(dataset, "iter_shard", None)
-        if read is None:  # any iterable is one shard
+        if read is None:  # any other iterable is a single shard
             self._samples: Iterator[Any] = islice(iter(dataset), start, None)
         else:
             self._samples = iter(read(shard, epoch, start))
         self._ended = False
 
     def continues_at(self, epoch: int, start: int) -> bool:
-        """Return True if the next sample is number ``start``, or the shard ended before it."""
+        """Return True if the next sample is number ``start``, or if the shard ended before it."""
         return self.epoch == epoch and (self.place == start or (self._ended and start > self.place))
 
     def next(self) -> Any:
@@ -166,7 +166,8 @@ class _OpenShard:
 def may_draw(dataset: Any) -> bool:
     """Return True if reading a sample may draw from the global generators of ``random`` and NumPy.
 
-    Classes of this package do not. Seeding the generators takes as long as reading some samples.
+    Classes of this package never do. This avoids seeding the generators, which takes as long as
+    reading a simple sample.
     """
     inner = [getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())]
     return (

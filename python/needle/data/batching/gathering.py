@@ -1,6 +1,6 @@
-"""The images of one slice, collected group by group: one array while their shapes are equal.
+"""The images of one slice, collected in groups into one array as long as their shapes are equal.
 
-pipeline.py asks for room before it transforms a group and adds the result.
+pipeline.py asks for rows before it transforms a group, and then adds the result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 
 
 class Gathering:
-    """Up to ``count`` images; ``out`` are rows to write them to, if there are any."""
+    """A collector of up to ``count`` images; ``out``: rows to write the images to, or None."""
 
     def __init__(self, count: int, out: Array | None) -> None:
         self.count, self.filled = count, 0
@@ -26,11 +26,11 @@ class Gathering:
 
     @property
     def in_place(self) -> bool:
-        """True if all images lie in the rows that were given."""
+        """True if all images were written to the rows given as ``out``."""
         return self.array() is not None and self._rows is self._given
 
     def room(self, images: int) -> Array | None:
-        """Return the rows for the next ``images``, or None if they are unknown."""
+        """Return rows for the next ``images`` images, or None if their shape is unknown."""
         if self._rows is None or not self._together:
             self._room = None
         else:
@@ -38,7 +38,7 @@ class Gathering:
         return self._room
 
     def add(self, made: Array | list[Any]) -> None:
-        """Add the next images: the array of ``room``, another array, or a list."""
+        """Add the next images: the array returned by ``room``, another array, or a list."""
         if made is not self._room:
             if self._rows is None and self.filled == 0 and isinstance(made, np.ndarray):
                 self._rows = self._with_room(made)
@@ -47,13 +47,13 @@ class Gathering:
         self.filled += len(made)
 
     def array(self) -> Array | None:
-        """Return all images as one array; None if they do not lie together or there are none."""
+        """Return all images as one array; None if they are not contiguous or there are none."""
         if self._rows is None or not self._together or self.filled == 0:
             return None
         return self._rows[: self.filled]
 
     def _with_room(self, made: Array) -> Array:
-        """Return rows for all images, of which the first are ``made``."""
+        """Return rows for all images, the first of which are a copy of ``made``."""
         if len(made) == self.count:
             return made
         rows = empty((self.count, *made.shape[1:]), made.dtype)

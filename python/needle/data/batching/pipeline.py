@@ -1,10 +1,10 @@
 # Trail 29 of 30: Pipeline.prepare: fetch, transform and collate a slice of a batch.
 # Next: python/needle/data/loader/dataloader.py
-"""The pipeline of a slice of a batch: fetch, transform, collate; the same in every engine.
+"""The pipeline of a slice of a batch: fetch, transform, collate. It is the same in every engine.
 
-``Pipeline`` is a picklable value. Engines call ``prepare`` with a ticket and with ``Work``, the
-arrays to write to, in any thread or process, and join the slices (``pytree.concatenate``).
-fetch.py reads sample by sample and from streams; transforms/compile.py runs the transforms.
+``Pipeline`` is a picklable value. Engines call ``prepare`` in any thread or process, with a ticket
+and a ``Work`` that holds the arrays to write to, and join the slices (``pytree.concatenate``).
+fetch.py reads single samples and streams; transforms/compile.py runs the transforms.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass
 class Work:
-    """The conditions under which a ticket is prepared.
+    """The options with which a ticket is prepared.
 
-    clock: counts the seconds by stage. out: for each array leaf the rows to write to; a leaf of
-    another shape or dtype is returned as an array of its own. threads: for native kernels, 0 for
-    all, 1 for the calling one. progress: called with the index of a sample before it is read, once
-    with ``NO_SAMPLE`` where samples are read together. first: the ticket's first row in its batch,
-    for error messages.
+    clock: measures the seconds of each stage. out: for each array leaf the rows to write to; a
+    leaf of another shape or dtype is returned as a new array. threads: the threads of native
+    kernels, 0 for all of the pool and 1 for the calling thread. progress: called with the index of
+    each sample before it is read, or once with ``NO_SAMPLE`` if all samples are read together.
+    first: the position of the ticket's first row in its batch, for error messages.
     """
 
     clock: Clock = field(default_factory=Clock)
@@ -55,25 +55,25 @@ class Work:
     first: int = 0
 
     def rows(self, leaf: int) -> Array | None:
-        """Return the rows to write a leaf to, or None."""
+        """Return the rows to write a leaf to, or None if there are none."""
         return None if self.out is None or leaf >= len(self.out) else self.out[leaf]
 
     def begins_together(self, count: int) -> None:
-        """Report that ``count`` samples are read together."""
+        """Report that ``count`` samples are about to be read together."""
         if self.progress is not None and count:
             self.progress(NO_SAMPLE)
 
 
 class Pipeline:
-    """Turns samples of ``dataset`` into a batch or part of one.
+    """An object that turns samples of ``dataset`` into a batch or part of one.
 
-    transforms: a Compose or sequence for the first field of each sample, or for a sample that is
-    not a tuple or list; they draw from streams beyond those of the dataset's transforms. collate: a
-    function from a list of samples to a batch; with None or ``default_collate`` a batch may be made
-    in slices. augment:
-    "worker" runs the transforms in ``prepare``, "main" and "device" leave them to ``finish`` on
-    ``device``. on_error: "skip" leaves out and counts samples whose reading raises DataError.
-    uneven: a first field whose shapes differ stays a list of arrays.
+    transforms: a Compose or sequence that is applied to the first field of each sample, or to a
+    sample that is not a tuple or list; it draws from random streams beyond those of the dataset's
+    transforms. collate: a function from a list of samples to a batch; with None or
+    ``default_collate`` a batch may be prepared in slices. augment: "worker" runs the transforms in
+    ``prepare``; "main" and "device" leave them to ``finish``, which runs them on ``device``.
+    on_error: "skip" skips and counts samples that raise DataError when read. uneven: a first field
+    stays a list of arrays if its shapes differ.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Pipeline:
 
     @property
     def splits(self) -> bool:
-        """True if a batch may be made in slices: of a map dataset, with the default collate."""
+        """True if a batch may be prepared in slices: a map dataset with the default collate."""
         return self.collate is default_collate and not self.stream
 
     @property
@@ -110,7 +110,7 @@ class Pipeline:
         return self.reader.is_stream
 
     def layout(self) -> list[Field] | None:
-        """Return the array leaves of a slice, or None if they are unknown before one is read."""
+        """Return the array leaves of a slice, or None if they are unknown before reading one."""
         if not self.splits:
             return None
         arrays = in_memory_of(self.dataset)
@@ -124,7 +124,7 @@ class Pipeline:
         return [*fields, Field((), np.dtype(np.int64))] if self._notes_indices else fields
 
     def row_bytes(self) -> int | None:
-        """Return the bytes of a sample that kernels alone make from arrays in memory, else None."""
+        """Return a sample's bytes if kernels alone prepare it from arrays in memory, else None."""
         arrays, fields = in_memory_of(self.dataset), self.layout()
         chain = self.memory_chain
         if arrays is None or fields is None:
@@ -134,7 +134,7 @@ class Pipeline:
         return sum(each.dtype.itemsize * prod(each.row_shape) for each in fields)
 
     def explain(self) -> str:
-        """Return a text on where the transforms run, which are native, and why others are not."""
+        """Return a text that says where transforms run, which are native and why others are not."""
         chain, spec = self.chain, None
         arrays = in_memory_of(self.dataset) if self.splits else None
         if arrays is not None:
@@ -153,9 +153,9 @@ class Pipeline:
         return "\n".join(lines)
 
     def prepare(self, ticket: Ticket, work: Work | None = None) -> Slice:
-        """Return the samples of the ticket, prepared.
+        """Return the prepared samples of the ticket.
 
-        An error of one sample carries its index (``pytree.tagged_sample``).
+        An error is tagged with the index of the sample that raised it (``pytree.tagged_sample``).
         """
         work = Work() if work is None else work
         with work.clock.active():
@@ -169,10 +169,10 @@ class Pipeline:
     def finish(
         self, batch: Any, ticket: Ticket, clock: Clock | None = None, stays: bool = False
     ) -> Any:
-        """Return the whole batch after the transforms that ``prepare`` has left, as NumPy arrays.
+        """Return the whole batch as NumPy arrays, after the transforms that ``prepare`` has left.
 
-        batch: the slices of the ticket put together; None, for no samples, stays None. stays: the
-        images may be left on the device that transformed them.
+        batch: the joined slices of the ticket; None (no samples) stays None. stays: the images may
+        stay on the device that transformed them.
         """
         if batch is None or self.augment == "worker":
             return batch
@@ -192,7 +192,7 @@ class Pipeline:
 
     @property
     def _notes_indices(self) -> bool:
-        """True if a slice carries the indices of its samples, since some may have been skipped."""
+        """True if a slice includes the indices of its samples, since some may have been skipped."""
         return self.augment != "worker" and (self.skip or self.stream)
 
     def _after_transforms(self, declared: list[Field]) -> list[Field] | None:
@@ -202,7 +202,7 @@ class Pipeline:
         return None if first is None else [*first, *declared[1:]]
 
     def _from_memory(self, ticket: Ticket, work: Work) -> Slice | None:
-        """Gather and transform rows of whole arrays in one call; None if there are none."""
+        """Gather and transform rows of in-memory arrays in one call; None if there are none."""
         arrays, chain = in_memory_of(self.dataset), self.memory_chain
         if arrays is None or (ticket.seed is None and chain.draws):
             return None
@@ -211,7 +211,7 @@ class Pipeline:
             where = self.dataset.rows(self._checked(ticket))
         except DataError:
             if self.skip:
-                return None  # one by one, to find the unreadable one
+                return None  # reads one by one, to find the unreadable sample
             raise
         leaves: list[Any] = []
         if chain.parts:
@@ -226,14 +226,14 @@ class Pipeline:
         return Slice(_rows_structure(len(leaves)), leaves, len(where), in_place)
 
     def _checked(self, ticket: Ticket) -> Integers:
-        """Return the ticket's indices, checked; an error belongs to the batch that contains it."""
+        """Return the ticket's indices after a range check; an error belongs to its own batch."""
         run, length = ticket.run, len(self.dataset)
         if run is not None and run.once("highest", lambda: highest(run.indices)) < length:
             return ticket.indices
         return check_indices("DataLoader", ticket.indices, length)
 
     def _from_fetch(self, ticket: Ticket, work: Work) -> Slice | None:
-        """Have the dataset fetch all samples at once, then transform them; None if it cannot."""
+        """Fetch all samples with one call of the dataset and transform them; None if impossible."""
         fetch = fetch_of(self.dataset)
         if fetch is None or (ticket.seed is None and self.chain.draws):
             return None
@@ -243,7 +243,7 @@ class Pipeline:
                 batch = fetch(ticket.indices)
         except DataError:
             if self.skip:
-                return None  # one by one, to find the unreadable one
+                return None  # reads one by one, to find the unreadable sample
             raise
         images = first_field(batch)
         uneven, chain = _are_uneven(images), self.chain
@@ -259,7 +259,7 @@ class Pipeline:
         return _as_slice(batch, len(ticket.indices), work)
 
     def _sample_by_sample(self, ticket: Ticket, work: Work) -> Slice:
-        mixed = ticket.seed is None and self.chain.draws  # draws come in the course's order
+        mixed = ticket.seed is None and self.chain.draws  # interleaves draws as the course expects
         between = self._transformed if mixed else None
         found = Samples()
         rows = work.rows(0) if self.collate is default_collate else None
@@ -276,7 +276,6 @@ class Pipeline:
         return self._collated(found, images, work)
 
     def _transform(self, group: Samples, ticket: Ticket, images: Gathering, work: Work) -> None:
-        """Transform the samples of a group together."""
         with work.clock.measure("augment"):
             fields = [first_field(sample) for sample in group.samples]
             room = images.room(len(fields))
@@ -285,7 +284,7 @@ class Pipeline:
             group.samples = [with_first(s, x) for s, x in zip(group.samples, made)]
 
     def _transformed(self, sample: Any) -> Any:
-        """Apply the transforms to one sample; they draw in the order that the course expects."""
+        """Apply the transforms to one sample, so that they draw in the order the course expects."""
         field = first_field(sample)
         for part in self.chain.parts:
             field = part.transform(field)
@@ -316,7 +315,7 @@ class Pipeline:
 
 
 def _row_parts(dataset: Any) -> tuple[PlacedTransform, ...]:
-    """Return the transforms of a row in memory; conversions around the own ones draw nothing."""
+    """Return the transforms of an in-memory row; the conversions around them draw nothing."""
     if not isinstance(dataset, Dataset):
         return ()
     before, own, after = dataset.row_transforms()
@@ -328,7 +327,7 @@ def _row_parts(dataset: Any) -> tuple[PlacedTransform, ...]:
 
 
 def _are_uneven(images: Any) -> bool:
-    """Return True for a list of images, which only transforms can make a batch of."""
+    """Return True for a list of images, which forms a batch only after transforms."""
     return isinstance(images, list) and all(isinstance(image, np.ndarray) for image in images)
 
 
@@ -344,7 +343,7 @@ def _fitting(array: Array, count: int, out: Array | None) -> Array | None:
 
 
 def _as_slice(batch: Any, samples: int, work: Work) -> Slice:
-    """Return a finished batch as a Slice, its arrays copied to ``work.out`` if they fit."""
+    """Return a finished batch as a Slice; its arrays are copied to ``work.out`` if they fit."""
     structure, leaves = flatten(batch)
     in_place = []
     for i, leaf in enumerate(leaves):
