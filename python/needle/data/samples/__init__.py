@@ -1,7 +1,7 @@
-"""The ground floor of needle.data: tickets, pytrees, random numbers, memory, compiled kernels.
+"""The base layer of needle.data: tickets, pytrees, random numbers, memory, compiled kernels.
 
 ticket.py names the samples of a batch, pytree.py takes samples and batches apart,
 random_source.py keys random numbers by (seed, epoch, index), buffer_pool.py reuses the memory of
-large arrays, timing.py measures stages, native_kernels.py calls the C++ kernels. Called by every
-other room of ``needle.data``.
+large arrays, timing.py measures stages, and native_kernels.py calls the C++ kernels. Every other
+package of ``needle.data`` calls this one.
 """

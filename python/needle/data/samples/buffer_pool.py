@@ -1,7 +1,7 @@
-"""A pool of memory for large arrays, which is reused once nothing refers to an array any more.
+"""A pool of memory for large arrays, which is reused once nothing references an array any more.
 
-Clearing fresh pages for a batch of some megabytes takes as long as filling it, and memory that was
-written recently is still in the cache. Kernels that return new arrays call ``empty``.
+For a batch of several megabytes, clearing new pages takes as long as filling them, and memory that
+was written recently is still in the cache. Kernels that return new arrays call ``empty``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 LEAST_BYTES = 1 << 20
-"""Smaller arrays come from NumPy, whose allocator already reuses such memory."""
+"""Minimum bytes of a pooled array; NumPy's allocator already reuses the memory of smaller ones."""
 MOST_BYTES = 1 << 26
-"""The largest amount of unused memory that the pool keeps."""
+"""Maximum bytes of unused memory that the pool keeps."""
 LINE = 64
 
 
@@ -34,14 +34,14 @@ class _Memory:
 
 
 class _Lent(weakref.ref):  # type: ignore[type-arg]
-    """A weak reference that reports the end of the last view of an array's memory."""
+    """A weak reference whose callback runs once the last view of an array's memory is gone."""
 
     __slots__ = ("memory",)
     memory: _Memory
 
 
 _free: deque[_Memory] = deque()  # its methods need no lock; the most recent is last
-_lent: dict[int, _Lent] = {}  # by identity
+_lent: dict[int, _Lent] = {}  # keyed by id
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
@@ -70,11 +70,11 @@ def _given_back(lent: _Lent) -> None:
 
 
 def _taken(count: int) -> _Memory:
-    """Return pooled memory of about ``count`` bytes, else new memory."""
+    """Return pooled memory of at most twice ``count`` bytes, or new memory if there is none."""
     for _ in range(len(_free)):
         try:
             memory = _free.pop()
-        except IndexError:  # another thread was faster
+        except IndexError:  # another thread took the last one
             break
         if count <= memory.size <= 2 * count:
             return memory

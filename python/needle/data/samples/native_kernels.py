@@ -1,6 +1,6 @@
-"""The compiled kernels of the data module, or their NumPy definitions if nothing is compiled.
+"""The compiled kernels of the data module, with their NumPy definitions as fallback.
 
-The compiled functions are in the submodule ``data`` of the CPU backend's module. Samplers,
+The compiled functions are in the submodule ``data`` of the CPU backend's extension. Samplers,
 transforms and datasets call them through this file.
 """
 
@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 
 NUMPYS_ROW = 16
-"""Rows of fewer bytes, such as labels, are gathered by NumPy: threads would gain nothing."""
+"""Minimum bytes of a row for the compiled gather; threads gain nothing on labels and the like."""
 
 
 @lru_cache(maxsize=1)
@@ -44,7 +44,7 @@ def has(name: str) -> bool:
 
 
 def words(seed: int, epoch: int, indices: Integers, stream: int, count: int) -> philox.Words:
-    """Return ``philox.words(...)``, by the compiled kernel if there is one."""
+    """Return ``philox.words(...)``, from the compiled kernel if there is one."""
     if has("philox_words"):
         found: philox.Words = kernels().philox_words(seed, epoch, indices, stream, count)  # type: ignore[union-attr]
         return found
@@ -52,7 +52,7 @@ def words(seed: int, epoch: int, indices: Integers, stream: int, count: int) -> 
 
 
 def permutation(positions: Integers, length: int, seed: int, epoch: int) -> Integers:
-    """Return ``philox.permutation(...)``, by the compiled kernel if there is one."""
+    """Return ``philox.permutation(...)``, from the compiled kernel if there is one."""
     if has("permute_indices"):
         found: Integers = kernels().permute_indices(positions, length, seed, epoch)  # type: ignore[union-attr]
         return found
@@ -62,8 +62,8 @@ def permutation(positions: Integers, length: int, seed: int, epoch: int) -> Inte
 def gather_rows(source: Array, indices: Integers, out: Array | None = None) -> Array:
     """Return ``source[indices]`` along the first axis, in C order, written to ``out`` if given.
 
-    indices: int64 ``(n,)`` in [0, len(source)). Raises IndexError outside. out: ``(n, ...)`` of
-    the source's dtype.
+    indices: int64 ``(n,)`` in [0, len(source)). out: ``(n, ...)`` with the dtype of the source.
+    Raises IndexError if an index is out of bounds.
     """
     if out is None:
         if source.ndim == 1:
@@ -73,7 +73,7 @@ def gather_rows(source: Array, indices: Integers, out: Array | None = None) -> A
     if row >= NUMPYS_ROW and source.dtype.kind in "biuf" and has("gather_rows"):
         kernels().gather_rows(source, indices, out)  # type: ignore[union-attr]
     elif len(indices):
-        out[...] = source[indices]  # np.take would copy a source that is not contiguous
+        out[...] = source[indices]  # np.take would copy a non-contiguous source
     return out
 
 
@@ -85,11 +85,11 @@ def run_images(
     out: Array,
     threads: int,
 ) -> None:
-    """Gather a batch of images, apply the steps to each in one pass, and write ``out``.
+    """Gather a batch of images, apply all steps to each in one pass, and write ``out``.
 
-    images: ``(N, H, W, C)`` of bytes or float32 with rows ``indices``, or a list of images
-    ``(H, W, C)``. parameters: for each step float64 ``(n, k)``. out: ``(n, ...)``. threads: 0 for
-    all of the pool, 1 for the calling one. Raises ValueError for steps, parameters or shapes that
-    do not fit.
+    images: bytes or float32 ``(N, H, W, C)``, of which the rows ``indices`` are gathered, or a
+    list of images ``(H, W, C)``. parameters: float64 ``(n, k)`` for each step. out: ``(n, ...)``.
+    threads: 0 for all threads of the pool, 1 for the calling thread. Raises ValueError if steps,
+    parameters and shapes do not fit each other.
     """
     kernels().run_images(list(steps), list(parameters), images, indices, out, threads)  # type: ignore[union-attr]

@@ -1,7 +1,7 @@
-"""Pytrees: samples and batches as nested tuples, lists and dicts with leaves.
+"""Pytrees: samples and batches as nested tuples, lists and dicts whose leaves hold the data.
 
-``describe`` and ``columns`` take samples apart, ``flatten`` a finished batch; ``Structure.rebuild``
-puts a batch together; ``concatenate`` joins the slices that an engine prepared.
+``describe`` and ``columns`` flatten samples, and ``flatten`` flattens a finished batch;
+``Structure.rebuild`` unflattens a batch; ``concatenate`` joins the slices that an engine prepared.
 batching/collate.py stacks the leaves.
 """
 
@@ -25,7 +25,7 @@ LEAF = "leaf"
 
 @dataclass(frozen=True)
 class Field:
-    """The shape of one sample's row of an array leaf, and its dtype."""
+    """The dtype of an array leaf and the shape of one sample's row of it."""
 
     row_shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -37,29 +37,29 @@ class Field:
 
 @dataclass(frozen=True)
 class Structure:
-    """The nested containers of a sample or batch; picklable.
+    """The picklable structure of a sample or batch: its nested containers and kinds of leaves.
 
-    tree: ``"leaf"``, or (container, keys or class, subtrees). kinds: for each leaf, depth first,
-    "array", "int", "float", "bool" (Python's numbers), "text", "uneven"
-    (arrays, a list where they differ in shape) or "other".
+    tree: ``"leaf"``, or (container, keys or class, subtrees). kinds: the kind of each leaf in
+    depth-first order: "array", "int", "float", "bool" (Python's numbers), "text", "uneven"
+    (arrays, or a list of them if their shapes differ) or "other".
     """
 
     tree: Any
     kinds: tuple[str, ...]
 
     def rebuild(self, leaves: Sequence[Any]) -> Any:
-        """Return the batch with these leaves, one for each of ``kinds``."""
+        """Return the batch with these leaves, one for each element of ``kinds``."""
         rest = iter(leaves)
         return _build(self.tree, rest)
 
 
 @dataclass
 class Slice:
-    """Prepared samples: part of a batch, or all of it.
+    """Prepared samples that form a batch or a part of one.
 
-    structure: None for no samples. leaves: arrays with the samples as first axis, or lists.
-    placed: for each leaf, True if it lies in the rows that ``prepare`` was given. skipped: the
-    number of unreadable samples that were left out.
+    structure: None if there are no samples. leaves: arrays whose first axis is the samples, or
+    lists. placed: for each leaf, True if it was written to the rows given to ``prepare``. skipped:
+    the number of unreadable samples that were skipped.
     """
 
     structure: Structure | None = None
@@ -69,7 +69,7 @@ class Slice:
     skipped: int = 0
 
     def rows(self, rows: slice) -> Slice:
-        """Return some of the samples as views; no sample may have been left out."""
+        """Return some of the samples as views; no sample may have been skipped."""
         leaves = [leaf[rows] for leaf in self.leaves]
         return Slice(self.structure, leaves, len(range(self.samples)[rows]))
 
@@ -80,7 +80,7 @@ class Slice:
 
 def tag_sample(error: BaseException, index: int) -> None:
     """Record on ``error`` the index of the sample that raised it."""
-    with suppress(Exception):  # an exception class with slots takes no attribute
+    with suppress(Exception):  # an exception class with slots accepts no attribute
         if getattr(error, "__needle_index__", None) is None:
             error.__needle_index__ = int(index)  # type: ignore[attr-defined]
 
@@ -94,17 +94,17 @@ def tagged_sample(error: BaseException) -> int | None:
 
 
 def describe(sample: Any) -> Structure:
-    """Return the structure of one sample, whose leaves are arrays, numbers and text."""
+    """Return the structure of one sample, whose leaves may be arrays, numbers and text."""
     leaves: list[Any] = []
     tree = _taken_apart(sample, leaves, text=False)
     return Structure(tree, tuple(map(_kind, leaves)))
 
 
 def columns(samples: Sequence[Any], structure: Structure, first: int = 0) -> list[list[Any]]:
-    """Return, for each leaf of ``structure``, its values in all samples.
+    """Return the values of each leaf of ``structure`` in all samples.
 
-    first: the number of ``samples[0]`` in the batch, for messages. Raises ShapeError where the
-    lengths or keys of a sample differ from the structure's.
+    first: the position of ``samples[0]`` in the batch, for error messages. Raises ShapeError if
+    the lengths or keys of a sample differ from those of the structure.
     """
     if structure.tree == LEAF:
         return [list(samples)]
@@ -121,7 +121,7 @@ def count_leaves(tree: Any) -> int:
 
 
 def flatten(batch: Any) -> tuple[Structure, list[Any]]:
-    """Return the structure of a finished batch, and its leaves in order.
+    """Return the structure of a finished batch and its leaves in order.
 
     A list of text is one leaf; every other tuple, list or dict is a container.
     """
@@ -133,11 +133,11 @@ def flatten(batch: Any) -> tuple[Structure, list[Any]]:
 
 
 def concatenate(slices: Sequence[Slice], out: Sequence[Array | None] | None = None) -> Slice:
-    """Return the slices of one batch, in order, as one slice.
+    """Join the slices of one batch, in order, into one slice and return it.
 
-    out: the whole arrays of which the slices got rows, one for each array leaf; a leaf that lies in
-    them entirely is not copied. Raises ShapeError if the slices do not fit each other, TypeError
-    for a field with ints in one slice and other numbers in the next.
+    out: the whole arrays whose rows the slices wrote to, one for each array leaf; a leaf that
+    every slice wrote there is not copied. Raises ShapeError if the slices do not fit each other,
+    and TypeError if a field has ints in the first slice and other numbers in a later one.
     """
     skipped = sum(part.skipped for part in slices)
     parts = [part for part in slices if part.samples and part.structure is not None]
@@ -168,21 +168,21 @@ def first_field(sample: Any) -> Any:
 
 
 def with_first(sample: Any, value: Any) -> Any:
-    """Return the sample with another first field."""
+    """Return the sample with its first field replaced by ``value``."""
     if isinstance(sample, (tuple, list)) and len(sample):
         return rebuild(sample, [value, *sample[1:]])
     return value
 
 
 def rebuild(like: Any, fields: list[Any]) -> Any:
-    """Return ``fields`` as a tuple, named tuple or list, as ``like`` is one."""
+    """Return ``fields`` in a container like ``like``: a tuple, a named tuple or a list."""
     if hasattr(like, "_fields"):
         return type(like)(*fields)
     return tuple(fields) if isinstance(like, tuple) else fields
 
 
 def one_shape(shapes: Sequence[tuple[int, ...]], first: int = 0) -> None:
-    """Raise ShapeError that names the sample, unless all shapes are equal."""
+    """Raise ShapeError, which names a sample, unless all shapes are equal."""
     for number, shape in enumerate(shapes, first):
         if shape != shapes[0]:
             raise ShapeError(
@@ -198,7 +198,7 @@ def _join(kind: str, leaf: int, parts: Sequence[Slice]) -> Any:
     if not all(isinstance(piece, np.ndarray) for piece in pieces):
         return [value for piece in pieces for value in piece]
     first = pieces[0]
-    if kind in ("float", "bool"):  # the first sample decides, as within one slice
+    if kind in ("float", "bool"):  # the first sample decides the dtype, as within one slice
         pieces = [piece.astype(first.dtype, copy=False) for piece in pieces]
     elif kind == "int" and any(piece.dtype.kind not in "iub" for piece in pieces):
         raise TypeError(
@@ -206,7 +206,7 @@ def _join(kind: str, leaf: int, parts: Sequence[Slice]) -> Any:
             f"{', '.join(sorted({piece.dtype.name for piece in pieces}))}; use one kind of number"
         )
     shapes = [piece.shape[1:] for piece in pieces]
-    if kind == "uneven" and len(set(shapes)) > 1:  # each slice happens to be even
+    if kind == "uneven" and len(set(shapes)) > 1:  # the shapes may be equal within each slice
         return [row for piece in pieces for row in piece]
     one_shape(shapes)
     return np.concatenate(pieces)

@@ -1,10 +1,10 @@
 """The random numbers of data: the global NumPy stream, or one stream per sample.
 
 A loader with a seed keys the random numbers of each sample by (seed, epoch, index) (``keyed``);
-without a seed, programs of the course see the global stream. The transforms of this package take
-Philox words (``draws()``), numbered by transform; users' transforms may draw from
-``random_source()``, an ordinary RandomState. Both give the same numbers on every machine and NumPy
-version.
+without a seed, the global stream is used, as in the course. The transforms of this package use
+Philox words (``draws()``) from streams numbered by transform; users' transforms may draw from
+``random_source()``, an ordinary RandomState. Both produce the same numbers on every machine and
+with every NumPy version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from . import native_kernels
 
 SAMPLE_STREAM, ORDER_STREAM, TRANSFORM_STREAMS = 0, 1, 2
 LOADER_STREAM = 2**16
-"""The first stream of a loader's transforms, beyond the streams of its dataset's transforms."""
+"""The first stream of a loader's transforms, after the streams of the dataset's transforms."""
 BATCH_STREAM = 2**23
 """The first stream of the transforms of whole batches."""
 RESEED_STREAM = 2**22
@@ -34,10 +34,11 @@ _reseeding = False
 
 
 class Draws:
-    """The random numbers of one sample: words of numbered streams.
+    """The random numbers of one sample, as words of numbered streams.
 
-    ``stream`` is the next stream. A transform occupies ``Transform.streams`` of them, so that its
-    numbers depend on its place in the list and not on what earlier transforms drew.
+    ``stream`` is the number of the next stream. A transform occupies ``Transform.streams``
+    streams, so that its numbers depend on its position in the list and not on how much earlier
+    transforms drew.
     """
 
     def __init__(self, seed: int, epoch: int, index: int) -> None:
@@ -49,11 +50,11 @@ class Draws:
 
     @property
     def keyed(self) -> bool:
-        """True if the numbers are functions of (seed, epoch, index)."""
+        """True if the numbers are a function of (seed, epoch, index)."""
         return True
 
     def take(self, streams: int, count: int) -> philox.Words:
-        """Advance by ``streams`` and return ``count`` words of the first, uint32 ``(count,)``."""
+        """Return ``count`` words of this stream, uint32 ``(count,)``; advance by ``streams``."""
         first, self.stream = self.stream, self.stream + streams
         return self.words(first, count)
 
@@ -66,12 +67,12 @@ class Draws:
         return one
 
     def seek(self, stream: int) -> None:
-        """Continue with this stream and with a ``random_source()`` of its own."""
+        """Continue with this stream, and give ``random_source()`` a new generator."""
         self.stream, self._source = stream, None
         self._source_stream = TRANSFORM_STREAMS + stream
 
     def source(self) -> np.random.RandomState:
-        """Return the generator of ``random_source()``, the same until the next ``seek``."""
+        """Return the generator of ``random_source()``, the same one until the next ``seek``."""
         if self._source is None:
             bits = _philox(self.seed, self.epoch, self.index, self._source_stream)
             self._source = np.random.RandomState(bits)
@@ -79,7 +80,7 @@ class Draws:
 
 
 class _GlobalDraws(Draws):
-    """The draws outside a keyed block, all of them from ``np.random`` in order of use."""
+    """The draws outside a keyed block, which consume ``np.random`` in the order of the calls."""
 
     @property
     def keyed(self) -> bool:
@@ -110,17 +111,17 @@ def draws() -> Draws:
 
 
 def random_source() -> np.random.RandomState:
-    """Return the generator for a user's transform: ``rand``, ``randint``, ``uniform`` ...
+    """Return the generator for a user's transform, with ``rand``, ``randint``, ``uniform`` ...
 
-    Inside a seeded loader this is a ``RandomState`` for each (seed, epoch, sample index,
-    transform); elsewhere the module ``np.random``, whose functions have the same names.
+    Inside a seeded loader this is a separate ``RandomState`` for each (seed, epoch, sample index,
+    transform); elsewhere it is the module ``np.random``, whose functions have the same names.
     """
     return _active.get().source()
 
 
 @contextmanager
 def keyed(seed: int, epoch: int, index: int) -> Iterator[Draws]:
-    """Make all random numbers within the block functions of (seed, epoch, index) alone."""
+    """Make all random numbers inside the block a function of (seed, epoch, index) only."""
     source = Draws(seed, epoch, index)
     token = _active.set(source)
     try:
@@ -130,15 +131,15 @@ def keyed(seed: int, epoch: int, index: int) -> Iterator[Draws]:
 
 
 def reseed_every_sample(on: bool = True) -> None:
-    """Have ``reseed_globals`` seed the global generators in this process; workers switch it on."""
+    """Enable or disable ``reseed_globals`` in this process; workers enable it."""
     global _reseeding
     _reseeding = on
 
 
 def reseed_globals(seed: int, epoch: int, index: int, stream: int = 0) -> None:
-    """Seed ``random`` and ``np.random`` for one sample, after ``reseed_every_sample``.
+    """Seed ``random`` and ``np.random`` for one sample if ``reseed_every_sample`` enabled it.
 
-    stream: 0 for reading the sample, 1 + the stream of a transform for calling that transform.
+    stream: 0 before reading the sample, 1 + a transform's stream before calling the transform.
     """
     if not _reseeding:
         return
@@ -154,7 +155,7 @@ def keyed_permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
 
 
 def check_seed(op: str, seed: Any) -> int:
-    """Return ``seed`` as an int in [0, 2**64); TypeError or ValueError names the caller ``op``."""
+    """Return ``seed`` as an int in [0, 2**64), or raise an error that names the caller ``op``."""
     try:
         value = operator.index(seed)
     except TypeError:
@@ -167,5 +168,5 @@ def check_seed(op: str, seed: Any) -> int:
 def _philox(seed: int, epoch: int, index: int, stream: int) -> np.random.Philox:
     key = np.array([seed, epoch], dtype=np.uint64)
     place = index % 2**64  # a sampler may yield negative indices
-    counter = np.array([0, 0, place, stream], dtype=np.uint64)  # a draw advances the first words
+    counter = np.array([0, 0, place, stream], dtype=np.uint64)  # each draw advances the first words
     return np.random.Philox(key=cast(Any, key), counter=cast(Any, counter))

@@ -1,4 +1,4 @@
-"""The Tensor type that batches are made of. ``data`` knows no autograd: needle sets the type.
+"""The Tensor type of batches, which needle sets, since ``data`` does not depend on autograd.
 
 Called by batching/collate.py and datasets/ptb.py; programs call ``set_tensor_type``.
 """
@@ -19,7 +19,7 @@ TensorType = Callable[..., Any]
 
 @dataclass
 class TensorHook:
-    """The functions that make Tensors; None: batches stay NumPy arrays.
+    """The functions that make Tensors; if they are None, batches consist of NumPy arrays.
 
     make: ``make(array, device=, dtype=, requires_grad=False)``. constant: makes a Tensor that
     shares the memory of an array on a device.

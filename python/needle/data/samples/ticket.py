@@ -1,10 +1,10 @@
 # Trail 25 of 30: Ticket: the samples of one batch and the key of their random numbers.
 # Next: src/core/philox.h
-"""The ticket: one batch of an epoch, from the order of the epoch to the kernels and back.
+"""The ticket, which identifies one batch of an epoch on its way to the kernels and back.
 
 sampling/epoch_order.py makes tickets, the engines in workers/ queue them, batching/pipeline.py
 fetches the samples that a ticket names, and transforms/execute.py draws their random numbers from
-it. Shared memory holds an encoding of it (workers/work_queue.py).
+it. workers/work_queue.py encodes tickets in shared memory.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Indices = npt.NDArray[np.int64]
 NO_INDICES: Indices = np.empty(0, np.int64)
 
 NO_SAMPLE = -(1 << 63)
-"""Reported in place of an index while several samples are read at once."""
+"""Reported instead of an index while several samples are read at once."""
 SERIALS = itertools.count()
-"""The serials of tickets; each submission to an engine takes the next one."""
+"""The serial numbers of tickets; each submission to an engine takes the next one."""
 SHARD_SAMPLES = 2**40
-"""Sample i of shard s of a stream has the random numbers of the index ``s * 2**40 + i``."""
+"""Sample i of shard s of a stream uses the random numbers of index ``s * 2**40 + i``."""
 
 
 class IndexRun:
-    """The indices of consecutive batches, int64 ``(n,)``, and values computed once for all of them.
+    """The indices of consecutive batches, int64 ``(n,)``, with a cache of values for all of them.
 
-    A NumPy call costs as much for one batch of small images as for a dozen of them.
+    A NumPy call takes as long for one batch of small images as for a dozen such batches.
     """
 
     __slots__ = ("_cache", "indices")
@@ -45,7 +45,7 @@ class IndexRun:
         self._cache: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return the value of ``make()`` for this key, computed at the first call and then cached.
+        """Return the value of ``make()`` for this key, computed by the first call and then cached.
 
         The value must be a function of the indices and the key alone, since two threads may both
         compute it.
@@ -57,15 +57,15 @@ class IndexRun:
 
 
 class Ticket(NamedTuple):
-    """The samples of one batch, or of part of one, and the key of their random numbers.
+    """The samples of a batch, or of part of one, and the key of their random numbers.
 
-    place: the number of the batch in its epoch; of a stream, ``cycle * shards + shard``.
+    place: the position of the batch in its epoch; for a stream, ``cycle * shards + shard``.
     seed: the key of the random numbers; None means the global NumPy stream.
     indices: int64 ``(n,)``, the samples of a map dataset in the order of the batch.
     shard, start, size: the samples ``start`` to ``start + size`` of a stream's shard, whose indices
     are known once they have been read; shard is -1 for a map dataset.
     serial: identifies one submission to an engine and is never used twice.
-    valid: bool ``(n,)``, False for samples that only fill the batch up; None if all count.
+    valid: bool ``(n,)``, False for padding; None if all samples are valid.
     run: the run of batches whose rows from ``row`` on are ``indices``; None if it is unknown.
     """
 
@@ -83,12 +83,12 @@ class Ticket(NamedTuple):
 
     @property
     def is_stream(self) -> bool:
-        """True if the ticket asks for samples of a stream's shard."""
+        """True if the ticket requests samples of a stream's shard."""
         return self.shard >= 0
 
     @property
     def samples(self) -> int:
-        """The number of samples that the ticket asks for."""
+        """The number of samples that the ticket requests."""
         return self.size if self.is_stream else len(self.indices)
 
     @property
@@ -99,17 +99,17 @@ class Ticket(NamedTuple):
         return int(self.indices[0]) if len(self.indices) else 0
 
     def rows(self, rows: slice) -> Ticket:
-        """Return the ticket of some rows of the batch; a stream's batch is not divided."""
+        """Return the ticket for some rows of the batch; the batch of a stream is not split."""
         if self.is_stream or rows == slice(None):
             return self
         return self._replace(indices=self.indices[rows], row=self.row + (rows.start or 0))
 
     def of(self, indices: Indices) -> Ticket:
-        """Return a ticket with the same random numbers for other samples, without a run."""
+        """Return a ticket without a run for other samples, with the same key of random numbers."""
         return self._replace(indices=indices, run=None, row=0)
 
     def words(self, stream: int, count: int) -> philox.Words:
-        """Return the first words of a random stream for every sample: uint32 ``(n, count)``."""
+        """Return the first words of a random stream for each sample, uint32 ``(n, count)``."""
         if count == 0:
             return np.empty((len(self.indices), 0), np.uint32)
         assert self.seed is not None, "whole batches draw random words only with a seed"
@@ -117,11 +117,11 @@ class Ticket(NamedTuple):
 
 
 NO_TICKET = Ticket(-1, None, 0)
-"""Stands for the ticket in an answer of a worker, whose parent knows it."""
+"""Stands for the ticket in a worker's answer, since the parent knows the ticket."""
 
 
 def check_indices(owner: str, indices: npt.NDArray[Any], length: int) -> Indices:
-    """Return ``indices`` as int64 ``(n,)`` counted from the front, each in range."""
+    """Return ``indices`` as int64 ``(n,)``, in bounds and with negative ones wrapped."""
     if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
         raise ShapeError(
             f"{owner}: indices must be a flat list of ints, got shape {indices.shape} of "
@@ -138,5 +138,5 @@ def check_indices(owner: str, indices: npt.NDArray[Any], length: int) -> Indices
 
 
 def highest(indices: Indices) -> int:
-    """Return the highest index, 0 if there is none; very large if one is negative."""
+    """Return the highest index, or 0 if there are none; a negative index counts as very large."""
     return int(indices.view(np.uint64).max(initial=0))

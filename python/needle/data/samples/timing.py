@@ -1,7 +1,8 @@
-"""The clock of one slice: seconds by stage (``STAGES``).
+"""The clock of a slice, which measures the seconds of each stage (``STAGES``).
 
-The pipeline passes a ``Clock`` on. A dataset that wants decoding counted apart from reading writes
-``with measured("decode"):`` around it, inside a loader or not. The loader adds up all slices.
+The pipeline passes a ``Clock`` to every stage. A dataset measures decoding separately from reading
+with ``with measured("decode"):``, which is a no-op outside a loader. The loader adds up the
+seconds of all slices.
 """
 
 from __future__ import annotations
@@ -12,26 +13,26 @@ from contextvars import ContextVar
 from time import perf_counter
 
 STAGES = ("read", "decode", "augment", "collate", "wait_data")
-"""The stages whose time and samples a loader counts."""
+"""The stages whose time and samples a loader reports."""
 
 
 class Clock:
-    """The seconds of one thread, by stage."""
+    """The seconds that one thread spent in each stage."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self.inner = 0.0  # seconds of the stages inside the current one
+        self.inner = 0.0  # seconds of the stages nested in the current one
 
     def add(self, stage: str, seconds: float) -> None:
         """Add ``seconds`` to ``stage``."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     def measure(self, stage: str) -> AbstractContextManager[None]:
-        """Count the time of the block as ``stage``, without the stages measured inside it."""
+        """Measure the block as ``stage``, excluding the stages measured inside the block."""
         return _Measured(self, stage)
 
     def active(self) -> AbstractContextManager[None]:
-        """Make ``measured`` count on this clock within the block."""
+        """Make ``measured`` use this clock inside the block."""
         return _Active(self)
 
 
@@ -70,18 +71,18 @@ _active: ContextVar[Clock | None] = ContextVar("needle_stage_clock", default=Non
 
 
 def add_seconds(total: dict[str, float], seconds: Mapping[str, float]) -> None:
-    """Add seconds by stage to ``total``."""
+    """Add the seconds of each stage to ``total``."""
     for stage, value in seconds.items():
         total[stage] = total.get(stage, 0.0) + value
 
 
 def smoothed(before: float | None, seconds: Mapping[str, float], samples: int) -> float:
-    """Return the moving average of the seconds per sample, after one more measurement."""
+    """Return the moving average of the seconds per sample, updated by one measurement."""
     now = sum(seconds.values()) / samples
     return now if before is None else 0.8 * before + 0.2 * now
 
 
 def measured(stage: str) -> AbstractContextManager[None]:
-    """Count the time of a block as ``stage`` of the loader that runs it, if there is one."""
+    """Measure a block as ``stage`` of the loader that runs it; a no-op outside a loader."""
     clock = _active.get()
     return nullcontext() if clock is None else clock.measure(stage)
