@@ -1,7 +1,8 @@
-"""Samplers and the order of an epoch; no sample is read here.
+"""Samplers and the order of an epoch. No file here reads samples.
 
-sampler.py is the base class; orders.py, weighted.py, distributed.py, batches.py and bucketing.py
-are the samplers; epoch_order.py turns a sampler into the tickets of an epoch. Called by loader/.
+sampler.py holds the base class; orders.py, weighted.py, distributed.py, batches.py and
+bucketing.py hold the samplers; epoch_order.py turns a sampler into the tickets of an epoch. Called
+by loader/.
 """
 
 from .batches import BatchSampler, batch_count, check_batch_size

@@ -1,4 +1,4 @@
-"""Lists of indices of equal size, from any order of indices."""
+"""Batches of equally many indices from any sampler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .sampler import Sampler, set_epoch
 
 
 class BatchSampler(Sampler):
-    """Lists of ``batch_size`` indices of ``sampler``; the short last list is dropped or kept."""
+    """Lists of ``batch_size`` indices of ``sampler``; ``drop_last`` drops a shorter last list."""
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool = False) -> None:
         self.sampler = sampler
@@ -20,7 +20,7 @@ class BatchSampler(Sampler):
         self.repeatable = getattr(sampler, "repeatable", True)
 
     def set_epoch(self, epoch: int) -> None:
-        """Pass the number of the next epoch on to the inner sampler, if it takes one."""
+        """Pass the number of the next epoch to the inner sampler if it accepts one."""
         set_epoch(self.sampler, epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -40,12 +40,12 @@ class BatchSampler(Sampler):
 
 
 def batch_count(length: int, batch_size: int, drop_last: bool) -> int:
-    """Return the number of batches of ``length`` samples."""
+    """Return the number of batches that ``length`` samples form."""
     return length // batch_size if drop_last else -(-length // batch_size)
 
 
 def check_batch_size(op: str, batch_size: Any) -> int:
-    """Return ``batch_size`` as an int of at least 1; ValueError names the caller ``op``."""
+    """Return ``batch_size`` as an int of at least 1; errors name the caller ``op``."""
     if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)):
         raise TypeError(f"{op}: batch_size must be an int, got {batch_size!r}")
     if batch_size < 1:

@@ -19,13 +19,14 @@ BATCH_STREAM = ORDER_STREAM - 2
 
 
 class LengthBucketBatchSampler(Sampler):
-    """Lists of ``batch_size`` indices whose ``lengths`` fall into one bucket; for batch_sampler=.
+    """Lists of ``batch_size`` indices whose ``lengths`` are in one bucket, for batch_sampler=.
 
-    lengths: one number per sample. boundaries: rising lengths that separate the buckets, where a
-    boundary belongs to the upper bucket; by default ``buckets`` with about equally many samples.
-    Each index comes once per epoch; the last batch of a bucket is short, or left out by
-    ``drop_last``. shuffle: shuffles samples within buckets and the order of batches; seed as in
-    ``RandomSampler``. An epoch is computed at once: some tenths of a second for a million samples.
+    lengths: one number per sample. boundaries: increasing lengths that separate the buckets, where
+    a boundary belongs to the upper bucket; by default ``buckets`` buckets with about equally many
+    samples. Each index occurs once per epoch; the last batch of a bucket may be short, and
+    ``drop_last`` drops it. shuffle: shuffles the samples within buckets and the order of batches;
+    seed: see ``RandomSampler``. The whole epoch is computed at once, which takes a few tenths of a
+    second for a million samples.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class LengthBucketBatchSampler(Sampler):
         self.bucket_of = np.searchsorted(self.boundaries, sizes, side="right")
 
     def batches(self) -> list[Indices]:
-        """Return the batches of the next epoch and advance."""
+        """Return the batches of the next epoch and advance to the epoch after it."""
         count = len(self.bucket_of)
         order = np.arange(count, dtype=np.int64)
         if self.shuffle:

@@ -1,4 +1,4 @@
-"""The samples of one rank: every rank has the same number, and each sample is valid once."""
+"""The samples of one rank: all ranks have equally many, and each sample is valid exactly once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from .sampler import Indices, Sampler, length_of
 
 
 class DistributedSampler(Sampler):
-    """The places rank, rank + world, rank + 2 world ... of an epoch over ``source``.
+    """A sampler of positions rank, rank + world, rank + 2 world ... of an epoch over ``source``.
 
-    All ranks have ceil(length / world) samples, so that ranks that synchronise after every batch do
-    not wait for ever: the last ranks repeat a sample from the beginning, whose ``validity`` is
-    False. drop_last: floor(length / world) samples per rank instead, all valid. valid_mask: a
-    loader appends the validity to each batch, bool ``(n,)``, as its last field or as field "valid"
-    of a dict, so that sums over the valid samples are exact. Order and padding are functions of
-    (seed, epoch), the same on all ranks. The world may be larger than the dataset.
+    All ranks have ceil(length / world) samples, so that ranks that synchronise after every batch
+    do not deadlock: the last ranks are padded with a sample from the beginning, whose ``validity``
+    is False. drop_last: use floor(length / world) samples per rank instead, all of them valid.
+    valid_mask: have the loader append the validity to each batch, bool ``(n,)``, as its last field
+    or as field "valid" of a dict, so that sums over the valid samples are exact. Order and padding
+    are functions of (seed, epoch) and the same on all ranks. The world may be larger than the
+    dataset.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class DistributedSampler(Sampler):
         self.seed = check_seed("DistributedSampler", seed)
 
     def positions(self, start: int, stop: int) -> Indices:
-        """Return the indices at these places of the rank's epoch."""
+        """Return the indices at these positions of the rank's epoch."""
         ### BEGIN YOUR SOLUTION [distributed-sampler]
         places = self._places(start, stop)
         padding = places >= self.length
@@ -53,7 +54,7 @@ class DistributedSampler(Sampler):
         ### END YOUR SOLUTION
 
     def validity(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Return bool ``(n,)``, False for repeated samples."""
+        """Return bool ``(n,)``, False for padding."""
         return self._places(start, stop) < self.length
 
     def __iter__(self) -> Iterator[int]:
@@ -71,7 +72,7 @@ class DistributedSampler(Sampler):
 
 
 def check_rank(op: str, rank: Any, world: Any) -> tuple[int, int]:
-    """Return both as ints, 0 <= rank < world; ValueError names the caller ``op``."""
+    """Return both as ints with 0 <= rank < world; errors name the caller ``op``."""
     try:
         rank, world = operator.index(rank), operator.index(world)
     except TypeError:

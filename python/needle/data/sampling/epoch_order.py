@@ -1,9 +1,9 @@
 # Trail 24 of 30: PositionOrder: the batches of an epoch as a function of (seed, epoch).
 # Next: python/needle/data/samples/ticket.py
-"""The order of an epoch: the sequence of its tickets, which can be entered at any place.
+"""The order of an epoch: the sequence of its tickets, which can start at any place.
 
-A place is the number of a batch in its epoch; of a stream, ``cycle * shards + shard``. The samples
-of a place are a function of the options and of (seed, epoch). No sample is read here.
+A place is the position of a batch in its epoch; for a stream, ``cycle * shards + shard``. The
+samples of a place are a function of the options and of (seed, epoch). This file reads no samples.
 loader/iteration.py submits the tickets to an engine.
 """
 
@@ -21,11 +21,11 @@ from .batches import BatchSampler, batch_count
 from .sampler import Sampler, set_epoch
 
 INDICES_AT_ONCE = 4096
-"""The number of indices that are asked of a sampler at a time."""
+"""The number of indices that are requested from a sampler at a time."""
 
 
 class EpochTickets:
-    """The tickets of one epoch, by ``next()``; ``answered`` reports the length of a batch."""
+    """An iterator over the tickets of one epoch; ``answered`` takes the number of samples found."""
 
     def __init__(self, tickets: Iterator[Ticket]) -> None:
         self.tickets = tickets
@@ -35,12 +35,12 @@ class EpochTickets:
         return next(self.tickets, None)
 
     def answered(self, ticket: Ticket, samples: int) -> bool:
-        """Take note of the number of samples found; return True if they make a batch."""
+        """Record the number of samples that were found; return True if they form a batch."""
         return samples > 0
 
 
 class EpochOrder(ABC):
-    """The tickets of any epoch."""
+    """Base class of orders, which yield the tickets of any epoch."""
 
     @abstractmethod
     def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
@@ -48,11 +48,11 @@ class EpochOrder(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Return the number of batches in an epoch; TypeError if that is not known."""
+        """Return the number of batches in an epoch; raise TypeError if it is unknown."""
 
 
 class PositionOrder(EpochOrder):
-    """Batches of a sampler that has ``positions``, so that an epoch can be entered at any place."""
+    """Batches of a sampler that has ``positions``, so that an epoch can start at any place."""
 
     def __init__(self, sampler: Any, batch_size: int, drop_last: bool) -> None:
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
@@ -62,12 +62,12 @@ class PositionOrder(EpochOrder):
         return EpochTickets(self._tickets(seed, epoch, start))
 
     def _tickets(self, seed: int | None, epoch: int, start: int) -> Iterator[Ticket]:
-        """Ask for positions in runs, since one call per batch is too expensive."""
+        """Request positions in runs of batches, since one call per batch is too expensive."""
         size, total = self.batch_size, len(self.sampler)
         batches = max(1, INDICES_AT_ONCE // size)
         for place in range(start, len(self), batches):
             first, end = place * size, min((place + batches) * size, total)
-            set_epoch(self.sampler, epoch)  # another iterator may have set another epoch
+            set_epoch(self.sampler, epoch)  # another iterator may have changed the epoch
             indices = np.asarray(self.sampler.positions(first, end), dtype=np.int64)
             masked = getattr(self.sampler, "valid_mask", False)
             valid = self.sampler.validity(first, end) if masked else None
@@ -88,7 +88,7 @@ class PositionOrder(EpochOrder):
         return batch_count(len(self.sampler), self.batch_size, self.drop_last)
 
     def split(self, order: Indices) -> list[Indices]:
-        """Return the order cut into batches."""
+        """Return the order split into batches."""
         ### BEGIN YOUR SOLUTION [epoch-batches]
         size = self.batch_size
         return [order[i * size : (i + 1) * size] for i in range(len(self))]
@@ -96,7 +96,7 @@ class PositionOrder(EpochOrder):
 
 
 class DrawnOrder(PositionOrder):
-    """Batches of an unseeded permutation, drawn when the epoch begins and kept in ``drawn``."""
+    """Batches of an unseeded permutation, drawn at the start of the epoch and kept in ``drawn``."""
 
     drawn: Indices | None = None
 
@@ -110,7 +110,7 @@ class DrawnOrder(PositionOrder):
 
 
 class ListOrder(EpochOrder):
-    """Batches of any iterable of lists of indices; a later start skips the lists before it."""
+    """Batches of any iterable of lists of indices; a later start skips the preceding lists."""
 
     def __init__(self, batch_sampler: Iterable[Sequence[int]]) -> None:
         self.batch_sampler = batch_sampler
@@ -128,7 +128,7 @@ class ListOrder(EpochOrder):
 
 
 class StreamOrder(EpochOrder):
-    """Batches of a stream: in each cycle one of every shard that has not ended."""
+    """Batches of a stream: each cycle has one batch of every shard that has not ended."""
 
     def __init__(self, shards: int, batch_size: int, drop_last: bool) -> None:
         self.shards, self.batch_size, self.drop_last = shards, batch_size, drop_last
@@ -144,7 +144,7 @@ class StreamOrder(EpochOrder):
 
 
 class _StreamTickets(EpochTickets):
-    """The tickets of a stream, which leave out shards that have ended."""
+    """The tickets of a stream, without those of shards that have ended."""
 
     def __init__(self, order: StreamOrder, seed: int | None, epoch: int, start: int) -> None:
         self.order = order
@@ -169,7 +169,7 @@ class _StreamTickets(EpochTickets):
 def find_order(
     sampler: Any, batch_sampler: Any, batch_size: int, drop_last: bool
 ) -> PositionOrder | ListOrder:
-    """Return the order of a map dataset's batches, in the fastest form that the samplers offer."""
+    """Return the order of a map dataset's batches, in the fastest form the samplers support."""
     if type(batch_sampler) is BatchSampler:
         sampler, batch_size = batch_sampler.sampler, batch_sampler.batch_size
         batch_sampler, drop_last = None, batch_sampler.drop_last
@@ -185,7 +185,7 @@ def find_order(
 
 
 def _agrees_with_iter(sampler: Any, method: str) -> bool:
-    """Return True if the class has ``method`` and no subclass of it has redefined ``__iter__``."""
+    """Return True if the class has ``method`` and no subclass has overridden ``__iter__`` since."""
     homes = [
         next((i for i, kind in enumerate(type(sampler).__mro__) if name in vars(kind)), None)
         for name in (method, "__iter__")
@@ -194,7 +194,7 @@ def _agrees_with_iter(sampler: Any, method: str) -> bool:
 
 
 class _ListSampler(Sampler):
-    """Indices in a list."""
+    """A sampler of the indices in a list."""
 
     def __init__(self, indices: Any) -> None:
         self.indices = indices

@@ -1,7 +1,7 @@
-"""Samplers of a whole dataset, or of chosen indices: in order, and shuffled.
+"""Samplers of a whole dataset or of selected indices, in order or shuffled.
 
-With a seed each place of a long shuffled order is computed, not stored, so a large dataset needs no
-memory and a loader resumes anywhere at once.
+With a seed, each position of a long shuffled order is computed, not stored, so that a large
+dataset needs no memory and a loader resumes at any position without delay.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ CHUNK = 2**16
 
 
 class SequentialSampler(Sampler):
-    """The indices 0, 1, 2 ... len-1. ``source`` is a dataset or its length."""
+    """A sampler of the indices 0, 1, 2 ... len-1. ``source`` is a dataset or its length."""
 
     def __init__(self, source: Sized | int) -> None:
         self.length = length_of("SequentialSampler", source)
 
     def order(self) -> Indices:
-        """Return the whole epoch as int64 ``(n,)``."""
+        """Return the indices of the whole epoch as int64 ``(n,)``."""
         return np.arange(self.length, dtype=np.int64)
 
     def positions(self, start: int, stop: int) -> Indices:
-        """Return ``start`` to ``stop`` - 1."""
+        """Return the indices ``start`` to ``stop`` - 1."""
         return np.arange(start, stop, dtype=np.int64)
 
     def __iter__(self) -> Iterator[int]:
@@ -41,10 +41,11 @@ class SequentialSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """A random permutation of the indices in each epoch.
+    """A sampler that permutes the indices randomly in each epoch.
 
-    Without a seed it is one ``np.random.permutation(n)`` from the global stream; with a seed it is
-    a pure function of (seed, epoch), where the epoch counts by itself unless ``set_epoch`` sets it.
+    Without a seed the permutation is ``np.random.permutation(n)`` from the global stream. With a
+    seed it is a pure function of (seed, epoch), where the epoch advances by itself unless
+    ``set_epoch`` sets it.
     """
 
     def __init__(self, source: Sized | int, seed: int | None = None) -> None:
@@ -53,7 +54,7 @@ class RandomSampler(Sampler):
         self.repeatable = seed is not None
 
     def order(self) -> Indices:
-        """Return the whole next epoch as int64 ``(n,)`` and advance."""
+        """Return the next epoch's indices as int64 ``(n,)`` and advance the epoch."""
         if self.seed is None:
             return np.random.permutation(self.length)
         order = shuffled(np.arange(self.length), self.length, self.seed, self.epoch)
@@ -61,7 +62,7 @@ class RandomSampler(Sampler):
         return order
 
     def positions(self, start: int, stop: int) -> Indices | None:
-        """Return the indices at these places of the epoch; None without a seed."""
+        """Return the indices at these positions of the epoch, or None without a seed."""
         if self.seed is None:
             return None
         return shuffled(np.arange(start, stop), self.length, self.seed, self.epoch)
@@ -82,7 +83,7 @@ class RandomSampler(Sampler):
 
 
 class SubsetRandomSampler(Sampler):
-    """The given indices in a new random order in each epoch; seed as in ``RandomSampler``."""
+    """A sampler of the given indices in a new random order in each epoch; see ``RandomSampler``."""
 
     def __init__(self, indices: Sequence[int], seed: int | None = None) -> None:
         self.indices = np.asarray(indices, dtype=np.int64).reshape(-1)
@@ -94,7 +95,7 @@ class SubsetRandomSampler(Sampler):
         self.inner.set_epoch(epoch)
 
     def positions(self, start: int, stop: int) -> Indices | None:
-        """Return the indices at these places of the epoch; None without a seed."""
+        """Return the indices at these positions of the epoch, or None without a seed."""
         places = self.inner.positions(start, stop)
         return None if places is None else self.indices[places]
 
@@ -106,9 +107,9 @@ class SubsetRandomSampler(Sampler):
 
 
 def shuffled(places: Indices, length: int, seed: int, epoch: int) -> Indices:
-    """Return the indices at these places of the epoch's shuffled order of ``range(length)``.
+    """Return the indices at these positions of the epoch's shuffled order of ``range(length)``.
 
-    Short orders are sorted once and cached; long orders are computed place by place.
+    Short orders are sorted once and cached; each position of a long order is computed by itself.
     """
     if length <= SORTED_LENGTH:
         return _kept_order(length, seed, epoch)[places]

@@ -1,7 +1,7 @@
 """The base class of samplers, which yield the indices of one epoch.
 
-The other files of this room hold the samplers. A loader sets the epoch before each pass and also
-accepts any iterable of indices with a length.
+The other files of this package hold the samplers. A loader sets the epoch before each pass; it
+also accepts any iterable of indices that has a length.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ Indices = npt.NDArray[np.int64]
 
 
 class Sampler(PointsToKeywords):
-    """Base class: ``__iter__`` yields the indices of one epoch, ``__len__`` is their number.
+    """Base class whose ``__iter__`` yields the indices of one epoch and ``__len__`` counts them.
 
-    With ``positions`` a loader resumes at any step without iterating over the earlier ones.
+    If a sampler defines ``positions``, a loader resumes at any step without iterating over the
+    preceding ones.
     """
 
     epoch = 0
     repeatable = True
-    """True if the same epoch always has the same order; a loader's position needs that."""
+    """True if an epoch always has the same order, which saving a loader's position requires."""
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__()")
@@ -38,22 +39,23 @@ class Sampler(PointsToKeywords):
         self.epoch = epoch
 
     def positions(self, start: int, stop: int) -> Indices | None:
-        """Return the indices at places ``start`` to ``stop`` of this epoch, int64 ``(n,)``.
+        """Return the indices at positions ``start`` to ``stop`` of this epoch, int64 ``(n,)``.
 
-        Optional: with None (the default) the loader iterates instead. 0 <= start <= stop <= len.
+        Optional: if this returns None (the default), the loader iterates instead. 0 <= start <=
+        stop <= len.
         """
         return None
 
 
 def set_epoch(sampler: Any, epoch: int) -> None:
-    """Set the epoch of ``sampler`` if it has ``set_epoch``; any iterable of indices is accepted."""
+    """Set the epoch of ``sampler`` if it has ``set_epoch``; other iterables are left alone."""
     tell = getattr(sampler, "set_epoch", None)
     if tell is not None:
         tell(epoch)
 
 
 def length_of(op: str, source: Sized | int) -> int:
-    """Return ``source`` or its length, not negative; ValueError names the caller ``op``."""
+    """Return ``source`` or its length; raise ValueError, which names ``op``, if it is negative."""
     length = int(source) if isinstance(source, (int, np.integer)) else len(source)
     if length < 0:
         raise ValueError(f"{op}: the length must not be negative, got {length}")

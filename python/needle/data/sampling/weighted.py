@@ -1,4 +1,4 @@
-"""Sampling by weight: rare classes as often as common ones, hard samples more often."""
+"""Sampling by weight, for instance to draw rare classes or hard samples more often."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ WEIGHT_STREAM = ORDER_STREAM - 1
 
 
 class WeightedRandomSampler(Sampler):
-    """``num_samples`` indices per epoch, index i with a probability proportional to ``weights[i]``.
+    """A sampler of ``num_samples`` indices per epoch, drawn in proportion to ``weights``.
 
-    weights: not negative, ``(n,)``. num_samples: n by default. replacement: draws are independent;
-    without it no index comes twice, as if each were drawn from the remaining ones. seed: as in
-    ``RandomSampler``. Raises ValueError if too few weights are positive.
+    weights: not negative, ``(n,)``. num_samples: n by default. replacement: the draws are
+    independent; without replacement no index occurs twice, as if each were drawn from the
+    remaining ones. seed: see ``RandomSampler``. Raises ValueError if too few weights are positive.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class WeightedRandomSampler(Sampler):
         self._edges = np.cumsum(self.weights)
 
     def positions(self, start: int, stop: int) -> Indices | None:
-        """Return these places of the epoch's draws; None without a seed or without replacement."""
+        """Return the draws at these positions of the epoch; None without seed or replacement."""
         if self.seed is None or not self.replacement:
             return None
         return self._chosen(_uniform(self.seed, self.epoch, start, stop))
 
     def order(self) -> Indices:
-        """Return the whole next epoch as int64 ``(num_samples,)`` and advance."""
+        """Return the next epoch's indices as int64 ``(num_samples,)`` and advance the epoch."""
         count = self.num_samples if self.replacement else len(self.weights)
         if self.seed is None:
             drawn = np.random.random_sample(count)
@@ -65,12 +65,12 @@ class WeightedRandomSampler(Sampler):
         if not len(drawn):
             return np.empty(0, dtype=np.int64)
         found = np.searchsorted(self._edges, drawn * self._edges[-1], side="right")
-        last = np.flatnonzero(self.weights)[-1]  # rounding may move a draw past the last edge
+        last = np.flatnonzero(self.weights)[-1]  # rounding may move a draw beyond the last edge
         chosen: Indices = np.minimum(found, last).astype(np.int64)
         return chosen
 
     def _without_replacement(self, drawn: npt.NDArray[np.float64]) -> Indices:
-        """Draw without replacement: sort exponential times whose rates are the weights."""
+        """Draw without replacement by sorting exponential times whose rates are the weights."""
         with np.errstate(divide="ignore"):
             times = -np.log1p(-drawn) / self.weights
         times[self.weights == 0] = np.inf
@@ -78,7 +78,7 @@ class WeightedRandomSampler(Sampler):
 
 
 def _uniform(seed: int, epoch: int, start: int, stop: int) -> npt.NDArray[np.float64]:
-    """Return a float64 in [0, 1) with 53 random bits for each place."""
+    """Return a float64 in [0, 1) with 53 random bits for each position."""
     drawn = words(seed, epoch, np.arange(start, stop), WEIGHT_STREAM, 2).astype(np.float64)
     high, low = np.floor(drawn[:, 0] / 32), np.floor(drawn[:, 1] / 64)
     bits: npt.NDArray[np.float64] = (high * 2.0**26 + low) * 2.0**-53
