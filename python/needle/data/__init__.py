@@ -1,6 +1,7 @@
 """Datasets, samplers, transforms and the loader that makes batches of them.
 
-Needs arrays only: no autograd, no layers. ``collate`` says how batches become Tensors.
+This package depends on arrays only, not on autograd or layers. batching/collate.py turns batches
+into Tensors.
 """
 
 from __future__ import annotations
@@ -173,11 +174,11 @@ _LEAVES = {
     ),
     "sharing": ("GlobalDataLoader",),
 }
-"""Public names that packages above ``data`` define, by package."""
+"""Public names that packages above ``data`` define, keyed by package."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name of a leaf package at its first use; ImportError if the package is missing."""
+    """Import a leaf package's name on first use; raise ImportError if the package is missing."""
     for leaf, names in _LEAVES.items():
         if name in names:
             return getattr(importlib.import_module(f"needle.{leaf}"), name)

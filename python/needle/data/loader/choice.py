@@ -1,6 +1,6 @@
-"""The choice of an engine for ``num_workers="auto"``, by a short measurement.
+"""The choice of an engine for ``num_workers="auto"``, based on a short measurement.
 
-dataloader.py asks for it; the batches do not depend on it.
+Called by dataloader.py. The batches do not depend on the engine.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from ..samples.ticket import Ticket
 from ..workers import is_picklable
 
 SHORT_BATCH = 1e-3
-"""Seconds; handing over a batch costs up to half as much as preparing a shorter one."""
+"""Seconds; transferring a batch costs up to half as much as preparing one that is shorter."""
 WAITING = 0.5
-"""A sample that computes for a smaller part of its time waits for a disk or a network."""
+"""A sample that computes for less than this part of its time waits for a disk or a network."""
 TOGETHER = 1.5
-"""Two threads that are so many times as fast as one do not wait for the interpreter lock."""
+"""If two threads are this many times as fast as one, they do not wait for the GIL."""
 MOST_WORKERS = 8
 WAITING_WORKERS = 16
-_MEASURED = 0.02  # seconds of a measurement, unless one sample takes longer
-_TRIALS = 3  # of two threads
+_MEASURED = 0.02  # seconds of a measurement, unless a single sample takes longer
+_TRIALS = 3  # measurements of two threads
 
 
 @dataclass(frozen=True)
 class ChosenEngine:
-    """An engine, its number of workers, and the reason."""
+    """An engine, its number of workers, and the reason for the choice."""
 
     engine: str
     workers: int
@@ -45,7 +45,7 @@ class ChosenEngine:
 def choose(
     pipeline: Pipeline, batch_size: int, seed: int | None, engine: str | None = None
 ) -> ChosenEngine:
-    """Return the engine for a pipeline, measured on its first samples in this thread and in two.
+    """Return the engine for a pipeline, after timing its first samples in one and in two threads.
 
     * Batches that take less than 1 ms are prepared in the calling thread; so are all batches on
       one core, unless samples wait.
@@ -53,11 +53,12 @@ def choose(
       per core, at most 16.
     * If two threads are at least 1.5 times as fast as one, or the kernels use several cores
       already, there is one thread per core, at most 8.
-    * Otherwise there is one process per core, at most 8; threads, if the data set cannot be
+    * Otherwise there is one process per core, at most 8, or threads if the data set cannot be
       pickled.
 
-    A stream has at most one worker per shard. engine: one that is given is not measured, and
-    has one worker per core. The global random streams of NumPy and Python are restored afterwards.
+    A stream has at most one worker per shard. engine: an engine to use without measuring, with one
+    worker per core, at most 8. The global random streams of NumPy and Python are restored
+    afterwards.
     """
     cores = available_cores()
     if engine is not None:
@@ -69,7 +70,8 @@ def choose(
     with random_state_kept():
         try:
             name, reason = _judge(probe, batch_size, cores)
-        except Exception as error:  # the batch with this sample will raise it
+        # the batch that contains the failing sample will raise the error
+        except Exception as error:
             name, reason = "processes", f"the measurement failed ({type(error).__name__})"
     if name == "processes" and not is_picklable(pipeline):
         name, reason = "threads", f"{reason}, but the data set cannot be pickled for processes"
@@ -99,7 +101,7 @@ def random_state_kept() -> Iterator[None]:
 
 
 class _Probe:
-    """Measures a pipeline on the first samples of its data set, at most one batch of them."""
+    """A measurement of a pipeline on the first samples of its data set, at most one batch."""
 
     def __init__(self, pipeline: Pipeline, batch_size: int, seed: int | None) -> None:
         self.pipeline, self.seed = pipeline, seed
@@ -107,13 +109,13 @@ class _Probe:
         self.count, self.seconds, self.cores = 1, 0.0, 0.0
 
     def run(self, times: int = 1) -> None:
-        """Prepare ``count`` samples, again and again."""
+        """Prepare the same ``count`` samples ``times`` times."""
         for _ in range(times):
             self.pipeline.prepare(self._ticket())
 
     def alone(self) -> None:
-        """Measure in this thread the seconds of ``count`` samples and the cores they keep busy."""
-        self._timed()  # imports, and fills the caches
+        """Measure the seconds of ``count`` samples in this thread and the cores they keep busy."""
+        self._timed()  # runs imports and fills the caches
         while self.count < self.most and self._timed()[0] < _MEASURED / 4:
             self.count = min(self.most, 4 * self.count)
         runs = [self._timed()]
@@ -129,7 +131,7 @@ class _Probe:
         return time.perf_counter() - began, _computed() - computed
 
     def together(self) -> float:
-        """Return how many times as fast as one thread two are, at best."""
+        """Return the best measured speed-up of two threads over one."""
         times = max(1, round(_MEASURED / 2 / self.seconds))
         return max(2 * times * self.seconds / self._in_two_threads(times) for _ in range(_TRIALS))
 
@@ -149,9 +151,9 @@ class _Probe:
 
 
 def _computed() -> float:
-    """Return the processor time of this program, and how long this thread waited for a core."""
+    """Return this program's CPU seconds plus the seconds that this thread waited for a core."""
     waited = 0.0
-    with suppress(OSError, ValueError, IndexError):  # of Linux
+    with suppress(OSError, ValueError, IndexError):  # only Linux has schedstat
         waited = float(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
     return time.process_time() + waited
 

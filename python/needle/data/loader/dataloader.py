@@ -1,9 +1,9 @@
 # Trail 30 of 30: DataLoader: batches in order, and the state that resumes them.
 # This is the last file.
-"""DataLoader: batches of a dataset, in this process or by workers, resumable at any step.
+"""DataLoader, which yields batches of a dataset and can resume at any step.
 
-options.py checks its options, sampling/epoch_order.py lists the batches of an epoch, one of the
-engines in workers/ prepares them, iteration.py delivers them and state.py counts them.
+options.py checks the options, sampling/epoch_order.py lists the batches of an epoch, one of the
+engines in workers/ prepares the batches, iteration.py delivers them and state.py counts them.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from .statistics import Stats
 
 
 class DataLoader(PointsToKeywords):
-    """Iterates over ``dataset`` in batches; each ``iter()`` is one epoch.
+    """An iterable over batches of ``dataset``; each ``iter()`` is one epoch.
 
     The defaults are those of the course: everything runs in this process, shuffling draws one
-    ``np.random.permutation(len)`` per epoch, the short last batch is kept, a batch is a tuple of
-    Tensors on the default device.
+    ``np.random.permutation(len)`` per epoch, the short last batch is kept, and a batch is a tuple
+    of Tensors on the default device.
 
     The data and its order:
 
@@ -63,30 +63,30 @@ class DataLoader(PointsToKeywords):
     From samples to a batch:
 
     * collate: a function from a list of samples to a batch; arrays in its result become Tensors.
-    * transforms: run on each sample's first field, or on a sample that is not a tuple or list.
-      The last ones may transform whole batches of NumPy arrays: ``MixUp``, ``CutMix``,
-      ``OnBatch(function)``.
+    * transforms: functions applied to each sample's first field, or to a sample that is not a
+      tuple or list. The last ones may transform whole batches of NumPy arrays: ``MixUp``,
+      ``CutMix``, ``OnBatch(function)``.
     * augment: where the transforms of samples run: in the "worker", in the "main" process on whole
       batches, or on the "device".
-    * on_error: "skip" leaves out samples that raise DataError.
+    * on_error: "skip" skips samples that raise DataError.
     * device: the device of the batches, or its name.
 
     Workers:
 
-    * num_workers: the number of workers; 0 prepares in this thread, "auto" measures some samples
-      now and chooses the engine and the number (``choose`` in choice.py has the rule;
-      ``loader.explain()`` tells the reason). The batches are the same, byte for byte, for any
-      number of workers and either engine. With workers and without a seed, one is drawn from
-      ``np.random`` now.
-    * engine: "processes" (the default with workers), which get a copy of the dataset as it is now,
+    * num_workers: the number of workers; 0 prepares batches in this thread, "auto" measures some
+      samples now and chooses the engine and the number of workers (``choose`` in choice.py
+      documents the rule; ``loader.explain()`` gives the reason). The batches are the same, byte for
+      byte, for any number of workers and either engine. With workers and no seed, a seed is drawn
+      from ``np.random`` now.
+    * engine: "processes" (the default with workers), each with a copy of the dataset as it is now,
       or "threads".
-    * prefetch: the number of batches prepared ahead, 2 by default; per worker if a batch cannot be
-      made in slices.
+    * prefetch: the number of batches prepared ahead, 2 by default; it counts per worker if a batch
+      cannot be prepared in slices.
     * timeout: seconds to wait for a batch before LoaderTimeout is raised.
 
-    The workers stay for the next epoch, and one that dies is replaced. ``close()``,
-    ``with loader:``, or dropping the loader ends them; iterating after ``close`` starts new ones.
-    Raises ValueError for options that contradict each other.
+    The workers are kept for the next epoch, and a worker that dies is replaced. ``close()``,
+    ``with loader:``, or dropping the loader stops the workers; iterating after ``close`` starts
+    new ones. Raises ValueError if options contradict each other.
     """
 
     def __init__(
@@ -166,14 +166,14 @@ class DataLoader(PointsToKeywords):
             )
         )
         if self.engine != "inline":
-            self._engine.running()  # pickling errors are raised here, not in the loop
+            self._engine.running()  # raises pickling errors here, not in the loop
 
     def __len__(self) -> int:
-        """Return the number of batches in an epoch; TypeError for a stream."""
+        """Return the number of batches in an epoch; raise TypeError for a stream."""
         return len(self.order)
 
     def __iter__(self) -> LoaderIterator:
-        """Start the next epoch, or continue where ``load_state_dict`` left off."""
+        """Start the next epoch, or continue at the position set by ``load_state_dict``."""
         progress, self._next = self._next, Progress(self._next.epoch + 1)
         tickets = self.order.epoch(self.seed, progress.epoch, progress.position)
         return self._begin(progress, tickets, self._engine)
@@ -195,9 +195,9 @@ class DataLoader(PointsToKeywords):
         )
 
     def _owns_batches(self) -> bool:
-        """Return True if nobody else refers to the arrays of a batch.
+        """Return True if nothing else references the arrays of a batch.
 
-        A user's collate, fetch or batch transform may keep what it returns.
+        A user's collate, fetch or batch transform may keep a reference to what it returns.
         """
         collates = self.pipeline.collate is not default_collate
         if self.batch_transforms or collates or self._masked():
@@ -207,21 +207,22 @@ class DataLoader(PointsToKeywords):
         return getattr(type(self.dataset), "fetch", None) in (None, Dataset.fetch)
 
     def _masked(self) -> bool:
-        """Return True if the sampler asks for a mask of the valid samples in each batch."""
+        """Return True if the sampler requests a mask of the valid samples in each batch."""
         return bool(getattr(getattr(self.order, "sampler", None), "valid_mask", False))
 
     # ---- position ---------------------------------------------------------------------------
 
     @property
     def epoch(self) -> int:
-        """The number of the running epoch, else of the epoch that the next ``iter()`` starts."""
+        """The number of the running epoch, or of the epoch that the next ``iter()`` starts."""
         return self._latest_progress().epoch
 
     @property
     def ordering(self) -> list[npt.NDArray[np.int64]] | None:
         """The indices of the latest epoch's batches, in order.
 
-        None before a shuffled epoch has begun, and with a user's sampler.
+        None before the first shuffled epoch has begun, and with a sampler that has no
+        ``positions``.
         """
         order = self.order
         if isinstance(order, DrawnOrder):
@@ -232,20 +233,20 @@ class DataLoader(PointsToKeywords):
         return order.split(order.sampler.positions(0, len(order.sampler)))
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next ``iter()`` start this epoch. Optional: epochs advance by themselves."""
+        """Have the next ``iter()`` start this epoch; without a call, epochs advance by one."""
         if not is_count(operator.index(epoch)):
             name = type(self).__name__
             raise ValueError(f"{name}.set_epoch: epoch must not be negative, got {epoch}")
         self._next, self._current = Progress(int(epoch)), None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the loader as JSON values: seed, epoch, batches delivered.
+        """Return the loader's position as JSON values: seed, epoch, number of batches delivered.
 
-        After the last batch but before the end of the ``for`` the position is ``len(loader)``:
-        a resumed loader then yields no further batch in that epoch. For a stream the position
-        counts the turns of all shards, also of those that have ended. A batch that raised counts as
-        delivered once the next one is requested. Raises ValueError for a loader that shuffles
-        without a seed, whose order cannot be repeated.
+        After the last batch, but before the ``for`` loop ends, the position is ``len(loader)``: a
+        resumed loader then yields no further batch in that epoch. For a stream, the position
+        counts the turns of all shards, including those that have ended. A batch that raised an
+        error counts as delivered once the next one is requested. Raises ValueError if the loader
+        shuffles without a seed, since its order cannot be repeated.
         """
         self._check_resumable("state_dict")
         return write_state(self._latest_progress(), self.seed, self._identity())
@@ -253,9 +254,9 @@ class DataLoader(PointsToKeywords):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Have the next ``iter()`` continue at the saved position.
 
-        Earlier samples are not read. The workers and the engine may differ from those of the saved
-        loader. The seed comes from the state. Raises ValueError if the state is of another kind, or
-        of a loader with another batch size or a dataset of another length.
+        Preceding samples are not read. The workers and the engine may differ from those of the
+        saved loader. The seed is taken from the state. Raises ValueError if the state is of
+        another kind, or was saved with another batch size or dataset length.
         """
         self._check_resumable("load_state_dict")
         batches = len(self.order) if isinstance(self.order, PositionOrder) else None
@@ -270,7 +271,7 @@ class DataLoader(PointsToKeywords):
         check_resumable(method, decides, self.shuffle)
 
     def _identity(self) -> dict[str, int]:
-        """Return the entries of a state that must equal those of this loader."""
+        """Return the entries of a state that must match this loader."""
         if isinstance(self.order, StreamOrder):
             return {"batch_size": self.batch_size, "shards": self.order.shards}
         return {"batch_size": self.batch_size, "length": len(self.dataset)}
@@ -282,11 +283,11 @@ class DataLoader(PointsToKeywords):
     # ---- description ------------------------------------------------------------------------
 
     def stats(self, reset: bool = False) -> Stats:
-        """Return seconds and samples by stage since the start or the last ``reset``."""
+        """Return the seconds and samples of each stage since the start or the last ``reset``."""
         return self._stats.copy(reset)
 
     def explain(self) -> str:
-        """Return a text: the engine, and where each transform runs and why."""
+        """Return a text that names the engine and says where each transform runs and why."""
         where = {"inline": "in this thread", "threads": f"in {self.num_workers} threads"}.get(
             self.engine, f"by {self.num_workers} workers ({self.engine})"
         )
@@ -306,7 +307,7 @@ class DataLoader(PointsToKeywords):
         return find_order(self.sampler, self.batch_sampler, self.batch_size, self.drop_last)
 
     def make_pipeline(self) -> Pipeline:
-        """Return a new pipeline by the options of this loader."""
+        """Return a new pipeline with the options of this loader."""
         device = (self.device or default_device()).name if self.augment == "device" else "cpu"
         return Pipeline(
             self.dataset,
@@ -320,7 +321,7 @@ class DataLoader(PointsToKeywords):
     # ---- the engine --------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the workers and free what they shared; a second call does nothing."""
+        """Stop the workers and free their shared memory; a second call is a no-op."""
         self._engine.close()
 
     def __enter__(self) -> DataLoader:
@@ -330,7 +331,7 @@ class DataLoader(PointsToKeywords):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes of a copy, which begins with the epoch that is next here."""
+        """Return the attributes of a copy, which begins with this loader's next epoch."""
         return {
             **self.__dict__,
             "_current": None,

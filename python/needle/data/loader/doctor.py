@@ -1,7 +1,8 @@
-"""``doctor(loader)``: the stage that limits a loader, with advice and a bar chart.
+"""``doctor(loader)``, which finds the stage that limits a loader and gives advice and a bar chart.
 
-It prepares a few batches three times with engines of its own: reading the samples only, all the
-work in one thread, and all of it by the loader's engine. The position of the loader stays.
+The doctor runs a few batches three times with engines of its own: it only reads the samples, then
+does all the work in one thread, then uses the loader's kind of engine. The position of the loader
+does not change.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ BAR = 30
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The result of ``doctor``; ``print`` shows it as text.
+    """The result of ``doctor``, which ``print`` shows as text.
 
     rates: samples per second of "fetch only" and "prepare only" (in one thread) and of the "full"
-    loader. stages: seconds by stage of the work in one thread. limit: the stage that takes most
-    of them. advice: possible changes, the most promising first.
+    loader. stages: the seconds of each stage in one thread. limit: the slowest stage. advice:
+    possible changes, most promising first.
     """
 
     rates: dict[str, float]
@@ -52,7 +53,8 @@ class Diagnosis:
 def doctor(loader: DataLoader, batches: int = BATCHES) -> Diagnosis:
     """Measure ``loader`` on its first ``batches`` batches, in three passes over them.
 
-    The global random streams are restored afterwards. ValueError for a loader without batches.
+    The global random streams are restored afterwards. Raises ValueError if the loader has no
+    batches.
     """
     with random_state_kept():
         tickets = _first_tickets(loader, batches)
@@ -73,7 +75,7 @@ def doctor(loader: DataLoader, batches: int = BATCHES) -> Diagnosis:
 
 
 def _nothing(samples: list[Any]) -> None:
-    """Collate nothing, for samples that are only read."""
+    """Return nothing, since the samples are only read."""
 
 
 def _first_tickets(loader: DataLoader, batches: int) -> list[Ticket]:
@@ -86,7 +88,7 @@ def _first_tickets(loader: DataLoader, batches: int) -> list[Ticket]:
 
 def _alone(tickets: list[Ticket], pipeline: Pipeline) -> Stats:
     engine = make_engine("inline", pipeline, workers=0, prefetch=1)
-    _pass(tickets[:1], engine)  # warms the caches for all three passes
+    _pass(tickets[:1], engine)  # fills the caches for all three passes
     return _pass(tickets, engine)
 
 

@@ -1,4 +1,4 @@
-"""The holder of a loader's engine: makes it on first use, gives it to one epoch at a time."""
+"""The owner of a loader's engine, which creates the engine lazily and lends it to one epoch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from ..workers.engine import Engine
 
 
 class EngineHolder:
-    """Holds the engine that ``make`` returns, and knows which epoch it works for.
+    """The owner of the engine that ``make`` returns; it records which iterator uses the engine.
 
-    The workers stay when an epoch ends. lock: held while an iterator uses the engine,
-    which has one consumer at a time. In a forked copy of the program the holder makes a new engine.
-    The engine is closed by ``close``, when the holder is collected, or at the end of the program.
+    The workers are kept when an epoch ends. lock: an iterator owns it while it uses the engine,
+    which allows only one consumer at a time. In a forked copy of the program the holder creates a
+    new engine. The engine is closed by ``close``, when the holder is collected, or at the end of
+    the program.
     """
 
     def __init__(self, make: Callable[[], Engine]) -> None:
@@ -31,15 +32,15 @@ class EngineHolder:
         self._process = self._lock_process = os.getpid()
 
     def locked(self) -> threading.RLock:
-        """Return the lock; in a forked copy a new one, since the old one may be held for ever."""
+        """Return the lock; a fork gets a new one, as the old one's owner may not exist there."""
         if self._lock_process != os.getpid():
             self.lock, self._lock_process = threading.RLock(), os.getpid()
         return self.lock
 
     def running(self) -> Engine:
-        """Return the engine; make it if there is none in this process."""
+        """Return the engine; create it if this process has none."""
         if self.engine is not None and self._process != os.getpid():
-            self._finalizer.detach()  # its workers belong to the program that was forked
+            self._finalizer.detach()  # the workers belong to the program that was forked
             self.engine = self._user = None
         if self.engine is None:
             engine = self.make()
@@ -48,7 +49,7 @@ class EngineHolder:
         return self.engine
 
     def taken_by(self, user: object) -> tuple[Engine, bool]:
-        """Return the engine, and True if it changed users, which cancels all tickets."""
+        """Return the engine, and True if its user changed, which cancels all tickets."""
         engine = self.running()
         if self._user is user:
             return engine, False
@@ -58,15 +59,15 @@ class EngineHolder:
         return engine, True
 
     def forget(self, user: object) -> None:
-        """Have the next ``taken_by`` of ``user`` cancel its tickets, which are in doubt."""
+        """Have the next ``taken_by`` of ``user`` cancel its tickets, some of which may be lost."""
         if self._user is user:
             self._user = None
 
     def release(self, user: object) -> None:
-        """Cancel what was submitted for ``user``, whose epoch has ended or was dropped.
+        """Cancel the tickets of ``user``, whose epoch has ended or was dropped.
 
-        A garbage collection may call this in any thread, so it never waits: if another iterator
-        uses the engine at this moment, its ``taken_by`` cancels the tickets.
+        The garbage collector may call this in any thread, so it never blocks: if another iterator
+        owns the lock at this moment, that iterator's ``taken_by`` cancels the tickets.
         """
         if not self.lock.acquire(blocking=False):
             return
@@ -75,15 +76,15 @@ class EngineHolder:
                 return
             self._user = None
             if self._process != os.getpid() or not self._finalizer.alive:
-                return  # the program ends, or this is a forked copy of it
+                return  # the program is ending, or this is a forked copy of it
             self.engine.cancel()
         finally:
             self.lock.release()
 
     def close(self) -> None:
-        """End the workers and free what they shared; a second call does nothing.
+        """Stop the workers and free their shared memory; a second call is a no-op.
 
-        An iterator that waits for a batch in another thread raises WorkerError.
+        An iterator that is waiting for a batch in another thread raises WorkerError.
         """
         finalizer, self._finalizer = self._finalizer, None
         self.engine = self._user = None

@@ -1,7 +1,7 @@
-"""One running epoch: tickets go to the engine, and batches are delivered in their order.
+"""A running epoch: tickets go to the engine, and batches are delivered in the order of the epoch.
 
-sampling/epoch_order.py lists the tickets, state.py counts what was delivered, an engine prepares
-the batches, and they become Tensors here.
+sampling/epoch_order.py lists the tickets, an engine prepares the batches, this file turns them
+into Tensors, and state.py counts those that were delivered.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from .statistics import Stats
 
 @dataclass(frozen=True)
 class Delivery:
-    """Finishes a batch: the transforms left to this process, batch transforms, mask, Tensors.
+    """The last steps of a batch: remaining sample transforms, batch transforms, mask, Tensors.
 
-    owned: nothing else refers to the arrays of a batch, so Tensors may take over their memory.
+    owned: nothing else references the arrays of a batch, so Tensors may take over their memory.
     """
 
     pipeline: Pipeline
@@ -59,8 +59,8 @@ class Delivery:
 class RunningEpoch:
     """The parts that a ``LoaderIterator`` works with.
 
-    tickets: the batches to submit. progress: the batches that were delivered. holder: has the
-    engine. delivery: finishes a batch. timeout: seconds to wait for one batch.
+    tickets: the batches to submit. progress: counts the delivered batches. holder: owns the
+    engine. delivery: finishes a batch. timeout: seconds to wait for a batch.
     """
 
     tickets: EpochTickets
@@ -72,19 +72,21 @@ class RunningEpoch:
 
 
 class LoaderIterator:
-    """The batches of one epoch, by ``next()``; threads that share it get different ones.
+    """An iterator over the batches of one epoch; threads that share it get different batches.
 
-    A loader has one engine. A second iterator takes the engine over, and the first one takes it
-    back at its next ``next()``: both yield all their batches, but batches prepared ahead are
-    prepared again. (A server's engine is not given back: see ``GlobalDataLoader``.) Dropping an
-    iterator cancels its submitted tickets.
+    A loader has one engine. A second iterator takes over the engine, and the first one takes it
+    back at its next ``next()``: both yield all their batches, but prefetched batches are prepared
+    again. (A server's engine is not given back; see ``GlobalDataLoader``.) Dropping an iterator
+    cancels its submitted tickets.
     """
 
     def __init__(self, epoch: RunningEpoch) -> None:
         self._epoch, self._progress, self._holder = epoch, epoch.progress, epoch.holder
-        self._key = object()  # identifies this iterator to the engine without keeping it alive
-        self._waiting: dict[int, Ticket] = {}  # by place: taken from the order, not delivered
-        self._ready: dict[int, Completed] = {}  # by place
+        # identifies this iterator to the engine holder without keeping the iterator alive
+        self._key = object()
+        # tickets taken from the order but not delivered, keyed by place
+        self._waiting: dict[int, Ticket] = {}
+        self._ready: dict[int, Completed] = {}  # completed batches, keyed by place
         self._failed: Ticket | None = None
         weakref.finalize(self, self._holder.release, self._key).atexit = False
 
@@ -100,7 +102,7 @@ class LoaderIterator:
 
     @property
     def finished(self) -> bool:
-        """True once the last batch was delivered and StopIteration raised."""
+        """True once the last batch has been delivered and StopIteration raised."""
         return self._progress.finished
 
     def __iter__(self) -> LoaderIterator:
@@ -122,7 +124,7 @@ class LoaderIterator:
     def _next(self) -> Any:
         """Return the next batch, or ``_END`` after the last."""
         engine = self._take_engine()
-        if self._failed is not None:  # an epoch continues after an error with the next batch
+        if self._failed is not None:  # after an error, the epoch continues with the next batch
             self._progress.mark(self._failed)
             self._failed = None
         while True:
@@ -147,8 +149,9 @@ class LoaderIterator:
             clock = Clock()
             try:
                 if engine.capacity > 1:
-                    self._submit_ahead(engine)  # the workers go on while the program uses the batch
-            except BaseException:  # of the order: this batch is delivered by the next call
+                    # keeps the workers busy while the program uses the batch
+                    self._submit_ahead(engine)
+            except BaseException:  # raised by the order: the next call delivers this batch
                 self._waiting = {ticket.place: ticket, **self._waiting}
                 self._ready[ticket.place] = answer
                 raise
@@ -170,7 +173,7 @@ class LoaderIterator:
             return batch
 
     def _take_engine(self) -> Engine:
-        """Return the engine, after submitting again what another iterator has cancelled."""
+        """Return the engine, after resubmitting the tickets that another iterator has cancelled."""
         engine, taken = self._holder.taken_by(self._key)
         if taken:
             for ticket in self._waiting.values():
@@ -179,7 +182,7 @@ class LoaderIterator:
         return engine
 
     def _submit_ahead(self, engine: Engine) -> None:
-        """Submit tickets until ``engine.capacity`` of them wait, or the order has ended."""
+        """Submit tickets until ``engine.capacity`` of them are in flight or the order has ended."""
         ### BEGIN YOUR SOLUTION [loader-loop]
         while len(self._waiting) < engine.capacity:
             ticket = self._epoch.tickets.next()
@@ -198,7 +201,7 @@ class LoaderIterator:
             raise
 
     def _answer(self, engine: Engine) -> Completed:
-        """Wait for the batch that is to be delivered next."""
+        """Wait for the batch that is to be delivered next, and return it."""
         started = time.perf_counter()
         while (place := self._next_out()) is None:
             self._collect(engine, started)
@@ -209,7 +212,7 @@ class LoaderIterator:
         return self._ready.pop(place)
 
     def _next_out(self) -> int | None:
-        """Return the place of the batch that leaves next, None while it is not ready."""
+        """Return the place of the next batch to deliver, or None if that batch is not ready."""
         ### BEGIN YOUR SOLUTION [loader-loop]
         place = next(iter(self._waiting))
         return place if place in self._ready else None
@@ -231,7 +234,7 @@ class LoaderIterator:
         self._ready[answer.ticket.place] = answer
 
     def _lost(self, engine: Engine, error: BaseException) -> None:
-        """Have the next call submit all tickets again, since the engine may have lost some."""
+        """Have the next call resubmit all tickets, since the engine may have lost some."""
         self._holder.forget(self._key)
         if isinstance(error, WorkerError) and self._holder.engine is engine:
             self._holder.close()  # the next call starts new workers
@@ -241,26 +244,26 @@ _END = object()
 
 
 def _raisable(error: BaseException, dataset: Any) -> BaseException:
-    """Return the error with the index of its sample in the traceback (from Python 3.11 on).
+    """Return the error with its sample's index in the traceback (from Python 3.11 on).
 
-    StopIteration would end the loop that calls ``next``, so it is the cause of a RuntimeError.
+    StopIteration would end the loop that calls ``next``, so it becomes the cause of a RuntimeError.
     """
     index = tagged_sample(error)
     if isinstance(error, StopIteration):
         made = RuntimeError("DataLoader: a sample, transform or collate raised StopIteration")
         made.__cause__, error = error, made
-    with suppress(Exception):  # a user's class may refuse notes
+    with suppress(Exception):  # a user's exception class may reject notes
         if index is not None and hasattr(error, "add_note") and not hasattr(error, "__notes__"):
             error.add_note(f"(at sample {index} of {type(dataset).__name__})")
     return error
 
 
 def transformed(batch: Any, transforms: Sequence[Callable[..., Any]], ticket: Ticket) -> Any:
-    """Return the batch after the transforms of whole batches, keyed by its first sample."""
+    """Return the batch after the batch transforms, whose draws are keyed by its first sample."""
     if ticket.seed is None:
         return _in_order(batch, transforms)
     with keyed(ticket.seed, ticket.epoch, ticket.first) as draws:
-        draws.seek(BATCH_STREAM // 2)  # the first sample has drawn from earlier streams
+        draws.seek(BATCH_STREAM // 2)  # the first sample has drawn from the preceding streams
         return _in_order(batch, transforms)
 
 

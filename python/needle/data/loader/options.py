@@ -1,6 +1,6 @@
-"""The options of a loader: their values, and checks of contradictions among them.
+"""The options of a loader: their values, and checks for contradictions among them.
 
-Every error names the remedy. dataloader.py calls these functions; so does sharing/.
+Every error names the remedy. Called by dataloader.py and sharing/.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PREFETCH = 2
 
 
 def is_stream(dataset: Any) -> bool:
-    """Return True if the dataset has no items by index; TypeError for an exhaustible iterator."""
+    """Return True if the dataset is a stream; raise TypeError if it can be iterated only once."""
     if hasattr(dataset, "__getitem__"):
         return False
     if not hasattr(dataset, "__iter__"):
@@ -51,7 +51,7 @@ def worker_count(num_workers: Any) -> int:
 
 
 def engine_name(engine: str | None, workers: int) -> str:
-    """Return the name of the engine; by default "inline" without workers, else "processes"."""
+    """Return the engine's name; the default is "inline" without workers, else "processes"."""
     name = engine or ("processes" if workers else "inline")
     if name not in engine_names():
         raise unknown_name("engine", name, engine_names())
@@ -68,7 +68,7 @@ def engine_name(engine: str | None, workers: int) -> str:
 
 
 def prefetch_count(engine: str, prefetch: int | None, timeout: float | None) -> int:
-    """Return ``prefetch``, 2 by default; it and ``timeout`` are for engines that work ahead."""
+    """Return ``prefetch``, 2 by default; it and ``timeout`` need an engine that works ahead."""
     for name, value in (("prefetch", prefetch), ("timeout", timeout)):
         if value is not None and not value > 0:
             raise ValueError(f"DataLoader: {name} must be positive, got {value}")
@@ -81,7 +81,7 @@ def prefetch_count(engine: str, prefetch: int | None, timeout: float | None) -> 
 
 
 def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
-    """Return ``value`` if it is one of ``choices``; else UnknownNameError lists them."""
+    """Return ``value`` if ``choices`` contain it, else raise UnknownNameError, which lists them."""
     if value not in choices:
         raise unknown_name(name, str(value), choices)
     return str(value)
@@ -90,7 +90,7 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
 def check_order(
     sampler: Any, batch_sampler: Any, *, shuffle: bool, batch_size: int, drop_last: bool
 ) -> None:
-    """Raise ValueError for options of the order that contradict each other."""
+    """Raise ValueError if options of the order contradict each other."""
     if sampler is not None and shuffle:
         raise ValueError(
             "DataLoader: sampler decides the order, got shuffle=True beside it; use "
@@ -115,7 +115,7 @@ def check_stream(
     *,
     shuffle: bool,
 ) -> None:
-    """Raise ValueError for options that a stream cannot have."""
+    """Raise ValueError if an option does not apply to streams."""
     _refuse_beside(
         "a stream decides its own order",
         ", and shuffle within iter_shard",
@@ -133,7 +133,7 @@ def check_stream(
 
 
 def _refuse_beside(rule: str, remedy: str = "", **options: bool) -> None:
-    """Raise ValueError that names the options that are given beside the one of the rule."""
+    """Raise ValueError if any of ``options`` is given although ``rule`` excludes it."""
     clash = [name for name, given in options.items() if given]
     if clash:
         raise ValueError(
@@ -143,7 +143,7 @@ def _refuse_beside(rule: str, remedy: str = "", **options: bool) -> None:
 
 
 def check_mask(masked: bool, on_error: str) -> None:
-    """Raise ValueError for a mask of rows that may be missing."""
+    """Raise ValueError if a mask is combined with rows that may be missing."""
     if masked and on_error == "skip":
         raise ValueError(
             "DataLoader: valid_mask has a value for every sample asked for, got on_error='skip', "
@@ -154,7 +154,7 @@ def check_mask(masked: bool, on_error: str) -> None:
 def divided(
     transforms: Sequence[Callable[[Any], Any]] | None,
 ) -> tuple[Sequence[Callable[[Any], Any]], tuple[BatchTransform, ...]]:
-    """Return the transforms of samples, and those of whole batches, which come after them."""
+    """Return the transforms of samples, and the transforms of whole batches that follow them."""
     if isinstance(transforms, Compose):
         transforms = transforms.transforms
     elif callable(transforms):
@@ -175,7 +175,7 @@ def divided(
 
 
 def composed(dataset: Any, transforms: Sequence[Callable[[Any], Any]]) -> Compose | None:
-    """Return the transforms as one; ValueError if they do not fit the layout of the dataset."""
+    """Return the transforms as one; raise ValueError if they do not fit the dataset's layout."""
     if not transforms:
         return None
     if getattr(dataset, "layout", None) == "CHW":

@@ -1,6 +1,6 @@
 """The progress of an epoch, and the state of a loader as a few JSON values.
 
-Batches count when they are delivered to the program, not when they are prepared.
+A batch counts once it is delivered to the program, not when it is prepared.
 sampling/epoch_order.py lists the batches of an epoch and iteration.py delivers them.
 """
 
@@ -16,9 +16,9 @@ STATE_VERSION = 1
 
 
 class Progress:
-    """The number of an epoch, and the number of its places that are done: all below ``position``.
+    """The number of an epoch, and the ``position`` below which all places of the epoch are done.
 
-    A place without a batch, of a stream's shard that has ended, is done once it has been passed.
+    A place has no batch if its stream's shard has ended; the place is done once a later one is.
     """
 
     def __init__(self, epoch: int, position: int = 0) -> None:
@@ -31,7 +31,7 @@ class Progress:
 
 
 def write_state(progress: Progress, seed: int | None, identity: dict[str, int]) -> dict[str, Any]:
-    """Return the state of a loader. identity: entries that must match when it is loaded."""
+    """Return the state of a loader. identity: entries that must match when the state is loaded."""
     return {
         "version": STATE_VERSION,
         "seed": seed,
@@ -48,10 +48,10 @@ def read_state(
     identity: dict[str, int],
     batches: int | None,
 ) -> tuple[int | None, Progress]:
-    """Return the seed and progress of a state; ValueError if it belongs to another kind of loader.
+    """Return a state's seed and progress; raise ValueError if it belongs to another kind of loader.
 
-    seed_drawn: the loader drew its seed for its workers, so a state without a seed fits as well.
-    batches: the number of batches of an epoch, if it is known.
+    seed_drawn: the loader drew its own seed for its workers, so a state without a seed is accepted
+    as well. batches: the number of batches of an epoch, if known.
     """
     if not isinstance(state, dict):
         raise TypeError(
@@ -88,7 +88,7 @@ def read_state(
 
 
 def check_resumable(method: str, sampler: Any, shuffle: bool) -> None:
-    """Raise ValueError for a sampler whose order cannot be repeated."""
+    """Raise ValueError if the sampler's order cannot be repeated."""
     if not getattr(sampler, "repeatable", True):
         raise ValueError(
             f"DataLoader.{method}: a shuffled order can be repeated only from a seed, got "
@@ -107,10 +107,10 @@ def _read_progress(state: dict[str, Any]) -> Progress:
 
 
 def is_count(value: Any) -> bool:
-    """Return True for an int from 0 to 2**62."""
+    """Return True if ``value`` is an int from 0 to 2**62."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2**62
 
 
 def _short(value: Any) -> str:
-    """Return ``repr(value)`` in a few words, however deeply the value is nested."""
+    """Return a short ``repr(value)``, however deeply the value is nested."""
     return reprlib.repr(value)

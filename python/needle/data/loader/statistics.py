@@ -1,4 +1,4 @@
-"""The time of a loader: seconds and samples by stage, added up over its batches."""
+"""The time statistics of a loader: seconds and samples of each stage, summed over all batches."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _WHAT = {
 class Stats:
     """The result of ``DataLoader.stats()``.
 
-    seconds: by stage, summed over all workers, so a stage may exceed the wall-clock time. samples,
-    batches: the numbers delivered. skipped: the unreadable samples left out
-    (``on_error="skip"``).
+    seconds: the seconds of each stage, summed over all workers, so that a stage may exceed the
+    wall-clock time. samples, batches: how many were delivered. skipped: how many unreadable
+    samples were skipped (``on_error="skip"``).
     """
 
     samples: int = 0
@@ -32,12 +32,12 @@ class Stats:
     workers: int = 0
 
     def samples_per_second(self, stage: str) -> float:
-        """Return samples per second of ``stage``; inf if it took no time."""
+        """Return samples per second of ``stage``, or inf if the stage took no time."""
         taken = self.seconds.get(stage, 0.0)
         return self.samples / taken if taken > 0 else float("inf")
 
     def copy(self, reset: bool = False) -> Stats:
-        """Return a copy that no longer changes. reset: counting starts again from zero."""
+        """Return a copy that no longer changes. reset: restart counting from zero."""
         found = replace(self, seconds=dict(self.seconds))
         if reset:
             self.samples, self.batches, self.skipped, self.seconds = 0, 0, 0, {}
