@@ -157,7 +157,7 @@ recorded graph keeps the precision of its recording.
 """
 
 cuda_sm90 = Setting("NEEDLE_CUDA_SM90", CUDA_SM90, ("off", "on"))
-"""Whether GPUs of sm_90 use the kernels of src/cuda/sm90; otherwise they use those of sm_80."""
+"""The kernels of GPUs of sm_90: "on" for those of src/cuda/sm90, "off" for those of sm_80."""
 
 _ONE_THREAD = (
     NUM_THREADS.name,

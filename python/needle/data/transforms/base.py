@@ -30,7 +30,7 @@ OPAQUE_STREAMS = 64
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """What is known about the images in a chain; height and width are None if they vary.
+    """Properties of the images in a chain; height and width are None if they vary.
 
     dtype: anything that NumPy accepts as a dtype. layout: the order of the axes, "HWC", "CHW" or
     another order of the three letters.
