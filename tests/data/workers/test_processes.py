@@ -236,11 +236,12 @@ def test_a_forked_copy_of_the_parent_leaves_the_workers_alone() -> None:
 
 
 def test_closed_engines_say_so() -> None:
+    before = remaining()
     with running(datasets.Numbers()) as engine:
         pass
     with pytest.raises(WorkerError, match="closed"):
         ask(engine, 0, [1])
-    assert becomes(lambda: not remaining())
+    assert becomes(lambda: remaining() <= before)
 
 
 KEPT = """
