@@ -130,30 +130,6 @@ def test_the_loops_with_tma_copy_nothing_themselves() -> None:
         assert row.instructions / row.hmma <= 8 and row.blocks >= 2
 
 
-def test_the_page_shows_the_loops_of_the_table() -> None:
-    page = (ROOT / "docs" / "internals" / "cuda.md").read_text()
-    rows = re.findall(r"\| (\d+ x \d+) \|((?: [\d ./–]+ \|){7})", page)
-    assert len(rows) == 8
-    for size, cells in rows:
-        elements, words, each, warpgroups, of_those, stored, of_stored = cells.split("|")[:7]
-        widest = "32" if warpgroups == " – " else "32 by warpgroups"
-        for depth, shown, precision in (
-            *(("16", elements, "bf16"), ("32", words, "bf16"), (widest, stored, "bf16 stored")),
-            ("32 by warpgroups", warpgroups, "bf16"),
-        ):
-            if shown == " – ":
-                continue
-            kept = [r for r in sass.kept().values() if r.precision == precision]
-            loops = [
-                f" {r.instructions} / {r.hmma} " for r in kept if r.tile == f"{size} x {depth}"
-            ]
-            assert shown in loops, (shown, loops)
-        for shown, ratio in ((words, each), (warpgroups, of_those), (stored, of_stored)):
-            if shown != " – ":
-                instructions, hmma = map(int, shown.split("/"))
-                assert float(ratio) == round(instructions / hmma, 1)
-
-
 @compiled
 def test_loops_are_no_longer_than_those_of_the_table() -> None:
     release = subprocess.run(["nvcc", "--version"], capture_output=True, text=True).stdout
