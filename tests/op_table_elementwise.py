@@ -35,7 +35,9 @@ def not_one_element(name: str, call: Any) -> Failure:
 
 def empty_axis(name: str, call: Any) -> Failure:
     return Failure(
-        lambda t: call(t(np.ones((0, 4)))), ShapeError, f"{name}: needs at least one element"
+        lambda t: call(t(np.ones((0, 4)))),
+        ShapeError,
+        f"{name}: there must be at least one element",
     )
 
 
@@ -306,7 +308,7 @@ REDUCTIONS = [
             Failure(
                 lambda t: ops.var(t(np.ones((3, 1))), axes=1, correction=1),
                 ShapeError,
-                "var: needs more than correction=1 elements",
+                "var: there must be more than correction=1 elements",
             ),
         ),
     ),

@@ -75,7 +75,7 @@ NORMALIZATION = [
                 ),
                 refused(
                     lambda x, w: ops.group_norm(x, 1, w),
-                    "group_norm: weight and bias must have shape (3,), one value a channel, got",
+                    "group_norm: weight and bias must have shape (3,), one value per channel, got",
                     (2, 3),
                     (2,),
                 ),
@@ -139,7 +139,7 @@ CONVOLUTION = [
         normal((2, 4, 2, 3), (4, 1, 3, 2), (2,)),
         resize=False,
         failures=(
-            refused(ops.conv_transpose2d, "conv_transpose2d: expected an input", (3, 4), (4, 3)),
+            refused(ops.conv_transpose2d, "conv_transpose2d: the input must be", (3, 4), (4, 3)),
             refused(
                 ops.conv_transpose2d,
                 "conv_transpose2d: the weight's first axis must be the input's channels, and "
@@ -155,14 +155,14 @@ CONVOLUTION = [
             ),
             refused(
                 lambda x, w: ops.conv_transpose2d(x, w, padding=3),
-                "conv_transpose2d: the output must have at least one element an axis, got size "
+                "conv_transpose2d: the output must have at least one element per axis, got size "
                 "(-1, -1)",
                 (1, 1, 4, 4),
                 (1, 1, 2, 2),
             ),
             refused(
                 ops.conv_transpose2d,
-                "conv_transpose2d: bias must have shape (3,), one value an output channel, got",
+                "conv_transpose2d: bias must have shape (3,), one value per output channel, got",
                 (1, 1, 4, 4),
                 (1, 3, 2, 2),
                 (2,),
@@ -176,7 +176,12 @@ CONVOLUTION = [
         normal((2, 3, 4), (3, 2, 2), (2,)),
         resize=False,
         failures=(
-            refused(ops.conv_transpose1d, "conv_transpose1d: expected 3 axes, got", (3, 4), (4, 3)),
+            refused(
+                ops.conv_transpose1d,
+                "conv_transpose1d: input and weight must have 3 axes, got",
+                (3, 4),
+                (4, 3),
+            ),
         ),
     ),
     OpRow(
@@ -186,7 +191,12 @@ CONVOLUTION = [
         normal((2, 4, 6), (2, 2, 3), (2,)),
         resize=False,
         failures=(
-            refused(ops.conv1d, "conv1d: expected 3 axes, got shape (3, 4)", (3, 4), (4, 3)),
+            refused(
+                ops.conv1d,
+                "conv1d: input and weight must have 3 axes, got shape (3, 4)",
+                (3, 4),
+                (4, 3),
+            ),
             refused(
                 lambda x, w: ops.conv1d(x, w, stride=(1, 2)),
                 "conv1d: stride must be an int or one int, got (1, 2)",
@@ -247,7 +257,7 @@ INTERPOLATION = [
         (
             interpolation_refused(UnknownNameError, "mode must be one of nearest", mode="lanczos"),
             interpolation_refused(ShapeError, "mode 'linear' takes (N, C, L)", mode="linear"),
-            interpolation_refused(ValueError, "exactly one of size and scale_factor is needed"),
+            interpolation_refused(ValueError, "exactly one of size and scale_factor must be given"),
             interpolation_refused(ValueError, "exactly one of", size=3, scale_factor=2),
             interpolation_refused(
                 ValueError,

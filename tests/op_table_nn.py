@@ -79,7 +79,7 @@ CONVOLUTION = [
             refused(ops.conv2d, "conv2d: the window must fit", (1, 2, 2, 5), (2, 2, 3, 3)),
             refused(
                 ops.conv2d,
-                "conv2d: bias must have shape (2,), one value an output channel, got",
+                "conv2d: bias must have shape (2,), one value per output channel, got",
                 (1, 1, 3, 3),
                 (2, 1, 3, 3),
                 (3,),
@@ -189,7 +189,7 @@ def pooling(name: str, oracle: Any, inputs: Any) -> list[OpRow]:
         ("gaps", (1, 3, 0), (2, 2, 7, 5)),
     ]
     failures = (
-        refused(lambda x: call(x, 2), f"{name}: expected 4 axes (N, C, H, W)", (4, 4)),
+        refused(lambda x: call(x, 2), f"{name}: the input must be (N, C, H, W)", (4, 4)),
         refused(lambda x: call(x, 3), f"{name}: the window must fit", (1, 1, 2, 4)),
         refused(
             lambda x: call(x, 2, padding=2),
@@ -229,7 +229,7 @@ POOLING = [
                 ),
                 refused(
                     lambda x: ops.adaptive_avg_pool2d(x, 1),
-                    "adaptive_avg_pool2d: expected 4 axes (N, C, H, W)",
+                    "adaptive_avg_pool2d: the input must be (N, C, H, W)",
                     (4, 4),
                 ),
             ),
@@ -258,15 +258,15 @@ NORMALIZATION = [
             failures=(
                 refused(
                     ops.batch_norm,
-                    "batch_norm: input needs 2 axes or more, weight and bias the "
-                    "size of its second one, got input (2, 3), weight (2,)",
+                    "batch_norm: input must have at least 2 axes, and weight and bias the "
+                    "size of its second axis, got input (2, 3), weight (2,)",
                     (2, 3),
                     (2,),
                     (2,),
                 ),
                 refused(
                     ops.batch_norm,
-                    "batch_norm: needs at least one element a channel, got input",
+                    "batch_norm: there must be at least one element per channel, got input",
                     (0, 3),
                     (3,),
                     (3,),
@@ -288,7 +288,7 @@ NORMALIZATION = [
             failures=(
                 refused(
                     lambda *inputs: ops.normalization.BatchNorm(relu=True)(*inputs),
-                    "batch_norm: what is added must have the input's shape (2, 3), got (2, 1)",
+                    "batch_norm: the residual must have the input's shape (2, 3), got (2, 1)",
                     (2, 3),
                     (3,),
                     (3,),
@@ -371,7 +371,7 @@ SOFTMAX = [
             resize=axes in ((1,), -1),
             failures=(
                 bad_axis("logsumexp", lambda a: ops.logsumexp(a, axes=2)),
-                refused(ops.logsumexp, "logsumexp: needs at least one", (0, 2)),
+                refused(ops.logsumexp, "logsumexp: there must be at least one", (0, 2)),
             ),
         )
         for axes, keepdims in [(None, False), ((1,), False), (-1, True), ((0, 2), False)]

@@ -274,7 +274,7 @@ ERRORS = [
     (lambda a: a + "x", TypeError, "unsupported operand"),
     (lambda a: a + 1j, TypeError, "unsupported operand"),
     (lambda a: a * np.complex64(1), DTypeError, "complex"),
-    (lambda a: nd.exp(3.0), DTypeError, "exp: an NDArray is needed, got float"),
+    (lambda a: nd.exp(3.0), DTypeError, "exp: the operand must be an NDArray, got float"),
     (lambda a: nd.add(a, None), DTypeError, "add: operands must be arrays or scalars"),
     (lambda a: nd.where(True, 1, 2), DTypeError, "where: at least one operand must be an NDArray"),
     (lambda a: nd.signbit(a.astype("int32")), DTypeError, "signbit: the array must be floating"),

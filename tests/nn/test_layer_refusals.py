@@ -17,7 +17,7 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         (
             lambda make=make, shape=shape: make(3)(zeros(*shape)),
             ShapeError,
-            rf"{make.__name__}: training needs more than one value a channel, got shape \(1, 3",
+            rf"{make.__name__}: training needs more than one value per channel, got shape \(1, 3",
         )
         for make, shape in (
             (nn.BatchNorm1d, (1, 3)),

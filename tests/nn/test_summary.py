@@ -145,5 +145,5 @@ def test_seed_makes_weights_and_python_numbers_again() -> None:
     np.random.seed(7)
     assert found[0][0] == nn.Linear(3, 2).weight.numpy().tolist()
     for wrong in (-1, 2**32):
-        with pytest.raises(ValueError, match=r"seed: must be in \[0, 2\*\*32\), got"):
+        with pytest.raises(ValueError, match=r"seed: the number must be in \[0, 2\*\*32\), got"):
             ndl.seed(wrong)

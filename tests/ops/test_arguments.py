@@ -64,9 +64,13 @@ def test_numpy_numbers_are_numbers(device: Any) -> None:
 @pytest.mark.parametrize("wrong", [None, 3, "ab", {"a": 1}, np.float32(1)])
 def test_what_is_joined_is_a_sequence(join: Any, wrong: Any, device: Any) -> None:
     name = join.__name__
-    with pytest.raises(DTypeError, match=f"^{name}: expected a list or tuple of tensors, got .*;"):
+    with pytest.raises(
+        DTypeError, match=f"^{name}: the argument must be a list or tuple of tensors, got .*;"
+    ):
         join(wrong)
-    with pytest.raises(DTypeError, match=f"^{name}: expected a list or tuple of tensors, got Te"):
+    with pytest.raises(
+        DTypeError, match=f"^{name}: the argument must be a list or tuple of tensors, got Te"
+    ):
         join(of(1.0, device))
 
 

@@ -77,7 +77,7 @@ def _like(src: Array, out: Array) -> Array:
 
 @accelerated(floating=False)
 def one_hot(index: Array, num_classes: int, dtype: Any) -> Array:
-    """Return (n, num_classes): 1 where column == index[i], else 0; no such column gives zeros."""
+    """Return (n, num_classes): 1 where column == index[i], else 0, also in a row without one."""
     xp = index.__array_namespace__()
     columns = xp.arange(num_classes, dtype=index.dtype, device=index.device)
     return (xp.expand_dims(index, axis=1) == columns).astype(dtype)

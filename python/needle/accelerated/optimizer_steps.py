@@ -29,7 +29,7 @@ def sgd_step(
     nesterov: bool,
     reuse: Sequence[bool] = (),
 ) -> Arrays:
-    """Return the new parameters; all arrays have one dtype, ``velocities`` has one each or none.
+    """Return the new parameters; arrays share a dtype, ``velocities`` may be empty.
 
     g = grad + weight_decay*p; v = momentum*v + (1-dampening)*g (v = g without velocities);
     new p = p - lr*(nesterov ? g + momentum*v : v).

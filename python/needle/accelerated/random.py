@@ -1,4 +1,4 @@
-"""Random elements as functions of (seed, draw, place): the same bits on every device.
+"""Random elements as functions of (seed, draw, position): the same bits on every device.
 
 Element i comes from word i % 4 of Philox block i // 4. The formulas use only operations that
 IEEE 754 rounds exactly, in a fixed order (src/core/random_formulas.h has the same). Called by

@@ -31,7 +31,7 @@ def grad(
 ) -> Callable[..., Tensor | tuple[Tensor, ...]]:
     """Return the function that computes df/d(argument ``argnums``) for a scalar-valued ``f``.
 
-    ``f`` takes and returns Tensors. A sequence of ``argnums`` gives a tuple of gradients. No
+    ``f`` takes and returns Tensors. A sequence of ``argnums`` returns a tuple of gradients. No
     ``.grad`` is set. Calls nest: ``grad(grad(f))`` is the second derivative. ShapeError if ``f``
     returns more than one element, GraphError if it does not return a Tensor or an argument is not
     positional.

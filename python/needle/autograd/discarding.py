@@ -20,7 +20,7 @@ from .changes import check_deferred
 
 
 class Discarded:
-    """The layout of an array that was discarded; it takes the array's place in the graph."""
+    """The layout of a discarded array, which it replaces in the graph."""
 
     __slots__ = ("array", "device", "dtype", "shape", "size")
     view = None  # no buffer, so none that could be written to (see ``changes``)

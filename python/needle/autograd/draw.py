@@ -115,7 +115,7 @@ class _Drawing:
 def draw_graph(tensor: Tensor | TensorTuple) -> Graph:
     """Return the graph that computed ``tensor``, with shapes in its boxes.
 
-    ``.mermaid`` and ``.dot`` are texts. As the last line of a notebook cell the graph displays
+    ``.mermaid`` and ``.dot`` are strings. As the last line of a notebook cell the graph displays
     itself. DTypeError if ``tensor`` is not a Tensor.
     """
     if not isinstance(tensor, Value):

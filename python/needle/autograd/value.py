@@ -96,7 +96,7 @@ class Value(Tracked):
             else:
                 arrays.append(source.realize_cached_data())
         data = op.compute(*arrays)
-        if type(data) is not NDArray:  # a call less in the common case
+        if type(data) is not NDArray:  # saves a call in the common case
             data = as_array(data)
         value.cached_data = data
         if value.op is not None:

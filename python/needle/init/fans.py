@@ -1,4 +1,4 @@
-"""Initialisers whose scale depends on fan_in and fan_out, a unit's numbers of inputs and outputs.
+"""Initialisers whose scale depends on the inputs (fan_in) and outputs (fan_out) of a unit.
 
 Sources: Glorot & Bengio 2010 (Xavier) and He et al. 2015 (Kaiming). The tensor has shape
 (fan_in, fan_out) unless ``shape`` is given; the scale always comes from the fans.

@@ -55,6 +55,8 @@ def seed(number: int) -> None:
     """
     number = operator.index(number)
     if not 0 <= number < 2**32:
-        raise ValueError(f"seed: must be in [0, 2**32), got {number}; take it modulo 2**32")
+        raise ValueError(
+            f"seed: the number must be in [0, 2**32), got {number}; take it modulo 2**32"
+        )
     np.random.seed(number)
     random.seed(number)

@@ -118,7 +118,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
         pairs = [shapes.pair("pad", "axes", item) for item in axes]
         if len(pairs) != self.ndim or any(n < 0 for item in pairs for n in item):
             raise ShapeError(
-                f"pad: one (before, after) pair >= 0 per axis is needed, got {axes} for "
+                f"pad: there must be one (before, after) pair >= 0 per axis, got {axes} for "
                 f"{self.shape}"
             )
         shape = tuple(n + left + right for n, (left, right) in zip(self.shape, pairs, strict=True))
@@ -344,7 +344,7 @@ def fit_view(value: NDArray, shape: Shape, reshaped: bool = True) -> NDArray:
 
 
 def prepare_write(array: NDArray) -> None:
-    """Note a write; ShapeError for a view in which elements share one place in memory."""
+    """Note a write; ShapeError for a view in which elements share one memory location."""
     if kernels.has_repeats(array.view):
         raise ShapeError(
             f"setitem: a broadcast view cannot be written to, got shape {array.shape} with "

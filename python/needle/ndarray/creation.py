@@ -240,7 +240,7 @@ def linspace(
 ) -> NDArray:
     """Return ``num`` evenly spaced values from start to stop, which ``endpoint=False`` excludes."""
     if num < 0:
-        raise ShapeError(f"linspace: num must not be negative, got {num}; give a count")
+        raise ShapeError(f"linspace: num must not be negative, got {num}; pass a count")
     values = np.linspace(start, stop, num, endpoint=endpoint, dtype=np.float64)
     return _host(values, dtype, device)
 
@@ -291,7 +291,7 @@ def meshgrid(*arrays: NDArray, indexing: str = "xy") -> list[NDArray]:
         got = [x.shape for x in arrays]
         raise ShapeError(f"meshgrid: arrays must be 1-D, got shapes {got}; reshape them")
     if len({x.dtype for x in arrays}) > 1:
-        raise DTypeError("meshgrid: arrays must have one dtype, got several; cast them")
+        raise DTypeError("meshgrid: arrays must have the same dtype, got several; cast them")
     shape = tuple(x.size for x in arrays)
     grids = [
         x.reshape((1,) * axis + (-1,) + (1,) * (len(arrays) - axis - 1)).broadcast_to(shape)

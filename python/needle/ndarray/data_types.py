@@ -52,7 +52,9 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     scalars = [item for item in arrays_and_dtypes if isinstance(item, bool | int | float)]
     others = [item for item in arrays_and_dtypes if not isinstance(item, bool | int | float)]
     if not others:
-        raise DTypeError("result_type: at least one array or dtype is needed, got none; add one")
+        raise DTypeError(
+            "result_type: there must be at least one array or dtype, got none; add one"
+        )
     dtypes = [_dtype_of(item, "result_type") for item in others]
     result = dtypes[0]
     for dtype in dtypes[1:]:

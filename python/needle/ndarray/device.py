@@ -115,8 +115,8 @@ Device = BackendDevice
 def device(name: str | BackendDevice | None = None) -> BackendDevice:
     """Return the device of a name; a device is returned as it is, None means the default device.
 
-    A device that is known but cannot be used here is returned disabled (``why()`` gives the
-    reason). UnknownNameError, which lists the known names, is raised for any other name.
+    A device that is known but cannot be used here is returned disabled (``why()`` returns
+    the reason). UnknownNameError, which lists the known names, is raised for any other name.
     """
     if isinstance(name, BackendDevice):
         return name

@@ -39,7 +39,9 @@ def _binary(name: str, x1: Any, x2: Any) -> NDArray:
 def as_array(op: str, x: Any) -> NDArray:
     """Return ``x`` if it is an NDArray; DTypeError otherwise."""
     if not isinstance(x, NDArray):
-        raise DTypeError(f"{op}: an NDArray is needed, got {type(x).__name__}; use asarray")
+        raise DTypeError(
+            f"{op}: the operand must be an NDArray, got {type(x).__name__}; use asarray"
+        )
     return x
 
 
@@ -381,12 +383,12 @@ def signbit(x: NDArray, /) -> NDArray:
 
 
 def bitwise_left_shift(x1: Any, x2: Any, /) -> NDArray:
-    """Return the integers x1 with their bits moved left by x2 >= 0 places."""
+    """Return the integers x1 shifted left by x2 >= 0 bits."""
     return _on_host("bitwise_left_shift", np.left_shift, "integral", x1, x2)
 
 
 def bitwise_right_shift(x1: Any, x2: Any, /) -> NDArray:
-    """Return the integers x1 with their bits moved right by x2 >= 0 places; the sign stays."""
+    """Return the integers x1 shifted right by x2 >= 0 bits; the sign stays."""
     return _on_host("bitwise_right_shift", np.right_shift, "integral", x1, x2)
 
 

@@ -1,4 +1,4 @@
-"""Host data in and out of an array: NumPy, DLPack, pickle, copy, text, Python scalars; as a mixin.
+"""Conversion of an array from and to NumPy, DLPack, pickles, strings and scalars, as a mixin.
 
 On devices in host memory nothing is copied: the backend's ``export`` gives a host array on the same
 memory. ``host_array`` and ``upload`` are the way in; ``creation`` has the functions made of them.

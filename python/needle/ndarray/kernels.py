@@ -254,7 +254,7 @@ def _reduction(name: str, a: View, shape: Shape) -> tuple[str, DType]:
         return name, bool_
     if product(shape) and not product(a.shape):
         raise ShapeError(
-            f"{name}: at least one element is needed, got shape {a.shape}; an empty array has none"
+            f"{name}: there must be at least one element, got shape {a.shape}; skip it"
         )
     if a.dtype == bool_:
         return ("any" if name == "max" else "all"), bool_
@@ -326,7 +326,7 @@ def is_identical(a: View, b: View) -> bool:
 
 
 def has_repeats(view: View) -> bool:
-    """Return True if several elements share one place in memory because of a stride of 0."""
+    """Return True if several elements share one memory location because of a stride of 0."""
     strides = view.strides
     return 0 in strides and any(not s and n > 1 for n, s in zip(view.shape, strides, strict=True))
 

@@ -42,7 +42,9 @@ def _contracted(x1: NDArray, x2: NDArray, axes: Any) -> tuple[Sequence[int], Seq
         left = distinct_axes("tensordot", first, x1.ndim)
         right = distinct_axes("tensordot", second, x2.ndim)
         if len(left) != len(right):
-            raise ShapeError(f"tensordot: axes must name as many axes of each operand, got {axes}")
+            raise ShapeError(
+                f"tensordot: axes must name equally many axes of both operands, got {axes}"
+            )
         return left, right
     if not 0 <= axes <= min(x1.ndim, x2.ndim):
         raise ShapeError(

@@ -47,7 +47,8 @@ def moveaxis(x: NDArray, source: Any, destination: Any, /) -> NDArray:
     new = distinct_axes("moveaxis", destination, ndim)
     if len(old) != len(new):
         raise ShapeError(
-            f"moveaxis: source and destination must have one length, got {source}, {destination}"
+            f"moveaxis: source and destination must have the same length, got {source}, "
+            f"{destination}"
         )
     order = [axis for axis in range(ndim) if axis not in old]
     for position, axis in sorted(zip(new, old, strict=True)):
@@ -89,7 +90,7 @@ def flip(x: NDArray, /, axis: Any = None, *, axes: Any = None) -> NDArray:
     ``axes`` is the course's name for ``axis``.
     """
     if axis is not None and axes is not None:
-        raise DTypeError("flip: axis and axes mean the same, got both; give one")
+        raise DTypeError("flip: only one of axis and axes may be given, got both; leave one out")
     chosen = axes if axis is None else axis
     return as_array("flip", x).reversed_view(normalize_axes("flip", chosen, x.ndim))
 
@@ -102,7 +103,7 @@ def roll(x: NDArray, /, shift: Any, *, axis: Any = None) -> NDArray:
     shifts = as_int_tuple("roll", "shift", shift)
     if len(shifts) != len(axes):
         if len(shifts) != 1 or isinstance(shift, tuple | list):
-            raise ShapeError(f"roll: one shift per axis is needed, got {shift} for axes {axis}")
+            raise ShapeError(f"roll: there must be one shift per axis, got {shift} for axes {axis}")
         shifts *= len(axes)
     for one, step in zip(axes, shifts, strict=True):
         x = _roll_axis(x, step, normalize_axis("roll", one, x.ndim))
@@ -119,7 +120,9 @@ def concat(arrays: Sequence[NDArray], /, *, axis: int | None = 0) -> NDArray:
     """Return the arrays joined along ``axis`` (None: all flattened), in their common dtype."""
     items = [as_array("concat", x) for x in arrays]
     if not items:
-        raise ShapeError("concat: at least one array is needed, got none; pass a list of arrays")
+        raise ShapeError(
+            "concat: there must be at least one array, got none; pass a list of arrays"
+        )
     if axis is None:
         items, axis = [x.reshape((-1,)) for x in items], 0
     axis = normalize_axis("concat", axis, items[0].ndim)
@@ -204,7 +207,8 @@ def repeat(x: NDArray, repeats: Any, /, *, axis: int | None = None) -> NDArray:
         raise DTypeError(f"repeat: repeats must be ints >= 0, got {repeats!r}")
     if counts.ndim and counts.size not in (1, x.shape[axis]):
         raise ShapeError(
-            f"repeat: one count per element is needed, got {counts.size} for size {x.shape[axis]}"
+            f"repeat: there must be one count per element, got {counts.size} for size "
+            f"{x.shape[axis]}"
         )
     index = np.repeat(np.arange(x.shape[axis]), counts)
     return x[(slice(None),) * axis + (index,)]

@@ -163,6 +163,6 @@ def _position(
     flat = x.reshape((-1,)) if axis is None else x
     along = 0 if axis is None else normalize_axis(name, axis, ndim)
     if not flat.shape[along] and (axis is None or all(x.shape[:along] + x.shape[along + 1 :])):
-        raise ShapeError(f"{name}: at least one element is needed, got shape {x.shape}")
+        raise ShapeError(f"{name}: there must be at least one element, got shape {x.shape}")
     result: Array = function(flat, along, keepdims)
     return result.reshape((1,) * ndim) if keepdims and axis is None else result

@@ -1,4 +1,4 @@
-"""The two protocols by which NumPy and the array API standard reach this room's functions.
+"""The two protocols by which NumPy and the array API standard reach the functions of this package.
 
 Both need every function of the namespace, so they are added to NDArray here, above the functions;
 so are the operators << and >>, which no backend has as kernels. NDArray itself never calls them.

@@ -151,7 +151,7 @@ def diff(
     ``prepend`` and ``append`` are joined to the array along ``axis`` first.
     """
     if n < 0:
-        raise ShapeError(f"diff: n must not be negative, got {n}; give a number of differences")
+        raise ShapeError(f"diff: n must not be negative, got {n}; pass a number of differences")
     along = normalize_axis("diff", axis, as_array("diff", x).ndim)
     x = concat([part for part in (prepend, x, append) if part is not None], axis=along)
     before = (slice(None),) * along

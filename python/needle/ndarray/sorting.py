@@ -74,7 +74,7 @@ class UniqueAll(NamedTuple):
     indices: NDArray
     """The int64 position of the first occurrence of each in the flat array."""
     inverse_indices: NDArray
-    """The int64 positions in ``values`` that give back the array, in its shape."""
+    """The int64 positions in ``values`` that reconstruct the array, in its shape."""
     counts: NDArray
     """The int64 number of occurrences of each."""
 
@@ -110,7 +110,7 @@ def unique_counts(x: NDArray, /) -> UniqueCounts:
 
 
 def unique_inverse(x: NDArray, /) -> UniqueInverse:
-    """Return the unique values and the positions in them that give back the array."""
+    """Return the unique values and the positions in them that reconstruct the array."""
     found = unique_all(x)
     return UniqueInverse(found.values, found.inverse_indices)
 

@@ -152,7 +152,9 @@ class ArrayViews(ArrayOperators):
         new = shapes.as_shape("as_strided", shape)
         steps = shapes.as_int_tuple("as_strided", "strides", strides)
         if len(new) != len(steps):
-            raise ShapeError(f"as_strided: one stride per axis is needed, got {new} and {steps}")
+            raise ShapeError(
+                f"as_strided: there must be one stride per axis, got {new} and {steps}"
+            )
         start = self.view.offset if offset is None else offset
         reach = [(n - 1) * s for n, s in zip(new, steps, strict=True)]
         low = start + sum(r for r in reach if r < 0)

@@ -47,7 +47,7 @@ class Cell(Module):
         if min(input_size, hidden_size) < 1:
             raise ShapeError(
                 f"{type(self).__name__}: sizes must be at least 1, got input_size={input_size}, "
-                f"hidden_size={hidden_size}; give positive sizes"
+                f"hidden_size={hidden_size}; pass positive sizes"
             )
         self.input_size, self.hidden_size = input_size, hidden_size
         self.output_size = hidden_size if output_size is None else output_size
@@ -73,7 +73,7 @@ class Cell(Module):
         ### END YOUR SOLUTION
 
     def gate_inputs(self, part: Tensor, h: Tensor) -> Tensor:
-        """Return ``part``, i.e. from_inputs(x), plus the contribution of the output h (B, H)."""
+        """Return ``part``, the inputs' contribution, plus that of the output h (B, H)."""
         ### BEGIN YOUR SOLUTION [rnn-cell]
         return part + affine(type(self).__name__, h, self.W_hh, self.bias_hh)
         ### END YOUR SOLUTION

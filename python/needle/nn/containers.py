@@ -26,7 +26,9 @@ class Flatten(Module):
     def forward(self, x: Tensor) -> Tensor:
         shape = shape_of("Flatten", x)
         if not shape:
-            raise ShapeError("Flatten: needs a batch axis, got shape (); reshape the input to (N,)")
+            raise ShapeError(
+                "Flatten: the input must have a batch axis, got shape (); reshape the input to (N,)"
+            )
         return ops.reshape(x, (shape[0], product(shape[1:])))
 
 

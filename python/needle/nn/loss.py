@@ -60,7 +60,7 @@ class CrossEntropyLoss(_ClassLoss):
     """Softmax cross entropy of labels or probabilities: ``ops.cross_entropy`` with fixed options.
 
     ``weight``: the factor of each class (C,), a buffer. PyTorch's order of arguments differs, so
-    give them by name.
+    pass them by keyword.
     """
 
     def __init__(

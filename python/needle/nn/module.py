@@ -151,7 +151,7 @@ class Module(PointsToKeywords):
     # ---- saving and loading ------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return dotted name -> detached Tensor of parameters and buffers in attribute order.
+        """Return a dict from dotted names to detached parameters and buffers in attribute order.
 
         It is a snapshot without a copy, because an optimiser step gives parameters new buffers.
         """
@@ -192,7 +192,7 @@ class Module(PointsToKeywords):
     # ---- representation ----------------------------------------------------------------------
 
     def extra_repr(self) -> str:
-        """Return the text between the parentheses of a layer's repr."""
+        """Return the string between the parentheses of a layer's repr."""
         return ""
 
     def __repr__(self) -> str:

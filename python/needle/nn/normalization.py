@@ -168,7 +168,7 @@ class BatchStatistics(Module):
 class SumOverProcesses(Protocol):
     """A differentiable sum of a Tensor over processes that train together.
 
-    weight: this process's share of the loss; its own gradient counts as one.
+    weight: this process's fraction of the loss; the factor of its own gradient is 1.
     """
 
     def __call__(self, values: Tensor, weight: float) -> Tensor: ...
@@ -191,7 +191,7 @@ class _BatchNorm(BatchStatistics):
             return self._by_all_batches(as_operand(x), added, relu, self.over_processes)
         if math.prod(x.shape) == self.dim:
             raise ShapeError(
-                f"{type(self).__name__}: training needs more than one value a channel, got shape "
+                f"{type(self).__name__}: training needs more than one value per channel, got shape "
                 f"{tuple(x.shape)}; use a larger batch or call eval()"
             )
         weight, bias = self.weight, self.bias
@@ -242,7 +242,7 @@ class BatchNorm2d(_BatchNorm):
     keeps the unbiased one. Evaluation uses the running statistics; without ``track_running_stats``
     there are none. Without ``affine`` there are no weight and bias. ``activation="relu"`` returns
     relu of the result, or of the result plus a second input. ShapeError for another shape, or in
-    training for one value a channel.
+    training for one value per channel.
     """
 
     ndims, layout = (4,), "(N, C, H, W)"

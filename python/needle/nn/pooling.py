@@ -118,7 +118,7 @@ class AvgPool1d(_Pool):
 
 
 class MaxUnpool2d(_Pool):
-    """Zeros with the maxima at their places: ``ops.max_unpool2d``, for MaxPool2d's indices."""
+    """Inverse of MaxPool2d, 0 except at the maxima: ``ops.max_unpool2d``."""
 
     def forward(self, x: Tensor, indices: Any, output_size: Any = None) -> Tensor:
         return ops.max_unpool2d(

@@ -125,7 +125,7 @@ def _valid(owner: str, lengths: Any, steps: int, batch: int, device: Device) -> 
     if host.shape != (batch,) or not np.isin(host, np.arange(1, steps + 1)).all():
         raise ShapeError(
             f"{owner}: lengths must be {batch} whole numbers from 1 to {steps}, got "
-            f"{host.tolist()}; give one for each sequence"
+            f"{host.tolist()}; pass one for each sequence"
         )
     inside = (np.arange(steps)[:, None] < host)[..., None]
     return Tensor(inside, device=device, dtype="bool", requires_grad=False)

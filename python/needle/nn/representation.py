@@ -20,7 +20,7 @@ class Describable(Protocol):
         """Yield (name, module) of the direct sub-modules."""
 
     def extra_repr(self) -> str:
-        """Return the module's own options as text."""
+        """Return the module's own options as a string."""
 
 
 def describe(module: Describable) -> str:

@@ -17,7 +17,7 @@ from ..host_steps import host_step
 def whole_numbers(what: str, values: Any) -> np.ndarray[Any, np.dtype[Any]]:
     """Return ``values`` on the host, floats as int64; other dtypes stay for the op to check.
 
-    DTypeError, whose text starts with ``what`` (layer and argument), for a NaN or a fraction.
+    DTypeError, whose message starts with ``what`` (layer and argument), for a NaN or a fraction.
     """
     host = np.asarray(values)
     if host.dtype.kind != "f":

@@ -57,7 +57,7 @@ class WindowLayer(Module):
         self.cut = (zeros[0][1] - zeros[0][0], zeros[1][1] - zeros[1][0])
 
     def sizes(self, name: str, value: Any, row: int) -> tuple[int, int]:
-        """Return an option of sizes as a pair; a signal's gets ``row`` for its one row."""
+        """Return an option of sizes as a pair; ``row`` is the height of a 1-d layer's."""
         owner = type(self).__name__
         return pair(owner, name, value) if self.axes == 2 else row_pair(owner, name, value, row)
 
@@ -71,7 +71,7 @@ class WindowLayer(Module):
         if min(*channels, *self.window) < 1:
             raise ShapeError(
                 f"{name}: channels and kernel_size must be at least 1, got {channels[0]} -> "
-                f"{channels[1]}, kernel_size={self.kernel_size}; give positive sizes"
+                f"{channels[1]}, kernel_size={self.kernel_size}; pass positive sizes"
             )
 
     @property

@@ -35,7 +35,7 @@ def _grid(name: str, output_size: Grid, shape: tuple[int, ...]) -> Pair:
     """Return (OH, OW); None stands for the size of the image. ShapeError if a size is below 1."""
     if len(shape) != 4:
         raise ShapeError(
-            f"{name}: expected 4 axes (N, C, H, W), got shape {shape}; reshape the input"
+            f"{name}: the input must be (N, C, H, W), got shape {shape}; reshape the input"
         )
     asked = output_size if isinstance(output_size, (tuple, list)) else (output_size, output_size)
     sizes = [size if n is None else n for n, size in zip(asked, shape[2:], strict=False)]
@@ -43,7 +43,7 @@ def _grid(name: str, output_size: Grid, shape: tuple[int, ...]) -> Pair:
     if min(rows, columns) < 1 or min(shape[2:]) < 1:
         raise ShapeError(
             f"{name}: sizes must be at least 1, got output_size {(rows, columns)} for shape "
-            f"{shape}; give positive sizes"
+            f"{shape}; pass positive sizes"
         )
     return rows, columns
 
@@ -174,7 +174,7 @@ def max_unpool2d(
     if len(shape) not in (3, 4) or tuple(np.shape(indices)) != shape:
         raise ShapeError(
             f"max_unpool2d: x and indices must both be (N, C, OH, OW) or (C, OH, OW), got shapes "
-            f"{shape} and {tuple(np.shape(indices))}; give those of max_pool2d"
+            f"{shape} and {tuple(np.shape(indices))}; pass those that max_pool2d returned"
         )
     sizes = (
         pair("max_unpool2d", "kernel", kernel),

@@ -39,8 +39,8 @@ def scaled_dot_product_attention(
 
     query (..., L, E), key (..., S, E), value (..., S, V) -> (..., L, V). scale: None for
     1/sqrt(E). ``attn_mask`` broadcasts to (..., L, S): bool, True where a query sees a key, or
-    floating, added. ``is_causal``: query i sees keys up to i. A query that a bool mask lets see no
-    key gives 0. ShapeError if the shapes do not fit.
+    floating, added. ``is_causal``: query i sees keys up to i. The result is 0 for a query from
+    which a bool mask hides every key. ShapeError if the shapes do not fit.
     """
     query = as_operand(query, key)
     if attn_mask is not None and not isinstance(attn_mask, Tensor):

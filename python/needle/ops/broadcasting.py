@@ -84,7 +84,8 @@ def tensors_of(op: str, args: Any) -> tuple[Any, ...]:
     if is_sequence and getattr(args, "shape", None) != ():
         return tuple(args)
     raise DTypeError(
-        f"{op}: expected a list or tuple of tensors, got {type(args).__name__}; write {op}([a, b])"
+        f"{op}: the argument must be a list or tuple of tensors, got {type(args).__name__}; write "
+        f"{op}([a, b])"
     )
 
 

@@ -97,7 +97,7 @@ class Conv2d(_Convolution):
         _check("conv2d", x.shape, weight.shape, self.geometry.groups)
         if bias is not None and bias.shape != weight.shape[3:]:
             raise ShapeError(
-                f"conv2d: bias must have shape ({weight.shape[3]},), one value an output "
+                f"conv2d: bias must have shape ({weight.shape[3]},), one value per output "
                 f"channel, got {bias.shape}; reshape it"
             )
         epilogue = Epilogue(bias, relu=self.relu)

@@ -37,7 +37,7 @@ def _check_range(name: str, host: Host, size: int, axis: int) -> None:
 def _flat_positions(name: str, index: Any, shape: Shape, axis: int) -> Host:
     """Return the row-major positions in ``shape`` to which an index along ``axis`` refers.
 
-    The index has as many axes as ``shape``, none longer but ``axis``.
+    The index has as many axes as ``shape``, of which only ``axis`` may be longer.
     """
     host = integers(name, "the index", index)
     fits = len(host.shape) == len(shape) and all(
@@ -45,8 +45,9 @@ def _flat_positions(name: str, index: Any, shape: Shape, axis: int) -> Host:
     )
     if not fits and host.size:
         raise ShapeError(
-            f"{name}: the index must have as many axes as the tensor, none longer but axis {axis}, "
-            f"got index shape {host.shape} for shape {shape}; broadcast it, or use index_select"
+            f"{name}: the index must have as many axes as the tensor, of which only axis "
+            f"{axis} may be longer, got index shape {host.shape} for shape {shape}; broadcast it, "
+            "or use index_select"
         )
     _check_range(name, host, shape[axis], axis)
     if not host.size:
@@ -66,8 +67,8 @@ def gather(a: Tensor, axis: int, index: Any) -> Tensor:
     """Return the elements of ``a`` at ``index`` along ``axis``, in the shape of ``index``.
 
     For 3 axes and axis 1, out[i, j, k] = a[i, index[i, j, k], k]. ``index``: integers in [0, size
-    of the axis) with as many axes as ``a``, none longer but ``axis``; a Tensor, array or list.
-    IndexingError if one is outside, DTypeError unless they are integers.
+    of the axis) with as many axes as ``a``, of which only ``axis`` may be longer; a Tensor, array
+    or list. IndexingError if one is out of bounds, DTypeError unless they are integers.
     """
     shape = shape_of("gather", a)
     if not shape:
@@ -85,8 +86,8 @@ def scatter(a: Tensor, axis: int, index: Any, src: Any, reduce: str | None = Non
     """Return a copy of ``a`` with the elements of ``src`` at ``index`` along ``axis``.
 
     For 3 axes and axis 1, out[i, index[i, j, k], k] = src[i, j, k]. ``index`` as in ``gather``;
-    ``src``: a number, or a tensor with no axis shorter than the index has. Of several elements for
-    one place the last counts, and it alone gets the gradient; with ``reduce="add"`` all are added
+    ``src``: a number, or a tensor no axis of which is shorter than the index's. If several elements
+    have one position, the last is written and it alone gets the gradient; ``reduce="add"`` adds all
     to the element of ``a``. DTypeError for a src of another dtype than a.
     """
     shape = shape_of("scatter", a)
@@ -116,7 +117,7 @@ def _fitting(src: Any, a: Tensor, shape: Shape) -> Tensor:
         return broadcast_to(src, shape)
     if len(src.shape) != len(shape) or any(n < m for n, m in zip(src.shape, shape, strict=True)):
         raise ShapeError(
-            f"scatter: src must have as many axes as the index, none shorter, got shape "
+            f"scatter: src must have as many axes as the index, and none may be shorter, got shape "
             f"{src.shape} for index shape {shape}; broadcast it"
         )
     return src if src.shape == shape else GetItem(tuple(slice(size) for size in shape))(src)

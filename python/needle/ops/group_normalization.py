@@ -26,7 +26,7 @@ def _per_channel(name: str, v: Any, shape: Shape) -> Tensor:
     """Return v (C,) in a shape that broadcasts with x (N, C, ...); ShapeError for another one."""
     if shape_of(name, v) != shape[1:2]:
         raise ShapeError(
-            f"{name}: weight and bias must have shape {shape[1:2]}, one value a channel, got "
+            f"{name}: weight and bias must have shape {shape[1:2]}, one value per channel, got "
             f"{shape_of(name, v)}; reshape them"
         )
     return reshape(v, (1, -1) + (1,) * (len(shape) - 2))

@@ -122,8 +122,8 @@ def _selected(host: Array, index: tuple[Any, ...]) -> Array:
 def scatter_add(a: Tensor, index: Any, shape: Sequence[int]) -> Tensor:
     """Return zeros of ``shape`` with ``a`` added at ``index``; equal positions add up.
 
-    ``a`` has the shape that indexing such an array gives. ShapeError (IndexingError for the index)
-    otherwise.
+    ``a`` has the shape of such an array indexed by ``index``. ShapeError (IndexingError for the
+    index) otherwise.
     """
     scatter = ScatterAdd(index, as_shape("scatter_add", shape))
     expected = _selected(np.broadcast_to(np.zeros((), bool), scatter.shape), scatter.index).shape
@@ -225,7 +225,7 @@ class Concatenate(TensorOp):
 
     def compute(self, *arrays: Array) -> Array:
         if not arrays:
-            raise ShapeError("concatenate: needs one tensor or more, got none")
+            raise ShapeError("concatenate: there must be at least one tensor, got none")
         axis = normalize_axis("concatenate", self.axis, len(arrays[0].shape))
         others = {(*a.shape[:axis], *a.shape[axis + 1 :]) for a in arrays}
         if len(others) != 1 or len({len(a.shape) for a in arrays}) != 1:

@@ -44,11 +44,11 @@ def interpolate(
 ) -> Tensor:
     """Return x (N, C, L) or (N, C, H, W) resampled to ``size``, or by ``scale_factor``.
 
-    Exactly one of the two is given, one number or one an axis; the factor gives floor(size *
-    factor). mode: "nearest", "nearest-exact", "linear" (N, C, L), "bilinear", "bicubic" or "area"
-    (N, C, H, W). ``align_corners``: the corner pixels of both grids coincide; else their outer
-    edges do. It applies to linear and cubic modes. ShapeError if shape and sizes do not fit,
-    UnknownNameError for another mode.
+    Pass exactly one of the two: one number, or one per axis. A factor makes the output size
+    floor(size * factor). mode: "nearest", "nearest-exact", "linear" (N, C, L), "bilinear",
+    "bicubic" or "area" (N, C, H, W). ``align_corners``: the corner pixels of both grids coincide;
+    else their outer edges do. It applies to linear and cubic modes. ShapeError if shape and
+    sizes do not fit, UnknownNameError for another mode.
     """
     shape = shape_of("interpolate", x)
     x = as_operand(x)
@@ -88,7 +88,7 @@ def _target(
     axes = len(shape) - 2
     if (size is None) == (factor is None):
         raise ValueError(
-            f"interpolate: exactly one of size and scale_factor is needed, got size={size} and "
+            f"interpolate: exactly one of size and scale_factor must be given, got size={size} and "
             f"scale_factor={factor}; pass one"
         )
     given = size if factor is None else factor
@@ -96,7 +96,7 @@ def _target(
     if len(each) != axes or not all(0 < value <= MAX_SIZE for value in each):
         raise ShapeError(
             f"interpolate: size or scale_factor must be one positive number or {axes}, got "
-            f"{given!r} for shape {shape}; give one for each axis after C"
+            f"{given!r} for shape {shape}; pass one for each axis after C"
         )
     if factor is None:
         return as_int_tuple("interpolate", "size", each), (None,) * axes

@@ -86,7 +86,7 @@ class LogSumExp(TensorOp):
         axes = normalize_axes("logsumexp", self.axes, a.ndim)
         if any(a.shape[axis] == 0 for axis in axes):
             raise ShapeError(
-                f"logsumexp: needs at least one element to reduce, got shape {a.shape} "
+                f"logsumexp: there must be at least one element to reduce, got shape {a.shape} "
                 f"over axes {axes}; skip empty inputs"
             )
         return accelerated.logsumexp(a, axes, self.keepdims)

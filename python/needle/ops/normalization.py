@@ -50,8 +50,8 @@ class _Norm(TensorTupleOp):
         if len(x) < 2 or weight != (x[self.channel(len(x))],) or bias != weight:
             place = "last" if self.channel(3) == 2 else "second"
             raise ShapeError(
-                f"{self.name}: input needs 2 axes or more, weight and bias the size of its {place} "
-                f"one, got input {x}, weight {weight}, bias {bias}; reshape them"
+                f"{self.name}: input must have at least 2 axes, and weight and bias the size of "
+                f"its {place} axis, got input {x}, weight {weight}, bias {bias}; reshape them"
             )
 
 
@@ -123,12 +123,12 @@ class BatchNorm(_PerChannel):
         self._check(x.shape, weight.shape, bias.shape)
         if x.size == 0:
             raise ShapeError(
-                f"batch_norm: needs at least one element a channel, got input {x.shape}; skip "
-                "empty batches"
+                f"batch_norm: there must be at least one element per channel, got input {x.shape}; "
+                "skip empty batches"
             )
         if residual is not None and x.shape != residual.shape:
             raise ShapeError(
-                f"batch_norm: what is added must have the input's shape {x.shape}, got "
+                f"batch_norm: the residual must have the input's shape {x.shape}, got "
                 f"{residual.shape}; add another shape after batch_norm"
             )
         last = None if residual is None else _channels_last(residual)

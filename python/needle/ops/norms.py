@@ -58,8 +58,8 @@ def norm(a: Tensor, p: float | str = 2, axes: Axes = None, keepdims: bool = Fals
     empty = any(a.shape[axis] == 0 for axis in over)
     if empty and (p < 0 or p == math.inf):
         raise ShapeError(
-            f"norm: needs at least one element for p={p}, got shape {a.shape} over axes {over}; "
-            "skip empty inputs"
+            f"norm: there must be at least one element for p={p}, got shape {a.shape} over axes "
+            f"{over}; skip empty inputs"
         )
     size = abs(a)
     if math.isinf(p):

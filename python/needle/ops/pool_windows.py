@@ -50,7 +50,7 @@ class PoolWindows(NamedTuple):
         """Return the windows on x of ``shape`` (N, C, H, W); ShapeError if the sizes do not fit."""
         if len(shape) != 4:
             raise ShapeError(
-                f"{name}: expected 4 axes (N, C, H, W), got shape {tuple(shape)}; reshape the input"
+                f"{name}: the input must be (N, C, H, W), got shape {tuple(shape)}; reshape it"
             )
         if 0 in shape[1:]:
             raise ShapeError(f"{name}: only the batch may be empty, got shape {shape}; skip it")

@@ -229,7 +229,7 @@ def avg_pool2d(
     if len(shape_of("avg_pool2d", x)) == 3:
         return avg_pool2d(_as_batch(x), kernel, stride, padding, *options)[0]
     if divisor_override == 0:
-        raise ValueError("avg_pool2d: divisor_override must not be 0, got 0; give None for means")
+        raise ValueError("avg_pool2d: divisor_override must not be 0, got 0; pass None for means")
     windows = PoolWindows.of("avg_pool2d", x.shape, kernel, stride, padding, ceil_mode=ceil_mode)
     y = AvgPool2d(windows.kernel, windows.stride, windows.padding)(_extended(x, windows, 0.0))
     area = windows.kernel[0] * windows.kernel[1]

@@ -18,7 +18,7 @@ One = int | tuple[int]
 def _image(name: str, x: Tensor) -> Tensor:
     shape = shape_of(name, x)
     if len(shape) not in (2, 3):
-        raise ShapeError(f"{name}: expected 3 axes (N, C, L), got shape {shape}; reshape the input")
+        raise ShapeError(f"{name}: the input must be (N, C, L), got shape {shape}; reshape it")
     return reshape(x, (*shape[:-1], 1, shape[-1]))
 
 

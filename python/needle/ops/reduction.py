@@ -80,7 +80,7 @@ class _Extremum(_Reduction):
         axes = normalize_axes(self.name, self.axes, a.ndim)
         if any(a.shape[axis] == 0 for axis in axes):
             raise ShapeError(
-                f"{self.name}: needs at least one element to reduce, got shape "
+                f"{self.name}: there must be at least one element to reduce, got shape "
                 f"{tuple(a.shape)} over axes {axes}; skip empty inputs"
             )
         reduce = xp.max if self.name == "max" else xp.min
@@ -135,7 +135,7 @@ def _count(name: str, a: Tensor, axes: Axes) -> int:
     count = product(shape[axis] for axis in normalize_axes(name, axes, len(shape)))
     if count == 0:
         raise ShapeError(
-            f"{name}: needs at least one element to reduce, got shape {shape} over axes "
+            f"{name}: there must be at least one element to reduce, got shape {shape} over axes "
             f"{axes}; skip empty inputs"
         )
     return count
@@ -163,7 +163,7 @@ def variance(name: str, a: Tensor, axes: Axes, keepdims: bool, correction: float
     count, correction = _count(name, a, axes), as_number(name, correction, "correction")
     if count <= correction:
         raise ShapeError(
-            f"{name}: needs more than correction={correction} elements, got {count} in "
+            f"{name}: there must be more than correction={correction} elements, got {count} in "
             f"shape {a.shape} over axes {axes}; use a smaller correction"
         )
     centred = a - mean(a, axes, keepdims=True)

@@ -89,7 +89,7 @@ def expand_dims(a: Tensor, axis: int = 0) -> Tensor:
 
 @op(Reshape, methods=["flatten"])
 def flatten(a: Tensor, start: int = 0, end: int = -1) -> Tensor:
-    """Return ``a`` with the axes from ``start`` to ``end`` (inclusive) as one; a 0-d gives one."""
+    """Return ``a`` with the axes ``start`` to ``end`` (inclusive) merged; a 0-d becomes 1-d."""
     shape = shape_of("flatten", a) or (1,)
     first = normalize_axis("flatten", start, len(shape))
     last = normalize_axis("flatten", end, len(shape))

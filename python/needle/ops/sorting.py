@@ -39,8 +39,8 @@ class _ArgExtremum(TensorOp):
         flat = xp.reshape(a, (-1,)) if whole else a
         if flat.shape[axis] == 0:
             raise ShapeError(
-                f"{self.name}: needs at least one element to search, got shape {tuple(a.shape)}; "
-                "skip empty inputs"
+                f"{self.name}: there must be at least one element to search, got shape "
+                f"{tuple(a.shape)}; skip empty inputs"
             )
         found = (xp.argmax if self.name == "argmax" else xp.argmin)(flat, axis=axis)
         searched = range(a.ndim) if whole else (axis,)
@@ -109,7 +109,7 @@ def _sorted(host: Host, descending: bool) -> Host:
 
 
 def _partitioned(host: Host, descending: bool, count: int) -> Host:
-    """Return the first ``count`` places of the order, without sorting the others."""
+    """Return the positions of the first ``count`` elements in sorted order."""
     size = host.shape[-1]
     split = size - count if descending else count - 1
     chosen = np.argpartition(host, split, axis=-1)

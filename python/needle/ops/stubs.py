@@ -40,7 +40,7 @@ def _method(name: str, function: Callable[..., Any]) -> str:
 
 
 def tensor_methods() -> str:
-    """Return the text of a class with all methods that ops attach to Tensor."""
+    """Return the source of a class with all methods that ops attach to Tensor."""
     methods = "\n".join(_method(name, METHODS[name]) for name in sorted(METHODS))
     return (
         f"{HEADER}from collections.abc import Sequence\nfrom typing import Any\n\n"
@@ -51,7 +51,7 @@ def tensor_methods() -> str:
 
 
 def public_names() -> str:
-    """Return the text of ``ops/public.py``: every public name, imported from its family file."""
+    """Return the source of ``ops/public.py``: every public name, imported from its family file."""
     public: list[Any] = [row.function for row in REGISTRY.values()]
     public += [
         cls for row in REGISTRY.values() for cls in row.classes if cls.__name__ in COURSE_CLASSES
@@ -73,7 +73,7 @@ def _filled(names: Iterable[str]) -> str:
 
 
 def files() -> dict[Path, str]:
-    """Return every generated file with its text."""
+    """Return every generated file with its contents."""
     return {
         PACKAGE / "autograd" / "tensor_methods.pyi": tensor_methods(),
         PACKAGE / "ops" / "public.py": public_names(),

@@ -49,7 +49,7 @@ def transposed(
     ]
     if min(size) < 1:
         raise ShapeError(
-            f"{name}: the output must have at least one element an axis, got size {tuple(size)} "
+            f"{name}: the output must have at least one element per axis, got size {tuple(size)} "
             f"from input {shape}; lower the padding or use a larger input"
         )
     y: Tensor = Conv2dInputGrad((shape[0], filters[2] * groups, *size), geometry)(x, weight)
@@ -57,7 +57,7 @@ def transposed(
         return y
     if shape_of(name, bias) != (filters[2] * groups,):
         raise ShapeError(
-            f"{name}: bias must have shape ({filters[2] * groups},), one value an output channel, "
+            f"{name}: bias must have shape ({filters[2] * groups},), one value per output channel, "
             f"got {shape_of(name, bias)}; reshape it"
         )
     return y + reshape(bias, (1, -1, 1, 1))
@@ -67,8 +67,8 @@ def _checked(name: str, x: Tensor, weight: Tensor, groups: int) -> Shape:
     shape, filters = shape_of(name, x), shape_of(name, weight)
     if len(shape) != 4 or len(filters) != 4:
         raise ShapeError(
-            f"{name}: expected an input (N, C, H, W) and a weight with 4 axes, got shapes {shape} "
-            f"and {filters}; reshape them"
+            f"{name}: the input must be (N, C, H, W) and the weight have 4 axes, got shapes "
+            f"{shape} and {filters}; reshape them"
         )
     if shape[1] != filters[3] or groups < 1 or shape[1] % groups:
         raise ShapeError(
@@ -159,7 +159,7 @@ def _one_row(name: str, x: Tensor) -> Tensor:
     shape = shape_of(name, x)
     if len(shape) != 3:
         raise ShapeError(
-            f"{name}: expected 3 axes, got shape {shape}; an input is (N, C, L), a weight has the "
-            "kernel as its last axis"
+            f"{name}: input and weight must have 3 axes, got shape {shape}; an input is (N, C, L), "
+            "a weight has the kernel as its last axis"
         )
     return expand_dims(x, 2)

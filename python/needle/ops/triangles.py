@@ -28,7 +28,9 @@ class Triangle(TensorOp):
     def compute(self, a: Array) -> Array:
         if len(a.shape) < 2:
             name = "tril" if self.lower else "triu"
-            raise ShapeError(f"{name}: needs at least 2 axes, got shape {a.shape}; reshape it")
+            raise ShapeError(
+                f"{name}: the tensor must have at least 2 axes, got shape {a.shape}; reshape it"
+            )
         return xp.tril(a, k=self.diagonal) if self.lower else xp.triu(a, k=self.diagonal)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
@@ -63,7 +65,7 @@ def diagonal(a: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tens
 
 
 def _along(offset: int, count: int, columns: int) -> slice:
-    """Return the places of the ``count`` elements of a diagonal in the flattened matrix."""
+    """Return the positions of the ``count`` elements of a diagonal in the flattened matrix."""
     start = offset if offset >= 0 else -offset * columns
     stop = start + (count - 1) * (columns + 1) + 1
     return slice(start, stop, columns + 1) if count > 0 else slice(0, 0)
@@ -76,7 +78,9 @@ def diag(a: Tensor, offset: int = 0) -> Tensor:
     if ndim == 2:
         return diagonal(a, offset)
     if ndim != 1:
-        raise ShapeError(f"diag: expected a vector or a matrix, got shape {a.shape}; use diagonal")
+        raise ShapeError(
+            f"diag: the tensor must be a vector or a matrix, got shape {a.shape}; use diagonal"
+        )
     size = a.shape[0] + abs(offset)
     along = _along(offset, a.shape[0], size)
     return reshape(ScatterAdd(along, (size * size,))(a), (size, size))
@@ -86,5 +90,7 @@ def diag(a: Tensor, offset: int = 0) -> Tensor:
 def trace(a: Tensor) -> Tensor:
     """Return the sum of the main diagonal of a matrix."""
     if len(shape_of("trace", a)) != 2:
-        raise ShapeError(f"trace: expected a matrix, got shape {a.shape}; sum over diagonal(a)")
+        raise ShapeError(
+            f"trace: the tensor must be a matrix, got shape {a.shape}; sum over diagonal(a)"
+        )
     return summation(diagonal(a))

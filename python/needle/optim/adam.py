@@ -15,7 +15,7 @@ class Adam(Optimizer):
     """Adam with bias correction (Kingma & Ba 2015); eps outside the root, weight decay added to g.
 
     The step count belongs to the optimiser and is the same for all parameters. amsgrad: the largest
-    second moment so far takes the place of the second moment (Reddi et al. 2018). maximize: g is
+    second moment so far replaces the second moment (Reddi et al. 2018). maximize: g is
     the negative gradient.
     """
 

@@ -139,7 +139,7 @@ class Optimizer(PointsToKeywords):
                         p.changed_by = f"{type(self).__name__}.step()"
 
     def _update(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
-        """Return the new values of ``params``, which have one dtype and device.
+        """Return the new values of ``params``, which share a dtype and a device.
 
         A value may be changed in place only where ``unshared`` allows it.
         """
