@@ -11,7 +11,7 @@ constexpr std::size_t kSmallest = 512;
 
 std::atomic<bool> exact{false};
 
-// Never destroyed: arrays may be released while the process ends.
+// The caches are never destroyed: arrays may be released while the process exits.
 template <int... kDevice>
 BufferCache& cache_of(int device, std::integer_sequence<int, kDevice...>) {
   static BufferCache* const caches[] = {new BufferCache(

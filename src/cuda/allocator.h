@@ -1,6 +1,6 @@
-// The memory of the CUDA devices: a BufferCache each, and temporaries of a kernel. A buffer that is
-// released while kernels still use it may be handed out at once: its next user's kernels come later
-// in the same stream.
+// The memory of the CUDA devices: one BufferCache per device, and kernels' temporaries. A released
+// buffer may be reused at once even if kernels still read it, since its next user's kernels come
+// later in the same stream.
 #pragma once
 
 #include <utility>
@@ -10,17 +10,16 @@
 
 namespace needle::cuda {
 
-// Buffers as long as asked for, from the driver and back to it (NEEDLE_CUDA_EXACT); to be said
-// before the first of them.
+// Turns off rounding of sizes and caching (NEEDLE_CUDA_EXACT). Call it before the first allocation.
 void set_exact(bool on);
 void* allocate(std::size_t bytes, int device);  // contents undefined; throws OutOfMemory
 void release(void* buffer, std::size_t bytes, int device) noexcept;
 MemoryStats memory_stats(int device);
 void empty_cache(int device);
 
-// Temporaries of kernels that this thread records in a graph (graph.h). Each launch of the graph
-// uses the memory again, so it returns to the cache when the graph is freed. Within the graph it is
-// reused.
+// The temporaries of kernels that this thread records in a graph (graph.h). Each launch of the
+// graph uses the memory again, so it returns to the cache when the graph is freed. Within the graph
+// it is reused.
 class KeptMemory {
  public:
   explicit KeptMemory(int device) : device_(device) {}
@@ -30,7 +29,7 @@ class KeptMemory {
 
   void* take(std::size_t bytes);
   void give_back(void* data) noexcept;
-  // Temporaries of this thread are taken from this memory from now on; null: from the cache.
+  // Takes this thread's temporaries from this memory from now on, or from the cache if it is null.
   static void keep_in(KeptMemory* memory);
 
  private:

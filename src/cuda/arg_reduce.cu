@@ -1,6 +1,6 @@
 // argmax and argmin along one axis: the first of equal elements wins, and NaN wins over all others.
-// Contiguous rows: a warp scans a row and combines the winners of its lanes by shuffles. Slices
-// that are side by side in memory, and short ones: one thread each.
+// In contiguous rows a warp scans a row and combines its lanes' winners by shuffles. Adjacent
+// slices, and short ones, take one thread each.
 #include "kernels.h"
 #include "rows.h"
 
@@ -19,8 +19,8 @@ struct Best {
   std::uint32_t place;
 };
 
-// Returns true if x replaces the best so far. An equal value at an earlier place does, which
-// matters when lanes are combined.
+// Returns true if x replaces the best so far. An equal value at a smaller index does, which matters
+// when lanes are combined.
 template <class T, bool kMax>
 __device__ bool wins(const Best<T>& x, const Best<T>& best) {
   const bool x_nan = x.value != x.value, best_nan = best.value != best.value;
@@ -29,7 +29,7 @@ __device__ bool wins(const Best<T>& x, const Best<T>& best) {
   return kMax ? x.value > best.value : x.value < best.value;
 }
 
-// kLanes threads of a warp work on a slice: all or one.
+// kLanes threads of a warp process a slice: all 32 or one.
 template <class T, bool kMax, int kLanes>
 __global__ void __launch_bounds__(kRowThreads) arg_reduce_kernel(const __grid_constant__ Slices s) {
   const std::uint32_t slice = blockIdx.x * (kRowThreads / kLanes) + threadIdx.x / kLanes;

@@ -30,13 +30,13 @@ struct Job {
   const std::uint32_t* words;
   void* out;
   std::int64_t image_size;   // of the output, in elements
-  std::int64_t first_image;  // that blockIdx.y = 0 means
+  std::int64_t first_image;  // of blockIdx.y = 0
   Divisor width;
 };
 
 template <int kChannels>
 struct Pixel {
-  float values[kChannels];  // bytes are whole numbers here
+  float values[kChannels];  // byte images have integral values
 };
 
 // The state of one image in the job.
@@ -45,7 +45,7 @@ struct Sample {
   using P = Pixel<kChannels>;
   const Job& job;
   const std::uint32_t* record;
-  int channel;  // the first that this thread makes
+  int channel;  // the first channel of this thread
 
   template <class T>
   __device__ const T& numbers(int word) const {
@@ -105,7 +105,7 @@ struct Sample {
     }
   }
 
-  // Pixel (y, x) after the steps [begin, end); before them it is source(y, x).
+  // Computes pixel (y, x) after the steps [begin, end), whose input is source(y, x).
   template <class F>
   __device__ P after(int begin, int end, int y, int x, F&& source) const {
     P pixel;
@@ -143,7 +143,7 @@ struct Sample {
     return before(r.top + int(job.words[r.down + y]), r.left + int(job.words[r.across + x]));
   }
 
-  // Vertical first, as in the definition: sums of columns, then their sum.
+  // Resizes vertically first, as the definition does: sums of columns, then the sum of these.
   __device__ P bilinear(int y, int x) const {
     const auto& r = numbers<ResizeRecord>(job.pass.resampling_at);
     const std::uint32_t* down = job.words + r.down + y * r.down_stride;
@@ -193,7 +193,7 @@ struct Sample {
     return sums;
   }
 
-  // Pixel (y, x) of the image that an affine map is given; the fill outside.
+  // Computes pixel (y, x) of an affine map's input, or the fill if it is out of bounds.
   __device__ P corner(const AffineRecord& a, double y, double x) const {
     const bool inside = x >= 0 && x < double(a.width) && y >= 0 && y < double(a.height);
     return inside ? before(int(y), int(x)) : filled(job.pass.resampling_fill);
@@ -258,7 +258,7 @@ struct Sample {
   }
 };
 
-// blockIdx.x: which pixels; y: which image; z: which channel, where kChannels are not all of them.
+// blockIdx.x selects the pixels, y the image and z the channel, if kChannels are not all of them.
 template <int kChannels, Resampling kResampling>
 __global__ void __launch_bounds__(kThreads, 4) augment_kernel(const __grid_constant__ Job job) {
   const std::uint32_t pixel = blockIdx.x * kThreads + threadIdx.x;

@@ -1,4 +1,4 @@
-// Augmentation of a batch of images that are on the device: each pass is one launch.
+// Augments a batch of images in device memory; each pass is one launch.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace needle::cuda {
 
-// images: the base of their offsets. words: the batch's words, on the device. out: the images of
-// the last pass, one after the other.
+// `images` is the base address of the images' offsets, `words` the batch's words in device memory.
+// `out` receives the images of the last pass, one after the other.
 void run_passes(const ImageBatch& batch, const void* images, const std::uint32_t* words, void* out,
                 int device);
 

@@ -1,8 +1,9 @@
-// batch_norm: one pass over x for the moments of each channel and one that normalises, in which
-// also relu, or the addition of a residual and relu, is applied. A thread sums deviations from its
-// first value and their squares, and moves them, in double, to deviations from the channel's first
-// value, so that they add up. That value belongs to the sample: its squared distance from the mean
-// is at most the number of pixels times the variance, so a large mean costs no digits.
+// batch_norm has one pass over x for the moments of each channel and one that normalises and
+// applies the epilogue: ReLU, or the addition of a residual and ReLU. A thread sums deviations from
+// its first value and their squares, and shifts them, in double, to deviations from the channel's
+// first value, so that the sums can be added. That value belongs to the sample: its squared
+// distance from the mean is at most the number of pixels times the variance, so a large mean costs
+// no digits.
 #include <cmath>
 #include <limits>
 
@@ -26,7 +27,7 @@ struct Statistics {
   double eps;
   Constants<T>* constants;
 
-  // `sums`: of deviations from `origin` and of their squares.
+  // `sums` are those of deviations from `origin` and of their squares.
   __device__ void write(std::uint32_t channel, const Sums& sums, double origin,
                         double pixels) const {
     const double apart = sums.first / pixels, all_mean = origin + apart;
@@ -67,9 +68,9 @@ __global__ void __launch_bounds__(kChannelThreads)
   if (add_up(total, parts, t, my)) s.write(my.channel, total, double(x(0)), t.pixels);
 }
 
-// The same from partial moments (moments.h); `t` counts parts. The sums of a part's deviations from
-// the channel's origin, the mean of its first part, and of their squares are n (mean - origin) and
-// M2 + n (mean - origin)^2.
+// Computes the statistics from partial moments (moments.h); `t` counts parts. The origin of a
+// channel is the mean of its first part. The sum of a part's deviations from it is n (mean -
+// origin), that of their squares is M2 + n (mean - origin)^2.
 template <class V>
 __global__ void __launch_bounds__(kChannelThreads)
     parts_kernel(const float* moments, std::uint32_t pixels, const __grid_constant__ ChannelTiles t,
@@ -120,7 +121,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   });
 }
 
-// Launches the kernel that writes the statistics: of x, or of partial moments, if there are any.
+// Launches the kernel that computes the statistics, from partial moments if there are any, else
+// from x.
 template <class T>
 void launch_statistics(In x, const View* moments, const Statistics<Computed<T>>& statistics) {
   const View* summed[] = {&x, &x};

@@ -20,7 +20,7 @@ struct Layout {
   }
 };
 
-// A plan of 2 to 4 views; the first decides the order of pixels.
+// Plans a pass over 2 to 4 views; the first view decides the order of pixels.
 inline LoopPlan plan_of_views(const View* views, int count) {
   if (count == 2) return make_plan(views[0], views[1]);
   if (count == 3) return make_plan(views[0], views[1], views[2]);

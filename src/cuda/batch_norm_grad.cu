@@ -1,8 +1,7 @@
-// The gradient of batch_norm and its epilogue: a pass that sums the gradient, and its product with
-// the deviations, over each channel, and a pass that writes. With relu the normalised value is
-// computed again from x, so that it need not be kept. With a residual and relu the sign of the
-// result y masks the gradient; the first pass writes the masked gradient, which is the residual's
-// gradient.
+// The gradient of batch_norm and its epilogue. One pass sums the gradient, and its product with the
+// deviations, over each channel; a second pass writes x_grad. With ReLU the normalised value is
+// recomputed from x, so that it need not be kept. With a residual and ReLU the sign of the result y
+// masks the gradient; the first pass writes the masked gradient, which is the residual's gradient.
 #include <cmath>
 
 #include "batch_norm.h"
@@ -18,7 +17,7 @@ struct Constants {
   T scale, slope, offset;
 };
 
-// The vectors of a call, with one value for each channel.
+// The vectors of a call, with one element per channel.
 template <class T>
 struct Vectors {
   Vector<const T> weight, bias, mean, var;
@@ -29,7 +28,7 @@ struct Vectors {
   __device__ double inverse(std::uint32_t channel) const {
     return 1.0 / std::sqrt(double(var[channel]) + eps);
   }
-  // `sums`: of the gradient and of its product with x - mean.
+  // `sums` are those of the gradient and of its product with x - mean.
   __device__ void write(std::uint32_t channel, const Sums& sums, double pixels) const {
     const double inv = inverse(channel), scale = double(weight[channel]) * inv;
     constants[channel] = {T(scale), T(scale / pixels * sums.second * inv * inv),
@@ -39,7 +38,7 @@ struct Vectors {
   }
 };
 
-// The mask of relu, computed from x.
+// The mask of ReLU, recomputed from x.
 template <class T, Then then>
 struct Mask {
   T scale, bias;
@@ -126,7 +125,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   });
 }
 
-// The views of a gradient call; `bias` for kRelu, `y` and `added_grad` for kAddRelu, else unused.
+// The views of a gradient call. kRelu uses `bias`, kAddRelu uses `y` and `added_grad`; else they
+// are unused.
 struct GradientCall {
   const View &grad, &y, &x, &weight, &bias, &mean, &var;
   const View &x_grad, &weight_grad, &bias_grad, &added_grad;
@@ -136,7 +136,7 @@ struct GradientCall {
 template <class T, Then then>
 void gradient(const GradientCall& call) {
   constexpr bool kAdds = then == Then::kAddRelu;
-  constexpr Then kLeft = kAdds ? Then::kNothing : then;  // the written gradient is masked already
+  constexpr Then kLeft = kAdds ? Then::kNothing : then;  // added_grad is already masked
   using V = Computed<T>;
   const int device = call.x.device;
   const std::int64_t channels = call.x.shape[call.x.ndim - 1];

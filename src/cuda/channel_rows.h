@@ -1,11 +1,11 @@
-// Passes over the pixels (rows) of each channel (column): batch norm, and layer norm's sums for its
-// weight. A block works on `across` neighbouring channels and 256 / across pixels at a time: 32
-// channels are a cache line of floats, 8 are the smallest memory transaction. Where channels are
-// not neighbours in memory it works on one, and its threads read neighbouring pixels. Each thread
-// works on one channel, so the channel's constants stay in registers. The threads of a channel add
-// up in shared memory and blocks write partial sums, which the last of a tile's blocks adds up: a
-// kernel of its own would wait for all blocks of all channels. The division of the pixels, and the
-// order of additions, depend on sizes alone.
+// Passes over the pixels (rows) of each channel (column), for batch norm and for the weight
+// gradient of layer norm. A block's tile has `across` adjacent channels and 256 / across pixels at
+// a time: 32 float channels fill a cache line, 8 are the smallest memory transaction. If channels
+// are not contiguous, a tile has one channel and the loads coalesce along pixels. Each thread keeps
+// to one channel, so the channel's constants stay in registers. A channel's threads are reduced in
+// shared memory. Each block writes partial sums, and the last block of a tile to finish adds them
+// up, since a second kernel would wait for all blocks of all channels. The split of the pixels and
+// the order of additions depend on the shape alone.
 #pragma once
 
 #include <cmath>
@@ -18,8 +18,8 @@ namespace needle::cuda {
 namespace {
 
 constexpr unsigned kChannelThreads = 256;
-constexpr std::int64_t kPixelsOfThread = 8;  // at least
-constexpr std::int64_t kManyBlocks = 2048;   // of passes that sum
+constexpr std::int64_t kPixelsOfThread = 8;  // minimum
+constexpr std::int64_t kManyBlocks = 2048;   // of passes that compute sums
 
 struct ChannelTiles {
   Divisor tiles;  // across the channels; a block's number is chunk * tiles + tile
@@ -29,8 +29,9 @@ struct ChannelTiles {
   std::uint32_t blocks() const { return tiles.divisor * chunks; }
 };
 
-// `sums`: partial results are combined. A chunk then has as many pixels as there are chunks, so
-// that the last block waits for as many loads in turn as the others.
+// Returns the tiles of a pass. If `sums` is true, partial results are combined: a chunk then has
+// about as many pixels as there are chunks, so that the last block's serial loads take no longer
+// than the other blocks'.
 inline ChannelTiles tiles_of(const char* op, std::int64_t pixels, std::int64_t channels,
                              bool neighbours, bool sums) {
   check_count(op, pixels);
@@ -48,7 +49,7 @@ inline ChannelTiles tiles_of(const char* op, std::int64_t pixels, std::int64_t c
           u32(pixels),    u32(chunk),  u32(ceil_div(pixels, chunk))};
 }
 
-// The work of a thread: its channel, and pixels first, first + step, ... below end.
+// The work of a thread: one channel, and its pixels first, first + step, ... < end.
 struct ChannelThread {
   std::uint32_t chunk, tile, channel, first, end, step;
 
@@ -73,7 +74,7 @@ struct Sums {
   }
 };
 
-// The sum over all threads of a channel in this block; valid in the first of them.
+// Returns the sum over the block's threads of a channel; it is valid in the first of them.
 template <class V>
 __device__ V add_threads(const V& mine, V* shared, unsigned across) {
   shared[threadIdx.x] = mine;
@@ -85,13 +86,14 @@ __device__ V add_threads(const V& mine, V* shared, unsigned across) {
   return shared[threadIdx.x];
 }
 
-// Blocks of each tile that have written their parts. Zero between kernels, also where a graph
-// launches one again: the last block's atomicInc wraps. The kernels of a device run one after the
-// other, so they share the counters. With more tiles than these there is one chunk (tiles_of).
+// Counts the blocks of each tile that have written their partial sums. The last block's atomicInc
+// wraps, so the counters are zero between kernels, also when a graph is launched again. The kernels
+// of a device run in stream order, so they share the counters. If there are more tiles than
+// counters, there is one chunk (tiles_of).
 __device__ unsigned finished[kManyBlocks / 2];
 
-// True in each thread of the last block of a tile. Fences on both sides order what the blocks wrote
-// before what the last one reads; barriers extend both to all threads.
+// Returns true in every thread of a tile's last block. The fences on both sides order the other
+// blocks' writes before the last block's reads; the barriers extend both to all threads.
 inline __device__ bool is_last(const ChannelTiles& t, const ChannelThread& my) {
   NEEDLE_SHARED(last, bool);
   __syncthreads();
@@ -104,8 +106,8 @@ inline __device__ bool is_last(const ChannelTiles& t, const ChannelThread& my) {
   return last;
 }
 
-// Adds up `total` over the pixels by way of parts[chunk][channel]. True in one thread of the grid
-// for each channel, which has the channel's sum; to be called by all threads of a block.
+// Reduces `total` over the pixels by way of parts[chunk][channel]. Returns true in one thread of
+// the grid per channel, which then holds the channel's sum. All threads of a block must call it.
 template <class V>
 __device__ bool add_up(V& total, V* parts, const ChannelTiles& t, const ChannelThread& my) {
   NEEDLE_SHARED(shared, V[kChannelThreads]);

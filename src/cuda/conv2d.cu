@@ -1,8 +1,8 @@
-// conv2d and its input gradient: the product of windows and filters (conv_windows.h); a block
-// computes a tile of pixels x output channels. Depthwise convolutions have their own kernel. The
-// input gradient is the same product on the output's gradient: the input pixels whose coordinates
-// agree modulo the stride form a grid, which only some taps reach; the other taps are skipped, so
-// no product with a zero is computed.
+// conv2d and its input gradient are products of windows and filters (conv_windows.h); a block
+// computes a tile of pixels by output channels. Depthwise convolutions have a kernel of their own.
+// The input gradient is the same product on the output's gradient: input pixels whose coordinates
+// agree modulo the stride form a grid that only some taps reach. The other taps are skipped, so no
+// product with a zero is computed.
 #include <numeric>
 
 #include "conv2d_product.h"

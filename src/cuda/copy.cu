@@ -1,6 +1,6 @@
-// The rows fill and copy, which are elementwise kernels too; equal dtypes move as plain words. A
-// copy whose input and output are contiguous along different dimensions uses tiles of shared
-// memory, so that both sides access whole cache lines.
+// The rows fill and copy are elementwise kernels too; equal dtypes are copied as plain words. A
+// copy whose input and output are contiguous along different dimensions goes through tiles of
+// shared memory, so that loads and stores both coalesce.
 #include "core/scalar_math.h"
 #include "core/view_rules.h"
 #include "kernels.h"
@@ -17,16 +17,16 @@ struct Convert {
 
 // ---- transposed layouts: a block moves one tile of kTile x kTile words ----
 
-constexpr unsigned kTile = 32, kTileRows = 8;  // rows that a block reads at a time
+constexpr unsigned kTile = 32, kTileRows = 8;  // rows per iteration of a block
 
 struct Transposition {
-  Walk outer;                          // the plan less the two dimensions of the tile
+  Walk outer;                          // the plan without the two dimensions of the tile
   std::uint32_t rows, columns;         // of the output; its columns are contiguous
   std::int64_t out_stride, in_stride;  // bytes: to the output's next row, the input's next column
   Divisor tiles_across, tiles_down;
 };
 
-// The column of padding puts the tile's columns into different banks.
+// The column of padding avoids bank conflicts.
 template <class Word>
 __global__ void __launch_bounds__(kTile* kTileRows)
     transpose_kernel(const __grid_constant__ Transposition t) {

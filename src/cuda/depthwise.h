@@ -1,6 +1,6 @@
-// Convolutions in which every group has one input channel: channels are independent, so there is no
-// matrix product, and memory is the limit. A thread computes one element from its window;
-// neighbouring threads have neighbouring channels. The weight gradient is a sum over pixels for
+// Depthwise convolutions: every group has one input channel. Channels are independent, so this is
+// no matrix product, and memory bandwidth is the limit. A thread computes one element from its
+// window; adjacent threads have adjacent channels. The weight gradient is a sum over pixels for
 // each tap and channel (channel_rows.h).
 #pragma once
 
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kImageThreads)
   });
 }
 
-// source: the output's gradient; out: x_grad.
+// `source` is the output's gradient and `out` is x_grad.
 template <class T>
 __global__ void __launch_bounds__(kImageThreads)
     depthwise_input_grad_kernel(const __grid_constant__ Depthwise<T> d,
@@ -111,7 +111,8 @@ __global__ void __launch_bounds__(kImageThreads)
   });
 }
 
-// source: x; grad: the output's gradient. blockIdx.y: the tap. parts[chunk][tap][output channel].
+// `source` is x and `grad` the output's gradient. blockIdx.y selects the tap. The partial sums are
+// parts[chunk][tap][output channel].
 template <class T>
 __global__ void __launch_bounds__(kChannelThreads)
     depthwise_weight_grad_kernel(const __grid_constant__ Depthwise<T> d,

@@ -119,7 +119,7 @@ void* take_memory(int device, std::size_t bytes) {
   return memory;
 }
 
-// An error here cannot be handled; it shows at the next call.
+// An error here cannot be handled; the next call reports it.
 void give_memory_back(int device, void* memory) {
   static_cast<void>(cudaSetDevice(device));
   static_cast<void>(cudaFree(memory));
@@ -172,7 +172,7 @@ bool is_pinned(const void* memory) {
   return next != pinned_pieces.begin() && at < (--next)->first + next->second;
 }
 
-void* take_pinned(std::size_t bytes) {  // feed.cu's: copied from by itself alone, so not noted
+void* take_pinned(std::size_t bytes) {  // only feed.cu copies from it, so it is not registered
   void* memory = nullptr;
   check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "pin");
   return memory;
@@ -180,7 +180,7 @@ void* take_pinned(std::size_t bytes) {  // feed.cu's: copied from by itself alon
 
 void give_pinned_back(void* memory) noexcept { static_cast<void>(cudaFreeHost(memory)); }
 
-// Memory may be taken while a thread records (relaxed): kernels do for themselves.
+// Memory may be allocated during capture (relaxed mode), since kernels allocate temporaries.
 void begin_recording(int device) {
   refuse_while_recording("capture");
   if (synchronous()) {

@@ -1,6 +1,6 @@
-// The only use of CUDA's runtime in src/cuda: devices, streams, memory, copies, launches. Kernels
-// and launchers include this file and call no cuda... function themselves. Every call that fails
-// throws DeviceFailure, which names the operation.
+// The only calls of the CUDA runtime in src/cuda: devices, streams, memory, copies, launches.
+// Kernels and launchers include this file and call no cuda... function themselves. Every call that
+// fails throws DeviceFailure, which names the operation.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,15 +13,16 @@
 #include "core/not_implemented.h"
 #include "core/view.h"
 
-// Shared memory of a block: NEEDLE_SHARED(tile, float[16][17]); it begins at a multiple of 16
-// bytes, or of what its type asks for. The tests' emulator of the grid has a form of its own.
+// Declares static shared memory: NEEDLE_SHARED(tile, float[16][17]). It is aligned to 16 bytes or
+// to its type's alignment, whichever is larger. The tests' emulator defines it differently.
 #ifndef NEEDLE_SHARED
 #define NEEDLE_SHARED(name, ...)                                      \
   __shared__ alignas(alignof(std::type_identity_t<__VA_ARGS__>) > 16  \
                          ? alignof(std::type_identity_t<__VA_ARGS__>) \
                          : 16) std::type_identity_t<__VA_ARGS__>      \
       name
-// More than the 48 KB that NEEDLE_SHARED may take in all, for launch_with_shared; once in a kernel.
+// Declares dynamic shared memory, which may exceed the 48 KB of NEEDLE_SHARED, for
+// launch_with_shared; at most once in a kernel.
 #define NEEDLE_DYNAMIC_SHARED(name, ...)                            \
   extern __shared__ __align__(1024) unsigned char dynamic_shared[]; \
   auto& name = *reinterpret_cast<std::type_identity_t<__VA_ARGS__>*>(dynamic_shared)
@@ -45,33 +46,33 @@ void use(int device);                  // the calling thread's device from now o
 int processors(int device);            // multiprocessors
 int capability(int device);            // the major number: 8 of sm_80
 cudaStream_t stream(int device);       // of kernels
-cudaStream_t copy_stream(int device);  // of copies that run beside them: feed.cu
+cudaStream_t copy_stream(int device);  // of copies that overlap with kernels: feed.cu
 void synchronize(int device);
 
-// Launches wait for their kernel and report its error (NEEDLE_CUDA_SYNC); else an error shows at a
-// later call.
+// Makes each launch wait for its kernel and report its error (NEEDLE_CUDA_SYNC). Without it an
+// error is reported by a later call.
 void set_synchronous(bool on);
 bool synchronous();
 
-void* take_memory(int device, std::size_t bytes);  // null where there is no more
+void* take_memory(int device, std::size_t bytes);  // null if the device is out of memory
 void give_memory_back(int device, void* memory);
-// Only `bytes` may be accessed: the emulator guards the memory behind them, a GPU cannot.
+// Declares that only `bytes` are valid. The emulator reports an access beyond them, a GPU cannot.
 void mark_end(int device, void* memory, std::size_t bytes);
 
-// In stream order, and waited for: the source may change on return. transfer.h does not wait.
+// Copies in stream order and waits, so the source may change on return. transfer.h does not wait.
 void copy_from_host(int device, void* to, const void* from, std::size_t bytes);
 void copy_to_host(int device, void* to, const void* from, std::size_t bytes);  // waits
-// In the order of `on`. A source in pinned memory must stay unchanged until the copy has ended.
+// Copies in the order of stream `on`. A pinned source must not change until the copy has ended.
 void copy_later(cudaStream_t on, void* to, const void* from, std::size_t bytes);
 
-// Host memory that the GPU reads by itself.
-void pin(void* memory, std::size_t bytes);  // DeviceFailure where it cannot be
+// Pins host memory, so that the GPU can read it by DMA.
+void pin(void* memory, std::size_t bytes);  // DeviceFailure if it cannot be pinned
 void unpin(void* memory) noexcept;
 bool is_pinned(const void* memory);
 void* take_pinned(std::size_t bytes);
 void give_pinned_back(void* memory) noexcept;
 
-// A point in a stream, for other streams and the host to wait for.
+// An event: a point in a stream for which other streams and the host can wait.
 class Event {
  public:
   explicit Event(int device);
@@ -87,10 +88,10 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Recording: from begin_recording on, launches of this thread go into a graph instead of the
-// device; other threads are not affected. Meanwhile functions that wait for the device, or copy
-// between it and the host, are refused. The rest of a graph is in graph.h.
-void begin_recording(int device);  // DeviceFailure where there can be no graph
+// Stream capture: after begin_recording this thread's launches go into a graph instead of the
+// device; other threads are not affected. During capture, functions that wait for the device or
+// copy between it and the host throw. The rest of a graph is in graph.h.
+void begin_recording(int device);  // DeviceFailure if graphs are not supported
 cudaGraphExec_t end_recording();
 void abandon_recording() noexcept;
 bool recording();
@@ -98,8 +99,8 @@ void refuse_while_recording(const char* op);  // DeviceFailure
 void launch_graph(int device, cudaGraphExec_t graph);
 void drop_graph(cudaGraphExec_t graph) noexcept;
 
-// kernel<<<blocks, threads, shared, stream of the device>>>(arguments...), with its error under
-// `op`.
+// Runs kernel<<<blocks, threads, shared, stream of the device>>>(arguments...); its error is
+// reported under `op`.
 template <class... Parameters, class... Arguments>
 void launch_with_shared(const char* op, int device, dim3 blocks, dim3 threads, std::size_t shared,
                         void (*kernel)(Parameters...), Arguments&&... arguments) {

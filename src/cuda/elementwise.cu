@@ -1,4 +1,4 @@
-// The rows unary, binary and where: core's formulas in the kernel of map.h.
+// The rows unary, binary and where: the formulas of core in the kernel of map.h.
 #include "core/check.h"
 #include "core/elementwise_formulas.h"
 #include "core/view_rules.h"
@@ -8,7 +8,7 @@
 namespace needle::cuda {
 namespace {
 
-// Returns true for operations that compute longer than a word takes to arrive.
+// Returns true for operations that are limited by arithmetic rather than by memory.
 constexpr bool is_long(UnaryOp op) { return op < UnaryOp::floor && op != UnaryOp::sqrt; }
 constexpr bool is_long(BinaryOp op) {
   return op == BinaryOp::floor_divide || op == BinaryOp::remainder || op == BinaryOp::power ||

@@ -1,8 +1,9 @@
-// The rows apply_epilogue and relu_grad: relu(a + bias) with the bias along the last axis; the
-// gradient where the result is positive and, in the same pass, its sums over all other axes, which
-// are the bias's gradient. Passes over pixels and channels are those of batch norm (batch_norm.h):
-// a thread keeps to its channel, so the bias stays in a register. Sums are in double from the first
-// element on: memory limits the speed, not the additions.
+// The rows apply_epilogue and relu_grad. The first computes relu(a + bias) with the bias along the
+// last axis. The second passes the gradient where the result is positive and, in the same pass,
+// computes its sums over all other axes, which are the bias's gradient. Passes over pixels and
+// channels are those of batch norm (batch_norm.h): a thread keeps to its channel, so the bias stays
+// in a register. Sums are in double throughout, since memory bandwidth limits the speed, not
+// additions.
 #include "batch_norm.h"
 #include "core/scalar_math.h"
 #include "kernels.h"

@@ -26,7 +26,7 @@ struct Buffer {
   std::unique_ptr<Event> sent, used;  // the host's side was read; kernels have read the device's
 };
 
-// The start of each piece, then the end of the last.
+// Returns the start of each piece, followed by the end of the last.
 std::vector<std::size_t> places_of(std::span<const HostPiece> pieces) {
   std::vector<std::size_t> places{0};
   for (const HostPiece& piece : pieces) {
@@ -108,7 +108,7 @@ class Feed {
     buffer.device = {data, grown(bytes)};
   }
 
-  // Pieces [first, last) to their places in pinned memory, by the pool's threads.
+  // Gathers pieces [first, last) in pinned memory with the threads of the pool.
   static void gather(Buffer& buffer, std::span<const HostPiece> pieces,
                      const std::vector<std::size_t>& places, std::size_t first, std::size_t last) {
     if (buffer.host.data == nullptr) {
@@ -129,7 +129,7 @@ class Feed {
 
 namespace {
 
-// Never destroyed, as the devices themselves.
+// The feeds are never destroyed, like the devices themselves.
 Feed& feed_of(int device) {
   static std::mutex mutex;
   static Feed* feeds[kMaxDevices] = {};
@@ -148,7 +148,7 @@ FeedTurn::FeedTurn(int device) : feed_(feed_of(device)), lock_(feed_.mutex) {
 FeedTurn::~FeedTurn() {
   try {
     feed_.end();
-  } catch (const DeviceFailure&) {  // shows again at the next call
+  } catch (const DeviceFailure&) {  // the next call reports it again
   }
 }
 

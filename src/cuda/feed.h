@@ -1,6 +1,6 @@
-// Copies from host memory to a device on a separate stream, while kernels work on the previous
-// data. There are two buffers on the device: one is filled while kernels read the other. Used for
-// batches of images and for uploads (transfer.cu).
+// Copies host memory to a device on a separate stream while kernels process the previous data. The
+// device has two buffers: one is filled while kernels read the other (double buffering). Image
+// batches and uploads (transfer.cu) use it.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ struct HostPiece {
 
 class Feed;
 
-// One turn: send(), launch kernels that read the sent data, destroy the object. After that the
-// pieces may change, because they have been read (the kernels may still be running).
+// One use of a buffer: call send(), launch the kernels that read the data, destroy the object.
+// After that the source may change, because it has been read; the kernels may still be running.
 class FeedTurn {
  public:
   explicit FeedTurn(int device);
@@ -25,9 +25,9 @@ class FeedTurn {
   FeedTurn(const FeedTurn&) = delete;
   FeedTurn& operator=(const FeedTurn&) = delete;
 
-  // The pieces one after the other, each from a multiple of kAlign on; the next kernels of the
-  // device's stream find them there. Pinned pieces are read where they are, others are gathered in
-  // pinned memory first. Once a turn.
+  // Sends the pieces, each aligned to kAlign, and returns their address for the next kernels of the
+  // device's stream. Pinned pieces are copied from where they are; others are gathered in pinned
+  // memory first. Call it once per object.
   char* send(std::span<const HostPiece> pieces);
 
   static constexpr std::size_t kAlign = 16;
@@ -40,7 +40,7 @@ class FeedTurn {
   std::unique_lock<std::mutex> lock_;
 };
 
-// Gives the buffers back to the driver, once they have been read.
+// Frees the buffers after their last read.
 void empty_feed(int device);
 
 }  // namespace needle::cuda

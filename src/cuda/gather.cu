@@ -1,9 +1,9 @@
-// The rows gather, scatter and scatter_add: whole rows (all axes but the first) by an index. gather
-// is a copy, a thread for each element. Scattering keeps the order of the index where it names a
-// row twice: there is a block for each entry, which searches the other entries for the same row. A
-// block of scatter stops if a later entry names the row. A block of scatter_add stops if an earlier
-// entry does; otherwise it adds the rows of all later ones, in order. So there are no atomics, and
-// the results equal the CPU's bit for bit. The search takes n * n comparisons, 256 at a time:
+// The rows gather, scatter and scatter_add select whole rows (all axes but the first) by an index.
+// gather is a copy with one thread per element. Scattering keeps the order of the index if it names
+// a row twice: each entry has a block, which searches the other entries for the same row. A block
+// of scatter stops if a later entry names the row. A block of scatter_add stops if an earlier entry
+// does; otherwise it adds the rows of all later ones, in order. So there are no atomics, and the
+// results equal the CPU's bit for bit. The search takes n * n comparisons, 256 at a time:
 // negligible for batches of labels or words, slow for millions.
 #include <algorithm>
 
@@ -22,7 +22,7 @@ constexpr unsigned kBlocksPerProcessor = 16;
 constexpr std::int64_t kMostEntries = 1 << 30;
 
 template <class F>
-void with_word(DType dtype, F&& f) {  // moving rows depends on the element's size alone
+void with_word(DType dtype, F&& f) {  // copying depends on the element's size alone
   const std::size_t word = size_of(dtype);
   if (word == 1) return f(Tag<std::uint8_t>{});
   if (word == 2) return f(Tag<std::uint16_t>{});
@@ -30,7 +30,8 @@ void with_word(DType dtype, F&& f) {  // moving rows depends on the element's si
   return f(Tag<std::uint64_t>{});
 }
 
-// Operands of the walk: out, the table's first row under every row, the index along every row.
+// Operands of the walk: out, the table's first row broadcast over all rows, the index broadcast
+// along each row.
 template <class Word>
 __global__ void __launch_bounds__(kThreads)
     gather_kernel(const __grid_constant__ Walk walk, const std::int64_t row_stride) {
@@ -54,7 +55,7 @@ struct Index {
 };
 
 // Calls f(i), in order and in all threads of the block, for the entries in [begin, end) that name
-// `row`, until f returns false. matches: kWarps words of shared memory.
+// `row`, until f returns false. `matches` is shared memory of kWarps words.
 template <class F>
 __device__ void each_entry(const Index& index, std::int64_t row, std::uint32_t begin,
                            std::uint32_t end, unsigned* matches, F&& f) {
@@ -79,11 +80,12 @@ __device__ bool names(const Index& index, std::int64_t row, std::uint32_t begin,
     found = true;
     return false;
   });
-  __syncthreads();  // all have read the matches
+  __syncthreads();  // all threads have read the matches
   return found;
 }
 
-// blockIdx.x: the entry; y: which columns. Operands of the walk: a row of out, a row of a.
+// blockIdx.x is the entry of the index, y selects columns. Operands of the walk: a row of out, a
+// row of a.
 template <class T, bool kAdds>
 __global__ void __launch_bounds__(kThreads)
     scatter_kernel(const __grid_constant__ Walk walk, const Index index,

@@ -1,7 +1,6 @@
-// Kernels that are launched together: launches of a thread between the constructor of a Graph and
-// finish() are recorded with their arguments instead of run; launch() runs all of them in that
-// order. The time between two kernels then does not depend on the host. Made by needle.capture
-// (bindings).
+// A CUDA graph of kernels: a thread's launches between the constructor of a Graph and finish() are
+// recorded with their arguments instead of run; launch() runs all of them in that order. The gaps
+// between kernels then do not depend on the host. needle.capture makes graphs through the bindings.
 #pragma once
 
 #include "allocator.h"
@@ -11,15 +10,15 @@ namespace needle::cuda {
 
 class Graph {
  public:
-  explicit Graph(int device);  // DeviceFailure where there can be none
+  explicit Graph(int device);  // DeviceFailure if graphs are not supported
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  void finish();   // by the thread that made it, as abandon(); DeviceFailure where it is no graph
-  void abandon();  // nothing was run
-  // In the order of the device's stream. The buffers that the kernels were given must be there;
-  // their own temporaries are the graph's.
+  void finish();   // by the recording thread, as abandon(); DeviceFailure if recording failed
+  void abandon();  // discards the recording; nothing was run
+  // Launches in the order of the device's stream. The buffers that the kernels were given must
+  // still exist; the graph owns the temporaries.
   void launch() const;
 
  private:

@@ -1,5 +1,5 @@
-// Images (N, H, W, C) of any strides as kernels see them, and the numbering of their pixels. Used
-// by pooling and the convolutions.
+// Images (N, H, W, C) of any strides in the form that kernels take, and the enumeration of their
+// pixels. Pooling and the convolutions use them.
 #pragma once
 
 #include <algorithm>
@@ -19,13 +19,13 @@ struct ImageView {
   __device__ T* at(std::int64_t n, std::int64_t y, std::int64_t x) const {
     return data + n * image + y * row + x * column;
   }
-  // Without the images before n.
+  // Returns the view of images n and later.
   ImageView from(std::int64_t n) const {
     return {data + n * image, image, row, column, channel, height, width};
   }
 };
 
-// From image `first` on.
+// Returns the view of image `first` and later ones.
 template <class T>
 ImageView<T> image_of(const View& v, std::int64_t first = 0) {
   return {data_of<T>(v) + first * v.strides[0],
@@ -37,7 +37,7 @@ ImageView<T> image_of(const View& v, std::int64_t first = 0) {
           static_cast<std::int32_t>(v.shape[2])};
 }
 
-// The lower bound of results of a convolution without relu.
+// The lower bound of a convolution's results without ReLU.
 template <class T>
 inline constexpr T kNoFloor = -std::numeric_limits<T>::infinity();
 
@@ -62,8 +62,8 @@ struct PixelGrid {
   }
 };
 
-// The elements of images, one for each thread: channel by channel, pixel by pixel, so that the
-// threads of a warp read neighbours where channels are last.
+// The elements of images, one per thread, channels before pixels, so that the loads of a warp
+// coalesce in channels-last layouts.
 struct ElementGrid {
   PixelGrid pixels;
   Divisor channels;
@@ -72,7 +72,8 @@ struct ElementGrid {
 
 constexpr unsigned kImageThreads = 256;
 
-// f(grid, first image) for as many images at a time as one launch may have elements.
+// Calls f(grid, first image) for groups of images that have no more elements than one launch may
+// have.
 template <class F>
 void each_element_grid(const char* op, const View& v, F&& f) {
   const std::int64_t elements = v.shape[1] * v.shape[2] * v.shape[3];
@@ -87,7 +88,7 @@ void each_element_grid(const char* op, const View& v, F&& f) {
   }
 }
 
-// The element that the thread takes; f(pixel, channel).
+// Calls f(pixel, channel) for the thread's element, unless it is out of bounds.
 template <class F>
 __device__ void at_element(const ElementGrid& grid, F&& f) {
   const std::uint32_t number = blockIdx.x * kImageThreads + threadIdx.x;

@@ -1,5 +1,5 @@
-// Declares every row of the kernel table for CUDA. A family file defines its rows with exactly
-// these signatures; table.cu collects them. The rows state the same rules as src/cpu's.
+// Declares every row of the kernel table for CUDA. Each kernel file defines its rows with exactly
+// these signatures; table.cu collects them. The rows follow the same rules as src/cpu's.
 #pragma once
 
 #include "core/kernel_table.h"

@@ -1,7 +1,7 @@
-// layer_norm and its gradient. A warp (a block for long rows) processes a row of the last
-// dimension: one pass for its moments, about the mean of its first elements, and one that writes,
-// for which the row is in the cache. The gradients of weight and bias are sums over rows for each
-// column: threads walk down the columns (channel_rows.h).
+// layer_norm and its gradient. A warp (a block if rows are long) processes a row of the last
+// dimension: one pass computes its moments about the mean of its first elements, a second one
+// writes, when the row is in the cache. The gradients of weight and bias are sums over rows for
+// each column: threads walk down the columns (channel_rows.h).
 #include <cmath>
 #include <limits>
 
@@ -28,7 +28,7 @@ struct Rows {
   }
 };
 
-// Views without their last axis; the first decides the order of rows.
+// Returns the views without their last axis; the first view decides the order of rows.
 template <class... Views>
 Rows rows_of(const char* op, const View& first, const Views&... others) {
   const int last = first.ndim - 1;

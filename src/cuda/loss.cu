@@ -1,8 +1,8 @@
-// Cross entropy of logits (N, C) with integer labels, and its gradient. A warp (a block for large
-// C) processes a row: the maximum, the sum of exponentials, then the gradient or the loss, for
-// which no array of the softmax's size is written. The GPU cannot refuse a label outside [0, C):
-// its loss and gradient are NaN, and with NEEDLE_CUDA_SYNC, where launches are waited for, it is an
-// error.
+// Cross entropy of logits (N, C) with integer labels, and its gradient. A warp (a block if C is
+// large) processes a row: the maximum, the sum of exponentials, then the gradient or the loss, so
+// no array of the softmax's size is written. The GPU cannot raise an error for a label outside [0,
+// C): its loss and gradient are NaN, and with NEEDLE_CUDA_SYNC, where launches are waited for, it
+// is an error.
 #include <vector>
 
 #include "core/view_rules.h"
@@ -29,8 +29,8 @@ struct Loss {
   __device__ bool knows(std::int64_t label) const { return label >= 0 && label < classes; }
 };
 
-// loss = -(1 - s) logp[label] - s / C sum(logp), with logp = logits - highest - log_total. A factor
-// of 0 takes its term away even where logp is infinite.
+// loss = -(1 - s) logp[label] - s / C sum(logp), with logp = logits - highest - log_total. A term
+// whose factor is 0 is omitted, even if logp is infinite.
 template <class T, int kLanes>
 __global__ void __launch_bounds__(kRowThreads)
     cross_entropy_kernel(const __grid_constant__ Loss<T> call) {

@@ -1,8 +1,9 @@
-// The one elementwise kernel: out = F(a, b, ...), a template on the formula. If all operands are
-// contiguous, a thread moves 16 bytes at a time and a warp whole cache lines; otherwise a thread
-// processes single elements and computes their places from their numbers. Every operand is read or
-// written once, so memory is the limit. There are two hundred of these kernels, so they are short:
-// each contains the formula kPack + 1 times and the arithmetic of places once.
+// The one elementwise kernel, out = F(a, b, ...), is a template on the formula. If all operands are
+// contiguous, each thread accesses 16 bytes at a time, so a warp's accesses coalesce to whole cache
+// lines. Otherwise a thread processes single elements and computes their offsets from their
+// indices. Every operand is read or written once, so memory bandwidth is the limit. There are two
+// hundred instances, so the code is short: each contains the formula kPack + 1 times and the
+// computation of offsets once.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +15,14 @@ namespace needle::cuda {
 namespace {
 
 constexpr unsigned kMapThreads = 256;
-constexpr unsigned kBlocksPerProcessor = 16;  // then a block's threads take several turns
+constexpr unsigned kBlocksPerProcessor = 16;  // beyond it, threads loop over the grid
 
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount) Pack {
   T values[kCount];
 };
 
-// One operand: memory, or one value.
+// One operand: a view of memory or a scalar.
 template <class T>
 struct Source {
   using V = Computed<T>;
@@ -61,7 +62,7 @@ __device__ __noinline__ Offsets<kOperands> place(const Walk& walk, std::uint32_t
   return locate<kOperands>(walk, index);
 }
 
-// `runs`: true if kPack neighbours may be moved as one word.
+// `runs` is true if kPack adjacent elements may be accessed as one vector.
 template <int kPack, class F, class R, class... T, std::size_t... k>
 __device__ void map_operands(const Walk& walk, bool runs, std::index_sequence<k...>,
                              const Source<T>&... in) {
@@ -78,7 +79,7 @@ __device__ void map_operands(const Walk& walk, bool runs, std::index_sequence<k.
         apply(in.template pack<kPack>(p)...);
         reinterpret_cast<Pack<R, kPack>*>(walk.data[0])[p] = result;
       }
-      i += walk.size / kPack * kPack;  // the rest, fewer than a pack
+      i += walk.size / kPack * kPack;  // the remainder of less than a pack
     }
   }
 #pragma unroll 1
@@ -89,8 +90,8 @@ __device__ void map_operands(const Walk& walk, bool runs, std::index_sequence<k.
   }
 }
 
-// Elements in a pack: few of short types, since more make longer code and no speed; one for a
-// formula that computes long.
+// The number of elements in a pack. Larger packs of short types make longer code without more
+// speed. A formula that is limited by arithmetic has packs of one.
 template <class F, class... T>
 constexpr int kPackOf = F::kLong ? 1 : std::min(4, 16 / int(std::max({sizeof(T)...})));
 
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(kMapThreads)
   map_sources<F, R, T...>(walk, runs, std::index_sequence_for<T...>());
 }
 
-// Returns true if packs of `count` elements can be read and written.
+// Returns true if vectors of `count` elements are aligned in every operand.
 inline bool packs_fit(const Walk& walk, const View* const* views, int operands, int count) {
   for (int k = 0; k < operands; ++k) {
     const auto address = reinterpret_cast<std::uintptr_t>(walk.data[k]);
@@ -114,7 +115,8 @@ inline bool packs_fit(const Walk& walk, const View* const* views, int operands, 
   return true;
 }
 
-// out = F::apply(operands...) with operands of types T...; `views` has out first, then them.
+// Computes out = F::apply(operands...) with operands of types T...; `views` is out, followed by the
+// operands.
 template <class F, class R, class... T>
 void map(const char* op, const LoopPlan& plan, const View* const* views) {
   const int device = views[0]->device;

@@ -1,5 +1,5 @@
-// one_hot: a thread for each element, 1 in the column of the row's index. Any dtype and strides; an
-// index outside of the columns gives a row of zeros.
+// one_hot: each thread writes one element, 1 in the column of the row's index. Any dtype and
+// strides are supported; an index out of bounds gives a row of zeros.
 #include <algorithm>
 
 #include "kernels.h"

@@ -1,7 +1,7 @@
-// One pass of SGD or Adam over many parameters in one launch. Their addresses and sizes are the
-// kernel's argument; a block looks up which parameter it is in and moves kElementsOfBlock elements
-// of it, each read and written once, so memory is the limit. A thread loads four elements of every
-// array before it stores one, since the outputs may be the inputs. Views are compact.
+// One step of SGD or Adam over many parameters in one launch. Their addresses and sizes are the
+// kernel's argument. A block looks up its parameter and updates kElementsOfBlock elements of it,
+// each read and written once, so memory bandwidth is the limit. A thread loads four elements of
+// every array before it stores one, since the outputs may be the inputs. Views are compact.
 #include "core/adam.h"
 #include "kernels.h"
 #include "walk.h"
@@ -10,9 +10,10 @@ namespace needle::cuda {
 namespace {
 
 constexpr unsigned kStepThreads = 256;
-constexpr std::uint32_t kEach = 4;  // elements that a thread loads before it stores one
+constexpr std::uint32_t kEach = 4;  // loads of a thread before its first store
 constexpr std::uint32_t kElementsOfBlock = 2 * kEach * kStepThreads;
-// Kernel arguments may have 32 764 bytes. (Fewer in the tests' emulator, to test the division.)
+// Kernel arguments may have 32 764 bytes. The limit is smaller in the tests' emulator, so that the
+// tests cover the division.
 #ifdef NEEDLE_CUDA_ON_CPU
 constexpr std::size_t kMostParameters = 3;
 #else
@@ -22,7 +23,7 @@ constexpr std::size_t kMostParameters = 512;
 template <class T>
 struct Parameter {
   const T *param, *grad;
-  T *first, *second, *out;  // moments; SGD's velocity is the first, null without momentum
+  T *first, *second, *out;  // moments; `first` is SGD's velocity, null without momentum
   std::int64_t size;
   std::uint32_t first_block;
 };
@@ -42,7 +43,7 @@ struct Parameters {
   }
 };
 
-// Rule::step(constants, param, grad, first, second) gives the new parameter and changes the
+// Rule::step(constants, param, grad, first, second) returns the new parameter and updates the
 // moments.
 template <class T, class Rule>
 __global__ void __launch_bounds__(kStepThreads)

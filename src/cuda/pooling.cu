@@ -1,8 +1,8 @@
 // Max and average pooling over (N, H, W, C) images and their gradients. A thread computes one
-// element; threads of a warp have neighbouring channels, so that their loads are whole cache lines,
-// and what windows share is found in the cache. Gradients are gathered: the thread of an input
-// element visits the windows that contain it, in order, so there are no atomics, results are
-// reproducible bit for bit, and every element is written.
+// element; a warp has adjacent channels, so that its loads coalesce, and overlapping windows hit
+// the cache. Gradients are gathered: the thread of an input element visits the windows that contain
+// it, in order, so there are no atomics, results are reproducible bit for bit, and every element is
+// written.
 #include <limits>
 
 #include "allocator.h"
@@ -12,7 +12,7 @@
 namespace needle::cuda {
 namespace {
 
-// The part of the pixels [first, last) that a window, or a set of windows, has along one axis.
+// The part [first, last) of the pixels that a window, or a set of windows, has along one axis.
 struct Range {
   std::int32_t first, last;
 };
@@ -20,7 +20,7 @@ struct Range {
 struct PoolAxis {
   std::int64_t kernel, stride, padding;
 
-  // The pixels of window i that lie in the image.
+  // Returns the pixels of window i that are within bounds.
   __device__ Range window(std::int64_t i, std::int32_t size) const {
     const std::int64_t first = i * stride - padding, last = first + kernel;
     return {std::int32_t(first < 0      ? 0
@@ -30,7 +30,7 @@ struct PoolAxis {
                          : last < size ? last
                                        : size)};
   }
-  // The windows, of `count`, that contain pixel y.
+  // Returns the windows, out of `count`, that contain pixel y.
   __device__ Range windows(std::int32_t y, std::int32_t count) const {
     const std::uint32_t step = std::uint32_t(stride);
     const std::int64_t low = y + padding - kernel;  // the last pixel before them
@@ -42,7 +42,7 @@ struct PoolAxis {
 
 template <class T>
 struct Pooling {
-  ElementGrid grid;  // of what is written
+  ElementGrid grid;  // of the elements that are written
   PoolAxis down, across;
   ImageView<const T> grad, x;  // those that the kernel reads
   ImageView<T> out;
@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(kImageThreads)
   });
 }
 
-// places = where the first maximum of each window is, or its first NaN: the number of the pixel
-// among those of the window that lie in the image, row by row.
+// Writes the place of each window's first maximum, or of its first NaN: the index of that pixel
+// among those of the window that are within bounds, in row-major order.
 template <class T, class Place>
 __global__ void __launch_bounds__(kImageThreads)
     max_place_kernel(const __grid_constant__ Pooling<T> p,
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kImageThreads)
   });
 }
 
-// A thread for each element of `out`; `more` are images of the same batch.
+// Launches one thread for each element of `out`; `more` are images of the same batch.
 template <class T, class... More>
 void launch_pooling(const char* op, void (*kernel)(Pooling<T>, ImageView<More>...), In grad, In x,
                     Out out, const Pool2dParams& params, const ImageView<More>&... more) {
@@ -164,8 +164,8 @@ void launch_pooling(const char* op, void (*kernel)(Pooling<T>, ImageView<More>..
   });
 }
 
-// A pixel is in as many as kernel / stride windows each way. Each window's maximum is searched for
-// once, by a pass that writes its place, not once for each of its pixels.
+// Up to kernel / stride windows contain a pixel along each axis. A separate pass searches each
+// window's maximum once and writes its place, so that the search is not repeated for each pixel.
 template <class T, class Place>
 void max_gradient(In grad, In x, Out x_grad, const Pool2dParams& params) {
   const char* op = "max_pool2d_grad";

@@ -1,6 +1,6 @@
 // The precision of float32 products (NEEDLE_MATMUL_PRECISION, python/needle/config.py): full, or
-// that of tensor cores, which take operands rounded to TF32, bf16 or fp16 and add in float32. Used
-// by matmul and the convolutions.
+// that of tensor cores, which round operands to TF32, bf16 or fp16 and accumulate in float32.
+// matmul and the convolutions use it.
 #pragma once
 
 #include <string>
@@ -13,11 +13,12 @@ namespace needle::cuda {
 enum class Precision { kFloat32, kTf32, kBf16, kFp16 };
 inline constexpr const char* kPrecisionNames[] = {"float32", "tf32", "bf16", "fp16"};
 
-void set_precision(const std::string& name);  // Error where it is none of the names
+void set_precision(const std::string& name);  // Error if the name is unknown
 bool has_tensor_cores(int device);            // with all precisions: from sm_80 on
-Precision precision_of(int device);           // full where it has none
+Precision precision_of(int device);           // full without tensor cores
 
-// f(the precision, as a type) for products of T; that of bfloat16 is bf16, and has tensor cores.
+// Calls f with the precision as a type, for products of T. bfloat16 always has the precision bf16
+// and tensor cores.
 template <class T, class F>
 void with_precision(int device, F&& f) {
   if constexpr (std::is_same_v<T, BFloat16>) {

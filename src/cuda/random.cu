@@ -1,8 +1,8 @@
-// random: elements that depend on the seed, the draw and their place alone
+// random: elements are functions of the seed, the draw and their index alone
 // (core/random_formulas.h), so they equal the CPU's bit for bit; this file is compiled without
-// fused multiplications. A thread computes one block of Philox, four elements, and writes them as
-// one word where it can: the limit is memory for uniform numbers and float64 arithmetic for normal
-// ones.
+// contraction to fused multiply-add. A thread computes one Philox block of four elements and stores
+// them as one vector if they are aligned. Memory bandwidth limits uniform numbers, float64
+// arithmetic normal ones.
 #include <algorithm>
 
 #include "allocator.h"
@@ -22,7 +22,8 @@ struct alignas(kWords * sizeof(T)) Quad {
   T data[kWords];
 };
 
-// The blocks [first, ...) of draw `number`, for `size` elements at out; `whole`: out is aligned.
+// Computes the blocks from `first` on of draw `number` for `size` elements; `whole` is true if out
+// is aligned.
 template <RandomOp op, class T>
 __global__ void __launch_bounds__(kThreads)
     random_kernel(T* out, const std::uint32_t size, const std::uint64_t first, const PhiloxKey key,

@@ -1,5 +1,5 @@
-// The row reduce: the rules of reduce.h for sum, product and the extremes. float32 sums collect in
-// float64.
+// The row reduce: rules of reduce.h for sum, product, maximum and minimum. float32 sums accumulate
+// in float64.
 #include "reduce.h"
 
 #include <limits>

@@ -1,10 +1,10 @@
-// A reduction by a rule for combining two values; reduce and logsumexp are such rules. Long rows: a
-// warp for each output, whose lanes read neighbours and are combined by shuffles. Columns (outputs
-// that are neighbours have inputs that are neighbours) and short rows: a thread for each output, so
-// that a warp still reads whole cache lines. With few outputs the reduced elements are cut into
-// segments, whose partial results a second kernel combines; the division depends on sizes alone, so
-// results are the same on every GPU. The warps of a block take the segments of one output after the
-// other, so that all have work where outputs are few.
+// A reduction by an associative rule; reduce and logsumexp supply the rules. If rows are long, each
+// output has a warp, whose loads coalesce and whose lanes are combined by shuffles. If the reduced
+// axis is not contiguous, or rows are short, each output has a thread, so a warp still reads whole
+// cache lines. If there are few outputs, the reduced axis is split into segments, whose partial
+// results a second kernel combines. The split depends on the shape alone, so results are the same
+// on every GPU. The warps of a block process consecutive segments of one output, so that all have
+// work if outputs are few.
 #pragma once
 
 #include <algorithm>
@@ -19,13 +19,13 @@ namespace {
 
 constexpr unsigned kThreads = 256, kRowsOfBlock = kThreads / kWarp;
 constexpr std::int64_t kFewElements = 16;
-constexpr std::int64_t kManyWarps = 8192, kManyThreads = 1 << 17;  // enough for every GPU
-constexpr std::int64_t kRowSegment = 1024, kColumnSegment = 64;    // at least so many elements
+constexpr std::int64_t kManyWarps = 8192, kManyThreads = 1 << 17;  // enough to occupy every GPU
+constexpr std::int64_t kRowSegment = 1024, kColumnSegment = 64;    // minimum length of a segment
 constexpr std::int64_t kMostSegments = 32768;
 
-// A Rule has the elements' type Lane, the type of partial results, Wide, and its neutral element
-// identity(); step(x, y) of two elements, combine(x, y) of two partial results (elements convert);
-// result(x), an element of the output.
+// A Rule has the type Lane of elements, the type Wide of partial results and its neutral element
+// identity(). step(x, y) combines two elements, combine(x, y) two partial results (elements
+// convert), and result(x) returns an element of the output.
 template <class Rule>
 using Result = decltype(Rule::result(Rule::identity()));
 
@@ -73,7 +73,8 @@ __device__ typename Rule::Wide fold_warp(typename Rule::Wide total) {
   return total;
 }
 
-// A warp (a thread) for each segment of each output. Without `partial` the result goes to out.
+// One warp, or thread, computes one segment of one output. If `partial` is null, the result goes to
+// out.
 template <class Rule, bool kWarpEach>
 __global__ void __launch_bounds__(kThreads)
     reduce_kernel(const __grid_constant__ Reduction r, typename Rule::Wide* partial) {
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
                                          : blockIdx.x * kThreads + threadIdx.x;
   const std::uint32_t segment = r.outputs.quotient(number);
   const std::uint32_t output = number - segment * r.outputs.divisor;
-  if (segment >= r.segments) return;  // whole warps where they work together
+  if (segment >= r.segments) return;  // never part of a cooperating warp
   const auto offsets = locate<2>(r.kept, output);
   const char* a = r.kept.data[0] + offsets.bytes[0] + r.shift;
   const std::uint32_t begin = segment * r.length;
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A warp combines the segments of one output.
+// One warp combines the segments of one output.
 template <class Rule>
 __global__ void __launch_bounds__(kThreads)
     combine_kernel(const __grid_constant__ Walk kept, const typename Rule::Wide* partial,
@@ -126,7 +127,7 @@ struct Plan : ReducePlan {
   std::int64_t length;  // of a segment
 };
 
-// One kernel for each piece of the reduced elements; gives the number of segments.
+// Launches one kernel for each part of the reduced elements; returns the number of segments.
 template <class Rule>
 std::uint32_t launch_segments(const Plan& plan, const LoopPlan& kept,
                               typename Rule::Wide* partial) {
@@ -159,7 +160,7 @@ void reduce_typed(const Plan& plan) {
       return;
     }
     const std::int64_t most = ceil_div(plan.reduced.size, plan.length) +
-                              2 * ceil_div(plan.reduced.size, kPart);  // parts end where they end
+                              2 * ceil_div(plan.reduced.size, kPart);  // the last ones may be short
     using Wide = typename Rule::Wide;
     const Temporary partial(std::size_t(most * kept.size) * sizeof(Wide), plan.a->device);
     const std::uint32_t segments = launch_segments<Rule>(plan, kept, partial.as<Wide>());

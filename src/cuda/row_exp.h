@@ -9,7 +9,7 @@
 namespace needle::cuda {
 namespace {
 
-// The maximum may ignore NaN, which then shows in the sum.
+// The maximum may ignore NaN, because the sum then becomes NaN.
 template <class T, int kLanes>
 __device__ T largest(const RowLanes<T, kLanes>& lanes, const Row<const T>& a) {
   T best = -std::numeric_limits<T>::infinity();

@@ -1,6 +1,6 @@
-// Rows that the threads of a warp, or of a block for long rows, process together: softmax, cross
-// entropy, layer norm. Lanes read neighbours, so a warp's loads are whole cache lines. The rows of
-// a block stay in the L1 cache, so another pass over a row causes no memory traffic.
+// Rows that a warp, or a block if rows are long, processes cooperatively: softmax, cross entropy,
+// layer norm. The lanes' loads coalesce to whole cache lines. A block's rows stay in the L1 cache,
+// so another pass over them causes no memory traffic.
 #pragma once
 
 #include "walk.h"
@@ -9,8 +9,8 @@ namespace needle::cuda {
 namespace {
 
 constexpr unsigned kRowThreads = 256;
-constexpr std::int64_t kLongRow = 2048;  // elements from which on a row has a block of its own
-constexpr std::int64_t kShortRow = 16;   // up to which one thread takes it
+constexpr std::int64_t kLongRow = 2048;  // a block processes a row of at least this length
+constexpr std::int64_t kShortRow = 16;   // one thread processes a row of at most this length
 
 template <class T>
 struct Row {
@@ -21,7 +21,7 @@ struct Row {
   __device__ T& operator[](std::uint32_t i) const { return data[i * stride]; }
 };
 
-// The threads of one row, kLanes of them; `warps` is shared by the block, a value for each warp.
+// The kLanes threads that share a row. `warps` is shared memory with one value per warp.
 template <class T, int kLanes>
 struct RowLanes {
   T* warps;
@@ -33,7 +33,7 @@ struct RowLanes {
         row(blockIdx.x * (kRowThreads / kLanes) + threadIdx.x / kLanes),
         lane(threadIdx.x % kLanes) {}
 
-  // f over the values of all lanes; the same bits in each.
+  // Folds the lanes' values with f; every lane gets the same bits.
   template <class F>
   __device__ T fold(T value, F&& f) const {
     /// BEGIN SOLUTION [cuda-row-fold]
@@ -42,7 +42,7 @@ struct RowLanes {
       value = f(value, __shfl_xor_sync(kAllLanes, value, by));
     }
     if constexpr (kLanes > kWarp) {
-      __syncthreads();  // other warps may still read the values of the previous fold
+      __syncthreads();  // another warp may still read the previous fold's values
       if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
       __syncthreads();
       value = warps[0];
@@ -54,7 +54,7 @@ struct RowLanes {
   __device__ T sum(T value) const {
     return fold(value, [](T x, T y) { return x + y; });
   }
-  // term(i) over the lane's elements, then over all lanes
+  // Sums term(i) over the lane's elements, then over all lanes.
   template <class F>
   __device__ T sum_of(std::uint32_t n, F&& term) const {
     T total = T(0);
@@ -63,7 +63,7 @@ struct RowLanes {
   }
 };
 
-// Launches the kernel of a warp a row, or that of a block a row.
+// Launches the kernel with one warp per row, or the one with a block per row.
 template <class... Parameters, class... Arguments>
 void launch_rows(const char* op, int device, std::uint32_t rows, std::int64_t n,
                  void (*by_warp)(Parameters...), void (*by_block)(Parameters...),

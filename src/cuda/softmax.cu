@@ -1,8 +1,8 @@
-// softmax, log_softmax, logsumexp. Contiguous rows: a warp (a block for long rows) makes
-// three passes, for the maximum, the sum and the result; only the first one reads memory, the
-// others the cache. Slices that are side by side, and short ones: one thread each, so that a warp
-// reads neighbours. logsumexp is a reduction (reduce.h) whose partial results are a maximum and a
-// sum relative to it.
+// softmax, log_softmax and logsumexp. In contiguous rows a warp (a block if rows are long) makes
+// three passes, for the maximum, the sum and the result; only the first reads memory, the others
+// hit the cache. Adjacent slices, and short ones, take one thread each, so that a warp's loads
+// coalesce. logsumexp is a reduction (reduce.h) whose partial results are a maximum and a sum
+// relative to it.
 #include "core/view_rules.h"
 #include "reduce.h"
 #include "row_exp.h"

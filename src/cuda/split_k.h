@@ -1,5 +1,5 @@
-// The partial results of a product or a sum that is split into slices, and their addition. Used by
-// matmul and the weight gradients.
+// The partial results of a product or sum that is split along K, and their reduction. matmul and
+// the weight gradients use them.
 #pragma once
 
 #include "kernels.h"

@@ -12,15 +12,15 @@
 namespace needle::cuda {
 namespace {
 
-constexpr std::size_t kTurn = 8 << 20;   // bytes staged at a time
+constexpr std::size_t kTurn = 8 << 20;   // bytes staged per turn
 constexpr std::size_t kPiece = 1 << 20;  // bytes that a thread copies to pinned memory at a time
 
 std::size_t bytes_of(const View& v) {
   return static_cast<std::size_t>(size_of(v)) * size_of(v.dtype);
 }
 
-// `bytes` to `to`, beside the kernels of earlier calls. A turn has read the source when it ends.
-// CUDA promises this for no asynchronous copy, from pageable memory neither.
+// Copies `bytes` to `to` while earlier kernels run. The source has been read when a turn ends,
+// which CUDA promises for no asynchronous copy, not even from pageable memory.
 void send(int device, const char* host, std::size_t bytes, char* to) {
   for (std::size_t begin = 0; begin < bytes; begin += kTurn) {
     const std::size_t end = std::min(begin + kTurn, bytes), each = is_pinned(host) ? kTurn : kPiece;

@@ -1,5 +1,6 @@
-// A loop plan (core/loop.h) as a kernel takes it: 32-bit element numbers, divisions by the sizes as
-// multiplications, operands that are Python scalars by value. Used by every elementwise kernel.
+// A loop plan (core/loop.h) in the form that kernels take: element indices have 32 bits, divisions
+// by the shape are multiplications, and Python scalars are passed by value. Every elementwise
+// kernel uses it.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +12,22 @@
 
 namespace needle::cuda {
 
-// Elements of one launch at most: their numbers, and sums of two, fit 32 bits. (Small in the tests'
-// emulator, so that cutting is tested.)
+// The largest number of elements per launch: an index, and the sum of two, fits 32 bits. It is
+// small in the tests' emulator, so that the tests cover the division into launches.
 #ifdef NEEDLE_CUDA_ON_CPU
 inline constexpr std::int64_t kPart = 1 << 14;
 #else
 inline constexpr std::int64_t kPart = 1 << 30;
 #endif
 
-// Elements that a thread loads before it uses the first (stream); of doubles more would not fit its
-// registers.
+// The number of loads that a thread issues before it uses the first one (stream). More would spill
+// the registers of a kernel on doubles.
 template <class T>
 inline constexpr int kInFlight = sizeof(T) <= 4 ? 4 : 1;
 
-// use(i, load(i)) for i = begin, begin + step, ... below end, in this order; T is what load loads.
-// kInFlight loads are on their way before the first is used: of a plain loop the compiler makes one
-// that waits for each.
+// Calls use(i, load(i)) for i = begin, begin + step, ... < end, in this order; T is the type that
+// load reads. kInFlight loads are issued before the first value is used. In a plain loop the
+// compiler would wait for each load.
 template <class T, class Load, class Use>
 __device__ void stream(std::uint32_t begin, std::uint32_t end, std::uint32_t step, Load&& load,
                        Use&& use) {
@@ -43,7 +44,7 @@ __device__ void stream(std::uint32_t begin, std::uint32_t end, std::uint32_t ste
   for (; i < end; i += step) use(i, load(i));
 }
 
-// n / divisor for n < 2^31 as one multiplication (Granlund and Montgomery, 1994).
+// Computes n / divisor for n < 2^31 by one multiplication (Granlund and Montgomery, 1994).
 struct Divisor {
   std::uint32_t divisor = 1, multiplier = 1, shift = 0;
 
@@ -66,11 +67,11 @@ struct Walk {
   char* data[kMaxOperands] = {};
   alignas(8) unsigned char scalars[kMaxOperands][8] = {};
   bool is_scalar[kMaxOperands] = {};  // the operand is scalars[k]
-  bool constant[kMaxOperands] = {};   // one value for all elements
-  bool dense = false;                 // every operand is one run, or constant
+  bool constant[kMaxOperands] = {};   // the same value for all elements
+  bool dense = false;                 // every operand is contiguous or constant
 };
 
-// Operand k of element `index`: byte offsets from data[k].
+// The byte offset of element `index` from data[k] for each operand k.
 template <int kOperands>
 struct Offsets {
   std::int64_t bytes[kOperands];
@@ -91,7 +92,8 @@ __device__ Offsets<kOperands> locate(const Walk& walk, std::uint32_t index) {
   /// END SOLUTION
 }
 
-// `views` in the order of the plan's operands, for scalars and the sizes of elements.
+// Converts a plan. `views` are in the order of the plan's operands; they tell which are scalars and
+// the size of an element.
 inline Walk make_walk(const LoopPlan& plan, const View* const* views) {
   Walk walk;
   walk.ndim = plan.ndim;
@@ -116,7 +118,7 @@ inline Walk make_walk(const LoopPlan& plan, const View* const* views) {
   return walk;
 }
 
-// Numbers of rows and pixels are below 2^31.
+// Throws Error unless the count of rows or pixels is below 2^31.
 inline void check_count(const char* op, std::int64_t count) {
   if (count >= std::int64_t(1) << 31) {
     raise_error(std::string(op) + ": a GPU takes fewer than 2147483648 rows or pixels, got " +
@@ -124,7 +126,7 @@ inline void check_count(const char* op, std::int64_t count) {
   }
 }
 
-// Calls f(part) for pieces of the plan of at most kMost elements, cut along the outer dimensions.
+// Calls f(part) for parts of the plan of at most kMost elements; the outer dimensions are divided.
 template <std::int64_t kMost = kPart, class F>
 void in_parts(const LoopPlan& plan, F&& f) {
   if (plan.size <= kMost) return f(plan);
