@@ -86,8 +86,9 @@ void call_row<&KernelTable::binary>(const KernelTable& table, Arguments& from);
 template <>
 void call_row<&KernelTable::where>(const KernelTable& table, Arguments& from);
 
-template <class Device, auto kRow>
-struct Row {
+// A module function with the parameters of a declaration, whose values kFunction takes.
+template <PyObject* (*kFunction)(Arguments&)>
+struct Function {
   static inline const Signature* signature = nullptr;
 
   static PyObject* call(PyObject*, PyObject* const* values, Py_ssize_t count, PyObject* keywords) {
@@ -99,30 +100,6 @@ struct Row {
         values = ordered;
       }
       Arguments from{signature->function.c_str(), values, wanted};
-      call_row<kRow>(Device::table(), from);
-      Py_RETURN_NONE;
-    });
-  }
-
-  static void bind(PyObject* module, const char* name, const char* declaration) {
-    auto* made = new Signature(name, declaration,
-                               reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&call)));
-    signature = made;  // lives as long as the process, as the function object may
-    made->add_to(module);
-  }
-};
-
-// Returns a module function with the parameters of a declaration, as Row has them.
-template <PyObject* (*kFunction)(Arguments&)>
-struct Function {
-  static inline const Signature* signature = nullptr;
-
-  static PyObject* call(PyObject*, PyObject* const* values, Py_ssize_t count, PyObject* keywords) {
-    return guarded([&]() -> PyObject* {
-      PyObject* ordered[kMaxArguments];
-      signature->order(values, count, keywords, ordered);
-      Arguments from{signature->function.c_str(), ordered,
-                     static_cast<Py_ssize_t>(signature->names.size())};
       return kFunction(from);
     });
   }
@@ -135,6 +112,12 @@ struct Function {
   }
 };
 
+template <class Device, auto kRow>
+PyObject* run_row(Arguments& from) {
+  call_row<kRow>(Device::table(), from);
+  Py_RETURN_NONE;
+}
+
 // The tuple `unary_names` of the module.
 void bind_unary_names(PyObject* module);
 
@@ -142,7 +125,7 @@ template <class Device>
 void bind_backend(PyObject* module) {
   bind_unary_names(module);
 #define NEEDLE_ROW(name, arguments) \
-  Row<Device, &KernelTable::name>::bind(module, #name, #arguments);
+  Function<&run_row<Device, &KernelTable::name>>::bind(module, #name, #arguments);
   NEEDLE_KERNELS(NEEDLE_ROW)
 #undef NEEDLE_ROW
 }

@@ -12,7 +12,7 @@
 #include "data/permutation.h"
 #include "data/philox.h"
 #include "data_arguments.h"
-#include "translated.h"
+#include "module_functions.h"
 
 namespace py = pybind11;
 
@@ -116,29 +116,12 @@ void gather_rows(const py::array& source, const py::object& index, py::array out
 void bind_data(py::module_& parent) {
   py::module_ m = parent.def_submodule(
       "data", "Kernels of needle.data; see needle.data.samples.native_kernels.");
-  m.def(
-      "philox_words",
-      [](const py::object& seed, const py::object& epoch, const py::object& indices,
-         std::int64_t stream, std::int64_t count) {
-        return translated([&] { return philox_words(seed, epoch, indices, stream, count); });
-      },
-      py::arg("seed"), py::arg("epoch"), py::arg("indices"), py::arg("stream"), py::arg("count"),
-      "needle.data.philox.words: uint32 (n, count).");
-  m.def(
-      "permute_indices",
-      [](const py::object& positions, std::int64_t length, const py::object& seed,
-         const py::object& epoch) {
-        return translated([&] { return permute_indices(positions, length, seed, epoch); });
-      },
-      py::arg("positions"), py::arg("length"), py::arg("seed"), py::arg("epoch"),
-      "needle.data.philox.permutation: int64 (n,).");
-  m.def(
-      "gather_rows",
-      [](const py::array& source, const py::object& indices, const py::array& out) {
-        translated([&] { gather_rows(source, indices, out); });
-      },
-      py::arg("source").noconvert(), py::arg("indices"), py::arg("out").noconvert(),
-      "Writes source[indices] into out, rows by the first axis.");
+  def(m, "philox_words", &philox_words, py::arg("seed"), py::arg("epoch"), py::arg("indices"),
+      py::arg("stream"), py::arg("count"), "needle.data.philox.words: uint32 (n, count).");
+  def(m, "permute_indices", &permute_indices, py::arg("positions"), py::arg("length"),
+      py::arg("seed"), py::arg("epoch"), "needle.data.philox.permutation: int64 (n,).");
+  def(m, "gather_rows", &gather_rows, py::arg("source").noconvert(), py::arg("indices"),
+      py::arg("out").noconvert(), "Writes source[indices] into out, rows by the first axis.");
   bind_images(m);
 }
 

@@ -13,7 +13,7 @@
 #include "data/lower.h"
 #include "data/select.h"
 #include "image_arguments.h"
-#include "translated.h"
+#include "module_functions.h"
 
 namespace py = pybind11;
 
@@ -28,7 +28,9 @@ constexpr std::int64_t kLineBytes = 64;
 void prefetch(const Sources& from, std::int64_t i) {
   if (from.indices.empty() || from.span == 0 || from.span > kPrefetchBytes) return;
   const char* first = static_cast<const char*>(from.rows->data) + from.indices[i] * from.row_bytes;
-  for (std::int64_t at = 0; at < from.span; at += kLineBytes) __builtin_prefetch(first + at, 0, 2);
+  for (std::int64_t offset = 0; offset < from.span; offset += kLineBytes) {
+    __builtin_prefetch(first + offset, 0, 2);
+  }
 }
 
 data::OutputRow output_of(const py::array& out, std::int64_t count) {
@@ -115,12 +117,13 @@ py::tuple lower_images(const py::sequence& steps, const py::sequence& parameters
   if (places.ndim() != 2 || places.shape(1) != 6) {
     raise_error("lower_images: places must be (images, 6), got " + shape_of(places));
   }
-  const auto at = places.unchecked<2>();
+  const auto place = places.unchecked<2>();
   std::vector<data::SourceImage> images;
   std::vector<std::int64_t> offsets;
   for (py::ssize_t i = 0; i < places.shape(0); ++i) {
-    offsets.push_back(at(i, 0));
-    images.push_back({nullptr, at(i, 1), at(i, 2), channels, at(i, 3), at(i, 4), at(i, 5)});
+    offsets.push_back(place(i, 0));
+    images.push_back(
+        {nullptr, place(i, 1), place(i, 2), channels, place(i, 3), place(i, 4), place(i, 5)});
   }
   std::vector<py::array> owners;
   const auto calls = calls_of(steps, parameters, places.shape(0), owners);
@@ -139,27 +142,12 @@ py::tuple lower_images(const py::sequence& steps, const py::sequence& parameters
 }  // namespace
 
 void bind_images(py::module_& m) {
-  m.def(
-      "run_images",
-      [](const py::sequence& steps, const py::sequence& parameters, const py::object& images,
-         const py::object& indices, const py::array& out, int threads) {
-        translated([&] { run_images(steps, parameters, images, indices, out, threads); });
-      },
-      py::arg("steps"), py::arg("parameters"), py::arg("images"), py::arg("indices"),
-      py::arg("out").noconvert(), py::arg("threads"),
+  def(m, "run_images", &run_images, py::arg("steps"), py::arg("parameters"), py::arg("images"),
+      py::arg("indices"), py::arg("out").noconvert(), py::arg("threads"),
       "Runs augmentation steps over a batch of images into out; see "
       "needle.data.samples.native_kernels.");
-  m.def(
-      "lower_images",
-      [](const py::sequence& steps, const py::sequence& parameters,
-         const py::array_t<std::int64_t, py::array::c_style>& places, std::int64_t channels,
-         bool floats, const std::array<std::int64_t, 3>& shape, bool floats_out) {
-        return translated([&] {
-          return lower_images(steps, parameters, places, channels, floats, shape, floats_out);
-        });
-      },
-      py::arg("steps"), py::arg("parameters"), py::arg("places"), py::arg("channels"),
-      py::arg("floats"), py::arg("shape"), py::arg("floats_out"),
+  def(m, "lower_images", &lower_images, py::arg("steps"), py::arg("parameters"), py::arg("places"),
+      py::arg("channels"), py::arg("floats"), py::arg("shape"), py::arg("floats_out"),
       "The passes of augmentation steps and the words that they read; see core/image_pass.h.");
 }
 

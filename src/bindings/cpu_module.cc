@@ -11,8 +11,8 @@
 #include "cpu/allocator.h"
 #include "cpu/conv2d_algorithm.h"
 #include "cpu/select.h"
+#include "module_functions.h"
 #include "prepared_conv2d.h"
-#include "translated.h"
 
 namespace py = pybind11;
 
@@ -130,68 +130,25 @@ void matmul_tiled(py::handle a, py::handle b, py::handle out, std::int64_t m, st
   });
 }
 
-py::dict memory_stats() {
-  const MemoryStats stats = cpu::memory_stats();
-  py::dict result;
-  result["in_use"] = stats.in_use;
-  result["cached"] = stats.cached;
-  result["peak"] = stats.peak;
-  result["allocations"] = stats.allocations;
-  result["reuses"] = stats.reuses;
-  return result;
+py::object adopt(const py::array& source) {
+  return py::reinterpret_steal<py::object>(adopt_buffer(source.ptr()));
 }
 
-Signature* allocate_signature = nullptr;
-
-// Backend.allocate, called once for each result; written for speed.
-PyObject* allocate(PyObject*, PyObject* const* values, Py_ssize_t count, PyObject* keywords) {
-  return guarded([&]() -> PyObject* {
-    PyObject* ordered[2];
-    allocate_signature->order(values, count, keywords, ordered);
-    return new_array(to_int("allocate", ordered[0]), dtype_from_python(ordered[1]));
-  });
+// Backend.allocate is called once for each result, so pybind11 would cost too much.
+PyObject* allocate(Arguments& from) {
+  const std::int64_t size = to_int(from.function, from.next());
+  return new_array(size, dtype_from_python(from.next()));
 }
 
 void bind_transfers(py::module_& m) {
-  allocate_signature =
-      new Signature("allocate", "(std::int64_t size, DType dtype)",
-                    reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&allocate)));
-  translated([&] {
-    allocate_signature->add_to(m.ptr());
-    return 0;
-  });
-  m.def(
-      "upload",
-      [](const py::array& source, py::handle out) {
-        translated([&] {
-          upload(source, out);
-          return 0;
-        });
-      },
-      py::arg("source"), py::arg("out"), "Writes a host array into the view `out`.");
-  m.def(
-      "download", [](py::handle a) { return translated([&] { return download(a); }); },
-      py::arg("a"), "A new compact host array with the view's elements.");
-  m.def(
-      "adopt",
-      [](const py::array& source) {
-        return translated(
-            [&] { return py::reinterpret_steal<py::object>(adopt_buffer(source.ptr())); });
-      },
-      py::arg("source"), "An Array on a compact, writable host array's memory, or None.");
-  m.def(
-      "export", [](py::handle a) { return translated([&] { return export_view(a); }); },
-      py::arg("a"), "A host array on the view's memory, strides kept.");
-  m.def(
-      "matmul_tiled",
-      [](py::handle a, py::handle b, py::handle out, std::int64_t rows, std::int64_t inner,
-         std::int64_t columns) {
-        translated([&] {
-          matmul_tiled(a, b, out, rows, inner, columns);
-          return 0;
-        });
-      },
-      py::arg("a"), py::arg("b"), py::arg("out"), py::arg("m"), py::arg("n"), py::arg("p"),
+  def(m, "upload", &upload, py::arg("source"), py::arg("out"),
+      "Writes a host array into the view `out`.");
+  def(m, "download", &download, py::arg("a"), "A new compact host array with the view's elements.");
+  def(m, "adopt", &adopt, py::arg("source"),
+      "An Array on a compact, writable host array's memory, or None.");
+  def(m, "export", &export_view, py::arg("a"), "A host array on the view's memory, strides kept.");
+  def(m, "matmul_tiled", &matmul_tiled, py::arg("a"), py::arg("b"), py::arg("out"), py::arg("m"),
+      py::arg("n"), py::arg("p"),
       "out = a @ b on compact float32 buffers of __tile_size__ square tiles.");
 }
 
@@ -208,42 +165,26 @@ void select_algorithm(const std::string& name) {
 }
 
 void bind_services(py::module_& m) {
-  m.def("memory_stats", &memory_stats, "Bytes in_use, cached, peak; counts allocations, reuses.");
+  m.def(
+      "memory_stats", [] { return dict_of(cpu::memory_stats()); },
+      "Bytes in_use, cached, peak; counts allocations, reuses.");
   m.def("empty_cache", &cpu::empty_cache, "Gives cached buffers back to the system.");
   m.def("num_threads", &num_threads, "Threads that a kernel may use.");
-  m.def(
-      "set_num_threads",
-      [](int n) {
-        translated([&] {
-          set_num_threads(n);
-          return 0;
-        });
-      },
-      py::arg("n"), "Sets num_threads(), from the next kernel on.");
+  def(m, "set_num_threads", &set_num_threads, py::arg("n"),
+      "Sets num_threads(), from the next kernel on.");
   m.def("available_isas", &cpu::available_isas,
         "Instruction sets that are compiled in and run here, worst first.");
   m.def(
       "select_isa",
       [m](const std::string& name) mutable {
-        translated([&] {
-          cpu::select_isa(name);
-          return 0;
-        });
+        translated([&] { cpu::select_isa(name); });
         m.attr("isa") = name;
       },
       py::arg("name"), "Uses the kernels of one of available_isas() from now on.");
   m.def(
       "conv2d_algorithm", [] { return kConv2dAlgorithms[static_cast<int>(conv2d_algorithm())]; },
       "What select_conv2d chose: auto, direct or winograd.");
-  m.def(
-      "select_conv2d",
-      [](const std::string& name) {
-        translated([&] {
-          select_algorithm(name);
-          return 0;
-        });
-      },
-      py::arg("name"),
+  def(m, "select_conv2d", &select_algorithm, py::arg("name"),
       "The algorithm of float32 3x3 convolutions of step 1 from now on: auto (by shape), direct or "
       "winograd.");
 }
@@ -262,6 +203,7 @@ PYBIND11_MODULE(ndarray_backend_cpu, m) {
   bind_services(m);
   bind_data(m);
   try {
+    Function<&allocate>::bind(m.ptr(), "allocate", "(std::int64_t size, DType dtype)");
     bind_backend<CpuDevice>(m.ptr());
     bind_prepared_conv2d(m.ptr());
   } catch (const PythonError&) {

@@ -14,7 +14,7 @@
 #include "cuda/feed.h"
 #include "data/lower.h"
 #include "image_arguments.h"
-#include "translated.h"
+#include "module_functions.h"
 
 namespace py = pybind11;
 
@@ -64,9 +64,9 @@ void make_dense(SourceImage& image, Batch& batch) {
   for (std::int64_t y = 0; y < image.height; ++y) {
     for (std::int64_t x = 0; x < image.width; ++x) {
       for (std::int64_t c = 0; c < batch.channels; ++c, to += item) {
-        const std::int64_t at =
+        const std::int64_t offset =
             y * image.row_stride + x * image.column_stride + c * image.channel_stride;
-        std::memcpy(to, from + at * item, item);
+        std::memcpy(to, from + offset * item, item);
       }
     }
   }
@@ -77,18 +77,18 @@ void make_dense(SourceImage& image, Batch& batch) {
 // Adjacent images form one piece.
 void place(Batch& batch) {
   const std::int64_t item = bytes_of(batch.type);
-  std::size_t at = 0;  // of the present piece
+  std::size_t start = 0;  // of the present piece
   for (SourceImage& image : batch.images) {
     if (span_of(image, batch.channels) == 0) make_dense(image, batch);
     const auto bytes = static_cast<std::size_t>(span_of(image, batch.channels) * item);
     const auto* data = static_cast<const char*>(image.data);
     HostPiece* last = batch.pieces.empty() ? nullptr : &batch.pieces.back();
     if (last != nullptr && static_cast<const char*>(last->data) + last->bytes == data) {
-      batch.offsets.push_back(std::int64_t(at + last->bytes) / item);
+      batch.offsets.push_back(std::int64_t(start + last->bytes) / item);
       last->bytes += bytes;
     } else {
-      if (last != nullptr) at += FeedTurn::place_after(last->bytes);
-      batch.offsets.push_back(std::int64_t(at) / item);
+      if (last != nullptr) start += FeedTurn::place_after(last->bytes);
+      batch.offsets.push_back(std::int64_t(start) / item);
       batch.pieces.push_back({data, bytes});
     }
   }
@@ -184,20 +184,9 @@ py::object pin(int device, const py::object& memory) {
 }  // namespace
 
 void bind_cuda_images(py::module_& m) {
-  m.def(
-      "run_images_on",
-      [](int device, const py::sequence& steps, const py::sequence& parameters,
-         const py::object& images, const py::object& indices, const py::object& out) {
-        translated([&] { run_images(device, steps, parameters, images, indices, out); });
-      },
-      py::arg("device"), py::arg("steps"), py::arg("parameters"), py::arg("images"),
-      py::arg("indices"), py::arg("out"), "Backend.run_images on a device.");
-  m.def(
-      "pin_on",
-      [](int device, const py::object& memory) {
-        return translated([&] { return pin(device, memory); });
-      },
-      py::arg("device"), py::arg("memory"), "Backend.pin for a device.");
+  def(m, "run_images_on", &run_images, py::arg("device"), py::arg("steps"), py::arg("parameters"),
+      py::arg("images"), py::arg("indices"), py::arg("out"), "Backend.run_images on a device.");
+  def(m, "pin_on", &pin, py::arg("device"), py::arg("memory"), "Backend.pin for a device.");
 }
 
 }  // namespace needle::bindings

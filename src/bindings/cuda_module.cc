@@ -17,7 +17,7 @@
 #include "cuda/transfer.h"
 #include "cuda_images.h"
 #include "cuda_moments.h"
-#include "translated.h"
+#include "module_functions.h"
 
 #ifndef NEEDLE_CUDA_MODULE
 #define NEEDLE_CUDA_MODULE ndarray_backend_cuda
@@ -83,49 +83,29 @@ py::object allocate(int device, std::int64_t size, py::handle dtype) {
       new_array(size, dtype_from_python(dtype.ptr()), checked(device)));
 }
 
-py::dict memory_stats(int device) {
-  const MemoryStats stats = cuda::memory_stats(checked(device));
-  py::dict result;
-  result["in_use"] = stats.in_use;
-  result["cached"] = stats.cached;
-  result["peak"] = stats.peak;
-  result["allocations"] = stats.allocations;
-  result["reuses"] = stats.reuses;
-  return result;
+py::dict memory_stats(int device) { return dict_of(cuda::memory_stats(checked(device))); }
+
+void empty_cache(int device) {
+  cuda::empty_feed(checked(device));
+  cuda::empty_cache(device);
+}
+
+void synchronize(int device) {
+  checked(device);
+  WithoutGil released;
+  cuda::synchronize(device);
 }
 
 // Functions of one device; needle.backends.cuda binds its number.
 void bind_devices(py::module_& m) {
-  m.def(
-      "allocate_on",
-      [](int device, std::int64_t size, py::handle dtype) {
-        return translated([&] { return allocate(device, size, dtype); });
-      },
-      py::arg("device"), py::arg("size"), py::arg("dtype"), "Backend.allocate on a device.");
-  m.def(
-      "memory_stats_of",
-      [](int device) { return translated([&] { return memory_stats(device); }); },
-      py::arg("device"), "Bytes in_use, cached, peak; counts allocations, reuses.");
-  m.def(
-      "empty_cache_of",
-      [](int device) {
-        translated([&] {
-          cuda::empty_feed(checked(device));
-          return cuda::empty_cache(device), 0;
-        });
-      },
-      py::arg("device"), "Gives cached buffers, and those of uploads, back to the GPU.");
-  m.def(
-      "synchronize_on",
-      [](int device) {
-        translated([&] {
-          checked(device);
-          WithoutGil released;
-          cuda::synchronize(device);
-          return 0;
-        });
-      },
-      py::arg("device"), "Waits for the device; errors of its kernels are raised here.");
+  def(m, "allocate_on", &allocate, py::arg("device"), py::arg("size"), py::arg("dtype"),
+      "Backend.allocate on a device.");
+  def(m, "memory_stats_of", &memory_stats, py::arg("device"),
+      "Bytes in_use, cached, peak; counts allocations, reuses.");
+  def(m, "empty_cache_of", &empty_cache, py::arg("device"),
+      "Gives cached buffers, and those of uploads, back to the GPU.");
+  def(m, "synchronize_on", &synchronize, py::arg("device"),
+      "Waits for the device; errors of its kernels are raised here.");
 }
 
 void bind_graphs(py::module_& m) {
@@ -141,33 +121,23 @@ void bind_graphs(py::module_& m) {
       .def("launch", &cuda::Graph::launch, py::call_guard<py::gil_scoped_release>());
 }
 
+std::vector<std::string> matmul_precisions(int device) {
+  const bool all = cuda::has_tensor_cores(checked(device));
+  const auto* const names = cuda::kPrecisionNames;
+  return {names, all ? std::end(cuda::kPrecisionNames) : names + 1};
+}
+
 void bind_precision(py::module_& m) {
-  m.def(
-      "set_matmul_precision",
-      [](const std::string& name) { translated([&] { return cuda::set_precision(name), 0; }); },
-      py::arg("name"), "Sets the precision of float32 products: needle.config.matmul_precision.");
-  m.def(
-      "matmul_precisions_of",
-      [](int device) {
-        return translated([&] {
-          const bool all = cuda::has_tensor_cores(checked(device));
-          const auto* const names = cuda::kPrecisionNames;
-          return std::vector<std::string>(names, all ? std::end(cuda::kPrecisionNames) : names + 1);
-        });
-      },
-      py::arg("device"), "The precisions that a device supports.");
+  def(m, "set_matmul_precision", &cuda::set_precision, py::arg("name"),
+      "Sets the precision of float32 products: needle.config.matmul_precision.");
+  def(m, "matmul_precisions_of", &matmul_precisions, py::arg("device"),
+      "The precisions that a device supports.");
 }
 
 void bind_transfers(py::module_& m) {
-  m.def(
-      "upload",
-      [](const py::array& source, py::handle out) {
-        translated([&] { return upload(source, out), 0; });
-      },
-      py::arg("source"), py::arg("out"), "Writes a host array into the view `out`.");
-  m.def(
-      "download", [](py::handle a) { return translated([&] { return download(a); }); },
-      py::arg("a"), "A new compact host array with the view's elements.");
+  def(m, "upload", &upload, py::arg("source"), py::arg("out"),
+      "Writes a host array into the view `out`.");
+  def(m, "download", &download, py::arg("a"), "A new compact host array with the view's elements.");
 }
 
 }  // namespace

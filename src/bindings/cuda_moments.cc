@@ -7,14 +7,14 @@
 namespace needle::bindings {
 namespace {
 
-// `of`: the result of the convolution.
-void check_moments(const char* op, const View& moments, const View& of) {
-  const std::int64_t channels = of.ndim > 0 ? of.shape[of.ndim - 1] : 0;
-  NEEDLE_CHECK(of.dtype == DType::kFloat32 || of.dtype == DType::kBFloat16,
+// `result`: of the convolution.
+void check_moments(const char* op, const View& moments, const View& result) {
+  const std::int64_t channels = result.ndim > 0 ? result.shape[result.ndim - 1] : 0;
+  NEEDLE_CHECK(result.dtype == DType::kFloat32 || result.dtype == DType::kBFloat16,
                std::string(op) + ": the dtype must be float32 or bfloat16, got " +
-                   name_of(of.dtype) + "; use the kernels without moments");
+                   name_of(result.dtype) + "; use the kernels without moments");
   check_dtype(op, moments, DType::kFloat32);
-  const std::int64_t pixels = channels == 0 ? 0 : size_of(of) / channels;
+  const std::int64_t pixels = channels == 0 ? 0 : size_of(result) / channels;
   const std::int64_t shape[] = {(pixels + 63) / 64, 2, channels};
   NEEDLE_CHECK(moments.ndim == 3 && std::equal(shape, shape + 3, moments.shape) &&
                    (size_of(moments) == 0 || is_compact(moments)),

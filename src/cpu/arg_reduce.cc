@@ -87,10 +87,10 @@ void arg_reduce(const View& a, const View& out, int axis) {
     for (Index task = begin; task < end; ++task) {
       const Index first = task % blocks * kColumns;
       const Index count = width - first < kColumns ? width - first : kColumns;
-      Index position[kMaxDims], at[4];
-      slices.locate(task / blocks, position, at);
-      const T* from = data_of<const T>(a) + at[0] + first * a_step;
-      std::int64_t* to = data_of<std::int64_t>(out) + at[1] + first * out_step;
+      Index position[kMaxDims], offsets[4];
+      slices.locate(task / blocks, position, offsets);
+      const T* from = data_of<const T>(a) + offsets[0] + first * a_step;
+      std::int64_t* to = data_of<std::int64_t>(out) + offsets[1] + first * out_step;
       std::int64_t places[kColumns];
       if (together) {
         scan_columns<Order>(from, step, n, count, places);

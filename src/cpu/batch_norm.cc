@@ -25,14 +25,14 @@ void first_mean(const ChannelRows& rows, const T* x, Index begin, Index end, dou
   const Index whole = rows.leading.size / rows.merged;  // without a shorter last one
   const Index stop = end < whole || begin >= whole ? end : whole;
   const Index least = stop - begin < kSamples ? stop - begin : kSamples;
-  const Index eighth = (stop - begin) / 8, some = eighth < 4 * kSamples ? eighth : 4 * kSamples;
-  const Index samples = some < least ? least : some;
+  const Index eighth = (stop - begin) / 8, most = eighth < 4 * kSamples ? eighth : 4 * kSamples;
+  const Index samples = most < least ? least : most;
   Index taken = 0;
   for (Index i = 0; i < samples; ++i) {
     const Index row = begin + i * (stop - begin) / samples;
     taken += rows.pixels(row, row + 1);
-    rows.each(row, row + 1, [&](const Index* at, const Index*, Index, Index width) {
-      for (Index c = 0; c < width; ++c) sums[c] += double(x[at[0] + c]);
+    rows.each(row, row + 1, [&](const Index* positions, const Index*, Index, Index width) {
+      for (Index c = 0; c < width; ++c) sums[c] += double(x[positions[0] + c]);
     });
   }
   rows.fold(sums);
@@ -51,14 +51,15 @@ void chunk_moments(const ChannelRows& rows, const T* x, Index begin, Index end, 
   T* shift = sums.second + width;
   first_mean(rows, x, begin, end, sums.firsts, shift);
   for (Index c = 0; c < width; ++c) sums.firsts[c] = 0.0;
-  rows.each(begin, end, [&](const Index* at, const Index* strides, Index count, Index columns) {
-    sums.add(at, strides, count, columns,
-             [=](auto kind, const Index* row, Index c, auto& first, auto& second) {
-               using V = decltype(kind);
-               first = get<V>(x + row[0] + c) - get<V>(shift + c);
-               second = first * first;
-             });
-  });
+  rows.each(begin, end,
+            [&](const Index* positions, const Index* strides, Index count, Index columns) {
+              sums.add(positions, strides, count, columns,
+                       [=](auto kind, const Index* row, Index c, auto& first, auto& second) {
+                         using V = decltype(kind);
+                         first = get<V>(x + row[0] + c) - get<V>(shift + c);
+                         second = first * first;
+                       });
+            });
   sums.flush();
   rows.fold(sums.firsts);
   rows.fold(sums.seconds);
@@ -99,8 +100,8 @@ void moments_by_runs(const Layout& layout, const T* x, Moments* totals) {
   parallel_for(layout.channels, 1, [&](Index begin, Index end) {
     for (Index c = begin; c < end; ++c) {
       Moments total;
-      layout.each_run(c, [&](const Index* at) {
-        total.add(moments_of(Run<T>{x + at[0], layout.run_stride(0)}, layout.run()));
+      layout.each_run(c, [&](const Index* positions) {
+        total.add(moments_of(Run<T>{x + positions[0], layout.run_stride(0)}, layout.run()));
       });
       totals[c] = total;
     }
@@ -144,11 +145,11 @@ void normalize(const View& x, const View& weight, const View& bias, const View& 
   }
   constants.repeat(layout);
   const T* other = data_of<const T>(added);
-  apply(layout, data_of<T>(out), 1, [=](auto kind, auto place, const Index* at, Index i) {
+  apply(layout, data_of<T>(out), 1, [=](auto kind, auto place, const Index* positions, Index i) {
     using V = decltype(kind);
-    const V centred = get<V>(from + at[0] + i) - place.template constant<V>(center);
+    const V centred = get<V>(from + positions[0] + i) - place.template constant<V>(center);
     const V value = centred * place.template constant<V>(scale) + place.template constant<V>(shift);
-    return activated<then>(value, then == Then::kAddRelu ? get<V>(other + at[2] + i) : V{});
+    return activated<then>(value, then == Then::kAddRelu ? get<V>(other + positions[2] + i) : V{});
   });
 }
 

@@ -44,9 +44,9 @@ struct Layout {
     if (outer.ndim > 0) --outer.ndim;
     if (leading.size == 0) return;
     outer.each(0, leading.size / run(), [&](Index, const Index* offsets) {
-      Index at[4] = {};
-      for (int v = 0; v < leading.views; ++v) at[v] = offsets[v] + c * channel_strides[v];
-      f(static_cast<const Index*>(at));
+      Index positions[4] = {};
+      for (int v = 0; v < leading.views; ++v) positions[v] = offsets[v] + c * channel_strides[v];
+      f(static_cast<const Index*>(positions));
     });
   }
 };
@@ -92,7 +92,7 @@ void each_chunk(const ChannelRows& rows, double* parts, F&& f) {
   });
 }
 
-// ---- application: out = formula(elements, the channel's constants) -----------------------------
+// ---- sums over channels ------------------------------------------------------------------------
 
 // Returns as V the constants of a column of a wide row, or those of one channel.
 struct OfColumn {
@@ -109,6 +109,75 @@ struct OfChannel {
     return V{} + values[channel];
   }
 };
+
+struct ChannelSums {
+  double first = 0, second = 0;
+};
+
+// Sums over each channel the two terms that source.terms() assigns. Rows are divided into chunks,
+// whose partial sums are added in order.
+template <class T, class Source>
+void sums_by_rows(const ChannelRows& rows, const Source& source, ChannelSums* totals) {
+  const Index channels = rows.channels, width = rows.width(), chunk = chunk_of(rows);
+  const Index chunks = (rows.count() + chunk - 1) / chunk;
+  const ThreadScratch scratch(static_cast<std::size_t>(2 * chunks * channels) * sizeof(double));
+  double* parts = scratch.as<double>();
+  each_chunk(rows, parts, [&](Index begin, Index end, double* firsts, double* seconds) {
+    const ThreadScratch memory(ColumnSums<T>::bytes(width));
+    ColumnSums<T> sums(memory.as<void>(), width);
+    rows.each(
+        begin, end, [&](const Index* positions, const Index* strides, Index count, Index columns) {
+          sums.add(positions, strides, count, columns,
+                   [source](auto kind, const Index* row, Index c, auto& first, auto& second) {
+                     source.template terms<decltype(kind)>(OfColumn{c}, row, c, first, second);
+                   });
+        });
+    sums.flush();
+    rows.fold(sums.firsts);
+    rows.fold(sums.seconds);
+    for (Index c = 0; c < channels; ++c) {
+      firsts[c] = sums.firsts[c];
+      seconds[c] = sums.seconds[c];
+    }
+  });
+  for (Index c = 0; c < channels; ++c) totals[c] = {};
+  for (Index i = 0; i < chunks; ++i) {
+    const double* part = parts + 2 * i * channels;
+    for (Index c = 0; c < channels; ++c) totals[c].first += part[c];
+    for (Index c = 0; c < channels; ++c) totals[c].second += part[channels + c];
+  }
+}
+
+template <class T, class Source>
+void sums_by_runs(const Layout& layout, const Source& source, ChannelSums* totals) {
+  const bool dense = layout.dense_runs();
+  parallel_for(layout.channels, 1, [&](Index begin, Index end) {
+    for (Index c = begin; c < end; ++c) {
+      double sums[2] = {};
+      layout.each_run(c, [&](const Index* positions) {
+        sum_terms<T>(layout.run(), dense, sums, [&](auto kind, Index i, auto* s) {
+          Index places[4];
+          for (int v = 0; v < layout.leading.views; ++v) {
+            places[v] = positions[v] + i * layout.run_stride(v);
+          }
+          decltype(kind) first, second;
+          source.template terms<decltype(kind)>(OfChannel{c}, places, 0, first, second);
+          s[0] += first;
+          s[1] += second;
+        });
+      });
+      totals[c] = {sums[0], sums[1]};
+    }
+  });
+}
+
+template <class T, class Source>
+void sum_channels(const Layout& layout, const Source& source, ChannelSums* totals) {
+  layout.rows ? sums_by_rows<T>(ChannelRows(layout.leading, layout.channels), source, totals)
+              : sums_by_runs<T>(layout, source, totals);
+}
+
+// ---- application: out = formula(elements, the channel's constants) -----------------------------
 
 // Returns true if results are stored past the caches: so large a result would evict the operands,
 // which are read twice, and would itself be evicted before it is read. Rows must be vectors.
@@ -155,25 +224,26 @@ void apply_rows(const ChannelRows& rows, T* to, int out, F&& formula) {
   const bool streamed = streams(rows, to, out);
   parallel_for(all, grain, [&](Index before, Index last) {
     const Index begin = all - last, end = all - before;
-    rows.each(begin, end, [&](const Index* at, const Index* strides, Index count, Index columns) {
-      each_group<2>(count, [&](auto group, Index row) {
-        constexpr int kRows = decltype(group)::value;
-        const auto local = formula;  // a copy that stores cannot alias stays in registers
-        Index places[kRows][4];
-        T* results_at[kRows];
-        for (int r = 0; r < kRows; ++r) {
-          for (int v = 0; v < 4; ++v) places[r][v] = at[v] + (row + r) * strides[v];
-          results_at[r] = to + places[r][out];
-        }
-        each_column<T>(columns, [&](auto kind, Index c) {
-          decltype(kind) results[kRows];  // all loads precede the first store
-          for (int r = 0; r < kRows; ++r) {
-            results[r] = local(kind, OfColumn{c}, static_cast<const Index*>(places[r]), c);
-          }
-          for (int r = 0; r < kRows; ++r) put_result(results_at[r] + c, results[r], streamed);
+    rows.each(
+        begin, end, [&](const Index* positions, const Index* strides, Index count, Index columns) {
+          each_group<2>(count, [&](auto group, Index row) {
+            constexpr int kRows = decltype(group)::value;
+            const auto local = formula;  // a copy that stores cannot alias stays in registers
+            Index places[kRows][4];
+            T* results_at[kRows];
+            for (int r = 0; r < kRows; ++r) {
+              for (int v = 0; v < 4; ++v) places[r][v] = positions[v] + (row + r) * strides[v];
+              results_at[r] = to + places[r][out];
+            }
+            each_column<T>(columns, [&](auto kind, Index c) {
+              decltype(kind) results[kRows];  // all loads precede the first store
+              for (int r = 0; r < kRows; ++r) {
+                results[r] = local(kind, OfColumn{c}, static_cast<const Index*>(places[r]), c);
+              }
+              for (int r = 0; r < kRows; ++r) put_result(results_at[r] + c, results[r], streamed);
+            });
+          });
         });
-      });
-    });
     if (streamed) end_stream();
   });
 }
@@ -184,17 +254,17 @@ void apply_runs(const Layout& layout, T* to, int out, F&& formula) {
   const bool dense = layout.dense_runs();
   parallel_for(layout.channels, 1, [&](Index begin, Index end) {
     for (Index c = begin; c < end; ++c) {
-      layout.each_run(c, [&](const Index* at) {
+      layout.each_run(c, [&](const Index* positions) {
         if (dense) {
           each_column<T>(n, [&](auto kind, Index i) {
-            put(to + at[out] + i, formula(kind, OfChannel{c}, at, i));
+            put(to + positions[out] + i, formula(kind, OfChannel{c}, positions, i));
           });
           return;
         }
         for (Index i = 0; i < n; ++i) {
           Index places[4] = {};
           for (int v = 0; v < layout.leading.views; ++v) {
-            places[v] = at[v] + i * layout.run_stride(v);
+            places[v] = positions[v] + i * layout.run_stride(v);
           }
           to[places[out]] = formula(T{}, OfChannel{c}, static_cast<const Index*>(places), Index(0));
         }

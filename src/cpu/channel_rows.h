@@ -75,9 +75,9 @@ struct ChannelRows {
     const int last = leading.ndim - 1;
     for (int v = 0; v < leading.views; ++v) strides[v] = leading.strides[v][last];
     while (begin < end) {
-      Index at[kMaxDims];
-      leading.locate(begin, at, offsets);
-      const Index rest = leading.shape[last] - at[last];
+      Index position[kMaxDims];
+      leading.locate(begin, position, offsets);
+      const Index rest = leading.shape[last] - position[last];
       const Index rows = rest < end - begin ? rest : end - begin;
       f(offsets, strides, rows, channels);
       begin += rows;
@@ -126,15 +126,15 @@ struct ColumnSums {
       constexpr int kRows = decltype(group)::value;
       const auto local = term;  // a copy that stores cannot alias stays in registers
       T *const to_first = first, *const to_second = second;
-      Index at[kRows][4];
+      Index row_offsets[kRows][4];
       for (int r = 0; r < kRows; ++r) {
-        for (int v = 0; v < 4; ++v) at[r][v] = offsets[v] + (row + r) * strides[v];
+        for (int v = 0; v < 4; ++v) row_offsets[r][v] = offsets[v] + (row + r) * strides[v];
       }
       each_column<T>(columns, [&](auto kind, Index c) {
         using V = decltype(kind);
         V a[kRows], b[kRows];
         for (int r = 0; r < kRows; ++r) {
-          local(V{}, static_cast<const Index*>(at[r]), c, a[r], b[r]);
+          local(V{}, static_cast<const Index*>(row_offsets[r]), c, a[r], b[r]);
         }
         V a_sum = a[0], b_sum = b[0];
         if constexpr (kRows == 4) {

@@ -53,8 +53,8 @@ Index plane_room(const PlaneLayout& layout, Index channels) {
 [[maybe_unused]] void plane_offsets(const PlaneLayout& layout, const Tap* taps, Index count,
                                     Index channels, Index* offsets) {
   for (Index t = 0; t < count; ++t) {
-    const Index at = (taps[t].dy - layout.dy) * layout.pitch + taps[t].dx - layout.dx;
-    for (Index c = 0; c < channels; ++c) *offsets++ = at + c * layout.plane_size;
+    const Index offset = (taps[t].dy - layout.dy) * layout.pitch + taps[t].dx - layout.dx;
+    for (Index c = 0; c < channels; ++c) *offsets++ = offset + c * layout.plane_size;
   }
 }
 
@@ -192,9 +192,9 @@ void run_planes(const TapProduct<T>& p) {
       const Index rows = smaller(layout.rows, p.grid.rows - row);
       copy_planes(p.source, layout, n, row, rows, planes.as<T>());
       for (Index o = 0; o < outputs; o += height) {
-        for (Index at = 0; at < rows * layout.pitch; at += NR) {
-          tile(depth, offsets.as<Index>(), weights.as<T>() + o * depth, planes.as<T>() + at,
-               results.as<T>() + o * row_size + at, row_size);
+        for (Index element = 0; element < rows * layout.pitch; element += NR) {
+          tile(depth, offsets.as<Index>(), weights.as<T>() + o * depth, planes.as<T>() + element,
+               results.as<T>() + o * row_size + element, row_size);
         }
       }
       write_band(p, layout, n, row, rows, results.as<const T>(), row_size, bias.as<const T>());

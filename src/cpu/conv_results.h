@@ -21,7 +21,7 @@ template <class T>
 void scatter_rows(const TapProduct<T>& p, Index begin, Index end, const T* rows, Index first,
                   Index last) {
   Pixel pixel = pixel_at(p.grid, begin);
-  for (Index at = begin; at < end; ++at, rows += p.out.channels) {
+  for (Index index = begin; index < end; ++index, rows += p.out.channels) {
     T* to = p.out.at(pixel.n, pixel.i, pixel.j);
     for (Index o = first; o < last; ++o) to[o * p.out.channel_stride] = rows[o];
     advance(p.grid, pixel);
@@ -32,7 +32,7 @@ void scatter_rows(const TapProduct<T>& p, Index begin, Index end, const T* rows,
 template <class T>
 void set_bias(const T* bias, Index pixels, Index first, Index last, T* out, Index pixel_stride) {
   if (bias == nullptr) return;
-  for (Index at = 0; at < pixels; ++at, out += pixel_stride) {
+  for (Index index = 0; index < pixels; ++index, out += pixel_stride) {
     for (Index o = first; o < last; ++o) out[o] = bias[o];
   }
 }
@@ -42,7 +42,7 @@ template <class T>
 void raise(const TapProduct<T>& p, Index pixels, Index first, Index last, T* out,
            Index pixel_stride) {
   if (!p.has_floor()) return;
-  for (Index at = 0; at < pixels; ++at, out += pixel_stride) {
+  for (Index index = 0; index < pixels; ++index, out += pixel_stride) {
     for (Index o = first; o < last; ++o) out[o] = p.least > out[o] ? p.least : out[o];
   }
 }

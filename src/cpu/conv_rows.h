@@ -50,10 +50,11 @@ Rows<T> point_at_channels(const TapProduct<T>& p, Index begin, Index end, const 
                           const T** pointers) {
   const Index height = tile_height<T>(end - begin);
   Pixel pixel = pixel_at(p.grid, begin);
-  for (Index at = 0; at < round_up(end - begin, height); ++at) {
-    const T** column = pointers + at / height * p.tap_count * height + at % height;
+  for (Index index = 0; index < round_up(end - begin, height); ++index) {
+    const T** column = pointers + index / height * p.tap_count * height + index % height;
     for (Index t = 0; t < p.tap_count; ++t) {
-      const T* source = begin + at < end ? source_of(p.source, p.grid, pixel, p.taps[t]) : nullptr;
+      const T* source =
+          begin + index < end ? source_of(p.source, p.grid, pixel, p.taps[t]) : nullptr;
       column[t * height] = source != nullptr ? source : zeros;
     }
     advance(p.grid, pixel);
@@ -67,11 +68,11 @@ Rows<T> copy_patches(const TapProduct<T>& p, Index begin, Index end, T* patches,
                      const T** pointers) {
   const Index depth = p.depth(), height = tile_height<T>(end - begin);
   Pixel pixel = pixel_at(p.grid, begin);
-  for (Index at = 0; at < round_up(end - begin, height); ++at) {
-    const Index row = smaller(at, end - begin - 1);
-    pointers[at] = patches + row * depth;
-    if (begin + at >= end) continue;
-    copy_patch(p.source, p.grid, pixel, p.taps, 0, depth, patches + at * depth);
+  for (Index index = 0; index < round_up(end - begin, height); ++index) {
+    const Index row = smaller(index, end - begin - 1);
+    pointers[index] = patches + row * depth;
+    if (begin + index >= end) continue;
+    copy_patch(p.source, p.grid, pixel, p.taps, 0, depth, patches + index * depth);
     advance(p.grid, pixel);
   }
   return {1, depth, height, pointers};

@@ -32,9 +32,9 @@ template <class T, int V>
   const T* seen[R];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) seen[r] = grad + pixels[r];
-  Index at = 0;
-  for (Index o = 0; o < outputs; ++o, weights += V * W, at += step) {
-    outer_product<T, R>(acc, weights, [&seen, at](int r) { return seen[r][at]; });
+  Index offset = 0;
+  for (Index o = 0; o < outputs; ++o, weights += V * W, offset += step) {
+    outer_product<T, R>(acc, weights, [&seen, offset](int r) { return seen[r][offset]; });
   }
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
@@ -70,11 +70,11 @@ void spread_panel(const WindowSpread<T>& s, Index n, Index images, Index run, In
   const Mask<T> real = first_lanes<T>(length - e - (V - 1) * Blocking<T>::W);
   T* to = bands + w.run_offset(run) + e;
   for (Index j = 0; j < w.grid.columns; ++j, to += w.pixel_step()) {
-    for (Index at = 0; at < count; at += R) {
+    for (Index first = 0; first < count; first += R) {
       Index last[R];
       spread_tile<T, V>(s.grad.channels, s.grad.at(n, 0, j),
-                        tile_offsets<R>(s.pixels, at, count, last), s.grad.channel_stride, weights,
-                        to, s.places + at, smaller(R, count - at), real);
+                        tile_offsets<R>(s.pixels, first, count, last), s.grad.channel_stride,
+                        weights, to, s.places + first, smaller(R, count - first), real);
     }
   }
 }
@@ -141,10 +141,10 @@ void run_spread(Windows<T> w, const TapProduct<T>& p) {
   const Index images = spread_images(w);
   const Index listed = images * rows;
   const Scratch pixels(bytes_for<Index>(listed)), places(bytes_for<Index>(listed));
-  for (Index at = 0; at < listed; ++at) {
-    const Index image = at / rows, row = at % rows;
-    pixels.as<Index>()[at] = image * p.source.image_stride + row * p.source.row_stride;
-    places.as<Index>()[at] = image * size + row * w.grid.step.h * w.pitch();
+  for (Index index = 0; index < listed; ++index) {
+    const Index image = index / rows, row = index % rows;
+    pixels.as<Index>()[index] = image * p.source.image_stride + row * p.source.row_stride;
+    places.as<Index>()[index] = image * size + row * w.grid.step.h * w.pitch();
   }
   const WindowSpread<T> s{
       w, p.source, p.out, images, weights.as<T>(), pixels.as<Index>(), places.as<Index>()};

@@ -179,12 +179,12 @@ struct WindowProduct {
   Index bands() const { return ceil_div(windows.grid.rows, rows); }
 };
 
-// Returns R offsets from `at` on; beyond the end of the list of `count`, the last one repeats.
+// Returns R offsets from `first` on; beyond the end of the list of `count`, the last one repeats.
 template <int R>
-[[gnu::always_inline]] inline const Index* tile_offsets(const Index* list, Index at, Index count,
+[[gnu::always_inline]] inline const Index* tile_offsets(const Index* list, Index first, Index count,
                                                         Index (&last)[R]) {
-  if (at + R <= count) return list + at;
-  for (Index r = 0; r < R; ++r) last[r] = list[smaller(at + r, count - 1)];
+  if (first + R <= count) return list + first;
+  for (Index r = 0; r < R; ++r) last[r] = list[smaller(first + r, count - 1)];
   return last;
 }
 
@@ -195,11 +195,12 @@ void panel_of_pixels(const WindowProduct<T>& p, const T* band, Index o, Index co
   constexpr int R = kTilePixels<V>;
   const Windows<T>& w = p.windows;
   const Index n = smaller(V * Blocking<T>::W, p.out.channels - o);
-  for (Index at = 0; at < count; at += R) {
+  for (Index first = 0; first < count; first += R) {
     Index last[R];
     window_tile<T, V>(w.runs(), w.run_length(), p.run_offsets, band,
-                      tile_offsets<R>(p.pixels, at, count, last), p.weights + o * w.depth(),
-                      p.bias + o, p.least, smaller(R, count - at), n, to + at * step + o, step);
+                      tile_offsets<R>(p.pixels, first, count, last), p.weights + o * w.depth(),
+                      p.bias + o, p.least, smaller(R, count - first), n, to + first * step + o,
+                      step);
   }
 }
 
@@ -220,8 +221,8 @@ void run_band(const WindowProduct<T>& p, Index unit, T* room, T* aside) {
     }
   }
   if (aside == nullptr) return;
-  for (Index at = 0; at < count; ++at, aside += outputs) {
-    T* pixel = p.out.at(n, row + at / p.out.width, at % p.out.width);
+  for (Index index = 0; index < count; ++index, aside += outputs) {
+    T* pixel = p.out.at(n, row + index / p.out.width, index % p.out.width);
     for (Index o = 0; o < outputs; ++o) pixel[o * p.out.channel_stride] = aside[o];
   }
 }

@@ -92,11 +92,11 @@ template <class T, int P>
                                   load(taps[t + 2].filters + c)};
     const T* seen = from + taps[t].offset + c;
 #pragma GCC unroll 10
-    for (int at = 0; at < P + 2; ++at) {
-      const Vector<T> pixel = load(seen + at * step);
+    for (int column = 0; column < P + 2; ++column) {
+      const Vector<T> pixel = load(seen + column * step);
 #pragma GCC unroll 3
       for (int k = 0; k < 3; ++k) {
-        if (at - k >= 0 && at - k < P) sums[at - k] += filters[k] * pixel;
+        if (column - k >= 0 && column - k < P) sums[column - k] += filters[k] * pixel;
       }
     }
   }
@@ -242,14 +242,14 @@ template <class T, int K, int V>
   Vector<T> acc[K][V] = {};
 #pragma GCC unroll 4
   for (int k = 0; k < K; ++k) seen[k] = x[k];
-  Index at = 0;
-  for (Index j = 0; j < n; ++j, grad += grad_step, at += x_step) {
+  Index x_offset = 0;
+  for (Index j = 0; j < n; ++j, grad += grad_step, x_offset += x_step) {
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) {
       Vector<T> g = load(grad + v * W);
       if (v == V - 1) g = real ? g : Vector<T>{};
 #pragma GCC unroll 4
-      for (int k = 0; k < K; ++k) acc[k][v] += g * load(seen[k] + at + v * W);
+      for (int k = 0; k < K; ++k) acc[k][v] += g * load(seen[k] + x_offset + v * W);
     }
   }
 #pragma GCC unroll 4
@@ -318,14 +318,14 @@ template <class T>
 void sum_rows(const DepthwiseSums<T>& d, Index begin, Index end, T* sums) {
   for (Index e = 0; e < d.tap_count * d.x.channels; ++e) sums[e] = T(0);
   for (Index row = begin; row < end; ++row) {
-    const Pixel at{row / d.grid.rows, row % d.grid.rows, 0};
+    const Pixel pixel{row / d.grid.rows, row % d.grid.rows, 0};
     for (Index t = 0; t < d.tap_count;) {
       Index count = 1;
       while (count < kTapsAtOnce && t + count < d.tap_count &&
              d.taps[t + count].dy == d.taps[t].dy) {
         ++count;
       }
-      if (sees_row(d.x, d.grid, at.i, d.taps[t])) tap_run(d, at, t, count, sums);
+      if (sees_row(d.x, d.grid, pixel.i, d.taps[t])) tap_run(d, pixel, t, count, sums);
       t += count;
     }
   }

@@ -24,7 +24,7 @@ constexpr bool kAffine =
 constexpr std::int64_t kRepeated = 1024;  // elements of a long row that replaces several short ones
 
 template <class T>
-T& at(char* data, std::int64_t byte_offset) {
+T& element_at(char* data, std::int64_t byte_offset) {
   return *reinterpret_cast<T*>(data + byte_offset);
 }
 
@@ -43,7 +43,7 @@ void unary_loop(const LoopPlan& plan, std::int64_t grain) {
       for (std::int64_t i = 0; i < n; ++i) out[i] = Op::template apply<T>(a[i]);
     } else {
       for (std::int64_t i = 0; i < n; ++i) {
-        at<R>(data[0], i * so) = Op::template apply<T>(at<T>(data[1], i * sa));
+        element_at<R>(data[0], i * so) = Op::template apply<T>(element_at<T>(data[1], i * sa));
       }
     }
   });
@@ -74,8 +74,8 @@ void plain_binary_loop(const LoopPlan& plan, std::int64_t grain) {
       for (std::int64_t i = 0; i < n; ++i) out[i] = Op::template apply<T>(x, b[i]);
     } else {
       for (std::int64_t i = 0; i < n; ++i) {
-        at<R>(data[0], i * so) =
-            Op::template apply<T>(at<T>(data[1], i * sa), at<T>(data[2], i * sb));
+        element_at<R>(data[0], i * so) =
+            Op::template apply<T>(element_at<T>(data[1], i * sa), element_at<T>(data[2], i * sb));
       }
     }
   });
@@ -226,8 +226,9 @@ void where_loop(const LoopPlan& plan) {
       }
     } else {
       for (std::int64_t i = 0; i < n; ++i) {
-        at<T>(data[0], i * so) =
-            at<bool>(data[1], i * sc) ? at<T>(data[2], i * sa) : at<T>(data[3], i * sb);
+        element_at<T>(data[0], i * so) = element_at<bool>(data[1], i * sc)
+                                             ? element_at<T>(data[2], i * sa)
+                                             : element_at<T>(data[3], i * sb);
       }
     }
   });

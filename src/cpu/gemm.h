@@ -72,15 +72,15 @@ template <class T, int R, int V = 2, class Runs>
     const T* rows[R];
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) rows[i] = a[i];
-    Index at = 0;
+    Index offset = 0;
     for (Index rest = length, n = 0; rest > 0; rest -= n, left -= n, room -= n) {
       if (room == 0) {
         end_partial<T, R, V>(acc, total, left + kPartial == k);
         room = partial_of(left);
       }
       n = smaller(rest, room);
-      for (Index p = 0; p < n; ++p, b += b_stride, at += step) {
-        outer_product<T, R>(acc, b, [&rows, at](int i) { return rows[i][at]; });
+      for (Index p = 0; p < n; ++p, b += b_stride, offset += step) {
+        outer_product<T, R>(acc, b, [&rows, offset](int i) { return rows[i][offset]; });
       }
     }
   }

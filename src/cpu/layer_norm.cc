@@ -50,14 +50,14 @@ void normalize(const View& x, const View& weight, const View& bias, const View& 
   copy_vector(weight, weights);
   copy_vector(bias, biases);
   parallel_for(rows.size, kTaskElements / (n + 1) + 1, [&](Index begin, Index end) {
-    rows.each(begin, end, [&](Index, const Index* at) {
-      const Run<T> run{data_of<const T>(x) + at[0], x.strides[last]};
+    rows.each(begin, end, [&](Index, const Index* offsets) {
+      const Run<T> run{data_of<const T>(x) + offsets[0], x.strides[last]};
       const Moments moments = moments_of(run, n);
-      normalize_row(run, weights, biases, data_of<T>(out) + at[1], out.strides[last], n, moments,
-                    eps);
+      normalize_row(run, weights, biases, data_of<T>(out) + offsets[1], out.strides[last], n,
+                    moments, eps);
       const T none = std::numeric_limits<T>::quiet_NaN();
-      data_of<T>(mean)[at[2]] = n > 0 ? T(moments.mean) : none;
-      data_of<T>(var)[at[3]] = n > 0 ? T(moments.variance()) : none;
+      data_of<T>(mean)[offsets[2]] = n > 0 ? T(moments.mean) : none;
+      data_of<T>(var)[offsets[3]] = n > 0 ? T(moments.variance()) : none;
     });
   });
 }
@@ -135,15 +135,15 @@ void gradient_rows(const Gradient<T>& call, Index begin, Index end, double* tota
   const Scratch scratch(static_cast<std::size_t>(2 * n) * sizeof(T));
   T* sums = scratch.as<T>();
   for (Index i = 0; i < 2 * n; ++i) sums[i] = T(0), totals[i] = 0.0;
-  rows.each(begin, end, [&](Index index, const Index* at) {
+  rows.each(begin, end, [&](Index index, const Index* offsets) {
     Index position[kMaxDims], var_at[4];
     var_rows.locate(index, position, var_at);
     const double variance = double(data_of<const T>(call.var)[var_at[0]]);
-    gradient_row<T>({{data_of<const T>(call.grad) + at[0], call.grad.strides[last]},
-                     {data_of<const T>(call.x) + at[1], call.x.strides[last]},
-                     data_of<T>(call.x_grad) + at[2],
+    gradient_row<T>({{data_of<const T>(call.grad) + offsets[0], call.grad.strides[last]},
+                     {data_of<const T>(call.x) + offsets[1], call.x.strides[last]},
+                     data_of<T>(call.x_grad) + offsets[2],
                      call.x_grad.strides[last],
-                     data_of<const T>(call.mean)[at[3]],
+                     data_of<const T>(call.mean)[offsets[3]],
                      T(1.0 / std::sqrt(variance + call.eps))},
                     call.weight, n, sums, sums + n);
     if ((index - begin + 1) % kFlushRows == 0) flush(sums, totals, n);

@@ -89,10 +89,10 @@ template <class T>
 void adam_typed(Views params, Views grads, Views firsts, Views seconds, Views outs,
                 const AdamParams& s) {
   const Adam<T> rule(s);
-  each_part(params, [&](Index p, Index at, Index n) {
-    adam_part(data_of<const T>(params[p]) + at, data_of<const T>(grads[p]) + at,
-              data_of<T>(firsts[p]) + at, data_of<T>(seconds[p]) + at, data_of<T>(outs[p]) + at, n,
-              rule);
+  each_part(params, [&](Index p, Index first, Index n) {
+    adam_part(data_of<const T>(params[p]) + first, data_of<const T>(grads[p]) + first,
+              data_of<T>(firsts[p]) + first, data_of<T>(seconds[p]) + first,
+              data_of<T>(outs[p]) + first, n, rule);
   });
 }
 

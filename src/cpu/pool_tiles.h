@@ -15,7 +15,7 @@ namespace {
 using Index = std::int64_t;
 
 template <class T>
-T* at(const View& v, Index n, Index y, Index x, Index c) {
+T* element_at(const View& v, Index n, Index y, Index x, Index c) {
   return data_of<T>(v) + n * v.strides[0] + y * v.strides[1] + x * v.strides[2] + c * v.strides[3];
 }
 
@@ -68,8 +68,8 @@ void fold_tiles(const View& x, const View& out, const Pool2dParams& p, const Fol
   const Index whole = in_x < in_out ? in_x : in_out;
   const auto fold_rows = [&](auto window) {
     each_row(out, [=, &x, &out](Index n, Index i) {
-      const T* from = at<const T>(x, n, i * p.kernel.h, 0, 0);
-      T* to = at<T>(out, n, i, 0, 0);
+      const T* from = element_at<const T>(x, n, i * p.kernel.h, 0, 0);
+      T* to = element_at<T>(out, n, i, 0, 0);
       for (Index j = 0; j < columns; ++j, from += x_step, to += out_step) {
         fold_pixels(fold, from, window, channels, j < whole, to);
       }
@@ -83,7 +83,7 @@ template <class T>
 void clear_pixels(const View& image, Index n, Index top, Index bottom, Index left, Index right) {
   for (Index y = top; y < bottom; ++y) {
     for (Index x = left; x < right; ++x) {
-      T* to = at<T>(image, n, y, x, 0);
+      T* to = element_at<T>(image, n, y, x, 0);
       for (Index c = 0; c < image.shape[3]; ++c) to[c] = T(0);
     }
   }
@@ -114,7 +114,7 @@ struct GradientRows {
     return copies ? static_cast<std::size_t>(grad.shape[2] * grad.shape[3]) * sizeof(T) : 0;
   }
   const T* row(Index n, Index i, T* to) const {
-    const T* from = at<const T>(grad, n, i, 0, 0);
+    const T* from = element_at<const T>(grad, n, i, 0, 0);
     if (!copies) return from;
     for (Index j = 0; j < grad.shape[2]; ++j, from += grad.strides[2]) {
       for (Index c = 0; c < grad.shape[3]; ++c) {
@@ -135,8 +135,9 @@ void split_tiles(const View& grad, const View& x, const View& x_grad, const Pool
   const auto split_rows = [&](auto seen, auto written) {
     tile_gradient<T>(grad, x_grad, p, [=, &rows, &x, &x_grad](Index n, Index i) {
       const ThreadScratch room(rows.room());
-      const T *from = at<const T>(x, n, i * p.kernel.h, 0, 0), *g = rows.row(n, i, room.as<T>());
-      T* to = at<T>(x_grad, n, i * p.kernel.h, 0, 0);
+      const T *from = element_at<const T>(x, n, i * p.kernel.h, 0, 0),
+              *g = rows.row(n, i, room.as<T>());
+      T* to = element_at<T>(x_grad, n, i * p.kernel.h, 0, 0);
       for (Index j = 0; j < columns; ++j, from += x_step, to += to_step, g += grad_step) {
         split_pixels(from, seen, g, channels, j < whole, to, written);
       }
@@ -156,7 +157,7 @@ void spread_tiles(const View& grad, const View& x_grad, T share, const Pool2dPar
     tile_gradient<T>(grad, x_grad, p, [=, &rows, &x_grad](Index n, Index i) {
       const ThreadScratch room(rows.room());
       const T* g = rows.row(n, i, room.as<T>());
-      T* to = at<T>(x_grad, n, i * p.kernel.h, 0, 0);
+      T* to = element_at<T>(x_grad, n, i * p.kernel.h, 0, 0);
       for (Index j = 0; j < columns; ++j, to += to_step, g += grad_step) {
         spread_pixels(g, share, channels, j < whole, to, written);
       }

@@ -38,7 +38,7 @@ template <class T, class F>
 [[gnu::always_inline]] inline void each_pixel(const View& image, const Window& w, Index n, Index c,
                                               F&& f) {
   for (Index y = w.top; y < w.bottom; ++y) {
-    T* row = at<T>(image, n, y, w.left, c);
+    T* row = element_at<T>(image, n, y, w.left, c);
     for (Index x = w.left; x < w.right; ++x, row += image.strides[2]) f(row);
   }
 }
@@ -78,7 +78,7 @@ template <class T, class F>
 [[gnu::always_inline]] inline void each_element(const View& image, Index n, Index y, Index c,
                                                 Index count, F&& f) {
   const Index width = image.shape[2], column = image.strides[2], channel = image.strides[3];
-  T* row = at<T>(image, n, y, 0, c);
+  T* row = element_at<T>(image, n, y, 0, c);
   if (column == count && (channel == 1 || count == 1)) {
     for (Index e = 0; e < width * count; ++e) f(e, row[e]);
     return;
@@ -115,8 +115,8 @@ void fold_windows(const View& x, const View& out, const Pool2dParams& p, const F
     const Window w = window_at(p, x.shape[1], width, i, j);
     for (Index e = 0; e < count; e += simd::kLanes<T>) {
       V best = V{} + Fold::kNothing;
-      for (Index at = w.left; at < w.right; ++at) {
-        best = Fold::fold(best, simd::load(folded + at * count + e));
+      for (Index column = w.left; column < w.right; ++column) {
+        best = Fold::fold(best, simd::load(folded + column * count + e));
       }
       best = fold.finish(best);
       std::memcpy(results + j * count + e, &best, sizeof best);
@@ -144,8 +144,8 @@ void forward(const View& x, const View& out, const Pool2dParams& p, const Fold& 
     return each_row(out, [&](Index n, Index i) {
       for (Index j = 0; j < out.shape[2]; ++j) {
         const Window w = window_at(p, x.shape[1], x.shape[2], i, j);
-        fold_pixels(fold, at<const T>(x, n, w.top, w.left, 0), pixels_of(x, w), x.shape[3], false,
-                    at<T>(out, n, i, j, 0));
+        fold_pixels(fold, element_at<const T>(x, n, w.top, w.left, 0), pixels_of(x, w), x.shape[3],
+                    false, element_at<T>(out, n, i, j, 0));
       }
     });
   }
@@ -191,7 +191,7 @@ void each_gradient(const View& grad, const View& x_grad, bool neighbours, const 
       for (Index i = 0; i < grad.shape[1]; ++i) {
         for (Index j = 0; j < grad.shape[2]; ++j) {
           const Window w = window_at(p, x_grad.shape[1], x_grad.shape[2], i, j);
-          f(w, n, c, count, at<const T>(grad, n, i, j, c));
+          f(w, n, c, count, element_at<const T>(grad, n, i, j, c));
         }
       }
     }
@@ -222,8 +222,8 @@ void split_row(const View& grad, const View& x, const View& x_grad, const Pool2d
       V best = simd::load(seen + first);
       Places places = {}, place = {};  // of the first maximum, row by row
       for (Index y = 0; y < p.kernel.h; ++y) {
-        for (Index at = 0; at < p.kernel.w; ++at, place += 1) {
-          const V value = simd::load(seen + y * row + first + at * count);
+        for (Index column = 0; column < p.kernel.w; ++column, place += 1) {
+          const V value = simd::load(seen + y * row + first + column * count);
           const auto wins = (value > best) | ((value != value) & (best == best));
           best = wins ? value : best;
           places = wins ? place : places;
@@ -232,9 +232,9 @@ void split_row(const View& grad, const View& x, const View& x_grad, const Pool2d
       const V gain = simd::load(grads + j * count + e);
       place = Places{};
       for (Index y = 0; y < p.kernel.h; ++y) {
-        for (Index at = 0; at < p.kernel.w; ++at, place += 1) {
+        for (Index column = 0; column < p.kernel.w; ++column, place += 1) {
           const V part = places == place ? gain : V{};
-          std::memcpy(gains + y * row + first + at * count, &part, sizeof part);
+          std::memcpy(gains + y * row + first + column * count, &part, sizeof part);
         }
       }
     }
@@ -281,7 +281,7 @@ void max_gradient(const View& grad, const View& x, const View& x_grad, const Poo
                      if (w.top >= w.bottom || w.left >= w.right) return;  // nothing but padding
                      T best[kBlock];
                      Place places[kBlock] = {}, place = 0;  // of the first maximum, row by row
-                     const T* first = at<const T>(x, n, w.top, w.left, c);
+                     const T* first = element_at<const T>(x, n, w.top, w.left, c);
                      for (Index e = 0; e < count; ++e) best[e] = first[e];
                      each_pixel<const T>(x, w, n, c, [&](const T* value) {
                        for (Index e = 0; e < count; ++e) {

@@ -106,21 +106,21 @@ struct Leading {
   Index strides[4][kMaxDims] = {};
 
   // Computes the offsets (in elements) of position `index`, row-major.
-  void locate(Index index, Index* at, Index* offsets) const {
+  void locate(Index index, Index* position, Index* offsets) const {
     for (int v = 0; v < views; ++v) offsets[v] = 0;
     for (int axis = ndim - 1; axis >= 0; --axis) {
-      at[axis] = index % shape[axis];
+      position[axis] = index % shape[axis];
       index /= shape[axis];
-      for (int v = 0; v < views; ++v) offsets[v] += at[axis] * strides[v][axis];
+      for (int v = 0; v < views; ++v) offsets[v] += position[axis] * strides[v][axis];
     }
   }
 
-  void next(Index* at, Index* offsets) const {
+  void next(Index* position, Index* offsets) const {
     for (int axis = ndim - 1; axis >= 0; --axis) {
       for (int v = 0; v < views; ++v) offsets[v] += strides[v][axis];
-      if (++at[axis] < shape[axis]) return;
+      if (++position[axis] < shape[axis]) return;
       for (int v = 0; v < views; ++v) offsets[v] -= shape[axis] * strides[v][axis];
-      at[axis] = 0;
+      position[axis] = 0;
     }
   }
 
@@ -128,11 +128,11 @@ struct Leading {
   template <class F>
   [[gnu::always_inline]] void each(Index begin, Index end, F&& f) const {
     if (begin >= end) return;
-    Index at[kMaxDims], offsets[4];
-    locate(begin, at, offsets);
+    Index indices[kMaxDims], offsets[4];
+    locate(begin, indices, offsets);
     for (Index position = begin; position < end; ++position) {
       f(position, static_cast<const Index*>(offsets));
-      next(at, offsets);
+      next(indices, offsets);
     }
   }
 };

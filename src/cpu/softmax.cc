@@ -45,9 +45,9 @@ void along_runs(const View& a, const View& out, int axis) {
   parallel_for(slices.size, grain_for(n), [&](Index begin, Index end) {
     const Scratch room(static_cast<std::size_t>(2 * n) * sizeof(T));
     T *in_row = room.as<T>(), *out_row = in_row + n;
-    slices.each(begin, end, [&](Index, const Index* at) {
-      const T* from = data_of<const T>(a) + at[0];
-      T* to = data_of<T>(out) + at[1];
+    slices.each(begin, end, [&](Index, const Index* offsets) {
+      const T* from = data_of<const T>(a) + offsets[0];
+      T* to = data_of<T>(out) + offsets[1];
       if (a.strides[axis] != 1) {
         for (Index i = 0; i < n; ++i) in_row[i] = from[i * a.strides[axis]];
         from = in_row;
@@ -97,10 +97,10 @@ void along_columns(const View& a, const View& out, int axis, Leading slices) {
     for (Index task = begin; task < end; ++task) {
       const Index first = task % blocks * kColumns;
       const Index count = width - first < kColumns ? width - first : kColumns;
-      Index position[kMaxDims], at[4];
-      slices.locate(task / blocks, position, at);
-      columns<T, kLog>(data_of<const T>(a) + at[0] + first, a.strides[axis],
-                       data_of<T>(out) + at[1] + first, out.strides[axis], n, count);
+      Index position[kMaxDims], offsets[4];
+      slices.locate(task / blocks, position, offsets);
+      columns<T, kLog>(data_of<const T>(a) + offsets[0] + first, a.strides[axis],
+                       data_of<T>(out) + offsets[1] + first, out.strides[axis], n, count);
     }
   });
 }
@@ -125,8 +125,8 @@ T logsumexp_of(const T* a, const Leading& reduced, Index run, Index stride, T* r
   T highest = -std::numeric_limits<T>::infinity();
   double total = 0.0;
   const auto each_run = [&](auto&& f) {
-    reduced.each(0, reduced.size, [&](Index, const Index* at) {
-      const T* from = a + at[0];
+    reduced.each(0, reduced.size, [&](Index, const Index* offsets) {
+      const T* from = a + offsets[0];
       if (stride != 1) {
         for (Index i = 0; i < run; ++i) room[i] = from[i * stride];
         from = room;
@@ -167,9 +167,9 @@ void logsumexp_typed(const View& a, const View& out) {
   }
   parallel_for(kept.size, grain_for(count), [&](Index begin, Index end) {
     const Scratch room(static_cast<std::size_t>(2 * run) * sizeof(T));
-    kept.each(begin, end, [&](Index, const Index* at) {
-      data_of<T>(out)[at[1]] =
-          logsumexp_of(data_of<const T>(a) + at[0], reduced, run, stride, room.as<T>());
+    kept.each(begin, end, [&](Index, const Index* offsets) {
+      data_of<T>(out)[offsets[1]] =
+          logsumexp_of(data_of<const T>(a) + offsets[0], reduced, run, stride, room.as<T>());
     });
   });
 }

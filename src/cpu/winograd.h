@@ -45,9 +45,9 @@ template <class T>
 void transform_weights(const Winograd<T>& w, T* transformed) {
   constexpr Index W = Blocking<T>::W, NR = Blocking<T>::NR;
   const TapProduct<T>& p = w.product;
-  Index at[3][3];
+  Index tap_offsets[3][3];
   for (Index t = 0; t < 9; ++t) {
-    at[p.taps[t].dy - w.source.top][p.taps[t].dx - w.source.left] = p.taps[t].weight;
+    tap_offsets[p.taps[t].dy - w.source.top][p.taps[t].dx - w.source.left] = p.taps[t].weight;
   }
   parallel_for(w.sums_size / W * w.inputs(), 32, [&](Index first, Index last) {
     for (Index vector = first; vector < last; ++vector) {
@@ -57,7 +57,7 @@ void transform_weights(const Winograd<T>& w, T* transformed) {
       T* to = transformed + panel * w.inputs() + c * width + (o - panel);
       both_ways<T, 3, 6, weight_step<T>>(
           [&](int i, int j) {
-            return load_part(from + at[i][j], p.output_stride, w.outputs() - o);
+            return load_part(from + tap_offsets[i][j], p.output_stride, w.outputs() - o);
           },
           [&](int i, int j, const Vector<T>& u) {
             store<T>(to + (i * kSeenSide + j) * w.weights_step, u);
@@ -102,9 +102,9 @@ void transform_output(const Winograd<T>& w, Index begin, Index end, const T* sum
   const T* biases = w.product.bias;
   const Vector<T> floor = Vector<T>{} + w.product.least;
   for (Index tile = begin; tile < end; ++tile, sums += w.sums_size) {
-    const TileAt at = tile_at(w.source, tile);
-    const Index rows = out.height - at.row, columns = out.width - at.column;
-    T* corner = out.at(at.n, at.row, at.column);
+    const TileAt place = tile_at(w.source, tile);
+    const Index rows = out.height - place.row, columns = out.width - place.column;
+    T* corner = out.at(place.n, place.row, place.column);
     for (Index o = 0; o < w.outputs(); o += W) {
       T* to = corner + o * out.channel_stride;
       const Vector<T> bias =
@@ -186,11 +186,11 @@ void run_winograd(const TapProduct<T>& p) {
   const Index parts = p.prepared != nullptr ? 1 : ceil_div(p.out.channels, most);
   const Index part = round_up(ceil_div(p.out.channels, parts), NR);
   for (Index o = 0; o < p.out.channels; o += part) {
-    TapProduct<T> some = p;
-    some.out = p.out.group(o, smaller(part, p.out.channels - o));
-    some.weight += o * p.output_stride;
-    if (p.bias != nullptr) some.bias += o;
-    run_part(some, zeros.data());
+    TapProduct<T> slice = p;
+    slice.out = p.out.group(o, smaller(part, p.out.channels - o));
+    slice.weight += o * p.output_stride;
+    if (p.bias != nullptr) slice.bias += o;
+    run_part(slice, zeros.data());
   }
 }
 

@@ -155,9 +155,11 @@ void transform_tiles(const TileSource<T>& source, Index begin, Index end, T* to)
   const T* copied[kPixels];
   for (int p = 0; p < kPixels; ++p) copied[p] = copies + p * W;
   for (Index tile = begin; tile < end; ++tile, to += source.size) {
-    const TileAt at = tile_at(source, tile);
-    const T* corner = inner_corner<T, kSide>(source, at);
-    if (corner == nullptr || whole < source.filled) point_at_pixels<T, kSide>(source, at, pixels);
+    const TileAt place = tile_at(source, tile);
+    const T* corner = inner_corner<T, kSide>(source, place);
+    if (corner == nullptr || whole < source.filled) {
+      point_at_pixels<T, kSide>(source, place, pixels);
+    }
     for (Index c = 0; c < whole; c += W) {
       if (corner != nullptr) {
         transform_inner_tile<T, kSide, kStep>(corner + c, image.row_stride, image.column_stride,

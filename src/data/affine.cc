@@ -68,7 +68,7 @@ template <class T>
 }
 
 template <class T>
-[[gnu::always_inline]] inline const T* at(const Image<T>& in, Index x, Index y) {
+[[gnu::always_inline]] inline const T* pixel_at(const Image<T>& in, Index x, Index y) {
   return in.data + y * in.row_stride + x * in.column_stride;
 }
 
@@ -88,7 +88,7 @@ template <class T>
   Corners<T> found;
   for (int k = 0; k < 4; ++k) {
     const bool inside = has(in, x + k % 2, y + k / 2);
-    found.pixel[k] = inside ? at(in, x + k % 2, y + k / 2) : fill;
+    found.pixel[k] = inside ? pixel_at(in, x + k % 2, y + k / 2) : fill;
     found.channel_stride[k] = inside ? in.channel_stride : 0;
   }
   return found;
@@ -125,7 +125,7 @@ template <int kChannels, class T>
                                         double py, const T* fill, T* to) {
   const Index x = Index(std::floor(px + 0.5)), y = Index(std::floor(py + 0.5));
   const bool inside = has(in, x, y);
-  const T* from = inside ? at(in, x, y) : fill;
+  const T* from = inside ? pixel_at(in, x, y) : fill;
   const Index step = inside ? in.channel_stride : 0;
   for (Index c = 0; c < (kChannels ? kChannels : in.channels); ++c) {
     to[c * channel_stride] = from[c * step];

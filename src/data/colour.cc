@@ -67,19 +67,20 @@ void mix_row(const Row<T>& in, const Row<T>& out, Index count, const float* m) {
   /// BEGIN SOLUTION [augment-colour]
   float x[3][kPiece];
   T results[kPiece];
-  for (Index at = 0; at < count; at += kPiece) {
-    const Index some = count - at < kPiece ? count - at : kPiece;
+  for (Index begin = 0; begin < count; begin += kPiece) {
+    const Index piece = count - begin < kPiece ? count - begin : kPiece;
     for (Index c = 0; c < 3; ++c) {
-      fetch(in.data + at * in.column_stride + c * in.channel_stride, in.column_stride, some, x[c]);
+      fetch(in.data + begin * in.column_stride + c * in.channel_stride, in.column_stride, piece,
+            x[c]);
     }
     for (Index c = 0; c < 3; ++c) {
       const float *const r = x[0], *const g = x[1], *const b = x[2], *const w = m + 4 * c;
       const float w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3];
-      for (Index i = 0; i < some; ++i) {
+      for (Index i = 0; i < piece; ++i) {
         finish(w0 * r[i] + w1 * g[i] + w2 * b[i] + w3, results[i]);
       }
-      deliver(results, out.column_stride, some,
-              out.data + at * out.column_stride + c * out.channel_stride);
+      deliver(results, out.column_stride, piece,
+              out.data + begin * out.column_stride + c * out.channel_stride);
     }
   }
   /// END SOLUTION
@@ -90,11 +91,11 @@ template <class T>
 void scale_row(const Row<T>& in, const Row<T>& out, Index count, float scale, float offset) {
   float x[kPiece];
   T results[kPiece];
-  for (Index at = 0; at < count; at += kPiece) {
-    const Index some = count - at < kPiece ? count - at : kPiece;
-    fetch(in.data + at * in.column_stride, in.column_stride, some, x);
-    for (Index i = 0; i < some; ++i) finish(scale * x[i] + offset, results[i]);
-    deliver(results, out.column_stride, some, out.data + at * out.column_stride);
+  for (Index begin = 0; begin < count; begin += kPiece) {
+    const Index piece = count - begin < kPiece ? count - begin : kPiece;
+    fetch(in.data + begin * in.column_stride, in.column_stride, piece, x);
+    for (Index i = 0; i < piece; ++i) finish(scale * x[i] + offset, results[i]);
+    deliver(results, out.column_stride, piece, out.data + begin * out.column_stride);
   }
 }
 
@@ -151,13 +152,13 @@ template <bool kUniform>
 
 template <bool kUniform>
 void scale_bytes(const Byte* in, Byte* out, Index count, const float* scale, const float* offset) {
-  Index at = 0, place = 0;
-  for (; at + 32 <= count; at += 32) {
-    scale_block<kUniform>(in + at, out + at, scale + place, offset + place);
+  Index column = 0, place = 0;
+  for (; column + 32 <= count; column += 32) {
+    scale_block<kUniform>(in + column, out + column, scale + place, offset + place);
     if (!kUniform) place = place + 32 == kPattern ? 0 : place + 32;
   }
-  for (Index i = place; at < count; ++at, i += kUniform ? 0 : 1) {
-    finish(scale[i] * float(in[at]) + offset[i], out[at]);
+  for (Index i = place; column < count; ++column, i += kUniform ? 0 : 1) {
+    finish(scale[i] * float(in[column]) + offset[i], out[column]);
   }
 }
 

@@ -58,7 +58,7 @@ class Lowering {
   // The pass and step of an instruction, and the position of its numbers in the record.
   struct Place {
     std::size_t pass;
-    std::int32_t at;
+    std::int32_t word;
     bool begins;  // true if the instruction begins a new window
   };
 
@@ -78,18 +78,18 @@ class Lowering {
   }
 
   std::int32_t room(std::int32_t words) {
-    const std::int32_t at = pass().record_words;
+    const std::int32_t word = pass().record_words;
     pass().record_words += words;
-    return at;
+    return word;
   }
 
-  std::int32_t add_step(PassStep kind, std::int32_t at, double fill = 0) {
+  std::int32_t add_step(PassStep kind, std::int32_t word, double fill = 0) {
     if (pass().count == kMaxPassSteps) {
       raise_error("run_images: on this device at most " + std::to_string(kMaxPassSteps) +
                   " steps go together, got more; split the list of transforms");
     }
-    pass().steps[pass().count++] = {kind, at, static_cast<float>(fill)};
-    return at;
+    pass().steps[pass().count++] = {kind, word, static_cast<float>(fill)};
+    return word;
   }
 
   // A crop joins the previous window if both have the same fill and no step in between changes it;
@@ -196,9 +196,9 @@ class Lowering {
 
   template <class T>
   void put(const Place& place, const T& record) {
-    const ImagePass& of = batch_.passes[place.pass];
-    std::memcpy(batch_.words.data() + of.records + sample_ * of.record_words + place.at, &record,
-                sizeof record);
+    const ImagePass& target = batch_.passes[place.pass];
+    std::memcpy(batch_.words.data() + target.records + sample_ * target.record_words + place.word,
+                &record, sizeof record);
   }
 
   void fill(const SourceImage& image, std::int64_t offset, std::int64_t sample) {
@@ -222,25 +222,25 @@ class Lowering {
   }
 
   void fill_step(const Instruction& step, const Place& place, const double* p) {
-    const Parameters of{p, sample_, height_, width_};
+    const Parameters values{p, sample_, height_, width_};
     switch (step.row->kind) {
       case Kind::kCrop:
-      case Kind::kFlip: fill_window(step, place, of); break;
+      case Kind::kFlip: fill_window(step, place, values); break;
       case Kind::kErase: {
-        const Rectangle r = of.erased();
+        const Rectangle r = values.erased();
         put(place, EraseRecord{small(r.top), small(r.left), small(r.bottom), small(r.right)});
         break;
       }
       case Kind::kColour: {
         ColourRecord record{};
-        record.changes = of.colour(record.matrix);
+        record.changes = values.colour(record.matrix);
         put(place, record);
         break;
       }
-      case Kind::kResize: fill_resize(step, place, of); break;
+      case Kind::kResize: fill_resize(step, place, values); break;
       case Kind::kAffine: {
         AffineRecord record{};
-        of.affine(record.matrix);
+        values.affine(record.matrix);
         record.height = small(height_);
         record.width = small(width_);
         put(place, record);
@@ -254,16 +254,16 @@ class Lowering {
     }
   }
 
-  void fill_window(const Instruction& step, const Place& place, const Parameters& of) {
+  void fill_window(const Instruction& step, const Place& place, const Parameters& values) {
     if (place.begins) {
       inside_ = {0, 0, height_, width_};
       row_ = column_ = {1, 0};
     }
     if (step.row->kind == Kind::kFlip) {
-      if (of.flips(0)) column_.mirror(width_, inside_.left, inside_.right);
-      if (of.flips(1)) row_.mirror(height_, inside_.top, inside_.bottom);
+      if (values.flips(0)) column_.mirror(width_, inside_.left, inside_.right);
+      if (values.flips(1)) row_.mirror(height_, inside_.top, inside_.bottom);
     } else {
-      const auto [top, left] = of.crop();
+      const auto [top, left] = values.crop();
       row_.first += row_.sign * top;
       column_.first += column_.sign * left;
       inside_ = intersection(
@@ -275,8 +275,8 @@ class Lowering {
                             small(column_.sign), small(column_.first)});
   }
 
-  void fill_resize(const Instruction& step, const Place& place, const Parameters& of) {
-    const Rectangle box = of.resized();
+  void fill_resize(const Instruction& step, const Place& place, const Parameters& values) {
+    const Rectangle box = values.resized();
     const auto [down, down_stride] = table(step, place, box.height(), step.height);
     const auto [across, across_stride] = table(step, place, box.width(), step.width);
     put(place,
@@ -284,7 +284,7 @@ class Lowering {
   }
 
   struct Table {
-    std::int32_t at, stride;
+    std::int32_t begin, stride;
   };
 
   Table table(const Instruction& step, const Place& place, std::int64_t in, std::int64_t out) {

@@ -204,10 +204,10 @@ struct Run {
   }
 
   // Sets the part of a resized image that is needed: the window of the crop, if one follows.
-  void wanted_part(std::size_t at, const Instruction& step, Canvas& resized) const {
+  void wanted_part(std::size_t index, const Instruction& step, Canvas& resized) const {
     resized.inside = {0, 0, step.height, step.width};
-    if (at + 1 == program.instructions_.size()) return;
-    const Instruction& next = program.instructions_[at + 1];
+    if (index + 1 == program.instructions_.size()) return;
+    const Instruction& next = program.instructions_[index + 1];
     if (next.row->kind != Kind::kCrop) return;
     const double* p = next.parameters + sample * next.row->parameters;
     const auto [top, left] = Parameters{p, sample, step.height, step.width}.crop();
@@ -220,15 +220,15 @@ struct Run {
 
   // Resizes a plain canvas (if m is null) or maps it, through memory or straight into out.
   template <class T>
-  void transform(std::size_t at, const Instruction& step, const double* m,
+  void transform(std::size_t index, const Instruction& step, const double* m,
                  const Canvas& canvas) const {
     const std::int64_t c = channels();
-    const bool last = at + 1 == program.instructions_.size() && program.axes_[0] == 0 &&
+    const bool last = index + 1 == program.instructions_.size() && program.axes_[0] == 0 &&
                       program.axes_[1] == 1 && canvas.type == program.out_type_ &&
                       step.height == program.out_shape_[0] && step.width == program.out_shape_[1];
     Canvas next;
     start(next, nullptr, canvas.type, step.height, step.width);
-    if (m == nullptr) wanted_part(at, step, next);
+    if (m == nullptr) wanted_part(index, step, next);
     const Rectangle& part = next.inside;
     next.row_stride = part.width() * c;
     const ThreadScratch memory(last ? 0 : part.height() * part.width() * c * sizeof(T));
@@ -245,27 +245,28 @@ struct Run {
     }
     if (last) return;
     next.data = made;
-    go_on(at + 1, next);
+    go_on(index + 1, next);
   }
 
-  void transform(std::size_t at, const double* p, const Canvas& canvas) const {
-    const Instruction& step = program.instructions_[at];
+  void transform(std::size_t index, const double* p, const Canvas& canvas) const {
+    const Instruction& step = program.instructions_[index];
     double m[6];
     const bool affine = step.row->kind == Kind::kAffine;
     if (affine) parameters(p, canvas).affine(m);
-    canvas.type == Element::kByte ? transform<std::uint8_t>(at, step, affine ? m : nullptr, canvas)
-                                  : transform<float>(at, step, affine ? m : nullptr, canvas);
+    canvas.type == Element::kByte
+        ? transform<std::uint8_t>(index, step, affine ? m : nullptr, canvas)
+        : transform<float>(index, step, affine ? m : nullptr, canvas);
   }
 
-  void resize(std::size_t at, const double* p, Canvas& canvas) const {
+  void resize(std::size_t index, const double* p, Canvas& canvas) const {
     take_window(canvas, parameters(p, canvas).resized());
-    if (canvas.plain()) return transform(at, p, canvas);
-    settle(canvas, [&](const Canvas& settled) { transform(at, p, settled); });
+    if (canvas.plain()) return transform(index, p, canvas);
+    settle(canvas, [&](const Canvas& settled) { transform(index, p, settled); });
   }
 
-  void go_on(std::size_t at, Canvas& canvas) const {
-    for (; at < program.instructions_.size(); ++at) {
-      const Instruction& step = program.instructions_[at];
+  void go_on(std::size_t index, Canvas& canvas) const {
+    for (; index < program.instructions_.size(); ++index) {
+      const Instruction& step = program.instructions_[index];
       const double* p = step.parameters + sample * step.row->parameters;
       bool done = true;
       switch (step.row->kind) {
@@ -275,14 +276,14 @@ struct Run {
         case Kind::kColour:
         case Kind::kToFloat:
         case Kind::kNormalize: done = pointwise(step, p, canvas); break;
-        case Kind::kResize: return resize(at, p, canvas);
+        case Kind::kResize: return resize(index, p, canvas);
         case Kind::kAffine:
-          if (canvas.plain()) return transform(at, p, canvas);
+          if (canvas.plain()) return transform(index, p, canvas);
           done = false;
           break;
         case Kind::kPermute: break;  // in the program's axes
       }
-      if (!done) return settle(canvas, [&](Canvas& settled) { go_on(at, settled); });
+      if (!done) return settle(canvas, [&](Canvas& settled) { go_on(index, settled); });
     }
     finish(canvas);
   }
