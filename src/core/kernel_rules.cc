@@ -60,8 +60,7 @@ void check_axis(const char* op, const View& a, int axis) {
   }
 }
 
-// ---- products, softmax, loss
-// ---------------------------------------------------------------------
+// ---- products, softmax, loss --------------------------------------------------------------------
 
 void matmul(In a, In b, Out out) {
   const int n = out.ndim;
@@ -110,8 +109,7 @@ void cross_entropy_grad(In grad, In logits, In labels, Out out, double) {
   check_alike("cross_entropy_grad", logits, out);
 }
 
-// ---- normalisations
-// --------------------------------------------------------------------------------
+// ---- normalisations -----------------------------------------------------------------------------
 
 void check_last_axis(const char* op, const View& x) {
   NEEDLE_CHECK(x.ndim >= 1, std::string(op) + ": x needs an axis, got a 0-d view; reshape it");
@@ -202,8 +200,7 @@ void layer_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out 
   for (const View* v : {&mean, &var}) check_row_statistics(op, x, *v);
 }
 
-// ---- windows over images (N, H, W, C)
-// -------------------------------------------------------------
+// ---- windows over images (N, H, W, C) -----------------------------------------------------------
 
 void check_setting(const char* op, const Pair& value, std::int64_t least) {
   if (value.h < least || value.w < least || value.h > kLargestSetting ||
@@ -292,8 +289,7 @@ void conv2d_weight_grad(In grad, In x, Out weight_grad, const Geometry& geometry
   check_convolution("conv2d_weight_grad", x, weight_grad, grad, geometry);
 }
 
-// ---- positions and steps
-// ---------------------------------------------------------------------------
+// ---- positions and steps ------------------------------------------------------------------------
 
 void one_hot(In index, Out out) {
   check_dtype("one_hot", index, DType::kInt64);
