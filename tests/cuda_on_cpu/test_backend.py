@@ -272,14 +272,6 @@ def train(device: Any) -> tuple[list[float], list[np.ndarray]]:
     return losses, [p.numpy() for p in model.parameters()]
 
 
-def test_a_small_lenet_trains_as_on_numpy() -> None:
-    losses, weights = train(needle.device(emulated.NAME))
-    want_losses, want_weights = train(needle.cpu_numpy())
-    assert losses == pytest.approx(want_losses, rel=1e-5)
-    for got, want in zip(weights, want_weights):
-        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
-
-
 def test_memory_is_counted_reused_and_given_back(backend: Any) -> None:
     backend.empty_cache()
     before = backend.memory_stats()

@@ -83,42 +83,6 @@ def test_binary(kernels: Any, name: str) -> None:
                 agree(numpy_of(out), want, f"{dtype} {layout}")
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_where(kernels: Any, dtype: str, layout: str) -> None:
-    condition, a, b = values("bool"), values(dtype), values(dtype, 1)
-    for left, right in ((a, b), (a, b[0, 0, 0]), (a[0, 0, 0], b), (a[0, 0, 1], b[0, 0, 2])):
-        out = empty_view(SHAPE, dtype, OUT_LAYOUT[layout])
-        operands = [view_of(o, layout) if np.ndim(o) else o.item() for o in (left, right)]
-        kernels.where(view_of(condition, layout), *operands, out)
-        np.testing.assert_array_equal(numpy_of(out), np.where(condition, left, right))
-
-
-@pytest.mark.parametrize("name", ["maximum", "minimum"])
-def test_nan_wins_from_either_side(kernels: Any, name: str) -> None:
-    a = np.array([np.nan, 1, np.nan, 2] * 9, "float32")
-    b = np.array([1, np.nan, np.nan, 1] * 9, "float32")
-    out = empty_view(a.shape, "float32")
-    kernels.binary(name, view_of(a), view_of(b), out)
-    np.testing.assert_array_equal(numpy_of(out), getattr(np, name)(a, b))
-
-
-@pytest.mark.parametrize("name", ["floor_divide", "remainder"])
-@pytest.mark.parametrize("dtype", INTEGERS)
-def test_integers_divided_by_zero_give_zero(kernels: Any, name: str, dtype: str) -> None:
-    out = empty_view(SHAPE, dtype)
-    kernels.binary(name, view_of(values(dtype)), 0, out)
-    assert not numpy_of(out).any()
-
-
-def test_out_may_be_an_operand(kernels: Any) -> None:
-    a = values("float32", shape=(1000,))
-    view = view_of(a)
-    kernels.binary("add", view, view, view)
-    kernels.unary("negative", view, view)
-    np.testing.assert_array_equal(numpy_of(view), -(a + a))
-
-
 def test_an_unknown_operation_lists_the_known_ones(kernels: Any) -> None:
     view = view_of(values("float32"))
     with pytest.raises(ValueError, match="unknown operation 'cube'; known: exp, expm1"):

@@ -54,25 +54,6 @@ def test_reduce(kernels: Any, name: str, shape: tuple[int, ...], axes: tuple[int
             assert (np.abs(numpy_of(out) - want) <= limit * (scale + 1)).all(), (dtype, layout)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", ["any", "all"])
-def test_any_and_all(kernels: Any, name: str, layout: str) -> None:
-    for share in (0.0, 0.01, 0.99, 1.0):
-        a = np.random.default_rng(1).random((7, 40)) < share
-        for axis in (0, 1):
-            want = getattr(np, name)(a, axis=axis, keepdims=True)
-            out = empty_view(want.shape, "bool")
-            kernels.reduce(name, view_of(a, layout), out)
-            np.testing.assert_array_equal(numpy_of(out), want)
-
-
-def test_reductions_over_nothing_give_the_neutral_element(kernels: Any) -> None:
-    for name, dtype, want in (("sum", "float32", 0), ("prod", "int64", 1), ("all", "bool", 1)):
-        out = empty_view((1, 3), dtype)
-        kernels.reduce(name, view_of(np.zeros((0, 3), dtype)), out)
-        np.testing.assert_array_equal(numpy_of(out), np.full((1, 3), want))
-
-
 @pytest.mark.parametrize("target", DTYPES)
 @pytest.mark.parametrize("source", DTYPES)
 def test_copy_converts(kernels: Any, source: str, target: str) -> None:
@@ -84,33 +65,6 @@ def test_copy_converts(kernels: Any, source: str, target: str) -> None:
             out = empty_view(shape, target, LAYOUTS[i - 1])
             kernels.copy(view_of(a, layout), out)
             np.testing.assert_array_equal(numpy_of(out), a.astype(target), err_msg=layout)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_fill(kernels: Any, dtype: str, layout: str) -> None:
-    for value in (True, 0, 7, 2.5):
-        out = empty_view((3, 4), dtype, layout)
-        kernels.fill(out, value)
-        np.testing.assert_array_equal(numpy_of(out), np.full((3, 4), value).astype(dtype))
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_rows_by_index(kernels: Any, dtype: str, layout: str) -> None:
-    index = np.array([3, 0, 3, 1, 1, 4])
-    table, rows = values(dtype, (5, 2, 3)), values(dtype, (6, 2, 3), 1)
-    out = empty_view(rows.shape, dtype)
-    kernels.gather(view_of(table, layout), view_of(index, layout), out)
-    np.testing.assert_array_equal(numpy_of(out), table[index])
-    into, want = view_of(table, layout), table.copy()
-    kernels.scatter(view_of(rows, layout), view_of(index), into)
-    want[index] = rows
-    np.testing.assert_array_equal(numpy_of(into), want)
-    into, want = view_of(table, layout), table.copy()
-    kernels.scatter_add(view_of(rows, layout), view_of(index), into)
-    np.add.at(want, index, rows)
-    np.testing.assert_allclose(numpy_of(into), want, rtol=1e-6)
 
 
 def test_an_index_outside_the_axis_is_an_error(kernels: Any) -> None:

@@ -1,4 +1,4 @@
-"""RNN, LSTM, their cells, Embedding: draws, formulas, gradients, PyTorch parity, errors."""
+"""RNN, LSTM, their cells, Embedding: draws, formulas, errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 import needle as ndl
 from needle import nn
 from needle.errors import DTypeError, ShapeError, UnknownNameError
-from needle.testing import check_gradients
 from tests.nn_devices import close
 
 CELLS: dict[str, tuple[Any, int]] = {
@@ -115,53 +114,6 @@ def test_sequences_are_cells_one_after_another(
     out.sum().backward()
     assert all(p.grad is not None for p in layer.parameters())
     assert len(layer.parameters()) == 4 * layers
-
-
-@pytest.mark.parametrize("kind", LAYERS)
-def test_gradients_against_differences(kind: str) -> None:
-    np.random.seed(0)
-    layer = LAYERS[kind](2, 3, 2, dtype="float64", device=ndl.default_device())
-    names = [(cell, name) for cell in cells_of(layer) for name in vars(cell) if name[0] in "Wb"]
-
-    def run(x: Any, h: Any, c: Any, *weights: Any) -> Any:
-        for (cell, name), weight in zip(names, weights, strict=True):
-            setattr(cell, name, weight)  # course programs assign plain Tensors
-        out, last = layer(x, (h, c) if kind == "lstm" else h)
-        return (out * out).sum() + sum((each**2).sum() for each in states_of(last))
-
-    states = normal(2, 2, 2, 3, seed=1)
-    weights = [getattr(cell, name).numpy() for cell, name in names]
-    check_gradients(run, normal(3, 2, 2), *states, *weights)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("kind", LAYERS)
-def test_sequences_equal_pytorchs(kind: str, bias: bool, device: Any) -> None:
-    torch = pytest.importorskip("torch")
-    sizes = {"input_size": 3, "hidden_size": 5, "num_layers": 2, "bias": bias}
-    options = {} if kind == "lstm" else {"nonlinearity": kind}
-    theirs = (torch.nn.LSTM if kind == "lstm" else torch.nn.RNN)(**sizes, **options)
-    ours = LAYERS[kind](*list(sizes.values())[:3], bias=bias, device=device)
-    pairs = []
-    for k, cell in enumerate(cells_of(ours)):
-        for name in ("W_ih", "W_hh", "bias_ih", "bias_hh")[: 4 if bias else 2]:
-            weight = getattr(theirs, f"{name.replace('W_', 'weight_')}_l{k}")
-            setattr(cell, name, tensor(weight.detach().numpy().T, device))
-            pairs.append((getattr(cell, name), weight))
-    x = normal(6, 4, 3).astype("float32")
-    start = [normal(2, 4, 5, seed=i).astype("float32") for i in range(2 if kind == "lstm" else 1)]
-    wanted = theirs(torch.from_numpy(x), _pair([torch.from_numpy(each) for each in start]))
-    got = ours(tensor(x, device), _pair([tensor(each, device) for each in start]))
-    for a, b in zip([got[0], *states_of(got[1])], [wanted[0], *states_of(wanted[1])], strict=True):
-        close(a, b.detach().numpy(), rtol=1e-5, atol=1e-5)
-    got[0].sum().backward()
-    wanted[0].sum().backward()
-    for mine, weight in pairs:
-        close(mine.grad, weight.grad.numpy().T, rtol=1e-4, atol=1e-4)
-
-
-def _pair(states: list[Any]) -> Any:
-    return tuple(states) if len(states) == 2 else states[0]
 
 
 def test_training_through_a_carried_state(device: Any) -> None:

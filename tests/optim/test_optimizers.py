@@ -15,6 +15,10 @@ from needle.errors import CheckpointError, GraphError, ShapeError
 from tests.nn_devices import NUMPY_MODE, close
 
 SHAPES = [(3, 4), (4,)]
+TOLERANCES = {
+    "float32": {"rtol": 2e-6, "atol": 2e-7},
+    "float64": {"rtol": 1e-11, "atol": 1e-12},
+}
 
 
 @pytest.fixture
@@ -34,25 +38,25 @@ def make_params(device, dtype="float32"):
     ]
 
 
-def run(make_optimizer, reference, device, steps=4):
+def run(make_optimizer, reference, device, dtype, steps=4):
     """Run both on the same gradients; ``reference`` is (p, g, state, t) -> p in float64."""
     rng = np.random.default_rng(1)
-    params = make_params(device)
+    params = make_params(device, dtype)
     expected = [p.numpy().astype("float64") for p in params]
     states: list[dict] = [{} for _ in params]
     optimizer = make_optimizer(params)
     for t in range(1, steps + 1):
-        grads = [rng.standard_normal(s).astype("float32") for s in SHAPES]
+        grads = [rng.standard_normal(s).astype(dtype) for s in SHAPES]
         for p, g in zip(params, grads, strict=True):
-            p.grad = ndl.Tensor(g, device=device, dtype="float32")
+            p.grad = ndl.Tensor(g, device=device, dtype=dtype)
         optimizer.step()
         expected = [
             reference(p, g.astype("float64"), state, t)
             for p, g, state in zip(expected, grads, states, strict=True)
         ]
     for p, e in zip(params, expected, strict=True):
-        assert p.dtype == "float32" and isinstance(p, ndl.nn.Parameter)
-        close(p, e, rtol=2e-6, atol=2e-7)
+        assert p.dtype == dtype and isinstance(p, ndl.nn.Parameter)
+        close(p, e, **TOLERANCES[dtype])
 
 
 def sgd(lr, momentum, decay, dampening, nesterov=False):
@@ -85,8 +89,9 @@ def torch_sgd(lr, momentum, dampening, nesterov=False):
     return step
 
 
-def amsgrad(lr, beta1, beta2, eps):
+def amsgrad(lr, beta1, beta2, eps, decoupled_decay=0.0):
     def step(p, g, state, t):
+        p = p * (1 - lr * decoupled_decay)
         m = state["m"] = beta1 * state.get("m", 0.0) + (1 - beta1) * g
         v = state["v"] = beta2 * state.get("v", 0.0) + (1 - beta2) * g * g
         top = state["top"] = np.maximum(state.get("top", 0.0), v)
@@ -160,6 +165,10 @@ CASES = {
         lambda ps: optim.Adam(ps, 0.1, 0.5, 0.6, amsgrad=True),
         amsgrad(0.1, 0.5, 0.6, 1e-8),
     ),
+    "amsgrad_decoupled": (
+        lambda ps: optim.AdamW(ps, 0.1, 0.5, 0.6, weight_decay=0.3, amsgrad=True),
+        amsgrad(0.1, 0.5, 0.6, 1e-8, 0.3),
+    ),
     "rmsprop": (lambda ps: optim.RMSprop(ps), rmsprop(0.01, 0.99, 1e-8)),
     "rmsprop_options": (
         lambda ps: optim.RMSprop(ps, 0.1, 0.7, 1e-3, 0.1, 0.8),
@@ -177,10 +186,11 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("name", CASES)
-def test_steps_follow_the_formula(name, device):
+def test_steps_follow_the_formula(name, dtype, device):
     make, reference = CASES[name]
-    run(make, reference, device)
+    run(make, reference, device, dtype)
 
 
 def test_a_parameter_without_gradient_is_skipped(device):
