@@ -1,8 +1,8 @@
 """Compare runs in one picture: python apps/plot.py runs/a runs/b ... --out comparison.png
 
-The left panel shows the test accuracy over the epochs. The right one has a bar for each run, as in
-the storage study: mean seconds per training epoch spent waiting for data and computing, by source
-and number of workers. Reads the files that train.py writes.
+The left panel shows the test accuracy over the epochs. The right one has a bar for each run: the
+mean seconds per training epoch spent waiting for data and computing, by source and number of
+workers. The program reads the files that train.py writes.
 """
 
 from __future__ import annotations

@@ -18,12 +18,10 @@ from apps.training.sources import SOURCES, open_source
 from needle import config, data
 from needle.errors import NeedleError
 
-SPLITS = ("train", "test")
-
 
 def put(name: str, to: str, packed: bool, data_dir: Path, download: bool = False) -> None:
     """Copy both splits of the data set to ``folder``, ``packed``, a URL or a path."""
-    for split in SPLITS:
+    for split in ("train", "test"):
         dataset = open_source(name, "builtin", data_dir, split == "train", download)
         if packed or to == "packed":
             dataset = as_bytes(dataset)

@@ -17,13 +17,13 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("profiling", "simple_ml"),
     ("training",),
     ("prediction", "plot", "upload"),
-    ("bench.loopback_store", "bench.ladder", "bench.storage_page", "bench.harness"),
+    ("bench.ladder", "bench.harness"),
     ("bench.data", "bench.against"),
     ("bench.gemm_ladder", "bench.conv_ladder", "bench.webgpu_ladder"),
     ("bench",),
     ("course",),
     ("notebook",),
-    ("mlp_resnet", "train", "predict", "sweep", "profile_layers", "make_digits"),
+    ("mlp_resnet", "train", "predict", "profile_layers", "make_digits"),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 NOT_FOR_TRAIN = ("bench", "course", "notebook")

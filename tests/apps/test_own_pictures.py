@@ -10,11 +10,11 @@ import pytest
 
 from apps import predict
 from apps import train as program
-from apps.bench.loopback_store import LoopbackStore
 from apps.training.overview import OVERVIEW, SPLIT, remarks, write_overview
 from apps.training.own_pictures import as_place, open_own
 from needle import data
 from needle.errors import DataError
+from tests.remote.loopback_store import LoopbackStore
 
 for package in (*program.PACKAGES, "PIL"):
     pytest.importorskip(package)

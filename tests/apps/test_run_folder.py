@@ -61,7 +61,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_records_have_the_types_of_the_storage_study(finished: Path) -> None:
+def test_each_split_batch_and_epoch_has_a_record(finished: Path) -> None:
     rows = read_records(finished / "metrics.csv")
     assert (finished / "metrics.csv").read_text().splitlines()[0] == ",".join(COLUMNS)
     epoch = [*[2] * 12, 0, 1]

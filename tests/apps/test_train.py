@@ -22,7 +22,6 @@ import pytest
 import needle
 from apps import train as program
 from apps import upload
-from apps.bench.loopback_store import LoopbackStore
 from apps.models import build_model
 from apps.training import run as run_module
 from apps.training import sources
@@ -33,6 +32,7 @@ from apps.training.settings import build_optimizer, build_schedule
 from needle import data, nn
 from needle.backend_selection import BACKEND
 from tests.apps import few_digits
+from tests.remote.loopback_store import LoopbackStore
 
 for package in program.PACKAGES:
     pytest.importorskip(package)

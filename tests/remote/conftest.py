@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apps.bench.loopback_store import LoopbackStore
 from needle import data
+from tests.remote.loopback_store import LoopbackStore
 
 pytest.importorskip("s3fs")
 Image = pytest.importorskip("PIL.Image")

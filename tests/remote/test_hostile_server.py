@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apps.bench.loopback_store import LoopbackStore
 from needle import data
 from needle.errors import DataError, NeedleError, StoreError
 from needle.remote import catalogue as catalogue_module
 from needle.remote import protocols
 from needle.remote.catalogue import INDEX
 from needle.remote.store import Store, Wanted
+from tests.remote.loopback_store import LoopbackStore
 
 from .conftest import QUICK, SECRET, uploaded
 from .hostile_server import HostileServer, Reply, answer, endless

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apps.bench.loopback_store import LoopbackStore
 from needle import data
 from needle.errors import DataError
 from needle.remote import object_cache as cache_module
+from tests.remote.loopback_store import LoopbackStore
 
 from .conftest import QUICK
 

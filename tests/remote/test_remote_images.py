@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apps.bench.loopback_store import LoopbackStore
 from needle import data
 from needle.errors import DataError, StoreError
 from needle.remote.catalogue import INDEX
 from needle.remote.retry import ObjectMissing
+from tests.remote.loopback_store import LoopbackStore
 
 from .conftest import QUICK, SECRET
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apps.bench.loopback_store import LoopbackStore
 from needle import data
 from needle.errors import DataError
 from needle.remote import remote_packed as packed_module
+from tests.remote.loopback_store import LoopbackStore
 
 from .conftest import QUICK, uploaded
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apps.bench.loopback_store import LoopbackStore
 from needle import data
 from needle.errors import DataError, StoreError
 from needle.remote.catalogue import INDEX
+from tests.remote.loopback_store import LoopbackStore
 
 from .conftest import QUICK
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.bench.loopback_store import LoopbackStore
+from tests.remote.loopback_store import LoopbackStore
 
 from .ceph import running_ceph
 from .swift import running_swift

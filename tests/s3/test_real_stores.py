@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apps.bench.loopback_store import LoopbackStore
 from needle import data
 from needle.errors import DataError, StoreError
 from needle.remote.catalogue import INDEX
 from needle.remote.retry import ObjectMissing
 from needle.remote.store import Store, Wanted
+from tests.remote.loopback_store import LoopbackStore
 
 RETRY = data.Retry(tries=4, timeout=20.0, wait=0.05, longest_wait=0.2)
 NOTHING_KEPT = data.ObjectCache(limit=0)

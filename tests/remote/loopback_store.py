@@ -1,9 +1,8 @@
-"""A small object store on this machine for measurements and tests, with needle's S3 requests.
+"""A small object store on this machine for tests; it answers needle's S3 requests.
 
 It can also be a proxy for another store (``upstream``). It can delay requests and inject faults:
 "reset", an HTTP status, "truncated", "short", "wrong" bytes, or a "stall". It counts requests,
-keeps objects in memory and checks no signatures. It is not part of needle; sweep.py and tests start
-it.
+keeps objects in memory and checks no signatures.
 """
 
 from __future__ import annotations
