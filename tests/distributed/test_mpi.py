@@ -110,14 +110,6 @@ def ends(process: int) -> bool:
     return False
 
 
-def test_the_benchmark_times_steps_of_two_processes() -> None:
-    options = ("--model", "lenet5", "--batch-size", 4, "--steps", 2)
-    done = run(2, "-m", "apps.bench.against.parallel", "needle", *options)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["processes"] == 2 and found["step_ms"] > 0
-
-
 @pytest.mark.parametrize(
     ("case", "words"),
     [

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,8 +22,6 @@ Side = Any  # Needle or Torch
 Host = Any  # a NumPy array
 
 GRAPH = "CUDA graph"
-PAD = 4
-BYTE_MEAN, BYTE_STD = (125.0, 122.0, 115.0), (64.0, 64.0, 66.0)
 
 
 class Needle:
@@ -106,12 +103,7 @@ class Needle:
         return self.needle.optim.SGD(parameters, lr=1e-3, momentum=0.9, dampening=0.0)
 
     def training_step(self, model: Any, images: Any, labels: Any) -> Step:
-        """Return a training step: forward, backward and SGD with momentum."""
-        taken = self.step_of(model)
-        return lambda: taken(images, labels)
-
-    def step_of(self, model: Any) -> Callable[[Any, Any], Any]:
-        """Return a training step on any batch, captured if this side captures.
+        """Return a training step: forward, backward and SGD with momentum.
 
         In bf16 a replay may round otherwise than the eager step, as in apps/training/step.py.
         """
@@ -125,7 +117,8 @@ class Needle:
             optimizer.step()
             return loss
 
-        return self.needle.capture(step, exact=not self.short) if self.captured else step
+        taken = self.needle.capture(step, exact=not self.short) if self.captured else step
+        return lambda: taken(images, labels)
 
     def inference(self, model: Any, images: Host) -> Step:
         """Return a call of a model in evaluation mode, from the images to an array of logits."""
@@ -137,51 +130,6 @@ class Needle:
                 return taken(x).numpy()
 
         return call
-
-    def augment(self, images: Host, resident: bool) -> Step:
-        """Return a call that crops, mirrors and normalises uint8 (N, H, W, C) on the device.
-
-        The result is float32 (N, C, H, W). resident: the images are on the device already.
-        """
-        compiling = importlib.import_module("needle.data.transforms.compile")
-        tickets = importlib.import_module("needle.data.samples.ticket")
-        ticket = tickets.Ticket(0, 0, 0, np.arange(len(images)))
-        chain = compiling.Chain(compiling.placed(self._augmentation()))
-        if not resident:
-            return lambda: chain.on_device(images, ticket, self.device.name)
-        held = self.needle.backend_ndarray.array(images, device=self.device)
-        out = chain.on_device(images, ticket, self.device.name)
-        count, height, width, channels = images.shape
-        corners = np.random.default_rng(0).integers(-PAD, PAD + 1, (count, 2)).astype(float)
-        flips = np.stack([np.arange(count) % 2.0, np.zeros(count)], 1)
-        numbers = (float(channels), *BYTE_MEAN, *BYTE_STD)
-        crop = ("crop", (float(height), float(width), 0.0))
-        steps = [crop, ("flip", ()), ("normalize", numbers), ("to_chw", ())]
-        rows = [corners, flips, *(np.zeros((count, 0)) for _ in range(2))]
-        return lambda: self.device.run_images(steps, rows, held.view, None, out.view)
-
-    def fed_step(self, model: Any, images: Host, labels: Host, batch: int) -> Step:
-        """Return a training step on the loader's next batch, augmented on the device."""
-        data = self.needle.data
-        loader = data.DataLoader(
-            data.ArrayDataset(images, labels),
-            batch,
-            shuffle=True,
-            seed=0,
-            transforms=self._augmentation(),
-            augment="device",
-            device=self.device,
-            num_workers=2,
-            drop_last=True,
-        )
-        batches = itertools.chain.from_iterable(itertools.repeat(loader))
-        taken = self.step_of(model)
-        return lambda: taken(*next(batches))
-
-    def _augmentation(self) -> list[Any]:
-        data = self.needle.data
-        normalize = data.Normalize(BYTE_MEAN, BYTE_STD)
-        return [data.RandomCrop(PAD), data.RandomFlipHorizontal(), normalize, data.ToCHW()]
 
     def ready(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function, compiled if this side compiles."""
@@ -323,29 +271,6 @@ class Torch:
         with cuda.graph(graph):
             step()
         return graph.replay
-
-    def augment(self, images: Host, resident: bool) -> Step:
-        torch, place = self.torch, self.place
-        mean, std = (
-            torch.tensor(each, device=place).reshape(1, 3, 1, 1) for each in (BYTE_MEAN, BYTE_STD)
-        )
-        host = torch.from_numpy(images)
-        held = host.to(place)
-        host = host.pin_memory() if place == "cuda" else host
-        count, height, width = images.shape[:3]
-        rows, columns = torch.arange(height, device=place), torch.arange(width, device=place)
-        number = torch.arange(count, device=place)[:, None, None]
-
-        def step() -> Any:
-            x = held if resident else host.to(place, non_blocking=True)
-            x = torch.nn.functional.pad(x, (0, 0, PAD, PAD, PAD, PAD))
-            corner = torch.randint(0, 2 * PAD + 1, (2, count, 1), device=place)
-            flipped = torch.rand(count, 1, device=place) < 0.5
-            across = torch.where(flipped, columns.flip(0), columns) + corner[1]
-            x = x[number, (rows + corner[0])[:, :, None], across[:, None]].permute(0, 3, 1, 2)
-            return (x - mean) / std
-
-        return step
 
     def wait(self) -> None:
         if self.place != "cpu":

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import (
-    study_augment,
     study_conv2d,
-    study_distributed,
     study_inference,
     study_limits,
     study_matmul,
@@ -22,10 +20,7 @@ STUDIES: dict[str, Any] = {
     "matmul": study_matmul.STUDY,
     "conv2d": study_conv2d.STUDY,
     "inference": study_inference,
-    "distributed": study_distributed,
     "memory": study_memory.STUDY,
-    "augment": study_augment.STUDY,
-    "fed": study_augment.FED,
     "start": study_start,
     "short": study_short.STUDY,
     "limits": study_limits,

@@ -21,7 +21,7 @@ class PieceStudy:
     what: heading of the column of names. builds: the pieces by name for the settings. contestants:
     names in sides.py; a quick run takes the first ``quick``. flops, moved: operations or bytes of
     a piece, for its rate. targets: of a result. note: explains the table. peaks: measure the
-    machine's peak with each sample. only_gpu: there is nothing to measure on a CPU.
+    machine's peak with each sample.
     """
 
     TITLE: str
@@ -33,13 +33,10 @@ class PieceStudy:
     targets: Callable[[Result], list[Target]] = lambda result: []
     note: str = ""
     peaks: bool = False
-    only_gpu: bool = False
     quick: int = 2
 
     def cases(self, settings: Settings) -> list[Case]:
         """Return a case for each contestant."""
-        if self.only_gpu and settings.device == "cpu":
-            return []
         names = settings.pick(self.contestants, self.contestants[: self.quick])
         return cases_of(names, self.builds, settings, self.peaks)
 
