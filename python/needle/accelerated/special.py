@@ -46,7 +46,7 @@ def expm1(a: registry.Array) -> registry.Array:
 
 
 def _in_float64(a: registry.Array, function: Callable[..., registry.Array]) -> registry.Array:
-    """Return ``function(xp, a)`` computed in float64, in the dtype of ``a``."""
+    """Compute ``function(xp, a)`` in float64 and return it in the dtype of ``a``."""
     wide = a.astype("float64")
     with np.errstate(all="ignore"):
         return function(wide.__array_namespace__(), wide).astype(a.dtype)

@@ -38,7 +38,7 @@ class Discarded:
 
 
 def has_one_user(inputs: Sequence[Any]) -> bool:
-    """Return True if nothing but ``inputs``, a node's, refers to the first of them."""
+    """Return True if only ``inputs``, those of a node, refers to its first item."""
     return _references(inputs) == _ALONE
 
 

@@ -156,7 +156,7 @@ class ReplayedValue(_Replayed):
 
 
 class ReplayedGradient(_Replayed):
-    """The op of a gradient: of the tape's last value with respect to the value at ``position``."""
+    """Op that computes the gradient of the tape's last value with respect to ``position``'s."""
 
     def __call__(self, *leaves: Any) -> Any:
         """Return the gradient, recomputed from ``leaves``."""

@@ -358,7 +358,7 @@ def _set_grad(node: Value, grad: Any) -> None:
 
 
 def _collect_for_leaves(found: list[tuple[Value, Any]]) -> Callable[[Value, Any], None]:
-    """Return a visit of ``reverse_pass`` that lists the gradients of leaves and sets the others."""
+    """Return a callback of ``reverse_pass`` that lists gradients of leaves and sets the others."""
 
     def visit(node: Value, grad: Any) -> None:
         if node.op is None:
@@ -371,7 +371,7 @@ def _collect_for_leaves(found: list[tuple[Value, Any]]) -> Callable[[Value, Any]
 
 @host_step(changes_state=True)
 def _add_to_grads(*pairs: Any) -> None:
-    """Add to ``.grad``, for (leaf, gradient, leaf, gradient, ...); a host step, as it reads it."""
+    """Add to each leaf's ``.grad``, given leaf, gradient, leaf, gradient and so on."""
     for leaf, grad in zip(pairs[::2], pairs[1::2], strict=True):
         if leaf.grad is not None:
             total = leaf.grad.realize_cached_data() + grad.realize_cached_data()

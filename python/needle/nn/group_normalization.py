@@ -135,8 +135,8 @@ class InstanceNorm2d(_InstanceNorm):
     """Normalisation of each channel of each sample of x (N, C, H, W) or (C, H, W) over H and W.
 
     Ulyanov et al. 2016. With ``affine`` there are weight and bias (C,). With
-    ``track_running_stats`` evaluation uses running statistics, which take in the averages over the
-    batch and the unbiased variance, as in PyTorch; ``momentum`` is that of ``BatchNorm2d``.
+    ``track_running_stats`` evaluation uses running averages of the mean and the unbiased variance
+    over the batch, as in PyTorch; ``momentum`` is that of ``BatchNorm2d``.
     ShapeError for another shape, or for one position where its own statistics are used.
     """
 

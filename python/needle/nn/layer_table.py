@@ -76,8 +76,8 @@ class Summary:
 def summary(model: Module, *inputs: Any) -> Summary:
     """Return a table of the model's layers: output shapes, parameters and multiplications.
 
-    ``inputs``: for each argument of the model its shape, batch axis included, for which zeros on
-    the model's device are passed; or a Tensor or array, e.g. of token numbers. The model runs once
+    ``inputs``: one per argument of the model, either a shape with the batch axis, for which zeros
+    on the model's device are passed, or a Tensor or array such as token ids. The model runs once
     in evaluation mode without recording. Its training modes and the random states of NumPy and
     Python stay as they are. Multiplications are those of matrix products and convolutions by their
     definition, for the whole batch. TypeError if ``model`` is not a Module.

@@ -1,4 +1,4 @@
-"""Pools of signals (N, C, L), or (C, L): those of images with one row."""
+"""Pools of signals (N, C, L) or (C, L), computed as pools of images with one row."""
 
 from __future__ import annotations
 
