@@ -1,4 +1,4 @@
-"""argmax, argmin and one_hot against NumPy."""
+"""argmax and argmin against NumPy."""
 
 from __future__ import annotations
 
@@ -34,11 +34,3 @@ def test_the_first_nan_wins(kernels: Any, name: str, dtype: str) -> None:
         want = getattr(np, name)(a, axis=axis, keepdims=True)
         for layout, (got,) in results(getattr(kernels, name), (a,), [(want.shape, "int64")], axis):
             np.testing.assert_array_equal(got, want, err_msg=layout)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n, classes", [(5, 3), (1, 1), (0, 4), (100, 70)])
-def test_one_hot(kernels: Any, n: int, classes: int, dtype: str) -> None:
-    index = np.random.default_rng(0).integers(0, classes, n)
-    for layout, (got,) in results(kernels.one_hot, (index,), [((n, classes), dtype)]):
-        np.testing.assert_array_equal(got, np.eye(classes)[index].astype(dtype), err_msg=layout)

@@ -164,23 +164,6 @@ def test_a_scalar_is_converted_before_comparing(device: Any) -> None:
     assert not bool(big == float(2**40)) and bool(big > float(2**40))
 
 
-def test_power_of_a_negative_base(device: Any) -> None:
-    a = nd.array([-8.0, 4.0], device=device)
-    result = (a**0.5).numpy()
-    assert math.isnan(result[0]) and result[1] == 2
-    check(a**2, [64.0, 16.0])
-
-
-def test_nan_and_infinity(device: Any) -> None:
-    a = nd.array([math.nan, math.inf, -math.inf, 0.0], device=device)
-    assert nd.isnan(a).tolist() == [True, False, False, False]
-    assert nd.isinf(a).tolist() == [False, True, True, False]
-    assert nd.isfinite(a).tolist() == [False, False, False, True]
-    assert math.isnan(nd.maximum(a, 0.0).tolist()[0])
-    assert (a == a).tolist() == [False, True, True, True]
-    check(1 / a[1:3], [0.0, -0.0])
-
-
 def test_maximum_of_bool_stays_bool(device: Any) -> None:
     a, b = nd.asarray([True, False], device=device), nd.asarray([False, False], device=device)
     assert nd.maximum(a, b).dtype == nd.minimum(a, b).dtype == "bool"

@@ -32,18 +32,17 @@ def numbers(r: Random, low: int, high: int, axes: int) -> Any:
     return values if axes > 1 and r.integers(2) else values[0]
 
 
-def geometry(r: Random, x: Any, axes: int, dilates: bool) -> dict[str, Any]:
-    """Return options that PyTorch accepts for x."""
+def geometry(r: Random, x: Any, axes: int) -> dict[str, Any]:
+    """Return options of max pooling that PyTorch accepts for x."""
     while True:
-        kernel, dilation = numbers(r, 1, 5, axes), numbers(r, 1, 4, axes) if dilates else 1
+        kernel = numbers(r, 1, 5, axes)
         options = {
+            "dilation": numbers(r, 1, 4, axes),
             "stride": numbers(r, 1, 5, axes) if r.integers(3) else None,
             "padding": numbers(r, 0, 3, axes),
             "ceil_mode": bool(r.integers(2)),
         }
-        if dilates:
-            options["dilation"] = dilation
-        pool = getattr(F, f"{'max' if dilates else 'avg'}_pool{axes}d")
+        pool = getattr(F, f"max_pool{axes}d")
         try:
             y = pool(torch.tensor(np.zeros_like(x)), kernel, **options)
         except RuntimeError:
@@ -57,7 +56,7 @@ def geometry(r: Random, x: Any, axes: int, dilates: bool) -> dict[str, Any]:
 def test_max_pool(seed: int, axes: int, device: Any) -> None:
     r = np.random.default_rng([seed, axes])
     x = images(r, axes)
-    options = geometry(r, x, axes, dilates=True)
+    options = geometry(r, x, axes)
     kernel = options.pop("kernel")
     name = f"max_pool{axes}d"
     compare(
@@ -74,26 +73,6 @@ def test_max_pool(seed: int, axes: int, device: Any) -> None:
     for got, want in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(got.numpy(), want.numpy())
     assert ours[1].dtype == "int64" and not ours[1].requires_grad
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("axes", [1, 2])
-def test_avg_pool(seed: int, axes: int, device: Any) -> None:
-    r = np.random.default_rng([seed, axes])
-    x = images(r, axes, equal=False)
-    options = geometry(r, x, axes, dilates=False)
-    kernel = options.pop("kernel")
-    options["count_include_pad"] = bool(r.integers(2))
-    if axes == 2 and r.integers(3) == 0:
-        options["divisor_override"] = int(r.choice([-2, 1, 5]))
-    name = f"avg_pool{axes}d"
-    compare(
-        [x],
-        lambda a: getattr(ndl, name)(a, kernel, **options),
-        lambda a: getattr(F, name)(a, kernel, **options),
-        device,
-        torch,
-    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
