@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_native_equals_definition import assert_equal, chains, one_by_one, pixels
 
 import needle
 from apps.training.recipes import augmentations, find_recipe
@@ -20,22 +19,11 @@ from apps.training.sources import find_source, training_loader
 from needle import backends, data
 from needle.backends import View
 from needle.data import transforms as T
-from needle.data.samples.ticket import Ticket
-from needle.data.transforms import ImageSpec
-from needle.data.transforms.compile import Chain, placed
+from tests import device_images
 from tests.cuda_on_cpu import emulated
+from tests.device_images import assert_same_batches, batches
 
 pytestmark = pytest.mark.skipif(emulated.module is None, reason="not built: target cuda_on_cpu")
-SIZES = st.integers(1, 20)
-PHOTO = [
-    T.RandomResizedCrop(16),
-    T.RandomFlipHorizontal(),
-    T.ColorJitter(0.4, 0.4, 0.4, 0.1),
-    T.ToFloat(),
-    T.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4)),
-    T.RandomErasing(0.5),
-    T.ToCHW(),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -45,46 +33,19 @@ def _memory_given_back() -> Iterator[None]:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.data(), st.sampled_from(["uint8", "float32"]), st.sampled_from([1, 3, 4]))
-def test_chains_are_equal_to_their_definition(data: Any, dtype: str, channels: int) -> None:
-    height, width, seed = data.draw(SIZES), data.draw(SIZES), data.draw(st.integers(0, 2**64 - 1))
-    images = pixels((3, height, width, channels), dtype, seed)
-    layout = data.draw(st.sampled_from(["rows", "planes", "mirrored"]))
-    if layout == "planes":
-        images = np.ascontiguousarray(images.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
-    if layout == "mirrored":
-        images = images[:, ::-1]
-    chain = data.draw(chains(ImageSpec(height, width, channels, np.dtype(dtype))))
-    indices = np.array(data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=4)))
-    want = one_by_one(chain, images, indices, seed, indices)
-    got = Chain(placed(chain)).run(
-        images, indices, Ticket(0, seed, 1, indices), device=emulated.NAME
-    )
-    assert_equal(got, want)
+@given(st.data())
+def test_chains_are_equal_to_their_definition(drawn: Any) -> None:
+    device_images.check_chain(drawn, emulated.NAME)
 
 
 def test_images_of_many_sizes_are_one_launch() -> None:
-    images = [pixels((h, w, 3), "uint8", h) for h, w in [(20, 31), (33, 17), (16, 16)]]
-    images[1] = images[1][::-1]
-    keys = Ticket(0, 7, 1, np.arange(3))
-    chain = Chain(placed(PHOTO))
     before = emulated.module.launches()
-    got = chain.on_device(images, keys, emulated.NAME)
+    device_images.check_many_sizes(emulated.NAME)
     assert emulated.module.launches() == before + 1
-    assert got.device.name == emulated.NAME and got.shape == (3, 3, 16, 16)
-    np.testing.assert_array_equal(got.numpy(), chain.run(images, None, keys))
 
 
 def test_images_that_are_on_the_device_stay_there() -> None:
-    host = pixels((2, 9, 7, 3), "uint8", 1)
-    place = needle.device(emulated.NAME)
-    images = needle.backend_ndarray.asarray(host, device=place)
-    out = place.empty((2, 7, 9, 3), "uint8")
-    flips = np.array([[1.0, 0.0], [0.0, 1.0]])
-    turned = images.permute((0, 2, 1, 3))
-    place.run_images([("flip", ())], [flips], turned.view, None, out.view)
-    want = host.transpose(0, 2, 1, 3)
-    np.testing.assert_array_equal(out.numpy(), [want[0][:, ::-1], want[1][::-1]])
+    device_images.check_images_of_the_device(emulated.NAME, "uint8")
 
 
 @pytest.mark.parametrize(
@@ -123,46 +84,23 @@ def test_uploads_from_pinned_memory_may_change_at_once() -> None:
         del pinned
 
 
-def batches(device: str | None, augment: str, workers: int, transforms: Any) -> list[Any]:
-    """Return two epochs of a loader of images of one size."""
-    images = pixels((14, 18, 12, 3), "uint8", 3)
-    with data.DataLoader(
-        data.ArrayDataset(images, np.arange(14)),
-        5,
-        shuffle=True,
-        seed=3,
-        num_workers=workers,
-        transforms=transforms,
-        augment=augment,
-        device=None if device is None else needle.device(device),
-    ) as loader:
-        found = [batch for _ in range(2) for batch in loader]
-        if augment == "device":
-            assert all(each.device.name == device for batch in found for each in batch)
-            assert "native (cuda_emulated), one call" in loader.explain()
-    return [[field.numpy() for field in batch] for batch in found]
-
-
 def test_a_loader_augments_on_the_device() -> None:
-    want = batches(None, "worker", 0, PHOTO)
+    want = batches(None, "worker")
     assert len(want) == 6
     for workers in (0, 2):
         before = emulated.module.bytes_from_slots()
-        got = batches(emulated.NAME, "device", workers, PHOTO)
+        got = batches(emulated.NAME, "device", workers)
         read = emulated.module.bytes_from_slots() - before
         # directly from the slots, except for a batch when all slots are lent
         images = 28 * 18 * 12 * 3
         assert read == 0 if workers == 0 else read >= images / 2
-        for ours, theirs in zip(got, want, strict=True):
-            assert_equal(ours, theirs)
+        assert_same_batches(got, want)
 
 
 def test_what_has_no_native_form_runs_in_python() -> None:
     mixed = [T.RandomFlipHorizontal(), lambda image: image[:9], T.ToFloat()]
-    for ours, theirs in zip(
-        batches(emulated.NAME, "main", 0, mixed), batches(None, "worker", 0, mixed), strict=True
-    ):
-        assert_equal(ours, theirs)
+    got, want = batches(emulated.NAME, "main", 0, mixed), batches(None, "worker", 0, mixed)
+    assert_same_batches(got, want)
 
 
 def test_a_recipe_for_cifar10_is_augmented_on_the_device_as_on_the_cpu() -> None:
@@ -175,6 +113,4 @@ def test_a_recipe_for_cifar10_is_augmented_on_the_device_as_on_the_cpu() -> None
         loader = training_loader(find_source("cifar10"), images, (32, 32), 4, 0, device, steps)
         found.append([[field.numpy() for field in batch] for batch in loader])
         assert (loader.augment == "device") == (device.name == emulated.NAME)
-    for ours, theirs in zip(*found, strict=True):
-        for a, b in zip(ours, theirs, strict=True):
-            np.testing.assert_array_equal(a, b)
+    assert_same_batches(*found)
