@@ -19,9 +19,9 @@ SHOW = "python -m apps.course show"
 
 @dataclass(frozen=True)
 class Language:
-    """The markers of a language, and the line that stands in an empty block.
+    """The markers of a language, and the statement of an empty block, which raises an error.
 
-    It is a statement that raises an error. WGSL has none: the program that reads the file raises.
+    WGSL cannot raise errors; the program that reads the file raises instead.
     """
 
     begin: re.Pattern[str]
@@ -131,9 +131,9 @@ def replaced(text: str, blocks: Iterable[Block], bodies: Mapping[int, str]) -> s
 
 
 def fill(root: Path, bodies: Mapping[str, list[str]]) -> None:
-    """Write ``bodies`` into the files: for each tag the texts of its blocks, in order.
+    """Write ``bodies``, the texts of each tag's blocks in order, into the files.
 
-    MarkerError if a tag has another number of blocks in the tree; nothing is written then.
+    Raise MarkerError, and write nothing, if a tag has another number of blocks in the tree.
     """
     found = blocks_in(root)
     by_file: dict[str, list[tuple[Block, str]]] = {}

@@ -60,7 +60,8 @@ class Result:
     def state(self) -> str:
         """The state: passes, solved (by ``solve``), open (empty), waits, skipped or fails.
 
-        waits: for another exercise. skipped: this machine lacks a device that the tests need.
+        An exercise waits if its tests met the empty block of another exercise. It is skipped if
+        this machine lacks a device that the tests need.
         """
         if self.records and self.passed == len(self.records):
             return "solved" if self.taken else "passes"

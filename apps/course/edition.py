@@ -21,8 +21,8 @@ SOLUTIONS, TAKEN = "solutions.json", "taken.json"
 COMPILED = ("*.so", "*.pyd", "*.dylib", "*.pyc", "__pycache__")
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", ".*_cache", ".hypothesis", *COMPILED)
 WRONG = Path("tests/exercises/wrong")
-"""The wrong answers of the proof; a student tree does not have them: most differ from the solution
-in a word."""
+"""The wrong answers of the proof. A student tree lacks them, because most differ from the solution
+in one word."""
 LEFT_OUT_ON_TOP = {"build", "dist", "runs", "data", STATE}
 
 

@@ -1,8 +1,8 @@
-"""Grades of many submissions: each runs in a fresh student tree that has its answers only.
+"""Grade many submissions: the answers of each one are tested in a fresh student tree.
 
-A submission is a student tree, a part of one, or a zip file of either. Of it, only the text of the
-homework's blocks is read; tests, registry and everything else are the teacher's. docs/teaching.md
-says what is isolated and what is not. Called by __main__.py.
+A submission is a student tree, a part of one, or a zip file of either. Only the text of the
+homework's blocks is read from it; tests, registry and all other files are the teacher's.
+docs/teaching.md says what is isolated and what is not. Called by __main__.py.
 """
 
 from __future__ import annotations
@@ -42,7 +42,11 @@ PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 
 @dataclass(frozen=True)
 class Rules:
-    """Submissions at the same time; minutes for one; GiB of address space of each process."""
+    """The limits of grading.
+
+    jobs: number of submissions that are graded at the same time. minutes: time limit of one
+    submission. memory: GiB of address space of each process.
+    """
 
     jobs: int = 1
     minutes: float = 15
@@ -51,7 +55,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Grade:
-    """The results of a submission, and what its reader should know."""
+    """The results of a submission, the seconds that it took, and a note on problems with it."""
 
     name: str
     results: Sequence[Result]

@@ -1,8 +1,9 @@
 """``python -m apps.course.own_lenet``: train a LeNet with this tree's code.
 
-It prints one line of JSON: the filters of the first layer (6, 5, 5), the losses, the test accuracy,
-a digit and where the filters answer to it; or ``open``, the tag of an exercise without an answer.
-``portrait`` starts it in a process, on NumPy's arrays, which need no compiler.
+It prints one line of JSON with the filters of the first layer (6, 5, 5), the losses, the test
+accuracy, a digit and its feature maps. If the training met an empty exercise, the line has only
+``open``, the tag of this exercise. ``portrait`` starts the program in a process with the NumPy
+backend, which needs no compiler.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ from needle import data, nn, optim
 from .outcome import open_tag
 
 BATCHES, BATCH, SECONDS = 400, 32, 12.0
-"""The training ends after so many batches, or seconds: a tree without compiled kernels is slow."""
+"""The training ends after BATCHES batches or SECONDS seconds, whichever comes first.
+
+The limit of time is for a tree without compiled kernels, which is slow."""
 SHOWN = 3
 """The test sample whose feature maps are shown."""
 
 
 def enlarged(images: Any) -> Any:
-    """Return 8 x 8 images as 32 x 32, LeNet's size: each pixel four times in both directions."""
+    """Return 8 x 8 images enlarged to LeNet's 32 x 32 by nearest-neighbour upsampling."""
     return np.asarray(images, dtype="float32").repeat(4, axis=2).repeat(4, axis=3)
 
 
 def trained(batches: int = BATCHES, seconds: float = SECONDS) -> dict[str, Any]:
-    """Train for so many batches, or seconds; return what the page shows."""
+    """Train until one of the limits is reached; return the values that the page shows."""
     np.random.seed(0)
     (images, labels), (tests, wanted) = data.Digits(train=True)[:], data.Digits(train=False)[:]
     x, y = enlarged(images), np.asarray(labels)
@@ -65,7 +68,10 @@ def constant(values: Any) -> needle.Tensor:
 
 
 def answers_of(filters: Any, image: Any) -> Any:
-    """Return where each filter (F, 5, 5) answers in an image (32, 32), pooled: (F, 14, 14)."""
+    """Return the feature maps (F, 14, 14) of filters (F, 5, 5) and an image (32, 32).
+
+    They are the output of convolution, ReLU and 2 x 2 max pooling.
+    """
     windows = np.lib.stride_tricks.sliding_window_view(image, filters.shape[1:])
     answers = np.maximum(np.einsum("hwij,fij->fhw", windows, filters), 0)
     return answers.reshape(len(filters), 14, 2, 14, 2).max(axis=(2, 4))

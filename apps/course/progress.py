@@ -79,7 +79,7 @@ def save(root: Path, entries: dict[str, Entry]) -> None:
 
 
 def begin(root: Path) -> None:
-    """Count time from now on: the learner looks at an exercise."""
+    """Start to count the time of an exercise, because the learner reads its task now."""
     save(root, load(root))
 
 
@@ -160,8 +160,8 @@ def drawn(root: Path) -> str:
 def coming(found: dict[str, str], after: str = "") -> list[str]:
     """Return the next exercise, in two lines, from the states of all exercises.
 
-    It is the first one behind ``after`` in its part that builds on no open one, else the first one
-    that is not done.
+    This is the first exercise after ``after`` in the same part whose prerequisites are done. If
+    there is none, it is the first exercise of the course that is not done.
     """
     left = [tag for tag, state in found.items() if state not in DONE and state != "skipped"]
     tag = next((tag for tag in left if _can_follow(tag, after, left)), left[0] if left else None)

@@ -146,7 +146,7 @@ class Workbench:
     ) -> None:
         """Empty the blocks of ``tags`` and fill all others, with ``answers`` or the solutions.
 
-        Unchanged files keep their time, so that nothing is built again from them.
+        Unchanged files keep their modification time, so that no build repeats for them.
         """
         paths = {self.tree / block.path for each in blocks_in(self.tree).values() for block in each}
         before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
@@ -154,8 +154,8 @@ class Workbench:
         fill(self.tree, {tag: texts for tag, texts in bodies.items() if tag not in tags})
         found = blocks_in(self.tree)
         empty_blocks(self.tree, {tag: found[tag] for tag in tags})
-        # Python compares bytecode by whole seconds and sizes: each state gets its own second, later
-        # than anything built before.
+        # Python takes cached bytecode for stale by the source's size and modification time in whole
+        # seconds. So each state gets a second of its own, later than all files built before.
         self._clock = max(self._clock + 2 * 10**9, time.time_ns())
         for path, (text, moment) in before.items():
             changed = path.read_bytes() != text

@@ -48,8 +48,9 @@ class Rate:
 
 
 def rate_of(root: Path, exercise: Exercise) -> Rate | str:
-    """Return the rate of an exercise's code, that on a GPU as text, or why there is none.
+    """Return the rate of an exercise's code, or a text.
 
+    The text has the rate of an exercise on a GPU, or the reason why a rate was not measured.
     ``exercise.rate`` names a ladder and a step, such as "gemm_ladder 03", or the library of part 9.
     """
     name = exercise.rate.partition(" ")[0]
@@ -97,7 +98,7 @@ RATES: dict[str, Callable[[Path, str], Rate | str]] = {
     LIBRARY: _rate_of_library,
     "webgpu_ladder": _rate_on_gpu,
 }
-"""The timing of an exercise by the first word of its rate; of other words, the step of a ladder."""
+"""Functions that time an exercise, by the first word of its ``rate``; others name a ladder."""
 
 
 def _seconds(root: Path, size: int, threads: int) -> float:

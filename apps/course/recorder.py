@@ -25,7 +25,9 @@ from .registry import needed
 LONGEST = 20
 """Seconds of processor time that the test of an exercise may take."""
 STUCK = 60
-"""Seconds after which the process ends: the test waits, or computes in compiled code."""
+"""Seconds without a new test after which faulthandler ends the process.
+
+This limit also stops a test that sleeps or that runs compiled code."""
 TRACE = pytest.StashKey[Any]()
 
 
@@ -35,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch the process from here on; imports can be stuck, too."""
+    """Start the watchdog before any test file is imported, because an import can hang, too."""
     place = config.getoption("--course-report")
     config.stash[TRACE] = None
     if place:
@@ -45,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _watch(config: pytest.Config) -> None:
-    """Give the process STUCK seconds from now on."""
+    """Restart the watchdog, which ends the process in STUCK seconds."""
     if config.stash[TRACE]:
         faulthandler.dump_traceback_later(STUCK, exit=True, file=config.stash[TRACE])
 
@@ -71,7 +73,7 @@ def _stop(number: int, frame: Any) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Any:
-    """Write that the test begins, and watch it."""
+    """Write a record that the test begins, and restart the watchdog."""
     _write(item.config, {"test": item.nodeid, "outcome": "running", "tags": _tags(item)})
     _watch(item.config)
     return (yield)
@@ -84,7 +86,7 @@ def _tags(item: pytest.Item) -> list[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Any:
-    """Stop a test after some seconds of processor time, which other programs do not take."""
+    """Stop a test after LONGEST seconds of processor time, which does not depend on the load."""
     tags = set(_tags(item))
     if late := sorted(STOPPED & tags.union(*map(needed, tags))):
         raise TooLong(f"not run: a test of {', '.join(late)} was stopped before")
