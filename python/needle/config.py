@@ -76,6 +76,11 @@ COMMUNICATOR = Variable(
     "",
     "engine of distributed training: single or mpi (empty: mpi under mpiexec, else single)",
 )
+REFCOUNTS = Variable(
+    "NEEDLE_REFCOUNTS",
+    "on",
+    "off: free or reuse no memory early because CPython counts no other reference to it",
+)
 COLLECTIVE_TIMEOUT = Variable(
     "NEEDLE_COLLECTIVE_TIMEOUT", "8", "seconds after which a rank that does not answer is an error"
 )
@@ -84,7 +89,7 @@ VARIABLES = (
     *(BACKEND, CPU_ISA, NUM_THREADS, CONV2D),
     *(MATMUL_PRECISION, CUDA_SYNC, CUDA_SM90, CUDA_EXACT),
     *(DATA_DIR, CACHE_DIR, CACHE_BYTES, NETRC, RUNTIME_DIR),
-    *(COMMUNICATOR, COLLECTIVE_TIMEOUT),
+    *(COMMUNICATOR, COLLECTIVE_TIMEOUT, REFCOUNTS),
 )
 
 RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
@@ -158,6 +163,9 @@ recorded graph keeps the precision of its recording.
 
 cuda_sm90 = Setting("NEEDLE_CUDA_SM90", CUDA_SM90, ("off", "on"))
 """The kernels of GPUs of sm_90: "on" for those of src/cuda/sm90, "off" for those of sm_80."""
+
+refcounts = Setting("refcounts", REFCOUNTS, ("on", "off"))
+"""Whether reference counts decide behaviour (``autograd.refs``, which reads it at import)."""
 
 _ONE_THREAD = (
     NUM_THREADS.name,

@@ -22,6 +22,8 @@ ArrayObject* bare_array(std::int64_t size, DType dtype, int device) {
   a->dtype = dtype;
   a->borrowed = nullptr;
   a->weakrefs = nullptr;
+  a->written = 0;
+  a->shared = 0;
   a->device = device;
   return a;
 }
@@ -81,9 +83,6 @@ static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
 
 PyObject* get_size(PyObject* self, void*) { return PyLong_FromLongLong(cast(self)->size); }
 PyObject* get_nbytes(PyObject* self, void*) { return PyLong_FromSize_t(bytes_of(cast(self))); }
-PyObject* get_borrowed(PyObject* self, void*) {
-  return PyBool_FromLong(cast(self)->borrowed != nullptr);
-}
 PyObject* get_dtype(PyObject* self, void*) {
   return PyUnicode_FromString(name_of(cast(self)->dtype));
 }
@@ -96,12 +95,13 @@ PyObject* repr(PyObject* self) {
 PyGetSetDef properties[] = {
     {"size", get_size, nullptr, "number of elements", nullptr},
     {"dtype", get_dtype, nullptr, "name of the elements' dtype", nullptr},
-    {"borrowed", get_borrowed, nullptr, "whether a host array has the same memory", nullptr},
     {"nbytes", get_nbytes, nullptr, "size in bytes", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 PyMemberDef members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(ArrayObject, weakrefs), READONLY, nullptr},
+    {"written", T_LONGLONG, offsetof(ArrayObject, written), 0, "the time of the last write"},
+    {"shared", T_BOOL, offsetof(ArrayObject, shared), 0, "whether a host array has the memory"},
     {nullptr, 0, 0, 0, nullptr},
 };
 PyMethodDef methods[] = {
@@ -167,6 +167,7 @@ PyObject* adopt_buffer(PyObject* source) {
   ArrayObject* a = bare_array(buffer->len / buffer->itemsize, *dtype, 0);
   a->data = buffer->buf;
   a->borrowed = buffer;
+  a->shared = 1;
   return reinterpret_cast<PyObject*>(a);
 }
 

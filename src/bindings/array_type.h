@@ -19,6 +19,8 @@ struct ArrayObject {
   Py_ssize_t exports;   // for the buffer protocol, which needs an address of the shape
   Py_buffer* borrowed;  // non-null: another object owns the memory
   PyObject* weakrefs;   // for recordings (needle.capture): the end of a buffer
+  long long written;    // the time of the last write, which needle.backends.writes counts
+  char shared;          // whether a host array has ever had the same memory
   int device;           // which of the module's devices holds the memory
 };
 

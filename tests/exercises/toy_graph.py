@@ -24,7 +24,7 @@ class Node:
         self.name, self.value, self.requires_grad = name, value, requires_grad
         self.op: Any = None
         self.inputs: tuple[Node, ...] = ()
-        self.hooks: Any = None
+        self.hooks = self.saved = None
 
     def __repr__(self) -> str:
         return self.name

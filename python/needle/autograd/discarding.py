@@ -1,11 +1,11 @@
-"""Release of intermediate values that no gradient reads. Called by ``autograd`` for each new node.
+"""Release of intermediate values that no gradient reads. Called by ``value`` for each new node.
 
 A graph keeps its intermediate values for ``backward``, but a gradient may not need all of them: the
 gradient of ``relu`` reads the result and not the input. Ops declare this with ``reads``. A value is
 discarded, that is, a ``Discarded`` replaces its array, as soon as
 
 * the gradients of its own op and of its only user do not read it, and
-* no program holds a reference to its tensor, which CPython's reference counts tell.
+* no program holds a reference to its tensor, which reference counts tell (``refs``).
 
 A program that reads the value nevertheless, as ``y.inputs[0]``, gets it computed again.
 """
@@ -13,17 +13,18 @@ A program that reads the value nevertheless, as ``y.inputs[0]``, gets it compute
 from __future__ import annotations
 
 from collections.abc import Sequence
-from sys import getrefcount
 from typing import Any
 
 from .changes import check_deferred
+from .refs import unheld
 
 
 class Discarded:
     """The layout of a discarded array, which it replaces in the graph."""
 
     __slots__ = ("array", "device", "dtype", "shape", "size")
-    view = None  # no buffer, so none that could be written to (see ``changes``)
+    view = None
+    """There is no buffer, so none that could be written to (see ``changes``)."""
 
     def __init__(self, array: Any, device: Any) -> None:
         self.shape, self.dtype, self.size = array.shape, array.dtype, array.size
@@ -37,19 +38,6 @@ class Discarded:
         return self.array
 
 
-def has_one_user(inputs: Sequence[Any]) -> bool:
-    """Return True if only ``inputs``, those of a node, refers to its first item."""
-    return _references(inputs) == _ALONE
-
-
-def _references(inputs: Sequence[Any]) -> int:
-    for source in inputs:
-        return getrefcount(source)
-    return 0
-
-
-_ALONE = _references((object(),))
-
 SMALLEST = 4096
 """The least number of elements of a value whose inputs are worth the time to discard them."""
 
@@ -60,24 +48,39 @@ def discard_inputs(node: Any) -> None:
     ``node`` is about to be used by a new node. An input that is still referred to, as by a variable
     of the function that computes, is tried once more when the user of ``node`` is used.
     """
-    inputs = node.inputs
-    for source in inputs:
-        if source.held:
-            source.held = False
-            discard_inputs(source)
-    if "inputs" in node.op.reads or node.cached_data is None:
+    if node.saved is None:
         return
-    position = -1
-    for source in inputs:
-        position += 1
-        data, saved = source.cached_data, source.saved
-        if saved is None or data is not saved[-2] or "result" in source.op.reads:
-            continue
-        if type(data) is tuple:
-            continue
-        if getrefcount(source) != _ALONE:
-            node.held = True
-        else:
-            place = Discarded(data, source.device)
-            source.cached_data = saved[-2] = node.saved[position] = place
+    inputs, arrays = node.inputs, node.saved[0]
+    _discard_held(inputs)
+    reads = node.op.reads_value
+    unread = [i for i in range(len(inputs)) if not reads(i) and _is_unread(inputs[i], arrays[i])]
+    if not unread:
+        return
+    free = unheld(inputs)
+    for i in unread:
+        if free[i]:
+            source = inputs[i]
+            place = Discarded(arrays[i], source.device)
+            source.cached_data = source.saved[1] = arrays[i] = place
             source.op.discard(source, place)
+        else:
+            node.held = True
+
+
+def _discard_held(nodes: Sequence[Any]) -> None:
+    for node in nodes:
+        if node.held:
+            node.held = False
+            discard_inputs(node)
+
+
+def _is_unread(node: Any, data: Any) -> bool:
+    """Return True if ``data`` is the array of ``node``, and its own gradient does not read it."""
+    saved = node.saved
+    return (
+        saved is not None
+        and node.cached_data is data is saved[1]
+        and data is not None
+        and type(data) is not tuple
+        and not node.op.keeps_result()
+    )

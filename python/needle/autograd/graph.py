@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ContextDecorator
 from typing import Any
 
-from .changes import has_changed, protected_gradient
+from .changes import check_reads
 
 
 class Op:
@@ -26,8 +26,12 @@ class Op:
 
     differentiable = True
     """False for ops whose gradient is zero everywhere, such as comparisons."""
-    reads: Collection[str] = ("inputs", "result")
-    """The values that ``gradient`` needs; others are freed early (see ``discarding``)."""
+    reads: Collection[int | str] | None = None
+    """The values whose elements ``gradient`` reads: indices of inputs, and "result".
+
+    None: all of them. Other values are freed early (``discarding``) and may change between the
+    forward pass and ``backward`` (``changes``). Shapes and dtypes can always be read.
+    """
 
     def compute(self, *args: Any) -> Any:
         """Return the result array for the input arrays."""
@@ -48,9 +52,17 @@ class Op:
             return result
         return tuple(result) if isinstance(result, list) else (result,)
 
+    def reads_value(self, which: int | str) -> bool:
+        """Return True if ``gradient`` reads the input of this index, or "result"."""
+        return self.reads is None or which in self.reads
+
     def reads_item(self, index: int) -> bool:
-        """Return True if ``gradient`` needs item ``index`` of a result that is a tuple."""
-        return "result" in self.reads
+        """Return True if ``gradient`` reads item ``index`` of a result that is a tuple."""
+        return self.reads_value("result")
+
+    def keeps_result(self) -> bool:
+        """Return True if the result must not be discarded, because a gradient reads it."""
+        return self.reads_value("result")
 
     def recompute(self, node: Any) -> Any:
         """Return the array of ``node``, which was discarded."""
@@ -177,9 +189,9 @@ def reverse_pass(
 
 def _pass_on(node: Any, grad: Any, pending: dict[Any, list[Any]]) -> None:
     """Add the gradient of each input to the pending contributions of that input."""
+    check_reads(node)
     ### BEGIN YOUR SOLUTION [pass-on]
-    gradient = protected_gradient if has_changed(node) else node.op.gradient_as_tuple
-    parts = gradient(grad, node)
+    parts = node.op.gradient_as_tuple(grad, node)
     for source, part in zip(node.inputs, parts, strict=True):
         if part is not None and source.requires_grad:
             pending.setdefault(source, []).append(part)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..backends.writes import now
 from ..errors import GraphError
-from .changes import has_changed, written_since
+from .changes import has_changed, was_written
 from .graph import Op, enable_grad, gradients_of
 
 
@@ -58,7 +58,7 @@ class Leaves:
             node = reference()
             if data is None or (node is not None and node.cached_data is not data):
                 how = "replaced"
-            elif written_since(data, self._time):
+            elif was_written(data, self._time):
                 how = "written to"
             else:
                 continue
@@ -87,7 +87,9 @@ class Tape:
             if node.op is not None:
                 sources = tuple([self.position[source] for source in node.inputs])
                 self.rows.append((node.op, sources, node.hooks, node.shape))
-                self.position[node] = len(leaves) + len(self.rows) - 1
+                position = self.position[node] = len(leaves) + len(self.rows) - 1
+                if has_changed(node):
+                    self.changed[position] = node.op
 
     def behind(self, position: int) -> set[int]:
         """Return the positions that the value at ``position`` depends on, ``position`` included."""
@@ -181,8 +183,6 @@ def release_onto(tape: Tape) -> Callable[[Any], None]:
     def release(node: Any) -> None:
         position = tape.position.pop(node)
         if node.op is not None:
-            if node.is_changed or (node.grad is None and has_changed(node)):
-                tape.changed[position] = node.op
             node.op, node.inputs = ReplayedValue(tape, position), tape.leaves
             node.saved = None
 

@@ -22,11 +22,10 @@ from ..dtypes import is_floating, is_real, numpy_dtype
 from ..errors import DTypeError, GraphError, ShapeError
 from ..host_steps import host_step
 from ..torch_names import MethodPointers
-from .changes import RECORDS
 from .discarding import Discarded
 from .graph import Op, find_topo_sort, no_grad, recording, reverse_pass
 from .replay import ReplayedGradient, Tape, release_for_good, release_onto
-from .value import Value, as_array
+from .value import RECORDS, Value, as_array
 
 if TYPE_CHECKING:
     from .tensor_methods import TensorMethods

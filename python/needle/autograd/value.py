@@ -16,7 +16,7 @@ import numpy as np
 from ..array_namespace import NDArray
 from ..backends.writes import now
 from ..errors import GraphError
-from .changes import Tracked, check_deferred
+from .changes import check_deferred
 from .discarding import SMALLEST, Discarded, discard_inputs
 from .graph import HookHandle, Op, recording
 
@@ -27,7 +27,11 @@ Self = TypeVar("Self", bound="Value")
 _new = object.__new__
 
 
-class Value(Tracked):
+RECORDS = ("saved", "held", "changed_by")
+"""The attributes of a Value about its memory and its changes: no part of its state."""
+
+
+class Value:
     """A node of the computational graph: the op and inputs that produced it, and its value."""
 
     op: Op | None = None
@@ -38,6 +42,12 @@ class Value(Tracked):
     hooks: dict[int, Callable[[Any], Any]] | None = None
     grad: Any = None
     """The gradient of the last backward that reached this node; every backward overwrites it."""
+    saved: list[Any] | None = None
+    """The arrays of the inputs, the array of the result, and the time; None for a leaf."""
+    held: bool = False
+    """True if an input could be discarded once the program no longer refers to it."""
+    changed_by: str = ""
+    """The way in which the data was assigned last, for messages."""
 
     @property
     def shape(self) -> Any:
@@ -54,7 +64,7 @@ class Value(Tracked):
             arrays = [source.realize_cached_data() for source in self.inputs]
             check_deferred(self)
             self.cached_data = as_array(self.op.compute(*arrays))
-            self.saved = [*arrays, self.cached_data, now()]
+            self.saved = [arrays, self.cached_data, now()]
         return self.cached_data
 
     def is_leaf(self) -> bool:
@@ -84,25 +94,15 @@ class Value(Tracked):
                 break
         ### END YOUR SOLUTION
         if evaluation.lazy and value.op is not None:
-            value.saved = [*[source.cached_data for source in inputs], None, now()]
+            value.saved = [[source.cached_data for source in inputs], None, now()]
             return value
-        arrays = []
-        for source in inputs:
-            data = source.cached_data
-            if type(data) is NDArray:
-                arrays.append(data)
-                if source.op is not None and data.size >= SMALLEST:
-                    discard_inputs(source)
-            else:
-                arrays.append(source.realize_cached_data())
+        arrays = _arrays_of(inputs)
         data = op.compute(*arrays)
         if type(data) is not NDArray:  # saves a call in the common case
             data = as_array(data)
         value.cached_data = data
         if value.op is not None:
-            arrays.append(data)
-            arrays.append(now())
-            value.saved = arrays
+            value.saved = [arrays, data, now()]
         return value
 
     def register_hook(self, hook: Callable[[Any], Any]) -> HookHandle:
@@ -120,6 +120,19 @@ class Value(Tracked):
         key = max(self.hooks, default=-1) + 1
         self.hooks[key] = hook
         return HookHandle(self.hooks, key)
+
+
+def _arrays_of(inputs: Sequence[Value]) -> list[Any]:
+    """Return the arrays of ``inputs``; free what only their computation needed."""
+    arrays = []
+    for source in inputs:
+        data = source.cached_data
+        if type(data) is not NDArray:
+            data = source.realize_cached_data()
+        elif source.op is not None and data.size >= SMALLEST:
+            discard_inputs(source)
+        arrays.append(data)
+    return arrays
 
 
 def as_array(data: Any) -> Any:

@@ -42,7 +42,7 @@ class View(NamedTuple):
     """A strided window on a buffer of a backend. ``strides`` and ``offset`` count elements."""
 
     handle: Any
-    """The backend's buffer, one-dimensional, with ``.size`` elements."""
+    """The backend's buffer, one-dimensional, with ``.size`` elements. It takes attributes."""
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int

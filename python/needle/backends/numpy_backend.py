@@ -3,7 +3,7 @@
 """The NumPy backend, device ``cpu_numpy``: the ten required functions, each a call of NumPy.
 
 The other backends are tested against it, and it needs no compiler. A handle is a one-dimensional
-``numpy.ndarray``. It has only those optional kernels whose definition would loop although NumPy has
+``Buffer``. It has only those optional kernels whose definition would loop although NumPy has
 a function for them; for the others, the definition runs on NumPy already.
 """
 
@@ -19,6 +19,13 @@ from .base import Backend, Operand, Scalar, View
 from .numpy_functions import BINARY_FUNCTIONS, UNARY_FUNCTIONS, quiet
 
 Array = NumpyArray[Any]
+
+
+class Buffer(np.ndarray[Any, Any]):
+    """A handle: memory, and what needle notes about it (see ``writes``)."""
+
+    written = 0
+    shared = False
 
 
 def array_of(view: View) -> Array:
@@ -72,8 +79,8 @@ class NumpyBackend(Backend):
     name = "cpu_numpy"
     dtypes = NAMES
 
-    def allocate(self, size: int, dtype: DType) -> Array:
-        return np.empty(size, _buffer_dtype(dtype))
+    def allocate(self, size: int, dtype: DType) -> Buffer:
+        return np.empty(size, _buffer_dtype(dtype)).view(Buffer)
 
     def upload(self, source: Array, out: View) -> None:
         array_of(out)[...] = source
@@ -153,13 +160,13 @@ class NumpyBackend(Backend):
 
     # ---- services ----------------------------------------------------------------------------
 
-    def adopt(self, source: Array) -> Array | None:
+    def adopt(self, source: Array) -> Buffer | None:
         flags = source.flags
         if not (flags.c_contiguous and flags.writeable and flags.aligned):
             return None
         if source.dtype not in COMPUTE_DTYPES:
             return None
-        return source.reshape(-1).view(np.ndarray)
+        return source.reshape(-1).view(Buffer)
 
     def export(self, a: View) -> Array | None:
         return array_of(a)

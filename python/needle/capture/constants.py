@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from ..autograd import Tensor
-from ..backends.writes import buffer_written_since, is_shared, last_write, now
+from ..backends.writes import is_shared, latest, now, written_since
 from ..ndarray import NDArray
 from .python_state import Location, array_in
 from .recorded import Leaves, Recording
@@ -70,11 +70,11 @@ class Constants:
     def _is_known(self, leaves: Leaves) -> bool:
         if not self._ids or self._shared or [*map(id, self._find(leaves))] != self._ids:
             return False
-        if last_write() > self._time:
+        if latest() > self._time:
             time = now()
             for array in self._find(leaves):
                 handle = array.view.handle
-                if buffer_written_since(handle, self._time) or is_shared(handle):
+                if is_shared(handle) or written_since(handle, self._time):
                     return False
             self._time = time
         return True

@@ -10,10 +10,9 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import cache
-from sys import getrefcount
 from typing import Any
 
+from ..autograd.refs import unheld
 from ..backends.base import Backend, View
 from .buffers import BufferSlot
 from .signature import CaptureWarning
@@ -143,8 +142,8 @@ class _FreshBuffers:
         if self.fixed is not None:
             slot.bind(self.fixed)
             return
-        for handle in self.buffers:
-            if getrefcount(handle) == _unreferenced_count():
+        for handle, free in zip(self.buffers, unheld(self.buffers), strict=True):
+            if free:
                 slot.bind(handle)
                 return
         handle = self.backend.allocate(slot.size, slot.dtype)
@@ -162,13 +161,6 @@ class _FreshBuffers:
         whole = [View(handle, (slot.size,), (1,), 0, slot.dtype) for handle in (self.fixed, new)]
         self.backend.copy(*whole)
         slot.bind(new)
-
-
-@cache
-def _unreferenced_count() -> int:
-    """Return the reference count, as seen in the loop, of a buffer that only its list refers to."""
-    (count,) = [getrefcount(handle) for handle in [object()]]
-    return count
 
 
 def _slots_of(slots: Sequence[BufferSlot], calls: Calls) -> list[BufferSlot]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd import Tensor
-from ..autograd.changes import RECORDS
+from ..autograd.value import RECORDS
 from ..backends.base import View
 from ..ndarray import NDArray
 from ..nn.module import Module

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ..autograd import Tensor, Value
-from ..autograd.changes import RECORDS
+from ..autograd.value import RECORDS
 from ..backends.base import Backend, View, provides
-from ..backends.writes import buffer_written_since, now
+from ..backends.writes import now, written_since
 from ..host_steps import current
 from ..ndarray import NDArray
 from .buffers import BufferSlot
@@ -94,7 +94,7 @@ class Tracer:
         self._detach_written()
         self._check_live_buffers(result)
         for slot, handle in self._bound:
-            slot.written = buffer_written_since(handle, self._start)
+            slot.written = written_since(handle, self._start)
         changed = set(self._writes)
         changed -= self._read_grads
         guards = [g for g in self._guards if _key(g[0]) not in changed]

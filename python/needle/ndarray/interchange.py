@@ -214,10 +214,8 @@ def may_share_memory(a: ArrayInterchange, b: ArrayInterchange) -> bool:
 
 
 def _owns_memory(handle: Any) -> bool:
-    """Return True if the handle says that it owns its memory, so that no other handle has it."""
-    if isinstance(handle, np.ndarray):
-        return bool(handle.flags.owndata)
-    return getattr(handle, "borrowed", True) is False
+    """Return True if the handle says that no other handle and no host array has its memory."""
+    return getattr(handle, "shared", True) is False
 
 
 def _rebuild(kind: Any, source: Any, device: BackendDevice) -> Any:

@@ -74,7 +74,7 @@ def add_scalar(a: Tensor, scalar: Number) -> Tensor:
 class EWiseMul(TensorOp):
     """Elementwise product a * b."""
 
-    reads = ("inputs",)
+    reads = (0, 1)
 
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("multiply", a, b)
@@ -138,6 +138,8 @@ def negate(a: Tensor) -> Tensor:
 class EWiseDiv(TensorOp):
     """Elementwise quotient a / b."""
 
+    reads = (1, "result")
+
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("divide", a, b)
         return a / b
@@ -183,6 +185,8 @@ def divide_scalar(a: Tensor, scalar: Number) -> Tensor:
 class EWisePow(TensorOp):
     """Elementwise power a ** b."""
 
+    reads = (0, 1, "result")
+
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("power", a, b)
         return a**b
@@ -209,7 +213,7 @@ def power(a: Tensor, b: Tensor) -> Tensor:
 class PowerScalar(TensorOp):
     """Power of a tensor with a number as exponent."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def __init__(self, scalar: Any) -> None:
         self.scalar = as_number("power_scalar", scalar)

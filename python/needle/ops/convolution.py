@@ -91,7 +91,7 @@ class Conv2d(_Convolution):
     def __init__(self, geometry: Geometry, relu: bool = False) -> None:
         super().__init__(geometry)
         self.relu = relu
-        self.reads = ("inputs", "result") if relu else ("inputs",)
+        self.reads = (0, 1, "result") if relu else (0, 1)
 
     def compute(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
         _check("conv2d", x.shape, weight.shape, self.geometry.groups)
@@ -158,7 +158,7 @@ def _to_hwio(name: str, x: Shape, weight: Tensor) -> Tensor:
 class Conv2dInputGrad(_Convolution):
     """The adjoint of conv2d in x, also known as transposed convolution; bilinear."""
 
-    reads = ("inputs",)
+    reads = (0, 1)
 
     def __init__(self, x_shape: Shape, geometry: Geometry) -> None:
         super().__init__(geometry)
@@ -203,7 +203,7 @@ def conv2d_input_grad(
 class Conv2dWeightGrad(_Convolution):
     """The adjoint of conv2d in weight (KH, KW, C/groups, O); bilinear."""
 
-    reads = ("inputs",)
+    reads = (0, 1)
 
     def __init__(self, weight_shape: Shape, geometry: Geometry) -> None:
         super().__init__(geometry)
@@ -254,7 +254,7 @@ class Conv(_Convolution):
     padding defaults to 0 here (and to 1 in the function, as in the course).
     """
 
-    reads = ("inputs",)
+    reads = (0, 1)
 
     def __init__(self, stride: int = 1, padding: int = 0) -> None:
         super().__init__(Geometry.of("conv", stride, padding, 1, 1))

@@ -55,6 +55,8 @@ def cumsum(a: Tensor, axis: int, reverse: bool = False) -> Tensor:
 class CumProd(TensorOp):
     """Running products along an axis: ``cumprod``."""
 
+    reads = (0, "result")
+
     def __init__(self, axis: int) -> None:
         self.axis = axis
 
@@ -106,7 +108,7 @@ def cumprod(a: Tensor, axis: int) -> Tensor:
 class Prod(TensorOp):
     """Product over axes: ``prod``."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def __init__(self, axes: Axes = None, keepdims: bool = False) -> None:
         self.axes, self.keepdims = axes, keepdims

@@ -37,7 +37,7 @@ def _positive(a: Tensor) -> Tensor:
 class Log(TensorOp):
     """Natural logarithm."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def compute(self, a: Array) -> Array:
         return accelerated.log(_floating(a))
@@ -96,7 +96,7 @@ def sqrt(a: Tensor) -> Tensor:
 class Abs(TensorOp):
     """Absolute value."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def compute(self, a: Array) -> Array:
         return xp.abs(a)
@@ -114,7 +114,7 @@ def abs(a: Tensor) -> Tensor:
 class Sin(TensorOp):
     """Sine."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def compute(self, a: Array) -> Array:
         return xp.sin(a)
@@ -132,7 +132,7 @@ def sin(a: Tensor) -> Tensor:
 class Cos(TensorOp):
     """Cosine."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def compute(self, a: Array) -> Array:
         return xp.cos(a)
@@ -268,7 +268,7 @@ def relu(a: Tensor) -> Tensor:
 class LeakyReLU(TensorOp):
     """Leaky rectifier: a where positive, else negative_slope * a."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def __init__(self, negative_slope: float = 0.01) -> None:
         self.negative_slope = as_number("leaky_relu", negative_slope, "negative_slope")
@@ -290,7 +290,7 @@ def leaky_relu(a: Tensor, negative_slope: float = 0.01) -> Tensor:
 class Erf(TensorOp):
     """Error function."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def compute(self, a: Array) -> Array:
         return accelerated.erf(_floating(a))
@@ -310,7 +310,7 @@ def erf(a: Tensor) -> Tensor:
 class NormalCDF(TensorOp):
     """Standard normal distribution function Phi."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def compute(self, a: Array) -> Array:
         return accelerated.normal_cdf(_floating(a))
@@ -333,7 +333,7 @@ def normal_cdf(a: Tensor) -> Tensor:
 class GELU(TensorOp):
     """Gaussian error linear unit a * Phi(a), Phi the standard normal distribution function."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def compute(self, a: Array) -> Array:
         return accelerated.gelu(_floating(a))
@@ -359,7 +359,7 @@ class GELUSlope(TensorOp):
 class GELUTanh(TensorOp):
     """Approximation of GELU, a/2 (1 + tanh(u)) with u = sqrt(2/pi) (a + 0.044715 a**3)."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def compute(self, a: Array) -> Array:
         return accelerated.gelu_tanh(_floating(a))
@@ -405,7 +405,7 @@ def gelu(a: Tensor, approximate: str = "none") -> Tensor:
 class SiLU(TensorOp):
     """Sigmoid linear unit a * sigmoid(a)."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def compute(self, a: Array) -> Array:
         return accelerated.silu(_floating(a))
@@ -426,7 +426,7 @@ def silu(a: Tensor) -> Tensor:
 class Softplus(TensorOp):
     """Smooth rectifier log(1 + e**a)."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def compute(self, a: Array) -> Array:
         return accelerated.softplus(_floating(a))
@@ -444,7 +444,7 @@ def softplus(a: Tensor) -> Tensor:
 class LogSigmoid(TensorOp):
     """Logarithm of the logistic function, -log(1 + e**-a)."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def compute(self, a: Array) -> Array:
         return accelerated.log_sigmoid(_floating(a))
@@ -462,7 +462,7 @@ def log_sigmoid(a: Tensor) -> Tensor:
 class ELU(TensorOp):
     """Exponential linear unit: a where positive, else alpha (e**a - 1)."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def __init__(self, alpha: float = 1.0) -> None:
         self.alpha = as_number("elu", alpha, "alpha")
@@ -489,7 +489,7 @@ def elu(a: Tensor, alpha: float = 1.0) -> Tensor:
 class Hardswish(TensorOp):
     """Piecewise approximation of silu: a * min(max(a + 3, 0), 6) / 6."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def compute(self, a: Array) -> Array:
         a = _floating(a)

@@ -78,6 +78,8 @@ def logsoftmax(a: Tensor, *, axis: int = -1) -> Tensor:
 class LogSumExp(TensorOp):
     """Logarithm of the sum of exponentials over axes: ``logsumexp``."""
 
+    reads = (0, "result")
+
     def __init__(self, axes: Axes = None, keepdims: bool = False) -> None:
         self.axes, self.keepdims = axes, keepdims
 
@@ -112,7 +114,7 @@ class CrossEntropy(TensorOp):
     labels: int64 array (N,) in [0, C), already checked; q = (1-smoothing) * one_hot + smoothing/C.
     """
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def __init__(self, labels: Array, smoothing: float = 0.0, reduction: str = "none") -> None:
         self.labels, self.smoothing, self.reduction = labels, smoothing, reduction

@@ -108,6 +108,8 @@ class BatchNorm(_PerChannel):
     with ``relu``; it is added to y before.
     """
 
+    reads = (0, 1, 2, "result")
+
     def __init__(self, eps: float = 1e-5, relu: bool = False) -> None:
         super().__init__(eps)
         self.relu = relu
@@ -232,6 +234,8 @@ class _OverLast(_Norm):
 
 class LayerNorm(_OverLast):
     """Layer norm: (x, weight, bias) -> (y, mean, biased variance) over the last axis."""
+
+    reads = (0, 1, "result")
 
     def reads_item(self, index: int) -> bool:
         return index > 0

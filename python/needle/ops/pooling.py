@@ -41,7 +41,7 @@ class _Pool2d(TensorOp):
 class MaxPool2d(_Pool2d):
     """Maximum of each window: ``max_pool2d``."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def compute(self, x: Array) -> Array:
         self._output_size("max_pool2d", x.shape)

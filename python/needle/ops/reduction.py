@@ -76,6 +76,8 @@ def summation(a: Tensor, axes: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 class _Extremum(_Reduction):
+    reads = (0, "result")
+
     def compute(self, a: Array) -> Array:
         axes = normalize_axes(self.name, self.axes, a.ndim)
         if any(a.shape[axis] == 0 for axis in axes):

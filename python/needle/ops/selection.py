@@ -43,7 +43,7 @@ def _split_between(out_grad: Tensor, node: Tensor, wins: Callable[..., Array]) -
 class Maximum(TensorOp):
     """Elementwise maximum of two tensors."""
 
-    reads = ("inputs",)
+    reads = (0, 1)
 
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("maximum", a, b)
@@ -62,7 +62,7 @@ def maximum(a: Tensor, b: Tensor) -> Tensor:
 class Minimum(TensorOp):
     """Elementwise minimum of two tensors."""
 
-    reads = ("inputs",)
+    reads = (0, 1)
 
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("minimum", a, b)
@@ -81,7 +81,7 @@ def minimum(a: Tensor, b: Tensor) -> Tensor:
 class Clip(TensorOp):
     """Values limited to an interval; None for a side without a limit."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def __init__(self, low: float | None = None, high: float | None = None) -> None:
         self.low = None if low is None else as_number("clip", low, "low")
@@ -110,7 +110,7 @@ def clip(a: Tensor, low: float | None = None, high: float | None = None) -> Tens
 class Where(TensorOp):
     """Elementwise choice between two tensors: ``where``."""
 
-    reads = ("inputs",)
+    reads = (0,)
 
     def compute(self, condition: Array, a: Array, b: Array) -> Array:
         check_broadcast("where", condition, a, b)

@@ -7,7 +7,8 @@ from typing import Any
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
 from ..autograd.changes import check_deferred
-from ..autograd.discarding import Discarded, has_one_user
+from ..autograd.discarding import Discarded
+from ..autograd.refs import unheld
 from ..errors import IndexingError, ShapeError
 from ..shapes import as_int_tuple
 from .broadcasting import Number, as_number
@@ -18,6 +19,8 @@ Array = Any
 
 class MakeTensorTuple(TensorTupleOp):
     """A TensorTuple built from tensors: ``make_tuple``."""
+
+    reads = ()
 
     def __call__(self, *args: Any) -> TensorTuple:
         made = super().__call__(*args)
@@ -41,24 +44,29 @@ def make_tuple(*args: Tensor) -> TensorTuple:
 class TupleGetItem(TensorOp):
     """One item of a TensorTuple: ``tuple_get_item``."""
 
+    reads = ()
+
     def __init__(self, index: int) -> None:
         self.index = index
 
     def __call__(self, value: TensorTuple) -> Tensor:
-        self.reads = ("result",) if value.op is None or value.op.reads_item(self.index) else ()
+        self.is_read = value.op is None or value.op.reads_item(self.index)
         return super().__call__(value)
 
     def compute(self, arrays: tuple[Array, ...]) -> Array:
         return arrays[self.index]
 
+    def keeps_result(self) -> bool:
+        return self.is_read
+
     def discard(self, node: Tensor, place: Discarded) -> None:
         """Replace the array in the tuple too, if the tuple has no other user."""
-        if has_one_user(node.inputs):
+        if unheld(node.inputs)[0]:
             whole: Any = node.inputs[0]
             items = list(whole.cached_data)
             items[self.index] = place
             saved: Any = node.saved
-            whole.cached_data = whole.saved[-2] = saved[0] = tuple(items)
+            whole.cached_data = whole.saved[1] = saved[0][0] = tuple(items)
 
     def recompute(self, node: Tensor) -> Array:
         whole: Any = node.inputs[0]

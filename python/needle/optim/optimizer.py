@@ -9,8 +9,6 @@ and device.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ import numpy as np
 from ..array_namespace import BACKEND, device_of, from_numpy, is_array, to_numpy
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor
+from ..autograd.refs import unheld
 from ..autograd.replay import forget_leaf
 from ..errors import CheckpointError, ShapeError
 from ..host_steps import host_step
@@ -240,32 +239,19 @@ def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
 def unshared(params: Sequence[Tensor], values: Sequence[Array]) -> list[bool]:
     """Return, for each value, True if nothing else refers to its buffer.
 
-    Only the value's parameter and the list ``values`` may refer to it. CPython's reference counts
-    decide; views, exports and retained graphs count too. A buffer may share memory with a host
-    array unless it says otherwise (``borrowed`` is False).
+    Only the value's parameter and the list ``values`` may refer to it; views, exports and retained
+    graphs count too (``autograd.refs``). A buffer may share memory with a host array unless it says
+    otherwise (``shared`` is False).
     """
     if BACKEND != "nd":
         return [False for _ in values]
     for p in params:
         forget_leaf(p)
-    alone = _unshared_counts()
-    return [
-        getattr(value.view.handle, "borrowed", True) is False and _refcounts(value) == alone
-        for value in values
-    ]
-
-
-def _refcounts(array: Array) -> tuple[int, int, int]:
-    view = array.view
-    return getrefcount(array), getrefcount(view), getrefcount(view.handle)
-
-
-@cache
-def _unshared_counts() -> tuple[int, int, int]:
-    """Return ``_refcounts`` of a value that only a Tensor and a list refer to."""
-    owner = Tensor.make_const(xp.zeros(()))
-    (count,) = [_refcounts(value) for value in [owner.cached_data]]
-    return count
+    views = [value.view for value in values]
+    handles = [view.handle for view in views]
+    own = [getattr(handle, "shared", True) is False for handle in handles]
+    counts = zip(own, unheld(values, 1), unheld(views, 1), unheld(handles, 1), strict=True)
+    return [all(each) for each in counts]
 
 
 def _rules(kind: type[Optimizer]) -> dict[str, Rule]:

@@ -72,13 +72,11 @@ def scalar_word(value: Scalar, dtype: DType) -> int:
 class Buffer:
     """A handle of ``size`` elements, whose memory returns to the pool when it dies."""
 
-    __slots__ = ("__weakref__", "gpu", "number", "pool", "size")
-
-    borrowed = False
-    """Always True: no host array shares the memory, so optimisers may update it in place."""
+    __slots__ = ("__weakref__", "gpu", "number", "pool", "shared", "size", "written")
 
     def __init__(self, pool: Pool, size: int, gpu: Any, number: int) -> None:
         self.pool, self.size, self.gpu, self.number = pool, size, gpu, number
+        self.written, self.shared = 0, False
 
     def ptr(self) -> int:
         """Return the number of the memory, which is unique over the device's lifetime."""

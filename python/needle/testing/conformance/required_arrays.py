@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.base import View
+from ...backends.writes import note_write
 from ...dtypes import COMPUTE_DTYPES, DType
 from ...shapes import compact_strides
 from .case import PAIRS, Case, Mismatch, compare
@@ -43,6 +44,7 @@ def _allocate(dtype: DType) -> Any:
             handle = backend.allocate(size, dtype)
             if handle.size != size:
                 raise Mismatch(f"handle.size must be {size}, got {handle.size}")
+            note_write(handle)  # a handle takes attributes
             host = large_values((size,), dtype)
             view = View(handle, (size,), (1,), 0, dtype)
             backend.upload(host, view)

@@ -1,0 +1,45 @@
+"""Reference counts that decide behaviour: whether anything but its known owners holds an object.
+
+The memory of such an object can be freed early (``discarding``), changed in place (``optim``) or
+used again (``capture``). CPython's counts differ between versions by what an expression keeps on
+the stack, so they are measured once, at import, by the code that is used later. The variable
+``NEEDLE_REFCOUNTS=off`` and a build without the GIL turn all of this off: then every object counts
+as held, which costs memory and changes no result.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ..config import refcounts
+
+
+def _counts(items: Sequence[Any]) -> list[int]:
+    return [sys.getrefcount(item) for item in items]
+
+
+def _measured() -> int:
+    """Return the count of an object that only a list or a tuple holds; 0 if counts do not tell."""
+    gil: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+    if refcounts.get() == "off" or not gil:
+        return 0
+    # The interpreter specialises code that runs often: count with warm code and take the least.
+    alone = min(_counts(kind([object()]))[0] for _ in range(100) for kind in (list, tuple))
+    items = [object()]
+    second = items[0]
+    return alone if _counts(items) == [alone + 1] and second is items[0] else 0
+
+
+_ALONE = _measured()
+
+
+def unheld(items: Sequence[Any], owners: int = 0) -> list[bool]:
+    """Return, for each item, True if nothing but ``items`` and ``owners`` objects refers to it.
+
+    The caller must hold no item in a variable.
+    """
+    return (
+        [count <= _ALONE + owners for count in _counts(items)] if _ALONE else [False] * len(items)
+    )
