@@ -169,10 +169,12 @@ def make(*shape: int, **options: Any) -> Tensor:
 
 
 def test_values_that_no_gradient_needs_may_change() -> None:
-    w, c = make(3, 4), make(3, 4, requires_grad=False)
+    x, w, c = make(2, 3), make(3, 4), make(3, 4, requires_grad=False)
     cases = [
         (lambda: w + c, w, lambda: np.ones((3, 4))),
+        (lambda: w * c, w, lambda: c.numpy()),
         (lambda: w / c, w, lambda: 1 / c.numpy()),
+        (lambda: x @ c, x, lambda: np.broadcast_to(c.numpy().sum(1), (2, 3))),
         (lambda: w.sum() * 2, w, lambda: np.full((3, 4), 2.0)),
         (lambda: w.reshape((4, 3)).transpose() * 2, w, lambda: np.full((3, 4), 2.0)),
         (lambda: ndl.where(c, w, 1.0 * w), w, lambda: np.ones((3, 4))),
@@ -190,8 +192,11 @@ def test_values_that_no_gradient_needs_may_change() -> None:
     np.testing.assert_allclose(w.grad.numpy(), expected_slope)
 
 
-def test_a_matrix_product_needs_its_operands() -> None:
+def test_a_matrix_product_needs_the_operand_whose_counterpart_requires_grad() -> None:
     x, w = make(2, 3, requires_grad=False), make(3, 4)
+    y = (x @ w).sum()
+    assign(w)
+    y.backward()
     y = (x @ w).sum()
     assign(x)
     with pytest.raises(GraphError, match=r"MatMul needs its input 0, of shape \(2, 3\), as in the"):
@@ -243,6 +248,24 @@ def test_steps_of_optimizers(name: str, dtype: str, device: Any) -> None:
     before = [p.numpy() for p in params]
     ((x * params[0]) * params[1]).sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), before[0] * before[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make_layer", [lambda: nn.Linear(3, 4), lambda: nn.Conv2d(3, 4, 1)], ids=["Linear", "Conv2d"]
+)
+def test_a_step_between_two_losses_of_one_layer(make_layer: Any) -> None:
+    """The gradient of a weight reads the samples, and theirs, which reads it, is not computed."""
+    layer = make_layer()
+    shape = (2, 3) if isinstance(layer, nn.Linear) else (2, 3, 2, 2)
+    x = Tensor(np.ones(shape), dtype="float32", requires_grad=False)
+    optimizer = optim.SGD(layer.parameters(), lr=0.1)
+    losses = [(layer(x) * scale).sum() for scale in (1.0, 2.0)]
+    slopes = []
+    for loss in losses:
+        loss.backward()
+        optimizer.step()
+        slopes.append(layer.weight.grad.numpy())
+    np.testing.assert_array_equal(slopes[1], 2 * slopes[0])
 
 
 def test_a_retained_graph_after_a_step() -> None:

@@ -10,6 +10,7 @@ import pytest
 import needle as ndl
 from needle import backend_selection as selection
 from needle import optim
+from needle.autograd.refs import unheld
 from needle.backends.base import View
 from needle.errors import CheckpointError, GraphError, ShapeError
 from tests.nn_devices import NUMPY_MODE, close
@@ -19,6 +20,9 @@ TOLERANCES = {
     "float32": {"rtol": 2e-6, "atol": 2e-7},
     "float64": {"rtol": 1e-11, "atol": 1e-12},
 }
+needs_counts = pytest.mark.skipif(
+    not unheld([object()])[0], reason="reference counts are off, so no step is in place"
+)
 
 
 @pytest.fixture
@@ -230,6 +234,7 @@ def buffer_of(w):
 
 
 @pytest.mark.skipif(NUMPY_MODE, reason="NumPy has no kernel that steps in place")
+@needs_counts
 @pytest.mark.parametrize("make", [optim.SGD, optim.Adam])
 def test_a_value_without_other_references_is_changed_in_place(make, native):
     w, _ = with_gradient(native)
@@ -545,6 +550,7 @@ def test_a_parameter_without_axes(make, device):
 
 
 @pytest.mark.skipif(NUMPY_MODE, reason="NumPy has no kernel that steps in place")
+@needs_counts
 def test_a_dampened_first_step_is_in_place_too(native):
     w, _ = with_gradient(native)
     optimizer, buffer = optim.SGD([w], 0.25, 0.9, dampening=0.5), id(buffer_of(w))

@@ -46,13 +46,13 @@ def check_reads(node: Any) -> None:
     op = node.op
     arrays, result, time = node.saved
     for i, (source, data) in enumerate(zip(node.inputs, arrays, strict=True)):
-        may_differ = not op.reads_value(i) and _layout(source.cached_data) == _layout(data)
+        may_differ = not op.reads_value(i, node) and _layout(source.cached_data) == _layout(data)
         if not may_differ and (how := _how(source, data, time)):
             raise _error(op, "gradient", f"input {i}", data, how)
-    if op.reads_value("result"):
+    if op.reads_value("result", node):
         read = result
         if type(result) is tuple and node.cached_data is result:
-            read = tuple(each for i, each in enumerate(result) if op.reads_item(i))
+            read = tuple(each for i, each in enumerate(result) if op.reads_item(i, node))
         if how := _how(node, result, time) if read is result else _how_written(read, time):
             raise _error(op, "gradient", "result", result, how)
 

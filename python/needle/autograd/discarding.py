@@ -53,7 +53,11 @@ def discard_inputs(node: Any) -> None:
     inputs, arrays = node.inputs, node.saved[0]
     _discard_held(inputs)
     reads = node.op.reads_value
-    unread = [i for i in range(len(inputs)) if not reads(i) and _is_unread(inputs[i], arrays[i])]
+    unread = [
+        i
+        for i, (source, data) in enumerate(zip(inputs, arrays, strict=True))
+        if not reads(i, node) and _is_unread(source, data)
+    ]
     if not unread:
         return
     free = unheld(inputs)
@@ -82,5 +86,5 @@ def _is_unread(node: Any, data: Any) -> bool:
         and node.cached_data is data is saved[1]
         and data is not None
         and type(data) is not tuple
-        and not node.op.keeps_result()
+        and not node.op.keeps_result(node)
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ContextDecorator
 from typing import Any
 
@@ -26,9 +26,10 @@ class Op:
 
     differentiable = True
     """False for ops whose gradient is zero everywhere, such as comparisons."""
-    reads: Collection[int | str] | None = None
+    reads: Collection[int | str] | Mapping[int, Collection[int | str]] | None = None
     """The values whose elements ``gradient`` reads: indices of inputs, and "result".
 
+    A mapping lists them for each input whose gradient is computed, that is, which requires grad.
     None: all of them. Other values are freed early (``discarding``) and may change between the
     forward pass and ``backward`` (``changes``). Shapes and dtypes can always be read.
     """
@@ -52,17 +53,21 @@ class Op:
             return result
         return tuple(result) if isinstance(result, list) else (result,)
 
-    def reads_value(self, which: int | str) -> bool:
-        """Return True if ``gradient`` reads the input of this index, or "result"."""
-        return self.reads is None or which in self.reads
+    def reads_value(self, which: int | str, node: Any) -> bool:
+        """Return True if the gradient of ``node`` reads the input of this index, or "result"."""
+        reads = self.reads
+        if isinstance(reads, Mapping):
+            needed = [reads[i] for i, source in enumerate(node.inputs) if source.requires_grad]
+            return any(which in each for each in needed)
+        return reads is None or which in reads
 
-    def reads_item(self, index: int) -> bool:
-        """Return True if ``gradient`` reads item ``index`` of a result that is a tuple."""
-        return self.reads_value("result")
+    def reads_item(self, index: int, node: Any) -> bool:
+        """Return True if the gradient of ``node`` reads item ``index`` of its result, a tuple."""
+        return self.reads_value("result", node)
 
-    def keeps_result(self) -> bool:
-        """Return True if the result must not be discarded, because a gradient reads it."""
-        return self.reads_value("result")
+    def keeps_result(self, node: Any) -> bool:
+        """Return True if the result of ``node`` must be kept, because a gradient reads it."""
+        return self.reads_value("result", node)
 
     def recompute(self, node: Any) -> Any:
         """Return the array of ``node``, which was discarded."""

@@ -74,7 +74,7 @@ def add_scalar(a: Tensor, scalar: Number) -> Tensor:
 class EWiseMul(TensorOp):
     """Elementwise product a * b."""
 
-    reads = (0, 1)
+    reads = {0: (1,), 1: (0,)}
 
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("multiply", a, b)
@@ -138,7 +138,7 @@ def negate(a: Tensor) -> Tensor:
 class EWiseDiv(TensorOp):
     """Elementwise quotient a / b."""
 
-    reads = (1, "result")
+    reads = {0: (1,), 1: (1, "result")}
 
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("divide", a, b)
@@ -185,7 +185,7 @@ def divide_scalar(a: Tensor, scalar: Number) -> Tensor:
 class EWisePow(TensorOp):
     """Elementwise power a ** b."""
 
-    reads = (0, 1, "result")
+    reads = {0: (0, 1), 1: (0, 1, "result")}
 
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("power", a, b)

@@ -91,7 +91,8 @@ class Conv2d(_Convolution):
     def __init__(self, geometry: Geometry, relu: bool = False) -> None:
         super().__init__(geometry)
         self.relu = relu
-        self.reads = (0, 1, "result") if relu else (0, 1)
+        result = ("result",) if relu else ()
+        self.reads = {0: (1, *result), 1: (0, *result), 2: result}
 
     def compute(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
         _check("conv2d", x.shape, weight.shape, self.geometry.groups)
@@ -158,7 +159,7 @@ def _to_hwio(name: str, x: Shape, weight: Tensor) -> Tensor:
 class Conv2dInputGrad(_Convolution):
     """The adjoint of conv2d in x, also known as transposed convolution; bilinear."""
 
-    reads = (0, 1)
+    reads = {0: (1,), 1: (0,)}
 
     def __init__(self, x_shape: Shape, geometry: Geometry) -> None:
         super().__init__(geometry)
@@ -177,7 +178,8 @@ class Conv2dInputGrad(_Convolution):
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
         grad, weight = node.inputs
-        return Conv2d(self.geometry)(out_grad, weight), self._for_weight(grad, out_grad, weight)
+        for_grad = Conv2d(self.geometry)(out_grad, weight) if grad.requires_grad else None
+        return for_grad, self._for_weight(grad, out_grad, weight)
 
 
 @op(Conv2dInputGrad)
@@ -203,7 +205,7 @@ def conv2d_input_grad(
 class Conv2dWeightGrad(_Convolution):
     """The adjoint of conv2d in weight (KH, KW, C/groups, O); bilinear."""
 
-    reads = (0, 1)
+    reads = {0: (1,), 1: (0,)}
 
     def __init__(self, weight_shape: Shape, geometry: Geometry) -> None:
         super().__init__(geometry)
@@ -222,7 +224,8 @@ class Conv2dWeightGrad(_Convolution):
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
         grad, x = node.inputs
-        return Conv2d(self.geometry)(x, out_grad), self._for_x(grad, x, out_grad)
+        for_grad = Conv2d(self.geometry)(x, out_grad) if grad.requires_grad else None
+        return for_grad, self._for_x(grad, x, out_grad)
 
 
 @op(Conv2dWeightGrad)
@@ -254,7 +257,7 @@ class Conv(_Convolution):
     padding defaults to 0 here (and to 1 in the function, as in the course).
     """
 
-    reads = (0, 1)
+    reads = {0: (1,), 1: (0,)}
 
     def __init__(self, stride: int = 1, padding: int = 0) -> None:
         super().__init__(Geometry.of("conv", stride, padding, 1, 1))

@@ -104,7 +104,7 @@ def huber_loss(a: Tensor, target: Any, reduction: str = "mean", delta: float = 1
 class BinaryCrossEntropy(TensorOp):
     """Cross entropy of probabilities and targets; logarithms are at least -100, as in PyTorch."""
 
-    reads = (0, 1)
+    reads = {0: (0, 1), 1: (0,)}
 
     def compute(self, a: Array, target: Array) -> Array:
         check_broadcast("binary_cross_entropy", a, target)

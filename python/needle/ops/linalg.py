@@ -19,7 +19,7 @@ Array = Any
 class MatMul(TensorOp):
     """Matrix product (..., m, k) @ (..., k, n) -> (..., m, n); batch axes broadcast."""
 
-    reads = (0, 1)
+    reads = {0: (1,), 1: (0,)}
 
     def compute(self, a: Array, b: Array) -> Array:
         left, right = tuple(a.shape), tuple(b.shape)

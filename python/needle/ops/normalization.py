@@ -115,7 +115,7 @@ class BatchNorm(_PerChannel):
         self.relu = relu
         self.reads_y = True
 
-    def reads_item(self, index: int) -> bool:
+    def reads_item(self, index: int, node: Any) -> bool:
         return index > 0 or self.reads_y
 
     def compute(
@@ -237,7 +237,7 @@ class LayerNorm(_OverLast):
 
     reads = (0, 1, "result")
 
-    def reads_item(self, index: int) -> bool:
+    def reads_item(self, index: int, node: Any) -> bool:
         return index > 0
 
     def compute(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:

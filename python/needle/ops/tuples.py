@@ -50,13 +50,13 @@ class TupleGetItem(TensorOp):
         self.index = index
 
     def __call__(self, value: TensorTuple) -> Tensor:
-        self.is_read = value.op is None or value.op.reads_item(self.index)
+        self.is_read = value.op is None or value.op.reads_item(self.index, value)
         return super().__call__(value)
 
     def compute(self, arrays: tuple[Array, ...]) -> Array:
         return arrays[self.index]
 
-    def keeps_result(self) -> bool:
+    def keeps_result(self, node: Any) -> bool:
         return self.is_read
 
     def discard(self, node: Tensor, place: Discarded) -> None:
