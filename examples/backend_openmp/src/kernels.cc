@@ -441,7 +441,8 @@ void matmul(const View& a, const View& b, const View& out) {
 PYBIND11_MODULE(_kernels, module) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;  // lets other Python threads run
   module.attr("__device_name__") = "openmp";
-  py::class_<Buffer>(module, "Buffer").def_readonly("size", &Buffer::size);
+  // dynamic_attr: needle sets the attributes `written` and `shared` of a handle.
+  py::class_<Buffer>(module, "Buffer", py::dynamic_attr()).def_readonly("size", &Buffer::size);
   module.def("allocate", allocate);
   module.def("upload", upload);
   module.def("download", download);
