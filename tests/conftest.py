@@ -146,6 +146,16 @@ def _matches(path: Path, patterns: list[str]) -> bool:
     return any(fnmatch(below, pattern) for pattern in patterns)
 
 
+@pytest.fixture(autouse=True)
+def own_backends() -> Iterator[None]:
+    """Remove the backends that a test registered, since errors name all that are known."""
+    before = set(backends._registered)
+    yield
+    for name in set(backends._registered) - before:
+        del backends._registered[name]
+        backends._loaded.pop(name, None)
+
+
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """Enable SIGINT here and in child processes, even in a background job that ignores it."""

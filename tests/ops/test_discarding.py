@@ -11,7 +11,7 @@ import pytest
 
 import needle as ndl
 from needle import Tensor, TensorTuple, autograd, nn
-from needle.autograd import find_topo_sort
+from needle.autograd import find_topo_sort, refs
 from needle.autograd import value as value_file
 from needle.autograd.discarding import Discarded
 from needle.autograd.graph import Op
@@ -20,6 +20,8 @@ from needle.errors import GraphError
 from tests.op_row import OpRow
 from tests.op_table import ROWS
 from tests.ops.test_op_table import drawn, results, tensor, typed
+
+pytestmark = pytest.mark.skipif(not refs.TELL, reason="reference counts are turned off")
 
 
 @pytest.fixture(autouse=True)

@@ -34,12 +34,15 @@ def _measured() -> int:
 
 _ALONE = _measured()
 
+TELL = _ALONE > 0
+"""True if reference counts decide behaviour in this process."""
+
 
 def unheld(items: Sequence[Any], owners: int = 0) -> list[bool]:
     """Return, for each item, True if nothing but ``items`` and ``owners`` objects refers to it.
 
     The caller must hold no item in a variable.
     """
-    return (
-        [count <= _ALONE + owners for count in _counts(items)] if _ALONE else [False] * len(items)
-    )
+    if not TELL:
+        return [False] * len(items)
+    return [count <= _ALONE + owners for count in _counts(items)]
