@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -68,6 +69,32 @@ def descriptors() -> Counter[str]:
     for kept in supervisors().values():
         del found[kept]
     return found
+
+
+class Leftovers:
+    """What this process holds: children, descriptors, threads and shared mappings."""
+
+    def __init__(self) -> None:
+        self.files, self.children = descriptors(), remaining()
+        self.threads, self.mapped = set(threading.enumerate()), mappings()
+
+    def new(self) -> list[object]:
+        """Return what is held beyond the start; less, as garbage of earlier tests goes, is none."""
+        found: list[object] = [
+            *(descriptors() - self.files),
+            *(remaining() - self.children),
+            *(set(threading.enumerate()) - self.threads),
+        ]
+        return found if mappings() <= self.mapped else [*found, "shared mappings"]
+
+    def assert_none(self) -> None:
+        """Assert that soon no more is held than at the start."""
+        assert becomes(lambda: not self.new()), self.new()
+
+
+def mappings() -> int:
+    """Return the number of needle's shared mappings in this process."""
+    return Path("/proc/self/maps").read_text().count("memfd:needle")
 
 
 def alive(pid: int) -> bool:

@@ -114,7 +114,7 @@ def test_a_dropped_iterator_cancels_nothing_while_the_engine_is_in_use() -> None
     with holder.locked():
         thread = threading.Thread(target=drop)
         thread.start()
-        assert dropped.wait(5), "release must not wait for the lock"
+        assert dropped.wait(30), "release must not wait for the lock"
     thread.join()
     assert not cancelled
     holder.release(first._key)
@@ -134,10 +134,10 @@ def test_a_forked_copy_does_not_inherit_a_held_lock() -> None:
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert held.wait(5)
+    assert held.wait(30)
     pid = os.fork()
     if pid == 0:
-        os._exit(0 if loader._engine.locked().acquire(timeout=3) else 1)
+        os._exit(0 if loader._engine.locked().acquire(timeout=30) else 1)
     _, status = os.waitpid(pid, 0)
     done.set()
     thread.join()
@@ -238,7 +238,7 @@ def test_an_iterator_survives_that_workers_could_not_start(
 
 @pytest.mark.parametrize("options", ENGINES, ids=["inline", "threads", "processes"])
 def test_a_loader_closed_at_any_moment_gives_each_batch_once(options: dict[str, Any]) -> None:
-    threads, rows = threading.active_count(), np.arange(400)
+    threads, rows = {*threading.enumerate()}, np.arange(400)
     loader = data.DataLoader(data.ArrayDataset(rows), 2, seed=0, **options)
     seen, errors = list[int](), list[BaseException]()
 
@@ -259,6 +259,6 @@ def test_a_loader_closed_at_any_moment_gives_each_batch_once(options: dict[str, 
         loader.close()
     consumer.join(60)
     loader.close()
-    assert not consumer.is_alive() and threading.active_count() == threads
+    assert not consumer.is_alive() and set(threading.enumerate()) <= threads
     assert all(isinstance(error, WorkerError) for error in errors), errors
     assert seen == rows.tolist()

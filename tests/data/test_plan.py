@@ -1,6 +1,5 @@
 """Plans give the same result as calling the transforms one by one, whatever runs natively."""
 
-import pickle
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needle.data.samples.pytree import tagged_sample
-from needle.data.samples.random_source import keyed, random_source, reseed_every_sample
+from needle.data.samples.random_source import keyed, random_source
 from needle.data.samples.ticket import IndexRun, Ticket
 from needle.data.transforms import (
     ColorJitter,
@@ -324,18 +323,6 @@ def test_an_error_of_a_kernel_carries_the_index_of_its_image():
     assert tagged_sample(caught.value) == 2
 
 
-def test_without_a_seed_random_transforms_draw_from_the_global_stream_in_order():
-    def add(image):
-        return image + np.random.randint(0, 100)
-
-    images = pixels(3, 2, 2, 1, dtype="i8")
-    np.random.seed(0)
-    got = Chain(placed([add, add])).run(images, None, Ticket(0, None, 0, np.arange(3)))
-    np.random.seed(0)
-    want = [add(add(image)) for image in images]
-    np.testing.assert_array_equal(got, want)
-
-
 def test_a_callable_may_change_its_argument():
     def clear(image):
         image[...] = 0
@@ -344,43 +331,6 @@ def test_a_callable_may_change_its_argument():
     images = pixels(2, 2, 2, 1)
     got = Chain(placed([clear])).run(images, np.array([1, 1]), Ticket(0, 0, 0, np.arange(2)))
     assert (np.asarray(got) == 0).all() and images.max() == 7
-
-
-def test_global_generators_are_seeded_for_sample_epoch_and_place():
-    import random
-
-    def draw(image):
-        return np.array([np.random.rand(), random.random()])
-
-    def run(samples, epoch=0):
-        keys = Ticket(0, 4, epoch, np.array(samples))
-        chain = Chain(placed([lambda x: x, draw]))
-        reseed_every_sample()
-        try:
-            return np.asarray(chain.run(np.zeros((9, 1)), np.zeros(len(samples), int), keys))
-        finally:
-            reseed_every_sample(False)
-
-    a = run([0, 1, 2, 3])
-    np.testing.assert_array_equal(a[[2, 1]], run([2, 1]))
-    assert len(np.unique(np.concatenate([a, run([0, 1, 2, 3], 1)]))) == 16
-
-
-def test_chains_and_plans_are_picklable():
-    chain = Chain(placed([Add(), OneOf([Add()])]))
-    images, keys = pixels(3, 4, 4, 1), Ticket(0, 0, 0, np.arange(3))
-    want = chain.run(images, None, keys, device="steps")
-    again = pickle.loads(pickle.dumps(chain)).run(images, None, keys, device="steps")
-    np.testing.assert_array_equal(again, want)
-
-
-def test_a_chain_keeps_a_bounded_number_of_plans():
-    chain = Chain(placed([Halve()]))
-    for size in range(1, 600):
-        chain.run(
-            [np.zeros((size, 1, 1), "u1")], None, Ticket(0, 0, 0, np.zeros(1, int)), device="none"
-        )
-    assert len(chain._plans) <= 512
 
 
 def test_images_without_channels_are_refused_by_the_transform():

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from forks import Forked
-from proc import becomes, descriptors, remaining
+from proc import becomes
 
 from needle import data
 from needle.sharing import GlobalDataLoader, Server, ServerOptions
@@ -90,24 +90,6 @@ def server_process(path: Path, dataset: str, **options: Any) -> Iterator[Forked]
         yield server
     finally:
         server.end()
-
-
-class Leftovers:
-    """Resources that this process holds: descriptors, mappings and children."""
-
-    def __init__(self) -> None:
-        self.files, self.children = descriptors(), remaining()
-        self.mapped = self._mapped()
-
-    def assert_none(self) -> None:
-        """Assert that soon no more resources are held than at the start."""
-        assert becomes(lambda: descriptors() <= self.files), descriptors() - self.files
-        assert becomes(lambda: remaining() <= self.children), remaining() - self.children
-        assert becomes(lambda: self._mapped() <= self.mapped), self._mapped()
-
-    @staticmethod
-    def _mapped() -> int:
-        return Path("/proc/self/maps").read_text().count("memfd:needle")
 
 
 def loader(source: Any, **options: Any) -> GlobalDataLoader:

@@ -34,44 +34,6 @@ def test_what_fewest_need_goes_first_the_longest_unused_of_these() -> None:
     assert gone == ["c", "b"] and cache.statistics()["bytes"] == 20
 
 
-def test_what_nobody_needs_stays_in_the_pool_by_last_use() -> None:
-    gone: list[str] = []
-    need = {"needed": 1}
-    cache = SampleCache[str](
-        50,
-        need=lambda key: need.get(key, 0),
-        pool_bytes=20,
-        on_evict=gone.append,
-    )
-    for key in ("needed", "a", "b"):
-        assert cache.put(key, 10)
-    use(cache, "a")
-    assert cache.put("c", 10)
-    assert gone == ["b"] and cache.statistics()["pool_bytes"] == 20
-    cache.put("large", 40, holders=1)
-    need.update(large=1)
-    cache.release("large")  # the pool is evicted before needed samples
-    assert gone == ["b", "a", "c"] and "needed" in cache
-
-
-def test_a_need_that_changed_unasked_is_seen_before_an_eviction() -> None:
-    need = {"a": 1, "b": 2}
-    cache = SampleCache[str](2, need=lambda key: need.get(key, 5))
-    cache.put("a", 1)
-    cache.put("b", 1)
-    need.update(a=3, b=2)
-    cache.put("c", 1)
-    assert "a" in cache and "b" not in cache
-
-
-def test_a_pool_of_everything_is_least_recently_used() -> None:
-    cache = SampleCache[str](2, need=lambda key: 0, pool_bytes=2)
-    cache.put("a", 1)
-    cache.put("b", 1)
-    cache.put("c", 1)
-    assert "a" not in cache and "b" in cache
-
-
 def test_wrong_limits_are_refused() -> None:
     with pytest.raises(ValueError, match="the pool is a part of the limit"):
         SampleCache(10, need=lambda key: 0, pool_bytes=11)

@@ -9,54 +9,6 @@ from needle.errors import DataError, UnknownNameError
 from needle.sharing import Planner
 
 
-def epoch_of(planner: Planner, tasks: list[str], count: int = 10**6) -> dict[str, list[int]]:
-    """Return each task's indices over ``count`` rounds; check that each round's are distinct."""
-    got: dict[str, list[int]] = {task: [] for task in tasks}
-    for draws in planner.rounds(tasks, count):
-        assert len({draw.index for draw in draws}) == len(draws)
-        for draw in draws:
-            for task in draw.tasks:
-                got[task].append(draw.index)
-    return got
-
-
-def test_an_epoch_is_the_whole_set_once() -> None:
-    planner = Planner(3)
-    planner.join("a", range(40))
-    planner.join("b", np.arange(90, 20, -1))
-    for _ in range(3):
-        got = epoch_of(planner, ["a", "b"])
-        assert sorted(got["a"]) == list(range(40)) and sorted(got["b"]) == list(range(21, 91))
-        assert planner.remaining("a") == planner.remaining("b") == 0
-        assert planner.round(["a", "b"]) == []
-        planner.next_epoch("a")
-        planner.next_epoch("b")
-
-
-def test_a_task_joins_with_what_its_epoch_has_left() -> None:
-    planner = Planner()
-    planner.join("a", range(100))
-    planner.join("b", range(100))
-    first = epoch_of(planner, ["a", "b"], 30)["a"]
-    planner.leave("a")
-    planner.join("a", range(100), remaining=np.setdiff1d(np.arange(100), first[:-5]))
-    rest = epoch_of(planner, ["a"])["a"]
-    assert sorted(first[:-5] + rest) == list(range(100))
-
-
-def test_need_counts_the_epochs_that_miss_an_index() -> None:
-    planner = Planner()
-    planner.join("a", range(10))
-    planner.join("b", range(5, 20))
-    assert [planner.need(index) for index in (0, 5, 19, 20, -1)] == [1, 2, 1, 0, 0]
-    epoch_of(planner, ["a"])
-    assert planner.need(5) == 1
-    planner.leave("b")
-    assert planner.need(5) == 0
-    planner.next_epoch("a")
-    assert planner.need(5) == 1
-
-
 def test_same_seed_and_calls_same_draws() -> None:
     def log(seed: int) -> list[object]:
         planner = Planner(seed=seed)

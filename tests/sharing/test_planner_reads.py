@@ -106,20 +106,3 @@ def test_a_follower_copies_the_plan_of_its_leader(start: float) -> None:
     played = play(Planned, tasks, n * epochs)
     together = (played.delivered - played.reads) / (n * epochs - tasks[1].start)
     assert together == pytest.approx(1 - start * (1 - start), abs=0.02)
-
-
-def test_few_atoms_one_by_one_are_chosen_as_many_are_by_arrays() -> None:
-    random = Random(5)
-    for _ in range(60):
-        members = random_family(random, 3)
-        policy, counts = Coupled(members, random), members.counts()
-        laws = members.membership([0, 1, 2]) * counts
-        laws /= laws.sum(1, keepdims=True)
-        for u in [random.random() for _ in range(20)] + [0.0, 1 - 2**-53]:
-            chosen = int(laws[1].cumsum().searchsorted(u * (1 - 1e-12), "right"))
-            assert policy._row(1, u * (1 - 1e-12)) == chosen
-            rest = np.maximum(laws[2] - laws[1], 0.0)
-            if rest.sum() > 1e-9:
-                ends = rest.cumsum() / rest.sum()
-                wanted = int(ends.searchsorted(u * (1 - 1e-9), "right"))
-                assert policy._residual_row(2, 1, u * (1 - 1e-9)) == wanted

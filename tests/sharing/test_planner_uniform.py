@@ -1,7 +1,4 @@
-"""Planner: with every policy each task's orders are uniform and independent between epochs.
-
-The same tests must reject rules known to be wrong: test_planner_controls.py.
-"""
+"""Planner: with every policy each task's orders are uniform and independent between epochs."""
 
 from __future__ import annotations
 

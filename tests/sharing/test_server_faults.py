@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from proc import alive, becomes, children
+from proc import Leftovers, alive, becomes, children
 from server_checks import (
     QUICK,
-    Leftovers,
     arrays,
     as_data_loader,
     assert_same,
@@ -95,7 +94,7 @@ def kill_tasks(times: int) -> None:
                 time.sleep(0.05 * rng.random())
                 other.kill()
             assert_same(by_index(mine), wanted, range(200))
-        assert becomes(lambda: task_names(mine) == {"mine"} and not held_bytes(mine), 1)
+        assert becomes(lambda: task_names(mine) == {"mine"} and not held_bytes(mine))
 
 
 def test_tasks_killed_at_random_moments() -> None:
@@ -131,7 +130,7 @@ def test_a_task_that_never_releases_delays_nobody() -> None:
         assert 0 < state["held"] <= 2 * 4 * 8 and state["delivered"] <= 2 * 4 * 8
         assert held_bytes(mine) > 0
         greedy.close()
-        assert becomes(lambda: held_bytes(mine) == 0, 1)
+        assert becomes(lambda: held_bytes(mine) == 0)
 
 
 def test_a_task_that_waits_long_is_not_given_up() -> None:
@@ -341,7 +340,7 @@ def test_a_server_ends_with_its_last_task_however_that_ends() -> None:
             one.kill()
             assert not becomes(lambda: not server.is_alive(), 0.3)
             two.kill()
-            assert becomes(lambda: not server.is_alive(), 5)
+            assert becomes(lambda: not server.is_alive())
 
 
 def test_a_server_that_nobody_comes_to_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,6 +349,11 @@ def test_a_server_that_nobody_comes_to_ends(monkeypatch: pytest.MonkeyPatch) -> 
         Server(Images(4), place / "s.sock", ServerOptions(workers=0, until_last=True)).run()
 
 
+def test_the_end_of_a_server_is_an_error() -> None:
+    seconds_to_the_error()
+
+
+@pytest.mark.soak
 def test_the_end_of_a_server_is_an_error_within_half_a_second() -> None:
     assert one_of_three_within(0.5, seconds_to_the_error)
 
@@ -438,7 +442,7 @@ def test_nothing_is_left_of_a_server_that_is_killed() -> None:
             below = children(server.pid)
             assert below
             server.kill()
-            assert becomes(lambda: not any(map(alive, below)), 5)
+            assert becomes(lambda: not any(map(alive, below)))
         assert path.exists(), "a stale socket, which the next server recognises"
         with server_process(path, NAME), loader(path) as mine:
             assert len(by_index(mine)) == 100

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from server_checks import Leftovers, as_data_loader, assert_same, by_index, loader, served
+from proc import Leftovers
+from server_checks import as_data_loader, assert_same, by_index, loader, served
 from server_peers import Peer
 from server_sets import Ended, Faulty, Images, Unprintable, Unspeakable
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from proc import Leftovers
 from server_checks import (
-    Leftovers,
     arrays,
     as_data_loader,
     assert_same,

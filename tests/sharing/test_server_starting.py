@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 from forks import HERE, ROOT
-from proc import INTERRUPTIBLE, alive, becomes
+from proc import INTERRUPTIBLE, Leftovers, alive, becomes
 from server_checks import (
-    Leftovers,
     as_data_loader,
     assert_same,
     by_index,

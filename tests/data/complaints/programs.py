@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from proc import INTERRUPTIBLE, descriptors, remaining
+from proc import INTERRUPTIBLE
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = (ROOT / "python", ROOT / "tests" / "data")
@@ -92,13 +91,3 @@ def proportional_bytes(pids: set[int]) -> int:
 def resident_bytes() -> int:
     """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def holdings() -> dict[str, Any]:
-    """Return what a loader could leak: processes, descriptors, threads and shared mappings."""
-    return {
-        "children": remaining(),
-        "descriptors": sum(descriptors().values()),
-        "threads": threading.active_count(),
-        "mappings": Path("/proc/self/maps").read_text().count("memfd:needle"),
-    }

@@ -62,21 +62,6 @@ def test_6_batches_are_the_same_byte_for_byte(options):
     assert epochs(augmented(**options)) == wanted
 
 
-@pytest.mark.parametrize("options", [{}, *ENGINES[1::3]], ids=named)
-@pytest.mark.parametrize(
-    "mixing", [data.MixUp(0.8, 4), data.CutMix(1.0, 4)], ids=lambda m: type(m).__name__
-)
-def test_6_mixed_batches_are_the_same(mixing, options):
-    """With every engine MixUp and CutMix give the same soft labels, which sum to one."""
-    wanted = epochs(augmented(mixing=mixing))
-    assert wanted != epochs(augmented())
-    assert epochs(augmented(mixing=mixing, **options)) == wanted
-    with augmented(mixing=mixing, **options) as loader:
-        for images, labels in loader:
-            assert labels.shape == (images.shape[0], 4)
-            np.testing.assert_allclose(labels.numpy().sum(1), 1, rtol=1e-6)
-
-
 DIGEST = """
 import hashlib, sys
 import numpy as np

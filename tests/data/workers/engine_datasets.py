@@ -22,25 +22,6 @@ class Fetched(Numbers):
         return images, indices.copy()
 
 
-class Mixed(Numbers):
-    """Samples are dicts with text, a number and a scalar array."""
-
-    def __getitem__(self, index: int) -> Any:
-        return {"name": f"sample {index}", "x": np.float32(index), "n": (index, index / 2)}
-
-
-class Ragged(Numbers):
-    """Sample i is an array of length i."""
-
-    def __getitem__(self, index: int) -> Any:
-        return np.arange(index % 7, dtype=np.int64)
-
-
-def listed(samples: list[Any]) -> Any:
-    """Collate ragged samples into a list."""
-    return [np.asarray(sample) for sample in samples]
-
-
 class Deadly(Numbers):
     """Sample ``victim`` kills its process the first ``times`` times, counted in ``folder``."""
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from complaints.programs import environment, holdings, run
+from complaints.programs import environment, run
 from complaints.sets import Numbers
-from proc import alive, becomes, children, stat, supervisors
+from proc import Leftovers, alive, becomes, children, stat, supervisors
 
 from needle import data
 from needle.data.workers.shared_supervisor import shared_supervisor
@@ -70,7 +70,7 @@ def test_loaders_share_the_process_that_starts_their_workers() -> None:
         assert {starter(second), starter(third)} == {found}
         second.close()
         assert labels(third) == list(range(7))
-    assert set(supervisors()) == {found}
+    assert found in supervisors()
     assert len(os.listdir(f"/proc/{found}/task")) == 1
 
 
@@ -103,7 +103,8 @@ def test_loaders_of_many_threads_share_it() -> None:
     for thread in threads:
         thread.join()
     assert sorted(seen for seen, _ in found) == [list(range(count)) for count in range(2, 8)]
-    assert {pid for _, pid in found} == set(supervisors())
+    (pid,) = {pid for _, pid in found}
+    assert pid in supervisors()
 
 
 def test_workers_have_what_the_program_has_now(
@@ -142,7 +143,7 @@ def test_workers_have_what_the_program_has_now(
 def test_killed_between_loaders_it_is_started_again(times: int) -> None:
     with loading(Numbers(4)) as loader:
         assert labels(loader) == list(range(4))
-    before = holdings()
+    before = Leftovers()
     for _ in range(times):
         (process,) = supervisors()
         os.kill(process, signal.SIGKILL)
@@ -150,12 +151,12 @@ def test_killed_between_loaders_it_is_started_again(times: int) -> None:
             assert labels(loader) == list(range(9))
             assert starter(loader) != process
         assert stat(process, 0) is None
-    assert holdings() == before
+    before.assert_none()
 
 
 @pytest.mark.parametrize("times", [3, pytest.param(30, marks=pytest.mark.soak)])
 def test_killed_under_two_loaders_both_go_on(times: int) -> None:
-    before = holdings()
+    before = Leftovers()
     with loading(Numbers(40), seed=1) as one, loading(Numbers(30), seed=1) as two:
         for _ in range(times):
             ones, twos = iter(one), iter(two)
@@ -165,7 +166,7 @@ def test_killed_under_two_loaders_both_go_on(times: int) -> None:
             for _, batch in (*ones, *twos):
                 seen += batch.numpy().tolist()
             assert sorted(seen) == sorted([*range(40), *range(30)])
-    assert becomes(lambda: holdings() == before)
+    before.assert_none()
 
 
 PROGRAM = """
@@ -198,7 +199,7 @@ def test_it_ends_with_a_program_that_is_killed(times: int) -> None:
         program.kill()
         program.communicate()
         assert len(pids) == 4
-        assert becomes(lambda found=pids: not any(alive(pid) for pid in found), 5)
+        assert becomes(lambda found=pids: not any(alive(pid) for pid in found))
 
 
 def test_it_is_gone_when_a_program_has_ended(tmp_path: Path) -> None:
@@ -285,11 +286,13 @@ with data.DataLoader(Imported(*names), 2, num_workers=1) as loader:
     assert run(tmp_path, text) == "False False False False True True\n"
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("needle.data.workers.launch._START_SECONDS", 1.0)
+    # The next supervisor must answer within the same time, also on a busy machine.
+    monkeypatch.setattr("needle.data.workers.launch._START_SECONDS", 20.0)
     with loading(Numbers(4)) as loader:
         assert labels(loader) == list(range(4))
-    (process,) = supervisors()
+        process = starter(loader)
     os.kill(process, signal.SIGSTOP)
     with loading(Numbers(6)) as loader:
         assert labels(loader) == list(range(6))
