@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,12 +25,6 @@ class Drawing(data.Dataset):
 
     def __getitem__(self, index: int) -> Any:
         return np.float32(index), data.random_source.random_source().randint(1 << 30)
-
-
-class Sleeping(Drawing):
-    def __getitem__(self, index: int) -> Any:
-        time.sleep(0.01)
-        return super().__getitem__(index)
 
 
 class Damaged(Drawing):
@@ -77,16 +70,6 @@ def test_the_rule(milliseconds: float, busy: float, together: float, cores: int,
     )
     found, reason = choice._judge(probe, 64, cores)
     assert (found, f"a batch takes {milliseconds} ms" in reason) == (name, True)
-
-
-def test_what_is_measured() -> None:
-    """Each sample sleeps for 10 ms, so two threads overlap."""
-    probe = choice._Probe(Pipeline(Sleeping()), 4, 3)
-    probe.alone()
-    assert probe.count in (1, 4)
-    assert 0.01 <= probe.seconds / probe.count < 0.1
-    assert probe.cores < 0.9
-    assert probe.together() > 1.2
 
 
 @pytest.mark.parametrize("name", ["inline", "waiting", "threads", "processes"])

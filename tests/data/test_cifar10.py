@@ -126,14 +126,6 @@ def test_python_batches_that_do_not_fit(python_folder, record, message):
     assert "data_batch_3" in str(caught.value)
 
 
-def test_a_python_batch_cut_short(python_folder):
-    path = python_folder / "data_batch_2"
-    content = path.read_bytes()
-    path.write_bytes(content[:5000])
-    with pytest.raises(DataError, match=r"data_batch_2: not a whole data set pickle.* of 5000"):
-        data.CIFAR10(python_folder)
-
-
 def test_binary_batches_that_do_not_fit(tmp_path):
     folder = write_binary(tmp_path)
     path = folder / "test_batch.bin"

@@ -81,19 +81,24 @@ def test_arrays_of_different_lengths_are_refused(arrays):
         data.ArrayDataset(*arrays)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
 @pytest.mark.parametrize("layout", ["CHW", "HWC"])
-def test_images_come_as_float32_in_the_layout(layout):
-    images, dataset = image_arrays(layout=layout)
-    want = images.astype(np.float32) / np.float32(255)
+def test_images_come_in_the_layout_and_dtype(layout, dtype):
+    images, dataset = image_arrays(layout=layout, dtype=dtype)
+    want = images if dtype == "uint8" else images.astype(np.float32) / np.float32(255)
     if layout == "CHW":
         want = want.transpose(0, 3, 1, 2)
     item, label = dataset[2]
-    assert item.dtype == np.float32 and item.flags.c_contiguous and label == 2
+    assert item.dtype == dtype and item.flags.c_contiguous and label == 2
     np.testing.assert_array_equal(item, want[2])
     for batch in (dataset[1:4], dataset[[1, 2, 3]], dataset.fetch(np.array([1, 2, 3]))):
         np.testing.assert_array_equal(batch[0], want[1:4])
-        assert batch[0].dtype == np.float32 and batch[1].dtype == np.int64
+        assert batch[0].dtype == dtype and batch[1].dtype == np.int64
     assert dataset[2:2][0].shape[0] == 0
+    item[:] = 0
+    assert images[2].max() > 0  # an item is the caller's own copy
+    with pytest.raises(ValueError, match="dtype must be 'float32' or 'uint8', got 'int8'"):
+        image_arrays(dtype="int8")
 
 
 def test_transforms_of_images_see_hwc_before_the_axes_move():
@@ -136,22 +141,6 @@ def test_a_concatenation_counts_through():
         both[10]
     with pytest.raises(ValueError, match="at least one dataset"):
         data.ConcatDataset()
-
-
-@pytest.mark.parametrize("layout", ["CHW", "HWC"])
-def test_images_as_bytes(layout):
-    images, dataset = image_arrays(layout=layout, dtype="uint8")
-    want = images.transpose(0, 3, 1, 2) if layout == "CHW" else images
-    item, label = dataset[2]
-    assert item.dtype == np.uint8 and item.flags.c_contiguous and label == 2
-    np.testing.assert_array_equal(item, want[2])
-    for batch in (dataset[1:4], dataset.fetch(np.array([1, 2, 3]))):
-        np.testing.assert_array_equal(batch[0], want[1:4])
-        assert batch[0].dtype == np.uint8 and batch[1].dtype == np.int64
-    item[:] = 0
-    assert images[2].max() > 0  # an item is the caller's own copy
-    with pytest.raises(ValueError, match="dtype must be 'float32' or 'uint8', got 'int8'"):
-        image_arrays(dtype="int8")
 
 
 def test_arrays_in_memory_and_where_their_rows_are():

@@ -366,13 +366,6 @@ def test_packed_images_too(root, boxes, monkeypatch, tmp_path):
     np.testing.assert_array_equal(batch(packed, TRANSFORMS), batch(folder(root), TRANSFORMS))
 
 
-def test_by_definition_too(root, boxes, monkeypatch):
-    """Without compiled kernels the transforms get whole images."""
-    monkeypatch.setattr("needle.data.transforms.execute.executor_for", lambda device: None)
-    np.testing.assert_array_equal(*both(monkeypatch, folder(root), TRANSFORMS))
-    assert len(boxes) == 3
-
-
 def test_without_a_seed_nothing_is_drawn_twice(root, boxes, monkeypatch):
     np.random.seed(3)
     alone = batch(folder(root), TRANSFORMS, seed=None)

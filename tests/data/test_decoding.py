@@ -99,15 +99,6 @@ def test_a_jpeg_is_decoded_no_smaller_than_asked(library, at_least, size):
     assert abs(have - want).mean() < 4
 
 
-def test_the_libraries_agree_on_a_half(monkeypatch):
-    content = encoded(smooth(123, 87), "JPEG", quality=95)
-    ours = decoding.decode(content, "RGB", (50, 40))
-    monkeypatch.setattr(decoding, "simplejpeg", lambda: None)
-    theirs = decoding.decode(content, "RGB", (50, 40))
-    assert ours.shape == theirs.shape == (62, 44, 3)
-    np.testing.assert_allclose(ours.astype(int), theirs, atol=1)
-
-
 def test_a_png_is_not_scaled():
     assert decoding.decode(encoded(smooth(40, 40)), "RGB", (5, 5)).shape == (40, 40, 3)
 

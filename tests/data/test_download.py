@@ -171,7 +171,7 @@ def test_a_server_that_is_not_there(tmp_path, monkeypatch, server):
 def test_a_server_that_stalls_is_given_up(server, tmp_path):
     address, site = server
     site.faults["/a/file"] = ["stall", None]
-    impatient = Policy(timeout=0.3, tries=2, wait=0.01, progress=False)
+    impatient = Policy(timeout=0.3, tries=20, wait=0.01, progress=False)
     assert fetch(address, tmp_path, policy=impatient).read_bytes() == CONTENT
 
 

@@ -1,7 +1,6 @@
 """ImageFolder: sorted classes and files, decoding, damaged files, and a missing Pillow."""
 
 import os
-import pickle
 import shutil
 import sys
 import warnings
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 
 from needle import data
-from needle.data.formats.string_table import StringTable
 from needle.data.samples.timing import Clock
 from needle.errors import DataError, ShapeError
 
@@ -58,14 +56,6 @@ def test_slices_and_index_arrays_give_a_list_of_items(root):
     assert [item[1] for item in data.Subset(joined, range(2, 5))[:]] == [0, 0, 1]
     with pytest.raises(IndexError, match="out of bounds"):
         dataset[[5]]
-
-
-def test_grey_and_transparent_images_become_rgb(root):
-    for mode in ("L", "RGBA", "1", "P"):
-        Image.fromarray(pixels(0)).convert(mode).save(root / "ant" / "x.png")
-        dataset = data.ImageFolder(root, extensions=[".png"], layout="HWC")
-        want = Image.fromarray(pixels(0)).convert(mode).convert("RGB")
-        np.testing.assert_array_equal(dataset[0][0] * 255, np.asarray(want, np.float32))
 
 
 def test_greys_of_sixteen_bits_keep_their_range(root):
@@ -137,17 +127,6 @@ def test_bytes_of_pixels_for_plans(root):
         data.ImageFolder(root, dtype="float16")
 
 
-def test_a_decode_size_counts_only_where_it_was_allowed(tmp_path):
-    (tmp_path / "a").mkdir()
-    Image.fromarray(pixels(0, (64, 48))).save(tmp_path / "a" / "x.jpg")
-    plain = data.ImageFolder(tmp_path, layout="HWC")
-    assert not plain.set_decode_size(20, 20) and plain[0][0].shape == (64, 48, 3)
-    scaled = data.ImageFolder(tmp_path, layout="HWC", scaled_decode=True)
-    assert scaled[0][0].shape == (64, 48, 3)
-    assert scaled.set_decode_size(20, 20) and scaled[0][0].shape == (32, 24, 3)
-    assert pickle.loads(pickle.dumps(scaled))[0][0].shape == (32, 24, 3)
-
-
 def test_the_files_bytes_for_packing(root):
     content, label = data.ImageFolder(root).encoded(4)
     assert content == (root / "dog" / "b.png").read_bytes() and label == 2
@@ -158,33 +137,11 @@ def test_a_large_image_is_refused(root):
         data.ImageFolder(root, max_pixels=19)[3]
 
 
-def test_a_million_paths_travel_as_a_few_buffers(root):
-    """A worker gets the paths out of band, in a small pickle without a list of strings."""
-    dataset = data.ImageFolder(root)
-    names = [f"dog/{i:08d}.jpg" for i in range(1_200_000)]
-    dataset.paths = StringTable(names)
-    dataset.labels = np.zeros(len(names), np.int64)
-    buffers = []
-    message = pickle.dumps(dataset, protocol=5, buffer_callback=buffers.append)
-    assert len(message) < 10_000
-    assert sum(buffer.raw().nbytes for buffer in buffers) == 32 * len(names) + 8
-    copy = pickle.loads(message, buffers=buffers)
-    assert len(copy) == 1_200_000 and copy.paths[1_199_999] == names[-1]
-    assert np.shares_memory(copy.paths.data, np.frombuffer(buffers[0], np.uint8)) or (
-        np.shares_memory(copy.paths.data, np.frombuffer(buffers[1], np.uint8))
-    )
-
-
 def test_decoding_is_counted_as_its_own_stage(root):
     clock = Clock()
     with clock.active():
         data.ImageFolder(root)[0]
     assert set(clock.seconds) == {"decode"} and clock.seconds["decode"] > 0
-
-
-def test_a_subset_gives_slices(root):
-    part = data.Subset(data.ImageFolder(root), range(2))
-    assert [label for _, label in part[0:5]] == [label for _, label in (part[0], part[1])]
 
 
 def test_the_root_of_splits_warns(root, tmp_path_factory):

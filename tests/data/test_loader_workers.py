@@ -110,16 +110,6 @@ def test_a_state_without_a_seed_resumes_with_workers():
         seeded.load_state_dict(loader.state_dict())
 
 
-def test_break_cancels_submitted_tickets_and_the_next_epoch_is_complete():
-    dataset = Slow(1000)
-    with threaded(dataset, 2) as loader:
-        for _ in range(200):
-            assert ids(next(iter(loader))) == [0, 1]
-        assert loader.epoch == 199
-        assert [i for batch in loader for i in ids(batch)] == list(range(1000))
-    assert len(dataset.reads) < 1000 + 200 * 2 * 8  # the slices in flight, not whole epochs
-
-
 def test_dropping_an_iterator_stops_its_reading():
     dataset = Slow(1000, slow=[10])
     with threaded(dataset, 1, prefetch=8) as loader:
@@ -140,15 +130,6 @@ def test_two_iterators_of_one_loader_each_give_all_their_batches():
             outer.append(ids(batch))
             assert len(list(loader)) == 6
         assert outer == [[i, i + 1] for i in range(0, 12, 2)]
-
-
-def test_a_closed_loader_restarts_and_its_iterator_continues():
-    with threaded(Slow(12), 2) as loader:
-        iterator = iter(loader)
-        assert ids(next(iterator)) == [0, 1]
-        loader.close()
-        assert [ids(batch) for batch in iterator] == [[i, i + 1] for i in range(2, 12, 2)]
-        assert len(list(loader)) == 6
 
 
 def test_workers_stay_for_the_next_epoch():
@@ -189,19 +170,6 @@ def test_the_mask_marks_padding():
     assert next(iter(loader))["valid"].numpy().tolist() == [True, True]
     loader = data.DataLoader([(1, 2), (3, 4)], batch_sampler=data.BatchSampler(alone, 2))
     assert [f.numpy().tolist() for f in next(iter(loader))] == [[1, 3], [2, 4], [True, True]]
-
-
-def test_transforms_of_batches_draw_by_seed_epoch_and_first_sample():
-    def noisy(batch):
-        return [batch, np.full(1, data.random_source.random_source().rand())]
-
-    def draws(**options):
-        loader = data.DataLoader(Slow(12), 4, seed=5, transforms=[data.OnBatch(noisy)], **options)
-        with loader:
-            return [float(b[1].numpy()[0]) for _ in range(2) for b in loader]
-
-    want = draws()
-    assert len(set(want)) == 6 and draws(num_workers=2, engine="threads") == want
 
 
 def test_a_sampler_that_redefines_iter_decides():

@@ -108,9 +108,3 @@ def test_files_that_do_not_fit(tmp_path, change, message):
     with pytest.raises(DataError, match=message) as caught:
         data.MNIST(write_set(tmp_path, **change))
     assert str(tmp_path) in str(caught.value)
-
-
-def test_swapped_arguments_say_so(tmp_path):
-    images, labels = pair(write_set(tmp_path))
-    with pytest.raises(DataError, match="are images and labels swapped"):
-        data.MNISTDataset(labels, images)

@@ -13,8 +13,7 @@ from needle.data.samples import native_kernels as native
 from needle.data.samples.random_source import keyed
 from needle.data.samples.ticket import Ticket
 from needle.data.transforms import Compose, ImageSpec, OneOf, output_of
-from needle.data.transforms.compile import Chain, compile_plan, placed, spec_of
-from needle.data.transforms.execute import Images
+from needle.data.transforms.compile import Chain, compile_plan, placed
 
 pytestmark = pytest.mark.skipif(not native.has("run_images"), reason="the kernels are not built")
 
@@ -167,22 +166,6 @@ def test_the_chains_above_do_run_natively():
     ]  # fmt: skip
     plan = compile_plan(every, spec)
     assert {segment.kind for segment in plan.segments} == {"native"} and plan.rest is None
-
-
-def test_bytes_of_cifars_layout_become_normalised_floats():
-    images = pixels((5, 3, 32, 32), "uint8", 0).transpose(0, 2, 3, 1)
-    chain = [
-        T.RandomCrop(4),
-        T.RandomFlipHorizontal(),
-        T.ToFloat(),
-        T.Normalize((0.49, 0.48, 0.44), (0.24, 0.24, 0.26)),
-        T.ToCHW(),
-    ]
-    indices = np.array([4, 0, 4, 2])
-    plan = compile_plan(chain, spec_of(images))
-    assert plan.is_one_call()
-    got = plan.run(Images(images, indices), Ticket(0, 1, 1, indices))
-    assert_equal(got, one_by_one(chain, images, indices, 1, indices))
 
 
 @settings(max_examples=60, deadline=None)

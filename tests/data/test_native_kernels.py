@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 
 from needle import backends
 from needle.backends import philox
+from needle.data.transforms import RandomCrop
+from needle.data.transforms.resampling import scaled
 
 pytestmark = pytest.mark.skipif(not backends.available("cpu"), reason="the module is not built")
 
@@ -117,6 +119,23 @@ def test_gathered_rows_equal_fancy_indexing(native: Any, dtype: str, layout: str
     assert not room[1::2].tobytes().strip(b"\0")
 
 
+def test_runs_of_neighbouring_rows(native: Any) -> None:
+    source = np.random.default_rng(6).integers(0, 255, (5000, 40), dtype=np.uint8)
+    runs = [
+        np.arange(3, 900),
+        np.arange(10)[::-1],
+        np.array([7, 7, 8, 9, 9]),
+        np.arange(4000, 5000),
+    ]
+    indices = np.concatenate(runs * 20)  # enough work for several threads
+    for part in (source, source[:, :33], source[::2][:2500], source[:, ::-1]):
+        chosen = indices % len(part)
+        wide = np.zeros((len(chosen), 50), np.uint8)
+        native.gather_rows(part, chosen, wide[:, : part.shape[1]])
+        np.testing.assert_array_equal(wide[:, : part.shape[1]], part[chosen])
+        assert not wide[:, part.shape[1] :].any()
+
+
 def test_gathering_nothing(native: Any) -> None:
     out = np.empty((0, 3), np.float32)
     native.gather_rows(np.empty((0, 3), np.float32), np.empty(0, np.int64), out)
@@ -148,16 +167,6 @@ def test_wrong_calls_of_gather(native: Any) -> None:
 
 
 # ---- programs: each step beside its NumPy ----
-
-
-def crop(image: Array, row: Array, height: int, width: int, fill: float) -> Array:
-    top, left = (int(v) for v in row)
-    out = np.full((height, width, image.shape[2]), fill, image.dtype)
-    for y in range(height):
-        for x in range(width):
-            if 0 <= y + top < image.shape[0] and 0 <= x + left < image.shape[1]:
-                out[y, x] = image[y + top, x + left]
-    return out
 
 
 def flip(image: Array, row: Array) -> Array:
@@ -202,7 +211,9 @@ def permute(image: Array, row: Array, *axes: float) -> Array:
 
 
 ORACLES: dict[str, Callable[..., Array]] = {
-    "crop": lambda image, row, h, w, fill: crop(image, row, int(h), int(w), fill),
+    "crop": lambda image, row, h, w, fill: RandomCrop(size=(int(h), int(w)), fill=fill).apply(
+        image, row
+    ),
     "flip": flip,
     "erase": erase,
     "colour": colour,
@@ -261,7 +272,9 @@ def test_every_byte_is_scaled_and_normalised_as_numpy_does() -> None:
             check([*steps, *tail], [one] * (len(steps) + len(tail)), images)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 7), (5, 6), (3, 16), (4, 37), (2, 2051)])
+@pytest.mark.parametrize(
+    "size", [(1, 1), (1, 7), (5, 6), (6, 9), (3, 16), (6, 33), (4, 37), (2, 2051), (3, 4097)]
+)
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("dtype", ["u1", "f4"])
 def test_the_common_chain(size: tuple[int, int], channels: int, dtype: str) -> None:
@@ -371,41 +384,41 @@ def test_bytes_are_cast_where_out_is_float(native: Any) -> None:
     assert np.array_equal(out, images)
 
 
-def test_a_list_of_images_of_several_sizes() -> None:
-    images = [pixels((h, w, 3), seed=h) for h, w in ((5, 9), (8, 3), (1, 1))]
-    images[1] = images[1][::-1, ::-1]
-    corners = np.array([[0, 2], [3, -1], [-1, -1]], float)
-    check([("crop", (3.0, 4.0, 8.0))], [corners], images)
+def run_one(name: str, constants: tuple[float, ...], row: Any, image: Array, out: Array) -> Array:
+    """Return ``out`` after one step over one image."""
+    rows = np.array([row], np.float64)
+    module().data.run_images([(name, constants)], [rows], [image], None, out[None], 1)
+    return out
 
 
-def test_resizing_through_windows_equals_resizing_a_copy(native: Any) -> None:
-    """Resizing after a box, a crop, a flip and colours equals resizing a prepared copy."""
-    n = 2
-    images = pixels((n, 30, 41, 3))
-    corner = np.array([[-2, 3], [5, 6]], float)
-    flips = np.array([[1, 0], [1, 1]], float)
-    m = np.tile(np.array([[1.2, 0, 0, 4, 0, 0.7, 0, 9, 0, 0, 1.1, -7]]), (n, 1))
-    box = np.array([[0, 0, 20, 25], [3, 2, 10, 20]], float)
-    before: Steps = [("crop", (24.0, 28.0, 3.0)), ("flip", NOTHING), ("colour", NOTHING)]
-    chain = [corner, flips, m]
-    resize = ("resize", (11.0, 13.0, 1.0, 1.0))
-    prepared = expected(before, chain, images, None)
-    for count in range(4):
-        source = expected(before[count:], chain[count:], prepared, None) if count == 3 else None
-        got, want = (np.empty((n, 3, 11, 13), np.uint8) for _ in range(2))
-        tail: Steps = [resize, ("to_chw", NOTHING)]
-        start = prepared if source is not None else images
-        skipped = before if source is None else []
-        native.run_images(
-            [*skipped, *tail], [*(chain if skipped else []), box, no_parameters(n)], start, None,
-            got, 0,
-        )  # fmt: skip
-        cut = [p[int(t) : int(t + h), int(x) : int(x + w)].copy()
-               for p, (t, x, h, w) in zip(prepared, box, strict=True)]  # fmt: skip
-        whole = np.array([[0, 0, c.shape[0], c.shape[1]] for c in cut], float)
-        native.run_images(tail, [whole, no_parameters(n)], cut, None, want, 1)
-        assert np.array_equal(got, want)
-        assert len(np.unique(got)) > 50
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize(
+    "size, new_size", [((3, 2), (90, 401)), ((500, 731), (3, 2)), ((1, 900), (1, 31))]
+)
+def test_far_enlargements_and_reductions_are_the_definition(
+    size: tuple[int, int], new_size: tuple[int, int], antialias: bool
+) -> None:
+    image = pixels((*size, 3))
+    constants = (*map(float, new_size), 1.0, float(antialias))
+    out = np.zeros((*new_size, 3), np.uint8)
+    got = run_one("resize", constants, (0, 0, *size), image, out)
+    np.testing.assert_array_equal(got, scaled(image, new_size, antialias, False))
+
+
+def test_colours_round_halves_to_even_and_saturate() -> None:
+    def colours(image: Array, matrix: Any) -> Array:
+        return run_one("colour", NOTHING, np.ravel(matrix), image, np.zeros_like(image))
+
+    image = np.arange(256, dtype=np.uint8).reshape(4, 64, 1)
+    want = np.rint(np.arange(256) / 2).reshape(4, 64, 1)
+    np.testing.assert_array_equal(colours(image, [[0.5, 0, 0, 0]] * 3), want)
+    rgb = np.repeat(image, 3, axis=2)
+    np.testing.assert_array_equal(colours(rgb, np.eye(3, 4) / 2), np.repeat(want, 3, axis=2))
+    for scale, offset in [(1e30, 0.0), (0.0, 1e30), (-1e30, 0.0), (0.0, -1e30)]:
+        wanted = np.where(scale * rgb.astype(float) + offset > 0, 255, 0)
+        for matrix in ([[scale, scale, scale, offset]] * 3,
+                       np.eye(3, 4) * scale + np.eye(4)[3] * offset):  # fmt: skip
+            np.testing.assert_array_equal(colours(rgb, matrix), wanted)
 
 
 def test_weights_kept_for_other_sizes_do_not_matter(native: Any) -> None:

@@ -41,11 +41,6 @@ def test_it_is_mapped_not_loaded(paths):
     assert dataset[0][0][0, 0, 0] == IMAGES[0, 0, 0, 0] ^ 255
 
 
-def test_transforms_see_the_first_array(paths):
-    dataset = data.NpyDataset(*paths, transforms=[data.ToCHW()])
-    np.testing.assert_array_equal(dataset[3][0], IMAGES[3].transpose(2, 0, 1))
-
-
 def test_it_pickles_as_paths(paths):
     dataset = data.NpyDataset(*paths)
     message = pickle.dumps(dataset)

@@ -5,7 +5,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -136,13 +135,6 @@ def test_files_kept_as_they_are(tmp_path):
         packed(tmp_path, SAMPLES["tuples"], encode="keep")
 
 
-def test_a_loader_reads_it(tmp_path):
-    dataset = packed(tmp_path, SAMPLES["tuples"])
-    images, labels = next(iter(data.DataLoader(dataset, 20)))
-    np.testing.assert_array_equal(images.numpy(), IMAGES)
-    np.testing.assert_array_equal(labels.numpy(), np.arange(20))
-
-
 def test_it_pickles_as_its_path(tmp_path):
     dataset = packed(tmp_path, SAMPLES["tuples"] * 100)
     message = pickle.dumps(dataset)
@@ -162,23 +154,6 @@ def test_a_forked_process_reads_on(tmp_path):
     if not child:
         os._exit(0 if np.array_equal(dataset[5][0], IMAGES[5]) else 1)
     assert os.waitpid(child, 0)[1] == 0
-
-
-@pytest.mark.soak
-def test_opening_takes_the_same_time_for_100_megabytes(tmp_path):
-    small = data.pack(SAMPLES["tuples"][:1], tmp_path / "small", progress=False)
-    rows = np.zeros((100, 1 << 20), np.uint8)
-    large = data.pack(list(rows), tmp_path / "large", progress=False)
-
-    def quickest(path):
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            data.PackedDataset(path)
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    assert quickest(large) < 10 * quickest(small) + 0.005  # usually equal; a full read takes 100 ms
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Slices of a batch equal reading, transforming and collating, however they are prepared."""
 
 import pickle
-import random
 
 import numpy as np
 import pytest
@@ -10,12 +9,11 @@ from hypothesis import strategies as st
 
 from needle import data
 from needle.data.batching.pipeline import Pipeline, Work
-from needle.data.samples.pytree import concatenate, tagged_sample
+from needle.data.samples.pytree import concatenate
 from needle.data.samples.random_source import (
     LOADER_STREAM,
     keyed,
     random_source,
-    reseed_every_sample,
 )
 from needle.data.samples.ticket import NO_SAMPLE, Ticket
 from needle.data.samples.timing import Clock, add_seconds, measured
@@ -292,20 +290,6 @@ def test_unreadable_samples_are_left_out_when_asked(dataset):
         Pipeline(dataset).prepare(request(1, 3))
 
 
-def test_errors_name_their_sample():
-    with pytest.raises(DataError) as caught:
-        Pipeline(Damaged()).prepare(request(1, 6, 2))
-    assert tagged_sample(caught.value) == 6
-
-    def fail(image):
-        raise KeyError("pixel")
-
-    for dataset in (DATASETS["bytes"](), OneByOne(DATASETS["bytes"]())):
-        with pytest.raises(KeyError) as caught:
-            Pipeline(dataset, [fail]).prepare(request(5, 6))
-        assert tagged_sample(caught.value) == 5
-
-
 def test_indices_out_of_range_are_refused():
     with pytest.raises(IndexError, match=r"each index must be in \[-9, 9\), got 9"):
         Pipeline(DATASETS["bytes"]()).prepare(request(0, 9))
@@ -335,30 +319,6 @@ def test_progress_is_called_before_each_sample_is_read():
     assert seen == [NO_SAMPLE]
 
 
-def test_global_generators_are_seeded_a_sample_where_asked():
-    class Drawing(data.Dataset):
-        def __getitem__(self, index):
-            return np.random.rand(), random.random()
-
-        def __len__(self):
-            return 50
-
-    def draw(*indices, epoch=0):
-        reseed_every_sample()
-        try:
-            batch = Pipeline(Drawing()).prepare(request(*indices, epoch=epoch)).batch()
-        finally:
-            reseed_every_sample(False)
-        return np.stack(batch, axis=1)
-
-    first = draw(*range(50))
-    np.testing.assert_array_equal(first[[7, 3]], draw(7, 3))
-    assert len(np.unique(np.concatenate([first, draw(*range(50), epoch=1)]))) == 200
-    state = np.random.get_state()[1].tolist()
-    Pipeline(Damaged()).prepare(request(1))
-    assert np.random.get_state()[1].tolist() == state
-
-
 @pytest.mark.parametrize("augment", ["main", "device"])
 @pytest.mark.parametrize("kind", DATASETS)
 def test_transforms_of_the_main_process_give_the_same(kind, augment):
@@ -385,30 +345,6 @@ def test_the_main_process_transforms_images_of_many_sizes_and_without_those_left
         pipeline.finish(batch.batch(), asked), definition(Photos(), chain, request(1, 4, 2))
     )
     assert pipeline.finish(None, asked) is None
-
-
-def test_explain_lists_where_each_transform_runs():
-    chain = [data.RandomCrop(2), noise]
-    text = Pipeline(DATASETS["bytes"](), chain).explain()
-    assert text.startswith("in the workers:") and "RandomCrop" in text
-    assert "noise: in Python, image by image: it is a callable without a native form" in text
-    text = Pipeline(OneByOne(DATASETS["bytes"]()), chain, augment="main").explain()
-    assert "reading only:\nno transforms\nin the main process, for cpu:\nRandomCrop" in text
-
-
-def test_the_clock_counts_the_seconds_of_each_stage():
-    class Slow(data.Dataset):
-        def __getitem__(self, index):
-            with measured("decode"):
-                return np.zeros((4, 4, 1), "u1")
-
-        def __len__(self):
-            return 3
-
-    clock = Clock()
-    Pipeline(Slow(), [data.ToCHW()]).prepare(request(0, 1), Work(clock))
-    assert set(clock.seconds) == {"read", "decode", "augment", "collate"}
-    assert all(seconds > 0 for seconds in clock.seconds.values())
 
 
 def test_stages_within_stages_are_counted_once(monkeypatch):

@@ -193,37 +193,6 @@ def test_a_choice_among_steps_stays_one_call():
     np.testing.assert_array_equal(got, one_by_one(chain, images, None, 9, 2, keys.indices))
 
 
-def test_batches_of_a_run_are_drawn_at_once_each_for_its_epoch():
-    drawn = []
-
-    class Counted(Add):
-        def parameters(self, words, sizes, spec=None):
-            drawn.append(len(words))
-            return super().parameters(words, sizes, spec)
-
-    samples, images = np.arange(10), pixels(10, 4, 4, 1)
-    chain, run = Chain(placed([Counted()])), IndexRun(samples)
-    for seed, epoch in ((0, 0), (0, 1), (1, 0)):
-        for rows in (slice(0, 4), slice(4, 8), slice(8, 10)):
-            keys = Ticket(0, seed, epoch, samples[rows], run=run, row=rows.start)
-            got = chain.run(images, samples[rows], keys, device="steps")
-            want = one_by_one([Add()], images, samples[rows], seed, epoch, samples[rows])
-            np.testing.assert_array_equal(got, want)
-    assert drawn == [10, 10, 10]
-    parts = Ticket(0, 0, 0, samples[:2], run=run, row=0).of(samples[1:2])
-    chain.run(images, samples[1:2], parts, device="steps")
-    assert drawn == [10, 10, 10, 1]  # its position in the run is unknown
-
-
-def test_images_of_many_sizes_are_grouped():
-    calls.clear()
-    sizes = [(4, 4), (4, 4), (6, 4), (4, 4)]
-    images = [pixels(*size, 1) for size in sizes]
-    got = Chain(placed([Halve()])).run(images, None, Ticket(0, 0, 0, np.arange(4)), device="steps")
-    assert isinstance(got, list) and [x.shape[0] for x in got] == [2, 2, 3, 2]
-    assert calls == [["halve"]] * 3
-
-
 def test_out_is_written_in_place():
     images, keys = pixels(3, 4, 4, 1), Ticket(0, 0, 0, np.arange(3))
     slot = np.zeros((3, 40), "u1")

@@ -97,19 +97,3 @@ def test_a_group_is_transformed_before_the_next_is_read(monkeypatch):
     pipeline = Pipeline(Told(), [seen])
     pipeline.prepare(Ticket(0, 7, 0, np.array([2, 5, 1])))
     assert order == [2, "seen", 5, "seen", 1, "seen"]
-
-
-@pytest.mark.parametrize(
-    ("dataset", "expected"),
-    [
-        (data.ArrayDataset(np.ones((3, 4, 4, 3))), False),
-        (data.Subset(data.ArrayDataset(np.ones((3, 2))), [0, 1]), False),
-        (data.ArrayDataset(np.ones((3, 2)), transforms=[mirrored_late]), True),
-        (data.ArrayDataset(np.ones((3, 2)), transforms=[data.OneOf([mirrored_late])]), True),
-        (data.ConcatDataset(data.ArrayDataset(np.ones((3, 2))), Photos()), True),
-        (Photos(), True),
-        ([1, 2, 3], True),
-    ],
-)
-def test_global_generators_are_seeded_only_for_code_that_may_draw(dataset, expected):
-    assert reading.may_draw(dataset) is expected

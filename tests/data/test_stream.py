@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -86,18 +85,6 @@ def test_any_number_of_workers_and_any_stop(sizes, batch_size, workers, stop):
     assert resumed.dataset.reads == sum(map(len, rest))
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.integers(1, 6))
-def test_ranks_share_the_shards(sizes, world):
-    world = min(world, len(sizes))
-    seen = []
-    for rank in range(world):
-        part = Shards(sizes).for_rank(rank, world)
-        assert part.num_shards == len(sizes[rank::world])
-        seen += [i for batch in data.DataLoader(part, 2) for i in ids(batch)]
-    assert sorted(seen) == [1000 * s + i for s, n in enumerate(sizes) for i in range(n)]
-
-
 def test_random_numbers_differ_between_shards_and_not_between_runs():
     loader = data.DataLoader(
         Shards([4, 4]), 2, seed=1, transforms=[lambda x: data.random_source.random_source().rand()]
@@ -137,12 +124,3 @@ def test_a_state_of_other_shards():
     state = data.DataLoader(Shards([1, 1]), seed=0).state_dict()
     with pytest.raises(ValueError, match="state's shards must be 3, got 2"):
         data.DataLoader(Shards([1, 1, 1]), seed=0).load_state_dict(state)
-
-
-def test_arrays_of_a_stream():
-    class Rows(data.IterableDataset):
-        def __iter__(self):
-            return iter(np.eye(3, dtype=np.float32))
-
-    (batch,) = data.DataLoader(Rows(), 5)
-    np.testing.assert_array_equal(batch.numpy(), np.eye(3))

@@ -28,10 +28,3 @@ def test_out_of_range():
             table[index]
     with pytest.raises(IndexError):
         StringTable()[0]
-
-
-def test_the_arrays_are_all_it_holds():
-    table = StringTable(f"{i:06d}" for i in range(1000))
-    assert table.data.nbytes + table.offsets.nbytes == 6 * 1000 + 8 * 1001
-    assert set(vars(table)) == {"data", "offsets"}
-    assert not table.data.flags.writeable

@@ -122,23 +122,6 @@ def test_boxes_lie_in_the_image_even_where_none_fits():
 
 
 @pytest.mark.parametrize("transform", RANDOM, ids=repr)
-def test_draws_are_independent_of_samples_epochs_and_places(transform):
-    def number(**place):
-        rows = rows_of(transform, **place)
-        return rows[:, rows.std(axis=0).argmax()]
-
-    base = number()
-    others = {
-        "sample": number(indices=np.arange(1, N + 1)),
-        "epoch": number(epoch=1),
-        "transform": number(stream=1),
-    }
-    for name, other in others.items():
-        assert abs(np.corrcoef(base, other)[0, 1]) < 0.057, name  # 3.6 sigma
-    assert np.corrcoef(base, number())[0, 1] > 0.999  # control: the same key
-
-
-@pytest.mark.parametrize("transform", RANDOM, ids=repr)
 def test_rows_do_not_depend_on_their_neighbours(transform):
     whole = rows_of(transform, n=67)
     one = [rows_of(transform, indices=np.array([i]))[0] for i in range(67)]

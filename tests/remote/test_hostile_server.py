@@ -389,27 +389,6 @@ def test_an_unusable_folder_is_a_warning(
         np.testing.assert_array_equal(read(dataset), pixels)
 
 
-def test_a_full_disk_is_a_warning(cached: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset, pixels = cached()
-    reserve, full = os.posix_fallocate, [True] * 4
-
-    def no_room(*arguments: int) -> None:
-        if full and full.pop():
-            raise OSError(28, "No space left on device")
-        reserve(*arguments)
-
-    if isinstance(dataset, data.RemotePacked):
-        monkeypatch.setattr(os, "posix_fallocate", lambda *a: no_room(*a) if toggled() else None)
-        toggle = [0]
-
-        def toggled() -> bool:
-            toggle[0] += 1
-            return toggle[0] % 2 == 1
-
-        with pytest.warns(RuntimeWarning, match="No space left"):
-            np.testing.assert_array_equal(read(dataset), pixels)
-
-
 def test_folders_of_a_store_with_pipes_and_sockets(tmp_path: Path) -> None:
     data.upload(subset(), tmp_path / "set", progress=False)
     (tmp_path / "set" / INDEX).unlink()

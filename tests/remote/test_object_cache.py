@@ -41,19 +41,6 @@ def test_what_was_fetched_is_not_fetched_again(store: LoopbackStore, web: str) -
     assert len(store.gets) == 1  # the index
 
 
-def test_a_damaged_entry_is_fetched_again(store: LoopbackStore, web: str) -> None:
-    dataset = data.RemoteImageFolder(web, retry=QUICK)
-    want = [dataset.encoded(i) for i in range(3)]
-    entries = sorted(dataset.cache.root.glob("??/*"))
-    assert len(entries) == 3
-    entries[0].write_bytes(entries[0].read_bytes()[:-1])
-    entries[1].write_bytes(bytes(40))
-    entries[2].write_bytes(b"")
-    store.gets.clear()
-    assert [dataset.encoded(i) for i in range(3)] == want and len(store.gets) == 3
-    assert [dataset.encoded(i) for i in range(3)] == want and len(store.gets) == 3
-
-
 def test_the_limit_holds_and_the_oldest_go_first(tmp_path: Path) -> None:
     cache = data.ObjectCache(tmp_path, limit=10_000)
     for i in range(9):

@@ -105,14 +105,6 @@ def test_texts_are_lists_beside_the_arrays(collate: Any) -> None:
                 assert text == "ä" * int(label) and raw == bytes(int(label))
 
 
-def test_a_collate_of_ones_own() -> None:
-    def listed(samples: list[Any]) -> Any:
-        return [sample[1] for sample in samples]
-
-    with served(Images(20)) as path, loader(path, collate=listed) as task:
-        assert sorted(i for batch in task for i in batch) == list(range(20))
-
-
 def test_equal_tasks_at_once_need_one_reading_of_the_data(tmp_path: Path) -> None:
     file = tmp_path / "readings"
     dataset = Images(200, 1e-3, str(file))

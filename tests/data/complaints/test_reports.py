@@ -20,20 +20,6 @@ IDS = ["inline", "threads", "processes"]
 
 
 @pytest.mark.parametrize("options", ENGINES, ids=IDS)
-def test_statistics_say_where_the_time_went(options):
-    """The statistics show a read of 1 ms per sample with any engine, and the time spent waiting."""
-    with data.DataLoader(Pausing(60, 1e-3), 6, **options) as loader:
-        for _ in loader:
-            pass
-        stats = loader.stats()
-    assert (stats.samples, stats.batches, stats.skipped) == (60, 10, 0)
-    assert stats.seconds["read"] >= 0.06
-    assert max(stats.seconds, key=stats.seconds.get) in ("read", "wait_data")
-    assert ("wait_data" in stats.seconds) == bool(options)
-    assert "60 samples in 10 batches" in str(stats)
-
-
-@pytest.mark.parametrize("options", ENGINES, ids=IDS)
 def test_the_doctor_finds_slow_reading_and_says_what_to_do(options):
     """The doctor states three figures, the bottleneck and advice, and does not move the loader."""
     with data.DataLoader(Pausing(60, 2e-3), 6, True, seed=1, **options) as loader:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import resource
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -15,10 +13,8 @@ import numpy as np
 import pytest
 from proc import descriptors
 
-from needle.data.workers import shared_memory as memories
 from needle.data.workers.pickling import explain_failure, pack, unpack
-from needle.data.workers.shared_memory import Memory, available, readable_bytes
-from needle.errors import WorkerError
+from needle.data.workers.shared_memory import Memory, available
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -68,68 +64,10 @@ def test_close_gives_everything_back_but_views() -> None:
 
 
 @linux
-def test_more_than_there_is_names_need_and_have() -> None:
-    before = descriptors()
-    with pytest.raises(WorkerError, match=r"a test needs 1024.0 TiB, have .*iB; take a smaller"):
-        Memory(1 << 50, "a test")
-    assert descriptors() <= before
-
-
-@linux
-def test_a_refusal_of_the_system_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exhausted memory is an error of the allocation, never a crash at the first write."""
-    before = descriptors()
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    monkeypatch.setattr(memories, "available", lambda: None)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
-    resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20), limits[1]))
-    try:
-        with pytest.raises(WorkerError, match=r"needs 32.0 MiB; the limit on memory \(ulimit"):
-            Memory(32 << 20, "a test")
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, limits)
-    assert descriptors() <= before
-
-
-@linux
-def test_a_full_file_system_is_an_error_not_a_crash(tmp_path: Path) -> None:
-    """Use a tmpfs of 16 MiB in a mount namespace, if that is permitted."""
-    program = (
-        "from needle.data.workers.shared_memory import Memory\n"
-        "from needle.errors import WorkerError\n"
-        f"Memory(8 << 20, 'a test', {str(tmp_path)!r}).close()\n"
-        "try:\n"
-        f"    Memory(32 << 20, 'a test', {str(tmp_path)!r})\n"
-        "except WorkerError as error:\n"
-        "    print(error)\n"
-    )
-    mounted = f'mount -t tmpfs -o size=16m none {tmp_path} && exec {sys.executable} -c "$1"'
-    command = ["unshare", "--mount", "sh", "-c", f"{mounted} || exit 77", "sh", program]
-    path = str(Path(memories.__file__).resolve().parents[3])
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
-        )
-    except FileNotFoundError:
-        pytest.skip("there is no unshare here")
-    if "unshare" in done.stderr or "mount" in done.stderr:
-        pytest.skip(f"no name space may be made here: {done.stderr.strip()}")
-    assert done.returncode == 0 and "No space left on device" in done.stdout, done.stderr
-
-
-@linux
 def test_available_equals_the_report_of_the_machine() -> None:
     have = available()
     total = os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE
     assert have is not None and 0 < have < total
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB")],
-)
-def test_sizes_for_people(count: int, text: str) -> None:
-    assert readable_bytes(count) == text
 
 
 def travelled(value: Any) -> Any:
@@ -156,14 +94,6 @@ def test_arrays_travel_with_their_layout(array: np.ndarray[Any, Any]) -> None:
     assert got["y"].dtype == array.dtype
     if array.size and (array.flags.c_contiguous or array.flags.f_contiguous):
         assert got["y"].strides == array.strides
-
-
-def test_a_permuted_view_is_not_copied_apart() -> None:
-    array = np.arange(3 * 64 * 64, dtype=np.uint8).reshape(3, 64, 64).transpose(1, 2, 0)
-    got = travelled(array)
-    assert got.strides == array.strides
-    assert not got.flags.writeable and not got.flags.owndata
-    np.testing.assert_array_equal(got, array)
 
 
 def test_functions_of_the_main_program_travel() -> None:

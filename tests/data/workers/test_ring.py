@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needle.data.samples.pytree import Field
-from needle.data.workers.shared_memory import Memory
-from needle.data.workers.shared_ring import Layout, Ring, learn_fields, slot_views
+from needle.data.workers.shared_ring import Layout, Ring
 
 FIELDS = (
     Field((3, 5), np.dtype(np.float32)),
@@ -50,25 +48,6 @@ def test_leaves_do_not_overlap(fields: tuple[Field | None, ...], rows: int, slot
     ring.close()
 
 
-def test_a_worker_sees_the_same_rows() -> None:
-    ring = Ring(Layout(FIELDS, 4), 3, 0)
-    attached = Memory.attach(os.dup(ring.memory.fd), ring.memory.size, writable=True)
-    for slot in (2, 0):
-        views = slot_views(attached, ring.layout, slot)
-        assert views[0] is not None and views[2] is not None
-        views[0][...] = slot + 1
-        views[2][...] = [slot, 7, 8, 9]
-    for _ in range(3):
-        slot = ring.take()
-        assert slot is not None
-        lent = ring.lend(slot, 3)
-        assert lent[0] is not None and lent[2] is not None
-        if slot != 1:
-            assert (lent[0] == slot + 1).all() and lent[0].shape == (3, 3, 5)
-            np.testing.assert_array_equal(lent[2], [slot, 7, 8])
-    ring.close()
-
-
 @pytest.mark.parametrize(
     "derive",
     [
@@ -94,21 +73,3 @@ def test_anything_derived_keeps_the_slot(derive: Any) -> None:
     del derived
     gc.collect()
     assert ring.lent == 0 and slot in ring.free
-
-
-def test_slots_given_back_unread_and_views_after_close() -> None:
-    ring = Ring(Layout(FIELDS, 4), 2, 0)
-    first, second = ring.take(), ring.take()
-    assert first is not None and second is not None and ring.taken == 2
-    ring.give_back(first)
-    assert ring.taken == 1 and ring.take() == first
-    (array, *_) = ring.lend(second, 4)
-    assert array is not None
-    array[...] = 5
-    ring.close()
-    assert (array == 5).all()
-
-
-def test_fields_are_learned_from_leaves_that_fit_a_slot() -> None:
-    leaves = [np.zeros((3, 2)), ["a", "b", "c"], np.zeros(4), np.array([{}] * 3), np.float32(1), 5]
-    assert learn_fields(leaves, 3) == (Field((2,), np.dtype(float)), None, None, None, None, None)

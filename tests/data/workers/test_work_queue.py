@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from needle.data.samples.ticket import NO_SAMPLE, Ticket
+from needle.data.samples.ticket import Ticket
 from needle.data.workers import work_queue
 from needle.data.workers.work_queue import ANY_WORKER, Entry, WorkQueue, key_of
 from needle.errors import WorkerError
@@ -27,33 +27,6 @@ def entry(number: int, worker: int = ANY_WORKER) -> Entry:
     return Entry(*[0] * len(Entry._fields))._replace(number=number, worker=worker, last=number * 2)
 
 
-def test_the_oldest_open_entry_is_claimed_first() -> None:
-    queue = WorkQueue.create(8, 3)
-    for record, (ticket, worker) in enumerate([(5, -1), (3, 1), (4, -1), (9, 2)]):
-        queue.put(record, entry(ticket, worker))
-    assert queue.open_entries() == 4
-    assert queue.claim(0) == (2, entry(4))
-    assert queue.claim(1) == (1, entry(3, 1))
-    assert queue.claim(0) == (0, entry(5))
-    assert queue.claim(1) is None and queue.open_entries() == 1
-    assert queue.owned(0) == [0, 2] and queue.owned(1) == [1] and queue.owned(2) == []
-    assert queue.owner(2) == 0 and queue.owner(3) == ANY_WORKER
-    queue.close()
-
-
-def test_withdrawing() -> None:
-    queue = WorkQueue.create(4, 1)
-    queue.put(0, entry(1))
-    queue.put(1, entry(2))
-    assert queue.claim(0) == (0, entry(1)) and queue.wanted(0)
-    assert not queue.withdraw(0) and not queue.wanted(0)
-    assert queue.withdraw(1)
-    assert queue.claim(0) is None and queue.owned(0) == [0]
-    queue.free(0)
-    assert queue.owned(0) == []
-    queue.close()
-
-
 def test_every_number_comes_over_as_it_is() -> None:
     queue = WorkQueue.create(2, 1)
     for seed in (0, 1, 2**63 - 1, 2**63, 2**64 - 1):
@@ -63,17 +36,6 @@ def test_every_number_comes_over_as_it_is() -> None:
         claimed = queue.claim(0)
         assert claimed == (1, sent) and claimed[1].ticket() == ticket
         queue.free(1)
-    queue.close()
-
-
-def test_what_workers_note() -> None:
-    queue = WorkQueue.create(3, 2)
-    assert queue.current(1) == NO_SAMPLE and queue.sleepers() == 0
-    queue.note(1, -1)
-    queue.sleep(0, True)
-    assert (queue.current(0), queue.current(1), queue.sleepers()) == (NO_SAMPLE, -1, 1)
-    queue.sleep(0, False)
-    assert queue.sleepers() == 0
     queue.close()
 
 
