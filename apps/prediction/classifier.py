@@ -19,12 +19,12 @@ import needle
 from apps.models import build_model, image_size
 from apps.training.sources import find_source, fitting
 from needle import data, nn
-from needle.data.formats.decoding import decode
+from needle.data.datasets.image_folder import image_files
+from needle.data.formats.decoding import EXTENSIONS, decode
 from needle.errors import CheckpointError, DataError
 
 MOST_PIXELS = 50_000_000
 """Largest picture that is decoded: a small file can declare a huge size."""
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def picture_paths(given: list[Path]) -> list[Path]:
     found = []
     for path in given:
         if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in EXTENSIONS)
+            inside = [path / name for name in image_files(path, "", EXTENSIONS)]
             if not inside:
                 raise DataError(f"predict: {path} holds no pictures ({', '.join(EXTENSIONS)})")
             found += inside

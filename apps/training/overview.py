@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from needle import data
+from needle.data.formats.files import is_hidden
 
 UNEQUAL = 10
 """Classes whose sizes differ by more than this factor are reported."""
@@ -62,7 +63,8 @@ def _split_remarks(train: Any) -> list[str]:
 
 
 def _folders(path: Path) -> list[str]:
-    return sorted(each.name for each in path.iterdir() if each.is_dir())
+    folders = (each.name for each in path.iterdir() if each.is_dir())
+    return sorted(name for name in folders if not is_hidden(name))
 
 
 def _size_remarks(train: Any, test: Any) -> list[str]:

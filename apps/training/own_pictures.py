@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from needle import data
 from needle.data.formats.decoding import decode
+from needle.data.formats.files import is_hidden
 from needle.errors import DataError, StoreError
 
 TRAIN_NAMES = ("train", "training")
@@ -84,7 +85,8 @@ def _split_of(place: str, names: Sequence[str]) -> Any:
 def _has_classes(path: Path | None) -> bool:
     if path is None or not path.is_dir():
         return False
-    return (path / INDEX).exists() or any(each.is_dir() for each in path.iterdir())
+    inside = any(each.is_dir() and not is_hidden(each.name) for each in path.iterdir())
+    return inside or (path / INDEX).exists()
 
 
 def _open(place: str) -> Any:

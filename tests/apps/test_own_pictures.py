@@ -178,12 +178,15 @@ def test_splits_that_became_classes(folders: list[str], message: str, tmp_path: 
 
 
 def test_classes_without_pictures_are_named(tmp_path: Path) -> None:
-    write_pictures(tmp_path, {"cat": 10, "dog": 10, "eel": 1})
-    (tmp_path / "fox").mkdir()
+    write_pictures(tmp_path, {"cat": 10, "dog": 10, "eel": 1, "fox": 1})
+    (tmp_path / "fox" / "0.png").write_bytes(b"no picture")
     lines = remarks(*(open_own(str(tmp_path), flag) for flag in (True, False)))
-    assert lines[1].endswith("cat 8 + 2, dog 8 + 2, eel 1 + 0, fox 0 + 0")
-    assert lines[2] == "warning: no training pictures of fox; remove the folders"
-    assert lines[3] == "warning: no test pictures of eel; their accuracy is unknown"
+    assert lines[2].endswith("cat 8 + 2, dog 8 + 2, eel 1 + 0, fox 0 + 0")
+    assert lines[3] == "warning: no training pictures of fox; remove the folders"
+    assert lines[4] == "warning: no test pictures of eel; their accuracy is unknown"
+    (tmp_path / "fox" / "0.png").unlink()
+    with pytest.raises(DataError, match="in the folders fox;"):
+        open_own(str(tmp_path), True)
 
 
 def test_a_file_cut_short_is_left_out(tmp_path: Path) -> None:

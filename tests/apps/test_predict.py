@@ -102,13 +102,20 @@ def test_the_averaged_weights_are_taken(run: Path) -> None:
 
 
 def test_a_folder_on_the_command_line(
-    run: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     weights = ["--checkpoint", str(run / "best.safetensors")]
     assert program.main([*weights, str(pictures), "--top", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 60 and all(line.count("%") == 3 for line in lines)
     assert lines[0].startswith(f"{pictures / '000-'}")
+    asked = ["a/x.JPG", "b.tiff", "c.ppm"]
+    for name in (*asked, ".ipynb_checkpoints/b.png", "a/__MACOSX/x.jpg", "d.heic"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(min(pictures.glob("*.png")).read_bytes())
+    assert program.main([*weights, str(tmp_path)]) == 0
+    named = [line.partition(": ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert named == [str(tmp_path / name) for name in asked]
 
 
 def test_what_cannot_be_read_is_said_and_the_rest_shown(

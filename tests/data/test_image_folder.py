@@ -1,6 +1,7 @@
 """ImageFolder: sorted classes and files, decoding, damaged files, and a missing Pillow."""
 
 import os
+import pickle
 import shutil
 import sys
 import warnings
@@ -61,18 +62,77 @@ def test_slices_and_index_arrays_give_a_list_of_items(root):
 def test_greys_of_sixteen_bits_keep_their_range(root):
     grey = np.linspace(0, 65535, 20).reshape(5, 4).astype(np.uint16)
     Image.fromarray(grey).save(root / "ant" / "x.png")
-    image = data.ImageFolder(root, extensions=[".png"], layout="HWC")[0][0]
+    image = data.ImageFolder(root, layout="HWC")[1][0]
     np.testing.assert_allclose(image, np.repeat(grey[..., None] / 65535, 3, 2), rtol=1e-6)
     Image.fromarray(grey.astype(np.float32)).save(root / "ant" / "x.tif")
     with pytest.raises(DataError, match=r"x\.tif: the image cannot be decoded.*32 bits"):
-        data.ImageFolder(root, extensions=[".tif"])[0]
+        data.ImageFolder(root)[2]
 
 
-def test_hidden_files_and_folders_are_no_images_and_no_classes(root):
-    (root / ".ipynb_checkpoints").mkdir()
+@pytest.mark.parametrize("hidden", [".ipynb_checkpoints", "__MACOSX", "@eaDir", "$RECYCLE.BIN"])
+@pytest.mark.parametrize("below", ["", "ant", "cat/deep"])
+def test_hidden_files_and_folders_are_no_images_and_no_classes(root, below, hidden):
+    shutil.copytree(root / "dog", root / below / hidden / "dog")
     (root / "ant" / "._x.bmp").write_bytes(b"a note of another system")
     dataset = data.ImageFolder(root)
     assert dataset.classes == ("ant", "cat", "dog") and len(dataset) == 5
+
+
+def no_file(root):
+    (root / "eel").mkdir()
+
+
+def other_files(root):
+    no_file(root)
+    (root / "eel" / "x.heic").write_bytes(b"of another format")
+
+
+def hidden_files(root):
+    no_file(root)
+    shutil.copytree(root / "ant", root / "eel" / "@eaDir")
+
+
+def links_to_folders(root):
+    no_file(root)
+    (root / "eel" / "more").symlink_to(root / "ant")
+
+
+@pytest.mark.parametrize("make", [no_file, other_files, hidden_files, links_to_folders])
+@pytest.mark.filterwarnings("ignore:.*links to folders")
+def test_a_class_without_an_image_is_named(root, make):
+    make(root)
+    with pytest.raises(DataError, match=r"got no file ending in .*\.pgm in the folders eel;"):
+        data.ImageFolder(root)
+
+
+def test_links_to_folders_are_told(root):
+    (root / "dog" / "more").symlink_to(root)
+    with pytest.warns(UserWarning, match="links to folders below a class are not .* dog/more"):
+        assert len(data.ImageFolder(root)) == 5
+
+
+def folder_as_files(root, kind):
+    """Return the folder's data set by a relative path, copied to a file of this kind."""
+    folder = data.ImageFolder(root.name, dtype="uint8", layout="HWC")
+    if kind == "packed":
+        pytest.importorskip("pyarrow")
+        return data.PackedDataset(data.pack(folder, "files", encode="keep", progress=False))
+    if kind == "npy":
+        np.save("files.npy", np.stack([image for image, _ in folder[:]]))
+        return data.NpyDataset("files.npy")
+    if kind == "tar":
+        return data.TarShards(data.write_tar_shards(folder, "files-%d.tar"), ("png", "cls"))
+    return data.Subset(folder, range(5)) if kind == "subset" else folder
+
+
+@pytest.mark.parametrize("kind", ["folder", "subset", "packed", "npy", "tar"])
+def test_a_relative_path_outlives_chdir(root, kind, monkeypatch):
+    monkeypatch.chdir(root.parent)
+    dataset = folder_as_files(root, kind)
+    monkeypatch.chdir(root)
+    for copy in (dataset, pickle.loads(pickle.dumps(dataset))):
+        image = next(iter(copy))[0] if kind == "tar" else copy[0][0]
+        np.testing.assert_array_equal(image, pixels(4))
 
 
 def test_a_pipe_is_named_and_not_waited_for(root):
@@ -106,7 +166,7 @@ def test_folders_without_classes_or_images(tmp_path, root):
         data.ImageFolder(root / "nowhere")
     with pytest.raises(DataError, match="got no folder in it"):
         data.ImageFolder(root / "dog")
-    with pytest.raises(DataError, match=r"has folders ant, cat, dog but no file ending in \.webp"):
+    with pytest.raises(DataError, match=r"no file ending in \.webp in the folders ant, cat, dog;"):
         data.ImageFolder(root, extensions=(".webp",))
 
 

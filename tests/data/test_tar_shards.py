@@ -42,7 +42,7 @@ def shards(request, tmp_path):
     """Write three tars of four samples, with long names, folders and extended headers."""
     paths = []
     for shard in range(3):
-        members = [("._note.png", b"x"), ("__meta__.json", b"{")]
+        members = [("._note.png", b"x"), ("__meta__.json", b"{"), ("__MACOSX/n01/1.png", b"x")]
         for i in range(4 * shard, 4 * shard + 4):
             key = f"class.v1/{'long' * 20}/{i:06d}"
             members += [

@@ -149,8 +149,8 @@ def test_a_full_disk_costs_a_warning(
     dataset = data.RemoteImageFolder(web, retry=QUICK)
     want = dataset.fetch(np.arange(10))
     monkeypatch.setattr(cache_module.os, "replace", full)
-    other = data.RemoteImageFolder(web, retry=QUICK, cache=data.ObjectCache(limit=10**6))
     monkeypatch.setenv("NEEDLE_CACHE_DIR", str(dataset.cache.root / "other"))
+    other = data.RemoteImageFolder(web, retry=QUICK, cache=data.ObjectCache(limit=10**6))
     with pytest.warns(RuntimeWarning, match="cannot be written to.*No space left"):
         got = other.fetch(np.arange(10))
     assert want is not None and got is not None

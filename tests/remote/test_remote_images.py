@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,30 @@ def test_the_batches_are_those_of_the_folder(store: LoopbackStore, folder: Path)
     image, label = listed[29]
     np.testing.assert_array_equal(image, local[29][0])
     assert label == local[29][1] and listed.encoded(4) == local.encoded(4)
+
+
+def test_a_listing_leaves_out_what_a_folder_does(folder: Path) -> None:
+    for place in ("", "bee", "bee/deep"):
+        for hidden in (".cache", "__MACOSX", "@eaDir"):
+            shutil.copytree(folder / "ant", folder / place / hidden / "ant")
+    ours, here = data.open_remote(folder), data.ImageFolder(folder)
+    assert ours.classes == here.classes and list(ours.paths) == list(here.paths)
+    (folder / "eel").mkdir()
+    (folder / "eel" / "x.heic").write_bytes(b"of another format")
+    with pytest.raises(DataError, match="in the folders eel;"):
+        data.open_remote(folder)
+
+
+def test_relative_paths_outlive_chdir(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    cache = data.ObjectCache(Path("cache"))
+    monkeypatch.setenv("NEEDLE_CACHE_DIR", "other")
+    named = data.ObjectCache()
+    ours = data.open_remote(folder.name, cache=cache, dtype="uint8")
+    monkeypatch.chdir(folder)
+    assert [each.root.parent for each in (cache, named)] == [folder.parent] * 2
+    np.testing.assert_array_equal(ours[3][0], data.ImageFolder(folder, dtype="uint8")[3][0])
+    assert sorted(path.name for path in folder.iterdir()) == ["ant", "bee", "cat"]
 
 
 def test_images_of_one_size_are_stacked_as_samples_are(store: LoopbackStore, web: str) -> None:

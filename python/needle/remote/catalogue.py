@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..data.datasets.image_folder import EXTENSIONS
-from ..data.formats.files import MAX_BYTES
+from ..data.datasets.image_folder import check_classes
+from ..data.formats.decoding import EXTENSIONS
+from ..data.formats.files import MAX_BYTES, is_hidden
 from ..data.formats.string_table import StringTable
 from ..errors import DataError
 from .protocols import MD5
@@ -124,13 +125,14 @@ def _from_index(found: dict[str, Any]) -> Catalogue:
 
 def _from_listing(store: Store, endings: tuple[str, ...]) -> Catalogue:
     """Return the catalogue of the images ``CLASS/**/NAME.jpg`` in the order of ImageFolder."""
-    rows, packed = [], False
+    rows, folders, packed = [], set[str](), False
     for row in store.listing():
         packed |= row.name.endswith(PACKED)
-        parts = row.name.split("/")
-        hidden = any(part.startswith(".") for part in (parts[0], parts[-1]))
-        if len(parts) > 1 and row.name.lower().endswith(endings) and not hidden:
-            rows.append((parts[0], row))
+        name, inside, _ = row.name.partition("/")
+        if inside and not is_hidden(row.name):
+            folders.add(name)
+            if row.name.lower().endswith(endings):
+                rows.append((name, row))
     if not rows:
         hint = (
             f"packed files need {INDEX}, which data.upload() writes"
@@ -140,6 +142,7 @@ def _from_listing(store: Store, endings: tuple[str, ...]) -> Catalogue:
         raise DataError(f"{store.url}: no data set is there; {hint}")
     rows.sort(key=lambda each: (each[0], each[1].name))
     classes = sorted({name for name, _ in rows})
+    check_classes("RemoteImageFolder", store.url, sorted(folders.difference(classes)), endings)
     number = {name: i for i, name in enumerate(classes)}
     return Catalogue(
         "images",

@@ -21,7 +21,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -44,11 +44,12 @@ class ObjectCache:
 
     folder: Path | None = None
     limit: int | None = None
+    root: Path = field(init=False)
+    """The folder of the entries, an absolute path."""
 
-    @property
-    def root(self) -> Path:
-        """The folder of the entries."""
-        return Path(self.folder or config.CACHE_DIR.read()).expanduser()
+    def __post_init__(self) -> None:
+        folder = Path(self.folder or config.CACHE_DIR.read()).expanduser()
+        object.__setattr__(self, "root", folder.absolute())
 
     @property
     def capacity(self) -> int:

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from ..data.datasets.arrays import to_chw
 from ..data.datasets.dataset import ItemTransform
-from ..data.datasets.image_folder import EXTENSIONS, ImageFolder
+from ..data.datasets.image_folder import ImageFolder
 from ..data.datasets.indexing import Indices, check_index
-from ..data.formats.decoding import MAX_PIXELS
+from ..data.formats.decoding import EXTENSIONS, MAX_PIXELS
 from ..data.samples.pytree import tag_sample
 from ..data.samples.ticket import check_indices
 from ..errors import DataError

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError, warn_caller
-from ..formats.decoding import CHANNELS, MAX_PIXELS, decode, pillow
-from ..formats.files import read_file
+from ..formats.decoding import CHANNELS, EXTENSIONS, MAX_PIXELS, decode, pillow
+from ..formats.files import is_hidden, read_file
 from ..formats.string_table import StringTable
 from ..transforms.region import Regions
 from .arrays import check_layout, check_pixels, to_chw
@@ -21,7 +21,6 @@ from .dataset import ItemTransform
 from .decode_size import ScaledDecoding
 from .indexing import check_index, several
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 SPLITS = frozenset(("train", "training", "test", "testing", "val", "valid", "validation"))
 
 
@@ -29,7 +28,9 @@ class ImageFolder(ScaledDecoding):
     """Images ``root/CLASS/**/NAME.jpg``; classes and files are sorted by name.
 
     Each folder directly below root is a class, so pass the folder of one split
-    (``ImageFolder("data/train")``), not the folder that contains the splits. An item is ``(image,
+    (``ImageFolder("data/train")``), not the folder that contains the splits. Hidden files and
+    folders are left out at every depth, and so are links to folders below a class, with a
+    UserWarning, since they may be cyclic. An item is ``(image,
     label)``: the image as RGB float32 in 0..1 or, with ``dtype="uint8"``, as bytes; the label is
     the index in ``classes``. ``transforms`` receive ``(H, W, 3)``; the result is returned in
     ``layout`` "CHW" or "HWC". extensions: file extensions of images, case-insensitive. mode: "L"
@@ -44,8 +45,8 @@ class ImageFolder(ScaledDecoding):
     below that part then goes unnoticed unless the file is truncated.
 
     It pickles as a few arrays (paths, labels), which protocol 5 moves without copying. Raises
-    DataError if there is no class, no image or a file that cannot be decoded, and ImportError if
-    Pillow is not installed.
+    DataError if there is no class, a class without an image or a file that cannot be decoded, and
+    ImportError if Pillow is not installed.
     """
 
     def __init__(
@@ -61,15 +62,10 @@ class ImageFolder(ScaledDecoding):
         max_pixels: int = MAX_PIXELS,
     ) -> None:
         self._set_options(transforms, layout, dtype, mode, scaled_decode, max_pixels)
-        self.root = Path(root)
+        self.root = Path(root).absolute()
         self.classes: tuple[str, ...] = _class_names(self.root)
         endings = tuple(extension.lower() for extension in extensions)
         self.paths, self.labels = _scan(self.root, self.classes, endings)
-        if not len(self.paths):
-            raise DataError(
-                f"ImageFolder: {root} has folders {', '.join(self.classes[:5])} but no file "
-                f"ending in {', '.join(endings)}; give extensions="
-            )
 
     def _set_options(
         self,
@@ -147,12 +143,23 @@ def _scan(
 
     def paths() -> Iterable[str]:
         for name in classes:
-            found = sorted(_image_files(root, name, endings))
+            found = image_files(root, name, endings)
             counts.append(len(found))
             yield from found
 
     table = StringTable(paths())
+    check_classes("ImageFolder", root, [n for n, k in zip(classes, counts) if not k], endings)
     return table, np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+
+
+def check_classes(owner: str, root: Any, empty: Sequence[str], endings: Sequence[str]) -> None:
+    """Raise DataError if there are ``empty`` classes, which have no file with such an ending."""
+    if empty:
+        raise DataError(
+            f"{owner}: each class of {root} must have images, got no file ending in "
+            f"{', '.join(endings)} in the folders {', '.join(empty[:5])}; remove these folders, or "
+            f"convert their files (extensions= names other files)"
+        )
 
 
 def _class_names(root: Path) -> tuple[str, ...]:
@@ -160,7 +167,7 @@ def _class_names(root: Path) -> tuple[str, ...]:
         raise DataError(f"ImageFolder: root must be a folder with one folder a class, got {root}")
     with os.scandir(root) as entries:
         names = sorted(
-            entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")
+            entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name)
         )
     if not names:
         raise DataError(f"ImageFolder: {root} must have one folder a class, got no folder in it")
@@ -173,19 +180,30 @@ def _class_names(root: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
-    """Return the paths below ``root/name``, relative to root, except those of hidden files.
+def image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
+    """Return the sorted paths of the images below ``root/name``, relative to root.
 
-    Links to files are followed; links to folders below the class are ignored, since they may be
-    cyclic.
+    Hidden files and folders are left out. Links to files are followed; links to folders are not,
+    which is a UserWarning.
     """
-    found, folders = [], [name]
+    found: list[str] = []
+    links: list[str] = []
+    folders = [name]
     while folders:
         folder = folders.pop()
         with os.scandir(os.path.join(root, folder)) as entries:
             for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(os.path.join(folder, entry.name))
-                elif entry.name.lower().endswith(endings) and not entry.name.startswith("."):
-                    found.append(os.path.join(folder, entry.name))
-    return found
+                path = os.path.join(folder, entry.name)
+                if is_hidden(entry.name):
+                    continue
+                if entry.is_dir():
+                    (links if entry.is_symlink() else folders).append(path)
+                elif entry.name.lower().endswith(endings):
+                    found.append(path)
+    if links:
+        warn_caller(
+            f"{root}: links to folders below a class are not followed, got {', '.join(links[:5])}; "
+            f"link the class or the files",
+            UserWarning,
+        )
+    return sorted(found)

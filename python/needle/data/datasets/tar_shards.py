@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import DataError
-from ..formats.decoding import decode
-from ..formats.files import MAX_BYTES, open_file
+from ..formats.decoding import EXTENSIONS, decode
+from ..formats.files import MAX_BYTES, is_hidden, open_file
 from ..formats.npy import parse_npy
 from ..transforms import Compose
 from .dataset import ItemTransform
 from .stream import IterableDataset
 
-IMAGES = ("jpg", "jpeg", "png", "webp", "bmp", "ppm", "pgm", "gif", "tif", "tiff")
 BLOCK = 512
 
 
@@ -137,8 +136,8 @@ def _members(path: str, file: Any) -> Iterator[Member]:
                         f"member {found.name!r} must be no sparse file and have at most "
                         f"{MAX_BYTES} bytes, got {found.size}"
                     )
-                base = found.name.rpartition("/")[2]
-                if found.isreg() and not base.startswith((".", "__")):
+                internal = found.name.rpartition("/")[2].startswith("__")
+                if found.isreg() and not internal and not is_hidden(found.name):
                     yield Member(found.name, place, found.size)
             place = tar.offset
         _check_end(file, place)
@@ -167,7 +166,7 @@ def _content(path: str, file: Any, extension: str, member: Member) -> Any:
             f"{name}: expected {member.size} bytes, got {len(content)}; it is cut short"
         )
     kind = extension.rpartition(".")[2]
-    if kind in IMAGES:
+    if f".{kind}" in EXTENSIONS:
         return decode(content, name=name)
     reader = READERS.get(kind, bytes)
     try:

@@ -31,6 +31,8 @@ Source: TypeAlias = "bytes | memoryview | str | os.PathLike[str]"
 RegionOf: TypeAlias = Callable[[int, int], "tuple[int, int, int, int] | None"]
 """A function from height and width to the needed (top, left, bottom, right), or None for all."""
 
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+"""The names of files that are images, in lower case, wherever needle looks for images."""
 MAX_PIXELS = 1 << 27
 """Default maximum of pixels (134 million, 400 MB as RGB), against attacks and mistakes."""
 BAND = 1 << 22

@@ -17,6 +17,11 @@ PathLike = str | os.PathLike[str]
 MAX_BYTES = 1 << 30
 """Maximum bytes that are read or decompressed into memory at once: image, member or download."""
 
+SYSTEM_FOLDERS = frozenset(
+    ("__MACOSX", "@eaDir", "#recycle", "@Recycle", "$RECYCLE.BIN", "System Volume Information")
+)
+"""Folders that archivers, file servers and systems add to the folders of users."""
+
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//+)([^\s'\"<>]*)")
 _USER_INFO = re.compile(r"[^\s/@:'\"]+:[^\s/@'\"]*@")
 _SECRET = re.compile(
@@ -24,6 +29,12 @@ _SECRET = re.compile(
     r"(?:(?:basic|bearer)\s+)?[^\s,;&'\"]+",
     re.IGNORECASE,
 )
+
+
+def is_hidden(path: str) -> bool:
+    """Return True if a part of the path has a name with "." in front or of ``SYSTEM_FOLDERS``."""
+    parts = [part for part in path.split("/") if part not in (".", "..")]
+    return any(part.startswith(".") or part in SYSTEM_FOLDERS for part in parts)
 
 
 def open_file(path: PathLike, buffering: int = -1) -> IO[bytes]:
