@@ -154,7 +154,8 @@ test-cuda: $(VENV)/.needle-test build  ## conformance, gradients, training and m
 	NEEDLE_CUDA_SYNC=1 $(RUN) -m needle.testing.conformance cuda
 	$(RUN) -m pytest -q tests/gpu
 	NEEDLE_CUDA_SM90=on $(RUN) -m pytest -q tests/gpu
-	NEEDLE_TEST_DEVICES=cuda $(RUN) -m pytest -q tests/ops tests/init tests/accelerated tests/optim
+	NEEDLE_TEST_DEVICES=cuda $(RUN) -m pytest -q tests/ops tests/init tests/accelerated tests/optim \
+		tests/course/test_init_numbers.py
 
 # On Linux without a GPU, Mesa's software driver will do (Debian: mesa-vulkan-drivers, libvulkan1).
 test-webgpu: $(VENV)/.needle-test $(VENV)/.needle-webgpu build  ## conformance and training on WebGPU

@@ -216,21 +216,3 @@ def test_arguments_by_name_and_their_errors(backend: Any) -> None:
         backend.fill(view)
     with pytest.raises(TypeError, match="named 'wert'"):
         backend.fill(view, wert=1)
-
-
-def test_matmul_tiled_of_the_course(backend: Any) -> None:
-    module, tile = backend.module, backend.module.__tile_size__
-    m, n, p = 2 * tile, 3 * tile, tile
-    random = np.random.default_rng(0)
-    a, b = random.random((m, n), "float32"), random.random((n, p), "float32")
-
-    def tiles(x: np.ndarray) -> np.ndarray:
-        rows, columns = (size // tile for size in x.shape)
-        return np.ascontiguousarray(x.reshape(rows, tile, columns, tile).swapaxes(1, 2))
-
-    out = module.Array(m * p)
-    module.matmul_tiled(module.adopt(tiles(a)), module.adopt(tiles(b)), out, m, n, p)
-    got = np.frombuffer(out, F32).reshape(m // tile, p // tile, tile, tile)
-    np.testing.assert_allclose(got.swapaxes(1, 2).reshape(m, p), a @ b, rtol=1e-5)
-    with pytest.raises(ValueError, match="whole 8x8 tiles"):
-        module.matmul_tiled(out, out, out, 3, 3, 3)

@@ -11,7 +11,7 @@ import pytest
 import needle as ndl
 from needle import init
 from needle.backend_selection import BACKEND
-from needle.errors import DeviceError, DTypeError, GraphError, ShapeError
+from needle.errors import DeviceError, DTypeError, GraphError, ShapeError, UnknownNameError
 
 CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "text": (lambda: ndl.Tensor("abc"), DTypeError, "array: elements must be bool, integers"),
@@ -61,6 +61,19 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: init.one_hot(2, ndl.Tensor([1]), dtype="uint80"),
         DTypeError,
         "one_hot: .*mean 'uint8'",
+    ),
+    **{
+        f"one_hot of {ids}": (
+            lambda ids=ids: init.one_hot(3, ndl.Tensor(ids)),
+            ShapeError,
+            r"one_hot: labels must be whole numbers in \[0, 3",
+        )
+        for ids in ([0, 3], [-1, 0], [0.5, 1], [float("nan"), 0])
+    },
+    "a nonlinearity": (
+        lambda: init.kaiming_uniform(3, 4, nonlinearity="rellu"),
+        UnknownNameError,
+        "known: linear, relu, tanh",
     ),
     "dtype of a layer": (
         lambda: ndl.nn.Linear(2, 2, dtype="flaot32"),

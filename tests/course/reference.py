@@ -1,7 +1,6 @@
-"""Reference results in plain NumPy float64: layers, optimisers, convolution.
+"""Reference results in plain NumPy float64: a loss, an epoch of a network, images.
 
 Written from the formulas and independent of needle; the tests of this folder compare with them.
-Images are NCHW here unless a name says otherwise.
 """
 
 from __future__ import annotations
@@ -55,62 +54,3 @@ def nn_epoch_by_hand(
         back = slope @ W2.T * (hidden > 0)
         W1, W2 = W1 - lr * x.T @ back, W2 - lr * hidden.T @ slope
     return W1, W2
-
-
-def dampened_sgd(
-    value: Array, gradients: list[Array], lr: float, momentum: float, weight_decay: float
-) -> Array:
-    """Do an SGD step: u = m u + (1 - m)(g + wd p); p -= lr u."""
-    velocity = np.zeros_like(value)
-    for gradient in gradients:
-        velocity = momentum * velocity + (1 - momentum) * (gradient + weight_decay * value)
-        value = value - lr * velocity
-    return value
-
-
-def adam(
-    value: Array,
-    gradients: list[Array],
-    lr: float,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
-) -> Array:
-    """Do a step of bias-corrected Adam with L2 in the gradient and eps outside the root."""
-    first, second = np.zeros_like(value), np.zeros_like(value)
-    for t, gradient in enumerate(gradients, 1):
-        total = gradient + weight_decay * value
-        first = beta1 * first + (1 - beta1) * total
-        second = beta2 * second + (1 - beta2) * total**2
-        corrected, spread = first / (1 - beta1**t), second / (1 - beta2**t)
-        value = value - lr * corrected / (np.sqrt(spread) + eps)
-    return value
-
-
-def conv_nhwc(x: Array, w: Array, stride: int, padding: int) -> Array:
-    """Return the convolution of x (N, H, W, I) and w (K, K, I, O) as a sum over the taps."""
-    x = np.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-    kernel = w.shape[0]
-    high = (x.shape[1] - kernel) // stride + 1
-    wide = (x.shape[2] - kernel) // stride + 1
-    out = np.zeros((x.shape[0], high, wide, w.shape[3]))
-    for i in range(kernel):
-        for j in range(kernel):
-            window = x[:, i : i + stride * high : stride, j : j + stride * wide : stride]
-            out += window @ w[i, j]
-    return out
-
-
-def batch_norm_rows(x: Array, eps: float = 1e-5) -> tuple[Array, Array, Array]:
-    """Return x (N, C) normalised over N, with its mean and biased variance."""
-    mean, var = x.mean(0), x.var(0)
-    return (x - mean) / np.sqrt(var + eps), mean, var
-
-
-def batch_norm_images(x: Array, eps: float = 1e-5) -> tuple[Array, Array, Array]:
-    """Return x (N, C, H, W) normalised over N, H and W."""
-    rows = x.transpose(0, 2, 3, 1).reshape(-1, x.shape[1])
-    y, mean, var = batch_norm_rows(rows, eps)
-    shape = (x.shape[0], x.shape[2], x.shape[3], x.shape[1])
-    return y.reshape(shape).transpose(0, 3, 1, 2), mean, var

@@ -13,58 +13,73 @@ import needle.nn as nn
 from needle.backend_selection import BACKEND
 from tests.course.reference import drawn
 
-CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
-    "rand": (lambda: ndl.init.rand(3, 4), lambda: drawn(np.random.rand(3, 4))),
-    "rand in bounds": (
-        lambda: ndl.init.rand(3, 4, low=-2, high=5),
+CASES: dict[str, tuple[Callable[..., Any], Callable[[], Any]]] = {
+    "rand": (
+        lambda **o: ndl.init.rand(3, 4, low=-2, high=5, **o),
         lambda: drawn(np.random.rand(3, 4)) * 7 - 2,
     ),
     "randn": (
-        lambda: ndl.init.randn(5, mean=2, std=0.5),
+        lambda **o: ndl.init.randn(5, mean=2, std=0.5, **o),
         lambda: drawn(np.random.randn(5)) * 0.5 + 2,
     ),
     "randb": (
-        lambda: ndl.init.randb(40, p=0.3, dtype="float32"),
+        lambda **o: ndl.init.randb(40, p=0.3, dtype="float32", **o),
         lambda: drawn(np.random.rand(40)) <= 0.3,
     ),
     "xavier_uniform": (
-        lambda: ndl.init.xavier_uniform(3, 5, gain=1.5),
-        lambda: (2 * drawn(np.random.rand(3, 5)) - 1) * 1.5 * np.sqrt(6 / 8),
+        lambda **o: ndl.init.xavier_uniform(3, 5, gain=1.5, **o),
+        lambda: uniform(1.5 * np.sqrt(6 / 8), 3, 5),
     ),
     "xavier_normal": (
-        lambda: ndl.init.xavier_normal(3, 5, gain=0.33),
+        lambda **o: ndl.init.xavier_normal(3, 5, gain=0.33, **o),
         lambda: drawn(np.random.randn(3, 5)) * 0.33 * np.sqrt(2 / 8),
     ),
     "kaiming_uniform": (
-        lambda: ndl.init.kaiming_uniform(3, 5),
-        lambda: (2 * drawn(np.random.rand(3, 5)) - 1) * np.sqrt(6 / 3),
+        lambda **o: ndl.init.kaiming_uniform(3, 5, **o),
+        lambda: uniform(np.sqrt(6 / 3), 3, 5),
+    ),
+    "kaiming_uniform, linear": (
+        lambda **o: ndl.init.kaiming_uniform(3, 5, nonlinearity="linear", **o),
+        lambda: uniform(1, 3, 5),
     ),
     "kaiming_uniform of a shape": (
-        lambda: ndl.init.kaiming_uniform(27, 36, shape=(3, 3, 3, 4)),
-        lambda: (2 * drawn(np.random.rand(3, 3, 3, 4)) - 1) * np.sqrt(6 / 27),
+        lambda **o: ndl.init.kaiming_uniform(27, 36, shape=(3, 3, 3, 4), **o),
+        lambda: uniform(np.sqrt(6 / 27), 3, 3, 3, 4),
     ),
     "kaiming_normal": (
-        lambda: ndl.init.kaiming_normal(3, 5, nonlinearity="relu"),
+        lambda **o: ndl.init.kaiming_normal(3, 5, nonlinearity="relu", **o),
         lambda: drawn(np.random.randn(3, 5)) * np.sqrt(2 / 3),
     ),
-    "constant": (lambda: ndl.init.constant(2, 3, c=4.5), lambda: np.full((2, 3), 4.5)),
+    "kaiming_normal, tanh": (
+        lambda **o: ndl.init.kaiming_normal(3, 5, nonlinearity="tanh", **o),
+        lambda: drawn(np.random.randn(3, 5)) * 5 / 3 / np.sqrt(3),
+    ),
+    "constant": (lambda **o: ndl.init.constant(2, 3, c=4.5, **o), lambda: np.full((2, 3), 4.5)),
+    "zeros": (lambda **o: ndl.init.zeros(2, **o), lambda: np.zeros(2)),
+    "ones without axes": (lambda **o: ndl.init.ones(**o), lambda: np.ones(())),
     "one_hot": (
-        lambda: ndl.init.one_hot(4, ndl.Tensor([3, 0, 1])),
-        lambda: np.eye(4)[[3, 0, 1]],
+        lambda **o: ndl.init.one_hot(4, ndl.Tensor([[3, 0], [0, 1]], **o), **o),
+        lambda: np.eye(4)[[[3, 0], [0, 1]]],
     ),
 }
 
 
+def uniform(bound: float, *shape: int) -> Any:
+    return (2 * drawn(np.random.rand(*shape)) - 1) * bound
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_init(name: str) -> None:
+def test_init(name: str, device: Any) -> None:
     make, expected = CASES[name]
     np.random.seed(42)
-    tensor, state = make(), np.random.get_state()[2]
+    tensor, state = make(device=device), np.random.get_state()[2]
     np.random.seed(42)
-    np.testing.assert_allclose(tensor.numpy(), expected(), rtol=2e-7, atol=2e-7)
+    want = expected()
+    assert tensor.shape == want.shape
+    np.testing.assert_allclose(tensor.numpy(), want, rtol=3e-7, atol=2e-7)
     assert np.random.get_state()[2] == state
     assert tensor.dtype == "float32" and not tensor.requires_grad
-    assert tensor.device == ndl.cpu()
+    assert tensor.device == device
 
 
 def test_options_of_every_initialiser(device: Any) -> None:
@@ -88,10 +103,6 @@ def test_options_of_every_initialiser(device: Any) -> None:
         assert made.device == device and made.dtype == "float64"
         assert (made.numpy() == value).all() and made.shape == (2, 3)
     assert ndl.init.randb(3).dtype == "bool"
-
-
-def uniform(bound: float, *shape: int) -> Any:
-    return (2 * drawn(np.random.rand(*shape)) - 1) * bound
 
 
 def test_linear_draws_weight_then_bias() -> None:

@@ -21,6 +21,7 @@ LAYERS = """
 DATA = """
     Dataset DataLoader RandomFlipHorizontal RandomCrop MNISTDataset NDArrayDataset
     CIFAR10Dataset Corpus Dictionary batchify get_batch""".split()
+AUTOGRAD = "LAZY_MODE TENSOR_COUNTER NDArray array_api Op Value topo_sort_dfs".split()
 POSITIONS: dict[Any, str] = {
     nn.Linear: "in_features out_features bias device dtype",
     nn.Conv: "in_channels out_channels kernel_size stride bias device dtype",
@@ -46,7 +47,9 @@ POSITIONS: dict[Any, str] = {
 
 
 @pytest.mark.parametrize(
-    ("where", "names"), [(needle, EVERYWHERE), (nn, LAYERS), (data, DATA)], ids=lambda x: ""
+    ("where", "names"),
+    [(needle, EVERYWHERE), (needle.autograd, AUTOGRAD), (nn, LAYERS), (data, DATA)],
+    ids=lambda x: "",
 )
 def test_names(where: Any, names: list[str]) -> None:
     assert [name for name in names if not hasattr(where, name)] == []

@@ -208,6 +208,7 @@ def test_powers_of_a_number(base: float, device: Any) -> None:
 
 def test_roots_logarithms_and_quotients_at_zero(device: Any) -> None:
     for call, value, slope in (
+        (ops.relu, [0.0, 0.0], [0.0, 0.0]),
         (ops.sqrt, [0.0, -0.0], [INF, -INF]),
         (ops.log, [-INF, -INF], [INF, -INF]),
         (lambda a: 1 / a, [INF, -INF], [-INF, -INF]),
