@@ -55,7 +55,7 @@ from needle import config
 from needle.distributed import communicator
 from needle.errors import CheckpointError, DataError, NeedleError
 
-PACKAGES = ("matplotlib", "safetensors", "tqdm")
+PACKAGES = ("matplotlib", "tqdm")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -6,6 +6,8 @@ import json
 import os
 import resource
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,8 +21,6 @@ import needle
 from needle import io, nn, optim
 from needle.errors import CheckpointError, DTypeError
 
-pytest.importorskip("safetensors")
-
 ARRAYS = {
     "float32": np.arange(6, dtype=np.float32).reshape(2, 3) / 7,
     "float64": np.array([np.nan, np.inf, -0.0, 1e-310]),
@@ -28,6 +28,10 @@ ARRAYS = {
     "int64": np.array(2**62),
     "uint8": np.zeros((0, 3), dtype=np.uint8),
     "bool": np.array([True, False]),
+    "big-endian": np.array([1.5, -2.0], ">f4"),
+    "transposed": np.arange(6, dtype=">i8").reshape(2, 3).T,
+    "": np.zeros((), np.float16),
+    "a.b/é": np.array([2**64 - 1], np.uint64),
     "strided": np.arange(24.0).reshape(4, 6)[::-2, 1::2],
 }
 
@@ -98,8 +102,9 @@ def test_arrays_come_back_with_dtype_shape_and_bits(tmp_path: Path) -> None:
     assert metadata == {"who": "é"}
     assert arrays.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
-        assert arrays[name].dtype == array.dtype and arrays[name].shape == array.shape
-        assert arrays[name].tobytes() == array.tobytes()
+        assert arrays[name].dtype == array.dtype.newbyteorder("=")
+        assert arrays[name].shape == array.shape
+        assert arrays[name].tobytes() == array.astype(arrays[name].dtype).tobytes()
 
 
 def test_tensors_lists_and_numbers_can_be_saved(tmp_path: Path) -> None:
@@ -111,10 +116,55 @@ def test_tensors_lists_and_numbers_can_be_saved(tmp_path: Path) -> None:
 
 
 def test_another_program_can_read_the_file(tmp_path: Path) -> None:
-    from safetensors.numpy import load_file
-
+    library = pytest.importorskip("safetensors.numpy")
     io.save(tmp_path / "a", ARRAYS)
-    assert load_file(tmp_path / "a")["strided"].tolist() == ARRAYS["strided"].tolist()
+    read = library.load_file(tmp_path / "a")
+    assert {name: repr(array.tolist()) for name, array in read.items()} == {
+        name: repr(array.tolist()) for name, array in ARRAYS.items()
+    }
+
+
+def test_two_saves_of_one_state_give_the_same_bytes(tmp_path: Path) -> None:
+    """Also in processes that hash strings differently, and for a state in another order."""
+    program = (
+        "import sys, numpy as np; from needle import io, nn, optim; np.random.seed(0);"
+        "model = nn.Linear(2, 2); adam = optim.Adam(model.parameters());"
+        "io.save_checkpoint(sys.argv[1] + '/run', model=model, optimizer=adam, extra={'a': 1});"
+        "io.save(sys.argv[1] + '/weights', {k: np.ones(3) for k in sys.argv[2].split()},"
+        "{k: 'text' for k in sys.argv[2].split()})"
+    )
+    contents = []
+    for number, names in enumerate(("a b c d", "d c b a")):
+        (folder := tmp_path / names).mkdir()
+        subprocess.run(
+            [sys.executable, "-c", program, folder, names],
+            env={**os.environ, "PYTHONHASHSEED": str(number)},
+            check=True,
+        )
+        contents.append([(folder / name).read_bytes() for name in ("run", "weights")])
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "metadata"),
+    [
+        ({"__metadata__": [1.0]}, None),
+        ({1: [1.0]}, None),
+        ({("a",): [1.0]}, None),
+        ({"a": [1.0]}, {"crc32": "mine"}),
+        ({"a": [1.0]}, {"epoch": 1}),
+        ({"a": [1.0]}, {1: "epoch"}),
+        ({"a": [1j]}, None),
+        ({"a": np.ones(1, np.longdouble)}, None),
+        ({"a": np.array([1.0, None])}, None),
+    ],
+)
+def test_what_load_could_not_return_is_not_saved(
+    arrays: Any, metadata: Any, tmp_path: Path
+) -> None:
+    with pytest.raises((TypeError, ValueError), match="save: "):
+        io.save(tmp_path / "a", arrays, metadata)
+    assert not (tmp_path / "a").exists()
 
 
 def test_text_cannot_be_saved(tmp_path: Path) -> None:
@@ -153,12 +203,71 @@ def test_every_flipped_byte_is_detected(tmp_path: Path) -> None:
         assert arrays["w"].tolist() == [0, 1, 2, 3] and metadata == {"note": "text"}
 
 
-@pytest.mark.parametrize("dtype", ["F8_E4M3", "BF16"])
-def test_a_dtype_missing_in_numpy(dtype: str, tmp_path: Path) -> None:
-    size = 1 if dtype[1] == "8" else 2
-    header = json.dumps({"w": {"dtype": dtype, "shape": [1], "data_offsets": [0, size]}}).encode()
-    (tmp_path / "a").write_bytes(len(header).to_bytes(8, "little") + header + bytes(size))
-    with pytest.raises(CheckpointError, match="load: .*a is cut short, corrupt or no safetensors"):
+def write_raw(path: Path, header: Any, data: bytes = b"") -> None:
+    """Write a safetensors file as another program might."""
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def test_bfloat16_of_other_programs_is_read_as_float32(tmp_path: Path) -> None:
+    values = np.array([[1.0, -2.5, np.inf], [2.0**-130, np.nan, 3.140625]], np.float32)
+    upper = (values.view(np.uint32) >> 16).astype("<u2")
+    entry = {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}
+    write_raw(tmp_path / "a", {"w": entry}, upper.tobytes())
+    read = io.load(tmp_path / "a")["w"]
+    assert read.dtype == np.float32
+    np.testing.assert_array_equal(read, values)
+
+
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2", "C64", "F4"])
+def test_a_dtype_missing_in_numpy_is_named(dtype: str, tmp_path: Path) -> None:
+    write_raw(
+        tmp_path / "a", {"w": {"dtype": dtype, "shape": [8], "data_offsets": [0, 8]}}, b"8" * 8
+    )
+    with pytest.raises(CheckpointError, match=f"'w' has dtype {dtype}") as caught:
+        io.load(tmp_path / "a")
+    assert "corrupt" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"w": [[2], [0, 8]], "v": [[1], [4, 8]]},  # overlap
+        {"w": [[1], [4, 8]]},  # a hole
+        {"w": [[1], [0, 4]]},  # bytes of no array
+        {"w": [[3], [0, 8]]},
+        {"w": [[-2], [0, -8]]},
+        {"w": [[-1, -2], [0, 8]]},
+        {"w": [[2.0], [0, 8]]},
+        {"w": [[2], [0, 8, 8]]},
+        {"w": [[2**62], [0, 8]]},
+        {"w": [[2**62, 4], [0, 2**66]]},
+        {"w": ["2", [0, 8]]},
+        {"w": [[2], ["0", "8"]]},
+    ],
+)
+def test_a_header_that_does_not_fit_the_data(entries: Any, tmp_path: Path) -> None:
+    header = {
+        name: {"dtype": "F32", "shape": shape, "data_offsets": places}
+        for name, (shape, places) in entries.items()
+    }
+    write_raw(tmp_path / "a", header, bytes(8))
+    with pytest.raises(CheckpointError, match="corrupt"):
+        io.load(tmp_path / "a")
+
+
+@pytest.mark.parametrize("header", [[], 1, None, {"__metadata__": {"a": 1}}, {"a": 1}, {"a": {}}])
+def test_a_header_of_another_kind(header: Any, tmp_path: Path) -> None:
+    write_raw(tmp_path / "a", header)
+    with pytest.raises(CheckpointError, match="corrupt"):
+        io.load(tmp_path / "a")
+
+
+def test_a_header_larger_than_any_that_is_written(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="save: .*must fit in"):
+        io.save(tmp_path / "a", {}, {"long": "x" * (64 << 20)})
+    (tmp_path / "a").write_bytes((1 << 40).to_bytes(8, "little") + bytes(8))
+    with pytest.raises(CheckpointError, match="corrupt"):
         io.load(tmp_path / "a")
 
 
@@ -365,11 +474,20 @@ def test_plain_weights_are_no_checkpoint(tmp_path: Path) -> None:
     model.load_state_dict(io.load(tmp_path / "w"))
 
 
-def test_extra_that_json_cannot_hold(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="save_checkpoint: JSON cannot represent set"):
-        io.save_checkpoint(tmp_path / "c", model=Net(), extra={"a": {1}})
-    io.save_checkpoint(tmp_path / "c", model=Net(), extra={"a": np.float32(0.1)})
-    assert io.checkpoint_extra(tmp_path / "c") == {"a": float(np.float32(0.1))}
+@pytest.mark.parametrize(
+    "value", [{1}, (1, 2), [(1,)], {1: "a"}, {"a": {None: 1}}, np.ones(2), b"a", 1j, object()]
+)
+def test_extra_that_json_would_change(value: Any, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="save_checkpoint: JSON cannot represent"):
+        io.save_checkpoint(tmp_path / "c", model=Net(), extra={"a": value})
+    with pytest.raises(TypeError, match="save_checkpoint: JSON cannot represent"):
+        io.save_checkpoint(tmp_path / "c", model=Net(), extra={3: 1})
+
+
+def test_extra_comes_back_as_it_was(tmp_path: Path) -> None:
+    extra = {"z": [1, -0.0, float("inf"), {"é": None}], "a": True, "": "\ud800", "big": 2**80}
+    io.save_checkpoint(tmp_path / "c", model=Net(), extra={**extra, "n": np.float32(0.1)})
+    assert io.checkpoint_extra(tmp_path / "c") == {**extra, "n": float(np.float32(0.1))}
 
 
 DESCRIPTIONS: dict[str, Callable[[Any], Any]] = {

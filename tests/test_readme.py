@@ -49,7 +49,6 @@ def test_the_targets_of_make_exist() -> None:
 
 
 def test_the_programs_exist_and_know_the_options() -> None:
-    pytest.importorskip("safetensors")
     for module in re.findall(r"python -m ([\w.]+)", README.replace("docs.pictures", "")):
         assert "usage:" in run("-m", module, "--help")
     assert (ROOT / "docs" / "pictures" / "__main__.py").exists()

@@ -226,7 +226,7 @@ class Run:
         extra = {
             "settings": self.settings.as_json(),
             "progress": asdict(self.progress),
-            "classes": self.classes,
+            "classes": list(self.classes),
         }
         needle.io.save_checkpoint(path, **self._parts(), extra=extra)
 

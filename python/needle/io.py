@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import operator
 import os
 import threading
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
@@ -30,6 +31,16 @@ Arrays = dict[str, NumpyArray[Any]]
 Metadata = dict[str, str]
 
 FORMAT = "needle checkpoint 1"
+ABOUT = "__metadata__"
+"""The entry of a file's header that is no array."""
+HEADER_BYTES = 64 << 20
+DTYPES = {
+    **{f"F{8 * size}": np.dtype(f"<f{size}") for size in (8, 4, 2)},
+    **{f"I{8 * size}": np.dtype(f"<i{size}") for size in (8, 4, 2, 1)},
+    **{f"U{8 * size}": np.dtype(f"<u{size}") for size in (8, 4, 2, 1)},
+    "BOOL": np.dtype(bool),
+}
+"""The dtypes of safetensors that NumPy has."""
 DAMAGE = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError),
     *(TypeError, ValueError),  # CheckpointError and the errors of loaders are ValueErrors
@@ -53,9 +64,10 @@ class HasState(Protocol):
 def save(path: PathLike, tensors: Mapping[str, Any], metadata: Metadata | None = None) -> None:
     """Write named Tensors or arrays (any shapes and dtypes) to a safetensors file, atomically.
 
-    ``metadata`` maps strings to strings; a checksum is added to it. CheckpointError if the file
-    cannot be written (no space, no permission); an older file of that name then stays untouched.
-    TypeError if ``tensors`` is not a mapping, DTypeError for arrays of anything but numbers or
+    ``metadata`` maps strings to strings; a checksum is added to it. Equal arguments give equal
+    bytes. CheckpointError if the file cannot be written (no space, no permission); an older file of
+    that name then stays untouched. TypeError if ``tensors`` is not a mapping or a name no string,
+    ValueError for a name that the format reserves, DTypeError for arrays of anything but numbers or
     bools.
     """
     if not isinstance(tensors, Mapping) or not isinstance(path, (str, os.PathLike)):
@@ -63,31 +75,42 @@ def save(path: PathLike, tensors: Mapping[str, Any], metadata: Metadata | None =
             "save: the arguments must be a path and a dict of named arrays, got "
             f"{type(path).__name__} and {type(tensors).__name__}; call save(path, state)"
         )
-    library = _safetensors()
-    arrays = {name: _as_numpy(value) for name, value in tensors.items()}
     about = dict(metadata or {})
+    for text in (*tensors, *about, *about.values()):
+        if not isinstance(text, str):
+            raise TypeError(
+                f"save: names and metadata must be strings, got {text!r}; write {str(text)!r}"
+            )
+    if ABOUT in tensors or "crc32" in about:
+        raise ValueError(
+            f"save: an array named {ABOUT} and metadata named crc32 are reserved by the format; "
+            "choose another name"
+        )
+    arrays = {name: _as_numpy(tensors[name]) for name in sorted(tensors)}
+    arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))  # all aligned
     about["crc32"] = _checksum(arrays, about)
-    _write_whole(Path(path), library.numpy.save(arrays, metadata=about))
+    content: list[Any] = [_header(arrays, about), *arrays.values()]
+    _write_whole(Path(path), b"".join(content))
 
 
 def load(path: PathLike) -> Arrays:
-    """Return the named arrays of a safetensors file.
+    """Return the named arrays of a safetensors file; those stored as BF16 become float32.
 
-    CheckpointError if it is cut short or corrupt.
+    CheckpointError if it is cut short or corrupt, or has a dtype that NumPy lacks.
     """
     return load_with_metadata(path)[0]
 
 
 def load_with_metadata(path: PathLike) -> tuple[Arrays, Metadata]:
     """Return the named arrays of a safetensors file and its string metadata; errors as ``load``."""
-    library = _safetensors()
     if not os.path.isfile(path):
         raise CheckpointError(f"load: no file at {path}; check the path")
     try:
-        with library.safe_open(path, framework="numpy") as file:
-            metadata = dict(file.metadata() or {})
-            arrays = {name: _of_numbers(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-    except (library.SafetensorError, OSError, *DAMAGE) as error:
+        with open(path, "rb") as file:
+            arrays, metadata = _read(file)
+    except DTypeError as error:
+        raise CheckpointError(f"load: in {path} {error}") from None
+    except (OSError, *DAMAGE) as error:
         raise CheckpointError(
             f"load: {path} is cut short, corrupt or no safetensors file "
             f"({Path(path).stat().st_size} bytes; {error}); use another copy or save again"
@@ -117,12 +140,13 @@ def save_checkpoint(
     """Write everything that a bit-identical continuation of a run needs.
 
     This includes NumPy's global random state. ``average`` is an ``optim.ExponentialAverage``.
-    ``extra`` is anything that JSON can hold; ``load_checkpoint`` returns it. Errors as ``save``.
+    ``extra`` is anything that JSON can hold; ``load_checkpoint`` returns it. TypeError for tuples
+    and other values or keys that JSON would change. Other errors as ``save``.
     """
     arrays: Arrays = {
         f"model.{name}": _as_numpy(value) for name, value in model.state_dict().items()
     }
-    about: dict[str, Any] = {"model": type(model).__name__, "extra": dict(extra or {})}
+    about: dict[str, Any] = {"model": type(model).__name__, "extra": _plain(extra or {})}
     if optimizer is not None:
         state = optimizer.state_dict()
         for position, own in state.pop("state").items():
@@ -140,7 +164,7 @@ def save_checkpoint(
     generator = dict(random["state"])
     arrays["random.key"] = np.asarray(generator.pop("key"))
     about["random"] = {**random, "state": generator}
-    text = json.dumps(about, default=_plain_number)
+    text = json.dumps(about, default=_plain)
     save(path, arrays, {"format": FORMAT, "checkpoint": text})
 
 
@@ -162,14 +186,24 @@ def load_checkpoint(
     """
     arrays, metadata = load_with_metadata(path)
     about = _description(path, metadata)
-    given = (model, optimizer, schedule, loader, average)
-    before = [(owner, owner.state_dict()) for owner in given if owner is not None]
+    given = {
+        "model": model,
+        "optimizer": optimizer,
+        "schedule": schedule,  # after the optimiser, whose rates it sets
+        "loader": loader,
+        "average": average,
+    }
+    owners = {name: owner for name, owner in given.items() if owner is not None}
+    before = [(owner, owner.state_dict()) for owner in owners.values()]
     numbers = np.random.get_state(legacy=False)
     try:
-        for owner, state in _states(about, arrays, *given):
+        states = [(owner, _state(about, arrays, name, owner)) for name, owner in owners.items()]
+        for owner, state in states:
             owner.load_state_dict(state)
         if random:
-            _set_random(about["random"], arrays["random.key"])
+            state = about["random"]
+            key = {"key": arrays["random.key"]}
+            np.random.set_state({**state, "state": {**state["state"], **key}})
     except DAMAGE as error:
         for owner, state in before:
             owner.load_state_dict(state)
@@ -180,11 +214,6 @@ def load_checkpoint(
         ) from error
     extra: dict[str, Any] = about["extra"]
     return extra
-
-
-def _set_random(state: dict[str, Any], key: NumpyArray[Any]) -> None:
-    """Restore the state of NumPy's global random stream."""
-    np.random.set_state({**state, "state": {**state["state"], "key": key}})
 
 
 def checkpoint_extra(path: PathLike) -> dict[str, Any]:
@@ -212,95 +241,104 @@ def _description(path: PathLike, metadata: Metadata) -> dict[str, Any]:
     return about
 
 
-def _states(
-    about: dict[str, Any],
-    arrays: Arrays,
-    model: HasState | None,
-    optimizer: HasState | None,
-    schedule: HasState | None,
-    loader: HasState | None,
-    average: HasState | None,
-) -> list[tuple[HasState, Mapping[str, Any]]]:
-    """Return (object, state) pairs; the schedule after the optimiser whose rates it sets."""
-    states: list[tuple[HasState, Mapping[str, Any]]] = []
-    if model is not None:
-        states.append((model, _with_prefix(arrays, "model.")))
-    if optimizer is not None:
-        states.append((optimizer, _optimizer_state(about, optimizer, arrays)))
-    if schedule is not None:
-        states.append((schedule, _part(about, "schedule", schedule)))
-    if loader is not None:
-        states.append((loader, _part(about, "loader")))
-    if average is not None:
-        own = {**_part(about, "average", average), "arrays": _with_prefix(arrays, "average.")}
-        states.append((average, own))
-    return states
-
-
-def _optimizer_state(about: dict[str, Any], optimizer: HasState, arrays: Arrays) -> dict[str, Any]:
-    state: dict[str, Any] = {"state": {}, **_part(about, "optimizer", optimizer)}
-    for name, array in _with_prefix(arrays, "optimizer.").items():
-        position, _, own = name.partition(".")
-        state["state"].setdefault(int(position), {})[own] = array
-    return state
-
-
-def _part(about: dict[str, Any], name: str, owner: HasState | None = None) -> dict[str, Any]:
-    """Return one part of the description without its class name, which must match the object's."""
+def _state(about: dict[str, Any], arrays: Arrays, name: str, owner: HasState) -> dict[str, Any]:
+    """Return the saved state of one part; its class must be the object's."""
+    own = {k.removeprefix(f"{name}."): a for k, a in arrays.items() if k.startswith(f"{name}.")}
+    if name == "model":
+        return own
     if name not in about:
         raise CheckpointError(f"it contains no {name}; save one with save_checkpoint({name}=...)")
     part = dict(about[name])
-    saved = part.pop("class", None)
-    if owner is not None and saved != type(owner).__name__:
-        raise CheckpointError(
-            f"its {name} was saved from {saved}, got {type(owner).__name__}; create a {saved}"
-        )
+    kind = type(owner).__name__
+    if name != "loader" and (saved := part.pop("class", None)) != kind:
+        raise CheckpointError(f"its {name} was saved from {saved}, got {kind}; create a {saved}")
+    if name == "average":
+        part["arrays"] = own
+    if name == "optimizer":
+        part["state"] = {}
+        for key, array in own.items():
+            position, _, label = key.partition(".")
+            part["state"].setdefault(int(position), {})[label] = array
     return part
-
-
-def _with_prefix(arrays: Arrays, prefix: str) -> Arrays:
-    return {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
 
 
 # ---- bytes ---------------------------------------------------------------------------------------
 
 
-def _safetensors() -> Any:
-    """Return the safetensors package, imported only when a file is read or written."""
-    try:
-        import safetensors
-        import safetensors.numpy
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            "needle.io: checkpoints need the package safetensors; pip install 'needle[train]'"
-        ) from error
-    return safetensors
+def _header(arrays: Arrays, about: Metadata) -> bytes:
+    """Return the header of a safetensors file: its length and JSON, padded to 8 bytes."""
+    entries: dict[str, Any] = {ABOUT: dict(sorted(about.items()))}
+    names, end = {dtype: name for name, dtype in DTYPES.items()}, 0
+    for name, array in arrays.items():
+        places = [end, end := end + array.nbytes]
+        entry = {"dtype": names[array.dtype], "shape": array.shape, "data_offsets": places}
+        entries[name] = entry
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)
+    if len(text) > HEADER_BYTES:
+        raise CheckpointError(
+            f"save: names and metadata must fit in {HEADER_BYTES} bytes, got {len(text)}; save the "
+            "largest of them as arrays"
+        )
+    return len(text).to_bytes(8, "little") + text
 
 
-def _of_numbers(array: NumpyArray[Any]) -> NumpyArray[Any]:
-    """Return the array; TypeError for a dtype from another package, such as bfloat16."""
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"arrays must hold numbers or bools, got dtype {array.dtype}")
-    return array
+def _read(file: IO[bytes]) -> tuple[Arrays, Metadata]:
+    """Read a safetensors file; ValueError and the like if it is none, DTypeError for its dtypes."""
+    length = int.from_bytes(file.read(8), "little")
+    if length > HEADER_BYTES:
+        raise ValueError(f"its header claims {length} bytes")
+    header = json.loads(file.read(length))
+    about = header.pop(ABOUT, {})
+    if not all(isinstance(text, str) for text in about.values()):
+        raise TypeError("its metadata are no strings")
+    arrays: Arrays = {}
+    place, size = 0, os.fstat(file.fileno()).st_size - file.tell()
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        kind, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        if kind not in DTYPES and kind != "BF16":
+            raise DTypeError(
+                f"{name!r} has dtype {kind}, which NumPy lacks; convert it to F32 or BF16 with the "
+                "program that wrote it"
+            )
+        dtype, count = DTYPES.get(kind, DTYPES["U16"]), math.prod(shape)
+        if not place == begin <= end <= size or end - begin != count * dtype.itemsize:
+            raise ValueError(f"{name!r} is not where its header says")
+        array = np.fromfile(file, dtype, count).reshape(shape)
+        if kind == "BF16":  # the upper half of a float32
+            array = (array.astype("<u4") << 16).view(DTYPES["F32"])
+        arrays[name], place = array, end
+    if place != size:
+        raise ValueError(f"{size - place} bytes belong to no array")
+    return dict(sorted(arrays.items())), about
 
 
 def _as_numpy(value: Any) -> NumpyArray[Any]:
-    """Return a host array of a Tensor, an array of either mode, or anything that NumPy converts."""
+    """Return a host copy of a Tensor, an array of either mode, or anything that NumPy converts."""
     if isinstance(value, Tensor):
         value = value.detach().numpy()
     array = np.asarray(to_numpy(value) if is_array(value) else value)
-    if array.dtype.kind not in "biuf":
-        raise DTypeError(f"save: arrays must hold numbers or bools, got dtype {array.dtype}")
-    return array.copy(order="C")
+    dtype = array.dtype.newbyteorder("<")
+    if dtype not in DTYPES.values():
+        raise DTypeError(
+            f"save: arrays must hold numbers or bools, got dtype {array.dtype}; convert to float32"
+        )
+    return array.astype(dtype, order="C")
 
 
-def _plain_number(value: Any) -> Any:
-    """Convert NumPy scalars for JSON; options such as a learning rate may be such scalars."""
+def _plain(value: Any) -> Any:
+    """Return a value as JSON will give it back; TypeError if it would be another one."""
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
     if isinstance(value, np.generic):
-        return value.item()
+        value = value.item()
+    if value is None or isinstance(value, (str, int, float)):
+        return value
     raise TypeError(
         f"save_checkpoint: JSON cannot represent {type(value).__name__} {value!r}; use numbers, "
-        "strings, lists and dicts in extra"
+        "strings, lists, and dicts with strings as keys in extra"
     )
 
 
@@ -341,20 +379,13 @@ def _write_whole(path: Path, content: bytes) -> None:
         os.replace(partial, target)
         _sync_folder(target.parent)
     except OSError as error:
-        _remove(partial)
         raise CheckpointError(
             f"save: could not write {len(content)} bytes to {path}: {error.strerror or error}; "
             "free some space or choose another folder. A file saved there before is untouched"
         ) from error
-    except BaseException:
-        _remove(partial)
-        raise
-
-
-def _remove(partial: Path) -> None:
-    """Remove the partial file, if any; errors are ignored in favour of the original one."""
-    with contextlib.suppress(OSError):
-        partial.unlink()
+    finally:
+        with contextlib.suppress(OSError):  # after the rename there is none
+            partial.unlink()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 
 from apps.course import blocks, registry
 
-for package in ("IPython", "bottle", "matplotlib", "safetensors"):
+for package in ("IPython", "bottle", "matplotlib"):
     pytest.importorskip(package)
 Image = pytest.importorskip("PIL.Image")
 

@@ -15,7 +15,6 @@ import needle
 from apps.models import build_model, load_weights
 from needle.errors import CheckpointError
 
-pytest.importorskip("safetensors")
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
 t = torch.nn

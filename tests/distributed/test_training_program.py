@@ -18,8 +18,7 @@ from launch import ROOT, command, environment, needs_mpi, run
 import needle
 from needle import config
 
-for package in ("matplotlib", "safetensors"):
-    pytest.importorskip(package)
+pytest.importorskip("matplotlib")
 
 pytestmark = [needs_mpi, pytest.mark.slow]
 PROGRAM = ROOT / "apps" / "train.py"

@@ -375,7 +375,6 @@ def _() -> None:
     "`model.load_state_dict(torch.load(path))`",
 )
 def _() -> None:
-    pytest.importorskip("safetensors")
     model, other = nn.Linear(3, 2), nn.Linear(3, 2)
     ndl.io.save("weights.safetensors", model.state_dict())
     other.load_state_dict(ndl.io.load("weights.safetensors"), strict=True)

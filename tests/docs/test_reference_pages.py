@@ -23,7 +23,6 @@ SECTIONS = dict(re.findall(r"^## `(.+?)`\n(.*?)(?=^## |\Z)", COMMANDS, re.DOTALL
 
 @pytest.mark.parametrize("program", [name for name in SECTIONS if name != "make"])
 def test_a_program_has_the_options_that_the_page_lists(program: str) -> None:
-    pytest.importorskip("safetensors")
     command = program.removeprefix("python ").split()
     path = os.pathsep.join([str(ROOT / "python"), str(ROOT)])
     done = subprocess.run(

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("pyarrow")
-pytest.importorskip("safetensors")
 pytest.importorskip("PIL.Image")
 
 from needle import data

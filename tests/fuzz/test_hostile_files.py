@@ -28,7 +28,6 @@ from needle.errors import DataError, NeedleError
 from tests.fuzz.fuzz_files import limited, memory
 
 pa = pytest.importorskip("pyarrow")
-pytest.importorskip("safetensors")
 pytest.importorskip("PIL.Image")
 
 

@@ -95,7 +95,6 @@ def test_the_model_has_its_own_values_back_after_an_error() -> None:
 
 
 def test_a_checkpoint_continues_it_to_the_same_bits(tmp_path: Path) -> None:
-    pytest.importorskip("safetensors")
     whole = build()
     average = optim.ExponentialAverage(whole, 0.9)
     steps(whole, average, 3, 1)

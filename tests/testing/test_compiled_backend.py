@@ -76,7 +76,6 @@ def test_the_kernels_of_the_example_complete_it(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_lenet_trains_on_the_example(tmp_path: Path) -> None:
-    pytest.importorskip("safetensors")
     pytest.importorskip("matplotlib")
     folder = filled_package(tmp_path, "-O3")
     options = ["--device", "openmp", "--epochs", "1", "--out", tmp_path / "run"]

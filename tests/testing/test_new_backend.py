@@ -79,7 +79,6 @@ def test_completing_the_ten_empties_the_list_and_lenet_trains(tmp_path: Path) ->
     assert done.returncode == 0 and " 0 FAILS" in done.stdout, done.stdout + done.stderr
     assert failures.read_text() == ""
 
-    pytest.importorskip("safetensors")
     pytest.importorskip("matplotlib")
     options = ["--device", "toy", "--epochs", "1", "--out", tmp_path / "run"]
     done = command(ROOT / "apps" / "train.py", *options, path=folder)
@@ -111,7 +110,6 @@ def test_a_pure_python_package_needs_no_build_tool_of_needles() -> None:
 
 @pytest.mark.skipif(BACKEND == "np", reason="devices are of needle's own arrays")
 def test_training_on_an_empty_backend_names_the_missing_function(tmp_path: Path) -> None:
-    pytest.importorskip("safetensors")
     folder = write_package("toy", "python", tmp_path / "toy")
     entry_point(folder, "toy")
     done = command(ROOT / "apps" / "train.py", "--device", "toy", path=folder)

@@ -16,7 +16,7 @@ from ..array_namespace import Device, default_device
 from ..config import given
 
 PACKAGES = (
-    *("numpy", "cloudpickle", "safetensors", "tqdm", "matplotlib", "tensorboardX"),
+    *("numpy", "cloudpickle", "tqdm", "matplotlib", "tensorboardX"),
     *("pillow", "simplejpeg", "pyarrow", "fsspec", "s3fs", "aiohttp", "onnx", "onnxruntime"),
     *("bottle", "torch"),
 )
