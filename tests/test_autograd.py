@@ -416,6 +416,11 @@ def test_construction_and_repr() -> None:
 def test_identity() -> None:
     a, b = leaf([1.0]), leaf([1.0])
     assert a == a and a != b and len({a, b, a}) == 2
+    before = a
+    a += 1
+    assert a is not before and before.item() == 1.0
+    before.numpy()[0] = 5.0  # a copy
+    assert before.item() == 1.0
 
 
 def test_data_and_detach() -> None:

@@ -128,6 +128,15 @@ def test_training_through_a_carried_state(device: Any) -> None:
     close(c, c_whole.numpy())
 
 
+def test_outputs_beyond_the_lengths_are_0(device: Any) -> None:
+    layer, x = nn.LSTM(3, 4, device=device), tensor(normal(5, 2, 3), device)
+    out, (h, _) = layer(x, lengths=[5, 2])
+    whole = layer(x)[0].numpy()
+    close(out[:, 0], whole[:, 0])
+    close(out[:, 1], np.where(np.arange(5)[:, None] < 2, whole[:, 1], 0.0))
+    close(h[0, 1], whole[1, 1])
+
+
 def test_dropout_acts_between_the_layers_in_training(device: Any) -> None:
     layer = nn.GRU(3, 4, 2, device=device, dropout=0.5)
     first, second = nn.GRU(3, 4, device=device), nn.GRU(4, 4, device=device)

@@ -28,7 +28,10 @@ def of(values: Any, device: Any, dtype: str = "float32") -> Tensor:
 ONE_OPERAND: dict[str, Callable[[Tensor], Tensor]] = {
     **{name: getattr(ops, name) for name in "relu leaky_relu abs sqrt exp log sin cos".split()},
     **{name: getattr(ops, name) for name in "tanh sigmoid erf gelu silu softplus".split()},
-    **{name: getattr(ops, name) for name in "log_sigmoid elu hardswish normal_cdf negate".split()},
+    **{
+        name: getattr(ops, name)
+        for name in "log_sigmoid elu hardswish normal_cdf negate sign".split()
+    },
     "gelu tanh": lambda a: ops.gelu(a, approximate="tanh"),
     "clip": lambda a: ops.clip(a, -0.5, 0.5),
     "clip low": lambda a: ops.clip(a, low=0),
@@ -37,7 +40,7 @@ ONE_OPERAND: dict[str, Callable[[Tensor], Tensor]] = {
     "maximum": lambda a: ops.maximum(a, of([1.0] * 4, a.device)),
     "minimum": lambda a: ops.minimum(of([1.0] * 4, a.device), a),
 }
-CONSTANT_GRADIENT = ("negate",)
+CONSTANT_GRADIENT = ("negate", "sign")
 
 
 @pytest.mark.parametrize("name", ONE_OPERAND)
