@@ -41,7 +41,6 @@ def names(x: ndl.Tensor) -> dict[str, Any]:
 
 
 def test_the_code_of_needle_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("safetensors")
     monkeypatch.chdir(tmp_path)
     assert len(shown()) > 50
     for code, shape in shown():
