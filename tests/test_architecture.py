@@ -22,7 +22,7 @@ COURSE_NAMES = ("backend_ndarray", "backend_numpy", "backend_selection")
 """Aliases for programs of the course; only the roof may import them."""
 
 FLOORS = {
-    0: ("errors", "config", "dtypes", "shapes", "host_steps", "torch_names"),
+    0: ("errors", "config", "dtypes", "shapes", "contexts", "host_steps", "torch_names"),
     1: ("backends",),
     2: ("ndarray", "accelerated", "array_namespace", *COURSE_NAMES),
     3: ("autograd",),

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
+from .contexts import context
 from .errors import unknown_name
 
 
@@ -131,7 +131,7 @@ class Setting:
         for tell in self._followers:
             tell(value)
 
-    @contextmanager
+    @context
     def using(self, value: str) -> Iterator[None]:
         """Set the value inside ``with setting.using(value):`` and restore it at exit."""
         before = self.get()

@@ -12,9 +12,9 @@ import functools
 import operator
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ContextDecorator
 from typing import Any
 
+from ..contexts import Decorator
 from .changes import check_reads
 
 
@@ -93,7 +93,7 @@ class _Recording(threading.local):
 recording = _Recording()
 
 
-class no_grad(ContextDecorator):
+class no_grad(Decorator):
     """Context manager and decorator: operations inside are not recorded, results are constants.
 
     >>> with no_grad():
@@ -101,11 +101,15 @@ class no_grad(ContextDecorator):
     """
 
     value = False
+    _before: list[bool]
 
-    def __init__(self) -> None:
-        self._before: list[bool] = []
+    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+        """Return a manager, or the decorated function: ``@no_grad`` is ``@no_grad()``."""
+        made = super().__new__(cls)
+        made._before = []
+        return made if function is None else made(function)
 
-    def _recreate_cm(self) -> no_grad:
+    def _recreate_cm(self) -> Any:
         return type(self)()
 
     def __enter__(self) -> no_grad:

@@ -8,13 +8,13 @@ nothing of ``nn`` is imported.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..array_namespace import from_numpy, to_numpy
 from ..autograd import Tensor
+from ..contexts import context
 from ..dtypes import is_floating
 from ..errors import CheckpointError
 
@@ -55,7 +55,7 @@ class ExponentialAverage:
                 value = before + (value - before) * (1.0 - self.decay)
             self.average[name] = value
 
-    @contextmanager
+    @context
     def applied(self) -> Iterator[None]:
         """Give the model the averaged values while the context is open, then restore its own.
 

@@ -1,0 +1,92 @@
+"""Context managers that decorate functions of every kind.
+
+A decorator of ``contextlib`` surrounds the call alone, so the body of a generator or coroutine,
+which runs later, would be outside of the context.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager
+from typing import Any, ParamSpec
+
+P = ParamSpec("P")
+
+
+class Decorator(ContextDecorator):
+    """Base class of context managers that also decorate functions.
+
+    The body of a generator or coroutine is inside the context while it runs, not while it waits.
+    """
+
+    def _recreate_cm(self) -> Any:
+        raise NotImplementedError
+
+    def __call__(self, function: Any) -> Any:
+        """Return the function inside the context; TypeError for a class or async generator."""
+        refused = inspect.isasyncgenfunction(function) or inspect.isclass(function)
+        if refused or not callable(function):
+            raise TypeError(
+                f"{type(self).__name__}: a decorated object must be a function, generator or "
+                f"coroutine function, got {function!r}; write `with ...:` in its methods or body"
+            )
+        if inspect.iscoroutinefunction(function):
+            run: Any = types.coroutine(self._run)
+
+            @functools.wraps(function)
+            async def coroutine(*args: Any, **options: Any) -> Any:
+                return await run(function(*args, **options))
+
+            return coroutine
+        if inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def generator(*args: Any, **options: Any) -> Generator[Any, Any, Any]:
+                return (yield from self._run(function(*args, **options)))
+
+            return generator
+        return super().__call__(function)
+
+    def _run(self, body: Any) -> Any:
+        """Yield what a generator or coroutine yields; each of its steps is inside a context."""
+        step, value = body.send, None
+        while True:
+            with self._recreate_cm():
+                try:
+                    item = step(value)
+                except StopIteration as end:
+                    return end.value
+            try:
+                step, value = body.send, (yield item)
+            except BaseException as error:
+                step, value = body.throw, error
+
+
+class _FromGenerator(Decorator):
+    """A context manager made from a generator function by ``context``."""
+
+    def __init__(self, make: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._make, self._made = make, make()
+
+    def _recreate_cm(self) -> _FromGenerator:
+        return _FromGenerator(self._make)
+
+    def __enter__(self) -> Any:
+        return self._made.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._made.__exit__(*error)
+
+
+def context(function: Callable[P, Iterator[Any]]) -> Callable[P, _FromGenerator]:
+    """Return ``contextlib.contextmanager(function)`` whose managers are ``Decorator`` objects."""
+    make = contextmanager(function)
+
+    @functools.wraps(function)
+    def made(*args: P.args, **options: P.kwargs) -> _FromGenerator:
+        return _FromGenerator(functools.partial(make, *args, **options))
+
+    return made
