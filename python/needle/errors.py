@@ -96,6 +96,22 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
     return UnknownNameError(f"unknown {kind} {name!r}; known: {', '.join(names)}{hint}")
 
 
+def check_callables(op: str, kind: str, given: Iterable[Any]) -> None:
+    """Raise TypeError unless all can be called; of classes, only those whose instances cannot be.
+
+    >>> check_callables("Compose", "transforms", [abs, float])
+    """
+    for each in given:
+        name = getattr(each, "__name__", repr(each))
+        if inspect.isclass(each) and any("__call__" in vars(base) for base in each.__mro__):
+            raise TypeError(f"{op}: {name} is a class; write {name}()")
+        if not callable(each):
+            raise TypeError(
+                f"{op}: each of the {kind} must be callable, got {name:.80}; unpack lists with *, "
+                "and leave None out"
+            )
+
+
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Warn at the line of the program that called needle."""
     package, level = str(Path(__file__).parent), 1

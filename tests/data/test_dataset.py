@@ -38,6 +38,44 @@ def test_a_single_transform_is_refused():
         data.DataLoader(Squares(), transforms=data.ToCHW())
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        data.Compose,
+        data.OneOf,
+        lambda given: Squares(transforms=given),
+        lambda given: data.Digits(transforms=given),
+        lambda given: data.TarShards(["x.tar"], transforms=given),
+        lambda given: data.DataLoader(Squares(), transforms=given),
+        lambda given: data.GlobalDataLoader(data.Digits(), transforms=given),
+    ],
+)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([data.ToFloat(), data.ToCHW], r"ToCHW is a class; write ToCHW\(\)"),
+        ([None], "must be callable, got None"),
+        ([[data.ToCHW()]], "must be callable, got .ToCHW"),
+        (3, "must be a list, got int"),
+        ("flip", "must be callable, got 'f'"),
+    ],
+)
+def test_what_is_no_transform_is_refused_when_it_is_given(make, given, message):
+    with pytest.raises(TypeError, match=message):
+        make(given)
+
+
+def test_a_class_without_calls_is_a_conversion():
+    assert Squares(transforms=iter([float, str]))[2] == "4.0"
+    assert Squares(transforms=iter([float, str]))[2] == "4.0"
+
+
+@pytest.mark.parametrize("collate", [data.ToCHW, 3])
+def test_a_collate_that_cannot_be_called_is_refused(collate):
+    with pytest.raises(TypeError, match="DataLoader: "):
+        data.DataLoader(Squares(), collate=collate)
+
+
 def test_a_bare_dataset_says_what_to_define():
     with pytest.raises(NotImplementedError, match="must define __getitem__"):
         data.Dataset()[0]

@@ -14,6 +14,16 @@ zeros = init.zeros
 
 REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     *[
+        (lambda make=make, given=given: make(given), TypeError, f"{make.__name__}: .*{message}")
+        for make in (nn.Sequential, nn.Residual)
+        for given, message in (
+            (nn.ReLU, r"ReLU is a class; write ReLU\(\)"),
+            ([nn.ReLU()], "callable, got .ReLU"),
+            (None, "callable, got None"),
+            (zeros(2), "callable, got needle.Tensor"),
+        )
+    ],
+    *[
         (
             lambda make=make, shape=shape: make(3)(zeros(*shape)),
             ShapeError,

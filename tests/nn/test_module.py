@@ -175,6 +175,56 @@ def test_errors_name_every_mismatch_and_change_nothing():
     close(layer.weight, np.ones((2, 3)))
 
 
+class Tied(nn.Module):
+    """Two layers with one weight, one layer under two names, and a module below itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+        self.second.weight = self.first.weight
+        self.norms = [nn.BatchNorm1d(2)] * 2
+        self.first.parent = self
+
+
+ONE, TWO = np.ones((2, 2)), np.full((2, 2), 2.0)
+NORM = {"weight": [1, 2], "bias": [3, 4], "running_mean": [5, 6], "running_var": [7, 8]}
+
+
+@pytest.mark.parametrize("names", [["first"], ["second"], ["first", "second"]])
+@pytest.mark.parametrize("places", [[0], [1], [1, 0]])
+def test_a_shared_tensor_loads_by_any_of_its_names(names, places):
+    model = Tied()
+    assert list(model.state_dict()) == ["first.weight", *(f"norms.0.{name}" for name in NORM)]
+    state = {f"{name}.weight": TWO for name in names}
+    state.update({f"norms.{i}.{name}": value for i in places for name, value in NORM.items()})
+    assert model.load_state_dict(state) == ([], [])
+    close(model.second.weight, TWO)
+    for name, value in NORM.items():
+        close(getattr(model.norms[1], name), value)
+
+
+def test_names_of_a_shared_tensor_that_disagree_change_nothing():
+    model = Tied()
+    before = model.first.weight.numpy().copy()
+    for strict in (True, False):
+        with pytest.raises(CheckpointError, match="second.weight differs from another name"):
+            state = {**model.state_dict(), "first.weight": ONE, "second.weight": TWO}
+            model.load_state_dict(state, strict=strict)
+    close(model.first.weight, before, rtol=0, atol=0)
+    nan = np.full((2, 2), np.nan)
+    assert model.load_state_dict({"first.weight": nan, "second.weight": nan}, strict=False)
+
+
+@pytest.mark.parametrize("keys", [(1, "1"), ("a.b", "a"), (None, "None")])
+def test_two_tensors_of_one_name_are_refused(keys):
+    model = nn.Module()
+    inner = {"b": nn.Parameter([2.0])} if keys[1] == "a" else nn.Parameter([2.0])
+    model.table = {keys[0]: nn.Parameter([1.0]), keys[1]: inner}
+    for use in (model.state_dict, model.parameters, lambda: model.load_state_dict({})):
+        with pytest.raises(ValueError, match="two named 'table"):
+            use()
+
+
 @pytest.mark.parametrize(
     "copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"]
 )

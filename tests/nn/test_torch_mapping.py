@@ -53,6 +53,24 @@ def test_every_value_is_mapped_to_its_position():
             np.testing.assert_array_equal(back[name], value.astype("float32"), err_msg=name)
 
 
+def test_shared_layers_have_all_of_their_names_in_pytorch():
+    shared = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    ours = nn.Sequential(shared, nn.Linear(3, 2), shared)
+    state = torch_mapping.to_torch_state_dict(ours)
+    first, again = (
+        {name[2:]: value for name, value in state.items() if name.startswith(at)}
+        for at in ("0.", "2.")
+    )
+    assert first.keys() == again.keys() and first["0.weight"].shape == (3, 2)
+    assert "1.num_batches_tracked" in again
+    for name, value in first.items():
+        np.testing.assert_array_equal(again[name], value)
+    assert torch_mapping.from_torch_state_dict(ours, state) == ([], [])
+    state["2.0.weight"] = np.zeros((3, 2))
+    with pytest.raises(CheckpointError, match="differs"):
+        torch_mapping.from_torch_state_dict(ours, state)
+
+
 def test_a_state_of_another_model_is_refused():
     state = torch_mapping.to_torch_state_dict(model())
     with pytest.raises(CheckpointError, match=r"0\.weight must have 4 axes in PyTorch's layout"):

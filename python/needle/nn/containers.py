@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import ops
 from ..autograd import Tensor
-from ..errors import ShapeError
+from ..errors import ShapeError, check_callables
 from ..shapes import product, shape_of
 from .fusion import is_plain, steps, takes_residual
 from .module import Module
@@ -36,10 +36,12 @@ class Sequential(Module):
     """Composition of modules; ``modules`` is their tuple, ``model[i]`` is one of them.
 
     A convolution, linear layer or batch norm and a ReLU after it run as one kernel (``fusion``).
+    TypeError for a class, a list, or anything else that cannot be called.
     """
 
     def __init__(self, *modules: Module) -> None:
         super().__init__()
+        check_callables("Sequential", "modules", modules)
         self.modules = modules
 
     def named_members(self) -> Iterator[tuple[str, Any]]:
@@ -81,6 +83,7 @@ class Residual(Module):
 
     def __init__(self, fn: Module) -> None:
         super().__init__()
+        check_callables("Residual", "modules", [fn])
         self.fn = fn
 
     def forward(self, x: Tensor) -> Tensor:

@@ -79,8 +79,11 @@ class Module(PointsToKeywords):
         yield from _modules(self, prefix, set())
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
-        """Yield (dotted name, Parameter) in attribute order, each Parameter once."""
-        for name, value in _tensors(self, prefix, set()):
+        """Yield (dotted name, Parameter) in attribute order, each Parameter once.
+
+        ValueError if two tensors have one name.
+        """
+        for name, value in _by_name(self, prefix).items():
             if isinstance(value, Parameter):
                 yield name, value
 
@@ -154,27 +157,40 @@ class Module(PointsToKeywords):
         """Return a dict from dotted names to detached parameters and buffers in attribute order.
 
         It is a snapshot without a copy, because an optimiser step gives parameters new buffers.
+        ValueError if two tensors have one name.
         """
-        named = _tensors(self, "", set())
+        named = _by_name(self).items()
         return {name: Tensor.make_const(value.realize_cached_data()) for name, value in named}
+
+    def further_names(self) -> dict[str, str]:
+        """Return, for each further dotted name of a shared tensor, its name in ``state_dict``."""
+        first: dict[int, str] = {}
+        named = ((name, first.setdefault(id(t), name)) for name, t in _all_names(self, "", ()))
+        return {name: own for name, own in named if name != own}
 
     def load_state_dict(
         self, state: Mapping[str, Any], strict: bool = True
     ) -> tuple[list[str], list[str]]:
         """Load values (Tensors, NDArrays or NumPy arrays) by name, cast to each tensor's dtype.
 
-        Returns the lists of missing and unexpected names. CheckpointError, without any change, if a
-        shape differs or, with ``strict``, if a name is missing or unexpected.
+        A shared tensor may be given by any of its names. Returns the lists of missing and
+        unexpected names. CheckpointError, without any change, if a shape or two values of a shared
+        tensor differ or, with ``strict``, if a name is missing or unexpected.
         """
-        own = dict(_tensors(self, "", set()))
-        missing = [name for name in own if name not in state]
-        unexpected = [name for name in state if name not in own]
-        values = {name: np.array(state[name]) for name in own if name in state}
-        problems = [
-            f"{name} has shape {value.shape}, expected {tuple(own[name].shape)}"
-            for name, value in values.items()
-            if value.shape != tuple(own[name].shape)
-        ]
+        own, further = _by_name(self), self.further_names()
+        given = {name: further.get(name, name) for name in state}
+        missing = [name for name in own if name not in given.values()]
+        unexpected = [name for name, first in given.items() if first not in own]
+        values: dict[str, Any] = {}
+        problems = []
+        for name, first in given.items():
+            if first in own:
+                value = np.array(state[name])
+                if value.shape != tuple(own[first].shape):
+                    expected = tuple(own[first].shape)
+                    problems.append(f"{name} has shape {value.shape}, expected {expected}")
+                elif not np.array_equal(value, values.setdefault(first, value), equal_nan=True):
+                    problems.append(f"{name} differs from another name of the same tensor, {first}")
         if strict:
             problems += [f"missing {name}" for name in missing]
             problems += [f"unexpected {name}" for name in unexpected]
@@ -240,6 +256,30 @@ def _tensors(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str,
                 seen.add(id(leaf))
                 yield _join(prefix, path), leaf
     ### END YOUR SOLUTION
+
+
+def _all_names(
+    module: Module, prefix: str, above: tuple[Module, ...]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield what ``_tensors`` does under all of its names; a module below itself is left out."""
+    for name, value in module.named_members():
+        for path, leaf in _leaves(name, value):
+            if isinstance(leaf, Module) and leaf not in above:
+                yield from _all_names(leaf, _join(prefix, path), (*above, module))
+            elif _is_state(module, path, leaf):
+                yield _join(prefix, path), leaf
+
+
+def _by_name(module: Module, prefix: str = "") -> dict[str, Tensor]:
+    """Return ``_tensors`` by name; ValueError if two of them have one name."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in _tensors(module, prefix, set()):
+        if found.setdefault(name, tensor) is not tensor:
+            raise ValueError(
+                f"{type(module).__name__}: each tensor must have a name of its own, got two named "
+                f"{name!r}; rename an attribute or a key"
+            )
+    return found
 
 
 def _is_state(module: Module, path: str, leaf: Any) -> bool:

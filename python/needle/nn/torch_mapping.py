@@ -24,7 +24,7 @@ loading keeps the value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,8 +51,7 @@ def from_torch_state_dict(
     ``{k: v.numpy() for k, v in torch_model.state_dict().items()}`` is such a dict. Errors and
     result are those of ``Module.load_state_dict``.
     """
-    own = module.state_dict()
-    entries = {entry.name: (name, entry) for name, entry in _entries(module, own).items()}
+    entries = {entry.name: (name, entry) for name, entry in _entries(module).items()}
     converted = {}
     for name, value in state.items():
         if name in entries:
@@ -68,12 +67,14 @@ def to_torch_state_dict(module: Module) -> dict[str, HostArray]:
 
     ``{k: torch.from_numpy(v) for k, v in result.items()}`` loads with ``strict=True``.
     """
-    state: dict[str, HostArray] = {}
-    own = module.state_dict()
-    for name, entry in _entries(module, own).items():
-        state[entry.name] = np.array(_to_torch(entry, own[name].numpy()), order="C")
-    for path, owner in module.named_modules():
-        if isinstance(owner, BatchStatistics) and owner.track_running_stats:
+    own, further, entries = module.state_dict(), module.further_names(), _entries(module)
+    state: dict[str, HostArray] = {
+        entry.name: np.array(_to_torch(entry, own[further.get(name, name)].numpy()), order="C")
+        for name, entry in entries.items()
+    }
+    for entry in entries.values():
+        if isinstance(entry.owner, BatchStatistics) and entry.owner.track_running_stats:
+            path = entry.name.rpartition(".")[0]
             state.setdefault(_join(path, COUNTER), np.array(0, dtype=np.int64))
     return state
 
@@ -90,9 +91,10 @@ class _Entry(NamedTuple):
         return _leaf(self.name)
 
 
-def _entries(module: Module, own: Iterable[str]) -> dict[str, _Entry]:
-    """Return the entry of each of needle's names."""
+def _entries(module: Module) -> dict[str, _Entry]:
+    """Return the entry of each of needle's names, further names of shared tensors included."""
     owners = dict(module.named_modules())
+    further = module.further_names()
     suffixes = {}
     for path, layer in owners.items():
         if isinstance(layer, Recurrent):
@@ -101,9 +103,9 @@ def _entries(module: Module, own: Iterable[str]) -> dict[str, _Entry]:
                 backward = "_reverse" if k % directions else ""
                 suffixes[id(cell)] = path, f"_l{k // directions}{backward}"
     entries = {}
-    for name in own:
+    for name in (*module.state_dict(), *further):
         path, _, leaf = name.rpartition(".")
-        owner = owners.get(path)
+        owner = owners.get(path, owners.get(further.get(name, "").rpartition(".")[0]))
         if isinstance(owner, Cell):
             home, suffix = suffixes.get(id(owner), (path, ""))
             entries[name] = _Entry(_join(home, leaf.replace("W_", "weight_") + suffix), owner)

@@ -7,7 +7,7 @@ dataset for whole arrays or whole batches if it can provide them (``in_memory_of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ...torch_names import PointsToKeywords
 from ..samples.pytree import Field
-from ..transforms.base import Compose, row_fields
+from ..transforms.base import Compose, as_transforms, row_fields
 from .indexing import Indices
 
 ItemTransform = Callable[[Any], Any]
@@ -38,7 +38,7 @@ class Dataset(PointsToKeywords):
     """A map from 0 .. len - 1 to samples; subclasses define ``__getitem__`` and ``__len__``.
 
     ``transforms`` is a sequence of callables that ``apply_transforms`` runs in order; TypeError
-    for a single one.
+    for a single one, or a class in it.
     """
 
     transforms: Sequence[ItemTransform] | None = None
@@ -46,12 +46,8 @@ class Dataset(PointsToKeywords):
     """The order of the axes of images, "HWC" or "CHW"; None for other data."""
 
     def __init__(self, transforms: Sequence[ItemTransform] | None = None) -> None:
-        if callable(transforms):
-            raise TypeError(
-                f"{type(self).__name__}: transforms must be a list, got "
-                f"{type(transforms).__name__}; put it in brackets"
-            )
-        self.transforms = transforms
+        found = as_transforms(type(self).__name__, transforms or ())
+        self.transforms = found if isinstance(transforms, Iterator) else transforms
 
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define __getitem__(index)")

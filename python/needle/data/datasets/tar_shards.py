@@ -19,6 +19,7 @@ from ..formats.decoding import EXTENSIONS, decode
 from ..formats.files import MAX_BYTES, is_hidden, open_file
 from ..formats.npy import parse_npy
 from ..transforms import Compose
+from ..transforms.base import as_transforms
 from .dataset import ItemTransform
 from .stream import IterableDataset
 
@@ -68,6 +69,7 @@ class TarShards(IterableDataset):
             raise DataError("TarShards: needs at least one tar file, got none")
         super().__init__(len(self.paths))
         self.fields = None if fields is None else tuple(each.split(";") for each in fields)
+        as_transforms("TarShards", transforms or ())
         self.transforms = transforms
         self.layout = "HWC"
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ...array_namespace import default_device
 from ...array_namespace import device as find_device
+from ...errors import check_callables
 from ...torch_names import PointsToKeywords
 from ..batching.collate import default_collate
 from ..batching.pipeline import Pipeline
@@ -120,6 +121,7 @@ class DataLoader(PointsToKeywords):
         self.prefetch = options.prefetch_count(self.engine, prefetch, timeout)
         of_samples, self.batch_transforms = options.divided(transforms)
         self.transforms = options.composed(dataset, of_samples)
+        check_callables("DataLoader", "functions collate", [] if collate is None else [collate])
         self.augment = options.one_of("augment", augment, options.AUGMENT)
         self.on_error = options.one_of("on_error", on_error, options.ON_ERROR)
         self.seed = None if seed is None else check_seed("DataLoader", seed)

@@ -13,6 +13,7 @@ import numpy as np
 from ...errors import unknown_name
 from ..datasets.stream import shards_of
 from ..transforms import BatchTransform, Compose, Transform
+from ..transforms.base import as_transforms
 from ..workers import engine_names
 
 AUGMENT = ("worker", "main", "device")
@@ -155,14 +156,7 @@ def divided(
     transforms: Sequence[Callable[[Any], Any]] | None,
 ) -> tuple[Sequence[Callable[[Any], Any]], tuple[BatchTransform, ...]]:
     """Return the transforms of samples, and the transforms of whole batches that follow them."""
-    if isinstance(transforms, Compose):
-        transforms = transforms.transforms
-    elif callable(transforms):
-        raise TypeError(
-            f"DataLoader: transforms must be a list, got {type(transforms).__name__}; put it in "
-            "brackets"
-        )
-    found = tuple(transforms or ())
+    found = as_transforms("DataLoader", transforms or ())
     whole = tuple(each for each in found if isinstance(each, BatchTransform))
     count = len(found) - len(whole)
     if found[count:] != whole:

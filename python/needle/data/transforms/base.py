@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...backends import philox
+from ...errors import check_callables
 from ...torch_names import PointsToKeywords
 from ..samples.pytree import Field
 from ..samples.random_source import draws
@@ -178,7 +179,7 @@ class Compose(Transform):
     transforms: Sequence[Callable[[Any], Any]]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "transforms", _as_tuple("Compose", self.transforms))
+        object.__setattr__(self, "transforms", as_transforms("Compose", self.transforms))
 
     @property
     def needs_hwc(self) -> bool:  # type: ignore[override]
@@ -225,7 +226,7 @@ class OneOf(Transform):
     words = 2  # one word for the decision by p, one for the choice
 
     def __post_init__(self) -> None:
-        children = _as_tuple("OneOf", self.transforms)
+        children = as_transforms("OneOf", self.transforms)
         if not children:
             raise ValueError("OneOf: transforms must not be empty, got []; give at least one")
         if not 0 <= self.p <= 1:
@@ -346,10 +347,14 @@ def contains(transforms: Sequence[Any] | None, kind: type[Transform]) -> bool:
     )
 
 
-def _as_tuple(op: str, transforms: Any) -> tuple[Callable[[Any], Any], ...]:
-    if callable(transforms):
+def as_transforms(op: str, transforms: Any) -> tuple[Callable[[Any], Any], ...]:
+    """Return the functions of a list or Compose; TypeError if it has another type or item."""
+    if isinstance(transforms, Compose):
+        return tuple(transforms.transforms)
+    if callable(transforms) or not isinstance(transforms, Iterable):
         raise TypeError(
             f"{op}: transforms must be a list, got {type(transforms).__name__}; put it in brackets"
         )
-    found: Iterable[Any] = tuple(transforms)
-    return tuple(found)
+    found = tuple(transforms)
+    check_callables(op, "transforms", found)
+    return found

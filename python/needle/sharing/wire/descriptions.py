@@ -19,7 +19,7 @@ from ...data.datasets.npy_files import NpyDataset
 from ...data.datasets.packed_reading import PackedDataset
 from ...data.samples.random_source import LOADER_STREAM
 from ...data.transforms import Compose, Normalize, OneOf, Permute, ToCHW, ToFloat, Transform
-from ...data.transforms.base import Size, decode_size
+from ...data.transforms.base import Size, as_transforms, decode_size
 from ...data.transforms.compile import Chain, placed
 from ...errors import DataError
 
@@ -127,7 +127,7 @@ def divide(transforms: Any, share: str) -> Division:
     With share "decoded", the server runs the transforms before the first that draws random numbers.
     With "prepared", it runs all; raises ValueError if one cannot be sent.
     """
-    parts = placed(transforms, LOADER_STREAM)
+    parts = placed(as_transforms("GlobalDataLoader", transforms or ()), LOADER_STREAM)
     described = [describe(part.transform) for part in parts]
     count = len(parts)
     if share == "decoded":
