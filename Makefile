@@ -245,8 +245,9 @@ sanitize: $(VENV)/.needle-test build  ## the C++ under address, undefined and th
 	$(CMAKE) --build $(THREAD) -j $(JOBS) -- --quiet
 	$(BIN)/ctest --test-dir $(THREAD) --output-on-failure
 
-bench: $(VENV)/.needle-train build  ## a short benchmark of the CPU devices
-	$(RUN) -m apps.bench $(ARGS)
+bench: $(VENV)/.needle-train build  ## matrix products and LeNet-5 beside PyTorch, in a minute
+	$(RUN) -m apps.bench.against matmul lenet5 --eager --rounds 3 --threads $(JOBS) --out runs/bench $(ARGS)
+	@cat runs/bench/DETAILS.md
 
 LADDERS := gemm_ladder conv_ladder
 
@@ -266,7 +267,6 @@ bench-against: $(VENV)/.needle-train build  ## comparison with PyTorch: apps/ben
 
 # The times of this run mean nothing; it fails where needle's part of a benchmark fails.
 bench-smoke: $(VENV)/.needle-train build  ## run every benchmark once on tiny input
-	$(RUN) -m apps.bench --quick --out $(BUILD)/bench-short
 	$(RUN) -m apps.bench.against --quick --threads 1 --out $(BUILD)/bench-smoke
 
 bench-data: $(VENV)/.needle-train $(VENV)/.needle-images build  ## comparison of data loading: apps/bench/data/

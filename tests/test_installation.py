@@ -34,9 +34,7 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_program_runs_from_any_folder(tmp_path: Path) -> None:
-    assert {"bench", "course", "plot", "predict", "profile_layers", "train", "upload"} <= {
-        *programs()
-    }
+    assert {"course", "plot", "predict", "profile_layers", "train", "upload"} <= {*programs()}
     for name in ("train", "course"):
         own = python("-m", f"apps.{name}", "--help", cwd=ROOT)
         assert own.returncode == 0
@@ -55,7 +53,7 @@ def test_help_lists_the_commands_and_an_unknown_one_is_refused(tmp_path: Path) -
         assert f"  {name:<16}{summary}\n" in listed.stdout and len(summary) > 10
     refused = run("trian", cwd=tmp_path)
     assert refused.returncode == 2
-    assert "no command 'trian'; there are info, bench, course" in refused.stderr
+    assert "no command 'trian'; there are info, course" in refused.stderr
 
 
 def test_facts_are_those_of_this_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ import pytest
 
 import needle
 from apps.bench.against.__main__ import BENCHMARK
-from apps.bench.harness import process_tree, program, report, turns
-from apps.bench.harness.case import Calls, Case, Once
+from apps.bench.data import process_tree
+from apps.bench.harness import program, report, turns
+from apps.bench.harness.case import PEAK, Calls, Case, Once
 from apps.bench.harness.settings import Settings
-from apps.bench.harness.target import Target, short, spread, table
+from apps.bench.harness.target import Target, short, spread, table, versus
 from apps.bench.harness.turns import Outcome, Result, compare, recheck, run_study
 from needle.backend_selection import BACKEND
 
@@ -31,16 +32,31 @@ def programs_find_us(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- arithmetic ----------------------------------------------------------------------------------
 
 
-def test_a_call_is_timed_by_the_item_and_repeated_until_it_lasts() -> None:
-    moment = 0.0
+def test_a_sample_is_milliseconds_by_the_item_and_lasts_long_enough() -> None:
+    times, moment = [], 0.0
 
     def step() -> None:
         nonlocal moment
+        times.append(moment)
         moment += 0.25
 
-    calls = Calls(step, items=5, least=1.0, clock=lambda: moment)
-    assert calls.calls == 4
-    assert calls.run(False) == {"us": 50_000.0}
+    calls = Calls({"one": step}, 1.0, items=5, clock=lambda: moment)
+    before = len(times)
+    assert calls.run(True) == {} and len(times) == before
+    assert calls.run(False) == {"one": 50.0} and len(times) == before + 5
+
+
+def test_the_peak_is_measured_before_and_after_each_sample() -> None:
+    order: list[str] = []
+    peaks = iter([1.0, 3.0])
+
+    def peak() -> float:
+        order.append("peak")
+        return next(peaks)
+
+    calls = Calls({"a": lambda: order.append("call")}, 0.0, peak=peak)
+    assert calls.run(False)["a" + PEAK] == 2.0
+    assert order[-3:] == ["peak", "call", "peak"]
 
 
 def test_outcomes_give_median_and_range() -> None:
@@ -72,6 +88,14 @@ def test_timed_runs_must_give_every_sample() -> None:
     assert recheck("case", {"samples": 15, "labels": 67}, witness) != []
     assert recheck("case", {"samples": 20, "labels": 91}, witness) != []
     assert recheck("case", {"us": 1.0}, {}) == []
+
+
+def test_two_cases_make_a_target_and_all_numbers_a_table() -> None:
+    found = {"ours": Outcome("ours", {"rate": [2.0, 4.0, 3.0]}), "lost": Outcome("lost")}
+    result = Result("study", {**found, "peer": Outcome("peer", {"rate": [2.0], "ms": [5.0]})})
+    target = versus("speed", result, ("ours", "peer"), 1.2, unit="rows/s")
+    assert (target.value, target.ours) == (1.5, "ours: 3 (2–4) rows/s")
+    assert report.all_numbers(result)[2:4] == ["| ours | 3 (2–4) | – |", "| peer | 2 | 5 |"]
 
 
 def test_targets_say_whether_they_are_reached() -> None:
@@ -106,16 +130,11 @@ def test_ranges_and_tables_are_written() -> None:
     assert table(("", "a"), [["row", "1"]]) == ["|  | a |", "|---|---:|", "| row | 1 |", ""]
 
 
-def test_cpu_time_and_memory_of_a_tree_grow_with_use() -> None:
+def test_cpu_time_of_a_tree_grows_with_use() -> None:
     before, started = process_tree.cpu_seconds(os.getpid()), time.process_time()
     while time.process_time() - started < 0.1:
         sum(range(1000))
     assert process_tree.cpu_seconds(os.getpid()) - before >= 0.05
-    if process_tree.PROC.is_dir():
-        block = bytearray(os.urandom(1)) * (32 << 20)
-        with process_tree.PeakMemory(os.getpid()) as memory:
-            pass
-        assert memory.peak >= len(block)
 
 
 # ---- taking turns --------------------------------------------------------------------------------
@@ -127,10 +146,10 @@ class Recorder:
     log: list[str]
 
     def __init__(self, study: str, case: Case, settings: Settings) -> None:
-        self.case, self.numbers, self.runs = case, {"first_batch": 0.5}, 0
+        self.case, self.runs = case, 0
 
-    def witness(self) -> tuple[dict[str, float], int]:
-        return {"samples": 2.0, "labels": 1.0}, 64
+    def witness(self) -> dict[str, float]:
+        return {"samples": 2.0, "labels": 1.0}
 
     def run(self) -> dict[str, float]:
         self.log.append(self.case.name)
@@ -161,7 +180,6 @@ def test_cases_of_a_group_take_turns_and_failures_are_told(monkeypatch: pytest.M
     assert [sorted(one[:2]), one.count("a"), one.count("fails")] == [["a", "fails"], 3, 2]
     assert log[-2:] == ["lazy", "closed lazy"]
     assert result.outcomes["a"].values["rate"] == [1, 2, 3]
-    assert result.outcomes["a"].values["pss"] == [64]
     assert result.notes == [
         "fails: failed in round 2: out of luck.",
         "absent: left out, needs no_such_module, not installed.",
@@ -217,18 +235,17 @@ def test_an_error_of_ours_fails_the_run_and_one_of_a_peer_does_not(
 
 
 def test_options_reach_the_contestants() -> None:
-    given = ["--eager", "--cpu-time", "--batch", "8,16", "--threads", "1,2"]
+    given = ["--eager", "--threads", "1,2"]
     options = program.parse(BENCHMARK, given)
     alone, both = (
         program.settings_of(BENCHMARK, options, threads, "") for threads in options.threads
     )
-    assert (alone.compiled, alone.batches, alone.rounds) == (False, (8, 16), 5)
-    assert (alone.cpu_time, both.cpu_time, both.threads) == (True, False, 2)
+    assert (alone.compiled, alone.rounds, alone.threads) == (False, 5, 1)
     assert Settings.from_json(both.to_json()).threads == 2
     assert both.environment()["OMP_NUM_THREADS"] == "2"
     names = {case.name for case in BENCHMARK.studies["lenet5"].cases(alone)}
     assert "PyTorch, compiled" not in names
-    assert {"needle, captured", "PyTorch, eager, batch 16"} <= names
+    assert {"needle, captured", "PyTorch, eager, batch 128"} <= names
 
 
 def test_results_stand_in_the_order_of_the_studies() -> None:

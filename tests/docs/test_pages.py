@@ -175,6 +175,24 @@ def test_every_page_is_in_the_table_of_contents_and_every_entry_is_a_page() -> N
     assert listed | {index} == set(PAGES)
 
 
+def test_the_gallery_of_docs_data_loading_shows_every_augmentation() -> None:
+    pytest.importorskip("simplejpeg")
+    pytest.importorskip("PIL")
+    from docs.pictures import gallery
+    from needle.data import transforms
+
+    known = {
+        name
+        for name, kind in vars(transforms).items()
+        if isinstance(kind, type)
+        and issubclass(kind, (transforms.Transform, transforms.BatchTransform))
+    }
+    shown = repr([*gallery.AUGMENTATIONS.values(), *gallery.MIXING.values()])
+    unseen = {name for name in known if name not in shown}
+    assert unseen <= {"BatchTransform", "Transform", "Compose", "OnBatch", "ToCHW"}
+    assert 0 < len(gallery.gallery(gallery.photographs())) < 600_000
+
+
 def rewrite(page: Path) -> None:
     """Write the current outputs into a page where they no longer agree."""
     text = page.read_text(encoding="utf-8")

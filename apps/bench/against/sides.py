@@ -145,16 +145,23 @@ class Needle:
         self.device.empty_cache()
 
 
-def plain_kernels() -> str:
-    """Register a device that has only the required kernels in C++; the rest are definitions."""
-    needle: Any = importlib.import_module("needle")
-    native = importlib.import_module("needle.backend_ndarray.ndarray_backend_cpu")
-    base = importlib.import_module("needle.backends.base")
-    names = [name for name in (*base.REQUIRED, *base.SERVICES) if hasattr(native, name)]
-    members = {name: getattr(native, name) for name in names}
-    needle.device("cpu")  # applies the number of threads
-    needle.backends.register("cpu_plain", type("Plain", (base.Backend,), members)())
-    return "cpu_plain"
+class Runtime(Needle):
+    """ONNX Runtime with ``threads`` threads; it runs models that needle builds and exports."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__()
+        self.threads = threads
+        self.runtime: Any = importlib.import_module("onnxruntime")
+        self.onnx: Any = importlib.import_module("needle.onnx")
+
+    def inference(self, model: Any, images: Host) -> Step:
+        options = self.runtime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
+        content = self.onnx.export(model, images).SerializeToString()
+        session = self.runtime.InferenceSession(
+            content, options, providers=["CPUExecutionProvider"]
+        )
+        return lambda: session.run(None, {"input": images})
 
 
 class Torch:
@@ -283,25 +290,25 @@ class Torch:
         gc.collect()
 
 
-CONTESTANTS: dict[str, Callable[[Settings], Any]] = {
+CONTESTANTS: dict[str, Callable[[Settings], Side]] = {
     "needle": lambda settings: Needle(settings.device),
     "needle, captured": lambda settings: Needle(settings.device, captured=True),
-    "needle, NumPy backend": lambda settings: Needle("cpu_numpy"),
-    "needle, plain kernels": lambda settings: Needle(plain_kernels()),
     **{
         f"PyTorch, {mode}": lambda settings, mode=mode: Torch(
             mode, settings.threads, place(settings)
         )
         for mode in ("eager", "channels last", "compiled", GRAPH)
     },
+    "ONNX Runtime": lambda settings: Runtime(settings.threads),
 }
 """Constructors of the sides by the names of the contestants."""
 
-COMPILED, GRAPHED = "PyTorch, compiled", f"PyTorch, {GRAPH}"
-EAGER = ("PyTorch, eager", "PyTorch, channels last")
 OURS = ("needle", "needle, captured")
-SLOW = ("needle, NumPy backend", "needle, plain kernels")
-"""Variants of needle for learners to compare their kernels with; never counted as its best."""
+EAGER = ("PyTorch, eager", "PyTorch, channels last")
+COMPILED, GRAPHED = "PyTorch, compiled", f"PyTorch, {GRAPH}"
+RUNTIME = "ONNX Runtime"
+PACKAGES = {"PyTorch": ("torch",), RUNTIME: ("onnxruntime", "onnx")}
+"""The modules that a library needs beside needle."""
 
 
 def place(settings: Settings) -> str:
@@ -311,4 +318,11 @@ def place(settings: Settings) -> str:
 
 def is_peer(contestant: str) -> bool:
     """Return True if the contestant is not needle."""
-    return not contestant.startswith("needle")
+    return contestant.partition(",")[0] in PACKAGES
+
+
+def takes_part(contestant: str, settings: Settings) -> bool:
+    """Return True if the contestant exists on the device of the run, and was not left out."""
+    if contestant in (GRAPHED, RUNTIME):
+        return (contestant == GRAPHED) == (settings.device != "cpu")
+    return settings.compiled or contestant != COMPILED

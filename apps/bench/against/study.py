@@ -1,17 +1,23 @@
-"""A study of pieces of work, which one process of each contestant measures."""
+"""Cases made of pieces of work: one process for each contestant with all pieces."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from apps.bench.harness.case import Case
+from apps.bench.harness.case import Calls, Case, Subject
 from apps.bench.harness.settings import Settings
 from apps.bench.harness.target import Target
 from apps.bench.harness.turns import Result
+from apps.profiling.limits import peak_now
 
 from . import tables as t
-from .pieces import Build, cases_of
+from .sides import CONTESTANTS, PACKAGES, Side, Step, is_peer, takes_part
+
+Build = Callable[[Side], Step]
+Builds = Callable[[Settings], dict[str, Build]]
 
 
 @dataclass(frozen=True)
@@ -21,12 +27,12 @@ class PieceStudy:
     what: heading of the column of names. builds: the pieces by name for the settings. contestants:
     names in sides.py; a quick run takes the first ``quick``. flops, moved: operations or bytes of
     a piece, for its rate. targets: of a result. note: explains the table. peaks: measure the
-    machine's peak with each sample.
+    machine's peak with each of needle's samples.
     """
 
     TITLE: str
     what: str
-    builds: Callable[[Settings], dict[str, Build]]
+    builds: Builds
     contestants: Sequence[str]
     flops: t.Count | None = None
     moved: t.Count | None = None
@@ -44,3 +50,46 @@ class PieceStudy:
         """Return the table of all pieces."""
         lines = [self.note, ""] if self.note else []
         return lines + t.pieces_table(self.what, result, self.flops, self.moved)
+
+
+def cases_of(
+    names: Sequence[str], builds: Builds, settings: Settings, peaks: bool = False
+) -> list[Case]:
+    """Return a case for each contestant that takes part."""
+    return [
+        case_of(name, name, partial(_opened, name, builds, peaks), settings)
+        for name in names
+        if takes_part(name, settings)
+    ]
+
+
+def case_of(
+    name: str,
+    contestant: str,
+    open_it: Callable[[Settings], Subject],
+    settings: Settings,
+    **options: Any,
+) -> Case:
+    """Return a case, which is left out if a package of the contestant is missing."""
+    return Case(
+        name,
+        open_it,
+        environment=settings.environment(),
+        needs=PACKAGES.get(contestant.partition(",")[0], ()),
+        timeout=1200.0,  # torch.compile is slow
+        **options,
+    )
+
+
+def _opened(name: str, builds: Builds, peaks: bool, settings: Settings) -> Subject:
+    measured = peaks and settings.device == "cpu" and not is_peer(name)
+    peak = peak_now(settings.threads) if measured else None
+    return calls_of(CONTESTANTS[name](settings), builds(settings), settings.pick(0.1, 0.0), peak)
+
+
+def calls_of(
+    side: Side, builds: dict[str, Build], least: float, peak: Callable[[], float] | None = None
+) -> Calls:
+    """Return the pieces of a side, with samples of ``least`` seconds or more."""
+    calls = {name: build(side) for name, build in builds.items()}
+    return Calls(calls, least, wait=side.wait, release=side.release, peak=peak)

@@ -12,9 +12,8 @@ from apps.bench.harness.target import Target
 from apps.bench.harness.turns import Result
 
 from . import tables as t
-from .pieces import Build
-from .sides import EAGER, SLOW, Side, Step
-from .study import PieceStudy
+from .sides import EAGER, Side, Step
+from .study import Build, PieceStudy
 
 WAYS = ("forward", "input gradient", "weight gradient")
 BATCH = 128
@@ -110,7 +109,7 @@ STUDY = PieceStudy(
     "Convolutions, float32, batches of 128 images",
     "convolution",
     builds,
-    ("needle", *EAGER, *SLOW),
+    ("needle", *EAGER),
     flops=flops_of,
     targets=targets,
     note="Rates count the FLOPs of the direct method; Winograd's does fewer, so a share of the "

@@ -8,20 +8,20 @@ import numpy as np
 
 from apps.bench.harness.case import Case, Numbers, Once
 from apps.bench.harness.settings import Settings
-from apps.bench.harness.target import Target, short, spread, table
+from apps.bench.harness.target import Target, median_and_range
 from apps.bench.harness.turns import Result
 from apps.profiling.limits import measure
 
-from .pieces import Pieces
 from .sides import Needle
+from .study import calls_of
 from .study_matmul import product
 
 TITLE = "The machine's limits"
 KEYS = {
-    "gflops": "fused multiply-adds, float32, GFLOP/s",
-    "gbs large": "a[i] = b[i] + s c[i], arrays of 34 MB, GB/s",
-    "gbs small": "the same, arrays of 1 MB, GB/s",
-    "gbs huge": "relu of an array of 537 MB, GB/s",
+    "gflops": ("fused multiply-adds in float32", "GFLOP/s"),
+    "gbs large": ("a[i] = b[i] + s c[i] on arrays of 34 MB", "GB/s"),
+    "gbs small": ("the same on arrays of 1 MB", "GB/s"),
+    "gbs huge": ("relu of an array of 537 MB", "GB/s"),
 }
 
 
@@ -41,32 +41,16 @@ def of_device(settings: Settings) -> Numbers:
     side, (n, count) = Needle(settings.device), settings.pick((4096, 1 << 27), (16, 1000))
     x = side.tensor(np.ones(count, np.float32))
     builds = {"product": partial(product, shape=(n, n, n)), "relu": lambda _: lambda: side.relu(x)}
-    ms = Pieces(side, builds, settings.pick(0.2, 0.0)).run(witness=False)
+    ms = calls_of(side, builds, settings.pick(0.2, 0.0)).run(witness=False)
     return {"gflops": 2e-6 * n**3 / ms["product"], "gbs huge": 8e-6 * count / ms["relu"]}
-
-
-def tables(result: Result) -> list[str]:
-    machine = result.outcomes["machine"]
-    rows = [
-        (
-            words,
-            short(max(machine.values.get(key, [float("nan")]))),
-            spread(machine.median(key), machine.span(key)),
-        )
-        for key, words in KEYS.items()
-        if key in machine.values
-    ]
-    return table(("", "best", "median and range"), rows)
 
 
 def sentence(result: Result) -> str:
     """Return the median and the range of each limit, in a line of Markdown."""
-    machine = result.outcomes["machine"]
     found = [
-        f"{words.rpartition(', ')[0]} {spread(machine.median(key), machine.span(key))} "
-        f"{words.rpartition(', ')[2]}"
-        for key, words in KEYS.items()
-        if key in machine.values
+        f"{words} {median_and_range(result, 'machine', key)} {unit}"
+        for key, (words, unit) in KEYS.items()
+        if key in result.outcomes["machine"].values
     ]
     return f"- {result.study}: {'; '.join(found)}."
 

@@ -14,9 +14,8 @@ from apps.bench.harness.target import Target
 from apps.bench.harness.turns import Result
 
 from . import tables as t
-from .pieces import Build
-from .sides import COMPILED, EAGER, SLOW, Side, Step
-from .study import PieceStudy
+from .sides import COMPILED, EAGER, Side, Step
+from .study import Build, PieceStudy
 
 GOAL = 1.2
 CHANNELS, SIDE = 64, 32
@@ -140,7 +139,7 @@ STUDY = PieceStudy(
     "Memory-bound operations, float32",
     "operation",
     builds,
-    ("needle", EAGER[0], EAGER[1], COMPILED, *SLOW),
+    ("needle", *EAGER, COMPILED),
     moved=traffic,
     targets=targets,
     note="Large: arrays of 34 MB (parameters of 198 MB); small: of 1 MB (9 MB); huge, on a GPU: of "

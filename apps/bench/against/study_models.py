@@ -4,40 +4,38 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 
-from apps.bench.harness.case import Case, Subject
+import needle
+from apps.bench.harness.case import Case, Numbers, Once
 from apps.bench.harness.settings import Settings
 from apps.bench.harness.target import Target, short, table
 from apps.bench.harness.turns import Result
+from apps.models import build_model
+from apps.profiling import profile_inference
 
 from . import tables as t
-from .flops import training_flops
-from .pieces import Build, case_of, cases_of
-from .sides import COMPILED, CONTESTANTS, EAGER, GRAPHED, OURS, SLOW, Side, Step
+from .sides import COMPILED, CONTESTANTS, EAGER, GRAPHED, OURS, Side, Step
+from .study import Build, case_of, cases_of
 
 MEMORY_GOAL = 0.8
 PEERS = (*EAGER, COMPILED, GRAPHED)
+MEMORY_CASES = (OURS[0], *EAGER)
 MEGA = 1e6
 
 
 @dataclass(frozen=True)
 class ModelStudy:
-    """The study of a model.
-
-    goal: of the ratio of speeds. batches: default batch sizes. slow: include needle's slow
-    variants.
-    """
+    """The study of a model. goal: of the ratio of speeds. batches: the batch sizes."""
 
     model: str
     title: str
     goal: float
     batches: tuple[int, ...] = (128,)
     channels: int = 3
-    slow: bool = False
 
     @property
     def TITLE(self) -> str:  # same name as in the modules of other studies
@@ -45,35 +43,21 @@ class ModelStudy:
 
     def cases(self, settings: Settings) -> list[Case]:
         """Return cases of steps in turns, then of memory in separate processes."""
-        ours = [*OURS, *(SLOW[: settings.pick(2, 1)] if self.slow else ())]
-        names = [*ours, *PEERS[: settings.pick(4, 1)]]
+        steps = cases_of((*OURS, *PEERS[: settings.pick(4, 1)]), self._builds, settings)
         if settings.device != "cpu":
-            return cases_of(names, self._builds, settings)
-        memory = [
+            return steps
+        return steps + [
             self._memory_case(name, batch, settings)
             for batch in self._batches(settings)
-            for name in settings.pick((OURS[0], *PEERS[:2]), OURS[: int(self.slow)])
+            for name in MEMORY_CASES[: settings.pick(3, 1)]
         ]
-        return cases_of(names, self._builds, settings) + memory
 
     def tables(self, result: Result) -> list[str]:
         """Return tables of times and memory."""
-        lines = t.pieces_table("step", result, flops=self._flops)
-        rows = []
-        for name, outcome in result.outcomes.items():
-            if "peak" in outcome.values:
-                cells = [short(outcome.median(key) / MEGA) for key in ("loaded", "peak")]
-                rows.append((name, *cells))
-        head = ("memory of a process, MB", "library and data", "peak of three steps")
-        return [*self._other_batches(result), *lines, *(table(head, rows) if rows else [])]
-
-    def _other_batches(self, result: Result) -> list[str]:
-        """Return a note if the measured batch sizes differ from those of the targets."""
-        meant = [batch_name(n) for n in self.batches]
-        if set(t.pieces_of(result)) <= set(meant):
-            return []
-        measured, wanted = ", ".join(t.pieces_of(result)), ", ".join(meant)
-        return [f"Measured with {measured} (`--batch`); the target is meant for {wanted}.", ""]
+        peaks = {name: result.median(name, "peak") / MEGA for name in result.outcomes}
+        rows = [(name, short(peak)) for name, peak in peaks.items() if peak == peak]
+        memory = table(("peak memory of three steps", "MB"), rows)
+        return [*t.pieces_table("step", result, flops=self._flops), *memory]
 
     def targets(self, result: Result) -> list[Target]:
         """Return the targets: speed and memory at each batch size."""
@@ -81,8 +65,7 @@ class ModelStudy:
         for piece in t.pieces_of(result):
             name = f"{self.title}, {piece}, {result.threads}"
             found.append(t.least(name, result, self.goal, [piece]))
-            mine = result.median(memory_name(OURS[0], piece), "peak")
-            peers = [result.median(memory_name(peer, piece), "peak") for peer in PEERS[:2]]
+            mine, *peers = (result.median(f"{each}, {piece}", "peak") for each in MEMORY_CASES)
             other = min((peak for peak in peers if peak == peak), default=float("nan"))
             words = [f"{short(peak / MEGA)} MB" if peak == peak else "–" for peak in (mine, other)]
             found.append(
@@ -91,7 +74,7 @@ class ModelStudy:
         return found
 
     def _batches(self, settings: Settings) -> tuple[int, ...]:
-        return settings.batches or settings.pick(self.batches, (2,))
+        return settings.pick(self.batches, (2,))
 
     def _builds(self, settings: Settings) -> dict[str, Build]:
         return {batch_name(n): partial(self._step, batch=n) for n in self._batches(settings)}
@@ -100,21 +83,29 @@ class ModelStudy:
         return training_step(side, self.model, self.channels, batch)
 
     def _memory_case(self, name: str, batch: int, settings: Settings) -> Case:
-        def open_it(given: Settings) -> Subject:
-            side = CONTESTANTS[name](given)
-            subject = Idle()
-            subject.first = {"loaded": peak_memory()}
-            step = self._step(side, batch)
+        def measure(given: Settings) -> Numbers:
+            step = self._step(CONTESTANTS[name](given), batch)
             for _ in range(3):
                 step()
-            subject.first["peak"] = peak_memory()
-            return subject
+            return {"peak": peak_memory()}
 
-        title = memory_name(name, batch_name(batch))
-        return case_of(title, name, open_it, settings, group=f"memory, {batch}", rounds=1)
+        title, group = f"{name}, {batch_name(batch)}", f"memory, {batch}"
+        opening = lambda given: Once(partial(measure, given))  # noqa: E731
+        return case_of(title, name, opening, settings, group=group, rounds=1)
 
     def _flops(self, piece: str) -> float:
         return training_flops(self.model, self.channels) * int(piece.removeprefix("batch "))
+
+
+@cache
+def training_flops(name: str, channels: int) -> float:
+    """Return FLOPs of a training step per image of 32 x 32: three times the forward pass."""
+    place = {"device": needle.default_device()}
+    images = needle.Tensor(np.zeros((1, channels, 32, 32)), dtype="float32", **place)
+    model = build_model(name, in_channels=channels, **place)
+    profile = profile_inference(model, images, needle.Tensor([0], dtype="int64", **place))
+    products = (call for call in profile.calls if call.kernel in ("conv2d", "matmul"))
+    return 3.0 * sum(call.operations for call in products)
 
 
 def training_step(side: Side, model: str, channels: int, batch: int) -> Step:
@@ -125,21 +116,9 @@ def training_step(side: Side, model: str, channels: int, batch: int) -> Step:
     return side.training_step(side.model(model), side.images(images), side.tensor(labels))
 
 
-class Idle(Subject):
-    """A subject whose measurements were made when it was opened."""
-
-    def run(self, witness: bool) -> dict[str, float]:
-        return {}
-
-
 def batch_name(batch: int) -> str:
     """Return the name of the piece."""
     return f"batch {batch}"
-
-
-def memory_name(contestant: str, piece: str) -> str:
-    """Return the name of the case."""
-    return f"{contestant}, {piece}"
 
 
 def peak_memory() -> float:
@@ -157,9 +136,9 @@ def peak_memory() -> float:
 STUDIES: dict[str, ModelStudy] = {
     study.model: study
     for study in (
-        ModelStudy("lenet5", "LeNet-5", 3.0, (64, 128), channels=1, slow=True),
-        ModelStudy("resnet9", "ResNet9", 2.0, slow=True),
-        ModelStudy("resnet20", "ResNet-20", 1.5, slow=True),
+        ModelStudy("lenet5", "LeNet-5", 3.0, (64, 128), channels=1),
+        ModelStudy("resnet9", "ResNet9", 2.0),
+        ModelStudy("resnet20", "ResNet-20", 1.5),
         ModelStudy("resnet18", "ResNet-18 (CIFAR stem)", 1.5),
         ModelStudy("resnet50", "ResNet-50 (CIFAR stem)", 1.3),
     )

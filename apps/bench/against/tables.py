@@ -6,10 +6,10 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
+from apps.bench.harness.case import PEAK
 from apps.bench.harness.target import Target, median_and_range, short, spread, table
 from apps.bench.harness.turns import Result
 
-from .pieces import PEAK
 from .sides import OURS, is_peer
 
 Count = Callable[[str], float]
@@ -19,7 +19,7 @@ def pieces_of(result: Result) -> list[str]:
     """Return the pieces in the order of measurement."""
     outcome = result.outcomes.get(OURS[0])
     names = outcome.values if outcome else ()
-    return [name for name in names if name != "pss" and not name.endswith(PEAK)]
+    return [name for name in names if not name.endswith(PEAK)]
 
 
 def fastest(result: Result, names: Iterable[str], piece: str) -> str:

@@ -5,7 +5,9 @@ Imported only if PyTorch is installed; tests load the state of one into the othe
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -14,38 +16,16 @@ from torch.nn import functional as F
 
 def lenet5() -> nn.Module:
     """Return LeNet-5 for x (N, 1, 32, 32)."""
-    features = nn.Sequential(
-        nn.Conv2d(1, 6, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-    )
-    classifier = nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(400, 120),
-        nn.ReLU(),
-        nn.Linear(120, 84),
-        nn.ReLU(),
-        nn.Linear(84, 10),
-    )
-    return Chain(features, classifier, names=("features", "classifier"))
+    pool = (nn.ReLU(), nn.MaxPool2d(2))
+    features = nn.Sequential(nn.Conv2d(1, 6, 5), *pool, nn.Conv2d(6, 16, 5), *pool)
+    hidden = (nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU())
+    classifier = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(84, 10))
+    return named(features=features, classifier=classifier)
 
 
-class Chain(nn.Module):
-    """Return a Sequential with named modules."""
-
-    def __init__(self, *modules: nn.Module, names: tuple[str, ...]) -> None:
-        super().__init__()
-        self.names = names
-        for name, module in zip(names, modules, strict=True):
-            self.add_module(name, module)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for name in self.names:
-            x = getattr(self, name)(x)
-        return x
+def named(**modules: nn.Module) -> nn.Module:
+    """Return a Sequential whose modules have names."""
+    return nn.Sequential(OrderedDict(modules))
 
 
 class Residual(nn.Module):
@@ -83,7 +63,7 @@ def resnet9() -> nn.Module:
         nn.ReLU(),
         nn.Linear(128, 10),
     )
-    return Chain(layers, names=("layers",))
+    return named(layers=layers)
 
 
 class ZeroPad(nn.Module):
@@ -135,8 +115,11 @@ def resnet(
     zero_pad: bool = False,
 ) -> nn.Module:
     """Return a ResNet with the CIFAR stem for x (N, 3, 32, 32)."""
-    names = ["conv1", "bn1", "relu"]
-    modules = [nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    modules = {
+        "conv1": nn.Conv2d(3, width, 3, padding=1, bias=False),
+        "bn1": nn.BatchNorm2d(width),
+        "relu": nn.ReLU(),
+    }
     inputs = width
     for number, depth in enumerate(depths):
         blocks, channels = [], width << number
@@ -144,19 +127,17 @@ def resnet(
             stride = 2 if number and i == 0 else 1
             blocks.append(Block(inputs, channels, stride, sizes, zero_pad))
             inputs = channels * (4 if len(sizes) == 3 else 1)
-        names.append(f"layer{number + 1}")
-        modules.append(nn.Sequential(*blocks))
-    names += ["avgpool", "flatten", "fc"]
-    modules += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 10)]
-    return Chain(*modules, names=tuple(names))
+        modules[f"layer{number + 1}"] = nn.Sequential(*blocks)
+    return named(
+        **modules, avgpool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), fc=nn.Linear(inputs, 10)
+    )
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "lenet5": lenet5,
     "resnet9": resnet9,
-    "resnet20": lambda: resnet((3, 3, 3), width=16, zero_pad=True),
-    "resnet18": lambda: resnet((2, 2, 2, 2)),
-    "resnet34": lambda: resnet((3, 4, 6, 3)),
-    "resnet50": lambda: resnet((3, 4, 6, 3), (1, 3, 1)),
+    "resnet20": partial(resnet, (3, 3, 3), width=16, zero_pad=True),
+    "resnet18": partial(resnet, (2, 2, 2, 2)),
+    "resnet50": partial(resnet, (3, 4, 6, 3), (1, 3, 1)),
 }
 """Constructors by name, for ten classes; LeNet-5 has one input channel, the others three."""

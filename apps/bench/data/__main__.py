@@ -14,16 +14,13 @@ from apps.bench.harness.report import Benchmark
 
 HOW = (
     "Every case runs in its own process. The cases of a group take turns in shuffled order; "
-    "numbers are medians, with the range over the rounds in brackets. Rates are those of whole "
-    "epochs with the files in the page cache; the rate *from construction* is that of the first "
-    "epoch and includes the start of the loader and its workers. CPU seconds are those of all "
-    "processes together. Peak memory (PSS, which counts shared pages once) is measured in a "
-    "separate epoch that is not timed and in which every byte is checked: needle's loaders must "
-    "give the same bytes with every engine and number of workers, and all contestants the same "
-    "mean. Without `--photos` the photographs are generated, without `--cifar` the small pictures "
-    "are random pixels."
+    "numbers are medians, with the range over the rounds in brackets. Rates are samples per second "
+    "over whole epochs with the files in the page cache. In a separate epoch that is not timed "
+    "every byte is checked: needle's loaders must give the same bytes with every engine, and all "
+    "contestants the same mean. Without `--photos` the photographs are generated, without "
+    "`--cifar` the small pictures are random pixels."
 )
-PACKAGES = ("torch", "grain", "opencv-python-headless", "simplejpeg", "numpy")
+PACKAGES = ("torch", "opencv-python-headless", "simplejpeg", "numpy")
 BENCHMARK = Benchmark("data", "The data module, measured", HOW, PACKAGES, counts=False)
 main = partial(program.main, BENCHMARK)
 

@@ -1,4 +1,4 @@
-"""The same work for PyTorch's DataLoader and grain, with NumPy, OpenCV and simplejpeg.
+"""The same work for PyTorch's DataLoader, with NumPy, OpenCV and simplejpeg.
 
 Data sets and transforms are written as users write them: sample by sample, or in whole batches with
 torch's own operations. This module is imported only if PyTorch is installed.
@@ -78,10 +78,10 @@ class BatchedSmallPictures:
 
 
 class Photos:
-    """A data set of JPEG files, decoded by ``read`` (simplejpeg), then passed to ``augment``."""
+    """A data set of JPEG files as float32 (3, 224, 224), with OpenCV and simplejpeg."""
 
-    def __init__(self, root: str, augment: Any, read: Any = None) -> None:
-        self.paths, self.augment, self.read = files(root), augment, read or read_photo
+    def __init__(self, root: str) -> None:
+        self.paths = files(root)
         names = sorted({path.split("/")[-2] for path in self.paths})
         self.labels = [names.index(path.split("/")[-2]) for path in self.paths]
         self.generator = np.random.default_rng()
@@ -90,7 +90,7 @@ class Photos:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> Any:
-        return self.augment(self.read(self.paths[index]), self.generator), self.labels[index]
+        return photo_to_floats(read_photo(self.paths[index]), self.generator), self.labels[index]
 
 
 def read_photo(path: str) -> Any:
@@ -109,61 +109,14 @@ def resized(image: Any, size: int) -> Any:
     return cv2.resize(image, (size, size), interpolation=cv2.INTER_LINEAR)
 
 
-def cropped(image: Any, size: int, generator: np.random.Generator) -> Any:
-    """Return a random window."""
-    top = generator.integers(0, image.shape[0] - size + 1)
-    left = generator.integers(0, image.shape[1] - size + 1)
-    return image[top : top + size, left : left + size]
-
-
 def photo_to_floats(image: Any, generator: np.random.Generator) -> Any:
     """Resize to 256, crop to 224, flip and normalise; return float32 (3, 224, 224)."""
-    crop = cropped(resized(image, 256), 224, generator)
+    top, left = generator.integers(0, 256 - 224 + 1, 2)
+    crop = resized(image, 256)[top : top + 224, left : left + 224]
     if generator.random() < 0.5:
         crop = crop[:, ::-1]
     values = (crop.astype(np.float32) / np.float32(255) - LARGE_MEAN) / LARGE_STD
     return np.ascontiguousarray(values.transpose(2, 0, 1))
-
-
-def photo_to_crop(image: Any, generator: np.random.Generator) -> Any:
-    """Resize to 256, crop to 200 and flip; return uint8 (200, 200, 3)."""
-    crop = cropped(resized(image, 256), 200, generator)
-    return np.ascontiguousarray(crop[:, ::-1] if generator.random() < 0.5 else crop)
-
-
-def read_with_pillow(path: str) -> Any:
-    """Return a decoded file, an Image of Pillow, as torchvision's ImageFolder does."""
-    from PIL import Image
-
-    with open(path, "rb") as file:
-        return Image.open(file).convert("RGB")
-
-
-def random_box_to_floats(image: Any, generator: np.random.Generator) -> Any:
-    """Resize a random box to 224, flip and normalise as torchvision does; float32 (3, 224, 224)."""
-    import torch
-    from PIL import Image
-
-    box = random_box(*image.size, generator)
-    pixels = image.crop(box).resize((224, 224), Image.Resampling.BILINEAR)
-    if generator.random() < 0.5:
-        pixels = pixels.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    bytes_ = torch.from_numpy(np.array(pixels, copy=True))
-    values = bytes_.permute(2, 0, 1).contiguous().to(torch.float32).div(255)
-    return values.sub_(torch.tensor(MEAN)[:, None, None]).div_(torch.tensor(STD)[:, None, None])
-
-
-def random_box(width: int, height: int, generator: np.random.Generator) -> tuple[int, ...]:
-    """Return left, top, right and bottom of 8 to 100 % of the area, 3:4 to 4:3."""
-    for _ in range(10):
-        area = width * height * generator.uniform(0.08, 1)
-        ratio = np.exp(generator.uniform(np.log(3 / 4), np.log(4 / 3)))
-        wide, tall = round((area * ratio) ** 0.5), round((area / ratio) ** 0.5)
-        if 0 < wide <= width and 0 < tall <= height:
-            left = int(generator.integers(0, width - wide + 1))
-            top = int(generator.integers(0, height - tall + 1))
-            return left, top, left + wide, top + tall
-    return 0, 0, width, height
 
 
 def torch_loader(dataset: Any, batch: int, workers: int, **options: Any) -> Any:
@@ -189,18 +142,6 @@ def own_generator(worker: int) -> None:
     torch.set_num_threads(1)
     information = torch.utils.data.get_worker_info()
     information.dataset.generator = np.random.default_rng(information.seed)
-
-
-def grain_loader(dataset: SmallPictures, batch: int, workers: int) -> Any:
-    """Return grain's loader of the same samples."""
-    import grain
-
-    samples = grain.MapDataset.source(dataset).seed(7).shuffle().batch(batch)
-    read = grain.ReadOptions(num_threads=0 if workers else 1, prefetch_buffer_size=8)
-    loader = samples.to_iter_dataset(read)
-    if workers:
-        loader = loader.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers))
-    return loader
 
 
 def torch_arrays(batch: Any) -> tuple[Any, Any]:

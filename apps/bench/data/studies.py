@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from . import (
-    study_arrays,
-    study_crops,
-    study_jpeg,
-    study_kernels,
-    study_multitask,
-    study_small,
-    study_startup,
-)
+from . import study_arrays, study_jpeg, study_kernels, study_multitask, study_small, study_startup
 
 STUDIES: dict[str, ModuleType] = {
     "jpeg": study_jpeg,
-    "crops": study_crops,
     "small": study_small,
     "arrays": study_arrays,
     "kernels": study_kernels,

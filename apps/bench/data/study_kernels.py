@@ -18,7 +18,7 @@ import numpy as np
 import needle.data as data
 from apps.bench.harness.case import Calls, Case, Subject
 from apps.bench.harness.settings import Settings
-from apps.bench.harness.target import Target, median_and_range, short, spread, table
+from apps.bench.harness.target import Target, median_and_range
 from apps.bench.harness.turns import Result
 from needle.data.samples.ticket import Ticket
 from needle.data.transforms import ImageSpec
@@ -138,7 +138,7 @@ def cases(settings: Settings) -> list[Case]:
     return [
         Case(
             f"{library}, {size}",
-            partial(AllWork, library=library, size=size),
+            partial(open_work, library=library, size=size),
             ours.ONE_THREAD,
             () if library == "needle" else (library,),
         )
@@ -147,23 +147,14 @@ def cases(settings: Settings) -> list[Case]:
     ]
 
 
-class AllWork(Subject):
-    """All work of a library; numbers have the names of the work."""
-
-    def __init__(self, settings: Settings, library: str, size: int) -> None:
-        super().__init__()
-        generator = np.random.default_rng(0)
-        images = generator.integers(0, 256, (BATCH, size, size, 3), dtype=np.uint8)
-        make = our_call if library == "needle" else opencv_call
-        least = settings.pick(0.03, 0.001)
-        self.calls = {
-            name: Calls(make(work, images), BATCH, least, time.thread_time)
-            for name, work in WORK.items()
-        }
-
-    def run(self, witness: bool) -> dict[str, float]:
-        """Return microseconds per image for each work."""
-        return {name: calls.run(witness)["us"] for name, calls in self.calls.items()}
+def open_work(settings: Settings, library: str, size: int) -> Subject:
+    """Open all work of a library; numbers have the names of the work."""
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, (BATCH, size, size, 3), dtype=np.uint8)
+    make = our_call if library == "needle" else opencv_call
+    calls = {name: make(work, images) for name, work in WORK.items()}
+    least = settings.pick(0.03, 0.001)
+    return Calls(calls, least, items=BATCH / 1e3, clock=time.thread_time)  # us an image
 
 
 def our_call(work: Work, images: Image) -> Callable[[], object]:
@@ -188,35 +179,17 @@ def opencv_call(work: Work, images: Image) -> Callable[[], object]:
     return call
 
 
-def gain(result: Result, name: str, size: int) -> float:
-    """Return OpenCV's time over needle's."""
-    return result.median(f"cv2, {size}", name) / result.median(f"needle, {size}", name)
-
-
 def targets(result: Result) -> list[Target]:
     """Return the targets: transforms as fast as OpenCV's, fused chains twice as fast."""
     found = []
+    chains = [name for name in WORK if name.startswith("chain")]
     for size in SIZES:
-        gains = {name: gain(result, name, size) for name in WORK}
-        chains = [name for name in WORK if name.startswith("chain")]
+        pair = (f"cv2, {size}", f"needle, {size}")
+        gains = {name: result.ratio(*pair, name) for name in WORK}
         worst = min(set(WORK) - set(chains), key=lambda name: (gains[name], name))
         for name, goal in ((worst, 1.0), *((chain, 2.0) for chain in chains)):
             what = name if name in chains else f"every single transform (worst: {name})"
-            own, peer = (
-                f"{median_and_range(result, f'{library}, {size}', name)} µs"
-                for library in LIBRARIES
-            )
+            peer, own = (f"{median_and_range(result, case, name)} µs" for case in pair)
             words = f"{size} x {size}, {what}: over OpenCV"
             found.append(Target(words, gains[name], goal, own, peer))
     return found
-
-
-def tables(result: Result) -> list[str]:
-    """Return a table of microseconds per image."""
-    rows = []
-    for size in SIZES:
-        outcomes = [result.outcomes.get(f"{library}, {size}") for library in LIBRARIES]
-        for name in WORK:
-            cells = [spread(o.median(name), o.span(name)) if o else "–" for o in outcomes]
-            rows.append([f"{name}, {size} x {size}", *cells, short(gain(result, name, size))])
-    return table(("µs an image", *LIBRARIES, "OpenCV's over ours"), rows)

@@ -1,6 +1,7 @@
 """Several tasks on the same photographs: the shared loader beside a loader for each task.
 
-Each task is a process that takes batches and does nothing with them.
+Each task is a process that takes batches and does nothing with them. The server's cache has room
+for a fifth of the photographs. Separate loaders share the cores: each has cores / tasks workers.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from functools import partial
 from typing import Any
 
 from apps.bench.harness.case import Case, Numbers, Subject
-from apps.bench.harness.process_tree import cpu_seconds
 from apps.bench.harness.settings import Settings
-from apps.bench.harness.target import Target, median_and_range, short, spread, table
+from apps.bench.harness.target import Target, versus
 from apps.bench.harness.turns import Result
 
 from . import pictures
+from .process_tree import cpu_seconds
 
 TITLE = "Several tasks on the same photographs: the shared loader beside separate ones"
 BATCH, PHOTOS, EPOCHS = 32, 256, 4  # enough that batches prepared before a run hardly count
@@ -59,7 +60,6 @@ class Tasks(Subject):
     """The tasks, and the server if there is one; a run is some epochs of each task."""
 
     def __init__(self, settings: Settings, tasks: int, system: str) -> None:
-        super().__init__()
         photos, self.batch = settings.pick((PHOTOS, BATCH), (16, 4))
         self.batches = settings.pick(EPOCHS, 1) * (photos // self.batch)
         self.folder = tempfile.TemporaryDirectory(prefix="needle-bench-")  # private
@@ -76,7 +76,6 @@ class Tasks(Subject):
         """Start all processes and wait until each has its first batch."""
         address, cores = f"{self.folder.name}/s.sock", os.cpu_count() or 1
         if system == OURS:
-            # The cache has room for a fifth of the photographs at 256 x 256.
             cache = str(max(1, len(pictures.files(photos)) // 5 * 256 * 256 * 3 >> 20))
             options = {"name": address, "cache": cache, "workers": str(cores)}
             options["dataset"] = f"folder:{photos}?dtype=uint8&layout=HWC"
@@ -92,12 +91,12 @@ class Tasks(Subject):
         self._take(1)
 
     def run(self, witness: bool) -> Numbers:
-        """Return the samples per second of all tasks, and CPU seconds per thousand samples."""
+        """Return the samples per second of all tasks, and CPU milliseconds per sample."""
         cpu = cpu_seconds(os.getpid())
         seconds = self._take(self.batches)
         samples = self.batches * self.batch * len(self.tasks)
         used = cpu_seconds(os.getpid()) - cpu
-        return {} if witness else {"rate": samples / max(seconds), "cpu": used / samples * 1000}
+        return {} if witness else {"rate": samples / max(seconds), "cpu ms": used / samples * 1000}
 
     def close(self) -> None:
         """Stop the tasks; the server ends with the last of them."""
@@ -135,33 +134,14 @@ class Tasks(Subject):
 
 def targets(result: Result) -> list[Target]:
     """Return the targets: equal tasks compared with separate loaders of PyTorch and needle."""
-    found = []
-    for tasks, goal in GOALS.items():
-        shared, *others = (name_of(tasks, system) for system in SYSTEMS)
-        for other in reversed(others):
-            what = f"photographs, {tasks} equal tasks, shared loader over separate ones"
-            own = f"{median_and_range(result, shared, 'rate')} samples/s"
-            peer = f"{other.partition(',')[0]}: {median_and_range(result, other, 'rate')}"
-            found.append(Target(what, result.ratio(shared, other, "rate"), goal, own, peer))
-    return found
-
-
-def tables(result: Result) -> list[str]:
-    """Return a table with a row for each case."""
-    rows = [
-        [
-            name,
-            spread(outcome.median("rate"), outcome.span("rate")),
-            short(outcome.median("cpu")),
-            short(outcome.median("pss") / 2**20),
-        ]
-        for name, outcome in result.outcomes.items()
-        if "rate" in outcome.values
+    return [
+        versus(
+            f"photographs, {tasks} equal tasks, shared loader over separate ones",
+            result,
+            (name_of(tasks, OURS), name_of(tasks, other)),
+            goal,
+            unit="samples/s",
+        )
+        for tasks, goal in GOALS.items()
+        for other in SYSTEMS[:0:-1]
     ]
-    note = (
-        f"{PHOTOS} photographs, {EPOCHS} epochs, resized to 256, cropped to 224, flipped, "
-        f"normalised, batches of {BATCH}; the server keeps a fifth of them. Separate loaders share "
-        "the cores: cores / tasks workers each, at least one."
-    )
-    head = ("", "samples/s of all tasks", "CPU s per 1000", "peak memory, MiB")
-    return [note, "", *table(head, rows)]

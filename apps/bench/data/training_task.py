@@ -19,14 +19,12 @@ from . import ours, peers
 
 def loader(system: str, photos: str, batch: int, workers: int, address: str, name: str) -> Any:
     """Return the loader that the task iterates over once per epoch."""
-    chain = ours.JPEG_TO_FLOATS
     if system == "server":
-        options = {"transforms": chain, "drop_last": True, "seed": ours.SEED}
+        options = {"transforms": ours.JPEG_TO_FLOATS, "drop_last": True, "seed": ours.SEED}
         return GlobalDataLoader(address, batch, task=name, **options)
     if system == "torch":
-        dataset = peers.Photos(photos, peers.photo_to_floats)
-        return peers.torch_loader(dataset, batch, workers, drop_last=True)
-    return ours.photo_loader(photos, chain, batch, workers, drop_last=True)
+        return peers.torch_loader(peers.Photos(photos), batch, workers, drop_last=True)
+    return ours.photo_loader(photos, batch, workers, drop_last=True)
 
 
 def main(arguments: list[str]) -> int:

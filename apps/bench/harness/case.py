@@ -1,6 +1,6 @@
 """The cases of a study, each opened in its own process and run in turns with others.
 
-Studies list cases; contestant.py opens and runs one of them; harness.py schedules them.
+Studies list cases; contestant.py opens and runs one of them; turns.py schedules them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Numbers = dict[str, float]
+Call = Callable[[], object]
+PEAK = " (peak)"
+"""The end of the name of a measurement of the machine's GFLOP/s beside that of a call."""
 
 
 class Subject:
-    """An opened case. first: the measurements of opening it."""
-
-    def __init__(self) -> None:
-        self.first: Numbers = {}
+    """An opened case."""
 
     def run(self, witness: bool) -> Numbers:
         """Return one measurement; with ``witness`` check every byte instead and time nothing."""
@@ -55,41 +55,64 @@ class Case:
 
 
 class Calls(Subject):
-    """The time of a call of a function, repeated until a sample lasts ``least`` seconds."""
+    """Milliseconds per call of each function, repeated until a sample lasts ``least`` seconds.
+
+    Every sample starts with an untimed call, because the process was idle before. items: the number
+    that results are divided by. wait: returns when the device has finished all work. release:
+    called after each sample. peak: measures the machine's GFLOP/s before and after each sample; the
+    result is stored as "NAME (peak)".
+    """
 
     def __init__(
         self,
-        call: Callable[[], object],
-        items: int = 1,
-        least: float = 0.05,
+        calls: Mapping[str, Call],
+        least: float,
+        *,
+        items: float = 1,
         clock: Callable[[], float] = time.perf_counter,
+        wait: Call = lambda: None,
+        release: Call = lambda: None,
+        peak: Callable[[], float] | None = None,
     ) -> None:
-        super().__init__()
-        self.call, self.items, self.clock = call, items, clock
-        call()
-        self.calls = 1
-        while self._seconds() < least:
-            self.calls *= 2
+        self.calls, self.items, self.clock = calls, items, clock
+        self.wait, self.release, self.peak = wait, release, peak
+        self.counts = {name: self._count(call, least) for name, call in calls.items()}
 
     def run(self, witness: bool) -> Numbers:
-        """Return microseconds per item."""
-        return {"us": self._seconds() / self.calls / self.items * 1e6}
+        """Return a sample of each function; nothing with ``witness``."""
+        numbers: Numbers = {}
+        for name, call in self.calls.items() if not witness else ():
+            call()
+            before = self.peak() if self.peak else 0.0
+            seconds = self._seconds(call, self.counts[name])
+            numbers[name] = seconds / self.counts[name] / self.items * 1e3
+            if self.peak:
+                numbers[name + PEAK] = (before + self.peak()) / 2
+            self.release()
+        return numbers
 
-    def _seconds(self) -> float:
+    def _count(self, call: Call, least: float) -> int:
+        """Return the number of calls of a sample, after untimed ones that may compile."""
+        call()
+        if not least:
+            return 1
+        call()
+        return max(1, int(least / max(self._seconds(call, 1), 1e-7)))
+
+    def _seconds(self, call: Call, count: int) -> float:
+        self.wait()
         started = self.clock()
-        for _ in range(self.calls):
-            self.call()
+        for _ in range(count):
+            call()
+        self.wait()
         return self.clock() - started
 
 
 class Once(Subject):
-    """A measurement that times itself. warm: discard a first call."""
+    """A measurement that times itself."""
 
-    def __init__(self, measure: Callable[[], Numbers], warm: bool = False) -> None:
-        super().__init__()
+    def __init__(self, measure: Callable[[], Numbers]) -> None:
         self.measure = measure
-        if warm:
-            measure()
 
     def run(self, witness: bool) -> Numbers:
         """Return the result of ``measure``; nothing with ``witness``."""

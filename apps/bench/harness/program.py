@@ -72,9 +72,7 @@ def parse(benchmark: Benchmark, arguments: Sequence[str] | None) -> argparse.Nam
     if benchmark.counts:
         every = (1, os.cpu_count() or 1)
         add("--threads", type=_counts, default=every, help="numbers of threads, such as 1,2")
-        add("--batch", type=_counts, help="batch sizes of models (default: those of each model)")
         add("--eager", action="store_true", help="leave out torch.compile, which warms up slowly")
-        add("--cpu-time", action="store_true", help="processor time, for a shared machine")
         choices = config.matmul_precision.choices
         add("--precision", choices=choices, default="float32", help="of products on a GPU")
     else:
@@ -102,9 +100,7 @@ def settings_of(
     return Settings(
         *common,
         precision=options.precision,
-        batches=options.batch,
         compiled=not options.eager,
-        cpu_time=options.cpu_time and threads == 1,
         folder=folder,
     )
 
@@ -126,8 +122,6 @@ def measured(benchmark: Benchmark, work: str, settings: Settings) -> Result:
         result.notes.append(f"On {settings.device}, products in {settings.precision}.")
     if not settings.compiled:
         result.notes.append("torch.compile was left out (`--eager`).")
-    if settings.cpu_time:
-        result.notes.append("Times are processor time, not wall-clock time (`--cpu-time`).")
     if settings.quick:
         result.notes.append("**A quick run on tiny work: its numbers mean nothing.**")
     _say(f"{result.study}: {time.perf_counter() - started:.0f} s")

@@ -19,7 +19,7 @@ from typing import Any
 
 from needle.testing.installation import processor
 
-from .target import Target, short
+from .target import Target, median_and_range, short, table
 from .turns import Result
 
 HEAD = (
@@ -52,7 +52,7 @@ class Benchmark:
 
     @property
     def studies(self) -> dict[str, Any]:
-        """The studies by name: each has TITLE, cases, tables, targets and perhaps prepare."""
+        """The studies by name: each has TITLE, cases, targets, perhaps tables and prepare."""
         found: dict[str, Any] = importlib.import_module(self.module).STUDIES
         return found
 
@@ -124,9 +124,23 @@ def details(benchmark: Benchmark, results: Mapping[str, Result]) -> list[str]:
     lines += [benchmark.how, ""]
     for name, result in results.items():
         study = benchmark.studies[result.work]
-        lines += [f"## {study.TITLE} (`{name}`)", "", *study.tables(result)]
+        lines += [f"## {study.TITLE} (`{name}`)", "", *tables_of(study, result)]
         lines += note_lines({name: result})
     return lines
+
+
+def tables_of(study: Any, result: Result) -> list[str]:
+    """Return the tables of a study, which is one of all numbers if it defines none."""
+    tables: list[str] = getattr(study, "tables", all_numbers)(result)
+    return tables
+
+
+def all_numbers(result: Result) -> list[str]:
+    """Return a table of the medians and ranges of all measurements, a row for each case."""
+    measured = {name: each for name, each in result.outcomes.items() if each.values}
+    keys = list(dict.fromkeys(key for each in measured.values() for key in each.values))
+    rows = [[name, *(median_and_range(result, name, key) for key in keys)] for name in measured]
+    return table(("case", *keys), rows)
 
 
 def targets_of(benchmark: Benchmark, results: Mapping[str, Result]) -> list[Target]:

@@ -15,11 +15,9 @@ class Settings:
 
     studies: module that defines STUDIES, a dict of studies by name. threads: threads of every
     library; 0 if each case sets its own. device: needle's name of the device. precision: of
-    products on a GPU. batches: batch sizes of whole models; None means those of each study.
-    compiled: include torch.compile, which takes minutes to warm up. cpu_time: measure processor
-    time instead of wall-clock time. folder: for files that studies prepare. photos: folder of JPEG
-    photographs; None means generated ones. cifar: folder of CIFAR-10's batch files; None means
-    random pixels of the same size.
+    products on a GPU. compiled: include torch.compile, which takes minutes to warm up. folder: for
+    files that studies prepare. photos: folder of JPEG photographs; None means generated ones.
+    cifar: folder of CIFAR-10's batch files; None means random pixels of the same size.
     """
 
     studies: str
@@ -28,9 +26,7 @@ class Settings:
     quick: bool = False
     device: str = "cpu"
     precision: str = "float32"
-    batches: tuple[int, ...] | None = None
     compiled: bool = True
-    cpu_time: bool = False
     folder: str = ""
     photos: str | None = None
     cifar: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .turns import Result
 
@@ -73,6 +74,20 @@ def median_and_range(result: Result, case: str, key: str) -> str:
     """Return the median of one case's measurements and their range, as text."""
     outcome = result.outcomes.get(case)
     return "–" if outcome is None else spread(outcome.median(key), outcome.span(key))
+
+
+def versus(
+    what: str,
+    result: Result,
+    cases: tuple[str, str],
+    goal: float,
+    key: str = "rate",
+    unit: str = "",
+    **options: Any,
+) -> Target:
+    """Return the ratio of the medians of two cases as a target. unit: of each measurement."""
+    words = [f"{name}: {median_and_range(result, name, key)} {unit}".rstrip() for name in cases]
+    return Target(what, result.ratio(*cases, key), goal, *words, **options)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

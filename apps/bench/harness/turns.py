@@ -1,8 +1,8 @@
 """Run the cases of a study in turns, and collect their numbers.
 
 Each case has its own process. The cases of a group are opened and run once as witnesses (every byte
-is checked, memory is measured, nothing is timed). Then they run round by round in shuffled order,
-so that a slow moment of the machine affects all of them.
+is checked, nothing is timed). Then they run round by round in shuffled order, so that a slow moment
+of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .case import Case, Numbers
-from .process_tree import PeakMemory
 from .settings import Settings
 
 SAME_MEAN = 0.03
+COUNTS = ("samples", "labels")
+"""What a timed run must give as its witness did: the number of samples, the sum of labels."""
 
 Log = Callable[[str], None]
 
@@ -110,7 +111,7 @@ class ContestantError(Exception):
 
 
 class Contestant:
-    """The process of a case, seen from the harness. numbers: measurements of opening it."""
+    """The process of a case, seen from the harness."""
 
     def __init__(self, study: str, case: Case, settings: Settings) -> None:
         self.case = case
@@ -127,7 +128,7 @@ class Contestant:
             start_new_session=True,
         )
         try:
-            self.numbers = self._answer()
+            self._answer()
         except ContestantError:
             self.kill()  # also ends the processes in its session
             raise
@@ -136,11 +137,9 @@ class Contestant:
         """Do one timed run."""
         return self._ask("run")
 
-    def witness(self) -> tuple[Numbers, int]:
-        """Return the checks of a run over every byte, and the peak memory of its processes."""
-        with PeakMemory(self.process.pid) as memory:
-            numbers = self._ask("witness")
-        return numbers, memory.peak
+    def witness(self) -> Numbers:
+        """Return the checks of a run over every byte."""
+        return self._ask("witness")
 
     def close(self) -> None:
         """Ask the process to end, then kill what is left of it."""
@@ -233,10 +232,7 @@ def _open(
     contestant = None
     try:
         contestant = Contestant(study, case, settings)
-        outcome.add(contestant.numbers)
-        witnesses[case.name], peak = contestant.witness()
-        if peak:
-            outcome.add({"pss": peak})
+        witnesses[case.name] = contestant.witness()
         running[case.name] = contestant
     except ContestantError as error:
         outcome.error = str(error)
@@ -266,7 +262,7 @@ def _take_turns(
                 running.pop(name).kill()
                 continue
             result.failed_checks += recheck(name, numbers, witnesses[name])
-            outcome.add(numbers)
+            outcome.add({k: v for k, v in numbers.items() if k not in COUNTS})
 
 
 def compare(cases: Iterable[Case], witnesses: dict[str, Numbers]) -> list[str]:

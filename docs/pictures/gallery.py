@@ -1,4 +1,4 @@
-"""A picture of every augmentation: python -m apps.bench.data.gallery.
+"""A picture of every augmentation: python -m docs.pictures.gallery.
 
 Each row of a block shows one transform: a photograph, then its versions in three epochs of a
 loader.
@@ -6,19 +6,15 @@ loader.
 
 from __future__ import annotations
 
-import argparse
 import io
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import needle.data as data
+from apps.bench.data.pictures import made_up_photo
 from needle.data.formats.decoding import decode
-
-from .pictures import made_up_photo
 
 SIDE, LABEL, GAP = 96, 13, 3
 COLUMNS, EPOCHS, COLOURS = 3, 3, 64
@@ -53,31 +49,11 @@ MIXING: dict[str, Any] = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the picture."""
-    parser = argparse.ArgumentParser(prog="python -m apps.bench.data.gallery", description=__doc__)
-    parser.add_argument("--photos", type=Path, help="folder of JPEG photographs (else made-up)")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("gallery.png"))
-    options = parser.parse_args(arguments)
-    options.out.write_bytes(gallery(photographs(options.photos)))
-    print(f"written to {options.out}, {options.out.stat().st_size // 1000} kB")
-    return 0
-
-
-def photographs(folder: Path | None) -> list[Any]:
-    """Return square pictures, the most colourful first, uint8 (SIDE, SIDE, 3).
-
-    Without a folder they are the public-domain portrait in matplotlib and made-up ones.
-    """
-    if folder is None:
-        found = [decode(made_up_photo(seed, (150, 200))) for seed in range(MIXED)]
-        portrait = sample_photograph()
-        found = [portrait, *found[1:]] if portrait is not None else found
-    else:
-        paths = sorted(folder.rglob("*.jpg"))
-        colourful = sorted(paths[:60], key=lambda path: -colourfulness(decode(path)))
-        found = [decode(path) for path in colourful[:MIXED]]
-    return [square(image) for image in found]
+def photographs() -> list[Any]:
+    """Return square pictures, made up but for the first: uint8 (SIDE, SIDE, 3)."""
+    found = [decode(made_up_photo(seed, (150, 200))) for seed in range(MIXED)]
+    portrait = sample_photograph()
+    return [square(image) for image in ([portrait, *found[1:]] if portrait is not None else found)]
 
 
 def sample_photograph() -> Any | None:
@@ -88,11 +64,6 @@ def sample_photograph() -> Any | None:
         return None
     with get_sample_data("grace_hopper.jpg", asfileobj=True) as file:
         return decode(file.read())
-
-
-def colourfulness(image: Any) -> float:
-    """Return the mean distance between channels; changes of hue need coloured photographs."""
-    return float(np.ptp(image[::8, ::8].astype(np.float64), axis=2).mean())
 
 
 def square(image: Any) -> Any:
@@ -164,4 +135,4 @@ def encoded(canvas: Any, labels: list[tuple[int, int, str]]) -> bytes:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    Path(__file__).with_name("gallery.png").write_bytes(gallery(photographs()))
