@@ -95,6 +95,18 @@ def test_preparation_is_that_of_the_data_set(run: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(found + inverted, (1 - 2 * 0.305) / 0.376, atol=1e-5)
 
 
+def test_a_photograph_is_seen_upright(run: Path, pictures: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    classifier, path = Classifier(run / "model.safetensors"), min(pictures.glob("*-3.png"))
+    exif, photograph = Image.Exif(), tmp_path / "turned.png"
+    exif[0x0112] = 6
+    stored = Image.open(path).transpose(Image.Transpose.ROTATE_90)
+    stored.save(photograph, exif=exif)
+    for given in (photograph, photograph.read_bytes()):
+        np.testing.assert_array_equal(classifier.prepare(given), classifier.prepare(path))
+
+
 def test_the_averaged_weights_are_taken(run: Path) -> None:
     models = [Classifier(run / f"{n}.safetensors").model for n in ("model", "checkpoint")]
     for a, b in zip(*(model.parameters() for model in models), strict=True):

@@ -210,6 +210,20 @@ def test_at_a_smaller_size_too(parts, scale, subsampling):
 
 
 @compiled
+@pytest.mark.parametrize("turn", range(1, 9))
+@pytest.mark.parametrize("at_least", [None, (30, 30)])
+def test_of_an_image_that_is_turned(parts, turn, at_least):
+    exif, stream = Image.Exif(), io.BytesIO()
+    exif[0x0112] = turn
+    Image.fromarray(picture(71, 130)).save(stream, "JPEG", exif=exif)
+    height, width = decoding.decode(stream.getvalue(), "RGB", at_least).shape[:2]
+    assert (height > width) == (turn > 4)
+    for box in random_boxes(height, width, 20):
+        np.testing.assert_array_equal(*decoded(stream.getvalue(), box, at_least=at_least))
+    assert parts == [True] * 20
+
+
+@compiled
 def test_files_of_other_encoders(parts):
     image = Image.fromarray(picture(120, 150))
     box = Region(30, 40, 90, 100)
@@ -230,11 +244,6 @@ def test_files_of_other_encoders(parts):
         del parts[:]
         np.testing.assert_array_equal(*decoded(stream.getvalue(), box))
         assert any(parts) == by_region
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    stream = io.BytesIO()
-    image.save(stream, "JPEG", exif=exif)
-    np.testing.assert_array_equal(*decoded(stream.getvalue(), box))
 
 
 def test_other_formats_and_no_region_are_decoded_whole():

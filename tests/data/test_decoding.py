@@ -10,6 +10,7 @@ from needle.data.formats import decoding
 from needle.errors import DataError
 
 Image = pytest.importorskip("PIL.Image")
+ImageOps = pytest.importorskip("PIL.ImageOps")
 pytest.importorskip("simplejpeg")
 
 
@@ -108,11 +109,126 @@ def test_cmyk_is_pillows():
     np.testing.assert_array_equal(decoding.decode(content), by_pillow(content))
 
 
-def test_orientation_is_left_as_stored():
+FORMS = {"JPEG": {"quality": 95}, "MPO": {"quality": 95}, "PNG": {}, "TIFF": {}}
+FORMS["WEBP"] = {"lossless": True}
+
+
+def turned(image, form, turn, **options):
+    """Return a file of the stored image with this EXIF orientation."""
     exif = Image.Exif()
-    exif[0x0112] = 6  # a viewer rotates it by 90 degrees
-    content = encoded(smooth(20, 30), "JPEG", exif=exif)
-    assert decoding.decode(content).shape == (20, 30, 3)
+    exif[0x0112] = turn
+    return encoded(image, form, exif=exif, **options)
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+@pytest.mark.parametrize("form", FORMS)
+def test_an_image_is_turned_as_a_viewer_turns_it(library, form, turn):
+    stored = smooth(24, 40)
+    content = turned(stored, form, turn, **FORMS[form])
+    image = decoding.decode(content)
+    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(content)))
+    np.testing.assert_array_equal(image, np.asarray(upright))
+    assert image.shape == ((40, 24, 3) if turn > 4 else (24, 40, 3))
+    raw = decoding.decode(content, oriented=False)
+    assert raw.shape == stored.shape and abs(raw.astype(int) - stored).mean() < 4
+    height, width = image.shape[:2]
+    half = decoding.decode(content, "RGB", (height // 2, width // 4)).shape
+    assert half == ((height // 2, width // 2, 3) if form in ("JPEG", "MPO") else image.shape)
+
+
+@pytest.mark.parametrize("turn", [0, 9, 300])
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_an_orientation_without_a_meaning_is_the_usual_one(library, form, turn):
+    content = turned(smooth(8, 5), form, turn)
+    assert decoding.decode(content).shape == (8, 5, 3)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+def test_damaged_metadata_is_no_damaged_image(library):
+    content = turned(smooth(8, 5), "JPEG", 6)
+    place = content.index(b"Exif") + 6
+    for damage in (b"", b"MM", b"MM\0*\0\0\xff\xff", b"\xff" * 12):
+        odd = content[:place] + damage + content[place + len(damage) :]
+        assert decoding.decode(odd).shape in ((8, 5, 3), (5, 8, 3))
+
+
+def with_alpha(mode):
+    """Return an image of the mode that is transparent, half transparent and opaque in thirds."""
+    image = Image.fromarray(smooth(9, 12)).convert(mode.removesuffix("A"))
+    alpha = np.repeat(np.array([[0, 128, 255]], np.uint8), 4, 1).repeat(9, 0)
+    image = image.convert(mode)
+    image.putalpha(Image.fromarray(alpha))
+    return image, alpha
+
+
+@pytest.mark.parametrize("want", ["RGB", "L"])
+@pytest.mark.parametrize("form", ["PNG", "TIFF", "WEBP"])
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_transparency_is_put_on_white(mode, form, want, monkeypatch):
+    image, alpha = with_alpha(mode)
+    content = encoded(image, form, **({"lossless": True} if form == "WEBP" else {}))
+    share = alpha[..., None] / 255
+    colours = np.asarray(image.convert("RGB")).astype(float)
+    exact = colours * share + 255 * (1 - share)
+    exact = exact if want == "RGB" else exact @ [[0.299], [0.587], [0.114]]
+    found = decoding.decode(content, want)
+    assert (found[:, :4] == 255).all() and abs(found - exact).max() <= 1
+    monkeypatch.setattr(decoding, "BAND", 24)
+    np.testing.assert_array_equal(decoding.decode(content, want), found)
+
+
+@pytest.mark.parametrize(
+    "mode, form", [("P", "GIF"), *((mode, "PNG") for mode in ("P", "L", "RGB", "1", "I;16"))]
+)
+def test_one_transparent_colour_is_white(mode, form):
+    black = np.zeros((2, 3), np.uint16 if mode == "I;16" else np.uint8)
+    black[0] = 40_000 if mode == "I;16" else 200
+    image = Image.fromarray(black) if mode == "I;16" else Image.fromarray(black).convert(mode)
+    clear = (0, 0, 0) if mode == "RGB" else int(image.getpixel((0, 1)))
+    image = decoding.decode(encoded(image, form, transparency=clear))
+    assert (image[1] == 255).all() and (image[0] < 256).all()
+    assert (image[0] == {"1": 255, "I;16": 156}.get(mode, 200)).all()
+
+
+def test_a_palette_with_degrees_of_transparency():
+    image = Image.new("P", (2, 1))
+    image.putpalette([100, 50, 0, 0, 0, 250])
+    image.putdata([0, 1])
+    found = decoding.decode(encoded(image, transparency=bytes([51, 255])))
+    assert found.tolist() == [[[224, 214, 204], [0, 0, 250]]]
+
+
+def pgm(grey, most):
+    height, width = grey.shape
+    return b"P5 %d %d %d\n" % (width, height, most) + grey.astype(">u2").tobytes()
+
+
+DEEP = np.arange(65536, dtype=np.uint16).reshape(256, 256)
+DEEP_FILES = {
+    "pgm": (pgm(DEEP, 65535), DEEP / 65535),
+    "pgm of 12 bits": (pgm(DEEP >> 4, 4095), (DEEP >> 4) / 4095),
+    "plain pgm": (b"P2 2 1 1000\n1000 300\n", np.array([[1, 0.3]])),
+    "tiff": (encoded(DEEP, "TIFF"), DEEP / 65535),
+    "tiff of 32 bits": (encoded(DEEP.astype(np.int32), "TIFF"), DEEP / 65535),
+    "tiff of floats": (encoded(DEEP.astype(np.float32) / 65535, "TIFF"), DEEP / 65535),
+}
+
+
+@pytest.mark.parametrize("content, exact", DEEP_FILES.values(), ids=DEEP_FILES)
+def test_greys_of_more_than_eight_bits_are_rounded(content, exact):
+    found = decoding.decode(content, "L")[..., 0]
+    assert found.dtype == np.uint8 and abs(found - exact * 255).max() <= 0.5 + 255 / 65535
+    floats = decoding.decode(content, "L", dtype="float32")[..., 0]
+    np.testing.assert_allclose(floats, exact, atol=0.51 / 65535)
+
+
+@pytest.mark.parametrize(
+    "grey", [np.float32([[0, 255]]), np.float32([[0, np.nan]]), np.int32([[0, 65536]])]
+)
+def test_greys_of_an_unknown_range_are_no_damage(grey):
+    with pytest.raises(DataError, match="greys of more than 8 bits must be integers in") as caught:
+        decoding.decode(encoded(grey, "TIFF"))
+    assert "damaged" not in str(caught.value)
 
 
 def test_greys_of_sixteen_bits():

@@ -19,7 +19,7 @@ from needle.remote.catalogue import INDEX
 from needle.remote.retry import ObjectMissing
 from tests.remote.loopback_store import LoopbackStore
 
-from .conftest import QUICK, SECRET
+from .conftest import QUICK, SECRET, Image
 
 NOTHING_KEPT = data.ObjectCache(limit=0)
 
@@ -68,6 +68,23 @@ def test_a_listing_leaves_out_what_a_folder_does(folder: Path) -> None:
     (folder / "eel" / "x.heic").write_bytes(b"of another format")
     with pytest.raises(DataError, match="in the folders eel;"):
         data.open_remote(folder)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_photographs_are_upright(folder: Path, tmp_path: Path, packed: bool) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for path in folder.rglob("*.png"):
+        Image.open(path).save(path, exif=exif)
+    here = data.ImageFolder(folder, layout="HWC", dtype="uint8")
+    encode = {"encode": "keep"} if packed else {}
+    data.upload(here, tmp_path / "up", packed=packed, progress=False, **encode)
+    options = {} if packed else {"layout": "HWC", "dtype": "uint8"}
+    for oriented in (True, False):
+        ours = data.open_remote(tmp_path / "up", oriented=oriented, **options)
+        want = np.rot90(here[3][0], 0 if oriented else 1)
+        np.testing.assert_array_equal(ours[3][0], want)
+        assert want.shape == ((8, 9, 3) if oriented else (9, 8, 3))
 
 
 def test_relative_paths_outlive_chdir(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,11 +49,12 @@ class RemoteImageFolder(ImageFolder):
         mode: str = "RGB",
         scaled_decode: bool = False,
         max_pixels: int = MAX_PIXELS,
+        oriented: bool = True,
         cache: ObjectCache | None = None,
         retry: Retry | None = None,
         catalogue: Catalogue | None = None,
     ) -> None:
-        self._set_options(transforms, layout, dtype, mode, scaled_decode, max_pixels)
+        self._set_options(transforms, layout, dtype, mode, scaled_decode, max_pixels, oriented)
         self.store, self.cache = store_at(url, retry), cache or ObjectCache()
         self.catalogue = catalogue or read_catalogue(self.store, extensions)
         if self.catalogue.kind != "images" or self.catalogue.classes is None:

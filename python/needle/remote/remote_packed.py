@@ -57,11 +57,12 @@ class RemotePacked(ScaledDecoding):
         *,
         checked: bool = True,
         scaled_decode: bool = False,
+        oriented: bool = True,
         cache: ObjectCache | None = None,
         retry: Retry | None = None,
         catalogue: Catalogue | None = None,
     ) -> None:
-        super().__init__(transforms, scaled_decode)
+        super().__init__(transforms, scaled_decode, oriented)
         self.store, self.cache = store_at(url, retry), cache or ObjectCache()
         self.catalogue = catalogue or read_catalogue(self.store)
         if self.catalogue.kind != "packed":
@@ -177,7 +178,8 @@ class RemotePacked(ScaledDecoding):
                 return None
 
     def _mapped(self, number: int, file: IO[bytes]) -> PackedDataset:
-        options: dict[str, Any] = {"checked": self.checked, "scaled_decode": self.scaled_decode}
+        names = ("checked", "scaled_decode", "oriented")
+        options = {name: getattr(self, name) for name in names}
         packed = PackedFile(file, self._url(number), self._size(number))
         shard = PackedDataset(packed, self.transforms, **options)
         if self.decode_at_least is not None:
@@ -242,6 +244,7 @@ def open_remote(
     cache: ObjectCache | None = None,
     retry: Retry | None = None,
     checked: bool = True,
+    oriented: bool = True,
     **images: Any,
 ) -> Dataset:
     """Return RemotePacked if packed files are at ``url``, else RemoteImageFolder.
@@ -251,8 +254,7 @@ def open_remote(
     """
     store = Store(url, retry)
     catalogue = read_catalogue(store)
+    both: dict[str, Any] = {"cache": cache, "catalogue": catalogue, "oriented": oriented}
     if catalogue.kind == "packed":
-        return RemotePacked(store, transforms, checked=checked, cache=cache, catalogue=catalogue)
-    return RemoteImageFolder(
-        store, transforms=transforms, cache=cache, catalogue=catalogue, **images
-    )
+        return RemotePacked(store, transforms, checked=checked, **both)
+    return RemoteImageFolder(store, transforms=transforms, **both, **images)

@@ -25,17 +25,20 @@ from .dataset import Dataset, ItemTransform
 class ScaledDecoding(Dataset):
     """Base class of datasets that decode images, at a smaller size if ``scaled_decode`` is True.
 
-    decode_at_least: the smallest (height, width) to which an image may be reduced; None decodes
-    every pixel.
+    oriented: images are turned as their EXIF orientation says. decode_at_least: the smallest
+    (height, width) to which an image may be reduced; None decodes every pixel.
     """
 
     scaled_decode: bool
+    oriented: bool
     decode_at_least: Size | None
     decode_regions: Regions | None = None
 
-    def __init__(self, transforms: Sequence[ItemTransform] | None, scaled_decode: bool) -> None:
+    def __init__(
+        self, transforms: Sequence[ItemTransform] | None, scaled_decode: bool, oriented: bool
+    ) -> None:
         super().__init__(transforms)
-        self.scaled_decode = scaled_decode
+        self.scaled_decode, self.oriented = scaled_decode, oriented
         self.decode_at_least = decode_size(transforms or ()) if scaled_decode else None
 
     def set_decode_size(self, height: int, width: int) -> bool:

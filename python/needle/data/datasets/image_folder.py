@@ -37,8 +37,9 @@ class ImageFolder(ScaledDecoding):
     gives grey images of one channel. scaled_decode: decode a JPEG at half its size or less if the
     transforms of the dataset or the loader begin by resizing; this is faster but changes the
     pixels slightly (and may change the longer side of ``Resize(int)`` by one). max_pixels: larger
-    images raise an error. Slices and index arrays return a list of items. Warns with UserWarning
-    if the classes look like the names of splits.
+    images raise an error. oriented: turn photographs as their EXIF orientation says, as viewers do;
+    False keeps them as stored. Transparent images are composited on white. Slices and index arrays
+    return a list of items. Warns with UserWarning if the classes look like the names of splits.
 
     With ``layout="HWC"``, a loader whose transforms crop decodes only the part of a JPEG that the
     crop reads, with the same pixels, if libjpeg-turbo was found when needle was built. Damage
@@ -60,8 +61,9 @@ class ImageFolder(ScaledDecoding):
         mode: str = "RGB",
         scaled_decode: bool = False,
         max_pixels: int = MAX_PIXELS,
+        oriented: bool = True,
     ) -> None:
-        self._set_options(transforms, layout, dtype, mode, scaled_decode, max_pixels)
+        self._set_options(transforms, layout, dtype, mode, scaled_decode, max_pixels, oriented)
         self.root = Path(root).absolute()
         self.classes: tuple[str, ...] = _class_names(self.root)
         endings = tuple(extension.lower() for extension in extensions)
@@ -75,11 +77,12 @@ class ImageFolder(ScaledDecoding):
         mode: str,
         scaled_decode: bool,
         max_pixels: int,
+        oriented: bool,
     ) -> None:
         """Set all attributes except the files."""
         owner = type(self).__name__
         pillow(owner)  # fails now if Pillow is missing, not at the first image
-        super().__init__(transforms, scaled_decode)
+        super().__init__(transforms, scaled_decode, oriented)
         self.layout = check_layout(owner, layout, transforms)
         self.dtype, self.max_pixels = check_pixels(owner, dtype), max_pixels
         if mode not in CHANNELS:
@@ -118,10 +121,16 @@ class ImageFolder(ScaledDecoding):
 
     def _pixels(self, place: int, content: bytes) -> npt.NDArray[Any]:
         """Return the image before any transform, uint8 or float32 ``(H, W, C)``."""
-        options: dict[str, Any] = {"max_pixels": self.max_pixels, "dtype": self.dtype}
-        options["region"] = self.region_of(self.mode, self.dtype)
-        name = self._file(place)
-        return decode(content, self.mode, self.decode_at_least, name=name, **options)
+        return decode(
+            content,
+            self.mode,
+            self.decode_at_least,
+            name=self._file(place),
+            max_pixels=self.max_pixels,
+            dtype=self.dtype,
+            region=self.region_of(self.mode, self.dtype),
+            oriented=self.oriented,
+        )
 
 
 def _read(path: str) -> bytes:

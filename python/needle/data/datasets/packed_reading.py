@@ -20,10 +20,9 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from ..formats.arrow_columns import Column, Description, arrow_fields, pyarrow
-from ..formats.decoding import RegionOf, decode
+from ..formats.decoding import decode
 from ..formats.files import open_file
 from ..samples.ticket import check_indices
-from ..transforms.base import Size
 from .dataset import ItemTransform
 from .decode_size import ScaledDecoding
 from .indexing import Indices, check_index, several
@@ -42,10 +41,10 @@ class PackedDataset(ScaledDecoding):
     path: the file, which is memory-mapped: opening takes the same time for any size, and processes
     share its pages. ``transforms`` receive the first field. Arrays are read-only views of the
     file. checked: verify each sample's checksum when this process first reads it (4 GB/s); False
-    verifies encoded images only. scaled_decode: see ``ImageFolder``. Slices and index arrays give
-    a list of items. Raises DataError, naming the file and the offset, if the file is truncated,
-    damaged or in another format. Do not truncate an open file: access to the lost pages kills the
-    process. Only the path is pickled; another process maps the file again.
+    verifies encoded images only. scaled_decode, oriented: see ``ImageFolder``. Slices and index
+    arrays give a list of items. Raises DataError, naming the file and the offset, if the file is
+    truncated, damaged or in another format. Do not truncate an open file: access to the lost pages
+    kills the process. Only the path is pickled; another process maps the file again.
     """
 
     def __init__(
@@ -55,8 +54,9 @@ class PackedDataset(ScaledDecoding):
         *,
         checked: bool = True,
         scaled_decode: bool = False,
+        oriented: bool = True,
     ) -> None:
-        super().__init__(transforms, scaled_decode)
+        super().__init__(transforms, scaled_decode, oriented)
         found = path if isinstance(path, PackedFile) else _mapped(Path(path).absolute())
         self.path, self.checked = Path(found.name), checked
         self._open: PackedFile | None = found
@@ -74,8 +74,9 @@ class PackedDataset(ScaledDecoding):
         self.rows(np.array([place]))
         first = file.description.columns[0]
         region = self.region_of(first.mode, "uint8") if first.kind == "image" else None
+        options: dict[str, Any] = {"at_least": self.decode_at_least, "oriented": self.oriented}
         values = [
-            file.value(number, place, self.decode_at_least, None if number else region)
+            file.value(number, place, region=None if number else region, **options)
             for number in range(len(file.description.columns))
         ]
         values[0] = self.apply_transforms(values[0])
@@ -231,10 +232,8 @@ class PackedFile:
             raise self._garbled(number, place, f"it lies at {start} to {end} of {len(data)} bytes")
         return data[start:end], self.starts[number] + start
 
-    def value(
-        self, number: int, place: int, at_least: Size | None, region: RegionOf | None = None
-    ) -> Any:
-        """Return one field of one sample; at_least, region: see ``decode``."""
+    def value(self, number: int, place: int, **options: Any) -> Any:
+        """Return one field of one sample; options: those of ``decode``, for an image."""
         column = self.description.columns[number]
         if column.kind in ("number", "array"):
             found = self.views[number][0][place]
@@ -242,7 +241,7 @@ class PackedFile:
         content, byte = self.bytes_of(number, place)
         if column.kind == "image":
             name = f"{self.name}: sample {place} at byte {byte}"
-            return decode(content.data, column.mode, at_least, name=name, region=region)
+            return decode(content.data, column.mode, name=name, **options)
         if column.kind == "varied":
             return self._varied(number, place, content)
         try:

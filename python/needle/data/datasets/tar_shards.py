@@ -49,8 +49,8 @@ class TarShards(IterableDataset):
     ``("jpg;png", "cls")`` with ";" between alternatives; with None a sample is a dict of all its
     members by extension, with its name as "__key__". ``transforms`` receive the first field. The
     extension decides the type: images become uint8 ``(H, W, 3)``, "cls" an int, "txt" text, "json"
-    its value,
-    "npy" an array of numbers, everything else bytes. Links, folders and hidden files are skipped.
+    its value, "npy" an array of numbers, everything else bytes. Links, folders and hidden files
+    are skipped. oriented: see ``ImageFolder``.
 
     On resuming, earlier samples are skipped without being read. Raises DataError, naming file,
     member and byte offset, if a tar is truncated or damaged or a sample lacks a field.
@@ -61,6 +61,8 @@ class TarShards(IterableDataset):
         paths: Iterable[str | os.PathLike[str]],
         fields: Sequence[str] | None = None,
         transforms: Sequence[ItemTransform] | None = None,
+        *,
+        oriented: bool = True,
     ) -> None:
         if isinstance(paths, (str, os.PathLike)):
             raise TypeError(f"TarShards: paths must be a list, got {paths!r}; put it in brackets")
@@ -71,7 +73,7 @@ class TarShards(IterableDataset):
         self.fields = None if fields is None else tuple(each.split(";") for each in fields)
         as_transforms("TarShards", transforms or ())
         self.transforms = transforms
-        self.layout = "HWC"
+        self.layout, self.oriented = "HWC", oriented
 
     def __iter__(self) -> Iterator[Any]:
         for shard in range(self.num_shards):
@@ -87,7 +89,7 @@ class TarShards(IterableDataset):
 
     def _sample(self, path: str, file: Any, key: str, members: dict[str, Member]) -> Any:
         if self.fields is None:
-            sample = {name: _content(path, file, name, each) for name, each in members.items()}
+            sample = {name: self._read(path, file, name, each) for name, each in members.items()}
             first = next(iter(sample))
             return {"__key__": key, **sample, first: self._transformed(sample[first])}
         values = []
@@ -98,8 +100,28 @@ class TarShards(IterableDataset):
                     f"{path}: sample {key!r} must have a member .{' or .'.join(choices)}, got "
                     f"{', '.join(members)}; give other fields"
                 )
-            values.append(_content(path, file, name, members[name]))
+            values.append(self._read(path, file, name, members[name]))
         return (self._transformed(values[0]), *values[1:])
+
+    def _read(self, path: str, file: Any, extension: str, member: Member) -> Any:
+        """Return the content of a member, whose extension decides its type."""
+        file.seek(member.start)
+        content = file.read(member.size)
+        name = f"{path}: member {member.name!r} at byte {member.start}"
+        if len(content) != member.size:
+            raise DataError(
+                f"{name}: expected {member.size} bytes, got {len(content)}; it is cut short"
+            )
+        kind = extension.rpartition(".")[2]
+        if f".{kind}" in EXTENSIONS:
+            return decode(content, name=name, oriented=self.oriented)
+        try:
+            return READERS.get(kind, bytes)(content)
+        except Exception as error:
+            raise DataError(
+                f"{name}: no {kind} can be read from it ({type(error).__name__}: {error}); "
+                f"replace it"
+            ) from error
 
     def _transformed(self, value: Any) -> Any:
         return Compose(self.transforms)(value) if self.transforms else value
@@ -157,26 +179,6 @@ def _check_end(file: Any, place: int) -> None:
     file.seek(place)
     if file.read(BLOCK) != bytes(BLOCK):
         raise ValueError("no header and no end mark there")
-
-
-def _content(path: str, file: Any, extension: str, member: Member) -> Any:
-    file.seek(member.start)
-    content = file.read(member.size)
-    name = f"{path}: member {member.name!r} at byte {member.start}"
-    if len(content) != member.size:
-        raise DataError(
-            f"{name}: expected {member.size} bytes, got {len(content)}; it is cut short"
-        )
-    kind = extension.rpartition(".")[2]
-    if f".{kind}" in EXTENSIONS:
-        return decode(content, name=name)
-    reader = READERS.get(kind, bytes)
-    try:
-        return reader(content)
-    except Exception as error:
-        raise DataError(
-            f"{name}: no {kind} can be read from it ({type(error).__name__}: {error}); replace it"
-        ) from error
 
 
 READERS: dict[str, Callable[[bytes], Any]] = {

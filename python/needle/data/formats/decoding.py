@@ -4,9 +4,10 @@ Both release the GIL. Called by ImageFolder, packed files and tar shards, which 
 files. If a region of a JPEG suffices, the compiled module jpeg_region decodes only the region,
 with identical pixels. The module is built if libjpeg-turbo's headers are installed (NEEDLE_JPEG).
 
-EXIF orientation is not applied (pixels are returned as stored) and colour profiles are ignored.
-CMYK is converted to RGB by Pillow's formula without profiles. Only the first frame of an animation
-is decoded. 16-bit RGB is truncated to its upper 8 bits; 16-bit greys are rounded to 8 bits.
+An image is turned as its EXIF orientation says, as every viewer shows it, and composited on white
+if it has transparency. Colour profiles are ignored; CMYK is converted to RGB by Pillow's formula.
+Only the first frame of an animation is decoded. 16-bit RGB is truncated to its upper 8 bits, except
+in PPM; 16-bit greys, and floats in 0..1, are rounded to 8 bits. Greys of other ranges are refused.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import functools
 import importlib
 import io
+import math
 import os
 from collections.abc import Callable
 from types import ModuleType
@@ -26,7 +28,7 @@ from ...errors import DataError
 from ..samples.timing import measured
 from .files import read_file
 
-Pixels: TypeAlias = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
+Pixels: TypeAlias = npt.NDArray[Any]
 Source: TypeAlias = "bytes | memoryview | str | os.PathLike[str]"
 RegionOf: TypeAlias = Callable[[int, int], "tuple[int, int, int, int] | None"]
 """A function from height and width to the needed (top, left, bottom, right), or None for all."""
@@ -39,7 +41,22 @@ BAND = 1 << 22
 """The number of pixels that are converted at a time."""
 
 CHANNELS = {"RGB": 3, "L": 1}
+ORIENTATION = 0x0112
+"""The EXIF tag of the orientation."""
+TURNS = {
+    2: (False, True, False),
+    3: (True, True, False),
+    4: (True, False, False),
+    5: (False, False, True),
+    6: (True, False, True),
+    7: (True, True, True),
+    8: (False, True, True),
+}
+"""What each EXIF orientation asks for: a flip of the rows, of the columns, then a transposition."""
+TURNED_BACK = {6: 8, 8: 6}
 JPEG_START, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
+JPEG_SCAN, JPEG_METADATA = 0xDA, 0xE1
+"""Second bytes of the markers of the pixels, and of EXIF or XMP before them."""
 JPEG_SCALES = (8, 4, 2)
 LOST_PIXELS = ("remature end", "bad Huffman code", "instead of RST", "nvalid JPEG file structure")
 """Warnings of libjpeg that mean lost pixels; its other warnings are harmless."""
@@ -54,6 +71,7 @@ def decode(
     max_pixels: int = MAX_PIXELS,
     dtype: str = "uint8",
     region: RegionOf | None = None,
+    oriented: bool = True,
 ) -> npt.NDArray[Any]:
     """Return the image as ``(H, W, C)``, with three channels for mode "RGB" and one for "L" (grey).
 
@@ -63,9 +81,10 @@ def decode(
     max_pixels: the maximum number of pixels. dtype: "uint8", or "float32" with values in 0..1,
     which keeps all bits of 16-bit greys. region: a function from the height and width of the
     result to the needed region; pixels of a JPEG outside the region are undefined, and damage
-    below it may go undetected if the file has its end marker. Raises DataError if the file is
-    damaged, truncated, too large or of an unknown format, FileNotFoundError if it does not exist,
-    and ImportError if Pillow is needed and not installed.
+    below it may go undetected if the file has its end marker. oriented: turn the image as its EXIF
+    orientation says; False returns it as stored. Raises DataError if the file is damaged,
+    truncated, too large, of an unknown format or of pixels without a known range,
+    FileNotFoundError if it does not exist, and ImportError if Pillow is needed and not installed.
     """
     if mode not in CHANNELS:
         raise ValueError(f"decode: mode must be 'RGB' or 'L', got {mode!r}")
@@ -75,15 +94,11 @@ def decode(
         content, name = read_file(source), name or os.fspath(source)
     try:
         with measured("decode"):
-            pixels = _pixels(content, mode, at_least, max_pixels, region)
+            pixels = _pixels(content, mode, at_least, max_pixels, region, oriented)
     except (MemoryError, ImportError):
         raise
-    except _TooLarge as error:
-        raise DataError(
-            f"{name}: an image may have {max_pixels} pixels, got {error}; check the file, and "
-            f"give a larger max_pixels (and Pillow a larger Image.MAX_IMAGE_PIXELS) if it is "
-            f"meant to be so large"
-        ) from None
+    except _Refused as error:
+        raise DataError(f"{name}: {error}") from None
     except Exception as error:
         raise DataError(
             f"{name}: the image cannot be decoded, it is damaged, cut short or of an unknown "
@@ -91,10 +106,13 @@ def decode(
         ) from error
     image = _channels(pixels, CHANNELS[mode])
     if dtype == "float32":
-        full = np.float32(np.iinfo(image.dtype).max)
-        image = np.divide(image, full, dtype=np.float32)
+        if image.dtype != np.float32:
+            full = np.float32(np.iinfo(image.dtype).max)
+            image = np.divide(image, full, dtype=np.float32)
     elif image.dtype == np.uint16:
         image = ((image.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    elif image.dtype == np.float32:
+        image = np.rint(image * np.float32(255)).astype(np.uint8)
     return image
 
 
@@ -135,21 +153,28 @@ def _pixels(
     at_least: tuple[int, int] | None,
     max_pixels: int,
     region: RegionOf | None,
+    oriented: bool,
 ) -> Pixels:
-    if bytes(content[:3]) == JPEG_START:
-        pixels = _by_simplejpeg(content, mode, at_least, max_pixels, region)
+    if bytes(content[:3]) == JPEG_START and simplejpeg() is not None:
+        turn = _turn_of_jpeg(content) if oriented else 1
+        pixels = _by_simplejpeg(
+            content, mode, _turned_size(at_least, turn), max_pixels, region, turn
+        )
         if pixels is not None:
-            return pixels
-    return _by_pillow(pillow("decode"), content, mode, at_least, max_pixels)
+            return _turned(pixels, turn)
+    return _by_pillow(pillow("decode"), content, mode, at_least, max_pixels, oriented)
 
 
-class _TooLarge(Exception):
-    """An error raised if an image has more pixels than allowed; the message is the image's size."""
+class _Refused(Exception):
+    """An error raised for a file that is not damaged; the message is the reason and the remedy."""
 
 
-def _check_size(height: int, width: int, max_pixels: int) -> None:
-    if height * width > max_pixels:
-        raise _TooLarge(f"{height} x {width}")
+def _check_size(what: str, pixels: float, max_pixels: int) -> None:
+    if pixels > max_pixels:
+        raise _Refused(
+            f"an image may have {max_pixels} pixels, got {what}; check the file, and give a larger "
+            f"max_pixels (and Pillow a larger Image.MAX_IMAGE_PIXELS) if it is meant to be so large"
+        )
 
 
 def _scale(height: int, width: int, at_least: tuple[int, int] | None) -> int:
@@ -160,25 +185,87 @@ def _scale(height: int, width: int, at_least: tuple[int, int] | None) -> int:
     return next((scale for scale in JPEG_SCALES if scale <= room), 1)
 
 
+# ---- orientation ---------------------------------------------------------------------------------
+
+
+def _turn_of_jpeg(content: bytes | memoryview) -> int:
+    """Return the EXIF orientation, which Pillow reads if there is any metadata."""
+    place = 2
+    while bytes(content[place : place + 1]) == b"\xff":
+        marker, size = content[place + 1], int.from_bytes(content[place + 2 : place + 4], "big")
+        if marker == JPEG_SCAN:
+            return 1
+        if marker == JPEG_METADATA or size < 2:
+            break
+        place += 2 + size
+    try:
+        with pillow("decode").open(io.BytesIO(content)) as image:
+            return _turn_of(image)
+    except ImportError:
+        raise
+    except Exception:
+        return 1  # decoding tells what is wrong with the file
+
+
+def _turn_of(image: Any) -> int:
+    """Return the EXIF orientation; 1, the usual one, if it is missing or its metadata damaged."""
+    try:
+        turn = image.getexif().get(ORIENTATION)
+    except Exception:
+        return 1
+    return turn if turn in TURNS else 1
+
+
+def _turned_size(size: tuple[int, int] | None, turn: int) -> tuple[int, int] | None:
+    """Return the size as stored of an image that has ``size`` once turned, and the other way."""
+    return size[::-1] if size is not None and turn in TURNS and TURNS[turn][2] else size
+
+
+def _turned(pixels: Pixels, turn: int) -> Pixels:
+    """Return the image ``(H, W, ...)`` turned as the EXIF orientation says."""
+    if turn not in TURNS:
+        return pixels
+    rows, columns, swapped = TURNS[turn]
+    pixels = pixels[:: -1 if rows else 1, :: -1 if columns else 1]
+    return np.ascontiguousarray(pixels.swapaxes(0, 1) if swapped else pixels)
+
+
+def _stored_box(
+    box: tuple[int, int, int, int], size: tuple[int, int], turn: int
+) -> tuple[int, int, int, int]:
+    """Return the part of the stored image, of ``size``, that becomes ``box`` once turned."""
+    top, left, bottom, right = box
+    rows, columns, swapped = TURNS.get(turn, (False, False, False))
+    if swapped:
+        top, left, bottom, right = left, top, right, bottom
+    if rows:
+        top, bottom = size[0] - bottom, size[0] - top
+    if columns:
+        left, right = size[1] - right, size[1] - left
+    return top, left, bottom, right
+
+
+# ---- libraries -----------------------------------------------------------------------------------
+
+
 def _by_simplejpeg(
     content: bytes | memoryview,
     mode: str,
     at_least: tuple[int, int] | None,
     max_pixels: int,
     region: RegionOf | None,
+    turn: int,
 ) -> Pixels | None:
-    """Return the pixels, or None if Pillow must decode: no simplejpeg, CMYK, or an unusual file."""
-    library = simplejpeg()
-    if library is None:
-        return None
+    """Return the stored pixels; None if Pillow must decode: CMYK, or an unusual file."""
+    library: Any = simplejpeg()
     try:
         height, width, colours, _ = library.decode_jpeg_header(content)
-        _check_size(height, width, max_pixels)
+        _check_size(f"{height} x {width}", height * width, max_pixels)
         if colours not in ("YCbCr", "RGB", "Gray"):
             return None
         scale = _scale(height, width, at_least)
         size = -(-height // scale), -(-width // scale)
-        part = None if region is None else _part(content, mode, scale, size, region)
+        part = None if region is None else _part(content, mode, scale, size, region, turn)
         if part is not None:
             return part
         smaller = {"min_height": size[0], "min_width": size[1]} if scale > 1 else {}
@@ -192,7 +279,12 @@ def _by_simplejpeg(
 
 
 def _part(
-    content: bytes | memoryview, mode: str, scale: int, size: tuple[int, int], region: RegionOf
+    content: bytes | memoryview,
+    mode: str,
+    scale: int,
+    size: tuple[int, int],
+    region: RegionOf,
+    turn: int,
 ) -> Pixels | None:
     """Return an image of ``size`` with only the region decoded; None if all must be decoded.
 
@@ -201,11 +293,12 @@ def _part(
     library = jpeg_region()
     if library is None or bytes(content[-2:]) != JPEG_END:
         return None
-    box = region(*size)
+    box = region(*(_turned_size(size, turn) or size))
     if box is None:
         return None
     pixels = np.empty((*size, CHANNELS[mode]), np.uint8)
-    return pixels if library.decode_region(content, pixels, scale, *box) else None
+    stored = _stored_box(box, size, turn)
+    return pixels if library.decode_region(content, pixels, scale, *stored) else None
 
 
 def _by_pillow(
@@ -214,36 +307,75 @@ def _by_pillow(
     mode: str,
     at_least: tuple[int, int] | None,
     max_pixels: int,
+    oriented: bool,
 ) -> Pixels:
     try:
         image = opener.open(io.BytesIO(content))
     except opener.DecompressionBombError as error:
-        raise _TooLarge(f"a file that Pillow refuses ({error})") from None
+        _check_size(f"a file that Pillow refuses ({error})", math.inf, max_pixels)
+        raise
     with image:
         width, height = image.size
-        _check_size(height, width, max_pixels)
-        if image.format == "JPEG":
-            scale = _scale(height, width, at_least)
+        _check_size(f"{height} x {width}", height * width, max_pixels)
+        if image.format == "PNG":  # its metadata may follow the pixels
+            image.load()
+        turn = _turn_of(image)
+        if image.format in ("JPEG", "MPO"):
+            scale = _scale(height, width, _turned_size(at_least, turn) if oriented else at_least)
             size = (width // scale, height // scale) if scale > 1 else None
             image.draft(mode if image.mode in ("RGB", "L", "YCbCr") else None, size)
-        return _pixels_of(image, mode)
+        image.load()
+        left = _turn_of(image)  # Pillow turns a TIFF while it loads it
+        if not oriented:
+            left = 1 if left == turn else TURNED_BACK.get(turn, turn)
+        return _turned(_pixels_of(opener, image, mode), left)
 
 
-def _pixels_of(image: Any, mode: str) -> Pixels:
-    """Return the pixels; 16-bit greys bypass Pillow's conversion, which would clip them at 255."""
-    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
-        return np.asarray(image).astype(np.uint16)
-    if image.mode in ("I", "F"):
-        raise ValueError("pixels of 32 bits have no range that is known")
+def _pixels_of(opener: Any, image: Any, mode: str) -> Pixels:
+    """Return the pixels; greys of more than 8 bits bypass Pillow's conversion, which clips them."""
+    if image.mode[0] in "IF":
+        return _deep_grey(image)
     width, height = image.size
     rows = max(1, BAND // max(width, 1))
     if rows >= height:
-        return np.array(image.convert(mode))
+        return np.array(_converted(opener, image, mode))
     pixels = np.empty((height, width, CHANNELS[mode]), np.uint8)
     for top in range(0, height, rows):  # converting a whole image would double the memory
         band = image.crop((0, top, width, min(top + rows, height)))
-        pixels[top : top + rows] = _channels(np.asarray(band.convert(mode)), CHANNELS[mode])
+        converted = np.asarray(_converted(opener, band, mode))
+        pixels[top : top + rows] = _channels(converted, CHANNELS[mode])
     return pixels
+
+
+def _deep_grey(image: Any) -> Pixels:
+    """Return integers as uint16 and floats in 0..1 as float32; refuse values of other ranges."""
+    pixels = np.asarray(image)
+    least, most = (pixels.min(), pixels.max()) if pixels.size else (0, 0)
+    full = 1 if image.mode == "F" else 65535
+    if not 0 <= least <= most <= full:
+        raise _Refused(
+            f"greys of more than 8 bits must be integers in 0..65535 or floats in 0..1, got "
+            f"{pixels.dtype} from {least} to {most}; convert the file to 8 or 16 bits"
+        )
+    if image.mode == "F":
+        return np.array(pixels, np.float32)
+    clear = image.info.get("transparency")  # the one grey that is transparent
+    return np.where(pixels == (-1 if clear is None else clear), full, pixels).astype(np.uint16)
+
+
+def _converted(opener: Any, image: Any, mode: str) -> Any:
+    """Return Pillow's image in ``mode``, on white where it is transparent."""
+    try:
+        if image.has_transparency_data:
+            clear = image.convert("RGBA")
+            image = opener.new("RGB", image.size, "white")
+            image.paste(clear, mask=clear)
+        return image.convert(mode)
+    except ValueError as error:
+        raise _Refused(
+            f"colours of the kind {image.mode} cannot be converted to {mode} ({error}); convert "
+            f"the file"
+        ) from None
 
 
 def _channels(pixels: npt.NDArray[Any], channels: int) -> npt.NDArray[Any]:
