@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -64,6 +65,47 @@ def test_every_group_keeps_its_own_base():
     schedule = optim.StepLR(opt, 1, 0.5)
     schedule.step()
     assert [group["lr"] for group in opt.param_groups] == pytest.approx([0.5, 0.05])
+
+
+SCHEDULES = {
+    "StepLR": lambda opt: optim.StepLR(opt, 2, 0.5),
+    "MultiStepLR": lambda opt: optim.MultiStepLR(opt, [1, 4]),
+    "CosineLR": lambda opt: optim.CosineLR(opt, 7, 0.01),
+    "OneCycleLR": lambda opt: optim.OneCycleLR(opt, 2.0, 7),
+    "WarmUp": lambda opt: optim.WarmUp(opt, 5),
+    "SequentialLR": lambda opt: optim.SequentialLR(
+        [optim.WarmUp(opt, 2), optim.CosineLR(opt, 4)], [2]
+    ),
+}
+
+
+def test_every_schedule_is_in_the_table():
+    kinds = {name for name, kind in vars(optim).items() if kind in optim.Schedule.__subclasses__()}
+    assert kinds == set(SCHEDULES)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("when", [0, 1, 3])
+def test_a_group_that_is_added_later_follows_the_schedule(name, when):
+    whole, later = optimizer(1.0, 0.1), optimizer(1.0)
+    first, second = SCHEDULES[name](whole), SCHEDULES[name](later)
+    for step in range(7):
+        if step == when:
+            later.add_param_group({"params": [ndl.nn.Parameter([1.0])], "lr": 0.1})
+            assert second.state_dict() == first.state_dict()
+        if step >= when:
+            assert [g["lr"] for g in later.param_groups] == [g["lr"] for g in whole.param_groups]
+        first.step()
+        second.step()
+
+
+def test_a_copied_optimizer_has_a_schedule_of_its_own():
+    opt = optimizer(1.0)
+    schedule = optim.StepLR(opt, 1, 0.5)
+    twin = copy.deepcopy(opt)
+    schedule.step()
+    twin.add_param_group({"params": [ndl.nn.Parameter([1.0])], "lr": 0.25})
+    assert [group["lr"] for group in twin.param_groups] == [1.0, 0.25]
 
 
 def test_state_continues_where_it_stopped():

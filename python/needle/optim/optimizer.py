@@ -8,7 +8,7 @@ and device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,9 @@ class Optimizer(PointsToKeywords):
     parameters; ValueError for no parameters or an option out of range.
     """
 
+    set_rates: Callable[[], None] | None = None
+    """Sets every group's ``lr``; the latest schedule, if there is one, puts its own here."""
+
     def __init__(self, params: Iterable[Tensor] | Iterable[Group], **options: Any) -> None:
         given: list[Any] = _listed(type(self).__name__, params)
         groups = given if given and isinstance(given[0], dict) else [{"params": given}]
@@ -87,6 +90,7 @@ class Optimizer(PointsToKeywords):
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         """Add ``{"params": [...], option: value, ...}``; omitted options take the defaults.
 
+        A schedule takes the group's ``lr`` as its base rate, and sets its current rate at once.
         TypeError for anything but a dict of parameters, ValueError for unknown options, options out
         of range, or a parameter that appears twice.
         """
@@ -114,6 +118,8 @@ class Optimizer(PointsToKeywords):
         made = {**self._defaults, **group, "params": listed}
         self.check_options(made)
         self.param_groups.append(made)
+        if self.set_rates:
+            self.set_rates()
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raise ValueError if an option is out of range."""

@@ -1,9 +1,9 @@
 """Learning-rate schedules: pure functions of the step number and the base rate.
 
 Call ``schedule.step()`` after each optimiser step (or epoch; the unit is up to you) to set every
-group's ``lr``. The base rate is the group's ``lr`` when the first schedule was created; the group
-keeps it as ``initial_lr``. Therefore schedules can be combined, and resumed from their step number
-alone.
+group's ``lr``. The base rate is the group's ``lr`` when the first schedule was created, or when the
+group was added later; the group keeps it as ``initial_lr``. Therefore schedules can be combined,
+and resumed from their step number alone.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ class Schedule(PointsToKeywords):
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self.steps = 0
-        for group in optimizer.param_groups:
-            group.setdefault("initial_lr", group["lr"])
+        optimizer.set_rates = self._apply
         self._apply()
 
     def rate(self, step: int, base_lr: float) -> float:
@@ -42,6 +41,7 @@ class Schedule(PointsToKeywords):
 
     def _apply(self) -> None:
         for group in self.optimizer.param_groups:
+            group.setdefault("initial_lr", group["lr"])
             group["lr"] = self.rate(self.steps, group["initial_lr"])
 
     def state_dict(self) -> dict[str, Any]:
