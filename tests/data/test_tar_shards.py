@@ -74,7 +74,7 @@ def test_fields_make_tuples_and_transforms_see_the_first(shards):
     for i, (image, label) in enumerate(stream):
         np.testing.assert_array_equal(image, PIXELS[i].transpose(2, 0, 1))
         assert label == i
-    with pytest.raises(DataError, match=r"0\.tar: sample '.*000000' must have a member \.jpg or"):
+    with pytest.raises(DataError, match=r"0\.tar: sample '.*000000' must have one member \.jpg or"):
         next(iter(data.TarShards(shards, ("jpg;webp",))))
 
 
@@ -90,6 +90,35 @@ def test_a_shard_goes_on_where_it_was_left(shards, start, monkeypatch):
     got = [label for _, label in stream.iter_shard(1, 0, start)]
     assert got == list(range(4, 8))[start:]
     assert len(read) == len(got)  # skipped samples were not decoded
+
+
+ANY, BOTH = None, ("txt", "cls")
+
+
+@pytest.mark.parametrize(
+    "names, fields, wrong",
+    [
+        (["0.txt", "0.TXT"], ANY, ["0.txt", "0.TXT"]),
+        (["0.cls", "0.txt", "0.cls"], BOTH, ["0.cls", "0.cls"]),
+        (["0.cls", "0.txt", "./0.txt"], BOTH, ["0.txt", "./0.txt"]),
+        (["0.txt", "1.txt", "0.cls", "1.cls"], ANY, ["0.txt", "0.cls"]),
+        (["0.txt", "1.txt", "0.cls", "1.cls"], ("txt",), ["0.txt", "0.cls"]),
+        (["a/0.txt", "b/0.txt", "a/0.cls"], ANY, ["a/0.txt", "a/0.cls"]),
+        (["0.txt", "0.cls", "1.txt", "1.cls", "0.txt"], BOTH, ["0.txt", "0.txt"]),
+        (["0.txt", "0.json"], ("json;txt",), ["0.txt", "0.json"]),
+    ],
+)
+def test_members_that_make_no_sample_are_named(tmp_path, names, fields, wrong):
+    path = write(tmp_path / "x.tar", [(name, b"7") for name in names])
+    with pytest.raises(DataError, match=f"'{wrong[0]}'.*'{wrong[1]}'"):
+        list(data.TarShards([path], fields))
+
+
+def test_files_without_an_extension_are_no_samples(tmp_path):
+    names = ["README", "a.v1/LICENSE", "a.v1/0.cls", "a.v1/notes", "a.v1/0.txt", "end."]
+    path = write(tmp_path / "x.tar", [(name, b"7") for name in names])
+    assert list(data.TarShards([path])) == [{"__key__": "a.v1/0", "cls": 7, "txt": "7"}]
+    assert list(data.TarShards([path], ("TXT", "cls"))) == [("7", 7)]
 
 
 def test_folders_and_links_are_no_samples(tmp_path):

@@ -43,5 +43,8 @@ def test_samples_that_do_not_fit_leave_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="pattern must have a place for the number"):
         data.write_tar_shards([(PIXELS[0], 1)], tmp_path / "x.tar")
+    for fields in (("txt", "TXT"), ("txt", "")):
+        with pytest.raises(ValueError, match="fields must be different file extensions, got"):
+            data.write_tar_shards([("a", "b")], tmp_path / "x-%d.tar", fields=fields)
     with pytest.raises(ValueError, match="samples_per_shard must be at least 1, got 0"):
         data.write_tar_shards([], tmp_path / "%d.tar", 0)

@@ -232,6 +232,7 @@ def test_addresses_hold_no_secrets(store: LoopbackStore) -> None:
             b'["x.png", 1, "short", 0]',
             b'["x.png", 1, "' + b"0" * 32 + b'", 1]',
             b'[7, 1, "' + b"0" * 32 + b'", 0]',
+            b",".join(b'["x.png", 1, "' + digit * 32 + b'", 0]' for digit in (b"0", b"1")),
         )
     ],
 )

@@ -108,6 +108,9 @@ def _from_index(found: dict[str, Any]) -> Catalogue:
             raise ValueError(f"an object is {name!r}, {size}, {digest!r}, {number}")
         if size > MAX_BYTES and kind == "images":
             raise ValueError(f"{name!r} has {size} bytes, and an image at most {MAX_BYTES}")
+    different = len(set(names))
+    if different < len(names) and different < len(set(map(tuple, rows))):
+        raise ValueError("an object is there twice, with different contents or classes")
     if sum(numbers) > MAX_SAMPLES:
         raise ValueError(f"it has {sum(numbers)} samples, more than {MAX_SAMPLES}")
     if kind == "images" and max(numbers) >= len(classes):

@@ -37,7 +37,7 @@ class Member:
     @property
     def parts(self) -> tuple[str, str]:
         """The key of the sample, and the rest of the name in lower case ("jpg", "seg.png")."""
-        folder, _, base = self.name.rpartition("/")
+        folder, _, base = self.name.removeprefix("./").rpartition("/")
         key, _, extension = base.partition(".")
         return (f"{folder}/{key}" if folder else key), extension.lower()
 
@@ -49,11 +49,12 @@ class TarShards(IterableDataset):
     ``("jpg;png", "cls")`` with ";" between alternatives; with None a sample is a dict of all its
     members by extension, with its name as "__key__". ``transforms`` receive the first field. The
     extension decides the type: images become uint8 ``(H, W, 3)``, "cls" an int, "txt" text, "json"
-    its value, "npy" an array of numbers, everything else bytes. Links, folders and hidden files
-    are skipped. oriented: see ``ImageFolder``.
+    its value, "npy" an array of numbers, everything else bytes. Links, folders, hidden files and
+    files without an extension are skipped. oriented: see ``ImageFolder``.
 
     On resuming, earlier samples are skipped without being read. Raises DataError, naming file,
-    member and byte offset, if a tar is truncated or damaged or a sample lacks a field.
+    member and byte offset, if a tar is truncated or damaged, if a sample lacks a field or has two
+    members for it, and if other members lie between those of a sample.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class TarShards(IterableDataset):
         if not self.paths:
             raise DataError("TarShards: needs at least one tar file, got none")
         super().__init__(len(self.paths))
-        self.fields = None if fields is None else tuple(each.split(";") for each in fields)
+        self.fields = None if fields is None else tuple(f.lower().split(";") for f in fields)
         as_transforms("TarShards", transforms or ())
         self.transforms = transforms
         self.layout, self.oriented = "HWC", oriented
@@ -83,7 +84,7 @@ class TarShards(IterableDataset):
         """Yield the samples of one file from ``start`` on, in the same order in every epoch."""
         path = self.paths[shard]
         with open_file(path) as file:
-            for number, (key, members) in enumerate(_groups(_members(path, file))):
+            for number, (key, members) in enumerate(_groups(path, _members(path, file))):
                 if number >= start:
                     yield self._sample(path, file, key, members)
 
@@ -94,13 +95,14 @@ class TarShards(IterableDataset):
             return {"__key__": key, **sample, first: self._transformed(sample[first])}
         values = []
         for choices in self.fields:
-            name = next((choice for choice in choices if choice in members), None)
-            if name is None:
+            names = [choice for choice in choices if choice in members]
+            if len(names) != 1:
+                found = ", ".join(repr(each.name) for each in members.values())
                 raise DataError(
-                    f"{path}: sample {key!r} must have a member .{' or .'.join(choices)}, got "
-                    f"{', '.join(members)}; give other fields"
+                    f"{path}: sample {key!r} must have one member .{' or .'.join(choices)}, got "
+                    f"{found}; give other fields"
                 )
-            values.append(self._read(path, file, name, members[name]))
+            values.append(self._read(path, file, names[0], members[names[0]]))
         return (self._transformed(values[0]), *values[1:])
 
     def _read(self, path: str, file: Any, extension: str, member: Member) -> Any:
@@ -127,15 +129,24 @@ class TarShards(IterableDataset):
         return Compose(self.transforms)(value) if self.transforms else value
 
 
-def _groups(members: Iterator[Member]) -> Iterator[tuple[str, dict[str, Member]]]:
+def _groups(path: str, members: Iterator[Member]) -> Iterator[tuple[str, dict[str, Member]]]:
     """Yield the key and members of each sample, in the order of the file."""
-    key, group = "", dict[str, Member]()
+    key, group, firsts = "", dict[str, Member](), dict[str, Member]()
     for member in members:
         name, extension = member.parts
         if group and name != key:
             yield key, group
             group = {}
         key = name
+        first = firsts.setdefault(key, member)
+        if extension in group or (not group and first is not member):
+            wrong = "are one field" if extension in group else "are apart"
+            first = group.get(extension, first)
+            raise DataError(
+                f"{path}: the members of a sample must be next to each other and have different "
+                f"extensions, but {first.name!r} at byte {first.start} and {member.name!r} at byte "
+                f"{member.start} {wrong}; write the tar again, sorted by name"
+            )
         group[extension] = member
     if group:
         yield key, group
@@ -160,9 +171,15 @@ def _members(path: str, file: Any) -> Iterator[Member]:
                         f"member {found.name!r} must be no sparse file and have at most "
                         f"{MAX_BYTES} bytes, got {found.size}"
                     )
+                member = Member(found.name, place, found.size)
                 internal = found.name.rpartition("/")[2].startswith("__")
-                if found.isreg() and not internal and not is_hidden(found.name):
-                    yield Member(found.name, place, found.size)
+                if (
+                    found.isreg()
+                    and member.parts[1]
+                    and not internal
+                    and not is_hidden(member.name)
+                ):
+                    yield member
             place = tar.offset
         _check_end(file, place)
     except (OSError, DataError, GeneratorExit):

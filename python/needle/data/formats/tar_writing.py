@@ -39,6 +39,11 @@ def write_tar_shards(
             f"write_tar_shards: pattern must have a place for the number, got {pattern!r}; "
             f"write 'train-%06d.tar'"
         )
+    if "" in fields or len({each.lower() for each in fields}) < len(fields):
+        raise ValueError(
+            f"write_tar_shards: fields must be different file extensions, got {tuple(fields)}; "
+            f"they name the members of a sample"
+        )
     paths = []
     for number, first in enumerate(range(0, len(dataset), samples_per_shard)):
         paths.append(Path(_named(pattern, number)))
