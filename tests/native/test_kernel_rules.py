@@ -51,7 +51,7 @@ ADAM = [0.1, 0.9, 0.99, 1e-8, 0.0, False, 1]
 # name -> the valid arguments, {position: invalid values}
 CALLS: dict[str, tuple[list[Any], dict[int, list[Any]]]] = {
     "copy": ([f(2, 3), f(2, 3)], {1: [f(3, 2), f(6)]}),
-    "unary": (["exp", f(2, 3), f(2, 3)], {2: [f(3, 2)], 1: [f(2)]}),
+    "unary": (["exp", f(2, 3), f(2, 3)], {0: ["cube"], 1: [f(2), i(2, 3)], 2: [f(3, 2)]}),
     "binary": (["add", f(2, 3), f(2, 3), f(2, 3)], {2: [f(3), d(2, 3)], 3: [f(2, 2)]}),
     "where": ([empty_view((3,), "bool"), f(3), f(3), f(3)], {0: [u(3)], 3: [d(3), f(4)]}),
     "reduce": (["sum", f(2, 3), f(2, 1)], {2: [f(2), f(1, 2), d(2, 1)]}),
@@ -217,3 +217,14 @@ def test_other_values_are_refused_by_what_is_expected(
     arguments[position] = value
     with pytest.raises(TypeError, match=f"{name}: expected {what}"):
         call(name)(*arguments)
+
+
+def test_steps_of_no_parameters_are_taken() -> None:
+    backend.sgd_step([], [], [], [], *SGD)
+    backend.adam_step([], [], [], [], [], *ADAM)
+
+
+@pytest.mark.parametrize("scalar", [300, -1, 2**70])
+def test_a_scalar_outside_an_integer_dtype_is_an_error(scalar: int) -> None:
+    with pytest.raises(OverflowError, match="does not fit uint8"):
+        backend.binary("add", u(3), scalar, u(3))

@@ -14,59 +14,56 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_views import empty_view, numpy_of, view_of
-from layout_runs import same_for_any_threads
-from test_conv2d import Case, add_patches, operands, patches
+from test_conv2d import Conv
+from test_kernels import same_for_any_threads
 
-from needle.backends.base import NO_EPILOGUE
+from needle import accelerated
 
 FACTORS, FACTORS_OF_TINY, TINY = (4.5, 4.5, 8.0), (9.0, 9.0, 10.0), 6
 
 
 @pytest.fixture
-def choose(kernels: Any) -> Iterator[Callable[[str], None]]:
+def by(kernels: Any) -> Iterator[Callable[[str, Conv], list[np.ndarray]]]:
+    """Return a function that computes a convolution and its gradients by an algorithm."""
     before = kernels.module.conv2d_algorithm()
-    yield kernels.module.select_conv2d
+
+    def run(algorithm: str, conv: Conv) -> list[np.ndarray]:
+        kernels.module.select_conv2d(algorithm)
+        return conv.run(kernels)
+
+    yield run
     kernels.module.select_conv2d(before)
 
 
-def random_case(seed: int) -> Case:
+def random_conv(seed: int) -> Conv:
     rng = np.random.default_rng(seed)
     n, c, o = (int(v) for v in rng.integers(1, (5, 90, 90)))
     h, w = (int(v) for v in rng.integers(3, 21, 2))
-    return Case((n, h, w, 300 if seed == 0 else c), (3, 3), o, padding=tuple(rng.integers(0, 4, 2)))
+    return Conv((n, h, w, 300 if seed == 0 else c), (3, 3), o, padding=tuple(rng.integers(0, 4, 2)))
 
 
-def all_three(kernels: Any, case: Case) -> tuple[np.ndarray, ...]:
-    """Return float32 results: the output and the gradients of input and weight."""
-    x, weight, grad = (view_of(a) for a in operands(case, "float32"))
-    out, dx, dw = (empty_view(s, "float32") for s in (case.out, case.x, case.weight))
-    kernels.conv2d(x, weight, out, case.geometry, NO_EPILOGUE)
-    kernels.conv2d_input_grad(grad, weight, dx, case.geometry)
-    kernels.conv2d_weight_grad(grad, x, dw, case.geometry)
-    return numpy_of(out), numpy_of(dx), numpy_of(dw)
-
-
-def all_in_float64(case: Case) -> tuple[np.ndarray, ...]:
-    x, weight, grad = (a.astype(np.float64) for a in operands(case, "float32"))
-    seen = patches(case, x)
-    out = np.einsum("nhwijc,ijco->nhwo", seen, weight, optimize=True)
-    dx = add_patches(case, np.einsum("nhwo,ijco->nhwijc", grad, weight, optimize=True))
-    return out, dx, np.einsum("nhwijc,nhwo->ijco", seen, grad, optimize=True)
+def in_float64(conv: Conv) -> tuple[np.ndarray, ...]:
+    x, weight, grad = (a.astype(np.float64) for a in conv.operands())
+    return (
+        accelerated.conv2d.definition(x, weight, conv.geometry),
+        accelerated.conv2d_input_grad.definition(grad, weight, conv.x, conv.geometry),
+        accelerated.conv2d_weight_grad.definition(grad, x, conv.weight, conv.geometry),
+    )
 
 
 @functools.cache
-def running_sums(case: Case) -> tuple[np.ndarray, ...]:
+def running_sums(conv: Conv) -> tuple[np.ndarray, ...]:
     """Return the output and the input gradient, summed product by product in float32."""
-    x, weight, grad = operands(case, "float32")
-    seen = patches(case, x).astype(np.float32)
-    out = np.zeros(case.out, np.float32)
-    for i, j, c in np.ndindex(weight.shape[:3]):
-        out += seen[..., i, j, c, None] * weight[i, j, c]
-    (n, h, w, channels), (ph, pw), (_, oh, ow, outputs) = case.x, case.padding, case.out
-    dx = np.zeros((n, h + 2 * ph, w + 2 * pw, channels), np.float32)
-    for i, j, o in np.ndindex(3, 3, outputs):
-        dx[:, i : i + oh, j : j + ow] += grad[..., o, None] * weight[i, j, :, o]
+    x, weight, grad = conv.operands()
+    (_, h, w, channels), (ph, pw), (_, oh, ow, outputs) = conv.x, conv.padding, conv.out
+    padded = np.pad(x, ((0, 0), (ph, ph), (pw, pw), (0, 0)))
+    out, dx = np.zeros(conv.out, np.float32), np.zeros_like(padded)
+    for i, j in np.ndindex(3, 3):
+        window = (slice(None), slice(i, i + oh), slice(j, j + ow))
+        for c in range(channels):
+            out += padded[window][..., c, None] * weight[i, j, c]
+        for o in range(outputs):
+            dx[window] += grad[..., o, None] * weight[i, j, :, o]
     return out, dx[:, ph : ph + h, pw : pw + w]
 
 
@@ -75,72 +72,56 @@ def error(got: np.ndarray, want: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_error_is_a_small_factor_of_the_direct_sums(
-    kernels: Any, choose: Callable[[str], None], seed: int
-) -> None:
-    case = random_case(seed)
-    want = all_in_float64(case)
-    choose("direct")
-    direct = all_three(kernels, case)
-    choose("winograd")
-    fast = all_three(kernels, case)
-    tiny = min(*case.x[1:3], *case.out[1:3]) < TINY
+def test_error_is_a_small_factor_of_the_direct_sums(by: Any, seed: int) -> None:
+    conv = random_conv(seed)
+    direct, fast = by("direct", conv), by("winograd", conv)
+    tiny = min(*conv.x[1:3], *conv.out[1:3]) < TINY
     factors = FACTORS_OF_TINY if tiny else FACTORS
-    plain = *running_sums(case), direct[2]
-    for exact, slow, quick, measure, factor in zip(want, direct, fast, plain, factors, strict=True):
+    plain = *running_sums(conv), direct[2]
+    for exact, slow, quick, measure, factor in zip(
+        in_float64(conv), direct, fast, plain, factors, strict=True
+    ):
         assert not np.array_equal(slow, quick), "the algorithm was not used"
         assert error(quick, exact) <= factor * error(measure, exact)
 
 
 # Winograd pays with enough channels, enough tiles, and tiles that mostly lie inside the image.
 @pytest.mark.parametrize(
-    "case, expected",
+    ("conv", "expected"),
     [
-        (Case((2, 32, 32, 16), (3, 3), 16, padding=(1, 1)), "winograd"),
-        (Case((8, 14, 14, 64), (3, 3), 64, padding=(1, 1)), "winograd"),
-        (Case((24, 4, 4, 64), (3, 3), 64, padding=(1, 1)), "winograd"),
-        (Case((2, 32, 32, 3), (3, 3), 16, padding=(1, 1)), "direct"),
-        (Case((24, 2, 2, 64), (3, 3), 64, padding=(1, 1)), "direct"),
-        (Case((1, 4, 4, 64), (3, 3), 64, padding=(1, 1)), "direct"),
+        (Conv((2, 32, 32, 16), (3, 3), 16, padding=(1, 1)), "winograd"),
+        (Conv((8, 14, 14, 64), (3, 3), 64, padding=(1, 1)), "winograd"),
+        (Conv((24, 4, 4, 64), (3, 3), 64, padding=(1, 1)), "winograd"),
+        (Conv((2, 32, 32, 3), (3, 3), 16, padding=(1, 1)), "direct"),
+        (Conv((24, 2, 2, 64), (3, 3), 64, padding=(1, 1)), "direct"),
+        (Conv((1, 4, 4, 64), (3, 3), 64, padding=(1, 1)), "direct"),
     ],
     ids=str,
 )
-def test_choice_by_shape(
-    kernels: Any, choose: Callable[[str], None], case: Case, expected: str
-) -> None:
-    results = {}
-    for name in ("auto", "direct", "winograd"):
-        choose(name)
-        results[name] = all_three(kernels, case)
-    assert not np.array_equal(results["direct"][0], results["winograd"][0])
-    for got, want in zip(results["auto"], results[expected], strict=True):
+def test_choice_by_shape(by: Any, conv: Conv, expected: str) -> None:
+    assert not np.array_equal(by("direct", conv)[0], by("winograd", conv)[0])
+    for got, want in zip(by("auto", conv), by(expected, conv), strict=True):
         np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize(
-    "case",
+    "conv",
     [
-        Case((1, 9, 9, 8), (3, 3), 8, padding=(1, 1), stride=(2, 2)),
-        Case((1, 9, 9, 8), (3, 3), 8, padding=(1, 1), dilation=(2, 1)),
-        Case((1, 9, 9, 8), (3, 2), 8, padding=(1, 1)),
+        Conv((1, 9, 9, 8), (3, 3), 8, padding=(1, 1), stride=(2, 2)),
+        Conv((1, 9, 9, 8), (3, 3), 8, padding=(1, 1), dilation=(2, 1)),
+        Conv((1, 9, 9, 8), (3, 2), 8, padding=(1, 1)),
     ],
     ids=str,
 )
-def test_other_geometry_is_never_winograds(
-    kernels: Any, choose: Callable[[str], None], case: Case
-) -> None:
-    choose("direct")
-    want = all_three(kernels, case)
-    choose("winograd")
-    for got, plain in zip(all_three(kernels, case), want, strict=True):
+def test_other_geometry_is_never_winograds(by: Any, conv: Conv) -> None:
+    for got, plain in zip(by("winograd", conv), by("direct", conv), strict=True):
         np.testing.assert_array_equal(got, plain)
 
 
 @pytest.mark.parametrize("channels", [24, 300])  # transformed weights all at once, and in parts
-def test_threads_change_no_bit(kernels: Any, choose: Callable[[str], None], channels: int) -> None:
-    choose("winograd")
-    case = Case((3, 30, 21, channels), (3, 3), channels, padding=(1, 1))
-    same_for_any_threads(kernels.module, lambda: all_three(kernels, case))
+def test_threads_change_no_bit(kernels: Any, by: Any, channels: int) -> None:
+    conv = Conv((3, 30, 21, channels), (3, 3), channels, padding=(1, 1))
+    same_for_any_threads(kernels.module, lambda: by("winograd", conv))
 
 
 def test_unknown_algorithms_are_refused(kernels: Any) -> None:

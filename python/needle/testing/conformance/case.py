@@ -71,15 +71,18 @@ class Case:
         """Raise Mismatch, or the backend's own error, at the first layout that fails."""
         for in_layout, out_layout in self.pairs:
             try:
-                self._check_layout(backend, in_layout, out_layout)
+                inputs = self._inputs(in_layout)
+                for want, got in self.results(backend, in_layout, out_layout):
+                    self._compare(want, got, inputs)
             except Exception as error:
                 place = f"{self.label}, {in_layout} inputs, {out_layout} output"
                 raise Mismatch(f"{place}: {_described(error)}") from error
 
-    def _check_layout(self, backend: Backend, in_layout: str, out_layout: str) -> None:
-        inputs = self.inputs
-        if in_layout == "broadcast":
-            inputs = tuple(repeated(host) for host in inputs)
+    def results(
+        self, backend: Backend, in_layout: str = "compact", out_layout: str = "compact"
+    ) -> list[tuple[HostArray, HostArray]]:
+        """Return (expected, got) of each output; raise Mismatch if other memory changed."""
+        inputs = self._inputs(in_layout)
         with np.errstate(all="ignore"):
             expected = self.oracle(*inputs)
         sources = [Placed(backend, host, in_layout) for host in inputs]
@@ -89,17 +92,21 @@ class Case:
             outs[0] = sources[self.target]
         self.call(backend, [source.view for source in sources], [out.view for out in outs])
         backend.synchronize()
-        for want, out in zip(expected, outs, strict=True):
-            got = out.read()
-            compare(want, got, self.tolerance, inputs, self.absolute)
-            if self.signed_zeros:
-                zeros = (want == 0) & (np.signbit(want) != np.signbit(got))
-                if zeros.any():
-                    raise Mismatch("sign of zero: " + _first_difference(zeros, want, got, inputs))
-            if not out.outside_is_intact():
-                raise Mismatch("memory outside the output view was written")
+        found = [(want, out.read()) for want, out in zip(expected, outs, strict=True)]
+        if not all(out.outside_is_intact() for out in outs):
+            raise Mismatch("memory outside the output view was written")
         if not all(source.is_intact() for source in sources if source not in outs):
             raise Mismatch("an input was modified")
+        return found
+
+    def _inputs(self, layout: str) -> tuple[HostArray, ...]:
+        return tuple(map(repeated, self.inputs)) if layout == "broadcast" else self.inputs
+
+    def _compare(self, want: HostArray, got: HostArray, inputs: tuple[HostArray, ...]) -> None:
+        compare(want, got, self.tolerance, inputs, self.absolute)
+        zeros = (want == 0) & (np.signbit(want) != np.signbit(got)) if self.signed_zeros else None
+        if zeros is not None and zeros.any():
+            raise Mismatch("sign of zero: " + _first_difference(zeros, want, got, inputs))
 
 
 def _holds(backend: Backend, host: HostArray) -> bool:

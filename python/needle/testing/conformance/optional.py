@@ -22,6 +22,11 @@ from .placement import HostArray
 from .values import FLOATS, SHAPES, in_float64, large_values, values
 
 SLACK = 2e-5
+Shapes = tuple[tuple[int, ...], ...]
+ROWS: Shapes = ((4,), (3, 5), (2, 3, 4), (1, 1), (0, 3), (5, 131))
+EPILOGUES: Shapes = ((7,), (3, 5), (2, 3, 4, 6), (0, 3), (3, 0), (67, 33))
+NORMS: Shapes = ((4, 3), (2, 3, 3, 5), (7, 1), (67, 33))
+TABLES: Shapes = ((1,), (4,), (5, 3), (4, 2, 3), (0, 2), (6, 0), (9, 37))
 relu_grad = accelerated.relu_grad.definition
 
 
@@ -29,16 +34,16 @@ def optional_cases() -> Iterator[Case]:
     """Yield every case of the optional kernels."""
     for dtype in FLOATS:
         yield from _relu_cases(dtype)
-        yield from _epilogue_cases(dtype)
+        yield from epilogue_cases(dtype)
         yield from _elementwise_cases(dtype)
-        yield from _softmax_cases(dtype)
+        yield from softmax_cases(dtype)
         yield from _random_cases(dtype)
-        yield from _loss_cases(dtype)
-        yield from _norm_cases(dtype)
-        yield from _fused_norm_cases(dtype)
+        yield from loss_cases(dtype)
+        yield from norm_cases(dtype)
+        yield from fused_norm_cases(dtype)
     for dtype in COMPUTE_DTYPES:
-        yield from _row_cases(dtype)
-        yield from _extreme_cases(dtype)
+        yield from row_cases(dtype)
+        yield from extreme_cases(dtype)
     yield from image_cases()
     yield from step_cases()
 
@@ -107,9 +112,9 @@ def _random_cases(dtype: DType) -> Iterator[Case]:
             yield Case("random", label, (), oracle, call, pairs=pairs)
 
 
-def _epilogue_cases(dtype: DType) -> Iterator[Case]:
+def epilogue_cases(dtype: DType, shapes: Shapes = EPILOGUES) -> Iterator[Case]:
     """Yield the cases of ``apply_epilogue`` with a bias and relu, and of its gradients."""
-    for shape in ((7,), (3, 5), (2, 3, 4, 6), (0, 3), (3, 0), (67, 33)):
+    for shape in shapes:
         a, bias = large_values(shape, dtype), large_values(shape[-1:], dtype)[::-1].copy()
         y, grad = bias_relu(a, bias), large_values(shape, dtype)[::-1].copy()
 
@@ -132,8 +137,9 @@ def bias_relu(a: HostArray, bias: HostArray) -> HostArray:
     return result
 
 
-def _softmax_cases(dtype: DType) -> Iterator[Case]:
-    ordinary = [large_values(s, dtype) for s in ((4,), (3, 5), (2, 3, 4), (1, 1), (0, 3), (5, 131))]
+def softmax_cases(dtype: DType, shapes: Shapes = ROWS) -> Iterator[Case]:
+    """Yield the cases of ``softmax``, ``log_softmax`` and ``logsumexp``."""
+    ordinary = [large_values(shape, dtype) for shape in shapes]
     special = np.array([[1e4, -1e4, 0], [-np.inf, 0, 1], [np.nan, 0, 1]], dtype)
     for name in ("softmax", "log_softmax"):
         for host in (*ordinary, special):
@@ -161,12 +167,13 @@ def _softmax_cases(dtype: DType) -> Iterator[Case]:
             yield Case("logsumexp", label, (host,), total, _kernel("logsumexp"), SLACK, pairs=PAIRS)
 
 
-def _loss_cases(dtype: DType) -> Iterator[Case]:
-    for n, classes in ((1, 1), (3, 4), (0, 3), (17, 131)):
+def loss_cases(dtype: DType, sizes: Shapes = ((1, 1), (3, 4), (0, 3), (17, 131))) -> Iterator[Case]:
+    """Yield the cases of ``cross_entropy`` and its gradient for logits of these shapes."""
+    for n, classes in sizes:
         logits = large_values((n, classes), dtype) * (100 if classes == 4 else 1)
         labels = np.arange(n, dtype=np.int64) * 7 % classes
         grad = large_values((n,), dtype)
-        for smoothing in (0.0, 0.1):
+        for smoothing in (0.0, 0.1, 1.0):
 
             def loss(a: HostArray, ids: HostArray, smoothing: float = smoothing) -> Any:
                 run = accelerated.cross_entropy.definition
@@ -185,9 +192,10 @@ def _loss_cases(dtype: DType) -> Iterator[Case]:
             yield Case("cross_entropy_grad", label, inputs, slope, call, SLACK, pairs=PAIRS)
 
 
-def _norm_cases(dtype: DType) -> Iterator[Case]:
+def norm_cases(dtype: DType, shapes: Shapes = NORMS) -> Iterator[Case]:
+    """Yield the cases of ``batch_norm``, ``layer_norm`` and their gradients."""
     eps = 1e-3
-    for shape in ((4, 3), (2, 3, 3, 5), (7, 1), (67, 33)):
+    for shape in shapes:
         x, grad = large_values(shape, dtype) + 5, large_values(shape, dtype)[::-1].copy()
         weight, bias = large_values(shape[-1:], dtype), large_values(shape[-1:], dtype) + 1
         for name in ("batch_norm", "layer_norm"):
@@ -227,13 +235,13 @@ def _norm_cases(dtype: DType) -> Iterator[Case]:
             yield from (case, *_in_place(case, *[0, 1][: 2 * plain]))
 
 
-def _fused_norm_cases(dtype: DType) -> Iterator[Case]:
+def fused_norm_cases(dtype: DType, shapes: Shapes = (*NORMS, (3, 5, 7, 6))) -> Iterator[Case]:
     """Yield cases of batch_norm with relu, and with a residual and relu.
 
     No normalised value is near the kink of relu.
     """
     eps = 1e-3
-    for shape in ((4, 3), (2, 3, 3, 5), (7, 1), (67, 33), (3, 5, 7, 6)):
+    for shape in shapes:
         x, grad = large_values(shape, dtype) + 5, large_values(shape, dtype)[::-1].copy()
         residual = large_values(shape, dtype)[..., ::-1].copy()
         weight, bias = large_values(shape[-1:], dtype), large_values(shape[-1:], dtype) + 1
@@ -277,9 +285,10 @@ def _fused_norm_cases(dtype: DType) -> Iterator[Case]:
             yield from (case, *_in_place(case, *((0, 1) if name == "batch_norm_grad" else (0,))))
 
 
-def _row_cases(dtype: DType) -> Iterator[Case]:
+def row_cases(dtype: DType, tables: Shapes = TABLES) -> Iterator[Case]:
+    """Yield the cases of ``gather``, ``scatter``, ``scatter_add`` and ``one_hot``."""
     random = np.random.default_rng(3)
-    for rows, rest in ((1, ()), (4, ()), (5, (3,)), (4, (2, 3)), (0, (2,)), (6, (0,)), (9, (37,))):
+    for rows, *rest in tables:
         for count in (0, 1, 11) if rows else (0,):
             index = random.integers(0, max(rows, 1), count).astype(np.int64)
             table, source = values((rows, *rest), dtype), large_values((count, *rest), dtype)
@@ -324,11 +333,12 @@ def _row_cases(dtype: DType) -> Iterator[Case]:
         )
 
 
-def _extreme_cases(dtype: DType) -> Iterator[Case]:
+def extreme_cases(dtype: DType, large: Shapes = ((5, 131), (131, 5))) -> Iterator[Case]:
+    """Yield the cases of ``argmax`` and ``argmin``."""
     if dtype == np.bool_:
         return
     hosts = [values(s, dtype) for s in ((1,), (4,), (2, 3, 4), (2, 1, 3, 1, 2, 1, 2, 2))]
-    hosts += [large_values((5, 131), dtype), large_values((131, 5), dtype)]
+    hosts += [large_values(shape, dtype) for shape in large]
     for name in ("argmax", "argmin"):
         definition = getattr(accelerated, name).definition
         for host in hosts:

@@ -48,14 +48,14 @@ def image_cases() -> Iterator[Case]:
     """Yield every case of the pooling and convolution kernels and their gradients."""
     for dtype in FLOATS:
         for shape, *windows in POOLS:
-            yield from _pool_cases(dtype, shape, tuple(windows))
+            yield from pool_cases(dtype, shape, tuple(windows))
         yield from _special_pool_cases(dtype)
         for shape, kernel, channels, *settings in CONVOLUTIONS:
             weight_shape = (*kernel, shape[3] // settings[3], channels)
-            yield from _convolution_cases(dtype, shape, weight_shape, tuple(settings))
+            yield from convolution_cases(dtype, shape, weight_shape, tuple(settings))
         for shape, kernel, channels, *settings in LARGE_CONVOLUTIONS:
             weight_shape = (*kernel, shape[3] // settings[3], channels)
-            yield from _convolution_cases(
+            yield from convolution_cases(
                 dtype, shape, weight_shape, tuple(settings), 0.1, PAIRS[:1]
             )
 
@@ -76,7 +76,8 @@ def _case(
     return Case(name, label, inputs, oracle, call, SLACK, pairs=pairs)
 
 
-def _pool_cases(dtype: DType, shape: Any, windows: tuple[Any, ...]) -> Iterator[Case]:
+def pool_cases(dtype: DType, shape: Any, windows: tuple[Any, ...]) -> Iterator[Case]:
+    """Yield the cases of both pools and their gradients; ``windows``: kernel, stride, padding."""
     x = large_values(shape, dtype)
     grad = large_values(accelerated.avg_pool2d.definition(x, *windows).shape, dtype)
     label = f"{dtype} {shape} kernel, stride, padding {windows}"
@@ -96,7 +97,7 @@ def _special_pool_cases(dtype: DType) -> Iterator[Case]:
         yield _case("max_pool2d_grad", f"{dtype} {label}", (grad, x), (), windows)
 
 
-def _convolution_cases(
+def convolution_cases(
     dtype: DType,
     shape: Any,
     weight_shape: Any,

@@ -14,7 +14,7 @@ from .case import Case
 from .placement import HostArray
 from .values import large_values
 
-SHAPES: tuple[tuple[int, ...], ...] = ((3,), (2, 5), (1,), (0,), (67, 33))
+SHAPES: tuple[tuple[int, ...], ...] = ((3,), (2, 5), (1,), (0,), (40_001,))
 COUNT = len(SHAPES)
 # An optimiser step gets compact views with any offset.
 PAIRS = (("compact", "compact"), ("offset", "offset"))

@@ -24,9 +24,9 @@ def reduce_cases() -> Iterator[Case]:
         for dtype in _reduce_dtypes(name):
             yield from _axes_cases(name, dtype)
             if name in ("sum", "prod"):
-                yield _reduction(name, dtype, (0,), (0,))
-                yield _reduction(name, dtype, (3, 0, 2), (1,))
-                yield _reduction(name, dtype, (3, 0, 2), (0, 2))
+                yield reduction(name, dtype, (0,), (0,))
+                yield reduction(name, dtype, (3, 0, 2), (1,))
+                yield reduction(name, dtype, (3, 0, 2), (0, 2))
     for axes in ((0,), (1,), (0, 1)):
         shape = (20011, 2) if axes == (0,) else (2, 20011)
         host = np.random.default_rng(7).uniform(0.5, 1.5, shape).astype(np.float32)
@@ -44,7 +44,7 @@ def _axes_cases(name: str, dtype: DType) -> Iterator[Case]:
     for shape in ((4,), (2, 3, 4), (1, 5, 1), (2, 1, 3, 1, 2, 1, 2, 2)):
         for count in range(len(shape) + 1):
             for axes in list(combinations(range(len(shape)), count))[:6]:
-                yield _reduction(name, dtype, shape, axes)
+                yield reduction(name, dtype, shape, axes)
     yield _of(name, _moderate(name, (35, 67), dtype), (1,), f"{dtype} (35, 67)", SUMS)
     yield _of(name, _moderate(name, (35, 67), dtype), (0,), f"{dtype} (35, 67)", SUMS)
     if dtype.kind == "f" and name in ("max", "min"):
@@ -64,7 +64,8 @@ def _moderate(name: str, shape: tuple[int, ...], dtype: DType) -> HostArray:
     return host
 
 
-def _reduction(name: str, dtype: DType, shape: tuple[int, ...], axes: tuple[int, ...]) -> Case:
+def reduction(name: str, dtype: DType, shape: tuple[int, ...], axes: tuple[int, ...]) -> Case:
+    """Return a case of ``reduce`` over these axes."""
     host = values(shape, dtype) if name in ("any", "all") else _moderate(name, shape, dtype)
     return _of(name, host, axes, f"{dtype} {shape} over {axes}", SUMS)
 
@@ -104,13 +105,16 @@ def _same_bits() -> Case:
     return Case("reduce.sum", "same bits every time", (host,), oracle, call, 1e-3)
 
 
-def matmul_cases() -> Iterator[Case]:
+SIZES: tuple[tuple[tuple[int, ...], int, int, int], ...] = (
+    ((), 1, 1, 1), ((), 2, 3, 4), ((), 1, 7, 1), ((), 3, 0, 2), ((), 0, 3, 2), ((), 2, 3, 0),
+    ((2,), 3, 4, 5), ((2, 3), 2, 5, 3), ((0,), 2, 2, 2), ((2, 1, 1, 2, 1, 2), 2, 3, 2),
+    ((), 17, 33, 9), ((), 35, 40, 67),
+)  # fmt: skip
+"""Shapes of products: the batch, m, k and n."""
+
+
+def matmul_cases(sizes: Any = SIZES) -> Iterator[Case]:
     """Yield cases of ``matmul``: dtypes, batches, empty and odd sizes, every layout."""
-    sizes: tuple[tuple[tuple[int, ...], int, int, int], ...] = (
-        ((), 1, 1, 1), ((), 2, 3, 4), ((), 1, 7, 1), ((), 3, 0, 2), ((), 0, 3, 2), ((), 2, 3, 0),
-        ((2,), 3, 4, 5), ((2, 3), 2, 5, 3), ((0,), 2, 2, 2), ((2, 1, 1, 2, 1, 2), 2, 3, 2),
-        ((), 17, 33, 9), ((), 35, 40, 67),
-    )  # fmt: skip
 
     def call(backend: Any, ins: Any, outs: Any) -> None:
         backend.matmul(ins[0], ins[1], outs[0])
