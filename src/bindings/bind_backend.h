@@ -16,24 +16,14 @@
 #include "core/check.h"
 #include "core/kernel_rules.h"
 #include "core/not_implemented.h"
+#include "without_gil.h"
 
 namespace needle::bindings {
 
-class WithoutGil {
- public:
-  WithoutGil() : state_(PyEval_SaveThread()) {}
-  ~WithoutGil() { PyEval_RestoreThread(state_); }
-  WithoutGil(const WithoutGil&) = delete;
-  WithoutGil& operator=(const WithoutGil&) = delete;
-
- private:
-  PyThreadState* state_;
-};
-
 // Runs f and returns its result, or translates its C++ exception into a Python one and returns
-// null.
+// null. Unwinding by which Python ends a daemon thread passes through.
 template <class F>
-PyObject* guarded(F&& f) noexcept {
+PyObject* guarded(F&& f) {
   try {
     return f();
   } catch (const PythonError&) {

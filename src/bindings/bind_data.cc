@@ -13,6 +13,7 @@
 #include "data/philox.h"
 #include "data_arguments.h"
 #include "module_functions.h"
+#include "without_gil.h"
 
 namespace py = pybind11;
 
@@ -36,7 +37,7 @@ py::array philox_words(const py::object& seed, const py::object& epoch, const py
   const auto rows = static_cast<py::ssize_t>(places.size());
   py::array_t<std::uint32_t> out({rows, static_cast<py::ssize_t>(count)});
   std::uint32_t* words = out.mutable_data();
-  std::optional<py::gil_scoped_release> released;
+  std::optional<WithoutGil> released;
   if (rows * count > kShortCall) released.emplace();
   for (std::size_t i = 0; i < places.size(); ++i) {
     data::philox_words(key, turn, places[i], static_cast<std::uint32_t>(stream), count,
@@ -55,7 +56,7 @@ py::array permute_indices(const py::object& positions, std::int64_t length, cons
   }
   py::array_t<std::int64_t> out(static_cast<py::ssize_t>(places.size()));
   std::int64_t* indices = out.mutable_data();
-  const py::gil_scoped_release released;
+  const WithoutGil released;
   data::permute_indices(places.data(), static_cast<std::int64_t>(places.size()), length, key, turn,
                         indices);
   return out;
@@ -105,7 +106,7 @@ void gather_rows(const py::array& source, const py::object& index, py::array out
   const char* from = static_cast<const char*>(source.data());
   char* to = static_cast<char*>(out.mutable_data());
   const std::int64_t from_stride = source.strides(0), to_stride = out.strides(0);
-  std::optional<py::gil_scoped_release> released;
+  std::optional<WithoutGil> released;
   if (out.nbytes() > kShortCall) released.emplace();
   data::gather_rows(from, from_stride, indices.data(), static_cast<std::int64_t>(indices.size()),
                     to, to_stride, row);

@@ -14,6 +14,7 @@
 #include "data/select.h"
 #include "image_arguments.h"
 #include "module_functions.h"
+#include "without_gil.h"
 
 namespace py = pybind11;
 
@@ -65,7 +66,7 @@ void run_images(const py::sequence& steps, const py::sequence& parameters, const
                               &data::step_table(cpu::selected_table().isa));
   char* to = static_cast<char*>(out.mutable_data());
   const std::int64_t stride = out.strides(0), bytes = row_bytes(out);
-  const py::gil_scoped_release released;
+  const WithoutGil released;
   const auto run = [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       if (i + 2 < end) prefetch(from, i + 2);

@@ -15,6 +15,7 @@
 #include "data/lower.h"
 #include "image_arguments.h"
 #include "module_functions.h"
+#include "without_gil.h"
 
 namespace py = pybind11;
 
@@ -146,7 +147,7 @@ void run_images(int device, const py::sequence& steps, const py::sequence& param
   const data::OutputRow row = output_of(out, count, device);
   if (count == 0) return;
   const data::Program program(calls, batch.channels, batch.type, row, nullptr);
-  const py::gil_scoped_release released;
+  const WithoutGil released;
   if (!there) place(batch);
   const ImageBatch lowered = data::lower(program, batch.images, batch.offsets);
   std::size_t words_at = 0;

@@ -116,9 +116,9 @@ void bind_graphs(py::module_& m) {
              return translated([&] { return std::make_unique<cuda::Graph>(checked(device)); });
            }),
            py::arg("device"))
-      .def("finish", &cuda::Graph::finish, py::call_guard<py::gil_scoped_release>())
-      .def("abandon", &cuda::Graph::abandon, py::call_guard<py::gil_scoped_release>())
-      .def("launch", &cuda::Graph::launch, py::call_guard<py::gil_scoped_release>());
+      .def("finish", &cuda::Graph::finish, py::call_guard<WithoutGil>())
+      .def("abandon", &cuda::Graph::abandon, py::call_guard<WithoutGil>())
+      .def("launch", &cuda::Graph::launch, py::call_guard<WithoutGil>());
 }
 
 std::vector<std::string> matmul_precisions(int device) {

@@ -14,6 +14,8 @@
 
 #include <jpeglib.h>
 
+#include "without_gil.h"
+
 namespace py = pybind11;
 
 namespace {
@@ -107,7 +109,7 @@ bool decode_region(const py::buffer& content, py::array_t<std::uint8_t, py::arra
       part.right > pixels.width) {
     throw py::value_error("decode_region: the region must have pixels and lie inside of out");
   }
-  const py::gil_scoped_release released;
+  const needle::bindings::WithoutGil released;
   return decode_part(static_cast<const unsigned char*>(bytes.ptr), std::size_t(bytes.size), scale,
                      part, pixels);
 }

@@ -1,0 +1,31 @@
+// WithoutGil releases the GIL for its lifetime; every binding that runs long code uses it.
+#pragma once
+
+#include <Python.h>
+
+#include <chrono>
+#include <thread>
+
+namespace needle::bindings {
+
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  // Before 3.14, Python ends a daemon thread that comes here after the program's end by
+  // pthread_exit, which glibc carries out by unwinding the stack. Unwinding a destructor would
+  // abort the program, so the thread waits here for the process to end, as it does from 3.14 on.
+  ~WithoutGil() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {
+      while (true) std::this_thread::sleep_for(std::chrono::hours(1));
+    }
+  }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+}  // namespace needle::bindings
