@@ -31,14 +31,27 @@ def no_tensors():
         ([np.float64(0.5), np.float64(1)], np.array([0.5, 1], "f8")),
         ([1, 2], np.array([1, 2], "i8")),
         ([1.5, 2], np.array([1.5, 2], "f4")),
+        ([2, 1.5, True], np.array([2, 1.5, 1], "f4")),
+        ([2**70, 0.5], np.array([2**70, 0.5], "f4")),
         ([True, False], np.array([True, False])),
+        ([True, 3], np.array([1, 3], "i8")),
         ([np.bool_(True)], np.array([True])),
+        ([3, np.uint8(4)], np.array([3, 4], "i8")),
+        ([np.float32(0.5), 2], np.array([0.5, 2], "f8")),
+        ([np.int16(3), np.uint16(4), np.float16(0.5)], np.array([3, 4, 0.5], "f4")),
+        ([np.array(3), np.int8(4), True], np.array([3, 4, 1], "i8")),
     ],
 )
 def test_arrays_and_numbers(samples, want):
     got = default_collate(samples)
     assert got.dtype == want.dtype
     np.testing.assert_array_equal(got, want)
+
+
+def test_the_first_sample_decides_the_order_of_keys_alone():
+    batch = default_collate([{"a": 1, "b": 2.5}, {"b": 3, "a": 4}])
+    assert list(batch) == ["a", "b"] and batch["a"].tolist() == [1, 4]
+    assert batch["b"].tolist() == [2.5, 3] and batch["b"].dtype == "float32"
 
 
 def test_structures_keep_their_kind():
@@ -65,13 +78,26 @@ def test_needle_arrays_and_tensors_are_samples_too():
             ShapeError,
             r"one shape, got \(2, 3\) in sample 0 and \(3, 3\) in sample 1; resize",
         ),
-        ([(1, 2), (1,)], ShapeError, "must have 2 fields, got 1 in sample 1"),
-        ([(1, 2), 3], ShapeError, "must have 2 fields, got 3 in sample 1"),
-        ([{"a": 1}, {"b": 1}], ShapeError, r"the keys \['a'\], got \['b'\] in sample 1"),
-        ([{"a": 1}, 5], ShapeError, r"the keys \['a'\], got 5 in sample 1"),
-        ([1, 2.5], TypeError, r"starts with the int 1 must hold ints, got \[1, 2.5\]"),
-        ([object()], TypeError, "cannot make a batch of object; return arrays"),
+        ([(1, 2), (1,)], ShapeError, "got a tuple of 2 in sample 0 and a tuple of 1 in sample 1"),
+        ([(1, 2), 3], ShapeError, "got a tuple of 2 in sample 0 and a single value in sample 1"),
+        ([3, 4, (1, 2)], ShapeError, "a single value in sample 0 and a tuple of 2 in sample 2"),
+        ([(1, 2), [1, 2]], ShapeError, "a tuple of 2 in sample 0 and a list of 2 in sample 1"),
+        ([(1, 2), Pair(1, 2)], ShapeError, "a tuple of 2 in sample 0 and a Pair of 2 in sample 1"),
+        ([(1, [2]), (1, (2,))], ShapeError, "a list of 1 in sample 0 and a tuple of 1 in sample 1"),
+        ([{"a": 1}, {"b": 1}], ShapeError, r"keys \['a'\] in sample 0 and .* \['b'\] in sample 1"),
+        ([{"a": 1}, {"a": 1, "b": 1}], ShapeError, r"keys \['a'\] in .* \['a', 'b'\] in sample 1"),
+        ([{"a": 1}, 5], ShapeError, r"keys \['a'\] in sample 0 and a single value in sample 1"),
+        ([object()], TypeError, "cannot make a batch of object, got it in sample 0; return arrays"),
         ([None], TypeError, "cannot make a batch of NoneType"),
+        ([1, None], TypeError, "cannot make a batch of NoneType, got it in sample 1"),
+        ([1.5, None], TypeError, "cannot make a batch of NoneType, got it in sample 1"),
+        (["a", None], TypeError, "cannot make a batch of NoneType, got it in sample 1"),
+        (["a", "b", 3], TypeError, "got str in sample 0 and int in sample 2"),
+        ([1.5, "a"], TypeError, "got float in sample 0 and str in sample 1"),
+        ([1, np.zeros(2)], ShapeError, r"got \(\) in sample 0 and \(2,\) in sample 1"),
+        ([1, 2**70], TypeError, "must fit int64, got 1180591620717411303424"),
+        ([np.int64(1), np.uint64(1)], TypeError, "no dtype holds every value of int64, uint64"),
+        ([np.array("a"), np.array(1)], TypeError, "no dtype holds every value of <U1, int64"),
     ],
 )
 def test_samples_that_do_not_fit(samples, error, message):
@@ -119,7 +145,7 @@ def test_a_leaf_may_stay_a_list_where_its_shapes_differ():
     assert isinstance(images, list) and [x.shape for x in images] == [(2,), (3,)]
     assert labels.tolist() == [1, 2]
     with pytest.raises(ShapeError, match="one shape"):
-        collate.collate_slice(samples, ragged=1)
+        collate.collate_slice(samples, ragged=1).batch()
 
 
 def test_a_ready_leaf_is_not_stacked_again():

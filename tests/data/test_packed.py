@@ -5,6 +5,7 @@ import pickle
 import signal
 import subprocess
 import sys
+from enum import IntEnum
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ pa = pytest.importorskip("pyarrow")
 Image = pytest.importorskip("PIL.Image")
 simplejpeg = pytest.importorskip("simplejpeg")
 
+Grade = IntEnum("Grade", "GOOD BAD")
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (20, 6, 5, 3), dtype=np.uint8)
 
@@ -156,6 +158,12 @@ def test_a_forked_process_reads_on(tmp_path):
     assert os.waitpid(child, 0)[1] == 0
 
 
+def test_the_first_sample_decides_the_order_of_keys(tmp_path):
+    samples = [{"a": Grade.GOOD, "b": 0.5}, {"b": 1.5, "a": 3}]
+    got = list(packed(tmp_path, samples))
+    assert got == samples and all(list(sample) == ["a", "b"] for sample in got)
+
+
 @pytest.mark.parametrize(
     "samples, message",
     [
@@ -165,6 +173,8 @@ def test_a_forked_process_reads_on(tmp_path):
         ([1, 2.0], r"sample 1: expected int64 \(\) in field '0'.*got float64"),
         ([np.zeros(2), np.zeros((2, 2))], r"expected float64 \(2,\).*got float64 \(2, 2\)"),
         ([{"a": 1}, {"b": 1}], "expected int64"),
+        ([{"a": 1, "b": 2}, {"a": 1, "c": 2}], r"expected int64 \(\) in field 'b'"),
+        ([True, 1], r"expected bool \(\) in field '0' as in sample 0, got int64"),
         ([{1: 1}], r"keys of a dict must be text, got \[1\]"),
         ([(1, object())], "sample 0: field '1' must be an array of numbers, a number, text"),
         ([2**70], "sample 0: "),

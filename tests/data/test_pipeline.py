@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needle import data
+from needle.data.batching.collate import concatenate
 from needle.data.batching.pipeline import Pipeline, Work
-from needle.data.samples.pytree import concatenate
 from needle.data.samples.random_source import (
     LOADER_STREAM,
     keyed,
@@ -209,7 +209,7 @@ def test_images_of_many_sizes_become_a_batch_by_resizing():
     assert part.placed == (True, True)
     assert_same(part.batch(), definition(Photos(), chain, asked))
     with pytest.raises(ValueError, match="samples of a batch must have one shape"):
-        Pipeline(Photos(), chain[:1]).prepare(asked)
+        Pipeline(Photos(), chain[:1]).prepare(asked).batch()
 
 
 def test_a_collate_of_ones_own_sees_transformed_samples():

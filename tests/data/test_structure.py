@@ -5,18 +5,13 @@ from collections import namedtuple
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needle.data import default_collate
-from needle.data.batching.collate import collate_slice
+from needle.data.batching.collate import Slice, collate_slice, concatenate
 from needle.data.samples.pytree import (
     Field,
-    Slice,
-    columns,
-    concatenate,
-    describe,
     flatten,
     tag_sample,
     tagged_sample,
@@ -67,8 +62,7 @@ def test_slices_join_to_the_batch_made_at_once(shape, count, cuts):
     samples = [value_of(shape, i) for i in range(count)]
     ends = [0, *sorted(min(cut, count) for cut in cuts), count]
     parts = [
-        collate_slice(samples[a:b], None, a) if a < b else Slice(None, [], 0)
-        for a, b in pairwise(ends)
+        collate_slice(samples[a:b]) if a < b else Slice(None, [], 0) for a, b in pairwise(ends)
     ]
     whole = concatenate(pickle.loads(pickle.dumps(parts)))
     assert whole.samples == count
@@ -91,26 +85,50 @@ def test_a_batch_of_anything_keeps_its_leaves_as_they_are():
     assert structure.kinds == ("other", "other", "text", "array")
 
 
-def test_the_first_slice_decides_the_kind_of_number_as_the_first_sample_does():
-    for samples in ([0.5, 2, True], [True, 3, 0.5]):
-        parts = [collate_slice([sample]) for sample in samples]
-        assert same(concatenate(parts).batch(), default_collate(samples))
-    with pytest.raises(TypeError, match="starts with the int 1 must hold ints, got float32"):
-        concatenate([collate_slice([1]), collate_slice([2.5])])
+numbers = st.sampled_from(
+    [True, 3, 2**53 + 1, 2**70, 0.1, np.bool_(True), np.int8(1), np.uint16(2), np.float16(0.5)]
+    + [np.float64(0.1), np.uint64(1), np.array(3), np.array(0.1, "f4")]
+)
+others = st.sampled_from([None, "a", b"b", np.array("c"), np.zeros(2), np.zeros(3, "f4"), abs])
+values = numbers | others | st.sampled_from([(1, 2), [1, 2], Pair(1, 2), (1, (2,)), {"a": 1}])
+dicts = st.permutations("abc").flatmap(
+    lambda keys: st.fixed_dictionaries(dict.fromkeys(keys, numbers))
+)
 
 
-def test_slices_that_do_not_fit_each_other_are_refused():
-    with pytest.raises(ShapeError, match="every sample must have the same fields"):
-        concatenate([collate_slice([(1, 2)]), collate_slice([{"a": 1}])])
-    with pytest.raises(ShapeError, match="samples of a batch must have one shape"):
-        concatenate([collate_slice([np.zeros(2)]), collate_slice([np.zeros(3)])])
+def verdict(make):
+    """Return the batch, or the error's class and text."""
+    try:
+        return make()
+    except (TypeError, ShapeError) as error:
+        return type(error), str(error)
 
 
-def test_messages_count_samples_from_the_slices_first():
-    with pytest.raises(ShapeError, match=r"got \(2,\) in sample 10 and \(3,\) in sample 11"):
-        collate_slice([np.zeros(2), np.zeros(3)], None, 10)
-    with pytest.raises(ShapeError, match="must have 2 fields, got 1 in sample 11"):
-        columns([(1, 2), (1,)], describe((1, 2)), 10)
+@settings(max_examples=300, deadline=None)
+@given(
+    st.one_of(st.lists(each, min_size=1, max_size=6) for each in (numbers, values, dicts)),
+    st.data(),
+)
+def test_every_division_of_a_batch_gives_its_verdict(samples, drawn):
+    count = len(samples)
+    ends = sorted({0, count, *drawn.draw(st.lists(st.integers(0, count), max_size=3))})
+    parts = [collate_slice(samples[a:b]) for a, b in pairwise(ends)]
+    whole = concatenate(pickle.loads(pickle.dumps(parts)))
+    wanted = verdict(lambda: default_collate(samples))
+    assert same(verdict(whole.batch), wanted)
+    turned = verdict(lambda: default_collate(samples[::-1]))
+    if isinstance(wanted, np.ndarray):
+        assert same(turned, wanted[::-1])
+    elif isinstance(wanted, tuple) and isinstance(wanted[0], type):
+        assert turned[0] is wanted[0]
+
+
+def test_rows_of_a_slice_are_slices_of_their_own():
+    samples = [(1, "a", np.zeros(2)), (0.5, "b", np.zeros(3)), (True, "c", np.zeros(3))]
+    whole = collate_slice(samples)
+    for i, sample in enumerate(samples):
+        assert same(whole.rows(slice(i, i + 1)).batch(), default_collate([sample]))
+    assert same(whole.rows(slice(1, 3)).batch(), default_collate(samples[1:]))
 
 
 def test_rows_are_written_in_place_where_they_fit():

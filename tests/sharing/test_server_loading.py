@@ -22,7 +22,7 @@ from server_checks import (
 from server_sets import Bad, Captioned, Images, Nested, Uneven, readings
 
 from needle import data
-from needle.errors import DataError, LoaderServerError, LoaderTimeout
+from needle.errors import DataError, LoaderServerError, LoaderTimeout, ShapeError
 from needle.sharing import ServerOptions
 from needle.sharing.client.server_engine import SampleProgress, ServerEngine
 
@@ -93,6 +93,65 @@ def test_samples_of_dicts_and_lists_keep_their_form() -> None:
             assert list(structure) == ["a", "b"] and isinstance(structure["b"], list)
             np.testing.assert_array_equal(structure["b"][0].numpy(), labels.astype(np.float32))
             np.testing.assert_array_equal(structure["b"][1].numpy(), labels)
+
+
+class Numbered(data.Dataset):
+    """Sample i is (i, ``values[i]``)."""
+
+    def __init__(self, *values: Any) -> None:
+        super().__init__()
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: int) -> Any:
+        return index, self.values[index]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (True, 3, 4, 5),
+        (3, 2.5, True, 0.1),
+        (np.array(1), np.int8(2), 3, np.float32(0.1)),
+        (np.int16(1), np.uint16(2), np.float16(0.5), 7),
+        ({"a": 1, "b": 2}, {"b": 0.3, "a": 4}, {"a": 5, "b": True}, {"b": 7, "a": 8}),
+        (np.zeros(2, "f4"), np.full(2, 0.1), np.ones(2, "i4"), np.ones(2, "f4")),
+    ],
+)
+def test_all_values_of_a_batch_decide_as_with_data_loader(values: Any) -> None:
+    dataset = Numbered(*values)
+    with served(dataset) as path, loader(path, batch_size=4) as task:
+        for _ in range(3):  # the samples come in other orders
+            indices, got = next(iter(task))
+            order = indices.numpy().tolist()
+            _, wanted = next(iter(data.DataLoader(dataset, 4, sampler=order)))
+            columns = [(got, wanted)]
+            if isinstance(got, dict):
+                columns = [(got[key], wanted[key]) for key in wanted]
+            for one, other in columns:
+                assert one.dtype == other.dtype and one.numpy().tolist() == other.numpy().tolist()
+
+
+@pytest.mark.parametrize(
+    "values", [(1, None, 2, 3), (1, "a", 2, 3), ((1, 2), [1, 2], (1, 2), (1, 2))]
+)
+def test_values_that_fit_no_batch_are_refused(values: Any) -> None:
+    with served(Numbered(*values)) as path, loader(path, batch_size=4) as task:
+        for _ in range(2):
+            with pytest.raises((TypeError, ShapeError, DataError)):
+                next(iter(task))
+
+
+def test_a_collate_of_ones_own_sees_pythons_numbers() -> None:
+    values = [True, 3, 0.1, 2**40]
+    with (
+        served(Numbered(*values)) as path,
+        loader(path, batch_size=4, collate=sorted) as task,
+    ):
+        got = [value for _, value in next(iter(task))]
+    assert got == values and [type(value) for value in got] == [bool, int, float, int]
 
 
 @pytest.mark.parametrize("collate", [None, list])

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needle import data
-from needle.data.samples.pytree import describe as structure_of
+from needle.data.batching.collate import collate_slice
+from needle.data.samples.pytree import Structure
 from needle.errors import DataError, NeedleError
 from needle.sharing.serving.sample_cache import STEP, Arena
 from needle.sharing.wire.descriptions import TRANSFORMS, build, describe, divide
@@ -112,7 +113,8 @@ def test_marks_come_back(marks: list[bool]) -> None:
     ],
 )
 def test_a_layout_comes_back_and_its_views_hold_the_sample(sample: Any) -> None:
-    structure = structure_of(sample)
+    structure = collate_slice([sample]).structure
+    assert structure is not None
     leaves: list[Any] = []
 
     def walk(part: Any) -> None:
@@ -124,7 +126,7 @@ def test_a_layout_comes_back_and_its_views_hold_the_sample(sample: Any) -> None:
             leaves.append(np.asarray(part))
 
     walk(sample)
-    layout = layout_of(structure.tree, leaves)
+    layout = layout_of(structure, leaves)
     assert read_layout(json.loads(json.dumps(layout.as_values()))) == layout
     buffer = bytearray(3 * layout.nbytes)
     for place in range(3):
@@ -145,14 +147,14 @@ def test_any_values_are_a_layout_or_data_error(values: Any) -> None:
 def test_what_cannot_lie_in_shared_memory_is_refused() -> None:
     for sample in (np.asarray("text"), np.asarray(object()), None):
         with pytest.raises(DataError, match="must be numbers, arrays of them or texts"):
-            layout_of("leaf", [sample])
+            layout_of(Structure("leaf", ("mixed",)), [sample])
 
 
 @given(st.lists(st.text(max_size=90) | st.binary(max_size=90), min_size=1, max_size=4))
 @settings(max_examples=60, deadline=None)
 def test_texts_come_back(texts: list[str | bytes]) -> None:
-    tree = ("tuple", None, ("leaf",) * (1 + len(texts)))
-    layout = layout_of(tree, [np.int16(7), *texts])
+    structure = Structure(("tuple", None, ("leaf",) * (1 + len(texts))), ("array",) * 5)
+    layout = layout_of(structure, [np.int16(7), *texts])
     assert read_layout(json.loads(json.dumps(layout.as_values()))) == layout
     buffer = bytearray(layout.nbytes)
     layout.write(buffer, np.zeros(1, np.int64), [np.array([7], np.int16), *([t] for t in texts)])

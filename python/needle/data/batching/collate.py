@@ -1,45 +1,90 @@
-"""Collation: samples are stacked (``default_collate``) and then become Tensors (``to_tensors``).
+"""Collation: samples become arrays with a new first axis (``default_collate``).
 
-The data module does not depend on autograd: the package registers the Tensor type, or the program
-sets another with ``set_tensor_type``.
+All values of a batch decide what becomes of them, however the batch was divided: a ``Slice`` keeps
+values that do not fit each other as they are, and ``Slice.batch`` judges the whole batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ... import array_namespace, dtypes
-from ...array_namespace import adopt, default_device
-from ...errors import DTypeError, ShapeError
-from ..samples.pytree import Slice, Structure, columns, describe, one_shape
-from ..samples.pytree import rebuild as rebuild
-from ..samples.tensor_hook import TensorType, hook
-from ..samples.tensor_hook import as_tensor as as_tensor
+from ... import dtypes
+from ...errors import ShapeError
+from ..samples.pytree import Structure, leaf_order, take_apart
 from ..samples.tensor_hook import set_tensor_type as set_tensor_type
+from ..samples.tensor_hook import to_tensors as to_tensors
 
-_AS_THEY_ARE = frozenset(dtypes.COMPUTE_DTYPES) - {dtypes.float64}
-"""The dtypes of arrays that a Tensor keeps by default."""
+_NUMBERS = {"bool": dtypes.bool_, "int": dtypes.int64, "float": dtypes.float64}
+"""Kinds of Python's numbers, the widest last, and the dtypes that hold them exactly."""
+MIXED = "mixed"
+"""The kind of a leaf whose values do not fit each other, and the container of differing trees."""
 
-_WIDER = {
-    "int8": dtypes.int32,
-    "int16": dtypes.int32,
-    "uint16": dtypes.int32,
-    "uint32": dtypes.int64,
-    "float16": dtypes.float32,
-}
+
+@dataclass(frozen=True)
+class Unbatchable:
+    """A stand-in for a value that no batch can hold, and that may not be picklable."""
+
+    type_name: str
+
+
+@dataclass
+class Slice:
+    """Prepared samples that form a batch or a part of one.
+
+    structure: None if there are no samples. leaves: arrays whose first axis is the samples, or
+    lists; none if the trees of the samples differ, which the structure then holds as ``trees``.
+    placed: for each leaf, True if it was written to the rows given to ``prepare``. skipped: the
+    number of unreadable samples that were skipped.
+    """
+
+    structure: Structure | None = None
+    leaves: list[Any] = field(default_factory=list)
+    samples: int = 0
+    placed: tuple[bool, ...] = ()
+    skipped: int = 0
+
+    @property
+    def trees(self) -> tuple[Any, ...]:
+        """The tree of each sample if they differ, else ()."""
+        tree = None if self.structure is None else self.structure.tree
+        return tree[2] if tree and tree[0] == MIXED else ()
+
+    def rows(self, rows: slice) -> Slice:
+        """Return some of the samples, arrays as views; no sample may have been skipped."""
+        assert self.structure is not None and not self.trees
+        kinds, leaves = list(self.structure.kinds), [leaf[rows] for leaf in self.leaves]
+        for i, leaf in enumerate(leaves):
+            if isinstance(leaf, list) and kinds[i] != "text":
+                kinds[i], leaves[i] = _leaf(leaf, kinds[i] == "uneven")
+        structure = Structure(self.structure.tree, tuple(kinds))
+        return Slice(structure, leaves, len(range(self.samples)[rows]))
+
+    def batch(self) -> Any:
+        """Return the samples as one batch; None if there are none.
+
+        Raises ShapeError or TypeError, which names the first sample that does not fit.
+        """
+        for number, tree in enumerate(self.trees):
+            leaf_order(tree, self.trees[0], number)
+        if self.structure is None:
+            return None
+        return self.structure.rebuild(list(map(_judged, self.structure.kinds, self.leaves)))
 
 
 def default_collate(samples: Sequence[Any]) -> Any:
     """Return a batch of uniform samples: arrays stacked on a new first axis, numbers as arrays.
 
-    int becomes int64, float becomes float32, and bool stays bool. Tuples, lists and dicts are
-    collated field by field and keep their type; strings and bytes become a list. Raises ShapeError
-    if shapes, lengths or keys differ, and TypeError if a field has any other type.
+    int becomes int64, float becomes float32, and bool stays bool; among Python's numbers, the
+    widest of these three decides, and among arrays and NumPy's numbers, ``np.result_type`` does.
+    Tuples, lists and dicts are collated field by field and keep their type, a dict the order of the
+    first sample's keys; strings and bytes become a list. Raises ShapeError if shapes, containers,
+    lengths or keys differ, and TypeError if a field has any other type, or text and numbers.
     """
     return collate_slice(samples).batch()
 
@@ -47,40 +92,148 @@ def default_collate(samples: Sequence[Any]) -> Any:
 def collate_slice(
     samples: Sequence[Any],
     out: Sequence[npt.NDArray[Any] | None] | None = None,
-    first: int = 0,
     ragged: int | None = None,
     ready: npt.NDArray[Any] | None = None,
 ) -> Slice:
     """Return the samples, part of a batch, collated like ``default_collate`` as a Slice.
 
-    out: for each leaf the rows to write to, used if shape and dtype match. first: the position of
-    ``samples[0]`` in the batch, for error messages. ragged: the number of a leaf that stays a list
-    if its shapes differ. ready: the first leaf, if it is already stacked.
+    out: for each leaf the rows to write to, used if shape and dtype match. ragged: the number of a
+    leaf that stays a list if its shapes differ. ready: the first leaf, if it is already stacked.
     """
     if not samples:
         raise ShapeError("default_collate: needs at least one sample, got none")
-    structure = describe(samples[0])
-    if ragged is not None and structure.kinds[ragged : ragged + 1] == ("array",):
-        kinds = (*structure.kinds[:ragged], "uneven", *structure.kinds[ragged + 1 :])
-        structure = Structure(structure.tree, kinds)
-    leaves: list[Any] = []
-    placed = []
-    for i, column in enumerate(columns(samples, structure, first)):
-        rows = None if out is None or i >= len(out) else out[i]
+    trees, rows = zip(*map(take_apart, samples))
+    like, fields = trees[0], list(rows)
+    for i, tree in enumerate(trees):
+        if tree != like:
+            try:
+                fields[i] = [fields[i][j] for j in leaf_order(tree, like)]
+            except ShapeError:
+                return Slice(Structure((MIXED, None, trees), ()), [], len(trees))
+    kinds, leaves, placed = [], [], []
+    for i, column in enumerate(zip(*fields)):
+        into = None if out is None or i >= len(out) else out[i]
         if i == 0 and ready is not None:
-            leaf = ready
+            kind, leaf = "array", ready
         else:
-            leaf = stack(column, structure.kinds[i], rows, first, ragged == i)
+            kind, leaf = _leaf(list(column), ragged == i, into)
+        kinds.append(kind)
         leaves.append(leaf)
-        placed.append(leaf is rows and rows is not None)
-    return Slice(structure, leaves, len(samples), tuple(placed))
+        placed.append(leaf is into and into is not None)
+    return Slice(Structure(like, tuple(kinds)), leaves, len(trees), tuple(placed))
+
+
+def concatenate(
+    slices: Sequence[Slice], out: Sequence[npt.NDArray[Any] | None] | None = None
+) -> Slice:
+    """Join the slices of one batch, in order, into one slice and return it.
+
+    out: the whole arrays whose rows the slices wrote to, one for each array leaf; a leaf that
+    every slice wrote there is not copied. Whether the slices fit each other is for ``Slice.batch``
+    to judge.
+    """
+    skipped = sum(part.skipped for part in slices)
+    parts = [part for part in slices if part.structure is not None and part.samples]
+    total = sum(part.samples for part in parts)
+    if not parts:
+        return Slice(None, [], 0, skipped=skipped)
+    found = [part.structure for part in parts if part.structure is not None]
+    tree = (parts[0].trees or (found[0].tree,))[0]
+    try:
+        orders = [leaf_order(each.tree, tree) for each in found]
+    except ShapeError:
+        trees = [part.trees or (each.tree,) * part.samples for part, each in zip(parts, found)]
+        return Slice(Structure((MIXED, None, sum(trees, ())), ()), [], total, skipped=skipped)
+    kinds, leaves, placed = [], [], []
+    for i, numbers in enumerate(zip(*orders)):
+        whole = None if out is None or i >= len(out) else out[i]
+        here = whole is not None and len(whole) == total and set(numbers) == {i}
+        placed.append(here and all(part.placed[i : i + 1] == (True,) for part in parts))
+        pieces = [part.leaves[number] for part, number in zip(parts, numbers)]
+        own = [each.kinds[number] for each, number in zip(found, numbers)]
+        kind, leaf = _joined(own, pieces, whole if placed[-1] else None)
+        kinds.append(kind)
+        leaves.append(leaf)
+    return Slice(Structure(tree, tuple(kinds)), leaves, total, tuple(placed), skipped)
+
+
+def _leaf(column: list[Any], ragged: bool, out: Any = None) -> tuple[str, Any]:
+    """Return the kind and the leaf of these values: the values themselves unless they are alike."""
+    kinds = set(map(_kind, set(map(type, column))))
+    kind = kinds.pop() if len(kinds) == 1 else MIXED
+    if kind == "text":
+        return kind, column
+    if kind in _NUMBERS:
+        with suppress(OverflowError):  # ints beyond int64
+            array = np.asarray(column, _NUMBERS[kind])
+            return kind, array if out is None else place(array, out)
+    if kind != "array":
+        return MIXED, [_portable(value) for value in column]
+    arrays = [_as_array(value) for value in column]
+    kind = "uneven" if ragged else kind
+    if len({(array.shape, array.dtype) for array in arrays}) == 1:
+        return kind, stack(arrays, "array", out)
+    return kind if ragged else MIXED, arrays
+
+
+def _joined(kinds: list[str], pieces: list[Any], whole: Any) -> tuple[str, Any]:
+    """Return the kind and the leaf of several slices. whole: the leaf, if it is in place."""
+    several = set(kinds)
+    kind = kinds[0] if len(several) == 1 else "array"
+    if "uneven" in several and several <= {"array", "uneven"}:
+        kind = "uneven"
+    if whole is not None or len(pieces) == 1:
+        return kind, pieces[0] if whole is None else whole
+    arrays = all(isinstance(piece, np.ndarray) for piece in pieces)
+    if arrays and len({(piece.shape[1:], piece.dtype) for piece in pieces}) == 1:
+        return kind, np.concatenate(pieces)
+    values = [value for own, piece in zip(kinds, pieces) for value in _unstacked(own, piece)]
+    return kind if kind in ("text", "uneven") else MIXED, values
+
+
+def _unstacked(kind: str, piece: Any) -> list[Any]:
+    """Return the values that were stacked to this leaf."""
+    if isinstance(piece, list):
+        return piece
+    if kind in _NUMBERS:
+        return piece.tolist()  # type: ignore[no-any-return]
+    return [piece[i, ...] for i in range(len(piece))]  # an array of no axes stays an array
+
+
+def _judged(kind: str, leaf: Any) -> Any:
+    """Return a leaf of a whole batch; raise an error if its values do not fit each other."""
+    if kind == "float":
+        return leaf.astype(dtypes.default_float, copy=False)
+    if kind not in (MIXED, "uneven") or not isinstance(leaf, list):
+        return leaf
+    return stack(leaf, "array" if kind == "uneven" else _common_kind(leaf), None, kind == "uneven")
+
+
+def _common_kind(column: list[Any]) -> str:
+    """Return the kind of a column that holds values of several kinds."""
+    kinds = [_kind(type(value)) for value in column]
+    for number, (kind, value) in enumerate(zip(kinds, column)):
+        if isinstance(value, Unbatchable):
+            raise TypeError(
+                f"default_collate: cannot make a batch of {value.type_name}, got it in sample "
+                f"{number}; return arrays, numbers, text, tuples, lists or dicts from the "
+                "dataset, or give collate="
+            )
+        if (kind == "text") != (kinds[0] == "text"):
+            raise TypeError(
+                f"default_collate: a field must be text in every sample or in none, got "
+                f"{_named(column[0])} in sample 0 and {_named(value)} in sample {number}; convert "
+                "it in the dataset, or give collate="
+            )
+    if "array" in kinds:
+        return "array"
+    return next((kind for kind in reversed(_NUMBERS) if kind in kinds), kinds[0])
 
 
 def stack(
     column: list[Any],
     kind: str,
     out: npt.NDArray[Any] | None = None,
-    first: int = 0,
     ragged: bool = False,
 ) -> Any:
     """Return one leaf of a batch from its value in each sample, written to ``out`` if it fits."""
@@ -88,14 +241,14 @@ def stack(
     if kind == "text":
         return column
     if kind in _NUMBERS:
-        array = _NUMBERS[kind](column)
+        array = _numbers(column, kind)
         return array if out is None else place(array, out)
     arrays = [_as_array(value) for value in column]
     shapes = [array.shape for array in arrays]
     if ragged and len(set(shapes)) > 1:
         return arrays
-    one_shape(shapes, first)
-    dtype = np.result_type(*{array.dtype for array in arrays})
+    _one_shape(shapes)
+    dtype = _one_dtype(dict.fromkeys(array.dtype for array in arrays))
     if out is None or out.shape != (len(arrays), *shapes[0]) or out.dtype != dtype:
         return np.stack(arrays)
     return np.stack(arrays, out=out)
@@ -110,79 +263,73 @@ def place(array: npt.NDArray[Any], out: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return out
 
 
-def to_tensors(batch: Any, device: Any = None, owned: bool = False) -> Any:
-    """Return ``batch`` with every array in its tuples, lists and dicts as a Tensor on ``device``.
-
-    Integer and bool arrays keep their dtype (labels stay integers); floating-point arrays get
-    Tensor's default dtype. Arrays of text or objects and all other values are unchanged. owned:
-    nothing else references the arrays, so a Tensor may take over an array's memory instead of
-    copying.
-    """
-    if hook.make is None:
-        return batch
-    place = default_device() if device is None else device
-    return _converted(hook.make, batch, place, owned)
+def _numbers(column: list[Any], kind: str) -> npt.NDArray[Any]:
+    dtype = dtypes.default_float if kind == "float" else _NUMBERS[kind]
+    try:
+        return np.asarray(column, dtype)
+    except OverflowError:
+        wrong = max(column, key=abs)
+        raise TypeError(
+            f"default_collate: an int must fit {np.dtype(dtype)}, got {wrong}; return floats, or "
+            "give collate="
+        ) from None
 
 
-def _converted(tensor_type: TensorType, batch: Any, device: Any, owned: bool) -> Any:
-    if isinstance(batch, np.ndarray):
-        return _to_tensor(tensor_type, batch, device, owned)
-    if hook.constant is not None and array_namespace.is_array(batch):
-        return hook.constant(batch)  # already on its device
-    if isinstance(batch, Mapping):
-        return {key: _converted(tensor_type, each, device, owned) for key, each in batch.items()}
-    if isinstance(batch, (tuple, list)):
-        return rebuild(batch, [_converted(tensor_type, each, device, owned) for each in batch])
-    return batch
+def _one_shape(shapes: list[tuple[int, ...]]) -> None:
+    """Raise ShapeError, which names a sample, unless all shapes are equal."""
+    if len(set(shapes)) == 1:
+        return
+    for number, shape in enumerate(shapes):
+        if shape != shapes[0]:
+            raise ShapeError(
+                f"default_collate: samples of a batch must have one shape, got {shapes[0]} in "
+                f"sample 0 and {shape} in sample {number}; resize them, or give collate="
+            )
 
 
-def _to_tensor(tensor_type: TensorType, array: npt.NDArray[Any], device: Any, owned: bool) -> Any:
-    if array.dtype.kind not in "biuf":
-        return array
-    if owned and hook.constant is not None and array.dtype in _AS_THEY_ARE:
-        shared = adopt(array, device)
-        if shared is not None:
-            return hook.constant(shared)
-    dtype = None if array.dtype.kind == "f" else _tensor_dtype(array.dtype)
-    return tensor_type(array, device=device, dtype=dtype, requires_grad=False)
-
-
-@lru_cache(maxsize=64)  # NumPy needs microseconds to compute a dtype's name
-def _tensor_dtype(dtype: np.dtype[Any]) -> Any:
-    found = _WIDER.get(dtype.name, dtype)
-    if found not in dtypes.COMPUTE_DTYPES:
-        raise DTypeError(
-            f"DataLoader: a batch has dtype {dtype}, which tensors do not have; "
-            f"convert it in the dataset or in collate"
+def _one_dtype(dtypes_found: Iterable[np.dtype[Any]]) -> np.dtype[Any]:
+    """Return the dtype that holds all values of these; raise TypeError if there is none."""
+    several = list(dtypes_found)
+    if len(several) == 1:
+        return several[0]
+    classes = {"number" if dtype.kind in "biufc" else dtype.kind for dtype in several}
+    found = np.result_type(*several) if len(classes) == 1 else None
+    rounds = found is not None and found.kind == "f" and all(d.kind in "iu" for d in several)
+    if found is None or rounds:
+        raise TypeError(
+            f"default_collate: no dtype holds every value of {', '.join(map(str, several))}; "
+            "convert them in the dataset, or give collate="
         )
     return found
 
 
-def _ints(samples: Sequence[Any]) -> npt.NDArray[np.int64]:
-    try:
-        return np.asarray(samples).astype(np.int64, casting="same_kind")
-    except (TypeError, ValueError, OverflowError):
-        raise TypeError(
-            f"default_collate: a field that starts with the int {samples[0]} must hold ints, "
-            f"got {list(samples)[:8]}; use one kind of number"
-        ) from None
+def _kind(of: type) -> str:
+    """Return the kind of a leaf of this type; "other" if no batch can hold it."""
+    if issubclass(of, (str, bytes)):
+        return "text"
+    if issubclass(of, (bool, np.bool_)):
+        return "bool"
+    if issubclass(of, int):
+        return "int"
+    if issubclass(of, float) and not issubclass(of, np.floating):
+        return "float"
+    arrays = hasattr(of, "__array__") or callable(getattr(of, "numpy", None))
+    return "array" if arrays else "other"
 
 
-_NUMBERS: dict[str, Callable[[list[Any]], npt.NDArray[Any]]] = {
-    "bool": lambda column: np.asarray(column, dtype=np.bool_),
-    "int": _ints,
-    "float": lambda column: np.asarray(column, dtype=dtypes.default_float),
-}
+def _portable(value: Any) -> Any:
+    """Return a value that can be pickled and still decides what the batch becomes."""
+    kind = _kind(type(value))
+    if kind == "other":
+        return value if isinstance(value, Unbatchable) else Unbatchable(type(value).__name__)
+    return _as_array(value) if kind == "array" else value
 
 
-def _as_array(sample: Any) -> npt.NDArray[Any]:
-    if isinstance(sample, (np.ndarray, np.generic, int, float)):
-        return np.asarray(sample)
-    if hasattr(sample, "__array__"):
-        return np.asarray(sample)
-    if callable(getattr(sample, "numpy", None)):
-        return np.asarray(sample.numpy())
-    raise TypeError(
-        f"default_collate: cannot make a batch of {type(sample).__name__}; return arrays, "
-        f"numbers, tuples, lists or dicts from the dataset, or give collate="
-    )
+def _named(value: Any) -> str:
+    return type(value).__name__
+
+
+def _as_array(value: Any) -> npt.NDArray[Any]:
+    if hasattr(value, "__array__") or isinstance(value, (int, float)):
+        return np.asarray(value)
+    return np.asarray(value.numpy())

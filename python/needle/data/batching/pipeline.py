@@ -3,7 +3,7 @@
 """The pipeline of a slice of a batch: fetch, transform, collate. It is the same in every engine.
 
 ``Pipeline`` is a picklable value. Engines call ``prepare`` in any thread or process, with a ticket
-and a ``Work`` that holds the arrays to write to, and join the slices (``pytree.concatenate``).
+and a ``Work`` that holds the arrays to write to, and join the slices (``collate.concatenate``).
 fetch.py reads single samples and streams; transforms/compile.py runs the transforms.
 """
 
@@ -22,14 +22,14 @@ from ...errors import DataError
 from ..datasets.dataset import Dataset, fetch_of, in_memory_of, sample_spec_of
 from ..datasets.decode_size import decode_notes, decoded_for
 from ..samples.native_kernels import gather_rows
-from ..samples.pytree import LEAF, Field, Slice, Structure, first_field, flatten, with_first
+from ..samples.pytree import LEAF, Field, Structure, first_field, flatten, with_first
 from ..samples.random_source import LOADER_STREAM
 from ..samples.ticket import NO_SAMPLE, Ticket, check_indices, highest
 from ..samples.timing import Clock
 from ..transforms.base import row_fields
 from ..transforms.compile import Chain, placed, spec_of
 from ..transforms.execute import PlacedTransform
-from .collate import collate_slice, default_collate, place, stack
+from .collate import MIXED, Slice, collate_slice, default_collate, place, stack
 from .fetch import Progress, Reader, Samples
 from .gathering import Gathering
 
@@ -45,14 +45,12 @@ class Work:
     leaf of another shape or dtype is returned as a new array. threads: the threads of native
     kernels, 0 for all of the pool and 1 for the calling thread. progress: called with the index of
     each sample before it is read, or once with ``NO_SAMPLE`` if all samples are read together.
-    first: the position of the ticket's first row in its batch, for error messages.
     """
 
     clock: Clock = field(default_factory=Clock)
     out: Sequence[Array | None] | None = None
     threads: int = 0
     progress: Progress | None = None
-    first: int = 0
 
     def rows(self, leaf: int) -> Array | None:
         """Return the rows to write a leaf to, or None if there are none."""
@@ -191,6 +189,11 @@ class Pipeline:
         return with_first(batch, made)
 
     @property
+    def _ragged(self) -> int | None:
+        """The number of the leaf that stays a list if its shapes differ."""
+        return 0 if self.uneven else None
+
+    @property
     def _notes_indices(self) -> bool:
         """True if a slice includes the indices of its samples, since some may have been skipped."""
         return self.augment != "worker" and (self.skip or self.stream)
@@ -221,7 +224,7 @@ class Pipeline:
             for i, array in enumerate(arrays[len(leaves) :], len(leaves)):
                 leaves.append(gather_rows(array, where, _fitting(array, len(where), work.rows(i))))
         if isinstance(leaves[0], list):
-            return collate_slice(list(zip(*leaves)), work.out, work.first)
+            return collate_slice(list(zip(*leaves)), work.out, self._ragged)
         in_place = tuple(leaf is work.rows(i) for i, leaf in enumerate(leaves))
         return Slice(_rows_structure(len(leaves)), leaves, len(where), in_place)
 
@@ -254,7 +257,8 @@ class Pipeline:
                 return None
             with work.clock.measure("augment"):
                 made = chain.run(images, None, ticket, work.rows(0), work.threads)
-                made = stack(made, "array") if isinstance(made, list) else made
+            if isinstance(made, list):
+                return None
             batch = with_first(batch, made)
         return _as_slice(batch, len(ticket.indices), work)
 
@@ -293,11 +297,10 @@ class Pipeline:
     def _collated(self, found: Samples, images: Gathering, work: Work) -> Slice:
         with work.clock.measure("collate"):
             if self.collate is default_collate:
-                ragged = 0 if self.uneven else None
                 ready, out = images.array(), work.out
                 if out is not None and images.in_place:
                     out = [ready, *out[1:]]
-                part = collate_slice(found.samples, out, work.first, ragged, ready)
+                part = collate_slice(found.samples, out, self._ragged, ready)
             else:
                 part = _as_slice(self.collate(found.samples), len(found.samples), work)
         part.skipped = found.skipped
@@ -307,6 +310,11 @@ class Pipeline:
         if not self._notes_indices or part.structure is None:
             return part
         inner = part.structure
+        if part.trees:
+            part.structure = replace(
+                inner, tree=(MIXED, None, tuple(("tuple", None, (t, LEAF)) for t in part.trees))
+            )
+            return part
         rows = work.rows(len(part.leaves))
         column = indices if rows is None else place(indices, rows)
         structure = Structure(("tuple", None, (inner.tree, LEAF)), (*inner.kinds, "array"))

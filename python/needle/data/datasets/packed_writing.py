@@ -153,6 +153,8 @@ def _spool(
                     f"pack: sample {i} must be a {first} of {len(spools)} as sample 0 is, got a "
                     f"{structure} of {len(values)}"
                 )
+            by_name = {value[0].name: value for value in values}  # keys may come in any order
+            values = [by_name.get(s.column.name, v) for s, v in zip(spools, values)]
             checksum = 0
             try:
                 for spool, (column, content) in zip(spools, values):

@@ -200,7 +200,7 @@ def _value(name: str, field: Any) -> Value:
     if isinstance(field, bytes):
         return Column(name, "bytes"), field
     if isinstance(field, (bool, int, float)) and not isinstance(field, np.generic):
-        kind = type(field).__name__
+        kind = next(each for each in (bool, int, float) if isinstance(field, each)).__name__
         dtype = {"bool": "bool", "float": "float64"}.get(kind, "int64")
         return Column(name, "number", dtype, python=kind), np.array(field, dtype).tobytes()
     found = np.asarray(field)

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import LoaderTimeout, WorkerError
-from ..batching.collate import to_tensors
 from ..batching.pipeline import Pipeline
 from ..samples.pytree import tagged_sample
 from ..samples.random_source import BATCH_STREAM, keyed
+from ..samples.tensor_hook import to_tensors
 from ..samples.ticket import SERIALS, Ticket
 from ..samples.timing import Clock, add_seconds
 from ..sampling.epoch_order import EpochTickets

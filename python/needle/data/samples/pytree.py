@@ -1,15 +1,14 @@
 """Pytrees: samples and batches as nested tuples, lists and dicts whose leaves hold the data.
 
-``describe`` and ``columns`` flatten samples, and ``flatten`` flattens a finished batch;
-``Structure.rebuild`` unflattens a batch; ``concatenate`` joins the slices that an engine prepared.
-batching/collate.py stacks the leaves.
+``take_apart`` flattens a sample, and ``flatten`` a finished batch; ``Structure.rebuild`` unflattens
+a batch. batching/collate.py stacks the leaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,8 @@ from .buffer_pool import empty
 Array = npt.NDArray[Any]
 
 LEAF = "leaf"
+_LEAVES = (np.ndarray, np.generic, int, float, str, bytes)
+"""Classes of the usual leaves, which need no other check."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class Structure:
 
     tree: ``"leaf"``, or (container, keys or class, subtrees). kinds: the kind of each leaf in
     depth-first order: "array", "int", "float", "bool" (Python's numbers), "text", "uneven"
-    (arrays, or a list of them if their shapes differ) or "other".
+    (arrays, or a list of them if their shapes differ), "mixed" (a list of values that may not fit
+    each other) or "other".
     """
 
     tree: Any
@@ -51,31 +53,6 @@ class Structure:
         """Return the batch with these leaves, one for each element of ``kinds``."""
         rest = iter(leaves)
         return _build(self.tree, rest)
-
-
-@dataclass
-class Slice:
-    """Prepared samples that form a batch or a part of one.
-
-    structure: None if there are no samples. leaves: arrays whose first axis is the samples, or
-    lists. placed: for each leaf, True if it was written to the rows given to ``prepare``. skipped:
-    the number of unreadable samples that were skipped.
-    """
-
-    structure: Structure | None = None
-    leaves: list[Any] = field(default_factory=list)
-    samples: int = 0
-    placed: tuple[bool, ...] = ()
-    skipped: int = 0
-
-    def rows(self, rows: slice) -> Slice:
-        """Return some of the samples as views; no sample may have been skipped."""
-        leaves = [leaf[rows] for leaf in self.leaves]
-        return Slice(self.structure, leaves, len(range(self.samples)[rows]))
-
-    def batch(self) -> Any:
-        """Return the samples as one batch; None if there are none."""
-        return None if self.structure is None else self.structure.rebuild(self.leaves)
 
 
 def tag_sample(error: BaseException, index: int) -> None:
@@ -93,26 +70,34 @@ def tagged_sample(error: BaseException) -> int | None:
     return None
 
 
-def describe(sample: Any) -> Structure:
-    """Return the structure of one sample, whose leaves may be arrays, numbers and text."""
+def take_apart(sample: Any) -> tuple[Any, list[Any]]:
+    """Return the tree of a sample and its leaves, which may be arrays, numbers and text."""
     leaves: list[Any] = []
-    tree = _taken_apart(sample, leaves, text=False)
-    return Structure(tree, tuple(map(_kind, leaves)))
+    return _taken_apart(sample, leaves, text=False), leaves
 
 
-def columns(samples: Sequence[Any], structure: Structure, first: int = 0) -> list[list[Any]]:
-    """Return the values of each leaf of ``structure`` in all samples.
+def leaf_order(tree: Any, like: Any, sample: int = 0, first: int = 0) -> list[int]:
+    """Return the numbers of the leaves of ``tree``, from ``first`` on, in the order of ``like``.
 
-    first: the position of ``samples[0]`` in the batch, for error messages. Raises ShapeError if
-    the lengths or keys of a sample differ from those of the structure.
+    Only the order of the keys of dicts may differ. Raises ShapeError, which names ``sample``, for
+    any other difference.
     """
-    if structure.tree == LEAF:
-        return [list(samples)]
-    found: list[list[Any]] = [[] for _ in structure.kinds]
-    for number, sample in enumerate(samples, first):
-        for column, value in zip(found, _leaves(structure.tree, sample, number)):
-            column.append(value)
-    return found
+    if tree == LEAF and like == LEAF:
+        return [first]
+    if not _same_container(tree, like):
+        raise ShapeError(
+            f"default_collate: every sample must have the same fields, got {_words(like)} in "
+            f"sample 0 and {_words(tree)} in sample {sample}; give collate= for uneven samples"
+        )
+    starts: dict[Any, tuple[Any, int]] = {}
+    for key, child in zip(_keys(tree), tree[2]):
+        starts[key] = child, first
+        first += count_leaves(child)
+    order: list[int] = []
+    for key, child in zip(_keys(like), like[2]):
+        mine, start = starts[key]
+        order += leaf_order(mine, child, sample, start)
+    return order
 
 
 def count_leaves(tree: Any) -> int:
@@ -130,36 +115,6 @@ def flatten(batch: Any) -> tuple[Structure, list[Any]]:
     kinds = ((np.ndarray, "array"), (list, "text"), (object, "other"))
     found = (next(name for kind, name in kinds if isinstance(leaf, kind)) for leaf in leaves)
     return Structure(tree, tuple(found)), leaves
-
-
-def concatenate(slices: Sequence[Slice], out: Sequence[Array | None] | None = None) -> Slice:
-    """Join the slices of one batch, in order, into one slice and return it.
-
-    out: the whole arrays whose rows the slices wrote to, one for each array leaf; a leaf that
-    every slice wrote there is not copied. Raises ShapeError if the slices do not fit each other,
-    and TypeError if a field has ints in the first slice and other numbers in a later one.
-    """
-    skipped = sum(part.skipped for part in slices)
-    parts = [part for part in slices if part.samples and part.structure is not None]
-    total = sum(part.samples for part in parts)
-    if not parts:
-        return Slice(None, [], 0, skipped=skipped)
-    structure = parts[0].structure
-    assert structure is not None
-    for part in parts[1:]:
-        assert part.structure is not None
-        if part.structure.tree != structure.tree:
-            raise ShapeError(
-                "default_collate: every sample must have the same fields, got some that differ "
-                "in one batch; give collate= for uneven samples"
-            )
-    leaves, placed = [], []
-    for i, kind in enumerate(structure.kinds):
-        whole = None if out is None or i >= len(out) else out[i]
-        here = whole is not None and all(part.placed[i : i + 1] == (True,) for part in parts)
-        placed.append(here and whole is not None and len(whole) == total)
-        leaves.append(whole if placed[-1] else _join(kind, i, parts))
-    return Slice(structure, leaves, total, tuple(placed), skipped)
 
 
 def first_field(sample: Any) -> Any:
@@ -181,39 +136,11 @@ def rebuild(like: Any, fields: list[Any]) -> Any:
     return tuple(fields) if isinstance(like, tuple) else fields
 
 
-def one_shape(shapes: Sequence[tuple[int, ...]], first: int = 0) -> None:
-    """Raise ShapeError, which names a sample, unless all shapes are equal."""
-    for number, shape in enumerate(shapes, first):
-        if shape != shapes[0]:
-            raise ShapeError(
-                f"default_collate: samples of a batch must have one shape, got {shapes[0]} in "
-                f"sample {first} and {shape} in sample {number}; resize them, or give collate="
-            )
-
-
-def _join(kind: str, leaf: int, parts: Sequence[Slice]) -> Any:
-    pieces = [part.leaves[leaf] for part in parts]
-    if len(pieces) == 1:
-        return pieces[0]
-    if not all(isinstance(piece, np.ndarray) for piece in pieces):
-        return [value for piece in pieces for value in piece]
-    first = pieces[0]
-    if kind in ("float", "bool"):  # the first sample decides the dtype, as within one slice
-        pieces = [piece.astype(first.dtype, copy=False) for piece in pieces]
-    elif kind == "int" and any(piece.dtype.kind not in "iub" for piece in pieces):
-        raise TypeError(
-            f"default_collate: a field that starts with the int {first[0]} must hold ints, got "
-            f"{', '.join(sorted({piece.dtype.name for piece in pieces}))}; use one kind of number"
-        )
-    shapes = [piece.shape[1:] for piece in pieces]
-    if kind == "uneven" and len(set(shapes)) > 1:  # the shapes may be equal within each slice
-        return [row for piece in pieces for row in piece]
-    one_shape(shapes)
-    return np.concatenate(pieces)
-
-
 def _taken_apart(value: Any, leaves: list[Any], text: bool) -> Any:
     """Return the tree of a sample or batch; append its leaves. text: a list of text is a leaf."""
+    if isinstance(value, _LEAVES):
+        leaves.append(value)
+        return LEAF
     if isinstance(value, Mapping):
         inner = tuple(_taken_apart(each, leaves, text) for each in value.values())
         return "dict", tuple(value), inner
@@ -225,18 +152,6 @@ def _taken_apart(value: Any, leaves: list[Any], text: bool) -> Any:
         return ("tuple" if isinstance(value, tuple) else "list"), None, inner
     leaves.append(value)
     return LEAF
-
-
-def _kind(sample: Any) -> str:
-    if isinstance(sample, (str, bytes)):
-        return "text"
-    if isinstance(sample, (bool, np.bool_)):
-        return "bool"
-    if isinstance(sample, int):
-        return "int"
-    if isinstance(sample, float) and not isinstance(sample, np.floating):
-        return "float"
-    return "array"
 
 
 def _build(tree: Any, leaves: Iterator[Any]) -> Any:
@@ -251,34 +166,22 @@ def _build(tree: Any, leaves: Iterator[Any]) -> Any:
     return tuple(fields) if container == "tuple" else fields
 
 
-def _leaves(tree: Any, sample: Any, number: int) -> Iterator[Any]:
+def _same_container(tree: Any, like: Any) -> bool:
+    if LEAF in (tree, like):
+        return False
+    same_keys = set(_keys(tree)) == set(_keys(like))
+    return same_keys and tree[0] == like[0] and (tree[0] != "named" or tree[1] is like[1])
+
+
+def _keys(tree: Any) -> Sequence[Any]:
+    """Return the keys of a dict's tree, and the positions in that of any other container."""
+    return tree[1] if tree[0] == "dict" else range(len(tree[2]))
+
+
+def _words(tree: Any) -> str:
     if tree == LEAF:
-        yield sample
-        return
+        return "a single value"
     container, detail, children = tree
     if container == "dict":
-        _check_keys(detail, sample, number)
-        values = [sample[key] for key in detail]
-    else:
-        _check_length(len(children), sample, number)
-        values = list(sample)
-    for child, value in zip(children, values):
-        yield from _leaves(child, value, number)
-
-
-def _check_keys(keys: tuple[Any, ...], sample: Any, number: int) -> None:
-    if not isinstance(sample, Mapping) or sample.keys() != set(keys):
-        got = sorted(map(str, sample)) if isinstance(sample, Mapping) else sample
-        raise ShapeError(
-            f"default_collate: every sample must have the keys {sorted(map(str, keys))}, "
-            f"got {got} in sample {number} of the batch; give collate= for uneven samples"
-        )
-
-
-def _check_length(length: int, sample: Any, number: int) -> None:
-    if not isinstance(sample, (tuple, list)) or len(sample) != length:
-        got = f"{len(sample)}" if isinstance(sample, (tuple, list)) else repr(sample)
-        raise ShapeError(
-            f"default_collate: every sample must have {length} fields, got {got} in "
-            f"sample {number} of the batch; give collate= for uneven samples"
-        )
+        return f"a dict with the keys {sorted(map(str, detail))}"
+    return f"a {detail.__name__ if container == 'named' else container} of {len(children)}"

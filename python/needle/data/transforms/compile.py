@@ -88,7 +88,7 @@ class Chain:
         threads: int = 0,
         device: str = "cpu",
     ) -> Array | list[Any]:
-        """Return the transformed images: an array ``(n, ...)``, or a list if their shapes differ.
+        """Return the transformed images: an array ``(n, ...)``, or a list unless they are alike.
 
         images: ``(N, ...)`` with rows ``indices`` (None: all), or a list. out: an array that
         receives the result and is returned if shape and dtype fit. threads: 0 for all cores, 1 for
@@ -212,7 +212,7 @@ def _spec_of_rows(shape: tuple[int, int, int], dtype: np.dtype[Any]) -> ImageSpe
 
 
 def gathered(images: Images, out: Array | None = None) -> Array | list[Any]:
-    """Gather the images into one array, ``out`` if it fits; a list if their shapes differ."""
+    """Gather the images into one array, ``out`` if it fits; a list unless they are alike."""
     pixels = images.pixels
     if isinstance(pixels, np.ndarray):
         if images.indices is None and (out is None or pixels is out):
@@ -223,10 +223,9 @@ def gathered(images: Images, out: Array | None = None) -> Array | list[Any]:
         return native.gather_rows(pixels, indices, into)
     if not pixels or not all(isinstance(image, np.ndarray) for image in pixels):
         return pixels
-    if len({image.shape for image in pixels}) > 1:
+    if len({(image.shape, image.dtype) for image in pixels}) > 1:
         return pixels
-    dtype = np.result_type(*{image.dtype for image in pixels})
-    into = out if fits(out, (len(pixels), *pixels[0].shape), dtype) else None
+    into = out if fits(out, (len(pixels), *pixels[0].shape), pixels[0].dtype) else None
     return np.stack(pixels) if into is None else np.stack(pixels, out=into)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import WorkerError
-from ..samples.pytree import Slice
+from ..batching.collate import Slice
 from ..samples.ticket import Ticket
 
 
@@ -32,7 +32,7 @@ class Completed:
 
     @property
     def batch(self) -> Any:
-        """The batch as NumPy arrays in tuples, lists and dicts; None if there are no samples."""
+        """The batch as NumPy arrays in tuples, lists and dicts; see ``Slice.batch``."""
         return self.made.batch()
 
     @property

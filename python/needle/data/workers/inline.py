@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from functools import cached_property
 
+from ..batching.collate import Slice
 from ..batching.pipeline import Pipeline, Work
-from ..samples.pytree import Slice
 from ..samples.ticket import IndexRun, Ticket
 from ..samples.timing import Clock
 from .engine import Completed, Engine, closed_meanwhile

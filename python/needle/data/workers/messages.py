@@ -15,7 +15,8 @@ from contextlib import suppress
 from typing import Any
 
 from ...errors import WorkerError
-from ..samples.pytree import Slice, Structure, tagged_sample
+from ..batching.collate import Slice
+from ..samples.pytree import Structure, tagged_sample
 from ..samples.ticket import NO_TICKET
 from ..samples.timing import STAGES
 from .engine import Completed

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..samples.pytree import Array, Field, Slice, concatenate
+from ..batching.collate import Slice, concatenate
+from ..samples.pytree import Array, Field
 from ..samples.ticket import NO_SAMPLE, Ticket
 from .engine import Completed
 from .process_pool import ProcessPool

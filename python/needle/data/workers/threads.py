@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import LoaderTimeout
+from ..batching.collate import Slice, concatenate
 from ..batching.fetch import Withdrawn
 from ..batching.pipeline import Pipeline, Work
-from ..samples.pytree import Field, Slice, concatenate
+from ..samples.pytree import Field
 from ..samples.ticket import Ticket
 from ..samples.timing import Clock, add_seconds, smoothed
 from .engine import Completed, Engine, closed_meanwhile
@@ -208,8 +209,7 @@ def _prepare(pipeline: Pipeline, task: _Task, done: SimpleQueue[_Job | None]) ->
     out = None if job.out is None else [array[rows] for array in job.out]
     part = error = None
     try:
-        work = Work(clock, out, 1, progress, rows.start or 0)
-        part = pipeline.prepare(job.ticket.rows(rows), work)
+        part = pipeline.prepare(job.ticket.rows(rows), Work(clock, out, 1, progress))
     except Withdrawn:
         raise
     except BaseException as failure:

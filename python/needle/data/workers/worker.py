@@ -22,10 +22,11 @@ import numpy as np
 import numpy.random
 import numpy.typing as npt
 
+from ..batching.collate import Slice
 from ..batching.fetch import Withdrawn
 from ..batching.pipeline import Pipeline, Work
 from ..samples.native_kernels import kernels as kernels  # called by the supervisor
-from ..samples.pytree import Slice, Structure, tag_sample
+from ..samples.pytree import Structure, tag_sample
 from ..samples.random_source import reseed_every_sample
 from ..samples.ticket import NO_INDICES, NO_SAMPLE
 from ..samples.timing import Clock
@@ -170,7 +171,7 @@ class Worker:
         out = self._rows(entry)
         assert self.pipeline is not None
         ticket = entry.ticket(indices)
-        return self.pipeline.prepare(ticket, Work(clock, out, 1, progress, entry.first))
+        return self.pipeline.prepare(ticket, Work(clock, out, 1, progress))
 
     def _rows(self, entry: Entry) -> list[Any] | None:
         """Return the rows of the slot to write to, one array per array leaf."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...data.batching.collate import collate_slice, default_collate, stack
+from ...data.batching.collate import Slice, collate_slice, default_collate, stack
 from ...data.samples import native_kernels
 from ...data.samples.pytree import LEAF, first_field, with_first
 from ...data.samples.ticket import Indices, Ticket
@@ -100,7 +100,7 @@ class Assembler:
         with clock.measure("collate"):
             rest = columns[len(leaves) :]
             leaves += [native_kernels.gather_rows(column, rows) for column in rest]
-        return layout.structure.rebuild(leaves)
+        return Slice(layout.structure, leaves, len(rows)).batch()
 
     def _from_samples(self, blocks: Blocks, ticket: Ticket, clock: Clock, views: bool) -> Any:
         """Make a batch of whole samples; they may be ``views`` of shared memory if none is kept."""

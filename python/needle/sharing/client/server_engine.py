@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...data.batching.collate import Slice
 from ...data.batching.pipeline import Pipeline
 from ...data.loader.state import Progress
-from ...data.samples.pytree import LEAF, Slice, Structure, tag_sample
+from ...data.samples.pytree import LEAF, Structure, tag_sample
 from ...data.samples.random_source import keyed_permutation
 from ...data.samples.ticket import Indices, Ticket
 from ...data.sampling import batch_count

@@ -12,11 +12,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import compress
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
-from ...data.samples.pytree import Structure, columns, count_leaves
+from ...data.batching.collate import Slice
 from ...data.workers.engine import Completed
 from ...data.workers.limits import described_limit
 from ...data.workers.shared_memory import PAGE, Memory, available, readable_bytes
@@ -316,23 +316,17 @@ class SampleStore:
 
     def add(self, chunk: list[Sample], answer: Completed) -> Iterator[tuple[Sample, Exception]]:
         """Store samples that an engine has read; yield those that do not fit, with the error."""
+        made = answer.made
         try:
-            assert answer.made.structure is not None, "no sample of a chunk is left out"
-            tree = answer.made.structure.tree
-            structure = Structure(tree, ("array",) * count_leaves(tree))
-            leaves = [column[0] for column in columns([answer.batch], structure)]
-            if all(isinstance(x, np.ndarray) and x.dtype.kind in NUMBER_KINDS for x in leaves):
-                self._write(chunk, tree, leaves)
+            if all(isinstance(x, np.ndarray) and x.dtype.kind in NUMBER_KINDS for x in made.leaves):
+                self._write(chunk, made)
                 return
         except Exception as error:
             yield from ((sample, error) for sample in chunk)
             return
         for i, sample in enumerate(chunk):  # layouts differ: images of several sizes, texts
             try:
-                rows = [leaf[i] for leaf in leaves]
-                texts = (isinstance(row, (str, bytes)) for row in rows)
-                row = [[x] if text else np.asarray(x)[None] for x, text in zip(rows, texts)]
-                self._write([sample], tree, row)
+                self._write([sample], made.rows(slice(i, i + 1)))
             except Exception as error:
                 yield sample, error
 
@@ -340,9 +334,11 @@ class SampleStore:
         """Release the shared memory."""
         self.arena.close()
 
-    def _write(self, chunk: list[Sample], tree: Any, leaves: list[Any]) -> None:
+    def _write(self, chunk: list[Sample], made: Slice) -> None:
         """Write samples of one layout into blocks; row i of each leaf belongs to sample i."""
-        layout = layout_of(tree, [leaf[0] for leaf in leaves])
+        assert made.structure is not None, "no sample of a chunk is left out"
+        leaves = made.leaves
+        layout = layout_of(made.structure, [leaf[0] for leaf in leaves])
         if layout not in self._numbers:
             self._check(layout.nbytes, chunk[0])
             self._numbers[layout] = len(self.layouts)

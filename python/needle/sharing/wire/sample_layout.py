@@ -23,6 +23,8 @@ MOST_FIELDS, MOST_AXES, MOST_DEPTH = 256, 32, 16
 NUMBER_KINDS = "biufc"
 """The kinds of dtypes that can lie in shared memory."""
 TEXTS = ("str", "bytes")
+PYTHON = ("int", "float", "bool")
+"""The kinds of Python's numbers, and the names of the dtypes that hold them."""
 _LENGTH = 8
 """A text is stored as 8 bytes of length and its bytes, padded to 64 so that few layouts occur."""
 
@@ -31,7 +33,8 @@ _LENGTH = 8
 class SampleLayout:
     """The layout of a sample's leaves: one field per leaf of ``tree``, at ``offsets`` in a block.
 
-    kinds: "array", "str" or "bytes" for each leaf; a text is stored in a field of uint8.
+    kinds: "array", or a kind of text or of Python's numbers, for each leaf; a text is stored in a
+    field of uint8.
     """
 
     tree: Any
@@ -52,7 +55,7 @@ class SampleLayout:
     @property
     def structure(self) -> Structure:
         """The structure of a batch of such samples."""
-        return Structure(self.tree, ("array",) * len(self.fields))
+        return Structure(self.tree, self.kinds)
 
     @property
     def has_text(self) -> bool:
@@ -67,11 +70,8 @@ class SampleLayout:
         ]
 
     def leaves(self, buffer: Any, offset: int) -> list[Any]:
-        """Return the leaves with texts decoded; raise DataError for a damaged text."""
-        return [
-            _text(view, kind) if kind in TEXTS else view
-            for view, kind in zip(self.views(buffer, offset), self.kinds)
-        ]
+        """Return the leaves as they were in the sample; raise DataError for a damaged text."""
+        return [_value(view, kind) for view, kind in zip(self.views(buffer, offset), self.kinds)]
 
     def columns(self, buffer: Any, offset: int, count: int) -> list[Array]:
         """Return a view ``(count, *row)`` of each leaf over ``count`` consecutive blocks."""
@@ -101,7 +101,7 @@ class SampleLayout:
     def as_values(self) -> dict[str, Any]:
         """Return the layout as JSON values, which ``read_layout`` reads."""
         leaves = [
-            [each.row_shape, kind if kind in TEXTS else each.dtype.str]
+            [each.row_shape, each.dtype.str if kind == "array" else kind]
             for each, kind in zip(self.fields, self.kinds)
         ]
         return {"tree": self.tree, "leaves": leaves}
@@ -112,23 +112,27 @@ def rounded(size: int) -> int:
     return max(BLOCK_ALIGN, -(-size // BLOCK_ALIGN) * BLOCK_ALIGN)
 
 
-def layout_of(tree: Any, leaves: Sequence[Any]) -> SampleLayout:
-    """Return the layout of a sample; raise DataError for leaves that shared memory cannot hold."""
+def layout_of(structure: Structure, leaves: Sequence[Any]) -> SampleLayout:
+    """Return the layout of a sample; raise DataError for leaves that shared memory cannot hold.
+
+    structure: that of a slice, whose row these leaves are.
+    """
     fields, kinds = [], []
-    for leaf in leaves:
+    for own, leaf in zip(structure.kinds, leaves):
         dtype = getattr(leaf, "dtype", None)
         if isinstance(leaf, (str, bytes)):
             fields.append(Field((rounded(_LENGTH + len(_encoded(leaf))),), np.dtype(np.uint8)))
         elif dtype is None or dtype.kind not in NUMBER_KINDS:
-            what = f"an array of {dtype}" if dtype is not None else f"{type(leaf).__name__}"
+            what = getattr(leaf, "type_name", type(leaf).__name__)
+            what = what if dtype is None else f"an array of {dtype}"
             raise DataError(
                 f"GlobalDataLoader: a sample's fields must be numbers, arrays of them or texts, "
                 f"got {what}; convert it in the data set, or use DataLoader"
             )
         else:
             fields.append(Field(tuple(leaf.shape), dtype))
-        kinds.append(_kind(leaf))
-    return SampleLayout(_checked_tree(tree), tuple(fields), tuple(kinds))
+        kinds.append(own if own in PYTHON else _kind(leaf))
+    return SampleLayout(_checked_tree(structure.tree), tuple(fields), tuple(kinds))
 
 
 def read_layout(values: Any) -> SampleLayout:
@@ -137,7 +141,7 @@ def read_layout(values: Any) -> SampleLayout:
         tree = _checked_tree(values["tree"])
         leaves = values["leaves"]
         fields = tuple(_read_field(shape, dtype) for shape, dtype in leaves)
-        kinds = tuple(dtype if dtype in TEXTS else "array" for _, dtype in leaves)
+        kinds = tuple(dtype if dtype in (*TEXTS, *PYTHON) else "array" for _, dtype in leaves)
     except (TypeError, KeyError, ValueError, IndexError) as error:
         raise DataError(f"GlobalDataLoader: the server sent an invalid layout ({error})") from None
     if len(fields) > MOST_FIELDS or count_leaves(tree) != len(fields):
@@ -196,8 +200,12 @@ def _text_row(text: str | bytes, each: Field) -> Array:
     return row
 
 
-def _text(row: Array, kind: str) -> str | bytes:
-    """Return the text stored in these bytes."""
+def _value(row: Array, kind: str) -> Any:
+    """Return the leaf of this kind that is stored in the row."""
+    if kind == "array":
+        return row
+    if kind in PYTHON:
+        return row.item()
     length = int.from_bytes(row[:_LENGTH].tobytes(), "little")
     if length > len(row) - _LENGTH:
         raise DataError(
