@@ -35,31 +35,32 @@ def given(**other: str) -> dict[str, str]:
     return states | {tag.replace("_", "-"): state for tag, state in other.items()}
 
 
-class Balanced(HTMLParser):
-    """Checks that every element is closed, and collects the parts that tests need."""
+class Outline(HTMLParser):
+    """Headings, images, elements by name and the text of a page; checks that elements nest."""
 
-    EMPTY = ("meta", "rect", "line", "polyline", "br")
-
-    def __init__(self, text: str) -> None:
+    def __init__(self, page: str) -> None:
         super().__init__()
         self.open: list[str] = []
-        self.names: list[str] = []
-        self.pictures: list[str] = []
-        self.feed(text)
+        self.starts: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.feed(page)
+        self.close()
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.names.append(tag)
-        if tag == "svg":
-            self.pictures.append(dict(attrs).get("aria-label") or "")
-        if tag not in self.EMPTY:
+        self.starts.append((tag, dict(attrs)))
+        if tag not in ("meta", "img", "br"):
             self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.names.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if data.strip():
+            self.texts.append((self.open[-1], data.strip()))
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.starts if name == tag]
 
 
 def test_the_page_says_what_is_done_in_one_file_without_scripts() -> None:
@@ -69,13 +70,14 @@ def test_the_page_says_what_is_done_in_one_file_without_scripts() -> None:
         "gemm-vectors": progress.Entry(rate=(20.0, 50.0, 80.0)),
     }
     text = portrait.page(states, entries, LENET)
-    page = Balanced(text)
-    assert not {"script", "link", "img", "iframe"} & set(page.names)
+    page = Outline(text)
+    names = [tag for tag, _ in page.starts]
+    assert not {"script", "link", "img", "iframe"} & set(names)
     assert re.findall(r"(?:src|href|url)\s*[=(]", text) == []
     assert text.startswith('<!DOCTYPE html>\n<html lang="en">') and "width=device-width" in text
     assert "prefers-color-scheme: dark" in text
-    assert page.names.count("h1") == 1 and page.names.count("h2") == 4
-    assert page.names.count("li") == len(exercises())
+    assert names.count("h1") == 1 and names.count("h2") == 4
+    assert names.count("li") == len(exercises())
     earned, most = exercises()["scalar-add"].points, sum(e.points for e in exercises().values())
     assert f"{earned} <small>of {most}</small>" in text
     assert f"1 <small>of {len(exercises()) - 1}</small>" in text  # one was solved from the start
@@ -84,7 +86,7 @@ def test_the_page_says_what_is_done_in_one_file_without_scripts() -> None:
     assert "20.0 GFLOP/s: 25% of the core's limit of 80, 40% of the library's kernel" in text
     assert text.count("<details>") == 2  # the user's own answer and the one given by solve
     assert "97.0%" in text and "2 batches" in text
-    assert page.pictures == [
+    assert [svg["aria-label"] for svg in page.of("svg")] == [
         *("filter 1", "the digit", "where filter 1 answers to the digit"),
         "The loss falls from 2.00 to 1.00 in 2 batches",
     ]
@@ -94,7 +96,7 @@ def test_the_page_says_what_is_done_in_one_file_without_scripts() -> None:
 
 def test_a_page_without_lenet_or_kernels_says_what_is_missing() -> None:
     text = portrait.page(given(), {}, {"open": "lenet5"})
-    Balanced(text)
+    Outline(text)
     assert "<code>lenet5</code>" in text and "Your kernels" not in text
     assert "What to remember" not in text and "spent" not in text
     problem = portrait.page(given(), {}, {"problem": "ValueError: 1 < 2"})

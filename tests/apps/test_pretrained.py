@@ -1,6 +1,6 @@
 """Tests of pretrained weights: torchvision's files load unchanged and give PyTorch's logits.
 
-torchvision is not needed: the same networks are written here in PyTorch with its names.
+torchvision is not needed: the comparison with PyTorch has the same networks, with its names.
 """
 
 from __future__ import annotations
@@ -20,61 +20,15 @@ torch.set_num_threads(1)
 t = torch.nn
 
 
-class Block(t.Module):
-    """torchvision's BasicBlock (two 3 x 3) or Bottleneck (1 x 1, 3 x 3 with the stride, 1 x 1)."""
-
-    def __init__(self, inputs: int, channels: int, stride: int, bottleneck: bool) -> None:
-        super().__init__()
-        outputs = channels * 4 if bottleneck else channels
-        sizes = [1, 3, 1] if bottleneck else [3, 3]
-        strides = [1, stride, 1] if bottleneck else [stride, 1]
-        widths = [inputs, *[channels] * (len(sizes) - 1), outputs]
-        self.count = len(sizes)
-        for i, (size, step) in enumerate(zip(sizes, strides, strict=True), start=1):
-            conv = t.Conv2d(widths[i - 1], widths[i], size, step, size // 2, bias=False)
-            setattr(self, f"conv{i}", conv)
-            setattr(self, f"bn{i}", t.BatchNorm2d(widths[i]))
-        self.downsample = None
-        if stride != 1 or inputs != outputs:
-            shortcut = t.Conv2d(inputs, outputs, 1, stride, bias=False)
-            self.downsample = t.Sequential(shortcut, t.BatchNorm2d(outputs))
-
-    def forward(self, x: Any) -> Any:
-        y = x
-        for i in range(1, self.count + 1):
-            y = getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(y))
-            if i < self.count:
-                y = torch.relu(y)
-        return torch.relu(y + (x if self.downsample is None else self.downsample(x)))
-
-
-class TorchResNet(t.Module):
-    def __init__(self, depths: tuple[int, ...], bottleneck: bool, classes: int) -> None:
-        super().__init__()
-        self.conv1 = t.Conv2d(3, 64, 7, 2, 3, bias=False)
-        self.bn1 = t.BatchNorm2d(64)
-        inputs = 64
-        for stage, depth in enumerate(depths):
-            blocks, channels = [], 64 << stage
-            for i in range(depth):
-                blocks.append(Block(inputs, channels, 2 if stage and not i else 1, bottleneck))
-                inputs = channels * (4 if bottleneck else 1)
-            setattr(self, f"layer{stage + 1}", t.Sequential(*blocks))
-        self.fc = t.Linear(inputs, classes)
-
-    def forward(self, x: Any) -> Any:
-        x = t.functional.max_pool2d(torch.relu(self.bn1(self.conv1(x))), 3, 2, 1)
-        for stage in (1, 2, 3, 4):
-            x = getattr(self, f"layer{stage}")(x)
-        return self.fc(x.mean((2, 3)))
-
-
-DEPTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
-
-
 def torch_resnet(depth: int, classes: int = 1000) -> Any:
+    """Return torchvision's ResNet: the comparison's, with the stem and head for ImageNet."""
+    from apps.bench.against.torch_models import MODELS
+
     torch.manual_seed(0)
-    model = TorchResNet(DEPTHS[depth], depth == 50, classes)
+    model: Any = MODELS[f"resnet{depth}"]()
+    model.conv1 = t.Conv2d(3, 64, 7, 2, 3, bias=False)
+    model.relu = t.Sequential(t.ReLU(), t.MaxPool2d(3, 2, 1))
+    model.fc = t.Linear(model.fc.in_features, classes)
     for module in model.modules():  # statistics as after training, other than 0 and 1
         if isinstance(module, t.BatchNorm2d):
             module.running_mean.uniform_(-0.2, 0.2)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +23,8 @@ from apps.training.folder import BEST, CHECKPOINT, RunFolder, latest_folder, new
 from apps.training.records import COLUMNS, Clock, Records, read_records
 from needle.backend_selection import BACKEND
 from needle.errors import NeedleError
+from tests.data import proc
+from tests.test_io import files_no_larger_than
 
 for package in program.PACKAGES:
     pytest.importorskip(package)
@@ -232,21 +231,10 @@ class NoSpace(OSError):
         super().__init__(28, "No space left on device")
 
 
-@contextlib.contextmanager
-def no_file_larger_than(size: int) -> Iterator[None]:
-    """Limit the size of files, which simulates a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def test_a_disk_too_small_for_a_checkpoint_is_told_before_the_first_step(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with no_file_larger_than(200_000):
+    with files_no_larger_than(200_000):
         assert run(tmp_path) == 1
     said = capsys.readouterr()
     assert "could not write" in said.err and "epoch 1" not in said.out
@@ -287,7 +275,7 @@ def test_records_stay_whole_where_the_disk_is_full(tmp_path: Path) -> None:
     records = Records(tmp_path)
     records.batch(1, 0.0, Clock(), 1, 2)
     size, before = records.size(), (tmp_path / "metrics.csv").read_bytes()
-    with no_file_larger_than(size + 9), pytest.raises(OSError, match="File too large"):
+    with files_no_larger_than(size + 9), pytest.raises(OSError, match="File too large"):
         records.batch(1, 0.0, Clock(), 2, 2)
     assert (tmp_path / "metrics.csv").read_bytes() == before and records.size() == size
     records.batch(1, 0.0, Clock(), 2, 2)
@@ -324,34 +312,14 @@ def test_a_killed_worker_changes_nothing(
 
     def step(self: Any, *batch: Any) -> float:
         if self.progress.batches in (2, 5) and self.progress.epochs_done == 0:
-            workers = [w for w in _descendants(os.getpid()) if w not in killed]
-            os.kill(workers[-1], signal.SIGKILL)
-            killed.append(workers[-1])
+            killed.append(max(proc.remaining() - set(killed)))
+            os.kill(killed[-1], signal.SIGKILL)
         return original(self, *batch)
 
     monkeypatch.setattr(run_module.Run, "_step", step)
     assert run(tmp_path, "--workers", "2") == 0
     assert len(killed) == 2
     assert weights(tmp_path / CHECKPOINT) == weights(finished / CHECKPOINT)
-
-
-def _descendants(parent: int) -> list[int]:
-    """Return the processes below ``parent`` that run the loader's workers."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        found.append((int(entry.name), int(fields[1]), fields[0]))
-    below, grown = {parent}, True
-    while grown:
-        more = {pid for pid, above, state in found if above in below and state != "Z"} - below
-        below |= more
-        grown = bool(more)
-    return sorted(below - {parent})
 
 
 @pytest.mark.slow

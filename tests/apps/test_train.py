@@ -233,16 +233,6 @@ def test_resuming_a_finished_run_writes_its_report_again(tmp_path: Path) -> None
 
 
 @quick
-def test_a_constant_rate_can_be_given_more_epochs(tmp_path: Path) -> None:
-    constant = [*SMALL, "--schedule", "constant"]
-    assert program.main([*constant, "--out", str(tmp_path / "three")]) == 0
-    more = ["--epochs", "5", "--out", str(tmp_path / "three"), "--resume"]
-    assert program.main(more) == 0
-    assert program.main([*constant, "--epochs", "5", "--out", str(tmp_path / "five")]) == 0
-    assert weights(tmp_path / "three") == weights(tmp_path / "five")
-
-
-@quick
 @pytest.mark.parametrize("schedule", ["cosine", "one-cycle", "multi-step", "step"])
 def test_an_extended_run_follows_the_schedule_of_the_new_length(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], schedule: str

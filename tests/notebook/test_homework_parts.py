@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,36 +11,16 @@ import needle
 from apps.course.edition import put_back, write_edition
 from apps.course.notebooks import write_notebooks
 from apps.course.registry import Part, exercises, parts
+from tests.notebook.test_homework import code_cells, run_cells
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN = """
-import json, sys
-from IPython.core.interactiveshell import InteractiveShell
-shell = InteractiveShell.instance()
-for source in json.load(sys.stdin):
-    print("CELL", source.split(chr(10))[0])
-    error = shell.run_cell(source).error_in_exec
-    if error is not None:
-        print("RAISED", type(error).__name__)
-"""
 every_part = pytest.mark.parametrize("part", parts(), ids=lambda part: f"part{part.number}")
 
 
 def output(notebook: Path, left_out: tuple[str, ...] = ()) -> str:
-    """Return the output of a notebook, run as Jupyter does, without the cells ``left_out``."""
-    pytest.importorskip("IPython")
-    cells = json.loads(notebook.read_text("utf-8"))["cells"]
-    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    done = subprocess.run(
-        [sys.executable, "-c", RUN],
-        input=json.dumps([source for source in sources if source not in left_out]),
-        cwd=notebook.parent,
-        env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "NEEDLE_BACKEND")},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """Return the output of a notebook without the cells ``left_out``."""
+    cells = [source for source in code_cells(notebook) if source not in left_out]
+    return run_cells(notebook.parent, cells)
 
 
 def notebook_of(tree: Path, part: Part) -> Path:
