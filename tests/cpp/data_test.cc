@@ -1,14 +1,10 @@
-// The native part of the data module below the bindings: random words, orders, memory cached by
-// threads, and programs on every instruction set. tests/data compares values with NumPy.
+// The native part of the data module below the bindings: memory cached by threads, and programs
+// that several threads run on every instruction set. tests/data compares values with NumPy.
 #include <algorithm>
 #include <cstdint>
-#include <thread>
 
 #include "core/scratch.h"
 #include "core/thread_pool.h"
-#include "data/gather.h"
-#include "data/permutation.h"
-#include "data/philox.h"
 #include "data/program.h"
 #include "data/select.h"
 #include "expect.h"
@@ -16,26 +12,6 @@
 using namespace needle;
 using namespace needle::data;
 using namespace needle::testing;
-
-TEST(philox_gives_the_published_words) {
-  const PhiloxBlock ones = philox_block({{~0u, ~0u, ~0u, ~0u}}, {~0u, ~0u});
-  EXPECT(ones.word[0] == 0x408f276d && ones.word[1] == 0x41c83b0e);
-  EXPECT(ones.word[2] == 0xa20bc7c6 && ones.word[3] == 0x6d5451fd);
-}
-
-TEST(orders_are_permutations) {
-  for (const std::int64_t length : {1, 2, 1000, (1 << 17) + 5}) {
-    std::vector<std::int64_t> order(length);
-    for (std::int64_t i = 0; i < length; ++i) order[i] = i;
-    permute_indices(order.data(), length, length, 11, 2, order.data());
-    std::sort(order.begin(), order.end());
-    bool same = true;
-    for (std::int64_t i = 0; i < length; ++i) same = same && order[i] == i;
-    EXPECT(same);
-  }
-  std::int64_t outside = 3;
-  EXPECT_THROWS(permute_indices(&outside, 1, 3, 0, 0, &outside));
-}
 
 TEST(pieces_of_thread_scratch_do_not_overlap) {
   for (int round = 0; round < 3; ++round) {
@@ -108,26 +84,4 @@ TEST(programs_give_the_same_bits_on_every_instruction_set) {
   EXPECT(first[at] == (3.0f / 255.0f - 0.5f) / 0.2f);
   const float pixel = pixels[2 * 7 * 19 * 3 + 6 * 19 * 3];
   EXPECT(first[at + 2] == (pixel / 255.0f - 0.5f) / 0.2f);
-}
-
-TEST(programs_refuse_what_does_not_fit) {
-  const StepTable& table = step_table(cpu::selected_table().isa);
-  const OutputRow bytes{{4, 4, 3}, Element::kByte};
-  EXPECT_THROWS(Program({{"twist", {}, nullptr, 0}}, 3, Element::kByte, bytes, &table));
-  EXPECT_THROWS(Program({{"to_float", {}, nullptr, 0}}, 3, Element::kByte, bytes, &table));
-  EXPECT_THROWS(Program({}, 1, Element::kByte, bytes, &table));
-  EXPECT_THROWS(step_table("sse9"));
-  std::uint8_t pixels[5 * 5 * 3] = {}, out[4 * 4 * 3];
-  const Program none({}, 3, Element::kByte, bytes, &table);
-  EXPECT_THROWS(none.run({pixels, 5, 5, 3, 15, 3, 1}, 0, out));
-}
-
-TEST(rows_are_gathered_through_any_strides) {
-  const std::uint16_t source[3][2][2] = {{{1, 2}, {3, 4}}, {{5, 6}, {7, 8}}, {{9, 10}, {11, 12}}};
-  std::uint16_t out[2][2][2];
-  const std::int64_t indices[] = {2, 0};
-  const RowLayout turned{2, 2, {2, 2}, {2, 4}, {4, 2}};  // rows transposed
-  gather_rows(reinterpret_cast<const char*>(source), 8, indices, 2, reinterpret_cast<char*>(out), 8,
-              turned);
-  EXPECT(out[0][0][0] == 9 && out[0][0][1] == 11 && out[0][1][0] == 10 && out[1][0][1] == 3);
 }

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_native_kernels import isa as isa  # repeats these tests with each instruction set
 
 from needle.data import transforms as T
 from needle.data.samples import native_kernels as native

@@ -28,6 +28,7 @@ from needle.testing.conformance.optional import (
 from needle.testing.conformance.optional_images import pool_cases
 from needle.testing.conformance.required_reductions import matmul_cases, reduction
 
+INF, NAN = np.inf, np.nan
 FLOATS = (np.dtype("float32"), np.dtype("float64"))
 LAYOUTS = PAIRS[:6]
 
@@ -173,6 +174,9 @@ def test_sums_do_not_drift(kernels: Any) -> None:
     host[::1024] = 1e16, 1, -1e16
     ((_, got),) = replace(case, inputs=(host,)).results(kernels)
     assert got == 1
+    host[0] = INF
+    ((_, got),) = replace(case, inputs=(host,)).results(kernels)
+    assert got == INF
 
 
 # An outlier as the first value must not spoil the sums: their error stays within that of float32
@@ -193,7 +197,6 @@ def test_batch_norm_of_a_large_mean(
         np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * scale)
 
 
-INF, NAN = np.inf, np.nan
 EXTREME = [
     [1e10, -1e10, 1e10, 0], [-INF, 0, 1, -INF], [-INF] * 4, [INF, 0, 0, 0], [INF, -INF, INF, 1],
     [NAN, 0, 1, 2], [0, 1, 2, NAN], [-1e10] * 4, [88, 89, 90, 91],
