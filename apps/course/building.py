@@ -57,7 +57,7 @@ def build(root: Path, names: Collection[str], guard: Guard = UNLIMITED) -> str:
         return ""
     options = [
         "-DNEEDLE_BUILD_PYTHON=OFF",
-        f"-DNEEDLE_ONLY_ISA={_instruction_set()}",
+        "-DNEEDLE_ONLY_ISA=native",
         "-DNEEDLE_BUILD_TESTS=ON",
     ]
     return _build(root, root / FOLDERS[0], options, programs, guard)
@@ -77,7 +77,7 @@ def build_module(root: Path) -> str:
     options = [
         "-DNEEDLE_BUILD_PYTHON=ON",
         "-DNEEDLE_CUDA=off",
-        f"-DNEEDLE_ONLY_ISA={_instruction_set()}",
+        "-DNEEDLE_ONLY_ISA=native",
         "-DNEEDLE_BUILD_TESTS=ON",
         *_python_options(),
     ]
@@ -136,17 +136,6 @@ def _python_options() -> list[str]:
     """Return the options for a module of this Python."""
     place = _said([sys.executable, "-m", "pybind11", "--cmakedir"])
     return [f"-DPython_EXECUTABLE={sys.executable}", f"-Dpybind11_DIR={place}"]
-
-
-def _instruction_set() -> str:
-    """Return this machine's best instruction set, which saves two thirds of a build; "" for all."""
-    try:
-        flags = set(Path("/proc/cpuinfo").read_text("utf-8").split())
-    except OSError:
-        return ""
-    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
-        return "avx512"
-    return "avx2" if {"avx2", "fma", "f16c", "bmi2"} <= flags else ""
 
 
 def _tool(name: str) -> str:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from .blocks import Block, blocks_in, blocks_of
-from .homework import counterpart
 from .registry import Exercise, Part, parts
 
 FOLDER = "homework"
@@ -102,7 +101,7 @@ def _exercise_cells(root: Path, exercise: Exercise, blocks: Sequence[Block]) -> 
     about = f"*About {exercise.minutes} minutes, {exercise.points} points"
     about += f"; builds on {built_on}.*" if built_on else ".*"
     task = [f"## {exercise.title} (`{exercise.tag}`)", about]
-    task += [as_markdown(text) for text in (counterpart(exercise), exercise.why) if text]
+    task += [as_markdown(text) for text in (exercise.counterpart, exercise.why) if text]
     answers = []
     for number, block in enumerate(blocks, 1):
         order = f" {number}" if len(blocks) > 1 else ""

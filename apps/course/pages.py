@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from .blocks import Block
 from .checking import NOT_RUN, TEXTS_OF_ERRORS, Record, Result
-from .homework import counterpart
 from .registry import Exercise, Part
 
 WIDTH = 88
@@ -21,7 +20,7 @@ def exercise_page(exercise: Exercise, blocks: Sequence[Block], hints: int, done:
     lines += [f"part {exercise.part}, about {exercise.minutes} minutes, {points}"]
     if exercise.prerequisites:
         lines += [f"builds on: {', '.join(exercise.prerequisites)}"]
-    lines += [counterpart(exercise)] if exercise.homework else []
+    lines += [exercise.counterpart] if exercise.homework else []
     lines += [f"where: {block.path}:{block.first + 1}" for block in blocks]
     lines += ["", exercise.why, "", exercise.contract]
     for number, hint in enumerate(exercise.hints[:hints], 1):

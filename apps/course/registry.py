@@ -31,8 +31,8 @@ class Exercise:
     what the block must do. why: why it matters, in two sentences and perhaps a formula. hints: from
     a nudge to nearly the answer. tests: pytest node ids. explanation: what to remember of it, in
     ideas and not in the names of the reference's variables. homework: the question of the public
-    course that it answers, a key of ``homework.QUESTIONS``, if any. rate: the timing to report, if
-    any. builds: names for ``building.build`` that the tests need; a part may give them for all.
+    course that it answers, a row of docs/course.md, if any. rate: the timing to report, if any.
+    builds: names for ``building.build`` that the tests need; a part may give them for all.
     """
 
     tag: str
@@ -49,6 +49,11 @@ class Exercise:
     prerequisites: tuple[str, ...] = ()
     rate: str = ""
     builds: tuple[str, ...] = ()
+
+    @property
+    def counterpart(self) -> str:
+        """The sentence that names the question of the public course, or ""."""
+        return f"In the public course: {self.homework}." if self.homework else ""
 
 
 @dataclass(frozen=True)

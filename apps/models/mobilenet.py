@@ -44,15 +44,8 @@ class MobileNet(nn.Module):
 
     image_size = (32, 32)
 
-    def __init__(
-        self,
-        in_channels: int = 3,
-        num_classes: int = 10,
-        device: Any = None,
-        dtype: Any = "float32",
-    ) -> None:
+    def __init__(self, in_channels: int = 3, num_classes: int = 10, **place: Any) -> None:
         super().__init__()
-        place = {"device": device, "dtype": dtype}
         blocks, inputs = [], 32
         for channels, stride in BLOCKS:
             blocks.append(Separable(inputs, channels, stride, **place))

@@ -121,15 +121,8 @@ class ResNet(nn.Module):
     shortcut = "B"
     image_size = (32, 32)
 
-    def __init__(
-        self,
-        in_channels: int = 3,
-        num_classes: int = 10,
-        device: Any = None,
-        dtype: Any = "float32",
-    ) -> None:
+    def __init__(self, in_channels: int = 3, num_classes: int = 10, **place: Any) -> None:
         super().__init__()
-        place = {"device": device, "dtype": dtype}
         size, stride = (7, 2) if self.stem == "imagenet" else (3, 1)
         self.conv1 = _convolution(in_channels, self.width, size, stride, **place)
         self.bn1 = nn.BatchNorm2d(self.width, activation="relu", **place)

@@ -22,15 +22,8 @@ class VGG(nn.Module):
     plan: tuple[int | str, ...]
     image_size = (32, 32)
 
-    def __init__(
-        self,
-        in_channels: int = 3,
-        num_classes: int = 10,
-        device: Any = None,
-        dtype: Any = "float32",
-    ) -> None:
+    def __init__(self, in_channels: int = 3, num_classes: int = 10, **place: Any) -> None:
         super().__init__()
-        place = {"device": device, "dtype": dtype}
         layers: list[nn.Module] = []
         for step in self.plan:
             if isinstance(step, str):

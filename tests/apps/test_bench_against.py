@@ -109,7 +109,7 @@ def test_every_work_runs_for_each_contestant(work: str) -> None:
     for case in filter(runs_here, cases):
         subject = case.open(QUICK)
         outcome = result.outcomes[case.name] = Outcome(case.name)
-        outcome.add(subject.run(False))
+        outcome.add(subject.run())
         assert all(value > 0 for values in outcome.values.values() for value in values)
     if result.outcomes:
         assert any("|" in line for line in report.tables_of(STUDIES[work], result))
@@ -159,7 +159,7 @@ def test_work_runs_on_a_gpu(precision: str) -> None:
             result = Result(f"{work}, 1 thread")
             for case in cases:
                 if case.name in ("needle", "machine"):
-                    numbers = case.open(GPU).run(False)
+                    numbers = case.open(GPU).run()
                     assert numbers and all(value > 0 for value in numbers.values())
                     result.outcomes[case.name] = Outcome(
                         case.name, {k: [v] for k, v in numbers.items()}

@@ -34,16 +34,14 @@ class Start(Subject):
         least = settings.pick(0.05, 1e-3)
         self.small = Calls({SMALL: lambda: a * b}, least, items=1e-3)  # microseconds
 
-    def run(self, witness: bool) -> Numbers:
-        if witness:
-            return {}
+    def run(self) -> Numbers:
         code = f"from time import perf_counter as now; t = now(); import {self.module}; "
         importing = float(program("-c", code + "print(now() - t)"))
         started = time.perf_counter()
         text = self.settings.to_json()
         program("-m", "apps.bench.against.first_step", self.contestant, text)
         step = time.perf_counter() - started
-        return {IMPORT: importing, STEP: step, **self.small.run(witness)}
+        return {IMPORT: importing, STEP: step, **self.small.run()}
 
 
 def program(*arguments: str) -> str:

@@ -1,7 +1,6 @@
 """Measure the data module beside others: python -m apps.bench.data [STUDY ...]
 
-Its options are those of harness/program.py. A check that fails, because a contestant skipped work,
-fails the run.
+Its options are those of harness/program.py. A contestant that skips samples fails the run.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ from apps.bench.harness.report import Benchmark
 HOW = (
     "Every case runs in its own process. The cases of a group take turns in shuffled order; "
     "numbers are medians, with the range over the rounds in brackets. Rates are samples per second "
-    "over whole epochs with the files in the page cache. In a separate epoch that is not timed "
-    "every byte is checked: needle's loaders must give the same bytes with every engine, and all "
-    "contestants the same mean. Without `--photos` the photographs are generated, without "
-    "`--cifar` the small pictures are random pixels."
+    "over whole epochs with the files in the page cache. Without `--photos` the photographs are "
+    "generated, without `--cifar` the small pictures are random pixels."
 )
 PACKAGES = ("torch", "opencv-python-headless", "simplejpeg", "numpy")
 BENCHMARK = Benchmark("data", "The data module, measured", HOW, PACKAGES, counts=False)

@@ -38,7 +38,7 @@ def prepare(settings: Settings) -> None:
 def cases(settings: Settings) -> list[Case]:
     """Return the cases of needle with processes and threads, of PyTorch, and of the decoder."""
     found = [
-        Case(name, partial(open_ours, engine=engine), ours.TWO_THREADS, same_bytes="jpeg")
+        Case(name, partial(open_ours, engine=engine), ours.TWO_THREADS)
         for name, engine in OURS.items()
     ]
     found.append(Case(TORCH, open_torch, ours.ONE_THREAD, ("torch", *LIBRARIES)))

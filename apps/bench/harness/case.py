@@ -20,8 +20,8 @@ PEAK = " (peak)"
 class Subject:
     """An opened case."""
 
-    def run(self, witness: bool) -> Numbers:
-        """Return one measurement; with ``witness`` check every byte instead and time nothing."""
+    def run(self) -> Numbers:
+        """Return one measurement."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -34,9 +34,8 @@ class Case:
 
     name: unique in the study. open: called with the settings in the contestant's process.
     environment: additional variables of that process. needs: modules without which the case is left
-    out, which the report mentions. group: cases of one group take turns. same_bytes: cases with one
-    such tag must produce the same bytes. same_mean: the same mean of all pixels, within 3 %.
-    rounds: replaces the number of rounds of the run. timeout: seconds allowed for one answer.
+    out, which the report mentions. group: cases of one group take turns. rounds: replaces the
+    number of rounds of the run. timeout: seconds allowed for one answer.
     """
 
     name: str
@@ -44,8 +43,6 @@ class Case:
     environment: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     group: str = ""
-    same_bytes: str = ""
-    same_mean: str = ""
     rounds: int | None = None
     timeout: float = 240.0
 
@@ -78,10 +75,10 @@ class Calls(Subject):
         self.wait, self.release, self.peak = wait, release, peak
         self.counts = {name: self._count(call, least) for name, call in calls.items()}
 
-    def run(self, witness: bool) -> Numbers:
-        """Return a sample of each function; nothing with ``witness``."""
+    def run(self) -> Numbers:
+        """Return a sample of each function."""
         numbers: Numbers = {}
-        for name, call in self.calls.items() if not witness else ():
+        for name, call in self.calls.items():
             call()
             before = self.peak() if self.peak else 0.0
             seconds = self._seconds(call, self.counts[name])
@@ -114,6 +111,6 @@ class Once(Subject):
     def __init__(self, measure: Callable[[], Numbers]) -> None:
         self.measure = measure
 
-    def run(self, witness: bool) -> Numbers:
-        """Return the result of ``measure``; nothing with ``witness``."""
-        return {} if witness else self.measure()
+    def run(self) -> Numbers:
+        """Return the result of ``measure``."""
+        return self.measure()

@@ -1,7 +1,7 @@
 """The process of one case: it opens the case and runs it on request.
 
 turns.py starts it as ``python -m apps.bench.harness.contestant STUDY CASE SETTINGS``. Lines on
-standard input ("run", "witness", "close") are each answered by a line of JSON on standard output;
+standard input ("run", "close") are each answered by a line of JSON on standard output;
 output of libraries goes to standard error.
 """
 
@@ -48,10 +48,9 @@ def main(arguments: list[str]) -> int:
         return 1
     subject = opened[0]
     for line in sys.stdin:
-        command = line.strip()
-        if command == "close":
+        if line.strip() == "close":
             break
-        answer(lambda: subject.run(command == "witness"))  # noqa: B023 - called at once
+        answer(subject.run)
     subject.close()
     return 0
 

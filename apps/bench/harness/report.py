@@ -170,8 +170,7 @@ def note_lines(results: Mapping[str, Result]) -> list[str]:
     """Return a bullet for each set of notes, with the studies that share it."""
     sharing: dict[str, list[str]] = {}
     for name, result in results.items():
-        failures = [f"**Check failed:** {failure}" for failure in result.failed_checks]
-        if notes := " ".join([*result.notes, *failures]):
+        if notes := " ".join(result.notes):
             sharing.setdefault(notes, []).append(name)
     lines = [f"- {'; '.join(names)}: {notes}" for notes, names in sharing.items()]
     return [*lines, ""] if lines else []

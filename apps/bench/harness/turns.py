@@ -1,8 +1,7 @@
 """Run the cases of a study in turns, and collect their numbers.
 
-Each case has its own process. The cases of a group are opened and run once as witnesses (every byte
-is checked, nothing is timed). Then they run round by round in shuffled order, so that a slow moment
-of the machine affects all of them.
+Each case has its own process. The cases of a group run round by round in shuffled order, so that a
+slow moment of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -24,10 +23,6 @@ from typing import Any
 
 from .case import Case, Numbers
 from .settings import Settings
-
-SAME_MEAN = 0.03
-COUNTS = ("samples", "labels")
-"""What a timed run must give as its witness did: the number of samples, the sum of labels."""
 
 Log = Callable[[str], None]
 
@@ -58,7 +53,7 @@ class Outcome:
 
 @dataclass
 class Result:
-    """The result of a study: the outcome of each case, notes and failed checks.
+    """The result of a study: the outcome of each case, and notes.
 
     study: the study's name, and the number of threads if that was the same for all cases. limits:
     the measured limits of the machine on as many threads, from the study of that name.
@@ -67,7 +62,6 @@ class Result:
     study: str
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    failed_checks: list[str] = field(default_factory=list)
     limits: Result | None = None
 
     @property
@@ -137,10 +131,6 @@ class Contestant:
         """Do one timed run."""
         return self._ask("run")
 
-    def witness(self) -> Numbers:
-        """Return the checks of a run over every byte."""
-        return self._ask("witness")
-
     def close(self) -> None:
         """Ask the process to end, then kill what is left of it."""
         try:
@@ -202,48 +192,28 @@ def run_study(name: str, cases: list[Case], settings: Settings, log: Log = print
 
 def _run_group(result: Result, cases: list[Case], settings: Settings, log: Log) -> None:
     running: dict[str, Contestant] = {}
-    witnesses: dict[str, Numbers] = {}
     try:
         for case in cases:
             outcome = result.outcomes[case.name] = Outcome(case.name)
             if missing := case.missing():
                 why = f"needs {', '.join(missing)}, not installed"
             else:
-                _open(result.study, case, settings, outcome, running, witnesses)
-                why = outcome.error
-            if why:
-                log(f"  {case.name}: left out, {why}")
-                result.notes.append(f"{case.name}: left out, {why}.")
-        result.failed_checks += compare(cases, witnesses)
-        _take_turns(result, running, witnesses, settings, log)
+                try:
+                    running[case.name] = Contestant(result.study, case, settings)
+                    continue
+                except ContestantError as error:
+                    why = outcome.error = str(error)
+            log(f"  {case.name}: left out, {why}")
+            result.notes.append(f"{case.name}: left out, {why}.")
+        _take_turns(result, running, settings, log)
     finally:
         for contestant in running.values():
             contestant.close()
 
 
-def _open(
-    study: str,
-    case: Case,
-    settings: Settings,
-    outcome: Outcome,
-    running: dict[str, Contestant],
-    witnesses: dict[str, Numbers],
-) -> None:
-    contestant = None
-    try:
-        contestant = Contestant(study, case, settings)
-        witnesses[case.name] = contestant.witness()
-        running[case.name] = contestant
-    except ContestantError as error:
-        outcome.error = str(error)
-        if contestant is not None:
-            contestant.kill()
-
-
 def _take_turns(
     result: Result,
     running: dict[str, Contestant],
-    witnesses: dict[str, Numbers],
     settings: Settings,
     log: Log,
 ) -> None:
@@ -261,36 +231,4 @@ def _take_turns(
                 log(f"  {name}: {outcome.error}")
                 running.pop(name).kill()
                 continue
-            result.failed_checks += recheck(name, numbers, witnesses[name])
-            outcome.add({k: v for k, v in numbers.items() if k not in COUNTS})
-
-
-def compare(cases: Iterable[Case], witnesses: dict[str, Numbers]) -> list[str]:
-    """Return the contradictions between witnesses: different bytes, or different means."""
-    failed: list[str] = []
-    first: dict[str, tuple[str, Numbers]] = {}
-    for case in cases:
-        seen = witnesses.get(case.name)
-        for kind, tag in (("bytes", case.same_bytes), ("mean", case.same_mean)):
-            if not tag or not seen:
-                continue
-            name, other = first.setdefault(f"{kind} {tag}", (case.name, seen))
-            if not _agree(kind, seen, other):
-                failed.append(f"{case.name} and {name} do not return the same {kind} ({tag})")
-    return failed
-
-
-def _agree(kind: str, one: Numbers, other: Numbers) -> bool:
-    if kind == "bytes":
-        return all(one[key] == other[key] for key in ("samples", "labels", "bytes"))
-    scale = max(abs(other["mean"]), other.get("deviation", 0.0))
-    return abs(one["mean"] - other["mean"]) <= SAME_MEAN * scale
-
-
-def recheck(name: str, numbers: Numbers, witness: Numbers) -> list[str]:
-    """Return an error if a timed run did not return each sample as often as the witness."""
-    if "samples" not in numbers or "samples" not in witness:
-        return []
-    times = numbers["samples"] / witness["samples"]
-    good = times == int(times) and numbers["labels"] == witness["labels"] * times
-    return [] if good else [f"{name}: a timed run did not return every sample once"]
+            outcome.add(numbers)
