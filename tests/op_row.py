@@ -84,9 +84,13 @@ def apart(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], tuple[Any
     return make
 
 
+def refused(
+    call: Any, message: str, *shapes: tuple[int, ...], error: type[Exception] = ShapeError
+) -> Failure:
+    """Return a call on ones of these shapes, by default (3, 4), that must raise ``error``."""
+    given = shapes or ((3, 4),)
+    return Failure(lambda t: call(*[t(np.ones(shape)) for shape in given]), error, message)
+
+
 def bad_axis(name: str, call: Any) -> Failure:
-    return Failure(
-        lambda t: call(t(np.ones((3, 4)))),
-        ShapeError,
-        f"{name}: axis 2 is out of range for 2 dimensions",
-    )
+    return refused(call, f"{name}: axis 2 is out of range for 2 dimensions")

@@ -10,8 +10,7 @@ import numpy as np
 from needle import ops
 from needle.errors import DTypeError, ShapeError, UnknownNameError
 from tests.nn_oracles import adjoint, conv2d
-from tests.op_row import Failure, OpRow, normal
-from tests.op_table_nn import refused
+from tests.op_row import Failure, OpRow, normal, refused
 
 
 def grouped(x: Any, groups: int, weight: Any, bias: Any, eps: float) -> Any:
@@ -242,10 +241,11 @@ def resampling(case: str, shape: Any, oracle: Any, failures: Any = (), **options
 
 
 def interpolation_refused(error: type[Exception], message: str, **options: Any) -> Failure:
-    return Failure(
-        lambda t: ops.interpolate(t(np.zeros((1, 2, 3, 3))), **options),
-        error,
+    return refused(
+        lambda a: ops.interpolate(a, **options),
         f"interpolate: {message}",
+        (1, 2, 3, 3),
+        error=error,
     )
 
 

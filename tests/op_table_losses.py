@@ -9,7 +9,7 @@ import numpy as np
 from needle import ops
 from needle.errors import DTypeError, ShapeError
 from tests.nn_oracles import logsumexp
-from tests.op_row import Failure, OpRow, apart, normal
+from tests.op_row import Failure, OpRow, apart, normal, refused
 
 LABELS = np.array([[0, 2], [1, -1], [2, 2]])
 WEIGHT = np.array([0.5, 2.0, 1.0])
@@ -31,7 +31,7 @@ def np_class_loss(logs: Any, smoothing: float, reduction: str) -> Any:
 
 def wrong(name: str, error: type[Exception], message: str, labels: Any, **more: Any) -> Failure:
     call = getattr(ops, name)
-    return Failure(lambda t: call(t(np.zeros((2, 3))), labels, **more), error, f"{name}: {message}")
+    return refused(lambda a: call(a, labels, **more), f"{name}: {message}", (2, 3), error=error)
 
 
 CLASS_LOSSES = [

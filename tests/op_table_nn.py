@@ -21,12 +21,7 @@ from tests.nn_oracles import (
     normalised,
     pair,
 )
-from tests.op_row import Failure, OpRow, apart, normal
-
-
-def refused(call: Any, message: str, *shapes: Any) -> Failure:
-    """Return a call on zeros of these shapes that must raise ShapeError."""
-    return Failure(lambda t: call(*[t(np.zeros(s)) for s in shapes]), ShapeError, message)
+from tests.op_row import Failure, OpRow, apart, bad_axis, normal, refused
 
 
 def convolution(case: str, x: Any, weight: Any, resize: bool = False, **options: Any) -> OpRow:
@@ -330,10 +325,6 @@ NORMALIZATION = [
         for shape in ((4, 5), (2, 3, 4), (0, 3))
     ],
 ]
-
-
-def bad_axis(name: str, call: Any) -> Failure:
-    return refused(call, f"{name}: axis 2 is out of range for 2 dim", (2, 3))
 
 
 SOFTMAX = [

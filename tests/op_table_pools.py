@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from needle import ops
-from needle.errors import IndexingError, ShapeError
+from needle.errors import IndexingError
 from tests.nn_oracles import pair
-from tests.op_row import Failure, OpRow, apart, normal
+from tests.op_row import OpRow, apart, normal, refused
 
 
 def spans(
@@ -65,10 +65,6 @@ def np_adaptive(x: Any, rows: int, columns: int, kind: str) -> Any:
     return pooled(x, grid(h, rows), grid(w, columns), lambda v, _: getattr(v, kind)(-1))
 
 
-def refused(call: Any, message: str, shape: Any, error: type[Exception] = ShapeError) -> Failure:
-    return Failure(lambda t: call(t(np.zeros(shape))), error, message)
-
-
 MAX_POOLS = [
     OpRow(
         "max_pool2d",
@@ -117,7 +113,7 @@ AVG_POOLS = [
                 lambda x: ops.avg_pool2d(x, 2, divisor_override=0),
                 "avg_pool2d: divisor_override must not be 0",
                 (1, 1, 4, 4),
-                ValueError,
+                error=ValueError,
             ),
         ),
     )
@@ -213,7 +209,7 @@ UNPOOL = [
                 lambda x: ops.max_unpool2d(x, PLACES + 4, 2),
                 "scatter: the index must be in [0, 16)",
                 (1, 2, 2, 2),
-                IndexingError,
+                error=IndexingError,
             ),
         ),
     )

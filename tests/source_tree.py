@@ -1,4 +1,4 @@
-"""The sources of the package, and the imports in them, for the tests of the architecture.
+"""The sources of the package and of apps/, and their imports, for the tests of the architecture.
 
 Nothing here runs the code that it reads.
 """
@@ -22,12 +22,17 @@ class Import:
     in_function: bool
 
 
-def module_name(path: Path) -> str:
-    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+def modules(package: Path) -> dict[str, Path]:
+    """Return the files of a package by the names of their modules."""
+    found = {}
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
 
 
-MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+MODULES, APPS = modules(PACKAGE), modules(ROOT / "apps")
+FILES = MODULES | APPS
 
 
 def resolve(source: str, node: ast.ImportFrom) -> str:
@@ -35,7 +40,7 @@ def resolve(source: str, node: ast.ImportFrom) -> str:
     if node.level == 0:
         return node.module or ""
     package = source.split(".")
-    is_package = MODULES[source].name == "__init__.py"
+    is_package = FILES[source].name == "__init__.py"
     base = package[: len(package) - node.level + (1 if is_package else 0)]
     return ".".join(base + ([node.module] if node.module else []))
 
@@ -47,21 +52,24 @@ def targets(source: str, node: ast.AST) -> Iterator[str]:
         base = resolve(source, node)
         for alias in node.names:
             submodule = f"{base}.{alias.name}"
-            yield submodule if submodule in MODULES else base
+            yield submodule if submodule in FILES else base
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        names = [each.value for each in node.args if isinstance(each, ast.Constant)]
+        yield from (name for name in names if name in FILES)
 
 
 def imports_of(source: str) -> Iterator[Import]:
-    """Yield every import of needle's own modules in one file."""
+    """Yield every import of the package's own modules in one file."""
 
     def walk(node: ast.AST, in_function: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
             for target in targets(source, child):
-                if target.split(".")[0] == "needle":
+                if target.split(".")[0] == source.split(".")[0]:
                     yield Import(source, target, child.lineno, in_function)  # type: ignore[attr-defined]
             inside = in_function or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
             yield from walk(child, inside)
 
-    yield from walk(ast.parse(MODULES[source].read_text()), False)
+    yield from walk(ast.parse(FILES[source].read_text()), False)
 
 
 IMPORTS = [found for source in MODULES for found in imports_of(source)]

@@ -6,11 +6,7 @@ lower floors only, so there are no cycles.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.source_tree import APPS, imports_of
 
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("models", "pictures", "recipes", "scalar_autograd"),
@@ -36,40 +32,8 @@ def room_of(module: str) -> str:
     return parts[0] if parts else ""
 
 
-def modules() -> dict[str, Path]:
-    """Return the modules below apps/ by name."""
-    found = {}
-    for path in sorted((ROOT / "apps").rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-MODULES = modules()
-
-
-def imports_of(module: str) -> Iterator[str]:
-    """Yield the modules of apps/ that one module imports, by statement or by import_module."""
-    path = MODULES[module]
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith("apps"))
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1]
-            base = node.module or "" if not node.level else ".".join([*above, node.module or ""])
-            base = base.rstrip(".")
-            if base.split(".")[0] == "apps":
-                for alias in node.names:
-                    name = f"{base}.{alias.name}"
-                    yield name if name in MODULES else base
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            names = [each.value for each in node.args if isinstance(each, ast.Constant)]
-            yield from (name for name in names if name in MODULES)
-
-
 def test_every_room_has_a_floor() -> None:
-    rooms = {room_of(module) for module in MODULES} - {"", "bench"}
+    rooms = {room_of(module) for module in APPS} - {"", "bench"}
     assert rooms <= set(FLOOR_OF), f"give these a floor: {sorted(rooms - set(FLOOR_OF))}"
     assert set(FLOOR_OF) - rooms <= {"recipes"}, "these rooms are gone"
 
@@ -77,8 +41,8 @@ def test_every_room_has_a_floor() -> None:
 def test_rooms_import_lower_floors_only() -> None:
     wrong = [
         f"{module} imports {target}"
-        for module in MODULES
-        for target in imports_of(module)
+        for module in APPS
+        for target in (found.target for found in imports_of(module))
         if (here := room_of(module)) != (there := room_of(target))
         and FLOOR_OF[there] >= FLOOR_OF[here]
     ]
@@ -91,6 +55,6 @@ def test_training_imports_neither_benchmarks_nor_the_course() -> None:
         module = waiting.pop()
         if module not in seen:
             seen.add(module)
-            waiting += imports_of(module)
+            waiting += [found.target for found in imports_of(module)]
     assert "apps.training.run" in seen and "apps.profiling.limits" in seen
     assert not [module for module in seen if room_of(module).split(".")[0] in NOT_FOR_TRAIN]
