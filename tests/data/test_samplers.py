@@ -102,6 +102,115 @@ def test_draws_by_weight_have_these_shares():
         assert ((counts[1:4] - want) ** 2 / want).sum() < 13.8  # 2 degrees of freedom, 0.1 %
 
 
+def with_replacement(weights, seed):
+    np.random.seed(0)
+    return list(data.WeightedRandomSampler(weights, 2000, seed=seed))
+
+
+def all_without_replacement(weights, seed):
+    np.random.seed(0)
+    positive = int(np.count_nonzero(weights))
+    sampler = data.WeightedRandomSampler(weights, positive, False, seed=seed)
+    return [next(iter(sampler)) for _ in range(2000)]
+
+
+def by_one_of(weights, seed):
+    chosen = data.OneOf([abs] * len(weights), weights=weights)
+    words = np.random.RandomState(seed or 0).randint(0, 2**32, (2000, 2), dtype=np.uint32)
+    return chosen.parameters(words, np.ones((2000, 2), np.int64))[:, 0].astype(int).tolist()
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("drawn", [with_replacement, all_without_replacement, by_one_of])
+@pytest.mark.parametrize(
+    "weights, shares",
+    [
+        ([1e308] * 4, [0.25] * 4),
+        ([5e-324, 0, 5e-324], [0.5, 0, 0.5]),
+        ([0, 1e-310, 3e-310, 0], [0, 0.25, 0.75, 0]),
+        ([0, 1e308, 1e-308], [0, 1, 0]),
+        ([0, 1e-300, 1e300, 1e300], [0, 0, 0.5, 0.5]),
+        ([0.1, 0.2, 0.3, 0], [1 / 6, 2 / 6, 3 / 6, 0]),
+    ],
+)
+def test_weights_of_any_size_are_drawn_by_their_shares(weights, shares, drawn, seed):
+    counts = np.bincount(drawn(weights, seed), minlength=len(weights))
+    assert (np.abs(counts / 2000 - shares) < 0.06).all()
+    assert (counts[np.array(shares) == 0] == 0).all()
+
+
+@pytest.mark.parametrize("weights", [[0, 1e308, 1e-308], [0, 5e-324, 1], [1, 0, 1e-200, 1e300]])
+def test_no_weight_of_zero_is_drawn_even_last(weights):
+    positive = np.flatnonzero(weights)
+    for seed in range(20):
+        sampler = data.WeightedRandomSampler(weights, len(positive), False, seed=seed)
+        assert sorted(sampler) == positive.tolist()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda weights: data.WeightedRandomSampler(weights, 1),
+        lambda weights: data.OneOf([abs] * len(weights), weights=weights),
+    ],
+)
+@pytest.mark.parametrize("weights", [[1, np.nan], [np.inf, 1], [1, -1e-320], [0, 0]])
+def test_weights_that_are_no_shares_are_refused(make, weights):
+    with pytest.raises(ValueError, match=r"weights? must be"):
+        make(weights)
+
+
+def test_weights_may_be_set_between_epochs():
+    given = np.array([1.0, 0])
+    sampler = data.WeightedRandomSampler(given, 20, seed=0)
+    loader = data.DataLoader([0, 1], 20, sampler=sampler)
+    assert set(next(iter(loader)).numpy().tolist()) == {0}
+    sampler.weights = [0, 1]
+    assert set(next(iter(loader)).numpy().tolist()) == {1}
+    with pytest.raises(ValueError, match="read-only"):
+        sampler.weights[0] = 1
+    with pytest.raises(ValueError, match="not negative"):
+        sampler.weights = [-1, 1]
+    sampler.weights = [0, 0]
+    with pytest.raises(ValueError, match="some weight must be positive"):
+        next(iter(loader))
+
+
+def once(*values):
+    return (value for value in values)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: data.DataLoader([1, 2, 3], sampler=once(2, 0)),
+        lambda: data.DataLoader([1, 2, 3], sampler=map(int, [2, 0])),
+        lambda: data.DataLoader([1, 2, 3], batch_sampler=zip([2], [0])),
+        lambda: data.DataLoader([1, 2, 3], batch_sampler=filter(None, [[2], [0]])),
+        lambda: data.DataLoader(zip([1, 2], [3, 4])),
+        lambda: data.BatchSampler(reversed([2, 0]), 1),
+        lambda: data.SequentialSampler(once(1)),
+        lambda: data.RandomSampler(once(1)),
+        lambda: data.DistributedSampler(once(1), 0, 1),
+        lambda: data.SubsetRandomSampler(once(2, 0)),
+        lambda: data.WeightedRandomSampler(once(1, 2), 2),
+        lambda: data.LengthBucketBatchSampler(once(1, 2), 2),
+        lambda: data.LengthBucketBatchSampler([1, 2], 2, once(1)),
+    ],
+)
+def test_what_gives_its_values_once_is_refused(make):
+    with pytest.raises(TypeError, match="only once|gives them once"):
+        make()
+
+
+@pytest.mark.parametrize(
+    "make", [lambda given: [data.Compose(given)], lambda given: [data.OneOf(given)], list, tuple]
+)
+def test_transforms_given_once_are_kept(make):
+    loader = data.DataLoader([1, 2], 2, transforms=make(once(lambda x: x + 1)))
+    assert [batch.numpy().tolist() for _ in range(2) for batch in loader] == [[2, 3]] * 2
+
+
 def test_draws_without_replacement_are_one_after_another():
     """Compare first and second draws with weights 1, 2, 3 to their exact probabilities."""
     weights = np.array([1.0, 2, 3])
@@ -173,7 +282,7 @@ def test_buckets_keep_padding_small_and_change_with_the_epoch():
         (
             lambda: data.WeightedRandomSampler([[1]]),
             ShapeError,
-            r"one number per sample, got shape",
+            r"a flat list of numbers, got shape",
         ),
         (lambda: data.WeightedRandomSampler([1, -2]), ValueError, "not negative, got -2"),
         (lambda: data.WeightedRandomSampler([1, np.inf]), ValueError, "finite .* got inf"),

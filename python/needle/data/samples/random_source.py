@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...backends import philox
+from ...errors import ShapeError
 from . import native_kernels
 
 SAMPLE_STREAM, ORDER_STREAM, TRANSFORM_STREAMS = 0, 1, 2
@@ -152,6 +153,40 @@ def keyed_permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
     """Return a permutation of ``range(n)``, int64 ``(n,)``: a pure function of (seed, epoch, n)."""
     bits = _philox(seed, epoch, 0, ORDER_STREAM).random_raw(n)
     return philox.stable_order(bits)
+
+
+def check_weights(op: str, weights: Any) -> npt.NDArray[np.float64]:
+    """Return a read-only copy of the weights, float64 ``(n,)``; errors name the caller ``op``."""
+    array = np.array(weights, dtype=np.float64)
+    if array.ndim != 1:
+        raise ShapeError(
+            f"{op}: weights must be a flat list of numbers, got shape {array.shape}; give one a "
+            "sample or transform"
+        )
+    wrong = array[~(np.isfinite(array) & (array >= 0))]
+    if len(wrong):
+        raise ValueError(f"{op}: weights must be finite and not negative, got {wrong[0]}")
+    array.setflags(write=False)
+    return array
+
+
+def weight_edges(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return running sums of the weights, scaled by a power of two so that none overflows."""
+    _, exponent = np.frexp(weights.max(initial=0.0))
+    edges: npt.NDArray[np.float64] = np.cumsum(np.ldexp(weights, -exponent))
+    return edges
+
+
+def drawn_by_weight(
+    edges: npt.NDArray[np.float64], uniform: npt.NDArray[np.float64]
+) -> npt.NDArray[np.int64]:
+    """Return an index for each number in [0, 1), in proportion to the weights of these edges."""
+    if not len(uniform):
+        return np.empty(0, np.int64)
+    found = np.searchsorted(edges, uniform * edges[-1], side="right")
+    last = np.searchsorted(edges, edges[-1])  # rounding may move a draw beyond the last weight
+    chosen: npt.NDArray[np.int64] = np.minimum(found, last).astype(np.int64)
+    return chosen
 
 
 def check_seed(op: str, seed: Any) -> int:

@@ -7,17 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from .sampler import Sampler, set_epoch
+from .sampler import Sampler, check_again, set_epoch
 
 
 class BatchSampler(Sampler):
     """Lists of ``batch_size`` indices of ``sampler``; ``drop_last`` drops a shorter last list."""
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool = False) -> None:
+        check_again("BatchSampler", "sampler", sampler)
         self.sampler = sampler
         self.batch_size = check_batch_size("BatchSampler", batch_size)
         self.drop_last = drop_last
-        self.repeatable = getattr(sampler, "repeatable", True)
+
+    @property
+    def repeatable(self) -> bool:  # type: ignore[override]
+        """True if the sampler repeats the order of an epoch."""
+        return bool(getattr(self.sampler, "repeatable", True))
 
     def set_epoch(self, epoch: int) -> None:
         """Pass the number of the next epoch to the inner sampler if it accepts one."""

@@ -13,7 +13,7 @@ from ...errors import ShapeError
 from ..samples.random_source import check_seed
 from .batches import batch_count, check_batch_size
 from .orders import shuffled
-from .sampler import Indices, Sampler
+from .sampler import Indices, Sampler, check_again
 
 BATCH_STREAM = ORDER_STREAM - 2
 
@@ -44,13 +44,21 @@ class LengthBucketBatchSampler(Sampler):
         self.batch_size = check_batch_size(op, batch_size)
         self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
         self.seed = None if seed is None else check_seed(op, seed)
-        self.repeatable = seed is not None or not shuffle
-        sizes = _check_numbers("lengths", lengths)
-        given = _equal_parts(sizes, buckets) if boundaries is None else boundaries
+        self.lengths = _check_numbers("lengths", lengths)
+        given = _equal_parts(self.lengths, buckets) if boundaries is None else boundaries
         self.boundaries = _check_numbers("boundaries", given)
         if (np.diff(self.boundaries) <= 0).any():
             raise ValueError(f"{op}: boundaries must rise, got {list(given)}; sort them")
-        self.bucket_of = np.searchsorted(self.boundaries, sizes, side="right")
+
+    @property
+    def bucket_of(self) -> Indices:
+        """The number of each sample's bucket, int64 ``(n,)``."""
+        return np.searchsorted(self.boundaries, self.lengths, side="right")
+
+    @property
+    def repeatable(self) -> bool:  # type: ignore[override]
+        """True with a seed, or if nothing is shuffled."""
+        return self.seed is not None or not self.shuffle
 
     def batches(self) -> list[Indices]:
         """Return the batches of the next epoch and advance to the epoch after it."""
@@ -93,6 +101,7 @@ class LengthBucketBatchSampler(Sampler):
 
 
 def _check_numbers(name: str, values: Any) -> npt.NDArray[np.float64]:
+    check_again("LengthBucketBatchSampler", name, values)
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not np.isfinite(array).all():
         raise ShapeError(

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from ..samples.random_source import check_seed
 from .orders import shuffled
-from .sampler import Indices, Sampler, length_of
+from .sampler import Indices, SourceSampler
 
 
-class DistributedSampler(Sampler):
+class DistributedSampler(SourceSampler):
     """A sampler of positions rank, rank + world, rank + 2 world ... of an epoch over ``source``.
 
     All ranks have ceil(length / world) samples, so that ranks that synchronise after every batch
@@ -36,7 +36,7 @@ class DistributedSampler(Sampler):
         drop_last: bool = False,
         valid_mask: bool = False,
     ) -> None:
-        self.length = length_of("DistributedSampler", source)
+        super().__init__(source)
         self.rank, self.world = check_rank("DistributedSampler", rank, world)
         self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
         self.valid_mask = bool(valid_mask)
@@ -45,12 +45,12 @@ class DistributedSampler(Sampler):
     def positions(self, start: int, stop: int) -> Indices:
         """Return the indices at these positions of the rank's epoch."""
         ### BEGIN YOUR SOLUTION [distributed-sampler]
-        places = self._places(start, stop)
-        padding = places >= self.length
-        places[padding] %= max(self.length, 1)
+        places, length = self._places(start, stop), self.length
+        padding = places >= length
+        places[padding] %= max(length, 1)
         if not self.shuffle or not len(places):
             return places
-        return shuffled(places, self.length, self.seed, self.epoch)
+        return shuffled(places, length, self.seed, self.epoch)
         ### END YOUR SOLUTION
 
     def validity(self, start: int, stop: int) -> npt.NDArray[np.bool_]:

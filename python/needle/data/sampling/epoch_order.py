@@ -9,6 +9,7 @@ loader/iteration.py submits the tickets to an engine.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -18,7 +19,7 @@ import numpy as np
 
 from ..samples.ticket import IndexRun, Indices, Ticket
 from .batches import BatchSampler, batch_count
-from .sampler import Sampler, set_epoch
+from .sampler import Sampler, SourceSampler, check_again, set_epoch
 
 INDICES_AT_ONCE = 4096
 """The number of indices that are requested from a sampler at a time."""
@@ -59,20 +60,25 @@ class PositionOrder(EpochOrder):
 
     def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
         set_epoch(self.sampler, epoch)
-        return EpochTickets(self._tickets(seed, epoch, start))
+        sampler = self.sampler
+        if isinstance(sampler, SourceSampler):  # a set that grows does so for the next epoch
+            sampler = copy.copy(sampler)
+            sampler.source = sampler.length
+        return EpochTickets(self._tickets(sampler, seed, epoch, start))
 
-    def _tickets(self, seed: int | None, epoch: int, start: int) -> Iterator[Ticket]:
+    def _tickets(self, sampler: Any, seed: int | None, epoch: int, start: int) -> Iterator[Ticket]:
         """Request positions in runs of batches, since one call per batch is too expensive."""
-        size, total = self.batch_size, len(self.sampler)
+        size, total = self.batch_size, len(sampler)
+        count = batch_count(total, size, self.drop_last)
         batches = max(1, INDICES_AT_ONCE // size)
-        for place in range(start, len(self), batches):
+        for place in range(start, count, batches):
             first, end = place * size, min((place + batches) * size, total)
-            set_epoch(self.sampler, epoch)  # another iterator may have changed the epoch
-            indices = np.asarray(self.sampler.positions(first, end), dtype=np.int64)
-            masked = getattr(self.sampler, "valid_mask", False)
-            valid = self.sampler.validity(first, end) if masked else None
+            set_epoch(sampler, epoch)  # another iterator may have changed the epoch
+            indices = np.asarray(sampler.positions(first, end), dtype=np.int64)
+            masked = getattr(sampler, "valid_mask", False)
+            valid = sampler.validity(first, end) if masked else None
             run = IndexRun(indices)
-            for i in range(min(batches, len(self) - place)):
+            for i in range(min(batches, count - place)):
                 rows = slice(i * size, (i + 1) * size)
                 yield Ticket(
                     place + i,
@@ -90,8 +96,8 @@ class PositionOrder(EpochOrder):
     def split(self, order: Indices) -> list[Indices]:
         """Return the order split into batches."""
         ### BEGIN YOUR SOLUTION [epoch-batches]
-        size = self.batch_size
-        return [order[i * size : (i + 1) * size] for i in range(len(self))]
+        size, count = self.batch_size, batch_count(len(order), self.batch_size, self.drop_last)
+        return [order[i * size : (i + 1) * size] for i in range(count)]
         ### END YOUR SOLUTION
 
 
@@ -170,6 +176,8 @@ def find_order(
     sampler: Any, batch_sampler: Any, batch_size: int, drop_last: bool
 ) -> PositionOrder | ListOrder:
     """Return the order of a map dataset's batches, in the fastest form the samplers support."""
+    for name, given in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+        check_again("DataLoader", name, given)
     if type(batch_sampler) is BatchSampler:
         sampler, batch_size = batch_sampler.sampler, batch_sampler.batch_size
         batch_sampler, drop_last = None, batch_sampler.drop_last

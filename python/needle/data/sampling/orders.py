@@ -14,16 +14,13 @@ import numpy as np
 from ...backends.philox import SORTED_LENGTH
 from ..samples.native_kernels import permutation
 from ..samples.random_source import check_seed, keyed_permutation
-from .sampler import Indices, Sampler, length_of
+from .sampler import Indices, SourceSampler, check_again
 
 CHUNK = 2**16
 
 
-class SequentialSampler(Sampler):
+class SequentialSampler(SourceSampler):
     """A sampler of the indices 0, 1, 2 ... len-1. ``source`` is a dataset or its length."""
-
-    def __init__(self, source: Sized | int) -> None:
-        self.length = length_of("SequentialSampler", source)
 
     def order(self) -> Indices:
         """Return the indices of the whole epoch as int64 ``(n,)``."""
@@ -40,7 +37,7 @@ class SequentialSampler(Sampler):
         return self.length
 
 
-class RandomSampler(Sampler):
+class RandomSampler(SourceSampler):
     """A sampler that permutes the indices randomly in each epoch.
 
     Without a seed the permutation is ``np.random.permutation(n)`` from the global stream. With a
@@ -49,15 +46,20 @@ class RandomSampler(Sampler):
     """
 
     def __init__(self, source: Sized | int, seed: int | None = None) -> None:
-        self.length = length_of("RandomSampler", source)
+        super().__init__(source)
         self.seed = None if seed is None else check_seed("RandomSampler", seed)
-        self.repeatable = seed is not None
+
+    @property
+    def repeatable(self) -> bool:  # type: ignore[override]
+        """True with a seed."""
+        return self.seed is not None
 
     def order(self) -> Indices:
         """Return the next epoch's indices as int64 ``(n,)`` and advance the epoch."""
         if self.seed is None:
             return np.random.permutation(self.length)
-        order = shuffled(np.arange(self.length), self.length, self.seed, self.epoch)
+        length = self.length
+        order = shuffled(np.arange(length), length, self.seed, self.epoch)
         self.epoch += 1
         return order
 
@@ -74,36 +76,39 @@ class RandomSampler(Sampler):
         return self._walk(self.seed, epoch)
 
     def _walk(self, seed: int, epoch: int) -> Iterator[int]:
-        for start in range(0, self.length, CHUNK):
-            places = np.arange(start, min(start + CHUNK, self.length))
-            yield from shuffled(places, self.length, seed, epoch).tolist()
+        length = self.length
+        for start in range(0, length, CHUNK):
+            places = np.arange(start, min(start + CHUNK, length))
+            yield from shuffled(places, length, seed, epoch).tolist()
 
     def __len__(self) -> int:
         return self.length
 
 
-class SubsetRandomSampler(Sampler):
+class SubsetRandomSampler(RandomSampler):
     """A sampler of the given indices in a new random order in each epoch; see ``RandomSampler``."""
 
     def __init__(self, indices: Sequence[int], seed: int | None = None) -> None:
-        self.indices = np.asarray(indices, dtype=np.int64).reshape(-1)
-        self.inner = RandomSampler(len(self.indices), seed)
-        self.repeatable = self.inner.repeatable
+        check_again("SubsetRandomSampler", "indices", indices)
+        self.indices = np.array(indices, dtype=np.int64).reshape(-1)
+        super().__init__(self.indices, seed)
 
-    def set_epoch(self, epoch: int) -> None:
-        """Set the number of the next epoch."""
-        self.inner.set_epoch(epoch)
+    @property
+    def length(self) -> int:
+        """The number of ``indices``."""
+        return len(self.indices)
+
+    def order(self) -> Indices:
+        """Return the next epoch's indices as int64 ``(n,)`` and advance the epoch."""
+        return self.indices[super().order()]
 
     def positions(self, start: int, stop: int) -> Indices | None:
         """Return the indices at these positions of the epoch, or None without a seed."""
-        places = self.inner.positions(start, stop)
+        places = super().positions(start, stop)
         return None if places is None else self.indices[places]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.indices[self.inner.order()].tolist())
-
-    def __len__(self) -> int:
-        return len(self.indices)
+        return iter(self.order().tolist())
 
 
 def shuffled(places: Indices, length: int, seed: int, epoch: int) -> Indices:

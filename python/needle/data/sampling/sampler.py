@@ -54,9 +54,32 @@ def set_epoch(sampler: Any, epoch: int) -> None:
         tell(epoch)
 
 
-def length_of(op: str, source: Sized | int) -> int:
-    """Return ``source`` or its length; raise ValueError, which names ``op``, if it is negative."""
-    length = int(source) if isinstance(source, (int, np.integer)) else len(source)
-    if length < 0:
-        raise ValueError(f"{op}: the length must not be negative, got {length}")
-    return length
+class SourceSampler(Sampler):
+    """Base class of the samplers of all indices of ``source``, a data set or a length.
+
+    A data set that grows or shrinks does so for the next epoch.
+    """
+
+    def __init__(self, source: Sized | int) -> None:
+        check_again(type(self).__name__, "source", source)
+        self.source = source
+        if self.length < 0:
+            raise ValueError(
+                f"{type(self).__name__}: the length must not be negative, got {self.length}"
+            )
+
+    @property
+    def length(self) -> int:
+        """The number of indices of ``source`` now."""
+        source = self.source
+        return int(source) if isinstance(source, (int, np.integer)) else len(source)
+
+
+def check_again(op: str, name: str, value: Any) -> None:
+    """Raise TypeError if ``value`` is an iterator, which is empty in the second epoch."""
+    if hasattr(value, "__next__"):
+        raise TypeError(
+            f"{op}: {name} must give the same values again in every epoch, got a "
+            f"{type(value).__name__}, which gives them once; make a list of it, or write a class "
+            "whose __iter__ starts again"
+        )

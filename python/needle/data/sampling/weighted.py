@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...backends.philox import ORDER_STREAM, words
-from ...errors import ShapeError
-from ..samples.random_source import check_seed
-from .sampler import Indices, Sampler
+from ..samples.random_source import check_seed, check_weights, drawn_by_weight, weight_edges
+from .sampler import Indices, Sampler, check_again
 
 WEIGHT_STREAM = ORDER_STREAM - 1
 
@@ -31,22 +31,40 @@ class WeightedRandomSampler(Sampler):
         replacement: bool = True,
         seed: int | None = None,
     ) -> None:
-        self.weights = _check_weights(weights)
-        self.num_samples = len(self.weights) if num_samples is None else int(num_samples)
+        self.weights = weights
+        count = len(self.weights) if num_samples is None else num_samples
+        self.num_samples = operator.index(count)
         self.replacement = bool(replacement)
         self.seed = None if seed is None else check_seed("WeightedRandomSampler", seed)
-        self.repeatable = seed is not None
-        _check_enough(self.weights, self.num_samples, self.replacement)
-        self._edges = np.cumsum(self.weights)
+        self._check_enough()
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64]:
+        """The weights, float64 ``(n,)``, read-only; new ones may be set between epochs."""
+        return self._weights
+
+    @weights.setter
+    def weights(self, weights: Any) -> None:
+        check_again("WeightedRandomSampler", "weights", weights)
+        self._weights = check_weights("WeightedRandomSampler", weights)
+        self._edges = weight_edges(self._weights)
+        self._positive = int(np.count_nonzero(self._weights))
+
+    @property
+    def repeatable(self) -> bool:  # type: ignore[override]
+        """True with a seed."""
+        return self.seed is not None
 
     def positions(self, start: int, stop: int) -> Indices | None:
         """Return the draws at these positions of the epoch; None without seed or replacement."""
         if self.seed is None or not self.replacement:
             return None
+        self._check_enough()
         return self._chosen(_uniform(self.seed, self.epoch, start, stop))
 
     def order(self) -> Indices:
         """Return the next epoch's indices as int64 ``(num_samples,)`` and advance the epoch."""
+        self._check_enough()
         count = self.num_samples if self.replacement else len(self.weights)
         if self.seed is None:
             drawn = np.random.random_sample(count)
@@ -62,19 +80,29 @@ class WeightedRandomSampler(Sampler):
         return self.num_samples
 
     def _chosen(self, drawn: npt.NDArray[np.float64]) -> Indices:
-        if not len(drawn):
-            return np.empty(0, dtype=np.int64)
-        found = np.searchsorted(self._edges, drawn * self._edges[-1], side="right")
-        last = np.flatnonzero(self.weights)[-1]  # rounding may move a draw beyond the last edge
-        chosen: Indices = np.minimum(found, last).astype(np.int64)
-        return chosen
+        return drawn_by_weight(self._edges, drawn)
 
     def _without_replacement(self, drawn: npt.NDArray[np.float64]) -> Indices:
-        """Draw without replacement by sorting exponential times whose rates are the weights."""
+        """Draw without replacement by sorting exponential times whose rates are the weights.
+
+        The logarithms of the times are finite for any positive weight.
+        """
         with np.errstate(divide="ignore"):
-            times = -np.log1p(-drawn) / self.weights
+            times = np.log(-np.log1p(-drawn)) - np.log(self.weights)
         times[self.weights == 0] = np.inf
         return np.argsort(times, kind="stable")[: self.num_samples].astype(np.int64)
+
+    def _check_enough(self) -> None:
+        op, count, positive = "WeightedRandomSampler", self.num_samples, self._positive
+        if count < 0:
+            raise ValueError(f"{op}: num_samples must not be negative, got {count}")
+        if self.replacement and count and not positive:
+            raise ValueError(f"{op}: some weight must be positive, got none; raise one")
+        if not self.replacement and positive < count:
+            raise ValueError(
+                f"{op}: {count} samples without replacement need as many positive weights, got "
+                f"{positive}; take fewer, or replacement=True"
+            )
 
 
 def _uniform(seed: int, epoch: int, start: int, stop: int) -> npt.NDArray[np.float64]:
@@ -83,32 +111,3 @@ def _uniform(seed: int, epoch: int, start: int, stop: int) -> npt.NDArray[np.flo
     high, low = np.floor(drawn[:, 0] / 32), np.floor(drawn[:, 1] / 64)
     bits: npt.NDArray[np.float64] = (high * 2.0**26 + low) * 2.0**-53
     return bits
-
-
-def _check_weights(weights: Any) -> npt.NDArray[np.float64]:
-    array = np.asarray(weights, dtype=np.float64)
-    if array.ndim != 1:
-        raise ShapeError(
-            f"WeightedRandomSampler: weights must be one number per sample, got shape {array.shape}"
-        )
-    if not (np.isfinite(array).all() and (array >= 0).all()):
-        wrong = array[~(np.isfinite(array) & (array >= 0))][0]
-        raise ValueError(
-            f"WeightedRandomSampler: weights must be finite and not negative, got {wrong}"
-        )
-    return array
-
-
-def _check_enough(weights: npt.NDArray[np.float64], num_samples: int, replacement: bool) -> None:
-    if num_samples < 0:
-        raise ValueError(
-            f"WeightedRandomSampler: num_samples must not be negative, got {num_samples}"
-        )
-    positive = int(np.count_nonzero(weights))
-    if replacement and num_samples and not positive:
-        raise ValueError("WeightedRandomSampler: some weight must be positive, got none; raise one")
-    if not replacement and positive < num_samples:
-        raise ValueError(
-            f"WeightedRandomSampler: {num_samples} samples without replacement need as many "
-            f"positive weights, got {positive}; take fewer, or replacement=True"
-        )

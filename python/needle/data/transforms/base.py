@@ -18,7 +18,7 @@ from ...backends import philox
 from ...errors import check_callables
 from ...torch_names import PointsToKeywords
 from ..samples.pytree import Field
-from ..samples.random_source import draws
+from ..samples.random_source import check_weights, drawn_by_weight, draws, weight_edges
 
 Image = npt.NDArray[Any]
 Rows = npt.NDArray[np.float64]
@@ -234,13 +234,13 @@ class OneOf(Transform):
         object.__setattr__(self, "transforms", children)
         if self.weights is None:
             return
-        weights = tuple(float(w) for w in self.weights)
-        if len(weights) != len(children) or min(weights) < 0 or not 0 < sum(weights) < np.inf:
+        weights = check_weights("OneOf", tuple(self.weights))
+        if len(weights) != len(children) or not weights.any():
             raise ValueError(
                 f"OneOf: weights must be {len(children)} numbers of at least 0 with a sum above "
-                f"0, got {self.weights}; give one a transform"
+                f"0, got {weights.tolist()}; give one a transform"
             )
-        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "weights", tuple(weights.tolist()))
 
     @property
     def needs_hwc(self) -> bool:  # type: ignore[override]
@@ -257,8 +257,8 @@ class OneOf(Transform):
         if self.weights is None:
             which = philox.below(words[:, 1], len(self.transforms))
         else:
-            ends = np.cumsum(self.weights)[:-1] / sum(self.weights)
-            which = np.searchsorted(ends, philox.uniform(words[:, 1]), side="right")
+            edges = weight_edges(np.asarray(self.weights))
+            which = drawn_by_weight(edges, philox.uniform(words[:, 1]))
         return np.where(philox.happens(words[:, 0], self.p), which, -1)[:, None].astype(np.float64)
 
     def output(self, spec: ImageSpec) -> ImageSpec | None:
