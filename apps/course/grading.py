@@ -18,10 +18,12 @@ import time
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
+from subprocess import DEVNULL
 
 from .blocks import MarkerError, blocks_in, blocks_of, fill
 from .building import build
@@ -34,8 +36,8 @@ LARGEST = 4_000_000
 """Bytes of a source file that are read of a submission."""
 ISOLATED = "unshare --user --map-root-user --net --pid --fork --kill-child --mount-proc".split()
 """Linux: no network, every process ends with the first, and own mounts; needs user namespaces."""
-HIDDEN = ("python", "src", "apps", "examples", ".git")
-"""Folders of the full tree, which has the solutions; an isolated submission sees them empty."""
+LOCKED = "unshare --user --map-root-user --mount".split()
+"""In the namespaces made by ISOLATED: mounts made before cannot be undone by what runs inside."""
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 """Environment variables that a submission gets."""
 
@@ -161,26 +163,38 @@ class Bench:
         return Grade(name, results, time.monotonic() - begun, note)
 
     def _guard(self, home: Path) -> Guard:
-        """Return the limits of a submission's processes."""
+        """Return the limits of a submission's processes, which see no other tree than theirs."""
         kept = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
         environment = {**kept, "HOME": str(home), "TMPDIR": str(home)}
         deadline = time.monotonic() + 60 * self.rules.minutes
-        return Guard(
-            limits(self.root, self.rules.memory, self.rules.minutes), environment, deadline
-        )
+        others = {self.fresh, *self.folder.parent.iterdir()} - {self.folder}
+        hidden = [*_solutions(self.root), *others]
+        return Guard(limits(hidden, self.rules.memory, self.rules.minutes), environment, deadline)
 
 
-def limits(root: Path, memory: float, minutes: float) -> tuple[str, ...]:
+def _solutions(root: Path) -> list[Path]:
+    """Return the folders of the full tree and its git, but not those of the running Python."""
+    prefixes = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
+    used = {folder for prefix in prefixes for folder in (prefix, *prefix.parents)}
+    folders = [path for path in root.iterdir() if path.is_dir() and path.resolve() not in used]
+    ask = ["git", "-C", str(root), "rev-parse", "--path-format=absolute", "--git-common-dir"]
+    with suppress(OSError, subprocess.CalledProcessError):  # of a worktree it lies elsewhere
+        folders.append(Path(subprocess.check_output(ask, text=True, stderr=DEVNULL).strip()))
+    return folders
+
+
+def limits(hidden: Collection[Path], memory: float, minutes: float) -> tuple[str, ...]:
     """Return a command that runs its arguments under limits and, where Linux permits, isolated.
 
-    memory: GiB of address space of each process. minutes: of processor time of each process.
+    hidden: folders that are then empty. memory: GiB of address space of each process. minutes: of
+    processor time of each process.
     """
     isolation = _isolation()
-    hidden = [root / name for name in HIDDEN if isolation and (root / name).is_dir()]
-    hidden += [Path("/dev/shm")] if isolation else []  # shared memory goes with the namespace
+    hidden = [*hidden, Path("/dev/shm")] if isolation else []  # goes with the namespace
     lines = [f"mount -t tmpfs none {shlex.quote(str(path))} || exit 1" for path in hidden]
     lines += [f"ulimit -v {round(memory * 2**20)}", f"ulimit -t {round(60 * minutes)}"]
-    lines += ["ulimit -c 0", "ulimit -f 4000000", '"$@"', "exit $?"]
+    lines += ["ulimit -c 0", "ulimit -f 4000000"]
+    lines += [f'{shlex.join(LOCKED)} "$@"' if isolation else '"$@"', "exit $?"]
     return (*isolation, "sh", "-c", "\n".join(lines), "sh")
 
 
@@ -188,7 +202,7 @@ def limits(root: Path, memory: float, minutes: float) -> tuple[str, ...]:
 def _isolation() -> tuple[str, ...]:
     """Return ISOLATED, or nothing where it is not permitted."""
     try:
-        done = subprocess.run([*ISOLATED, "true"], capture_output=True)
+        done = subprocess.run([*ISOLATED, *LOCKED, "true"], capture_output=True)
     except OSError:
         return ()
     return () if done.returncode else tuple(ISOLATED)

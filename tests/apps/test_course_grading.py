@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -105,6 +106,75 @@ def test_a_submission_changes_nothing_but_its_answers_and_leaves_nothing(
         processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
         assert "47.11" not in processes
     shared.unlink(missing_ok=True)
+
+
+ATTACKS = {
+    "uncover the solutions": f"""
+        for what in ({str(ROOT / "apps")!r}, {str(ROOT / "python")!r}, "/proc"):
+            for command in ("umount", "umount -l", "mount --move", "unshare -Um umount"):
+                call(f"{{command}} {{what}}" + " ." * command.endswith("--move"))
+        call("mkdir over; mount --rbind / over; mount --bind {ROOT} over")
+        found = call("cat {ROOT / FILE} over{ROOT / FILE} over/{FILE} /proc/1/root{ROOT / FILE}")
+        found += call("git -C {ROOT} show HEAD:{FILE}")""",
+    "change the next submission's tree": """
+        found = []
+        for folder, _, names in os.walk(os.path.dirname(os.getcwd())):
+            for path in (os.path.join(folder, name) for name in names):
+                if path.endswith("/scalar_autograd.py") and not path.startswith(os.getcwd()):
+                    found.append(path)
+                    open(path, "w").close()""",
+    "use the network": """
+        try:
+            found = socket.create_connection(("127.0.0.1", PORT), 5) and "reached"
+        except OSError:
+            found = ''""",
+    "leave many processes": """
+        found = ''
+        for _ in range(160):
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(47.12)"],
+                             start_new_session=True)""",
+    "break the report": """
+        found = ''
+        report = sys.argv[sys.argv.index("--course-report") + 1]
+        open(report, "wb").write(bytes(range(256)) * 1000)
+        os._exit(0)""",
+    "leave by SystemExit": """
+        found = ''
+        raise SystemExit(0)""",
+    "print 200 megabytes": """
+        found = ''
+        for _ in range(200):
+            os.write(1, b"x" * 10**6)""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not grading._isolation(), reason="needs user namespaces")
+def test_no_attack_reaches_the_solutions_the_network_or_the_next_submission(
+    tmp_path: Path,
+) -> None:
+    begin = """
+        import os, socket, subprocess, sys
+        def call(command):
+            return subprocess.run(command, shell=True, capture_output=True, text=True).stdout"""
+    hostile = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        for number, (name, attack) in enumerate(ATTACKS.items()):
+            said = tmp_path / f"said-{number}"
+            tell = f"\n        open({str(said)!r}, 'w').write(str(found or 'nothing'))"
+            answer = (begin + attack.replace("PORT", str(port)) + tell).lstrip("\n")
+            hostile.append(submission(tmp_path / name, scalar_tanh=answer))
+        rows = graded(tmp_path, *hostile, submission(tmp_path / "honest"))
+    found = {p.read_text() for p in tmp_path.iterdir() if p.name.startswith("said-")}
+    assert found == {"nothing"}
+    assert {row["submission"]: row["scalar-tanh"] for row in rows}.pop("honest") == "passes"
+    assert [row["total"] for row in rows if row["submission"] in (*[*ATTACKS][:4], "honest")] == [
+        *("2", "2", "2", "2", "3")
+    ]
+    assert all(row["scalar-tanh"] != "passes" for row in rows[:-1])
+    processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert "47.12" not in processes
 
 
 def test_memory_and_time_are_limited(tmp_path: Path) -> None:
