@@ -146,6 +146,20 @@ def is_floating(dtype: DType) -> bool:
     return dtype.kind == "f" or is_storage(dtype)
 
 
+def check_fits(op: str, host: Any, dtype: DType | None) -> None:
+    """Raise DTypeError unless an integer ``dtype`` holds all numbers of a NumPy array, cut to 0."""
+    if dtype is None or dtype.kind not in "iu" or dtype == host.dtype or host.dtype.kind == "b":
+        return
+    info = np.iinfo(dtype)
+    low, high = (host.min().item(), host.max().item()) if host.size else (0, 0)
+    if not (low > int(info.min) - 1 and high < int(info.max) + 1):  # true for NaN
+        got = low if low <= int(info.min) - 1 else high
+        raise DTypeError(
+            f"{op}: the elements must fit {dtype} ({info.min}..{info.max}), got {got}; choose a "
+            "wider dtype, or clip them first"
+        )
+
+
 def is_real(dtype: DType) -> bool:
     """Return True for bool, integers and floating dtypes: those of NumPy and of the table."""
     return dtype.kind in "biuf" or is_storage(dtype)

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from array_layouts import DTYPES, LAYOUTS, case, check, values
 
+import needle as ndl
 from needle import ndarray as nd
+from needle import ops
 from needle.errors import DeviceError, DTypeError, ShapeError, UnknownNameError
 
 
@@ -29,7 +31,9 @@ CREATION = [
     ("zeros", ((2, 3),), "float32", np.zeros((2, 3))),
     ("ones", (4,), "float32", np.ones(4)),
     ("full", ((2, 2), 1.5), "float32", np.full((2, 2), 1.5)),
-    ("full", ((2,), 3), "float32", np.full(2, 3)),
+    ("full", ((2,), 3), "int64", np.full(2, 3)),
+    ("full", ((), np.float64(0.1)), "float64", np.full((), 0.1)),
+    ("full", ((), np.uint8(3)), "uint8", np.full((), 3)),
     ("full", ((2,), True), "bool", np.full(2, True)),
     ("arange", (5,), "int64", np.arange(5)),
     ("arange", (2, 9, 3), "int64", np.arange(2, 9, 3)),
@@ -188,6 +192,69 @@ def reduced_dtype(name: str, dtype: str) -> str:
     return "float32" if name in ("mean", "var", "std") and dtype[0] != "f" else dtype
 
 
+LARGE = [
+    ([2**62, 2**62], "int64"),
+    ([-(2**63), 2**63 - 1, 5], "int64"),
+    ([10**9, 10**9 + 1, 10**9 + 2], "int32"),
+    ([2**31 - 1, -(2**31)], "int32"),
+    ([255] * 300, "uint8"),
+    ([True] * 3, "bool"),
+]
+
+
+@pytest.mark.parametrize("name", ["mean", "var", "std"])
+@pytest.mark.parametrize(("values", "dtype"), LARGE)
+def test_means_of_large_integers_do_not_overflow(name: str, values: Any, dtype: str) -> None:
+    host = np.array(values, dtype)
+    array = nd.asarray(host)
+    expected = pytest.approx(getattr(host.astype("float64"), name)(), rel=1e-6, abs=1e-6)
+    tensor = ndl.Tensor(host, dtype=dtype)
+    for got in (getattr(nd, name)(array), getattr(array, name)(), getattr(ops, name)(tensor)):
+        assert got.dtype == "float32" and got.item() == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([256], "uint8"),
+        ([-1], "uint8"),
+        ([1, 2**31], "int32"),
+        ([2.0**31], "int32"),
+        ([2.0**63], "int64"),
+        ([-(2.0**63) * 1.01], "int64"),
+        (np.array([2**63], "uint64"), "int64"),
+        ([1, math.nan], "int64"),
+        ([math.inf], "uint8"),
+        (-math.inf, "int32"),
+        (300, "uint8"),
+    ],
+)
+def test_numbers_that_an_integer_dtype_lacks_are_refused(values: Any, dtype: str) -> None:
+    host = np.asarray(values)
+    target = nd.zeros(host.shape, dtype=dtype)
+    for make in (
+        lambda: nd.asarray(values, dtype=dtype),
+        lambda: nd.array(values, dtype=dtype),
+        lambda: nd.NDArray(host, dtype=dtype),
+        lambda: ndl.Tensor(values, dtype=dtype),
+        lambda: ndl.Tensor(host, dtype=dtype),
+        lambda: nd.full((2,), host.reshape(-1)[-1], dtype),
+        lambda: target.fill(host.reshape(-1)[-1]),
+        lambda: target.__setitem__(..., host),
+    ):
+        with pytest.raises(DTypeError, match=dtype):
+            make()
+
+
+def test_numbers_within_an_integer_dtype_are_cut() -> None:
+    assert nd.asarray([255.9, -0.9], dtype="uint8").tolist() == [255, 0]
+    assert nd.asarray([-(2.0**63)], dtype="int64").tolist() == [-(2**63)]
+    assert nd.asarray(np.zeros(0), dtype="uint8").shape == (0,)
+    assert nd.asarray([True], dtype="int32").tolist() == [1]
+    with pytest.raises(DTypeError, match="arange: .*int64"):
+        nd.arange(2**63 - 2, 2**63 + 2)
+
+
 def test_reductions_of_nothing(device: Any) -> None:
     a = nd.zeros((0, 3), device=device)
     check(a.sum(), 0.0)
@@ -320,11 +387,17 @@ def test_dtype_functions() -> None:
     assert nd.result_type("uint8", "int32", 1.5) == "float32"
     assert nd.result_type(nd.ones((1,)), np.float64) == "float64"
     assert nd.can_cast("int32", "int64") and not nd.can_cast("int64", "int32")
-    assert not nd.can_cast("bool", "int32") or nd.can_cast("bool", "bool")
+    assert nd.can_cast("bool", "uint8") and nd.can_cast(nd.bool, nd.float64)
+    assert not nd.can_cast("uint8", "bool") and not nd.can_cast(nd.ones(1), "int64")
     assert nd.isdtype(nd.uint8, "unsigned integer") and nd.isdtype("int32", "signed integer")
     assert nd.isdtype("float32", ("integral", "real floating")) and nd.isdtype("bool", nd.bool)
     assert not nd.isdtype("bool", "numeric") and not nd.isdtype("float32", "complex floating")
-    assert nd.finfo("float32").eps == np.finfo(np.float32).eps
+    for dtype in ("float32", "float64"):
+        limits = nd.finfo(dtype)
+        assert limits.bits == int(dtype[5:]) and limits.dtype == dtype
+        for name in ("eps", "max", "min", "smallest_normal"):
+            found = getattr(limits, name)
+            assert type(found) is float and found == getattr(np.finfo(dtype), name)
     assert nd.iinfo(nd.asarray([1])).max == 2**63 - 1
     assert nd.astype(nd.asarray([1.7]), "int32").tolist() == [1]
     info = nd.__array_namespace_info__()

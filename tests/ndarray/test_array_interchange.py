@@ -298,7 +298,7 @@ MAKERS = {
     "array": nd.array,
     "NDArray": nd.NDArray,
     "from_numpy": nd.from_numpy,
-    "full": lambda x: nd.full((2,), int(np.asarray(x).reshape(-1)[-1])),
+    "full": lambda x: needle.backend_ndarray.full((2,), int(np.asarray(x).reshape(-1)[-1])),
 }
 
 

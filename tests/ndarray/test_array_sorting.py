@@ -87,6 +87,7 @@ def test_running_results_and_differences(axis: int, device: Any) -> None:
     more = nd.ones_like(a)
     joined = np.diff(host, axis=axis, prepend=np.ones_like(host), append=np.ones_like(host))
     check(nd.diff(a, axis=axis, prepend=more, append=more), joined)
+    check(nd.diff(a, axis=axis, n=0, prepend=more, append=more), host)
     line = nd.asarray([2, 3, 4], device=device)
     check(nd.cumulative_prod(line, include_initial=True), [1, 2, 6, 24])
     check(nd.diff(nd.asarray([True, False, False], device=device)), [True, False])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
-from ..dtypes import is_real, numpy_dtype
+from ..dtypes import NAMES, check_fits, is_real, numpy_dtype
 from ..errors import DTypeError, unknown_name
 
 Array = NumpyArray[Any]
@@ -49,6 +49,7 @@ class CPUDevice(Device):
     """The host's memory, the one device of this mode."""
 
     name = "cpu"
+    dtypes = NAMES
 
     def enabled(self) -> bool:
         """Return True: NumPy is always usable."""
@@ -123,9 +124,10 @@ def to_numpy(array: Any) -> Array:
 def from_numpy(array: Any, device: Any = None, dtype: Any = None) -> Array:
     """Return a copy as ndarray; NumPy's dtype is kept if ``dtype`` is None.
 
-    Raises DTypeError for text, objects and complex numbers.
+    Raises DTypeError for text, objects, complex numbers and integers out of the range of ``dtype``.
     """
     dtype = None if dtype is None else numpy_dtype(dtype, "array")
+    check_fits("array", np.asarray(array), dtype)
     made: Array = np.array(array, dtype=dtype)
     if not is_real(made.dtype):
         raise DTypeError(

@@ -10,6 +10,7 @@ from .. import ndarray as _room
 from ..ndarray import *  # noqa: F403
 from ..ndarray import __array_api_version__ as __array_api_version__
 from . import ndarray as ndarray
+from .ndarray import full as full
 
 __all__ = [*_room.__all__, "ndarray"]
 

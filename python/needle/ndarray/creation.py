@@ -1,8 +1,7 @@
 """Functions that make arrays, by the array API standard, and the course's ``array``.
 
 ``device=`` takes a device or its name; None is ``default_device()``. The default dtypes are float32
-for floats and int64 for ints; the course's ``empty``, ``full`` and ``array`` return float32 for all
-values.
+for floats and int64 for ints; the course's ``empty`` and ``array`` return float32 for all values.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ import numpy as np
 
 from ..backends.base import View
 from ..backends.writes import note_shared
-from ..dtypes import DType, as_dtype, bool_, default_float
+from ..dtypes import DType, as_dtype, default_float, default_int
 from ..errors import DeviceError, DTypeError, ShapeError
 from ..shapes import MAX_SIZE, as_shape, compact_strides
 from .array import NDArray, wrap
 from .device import BackendDevice, usable_device
-from .interchange import HostArray, host_array, upload, warn_if_rounded
+from .dtype_rules import fitting
+from .interchange import HostArray, host_array, upload
 
 
 def array(a: Any, dtype: Any = None, device: Any = None) -> NDArray:
@@ -149,12 +149,10 @@ def empty(shape: Any, dtype: Any = None, device: Any = None) -> NDArray:
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, device: Any = None) -> NDArray:
-    """Return an array of one value, as float32 unless ``dtype`` is given; bool for a bool."""
+    """Return an array of one value, in the dtype of ``asarray(fill_value)`` by default."""
     if dtype is None:
-        dtype = bool_ if isinstance(fill_value, bool | np.bool_) else default_float
-        host = np.asarray(fill_value)
-        if host.dtype.kind in "iu":
-            warn_if_rounded(host, host.astype(dtype))
+        host = host_array("full", fill_value)
+        dtype = _asarray_dtype(fill_value, host)
     out = empty(shape, dtype, device)
     out.assign(fill_value, new=True)
     return out
@@ -224,6 +222,9 @@ def arange(
         )
     count = math.ceil(max(reach, 0))
     whole = all(isinstance(item, int | np.integer) for item in (first, last, step))
+    if whole and count:
+        for end in (first, first + (count - 1) * step):
+            fitting("arange", default_int, int(end))
     steps: Any = np.arange(count, dtype=np.int64 if whole else np.float64)
     return _host(first + steps * step, dtype, device)
 

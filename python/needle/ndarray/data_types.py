@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -65,10 +66,9 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Return True if promotion takes ``from_`` (a dtype or array) to ``to`` and keeps its kind."""
-    source = _dtype_of(from_, "can_cast")
+    """Return True if promotion takes ``from_`` (a dtype or array) to ``to``."""
     target = as_dtype(to, "can_cast")
-    return promote(source, target) == target and (source != bool_ or target == bool_)
+    return promote(_dtype_of(from_, "can_cast"), target) == target
 
 
 _KINDS: dict[str, Callable[[DType], bool]] = {
@@ -96,11 +96,17 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def finfo(type: Any, /) -> Any:
-    """Return the limits of a floating dtype (or an array's): bits, eps, max, min, ..."""
+    """Return the limits of a floating dtype (or an array's) as Python numbers.
+
+    They are ``bits``, ``eps``, ``max``, ``min``, ``smallest_normal`` (also ``tiny``) and ``dtype``.
+    """
     dtype = _dtype_of(type, "finfo")
     if not is_floating(dtype):
         raise DTypeError(f"finfo: the dtype must be floating, got {dtype}; use iinfo")
-    return float_limits(dtype)
+    found = float_limits(dtype)
+    names = ("eps", "max", "min", "smallest_normal", "tiny")
+    limits = {name: float(getattr(found, name)) for name in names}
+    return SimpleNamespace(bits=int(found.bits), dtype=dtype, **limits)
 
 
 def iinfo(type: Any, /) -> Any:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray as NumpyArray
 from .. import shapes
 from ..backends.base import View
 from ..backends.writes import note_shared
-from ..dtypes import DType, is_real
+from ..dtypes import DType, check_fits, is_real
 from ..errors import DeviceError, DTypeError, PrecisionWarning, ShapeError, warn_caller
 from ..host_steps import host_step
 from . import kernels
@@ -49,10 +49,12 @@ def host_array(op: str, source: Any) -> HostArray:
 def upload(host: HostArray, device: BackendDevice, dtype: DType, default: bool = False) -> View:
     """Return a row-major view on the device with the host array's elements, cast to ``dtype``.
 
-    PrecisionWarning if the cast to the ``default`` dtype, float32, rounds integers.
+    PrecisionWarning if the cast to the ``default`` dtype, float32, rounds integers. DTypeError if
+    elements do not fit an integer dtype.
     """
     out = kernels.empty(device.backend, host.shape, dtype)
     if host.dtype != dtype:
+        check_fits("array", host, dtype)
         with np.errstate(invalid="ignore", over="ignore"):
             cast = host.astype(dtype)
         if default and host.dtype.kind in "iu" and host.dtype.itemsize >= dtype.itemsize:

@@ -68,10 +68,10 @@ class ArrayMethods(ArrayViews):
         out: Any = None,
     ) -> Array:
         """Return the mean over ``axis``; float32 for integers, NaN for no elements."""
-        x = _floating(_converted("mean", self, dtype, out))
+        x = _converted("mean", self, dtype, out)
         count = product(x.shape[i] for i in normalize_axes("mean", axis, x.ndim))
-        mean: Array = x.reduce("sum", axis, keepdims) / count
-        return mean
+        mean: Array = _widened(x).reduce("sum", axis, keepdims) / count
+        return mean if is_floating(x.dtype) else mean.astype(default_float, copy=False)
 
     def var(
         self: Array,
@@ -87,12 +87,14 @@ class ArrayMethods(ArrayViews):
 
         ``ddof`` is NumPy's name for ``correction``. The result is NaN where n - correction <= 0.
         """
-        x = _floating(_converted("var", self, dtype, out))
+        x = _converted("var", self, dtype, out)
         correction = correction or ddof
         count = product(x.shape[i] for i in normalize_axes("var", axis, x.ndim))
-        distance: Array = x - x.mean(axis, keepdims=True)
+        wide = _widened(x)
+        distance: Array = wide - wide.mean(axis, keepdims=True)
         total = (distance * distance).reduce("sum", axis, keepdims)
-        return total / (count - correction) if count > correction else total * float("nan")
+        var = total / (count - correction) if count > correction else total * float("nan")
+        return var if is_floating(x.dtype) else var.astype(default_float, copy=False)
 
     def std(
         self: Array,
@@ -149,8 +151,12 @@ def _converted(name: str, x: Array, dtype: Any, out: Any) -> Array:
     return x if dtype is None else x.astype(dtype)
 
 
-def _floating(x: Array) -> Array:
-    return x if is_floating(x.dtype) else x.astype(default_float)
+def _widened(x: Any) -> Any:
+    """Return integers as floats; int32 and int64 in the widest that the device has."""
+    if is_floating(x.dtype):
+        return x
+    wide = x.dtype.itemsize >= 4 and "float64" in x.device.dtypes
+    return x.astype("float64" if wide else default_float)
 
 
 def _position(

@@ -148,12 +148,13 @@ def diff(
 ) -> NDArray:
     """Return the ``n``-th differences of neighbours along ``axis``.
 
-    ``prepend`` and ``append`` are joined to the array along ``axis`` first.
+    ``prepend`` and ``append`` are joined to the array along ``axis`` first, unless ``n`` is 0.
     """
     if n < 0:
         raise ShapeError(f"diff: n must not be negative, got {n}; pass a number of differences")
     along = normalize_axis("diff", axis, as_array("diff", x).ndim)
-    x = concat([part for part in (prepend, x, append) if part is not None], axis=along)
+    if n:
+        x = concat([part for part in (prepend, x, append) if part is not None], axis=along)
     before = (slice(None),) * along
     for _ in range(n):
         later, earlier = x[(*before, slice(1, None))], x[(*before, slice(None, -1))]

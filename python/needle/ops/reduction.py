@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..array_namespace import BACKEND
 from ..array_namespace import array_api as xp
-from ..autograd import Tensor, TensorOp
+from ..autograd import Tensor, TensorOp, as_operand
 from ..dtypes import is_floating
 from ..errors import ShapeError
 from ..shapes import normalize_axes, product, reduced_shape, shape_of
 from .broadcasting import as_number
+from .elementwise import astype
 from .registry import op
 from .shape import broadcast_to, reshape
 
@@ -143,11 +145,27 @@ def _count(name: str, a: Tensor, axes: Axes) -> int:
     return count
 
 
+def _widened(a: Any) -> Tensor:
+    """Return int32 and int64, whose sums or squares overflow, in the device's widest float."""
+    x: Tensor = as_operand(a)
+    if is_floating(x.dtype) or x.dtype.itemsize < 4:
+        return x
+    return astype(x, "float64" if "float64" in x.device.dtypes else "float32")
+
+
+def _narrowed(mean: Tensor, a: Any) -> Tensor:
+    """Return a mean of ``a`` as float32 if a has integers; NumPy's arrays keep float64."""
+    return mean if is_floating(a.dtype) or BACKEND == "np" else astype(mean, "float32")
+
+
 @op(Summation, methods=["mean"])
 def mean(a: Tensor, axes: Axes = None, keepdims: bool = False) -> Tensor:
-    """Return the arithmetic mean over ``axes``; ShapeError over an empty axis."""
+    """Return the arithmetic mean over ``axes``, float32 for integers.
+
+    ShapeError over an empty axis.
+    """
     count = _count("mean", a, axes)
-    return summation(a, axes, keepdims) / count
+    return _narrowed(summation(_widened(a), axes, keepdims) / count, a)
 
 
 @op(Summation, methods=["var"])
@@ -168,5 +186,6 @@ def variance(name: str, a: Tensor, axes: Axes, keepdims: bool, correction: float
             f"{name}: there must be more than correction={correction} elements, got {count} in "
             f"shape {a.shape} over axes {axes}; use a smaller correction"
         )
-    centred = a - mean(a, axes, keepdims=True)
-    return summation(centred * centred, axes, keepdims) / (count - correction)
+    wide = _widened(a)
+    centred = wide - mean(wide, axes, keepdims=True)
+    return _narrowed(summation(centred * centred, axes, keepdims) / (count - correction), a)
