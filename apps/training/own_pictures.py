@@ -190,13 +190,10 @@ def _part(dataset: Any, train: bool) -> Any:
 
 
 def chosen(dataset: Any, places: Any) -> Any:
-    """Return a Subset that knows its classes and, if the dataset does, its labels and paths."""
+    """Return a Subset that knows its paths if the dataset does."""
     part: Any = data.Subset(dataset, places)
-    part.classes = dataset.classes
-    for name in ("labels", "paths"):
-        if hasattr(dataset, name):
-            values = getattr(dataset, name)
-            setattr(part, name, np.array([values[int(place)] for place in places]))
+    if hasattr(dataset, "paths"):
+        part.paths = np.array([dataset.paths[int(place)] for place in places])
     return part
 
 

@@ -153,9 +153,7 @@ def limited(dataset: Any, count: int) -> Any:
             f"{count}; give a larger number"
         )
     labels = getattr(dataset, "labels", None)
-    few: Any = data.Subset(dataset, _spread(len(dataset), count, labels))
-    few.classes = dataset.classes
-    return few
+    return data.Subset(dataset, _spread(len(dataset), count, labels))
 
 
 def _spread(length: int, count: int, labels: NDArray[np.int64] | None) -> NDArray[np.int64]:

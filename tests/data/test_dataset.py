@@ -1,5 +1,8 @@
 """Datasets over arrays: integer, slice and array indices, batched fetch, subsets, concatenation."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -179,6 +182,62 @@ def test_a_concatenation_counts_through():
         both[10]
     with pytest.raises(ValueError, match="at least one dataset"):
         data.ConcatDataset()
+
+
+class Files(Squares):
+    """Squares with labels and files, and with classes of the given names."""
+
+    def __init__(self, classes="ab"):
+        super().__init__()
+        self.classes, self.mode, self.labels = tuple(classes), "L", np.array([0, 1, 1, 0, 1])
+
+    def path(self, index):
+        return f"{index}.png"
+
+    def encoded(self, index):
+        return bytes([index]), int(self.labels[index])
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: pickle.loads(pickle.dumps(x)), copy.copy])
+def test_parts_and_joins_keep_what_programs_ask_for(wrap):
+    part = wrap(data.Subset(Files(), [4, 0, 3]))
+    joined = wrap(data.ConcatDataset([part, Files()]))
+    twice = wrap(data.Subset(joined, [0, 3, -1]))
+    for dataset, places in ((part, [4, 0, 3]), (joined, [4, 0, 3, *range(5)]), (twice, [4, 0, 4])):
+        assert (dataset.classes, dataset.mode) == (("a", "b"), "L")
+        assert [dataset.path(i) for i in range(len(dataset))] == [f"{i}.png" for i in places]
+        assert [dataset.encoded(i)[0] for i in range(len(dataset))] == [bytes([i]) for i in places]
+        assert dataset.labels.tolist() == Files().labels[places].tolist()
+    with pytest.raises(IndexError):
+        part.encoded(3)
+    for lacking in (data.Subset(Squares(), [0]), data.ConcatDataset(Files(), Squares())):
+        assert not any(hasattr(lacking, name) for name in ("classes", "labels", "path", "encoded"))
+    part.classes = ("own", "names")
+    assert part.classes == ("own", "names")
+
+
+def test_a_label_of_several_classes_is_told():
+    with pytest.warns(UserWarning, match="a label must mean the same class in all datasets"):
+        joined = data.ConcatDataset(Files("ab"), Squares(), Files("cd"))
+    assert not hasattr(joined, "classes")
+
+
+@pytest.mark.parametrize("listed", [list, tuple])
+def test_a_list_in_place_of_arguments(tmp_path, listed):
+    parts = [Squares(), data.ArrayDataset(np.arange(3))]
+    joined = data.ConcatDataset(listed(parts))
+    assert len(joined) == 8 and joined[4] == 16 and joined[7] == (2,)
+    paths = [tmp_path / f"{name}.npy" for name in "ab"]
+    for path in paths:
+        np.save(path, np.arange(6))
+    assert data.NpyDataset(listed(paths))[5] == data.NpyDataset(*paths)[5] == (5, 5)
+    with pytest.raises(TypeError, match="ArrayDataset: arrays must be given one by one.*unpack"):
+        data.ArrayDataset(listed([np.zeros((4, 2)), np.zeros((4, 2))]))
+    assert data.ArrayDataset(listed([1, 2, 3]))[1] == (2,)
+    assert data.ArrayDataset(listed([np.zeros(2), np.ones(2)]), [3, 4])[1][1] == 4
+    for wrong in ([1, 2], [iter([1])], [Squares]):
+        with pytest.raises(TypeError, match="ConcatDataset: a dataset must have a length and it"):
+            data.ConcatDataset(listed(wrong))
 
 
 def test_arrays_in_memory_and_where_their_rows_are():

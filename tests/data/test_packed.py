@@ -137,6 +137,20 @@ def test_files_kept_as_they_are(tmp_path):
         packed(tmp_path, SAMPLES["tuples"], encode="keep")
 
 
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_parts_of_a_folder_are_kept_too(tmp_path, mode):
+    for i, image in enumerate(IMAGES[:6]):
+        path = tmp_path / "root" / "ab"[i % 2] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(path)
+    folder = data.ImageFolder(tmp_path / "root", mode=mode, layout="HWC", dtype="uint8")
+    for dataset in (data.Subset(folder, [4, 1]), data.ConcatDataset([folder, folder])):
+        found = packed(tmp_path, dataset, encode="keep")
+        assert found.classes == ("a", "b") and len(found) == len(dataset)
+        for i in range(len(dataset)):
+            assert_same(found[i], dataset[i])
+
+
 def test_it_pickles_as_its_path(tmp_path):
     dataset = packed(tmp_path, SAMPLES["tuples"] * 100)
     message = pickle.dumps(dataset)

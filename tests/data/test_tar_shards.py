@@ -114,6 +114,10 @@ def test_members_that_make_no_sample_are_named(tmp_path, names, fields, wrong):
         list(data.TarShards([path], fields))
 
 
+def test_the_shards_of_a_rank_have_the_layout_of_all(shards):
+    assert data.TarShards(shards).for_rank(0, 2).layout == "HWC"
+
+
 def test_files_without_an_extension_are_no_samples(tmp_path):
     names = ["README", "a.v1/LICENSE", "a.v1/0.cls", "a.v1/notes", "a.v1/0.txt", "end."]
     path = write(tmp_path / "x.tar", [(name, b"7") for name in names])

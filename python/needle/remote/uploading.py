@@ -164,18 +164,6 @@ def _png(pixels: Any) -> bytes:
 # ---- packed --------------------------------------------------------------------------------------
 
 
-class _Part(Subset):
-    """A subset of a dataset's samples, with the classes and files that ``pack`` reads."""
-
-    def __init__(self, dataset: Any, start: int, stop: int) -> None:
-        super().__init__(dataset, np.arange(start, stop))
-        self.classes = getattr(dataset, "classes", None)
-
-    def encoded(self, index: int) -> Any:
-        """Return the encoded sample from the inner dataset."""
-        return self.dataset.encoded(int(self.indices[index]))
-
-
 def _packed(dataset: Any, samples_per_shard: int | None, encode: str) -> Iterator[Made]:
     """Yield (name, content, samples) of each shard."""
     total = len(dataset)
@@ -183,7 +171,8 @@ def _packed(dataset: Any, samples_per_shard: int | None, encode: str) -> Iterato
 
         def packed_file(start: int, stop: int) -> bytes:
             path = Path(folder) / "part"
-            pack(_Part(dataset, start, stop), path, encode=encode, progress=False)
+            part = Subset(dataset, np.arange(start, stop))
+            pack(part, path, encode=encode, progress=False)
             return path.read_bytes()
 
         size = samples_per_shard or _samples_of(packed_file(0, min(total, 16)), min(total, 16))

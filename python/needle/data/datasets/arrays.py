@@ -13,7 +13,7 @@ from ..transforms.axes import ToCHW
 from ..transforms.base import contains
 from ..transforms.values import Normalize, ToFloat
 from .dataset import Dataset, ItemTransform, RowTransforms
-from .indexing import Indices
+from .indexing import Indices, given_or_listed
 
 
 class ArrayDataset(Dataset):
@@ -21,11 +21,18 @@ class ArrayDataset(Dataset):
 
     arrays: anything that NumPy can convert to an array with at least one axis; not copied if that
     can be avoided. ``transforms`` receive the row of the first array. Items by int, slice or index
-    array. Raises ShapeError if there is no array, if one is a scalar, or if the lengths differ.
+    array. Raises ShapeError if there is no array, if one is a scalar, or if the lengths differ, and
+    TypeError for a list of arrays alone, which may mean several arrays or the rows of one.
     """
 
     def __init__(self, *arrays: Any, transforms: Sequence[ItemTransform] | None = None) -> None:
         super().__init__(transforms)
+        listed = given_or_listed(arrays)
+        if listed is not arrays and any(getattr(each, "ndim", 0) for each in listed):
+            raise TypeError(
+                "ArrayDataset: arrays must be given one by one, got a list of arrays; unpack it "
+                "with *, or stack it if it has the rows of one array"
+            )
         self.arrays = tuple(np.asarray(array) for array in arrays)
         lengths = [array.shape[0] if array.ndim else None for array in self.arrays]
         if not lengths or None in lengths or len(set(lengths)) != 1:

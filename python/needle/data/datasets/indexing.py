@@ -17,6 +17,12 @@ def check_index(owner: str, index: SupportsIndex, length: int) -> int:
     return place % length
 
 
+def given_or_listed(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments, or the elements of a list or tuple that is the only argument."""
+    only = given[0] if len(given) == 1 else None
+    return tuple(only) if isinstance(only, (list, tuple)) else given
+
+
 def several(index: Any, length: int) -> Indices | None:
     """Return the indices selected by a slice, a list or an array; None for a single index."""
     if isinstance(index, slice):

@@ -14,10 +14,11 @@ from ..formats.files import open_file
 from ..formats.npy import parse_npy
 from .arrays import ArrayDataset
 from .dataset import ItemTransform
+from .indexing import given_or_listed
 
 
 class NpyDataset(ArrayDataset):
-    """Rows of ``.npy`` files, as in ``NpyDataset("images.npy", "labels.npy")``.
+    """Rows of ``.npy`` files, as in ``NpyDataset("images.npy", "labels.npy")``, or a list of them.
 
     An item is a tuple of one row of each file. The files are memory-mapped, not loaded; rows are
     read-only views. ``transforms`` receive the row of the first file. Only the paths are pickled;
@@ -30,7 +31,7 @@ class NpyDataset(ArrayDataset):
         *paths: str | os.PathLike[str],
         transforms: Sequence[ItemTransform] | None = None,
     ) -> None:
-        self.paths = tuple(os.path.abspath(path) for path in paths)
+        self.paths = tuple(os.path.abspath(path) for path in given_or_listed(paths))
         super().__init__(*map(read_npy, self.paths), transforms=transforms)
 
     def __getstate__(self) -> dict[str, Any]:

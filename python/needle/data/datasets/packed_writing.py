@@ -134,7 +134,8 @@ def _taken_apart(dataset: Any, encode: str, quality: int) -> Iterator[tuple[str,
         if encode == "jpeg":
             values = as_jpeg(values, quality, i)
         elif encode == "keep":
-            values[0] = (Column(values[0][0].name, "image"), values[0][1])
+            mode = getattr(dataset, "mode", "RGB")
+            values[0] = (Column(values[0][0].name, "image", mode=mode), values[0][1])
         yield structure, values
 
 

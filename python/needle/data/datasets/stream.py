@@ -71,6 +71,7 @@ class ShardsOfRank(IterableDataset):
             )
         super().__init__(len(range(rank, stream.num_shards, world)))
         self.stream, self.rank, self.world = stream, rank, world
+        self.layout = getattr(stream, "layout", None)
 
     def iter_shard(self, shard: int, epoch: int, start: int) -> Iterator[Any]:
         """Yield the samples of shard ``rank + shard * world`` of the whole stream."""
