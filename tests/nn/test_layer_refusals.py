@@ -167,7 +167,7 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         ShapeError,
         r"PReLU: the input must have 3 channels on axis 1, got shape \(2, 4\)",
     ),
-    (lambda: nn.Hardtanh(1, 1), ValueError, "Hardtanh: min_val must be less than max_val, got 1"),
+    (lambda: nn.Hardtanh(1, 0), ValueError, "Hardtanh: min_val must be at most max_val, got 1"),
 ]
 
 

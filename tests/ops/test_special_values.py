@@ -32,6 +32,12 @@ ONE_OPERAND: dict[str, Callable[[Tensor], Tensor]] = {
         name: getattr(ops, name)
         for name in "log_sigmoid elu hardswish normal_cdf negate sign".split()
     },
+    **{
+        name: getattr(nn, name)()
+        for name in "ReLU6 Hardtanh Hardsigmoid Hardswish SELU Mish Softsign Softplus".split()
+    },
+    "Softplus threshold": nn.Softplus(1.0, 20.0),
+    "PReLU": lambda a: nn.PReLU(device=a.device)(a),
     "gelu tanh": lambda a: ops.gelu(a, approximate="tanh"),
     "clip": lambda a: ops.clip(a, -0.5, 0.5),
     "clip low": lambda a: ops.clip(a, low=0),
@@ -51,6 +57,24 @@ def test_nan_passes_through_value_and_gradient(name: str, device: Any) -> None:
     assert np.isnan(out.numpy()).tolist() == [False, True, False, True]
     if name not in CONSTANT_GRADIENT:
         assert np.isnan(a.grad.numpy()).tolist() == [False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("layer", "values", "slopes"),
+    [
+        (nn.ReLU6(), [-1.0, 0.0, 3.0, 6.0, 7.0], [0, 0, 1, 0, 0]),
+        (nn.Hardtanh(-0.5, 2.0), [-1.0, -0.5, 0.0, 2.0, np.inf], [0, 0, 1, 0, 0]),
+        (nn.Hardtanh(1.0, 1.0), [0.0, 1.0, 2.0], [0, 0, 0]),
+        (nn.Hardsigmoid(), [-np.inf, -3.0, 0.0, 3.0], [0, 0, 1 / 6, 0]),
+        (nn.PReLU(), [-np.inf, -1.0, 0.0, 1.0, np.inf], [0.25, 0.25, 0.25, 1, 1]),
+    ],
+)
+def test_slopes_at_the_limits_are_pytorchs(
+    layer: Any, values: Any, slopes: Any, device: Any
+) -> None:
+    a = of(values, device, "float64")
+    layer.to(device, dtype="float64")(a).sum().backward()
+    np.testing.assert_array_equal(a.grad.numpy(), slopes)
 
 
 @pytest.mark.parametrize("name", ["maximum", "minimum"])

@@ -9,10 +9,10 @@ from typing import Any
 
 from .. import ops
 from ..array_namespace import Device
-from ..array_namespace import array_api as xp
-from ..autograd import Tensor, as_operand
+from ..autograd import Tensor
 from ..errors import ShapeError, UnknownNameError
 from ..init import constant
+from ..ops.selection import Clip
 from ..shapes import shape_of
 from .module import Module, Parameter, operands
 
@@ -115,8 +115,7 @@ class Softplus(Module):
         y = ops.softplus(scaled) / self.beta
         if self.threshold is None:
             return y
-        large = Tensor.make_const(scaled.realize_cached_data() > self.threshold)
-        return ops.where(large, x, y)
+        return ops.where(ops.greater(scaled, self.threshold), x, y)
 
 
 class ELU(Module):
@@ -159,9 +158,9 @@ class Hardtanh(Module):
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
         super().__init__()
-        if not min_val < max_val:
+        if not min_val <= max_val:
             raise ValueError(
-                f"{type(self).__name__}: min_val must be less than max_val, got {min_val} and "
+                f"{type(self).__name__}: min_val must be at most max_val, got {min_val} and "
                 f"{max_val}; exchange them"
             )
         self.min_val, self.max_val = min_val, max_val
@@ -170,10 +169,7 @@ class Hardtanh(Module):
         return f"min_val={self.min_val}, max_val={self.max_val}"
 
     def forward(self, x: Tensor) -> Tensor:
-        x = as_operand(x)
-        a = x.realize_cached_data()
-        outside = Tensor.make_const(xp.logical_or(a <= self.min_val, a >= self.max_val))
-        return ops.where(outside, ops.clip(x.detach(), self.min_val, self.max_val), x)
+        return Clip(self.min_val, self.max_val, flat=True)(x)
 
 
 class ReLU6(Hardtanh):
@@ -232,8 +228,8 @@ class PReLU(Module):
                 )
             weight = ops.reshape(weight, (1, -1) + (1,) * (len(shape) - 2))
         x, weight = operands(x, weight)
-        positive = Tensor.make_const(x.realize_cached_data() > 0)
-        return ops.where(positive, x, x * (weight if shape else ops.reshape(weight, ())))
+        slope = weight if shape else ops.reshape(weight, ())
+        return ops.relu(x) + slope * ops.clip(x, high=0.0)
 
 
 class Softmax(Module):

@@ -79,11 +79,17 @@ def minimum(a: Tensor, b: Tensor) -> Tensor:
 
 
 class Clip(TensorOp):
-    """Values limited to an interval; None for a side without a limit."""
+    """Values limited to an interval; None for a side without a limit.
+
+    ``flat``: the gradient is 0 at the limits too.
+    """
 
     reads = (0,)
 
-    def __init__(self, low: float | None = None, high: float | None = None) -> None:
+    def __init__(
+        self, low: float | None = None, high: float | None = None, flat: bool = False
+    ) -> None:
+        self.flat = flat
         self.low = None if low is None else as_number("clip", low, "low")
         self.high = None if high is None else as_number("clip", high, "high")
 
@@ -95,9 +101,9 @@ class Clip(TensorOp):
         a = node.inputs[0].realize_cached_data()
         inside = a == a
         if self.low is not None:
-            inside = xp.logical_and(inside, a >= self.low)
+            inside = xp.logical_and(inside, a > self.low if self.flat else a >= self.low)
         if self.high is not None:
-            inside = xp.logical_and(inside, a <= self.high)
+            inside = xp.logical_and(inside, a < self.high if self.flat else a <= self.high)
         return out_grad * Tensor.make_const(nan_or(a, xp.astype(inside, out_grad.dtype)))
 
 
