@@ -262,14 +262,18 @@ def _train(run: Run, folder: RunFolder, keep: int, resume: bool) -> None:
     """Train the remaining epochs."""
     done = run.progress.epochs_done
 
+    def write_history() -> None:
+        if run.writes and run.progress.history:
+            write_epochs(folder.path / "epochs.csv", run.progress.history)
+
     def after_epoch(progress: Progress) -> None:
-        if run.writes:
-            write_epochs(folder.path / "epochs.csv", progress.history)
+        write_history()
         print(_epoch_line(progress.history[-1], run.settings.epochs), flush=True)
 
     kept = run.progress.records if resume else None
     records = Records(folder.path, kept, done) if run.writes else NoRecords()
     again = command(f"--out {folder.path} --resume")
+    write_history()  # of a resumed run: a kill may have prevented it
     with contextlib.closing(records), StopRequest() as stop:
         try:
             run.train(folder, records, stop, after_epoch, keep)

@@ -56,6 +56,9 @@ class RunFolder:
         self.path = path
         self._lock = _locked(path)
         try:
+            for each in OWN:  # a writer that was killed left them; the lock says that it is gone
+                for left in (*path.glob(f".{each}.partial"), *path.glob(f".{each}.*.partial")):
+                    left.unlink()
             if not resume:
                 self._make_empty(force)
         except BaseException:
@@ -90,9 +93,8 @@ class RunFolder:
 
     def keep_last(self, epoch: int, count: int) -> None:
         """Keep the latest checkpoint under its epoch's number, at most ``count`` of them."""
-        if count:
-            _same_file(self.checkpoint, self.path / KEPT.replace("*", f"{epoch:04}"))
-        for old in sorted(self.path.glob(KEPT))[: -count or None]:
+        _same_file(self.checkpoint, self.path / KEPT.replace("*", f"{epoch:04}"))
+        for old in sorted(self.path.glob(KEPT))[:-count]:
             old.unlink()
 
     # ---- run.json ----------------------------------------------------------------------------
@@ -185,3 +187,4 @@ def _same_file(source: Path, target: Path) -> None:
     except OSError:
         shutil.copyfile(source, partial)
     partial.replace(target)
+    partial.unlink(missing_ok=True)  # there is one if both were links to one file

@@ -40,7 +40,7 @@ FEW_PIXELS = 64
 
 def write_epochs(path: Path, history: list[dict[str, float]]) -> None:
     """Write a line for each epoch; the file is replaced as a whole."""
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(f".{path.name}.partial")
     with open(partial, "w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, fieldnames=list(history[0]))
         table.writeheader()

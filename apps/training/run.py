@@ -284,7 +284,9 @@ class Run:
         begun = folder.checkpoint.exists()
         if self.ranks:
             self.ranks.await_all()  # all have looked before rank 0 writes
-        if not begun:
+        if begun:  # a kill may have come between the checkpoint and its other names
+            self._keep(folder, keep)
+        else:
             self._record_reading(records)
             self._save(folder, records)
 
@@ -306,10 +308,18 @@ class Run:
                     self._save(folder, records)
                 raise
             self._save(folder, records)
-            if self.progress.best:
-                folder.mark_best()
-            folder.keep_last(self.progress.epochs_done, keep)
+            self._keep(folder, keep)
             after_epoch(self.progress)
+
+    def _keep(self, folder: RunFolder, keep: int) -> None:
+        """Keep the latest checkpoint under its other names if it is of an epoch's end."""
+        progress = self.progress
+        if not progress.history or progress.batches or progress.batches_done:
+            return
+        if progress.best:
+            folder.mark_best()
+        if keep:
+            folder.keep_last(progress.epochs_done, keep)
 
     def _save(self, folder: RunFolder, records: Records) -> None:
         self.progress.records = records.size()

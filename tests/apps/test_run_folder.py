@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ from apps import train as program
 from apps.training import folder as folder_module
 from apps.training import run as run_module
 from apps.training.evaluation import ranks
-from apps.training.folder import BEST, CHECKPOINT, RunFolder, latest_folder, new_folder
+from apps.training.folder import BEST, CHECKPOINT, MODEL, RunFolder, latest_folder, new_folder
 from apps.training.records import COLUMNS, Clock, Records, read_records
 from needle.backend_selection import BACKEND
 from needle.errors import NeedleError
@@ -301,6 +302,48 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
     assert needle.io.checkpoint_extra(tmp_path / CHECKPOINT)["progress"]["epochs_done"] == 0
     assert program.main(["--out", str(tmp_path), "--resume"]) == 0
     assert weights(tmp_path / CHECKPOINT) == weights(finished / CHECKPOINT)
+
+
+class Killed(BaseException):
+    """Ends the program where it is raised."""
+
+
+@pytest.mark.parametrize("at", [CHECKPOINT, BEST, "checkpoint-0002.safetensors", "epochs.csv"])
+def test_a_run_killed_between_two_files_of_an_epoch_is_completed_by_resuming(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    with monkeypatch.context() as patch:
+        original, history = os.replace, tmp_path / "epochs.csv"
+
+        def replace(source: Any, target: Any) -> None:
+            if Path(target).name == at and history.exists():  # in the second epoch
+                raise Killed
+            original(source, target)
+
+        patch.setattr(os, "replace", replace)
+        with pytest.raises(Killed):
+            run(tmp_path, "--keep", "1")
+    (tmp_path / f".{CHECKPOINT}.123-456.partial").write_bytes(b"by a writer that was killed")
+    assert program.main(["--out", str(tmp_path), "--resume", "--keep", "1"]) == 0
+    names = [{p.name for p in each.iterdir() if p.is_file()} for each in (tmp_path, finished)]
+    assert names[0] == names[1]
+    for name in (BEST, "checkpoint-0002.safetensors"):
+        assert weights(tmp_path / name) == weights(finished / name)
+    kept, whole = ([*csv.DictReader((p / "epochs.csv").open())] for p in (tmp_path, finished))
+    assert [r["test_loss"] for r in kept] == [r["test_loss"] for r in whole]
+
+
+@pytest.mark.parametrize("option", ["--resume", "--force"])
+def test_partial_files_of_killed_writers_are_removed(tmp_path: Path, option: str) -> None:
+    save = "import os, needle; os.fsync = lambda file: os.kill(os.getpid(), 9);"
+    for name in (CHECKPOINT, MODEL):
+        program = f"{save} needle.io.save({str(tmp_path / name)!r}, {{}})"
+        subprocess.run([sys.executable, "-c", program])
+    for name in (f".{BEST}.partial", ".run.json.partial", ".epochs.csv.partial", "own.partial"):
+        (tmp_path / name).write_bytes(b"")
+    assert len([*tmp_path.glob("*partial*")]) == 6
+    RunFolder(tmp_path, resume=option == "--resume", force=option == "--force").close()
+    assert [path.name for path in tmp_path.glob("*partial*")] == ["own.partial"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the workers in /proc")
