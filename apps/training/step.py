@@ -31,7 +31,11 @@ class Gradients:
         passes = self._forward_and_backward
         # In bf16 the last bits are noise, and passes over memory are what a step takes.
         exact = config.matmul_precision.get() != "bf16"
-        self.passes = needle.capture(passes, exact=exact) if BACKEND == "nd" else passes
+        self.passes = (
+            needle.capture(passes, state=[model, loss_function], exact=exact)
+            if BACKEND == "nd"
+            else passes
+        )
 
     def __call__(self, images: needle.Tensor, labels: needle.Tensor) -> tuple[float, NDArray[Any]]:
         """Return the loss and the logits (N, classes) for images (N, ...) and labels (N,)."""

@@ -90,9 +90,9 @@ __all__ += ops.public.__all__
 
 # Leaf packages, without which everything else works.
 if find_spec(".capture", __name__) is not None:
-    from .capture import CaptureWarning, capture
+    from .capture import CaptureError, CaptureWarning, capture
 
-    __all__ += ["CaptureWarning", "capture"]
+    __all__ += ["CaptureError", "CaptureWarning", "capture"]
 if find_spec(".distributed", __name__) is not None:
     __all__ += ["distributed"]
 

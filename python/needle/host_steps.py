@@ -29,6 +29,9 @@ class Recorder(Protocol):
     ) -> Any:
         """Call ``function`` and note that a replay has to call it again."""
 
+    def read_option(self, holder: dict[str, Any], name: str) -> None:
+        """Note that the step reads an option of an optimiser, on which a replay then depends."""
+
 
 class _Current(threading.local):
     recorder: Recorder | None = None

@@ -118,9 +118,9 @@ def test_a_kernel_that_fails_leaves_the_state_as_it_was(monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         count_runs(patch, "binary", [RuntimeError("no more")])
         with pytest.raises(RuntimeError, match="no more"):
-            needle.capture(step)(x)
+            needle.capture(step, state=[model, optimizer])(x)
     assert state() == before and all(p.grad is None for p in model.parameters())
-    captured = needle.capture(step)
+    captured = needle.capture(step, state=[model, optimizer])
     captured(x)
     assert state() != before
 
@@ -139,7 +139,7 @@ def test_two_optimizers_in_one_step_see_each_other() -> None:
                 optimizer.step()
             return loss
 
-        step: Any = needle.capture(train) if captured else train
+        step: Any = needle.capture(train, state=[first, second, optimizers]) if captured else train
         losses = [step(tensor(i, 1, 2).reshape((1, 3))).numpy() for i in range(4)]
         return [*losses, *(p.numpy() for m in (first, second) for p in m.parameters())]
 

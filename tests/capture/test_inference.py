@@ -54,7 +54,7 @@ def trained() -> tuple[Any, Any]:
 
 
 def inference(model: Any, **options: Any) -> Any:
-    step = needle.capture(lambda x: model(x), **options)
+    step = needle.capture(model, **options)
 
     def run(x: Any) -> Any:
         with needle.no_grad():
@@ -152,7 +152,7 @@ def test_a_convolution_that_is_read_twice_is_not_folded() -> None:
         y = model.second(model.first(x))
         return model.norm(y) + y
 
-    step = needle.capture(both, exact=False)
+    step = needle.capture(both, state=[model], exact=False)
     with needle.no_grad():
         expected = step(x).numpy()
         np.testing.assert_allclose(step(x).numpy(), expected, rtol=1e-5, atol=1e-6)
@@ -163,7 +163,9 @@ def test_a_scale_of_columns_is_not_one_of_channels() -> None:
     """With one channel, the columns of the result are contiguous."""
     conv = nn.Conv2d(2, 1, 3, padding=1, bias=False, device=needle.cpu())
     scale = needle.Tensor(np.arange(5) + 1.0, device=needle.cpu())
-    step = needle.capture(lambda x: conv(x) * (scale * 2) + (scale + 1), exact=False)
+    step = needle.capture(
+        lambda x: conv(x) * (scale * 2) + (scale + 1), state=[conv, scale], exact=False
+    )
     x = needle.Tensor(np.random.randn(2, 2, 5, 5), device=needle.cpu(), requires_grad=False)
     with needle.no_grad():
         expected = step(x).numpy()
@@ -172,7 +174,7 @@ def test_a_scale_of_columns_is_not_one_of_channels() -> None:
 
 def test_nothing_is_moved_with_gradients_or_if_memory_is_limited() -> None:
     model, x = trained()
-    step = needle.capture(lambda x: (model(x) ** 2).mean().backward())
+    step = needle.capture(lambda x: (model(x) ** 2).mean().backward(), state=[model])
     step(x)
     limited = inference(model, memory="10MB")
     limited(x)
@@ -208,7 +210,8 @@ def test_weights_are_prepared_once() -> None:
     np.random.seed(5)
     conv = nn.Conv2d(32, 32, 3, padding=1, device=needle.cpu())
     x = needle.Tensor(np.random.randn(1, 32, 9, 7), device=needle.cpu(), requires_grad=False)
-    run = inference(lambda x: conv(conv(x)) + conv(x[:, :, :4])[:, :, :1])
+    twice = lambda x: conv(conv(x)) + conv(x[:, :, :4])[:, :, :1]  # noqa: E731
+    run = inference(twice, state=[conv])
     np.testing.assert_array_equal(run(x), eager(run.step.function, x))
     assert "preparation: prepared 2 weights" in run.step.explain()
     conv.weight.data = conv.weight.data * 0.5
@@ -223,7 +226,7 @@ def test_a_parameter_that_is_returned_is_the_present_one() -> None:
     """Only constants read it, but a replay must return its current value."""
     norm = nn.BatchNorm2d(3, device=needle.cpu()).eval()
     x = needle.Tensor(np.random.randn(1, 3, 4, 4), device=needle.cpu(), requires_grad=False)
-    step = needle.capture(lambda x: (norm(x), norm.running_mean))
+    step = needle.capture(lambda x: (norm(x), norm.running_mean), state=[norm])
     with needle.no_grad():
         for number in range(3):
             norm.running_mean.data = needle.Tensor(np.full(3, float(number)), device=needle.cpu())
@@ -237,7 +240,9 @@ def test_a_view_of_a_larger_array_is_copied_as_it_lies() -> None:
     base = needle.Tensor(np.random.randn(6, 4), device=needle.cpu(), requires_grad=False)
     scale = base[2:5]
     x = needle.Tensor(np.random.randn(3, 4), device=needle.cpu(), requires_grad=False)
-    step = needle.capture(lambda x: x * scale + scale[1] + scale.transpose()[2:3, 0:1])
+    step = needle.capture(
+        lambda x: x * scale + scale[1] + scale.transpose()[2:3, 0:1], state=[scale]
+    )
     with needle.no_grad():
         for _ in range(3):
             expected = x * scale + scale[1] + scale.transpose()[2:3, 0:1]
@@ -258,7 +263,7 @@ def test_zeros_made_in_a_step_are_a_kernel_call() -> None:
         return needle.ops.concatenate((norm(y), zeros), axis=1)
 
     x = needle.Tensor(np.random.randn(2, 3, 5, 5), device=needle.cpu(), requires_grad=False)
-    step = needle.capture(padded, exact=False)
+    step = needle.capture(padded, state=[conv, norm], exact=False)
     with needle.no_grad():
         expected = padded(x).numpy()
         for _ in range(2):
@@ -270,7 +275,7 @@ def test_zeros_made_in_a_step_are_a_kernel_call() -> None:
 def test_a_batch_of_the_program_is_no_constant() -> None:
     """Otherwise its activations would be kept, although a replay needs two at a time."""
     model, x = trained()
-    step = needle.capture(lambda: model(x))
+    step = needle.capture(lambda: model(x), state=[model, x])
     with needle.no_grad():
         expected = step().numpy()
         np.testing.assert_array_equal(step().numpy(), expected)
@@ -289,7 +294,7 @@ def test_a_convolution_with_computed_weights_is_not_folded(name: str) -> None:
         given[name] = given[name] * x.sum()
         return norm(needle.ops.conv2d(x, **given, padding=1))
 
-    step = needle.capture(dynamic, exact=False)
+    step = needle.capture(dynamic, state=[norm, weight, bias], exact=False)
     with needle.no_grad():
         for _ in range(3):
             x = tensor(np.random.randn(2, 3, 5, 5))
@@ -307,7 +312,7 @@ def test_a_convolution_does_not_move_behind_a_write_to_its_input() -> None:
         array[...] = array * 0.0
         return norm(y)
 
-    step = needle.capture(clearing, exact=False)
+    step = needle.capture(clearing, state=[conv, norm], exact=False)
     with needle.no_grad():
         for _ in range(3):
             values = np.random.randn(1, 3, 4, 4)
@@ -321,7 +326,7 @@ def test_writes_of_numpy_to_a_shared_parameter_are_seen(adopted: bool) -> None:
     memory = np.ones(64, "float32")
     array = needle.ndarray.from_dlpack(memory, device=needle.cpu())
     scale = needle.Tensor.make_const(array) if adopted else tensor(memory)
-    step = needle.capture(lambda x: x * (scale * 2))
+    step = needle.capture(lambda x: x * (scale * 2), state=[scale])
     x = tensor(np.ones(64))
     with needle.no_grad():
         step(x)
@@ -342,7 +347,7 @@ def test_an_argument_that_shares_a_parameter_is_written_first() -> None:
         array[...] = array * 2.0
         return scale * 3.0
 
-    step = needle.capture(doubling)
+    step = needle.capture(doubling, state=[scale])
     with needle.no_grad():
         step(tensor([5.0, 6.0]))
         assert step(tensor([5.0, 6.0])).numpy().tolist() == [3.0, 6.0]

@@ -38,7 +38,7 @@ class Divisor:
 def test_a_recording_of_zero_does_not_fit_negative_zero(kind: Any) -> None:
     as_argument = needle.capture(lambda x, divisor: x / divisor)
     held = Divisor(kind(0.0))
-    as_attribute = needle.capture(lambda x: x / held.value)
+    as_attribute = needle.capture(lambda x: x / held.value, state=held)
     x = tensor([1.0, 2.0])
     for _ in range(2):
         for zero, expected in ((0.0, np.inf), (-0.0, -np.inf)):
@@ -75,7 +75,8 @@ def test_the_gradient_of_an_unused_parameter_is_reset() -> None:
             (used(x) ** 2).mean().backward()
             optimizer.step()
 
-        step: Any = needle.capture(train) if captured else train
+        state = [used, unused, optimizer]
+        step: Any = needle.capture(train, state=state) if captured else train
         for number in range(5):
             step(tensor(np.random.randn(4, 3)))
             if number == 2:
@@ -88,7 +89,9 @@ def test_the_gradient_of_an_unused_parameter_is_reset() -> None:
 
 def test_a_step_that_reads_a_gradient_notices_that_it_appears() -> None:
     weight = nn.Parameter(needle.ones(2, device=needle.cpu()))
-    step = needle.capture(lambda x: x + weight if weight.grad is None else x * weight.grad)
+    step = needle.capture(
+        lambda x: x + weight if weight.grad is None else x * weight.grad, state=weight
+    )
     for gradient in (None, 3.0, 5.0, None, 7.0):
         weight.grad = None if gradient is None else tensor([gradient] * 2)
         expected = [2.0 if gradient is None else gradient] * 2
@@ -99,7 +102,7 @@ def test_a_step_that_reads_a_gradient_notices_that_it_appears() -> None:
 def test_gradients_that_a_step_adds_itself() -> None:
     """It reads the gradient of the call before and then assigns it."""
 
-    def gradients(captured: bool) -> tuple[list[Any], Any]:
+    def gradients(captured: bool) -> list[Any]:
         np.random.seed(0)
         layer = nn.Linear(3, 2, device=needle.cpu())
 
@@ -109,18 +112,18 @@ def test_gradients_that_a_step_adds_itself() -> None:
             if before is not None:
                 layer.weight.grad = layer.weight.grad + before
 
-        step: Any = needle.capture(add) if captured else add
+        step: Any = needle.capture(add, state=layer) if captured else add
         found = []
         for number in range(7):
             step(tensor(np.random.randn(4, 3)))
             found.append(layer.weight.grad.numpy())
             if number == 3:
                 layer.weight.grad = None
-        return found, step
+        return found
 
-    (eager, _), (replayed, step) = gradients(False), gradients(True)
-    np.testing.assert_array_equal(replayed, eager)
-    assert (step.recordings, step.replays) == (2, 5)
+    eager = gradients(False)
+    with pytest.warns(needle.CaptureWarning, match=r"Linear\.weight\.grad differs"):
+        np.testing.assert_array_equal(gradients(True), eager)
 
 
 def test_a_gradient_that_is_assigned_before_it_is_read_needs_one_recording() -> None:
@@ -130,16 +133,15 @@ def test_a_gradient_that_is_assigned_before_it_is_read_needs_one_recording() -> 
         (layer(x) ** 2).mean().backward()
         return layer.weight.grad * 2
 
-    step = needle.capture(train)
+    step = needle.capture(train, state=layer)
     for _ in range(3):
         step(tensor(np.random.randn(4, 3)))
     assert (step.recordings, step.replays) == (1, 2)
-    assert "grad" in vars(needle.autograd.Value) and needle.autograd.Value.grad is None
 
 
 def test_calls_that_raise_are_no_recordings() -> None:
     layer = nn.Linear(3, 2, device=needle.cpu())
-    step = needle.capture(lambda x: layer(x))
+    step = needle.capture(layer)
     for size in range(10, 30):
         with pytest.raises(ShapeError):
             step(tensor(np.ones((2, size))))
@@ -159,7 +161,7 @@ def test_threads_that_begin_together_share_a_recording() -> None:
         time.sleep(0.01)
         return layer(x)
 
-    step = needle.capture(slow)
+    step = needle.capture(slow, state=layer)
 
     def call() -> None:
         start.wait()

@@ -57,7 +57,11 @@ class Training:
         parameters = [*self.model.parameters(), *self.head.parameters()]
         self.optimizer = optim.SGD(parameters, lr=0.05, momentum=0.9)
         self.loss = nn.SoftmaxLoss()
-        self.step: Any = needle.capture(self.train, **options) if captured else self.train
+        self.step: Any = (
+            needle.capture(self.train, state=[self.model, self.head, self.optimizer], **options)
+            if captured
+            else self.train
+        )
 
     def train(self, x: needle.Tensor, y: needle.Tensor) -> needle.Tensor:
         self.optimizer.reset_grad()

@@ -47,7 +47,11 @@ class Run:
         self.model = build_model(name, **options)
         self.optimizer = make(self.model.parameters())
         self.loss = nn.CrossEntropyLoss()
-        self.step: Any = needle.capture(self.train) if captured else self.train
+        self.step: Any = (
+            needle.capture(self.train, state=[self.model, self.optimizer])
+            if captured
+            else self.train
+        )
 
     def train(self, x: needle.Tensor, y: needle.Tensor) -> needle.Tensor:
         self.optimizer.reset_grad()
@@ -106,7 +110,7 @@ def test_language_models_are_replayed(kind: str) -> None:
             optimizer.step()
             return loss
 
-        step: Any = needle.capture(train) if captured else train
+        step: Any = needle.capture(train, state=[model, optimizer]) if captured else train
         found = []
         for i in range(4):
             ids = np.random.default_rng(i).integers(11, size=(6, 3))
@@ -158,7 +162,8 @@ def test_a_schedule_may_step_inside() -> None:
             schedule.step()
             return loss
 
-        step: Any = needle.capture(train) if captured else train
+        state = [run.model, schedule]
+        step: Any = needle.capture(train, state=state) if captured else train
         for i in range(4):
             step(*batch(4, 1, i))
         assert run.optimizer.lr == 0.05 * 0.5**4
@@ -176,7 +181,7 @@ def test_dropout_draws_again() -> None:
         y.sum().backward()
         return y
 
-    captured = needle.capture(train)
+    captured = needle.capture(train, state=[layer, weight])
     x = needle.ones(64, device=needle.cpu())
     for step in (train, captured):
         np.random.seed(3)
@@ -226,7 +231,7 @@ def test_loaded_weights_take_effect() -> None:
 
 def test_a_replaced_parameter_takes_effect() -> None:
     layer = nn.Linear(3, 2, device=needle.cpu())
-    forward = needle.capture(lambda x: layer(x))
+    forward = needle.capture(lambda x: layer(x), state=layer)
     x = needle.ones(1, 3, device=needle.cpu())
     forward(x)
     layer.weight = nn.Parameter(needle.ones(3, 2, device=needle.cpu()))
@@ -288,7 +293,7 @@ def test_tensors_that_later_share_a_buffer_are_detected() -> None:
     def step() -> needle.Tensor:
         return a + b
 
-    captured = needle.capture(step)
+    captured = needle.capture(step, state=[a, b])
     for _ in range(2):
         captured()
     a.data = b
@@ -346,7 +351,8 @@ def test_a_gradient_is_clipped_on_the_host() -> None:
             run.optimizer.step()
             return loss, norm
 
-        step: Any = needle.capture(train) if captured else train
+        state = [run.model, run.optimizer]
+        step: Any = needle.capture(train, state=state) if captured else train
         norms = [step(*batch(4, 1, i))[1] for i in range(4)]
         assert all(type(norm) is float for norm in norms)
         finals.append(run.state() | {"norms": np.array(norms)})
@@ -386,8 +392,7 @@ def test_an_exception_leaves_nothing_behind() -> None:
     with pytest.raises(KeyError, match="mine"):
         captured(x)
     assert not {"binary", "allocate"} & vars(needle.cpu().mod).keys()
-    with pytest.warns(needle.CaptureWarning, match="length of the list calls"):
-        assert captured(x).numpy().tolist() == [2.0, 2.0]
+    assert captured(x).numpy().tolist() == [2.0, 2.0]
 
 
 def test_temporaries_share_memory() -> None:
@@ -419,11 +424,11 @@ def test_methods_can_be_captured() -> None:
 
 def test_a_recording_can_be_read() -> None:
     weight = nn.Parameter(needle.ones(2, 2, device=needle.cpu()))
-    product = needle.capture(lambda x: (x @ weight).relu())
+    product = needle.capture(lambda x: (x @ weight).relu(), state={"weight": weight})
     product(needle.ones(3, 2, device=needle.cpu()))
     lines = str(product.programs[0]).splitlines()
     assert [line.split("(")[0] for line in lines if "(" in line] == ["matmul", "binary"]
-    assert any(line.endswith("= weight") for line in lines)
+    assert any(line.endswith("= state.weight") for line in lines)
 
 
 @pytest.mark.parametrize("retain_graph", [None, False, True])
@@ -438,7 +443,7 @@ def test_a_captured_step_accumulates_gradients(retain_graph: bool | None) -> Non
             loss.backward(retain_graph=retain_graph, accumulate=True)
             return loss
 
-        step: Any = needle.capture(passes) if captured else passes
+        step: Any = needle.capture(passes, state=model) if captured else passes
         found = []
         for i in range(9):
             step(*batch(2, 1, i))

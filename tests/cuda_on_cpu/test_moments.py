@@ -195,7 +195,7 @@ def gradients(exact: bool, dtype: str = "bfloat16", **options: Any) -> tuple[Any
         (y * y).sum().backward()
         return y.detach()
 
-    step: Any = needle.capture(forward_and_backward, exact=exact, **options)
+    step: Any = needle.capture(forward_and_backward, state=[conv, norm], exact=exact, **options)
     results = [step(x) for _ in range(3)]
     parameters = [*conv.parameters(), *norm.parameters()]
     arrays = [*results, norm.running_mean, norm.running_var, *(p.grad for p in parameters)]
@@ -245,7 +245,7 @@ def test_what_is_between_keeps_the_calls(change: str) -> None:
 
     results = []
     for exact in (True, False):
-        step: Any = needle.capture(forward, exact=exact)
+        step: Any = needle.capture(forward, state=[conv, norm], exact=exact)
         results.append([step(x).numpy() for _ in range(2)])
         assert names(step)["batch_norm"] == 1
     for one, other in zip(*results, strict=True):

@@ -277,7 +277,7 @@ def trained(
         optimizer.step()
         return loss
 
-    run: Any = needle.capture(step, exact=exact) if captured else step
+    run: Any = needle.capture(step, state=[model, optimizer], exact=exact) if captured else step
     losses = [run(images, labels).item() for _ in range(6)]
     assert all(p.dtype == p.grad.dtype == "float32" for p in model.parameters())
     return losses, [p.numpy() for p in model.parameters()]

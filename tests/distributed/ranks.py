@@ -73,7 +73,7 @@ def train(
         loss.backward()
         return loss
 
-    step = needle.capture(passes) if captured == "1" else passes
+    step = needle.capture(passes, state=model) if captured == "1" else passes
     random, totals = np.random.default_rng(0), []
     for _ in range(6):
         images = random.standard_normal((int(samples), 3, 6, 6)).astype(np.float32)
@@ -120,7 +120,7 @@ def synchronised(out: str, captured: str) -> None:
         loss.backward()
         return loss
 
-    step = needle.capture(passes) if captured == "1" else passes
+    step = needle.capture(passes, state=model) if captured == "1" else passes
     random, arrays = np.random.default_rng(0), {}
     for number in range(3):
         images, labels = random.standard_normal((11, 3, 6, 6)), random.integers(0, 5, 11)

@@ -103,7 +103,7 @@ def test_buckets_are_sent_during_backward(monkeypatch: pytest.MonkeyPatch) -> No
             loss.backward()
             return loss
 
-        step = needle.capture(passes) if captured else passes
+        step = needle.capture(passes, state=model) if captured else passes
         x = needle.Tensor(np.random.default_rng(0).standard_normal((5, 4)))
         with parallel.slice(5):
             step(x)

@@ -151,7 +151,7 @@ def test_steps_leave_no_memory_behind(place: Place, captured: bool) -> None:
         loss.backward()
         optimizer.step()
 
-    taken = needle.capture(step) if captured else step
+    taken = needle.capture(step, state=[model, optimizer, x, y]) if captured else step
     settled = 3 if captured else 1  # recorded, then replayed with each set of buffers
     for number in range(place.steps + settled):
         taken()

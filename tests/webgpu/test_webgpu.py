@@ -364,7 +364,8 @@ class Training:
         )
         self.optimizer = optim.Adam(self.model.parameters(), lr=0.01)
         self.loss = nn.SoftmaxLoss()
-        self.step = needle.capture(self.train, **options) if captured else self.train
+        state = [self.model, self.optimizer]
+        self.step = needle.capture(self.train, state=state, **options) if captured else self.train
 
     def train(self, x, y):
         loss = self.loss(self.model(x), y)

@@ -117,7 +117,8 @@ class Needle:
             optimizer.step()
             return loss
 
-        taken = self.needle.capture(step, exact=not self.short) if self.captured else step
+        state, exact = [model, optimizer, images, labels], not self.short
+        taken = self.needle.capture(step, state=state, exact=exact) if self.captured else step
         return lambda: taken(images, labels)
 
     def inference(self, model: Any, images: Host) -> Step:

@@ -1,9 +1,9 @@
 """Capture of training steps, which records a step's kernel calls once and then replays them.
 
-``step = needle.capture(train_step)``. A replay runs neither autograd nor op dispatch, and its
-result is bit-identical to that of the eager step. ARCHITECTURE.md explains the design under
-"Capture". A step that cannot be replayed correctly runs eagerly, and a ``CaptureWarning`` gives the
-reason once.
+``step = needle.capture(train_step, state=[model, optimizer])``. A replay runs neither autograd nor
+op dispatch, and its result is bit-identical to that of the eager step. ARCHITECTURE.md explains the
+design under "Capture". A step that cannot be replayed correctly runs eagerly, and a
+``CaptureWarning`` gives the reason once.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -23,15 +22,19 @@ from .. import backends
 from ..array_namespace import BACKEND
 from ..autograd import Tensor
 from ..autograd.graph import recording
+from ..errors import warn_caller
 from ..host_steps import current
 from ..ndarray import NDArray
+from ..nn.module import Module
+from .checking import replay_and_compare
 from .passes import Options, byte_count
 from .program import Program
 from .recorded import StaleRecordingError
-from .signature import CaptureWarning, signature
-from .tracer import RefusedError, Tracer
+from .signature import CaptureError, CaptureWarning, signature
+from .state import check_state, labelled
+from .tracer import RefusedError, Tracer, function_name
 
-__all__ = ["CaptureWarning", "Captured", "capture"]
+__all__ = ["CaptureError", "CaptureWarning", "Captured", "capture"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,6 +55,16 @@ class _CacheEntry:
     refused: bool = False
 
 
+@dataclass
+class _Call:
+    """The arguments of one call, also flattened; ``always_check``: compare it with the step."""
+
+    leaves: list[Any]
+    args: Any
+    options: Any
+    always_check: bool
+
+
 class Captured(Generic[P, R]):
     """A function whose calls are recorded and replayed, called like the function itself.
 
@@ -60,13 +73,23 @@ class Captured(Generic[P, R]):
     """
 
     def __init__(
-        self, function: Callable[P, R], kept: int, as_graphs: bool, options: Options
+        self,
+        function: Callable[P, R],
+        state: Any,
+        kept: int,
+        checked: bool,
+        as_graphs: bool,
+        options: Options,
     ) -> None:
-        self.function, self.kept, self.as_graphs = function, kept, as_graphs
+        self.function, self.kept, self.checked, self.as_graphs = function, kept, checked, as_graphs
         self.options = options
         self.recordings = self.replays = 0
+        owner = getattr(function, "__self__", function)
+        self._roots = [(type(owner).__name__, owner)] if isinstance(owner, Module) else []
+        self._roots += labelled(state)
         self._cache: OrderedDict[Any, _CacheEntry] = OrderedDict()
         self._unused_recordings = 0
+        self._eager = BACKEND != "nd"
         self._warned: set[str] = set()
         functools.update_wrapper(self, function)
 
@@ -88,13 +111,19 @@ class Captured(Generic[P, R]):
 
     def __call__(self, *args: P.args, **options: P.kwargs) -> R:
         """Replay a recording that matches the arguments, or run the function and record it."""
+        return self._call(args, options, always_check=False)
+
+    def check(self, *args: P.args, **options: P.kwargs) -> R:
+        """Call the function, and compare the replay of this call with the step itself.
+
+        Raises CaptureError if they differ. The state is then that of the step itself.
+        """
+        return self._call(args, options, always_check=True)
+
+    def _call(self, args: Any, options: Any, always_check: bool) -> R:
         if BACKEND != "nd":
             self._warn(f"NEEDLE_BACKEND={BACKEND} makes no kernel calls that could be recorded")
-        if (
-            BACKEND != "nd"
-            or current.recorder is not None
-            or self._unused_recordings > MAX_UNUSED_RECORDINGS
-        ):
+        if self._eager or current.recorder is not None:
             return self.function(*args, **options)
         leaves: list[Any] = []
         key = (recording.on, signature(args, leaves), signature(options, leaves))
@@ -104,19 +133,22 @@ class Captured(Generic[P, R]):
             entry = self._cache.setdefault(key, _CacheEntry(objects))
         if entry.refused:
             return self.function(*args, **options)
+        call = _Call(leaves, args, options, always_check)
         try:
-            return self._replay(key, entry, leaves)
+            return self._replay(key, entry, call)
         except StaleRecordingError as stale:
-            return self._record(key, entry, stale, leaves, args, options)
+            return self._record(key, entry, stale, call)
 
-    def _replay(self, key: Any, entry: _CacheEntry, leaves: list[Any]) -> R:
+    def _replay(self, key: Any, entry: _CacheEntry, call: _Call) -> R:
         """Replay the most recent recording that matches; raise StaleRecordingError if none does."""
         reason = StaleRecordingError(
             "no call repeats the arguments of an earlier one; pass numbers as Tensors"
         )
         for program in reversed(entry.programs):
+            number = program.calls + 1
+            due = call.always_check or (self.checked and number & (number - 1) == 0)
             try:
-                result: R = program.run(leaves)
+                result: R = self._checked(entry, program, call) if due else program.run(call.leaves)
             except StaleRecordingError as stale:
                 reason = stale
             else:
@@ -129,46 +161,75 @@ class Captured(Generic[P, R]):
                 return result
         raise reason
 
-    def _record(
-        self,
-        key: Any,
-        entry: _CacheEntry,
-        stale: Exception,
-        leaves: list[Any],
-        args: Any,
-        options: Any,
-    ) -> R:
+    def _checked(self, entry: _CacheEntry, program: Program, call: _Call) -> R:
+        """Return the result of the step itself after comparing a replay with it."""
+        with _recording_lock:
+            result: R
+            result, difference, refused = replay_and_compare(
+                program,
+                lambda: self._tracer(call),
+                self._roots,
+                call.leaves,
+                lambda tracer: tracer.run(backends.loaded(), call.args, call.options),
+            )
+        if difference is not None:
+            self._eager = True
+            self._cache.clear()
+            reason = (
+                f"{difference} differs between the step and its replay though arguments and state "
+                "are equal, so the step reads something outside of them; pass it as an argument or "
+                "add it to state=[...]"
+            )
+            if program.calls > 2 or call.always_check:
+                raise CaptureError(
+                    f"capture: {function_name(self.function)}: results may be stale since call "
+                    f"{program.checked} of {program.calls} of this recording: {reason}"
+                )
+            self._warn(reason)
+        elif refused is not None:
+            self._refuse(entry, refused)
+        program.checked = program.calls
+        return result
+
+    def _tracer(self, call: _Call) -> Tracer:
+        options = replace(self.options, inference=not recording.on)
+        return Tracer(self.function, self._roots, call.leaves, options)
+
+    def _record(self, key: Any, entry: _CacheEntry, stale: Exception, call: _Call) -> R:
         if self._unused_recordings == MAX_UNUSED_RECORDINGS:
-            self._unused_recordings += 1
+            self._eager = True
             self._warn(f"every call would need a new recording: {stale}")
             self._cache.clear()
-            return self.function(*args, **options)
+            return self.function(*call.args, **call.options)
         tried = len(entry.programs)
         with _recording_lock:
             if len(entry.programs) > tried:  # another thread has recorded the step by now
                 with contextlib.suppress(StaleRecordingError):
-                    return self._replay(key, entry, leaves)
-            chosen = replace(self.options, inference=not recording.on)
-            tracer = Tracer(self.function, leaves, chosen)
+                    return self._replay(key, entry, call)
+            tracer = self._tracer(call)
             try:
-                result: R = tracer.run(backends.loaded(), args, options)
+                result: R = tracer.run(backends.loaded(), call.args, call.options)
             except BaseException:
                 if not entry.programs:
                     self._cache.pop(key, None)
                 raise
             try:
-                result, program = tracer.program(result, self.as_graphs)
+                result = tracer.finish(result)
             except RefusedError as refused:
-                self._warn(str(refused), this_call_only=refused.this_call_only)
-                entry.refused = not refused.this_call_only
-                self._unused_recordings += entry.refused
+                self._refuse(entry, refused)
                 return result
             self._unused_recordings += 1
             self.recordings += 1
-            entry.programs.append(program)
+            entry.programs.append(tracer.program(self.as_graphs))
             self._cache[key] = entry
             self._evict()
         return result
+
+    def _refuse(self, entry: _CacheEntry, refused: RefusedError) -> None:
+        """Warn that a step is not replayed, and keep it so unless another call may succeed."""
+        self._warn(str(refused), this_call_only=refused.this_call_only)
+        entry.refused = not refused.this_call_only
+        self._unused_recordings += entry.refused
 
     def _evict(self) -> None:
         while len(self.programs) > self.kept:
@@ -180,29 +241,60 @@ class Captured(Generic[P, R]):
     def _warn(self, reason: str, this_call_only: bool = False) -> None:
         if reason not in self._warned:
             self._warned.add(reason)
-            name = getattr(self.function, "__qualname__", repr(self.function))
             extent = "this call ran" if this_call_only else "it runs"
-            warnings.warn(
-                f"capture: {name} is not replayed, {extent} eagerly: {reason}",
+            warn_caller(
+                f"capture: {function_name(self.function)} is not replayed, {extent} eagerly: "
+                f"{reason}",
                 CaptureWarning,
-                stacklevel=4,
             )
 
 
+@overload
 def capture(
     function: Callable[P, R],
     *,
+    state: Any = ...,
+    recordings: int = ...,
+    graphs: bool = ...,
+    memory: int | str | None = ...,
+    exact: bool = ...,
+    check: bool = ...,
+) -> Captured[P, R]: ...
+
+
+@overload
+def capture(
+    *,
+    state: Any = ...,
+    recordings: int = ...,
+    graphs: bool = ...,
+    memory: int | str | None = ...,
+    exact: bool = ...,
+    check: bool = ...,
+) -> Callable[[Callable[P, R]], Captured[P, R]]: ...
+
+
+def capture(
+    function: Any = None,
+    *,
+    state: Any = (),
     recordings: int = 8,
     graphs: bool = True,
     memory: int | str | None = None,
     exact: bool = True,
-) -> Captured[P, R]:
+    check: bool = True,
+) -> Any:
     """Return ``function`` as a callable that records its first call and replays later ones.
 
+    Without ``function``, return a decorator. state: the modules, optimisers, schedules, averages,
+    generators and tensors that the step reads or changes, or collections of these; a module, or a
+    method of one, is part of the state of its own. Arguments and state are the inputs of a
+    recording. Everything else that Python computes is part of it.
+
     A recording matches calls whose Tensors, NDArrays and NumPy arrays have the same shapes,
-    strides, dtypes and devices, and whose other arguments are equal plain values or identical
-    objects. At most ``recordings`` of them are kept. Results, ``.grad`` and buffers are constants
-    in new memory at every call.
+    strides, dtypes and devices, whose other arguments are equal plain values or identical objects,
+    and with equal attributes of the objects in ``state``. At most ``recordings`` of them are kept.
+    Results, ``.grad`` and buffers are constants in new memory at every call.
 
     graphs: on a device with graphs (CUDA), launch all kernels between two host steps as one graph.
     memory: the limit on the intermediate values of a replay, in bytes, as text such as "800MB", or
@@ -210,11 +302,26 @@ def capture(
     does not suffice, the first call raises ValueError with the smallest possible limit. exact: with
     False, all calls may round differently, to save passes over memory. In inference, batch norm is
     folded into the convolution before it, within a relative error of about 1e-5. In training on
-    CUDA, batch norm takes its moments from that convolution.
+    CUDA, batch norm takes its moments from that convolution. check: at calls 2, 4, 8, 16 and so on
+    of each recording, also run the step itself from a copy of the state and compare both to the
+    bit.
 
-    Raises TypeError if ``function`` is not callable, ValueError if ``recordings`` is below 1 or
-    ``memory`` is not a number of bytes.
+    Raises TypeError if ``function`` is not callable or ``state`` holds anything else, ValueError if
+    ``recordings`` is below 1 or ``memory`` is not a number of bytes. A call raises CaptureError if
+    the step reads an array that is neither an argument nor part of the state, if data of the host
+    enters it, or if a check after the second call finds a difference. If the check of the second
+    call does, a CaptureWarning says so, and the function runs eagerly from then on.
     """
+    if function is None:
+        return functools.partial(
+            capture,
+            state=state,
+            recordings=recordings,
+            graphs=graphs,
+            memory=memory,
+            exact=exact,
+            check=check,
+        )
     if not callable(function):
         raise TypeError(
             f"capture: the argument must be callable, got {type(function).__name__}; pass the step "
@@ -224,4 +331,6 @@ def capture(
         raise ValueError(
             f"capture: recordings must be at least 1, got {recordings}; leave it out for 8"
         )
-    return Captured(function, recordings, graphs, Options(byte_count(memory), exact))
+    check_state(state)
+    passes = Options(byte_count(memory), exact)
+    return Captured(function, state, recordings, check, graphs, passes)

@@ -13,8 +13,8 @@ from typing import Any
 from ..autograd import Tensor
 from ..backends.writes import is_shared, latest, now, written_since
 from ..ndarray import NDArray
-from .python_state import Location, array_in
 from .recorded import Leaves, Recording
+from .state import Location, array_in
 
 _array_of = attrgetter("cached_data")
 

@@ -7,11 +7,13 @@ The kernel calls are pairs (kernel, arguments), as in a CUDA graph (``device_gra
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 from ..autograd import Tensor
@@ -20,7 +22,6 @@ from .buffers import BufferSlot
 from .constants import Constants
 from .device_graphs import DeviceGraphs
 from .passes import Options, Stage, optimise, size_text
-from .python_state import MISSING, LengthLocation, Location, unchanged
 from .recorded import (
     ArrayTemplate,
     InputBinding,
@@ -29,14 +30,17 @@ from .recorded import (
     Segment,
     StaleRecordingError,
 )
+from .state import MISSING, LengthLocation, Location, array_in, unchanged
 
 
 @dataclass(eq=False)
 class Program:
     """A recording that is ready to be replayed.
 
-    ``planned_bytes`` is the memory of its temporaries. ``stages`` has the original recording, then
-    the recording after each pass; ``print`` a stage to see its calls.
+    ``calls`` counts the calls that it has served, the recorded one included; ``checked`` is the
+    last of them that was known to be right. ``planned_bytes`` is the memory of its temporaries.
+    ``stages`` has the original recording, then the recording after each pass; ``print`` a stage to
+    see its calls.
     """
 
     recording: Recording
@@ -45,14 +49,15 @@ class Program:
     options: Options = field(default_factory=Options)
     as_graphs: bool = True
     graphs: DeviceGraphs | None = None
-    replays: int = 0
+    calls: int = 1
+    checked: int = 1
     planned_bytes: int = 0
     stages: list[Stage] = field(default_factory=list)
-    _lock: Any = field(default_factory=threading.RLock)
+    lock: Any = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
-        self.stages, plan = optimise(self.recording, self.options)
-        _check_budget(plan.bytes, self.options.memory)
+        self.stages, self._plan = optimise(self.recording, self.options)
+        _check_budget(self._plan.bytes, self.options.memory)
         bound = {bind.slot for part in self.segments for bind in part.bindings}
         of_constants = {bind.slot for bind in self.recording.parameters} - bound
         self._borrowed = [
@@ -63,7 +68,7 @@ class Program:
         in_dicts = [
             (location.holder.get, location.key, expected, location)
             for location, expected in self.guards
-            if isinstance(location.holder, dict)
+            if isinstance(location.holder, (dict, MappingProxyType))
             and type(location) is Location
             and location.leaf is None
         ]
@@ -81,7 +86,7 @@ class Program:
             for part in self.segments
         ]
         self.backend.empty_cache()  # release the recording's memory
-        self.planned_bytes = plan.allocate(self.backend)
+        self.planned_bytes = self._plan.allocate(self.backend)
         self._constants = Constants(self.recording)
         self._made_in = _first_uses(self.slots, self.segments)
         self._released_after = _last_uses(self.slots, self.segments)
@@ -110,7 +115,7 @@ class Program:
         Raises StaleRecordingError before anything is executed.
         """
         self.check(leaves)
-        with self._lock:
+        with self.lock:
             try:
                 return self._run(leaves)
             finally:
@@ -146,8 +151,30 @@ class Program:
                 for slot in self._released_after[number]:
                     slot.release()  # an optimiser updates an unshared buffer in place
                 host.run(leaves, values)
-        self.replays += 1
+        self.calls += 1
         return self.rebuild(leaves, values)
+
+    @contextlib.contextmanager
+    def without_memory(self) -> Iterator[None]:
+        """Give the memory of the temporaries back inside the context, unless graphs refer to it."""
+        if self.graphs is not None:
+            yield
+            return
+        for slot in self._plan.places:
+            slot.release()
+        self.backend.empty_cache()
+        try:
+            yield
+        finally:
+            self.backend.empty_cache()
+            self._plan.allocate(self.backend)
+
+    def written_arrays(self, leaves: Leaves) -> list[Any]:
+        """Return the arrays of the state whose buffers a replay writes to."""
+        written = set(self._written)
+        bindings = [b for part in self.segments for b in part.bindings if b.slot in written]
+        arrays = [array_in(bind.location.get(leaves)) for bind in bindings]
+        return [array for array in arrays if array is not None]
 
     def _writes_to_parameters(self, leaves: Leaves) -> bool:
         """Return True if a replay writes to a buffer that constants have read."""

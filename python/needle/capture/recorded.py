@@ -18,7 +18,7 @@ from ..ndarray.device import BackendDevice
 from ..shapes import Shape, compact_strides, product
 from .buffers import BufferSlot
 from .calls import Call
-from .python_state import Location, array_in, describe_view
+from .state import Location, array_in, describe_view
 
 Leaves = Sequence[Any]
 

@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 
 from ..autograd import Tensor
+from ..errors import NeedleError
 from ..ndarray import NDArray
-from .python_state import PLAIN_TYPES, plain_key
+from .state import PLAIN_TYPES, plain_key
 
 
 class CaptureWarning(UserWarning):
     """Issued with the reason when a function, or its kernels, runs without capture."""
+
+
+class CaptureError(NeedleError, RuntimeError):
+    """A step uses data outside of its arguments and its state, or replays have been stale."""
 
 
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:

@@ -11,12 +11,12 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from ..autograd import Tensor, Value
-from ..autograd.value import RECORDS
+from ..autograd import Tensor
 from ..backends.base import Backend, View, provides
 from ..backends.writes import now, written_since
 from ..host_steps import current
@@ -24,15 +24,12 @@ from ..ndarray import NDArray
 from .buffers import BufferSlot
 from .calls import Call
 from .deferral import DeferredCalls
-from .interception import HostNumber, intercept
+from .interception import intercept, place_in_program
 from .passes import Options
 from .program import Program
-from .python_state import PLAIN_TYPES, ArrayReference, Location, ReachableState, array_in
 from .recorded import ArrayTemplate, HostCall, InputBinding, Recording, Segment, ValueSource
-from .signature import map_leaves
-
-GRAPH_KEYS = ("op", "inputs", *RECORDS)
-"""Attributes of a Tensor that a replay does not set, since it makes constants."""
+from .signature import CaptureError, map_leaves
+from .state import GRAPH_KEYS, PLAIN_TYPES, ArrayReference, Location, Roots, State, array_in
 
 
 class RefusedError(Exception):
@@ -47,10 +44,17 @@ class RefusedError(Exception):
 
 
 class Tracer:
-    """A tracer of one call of ``function``; call ``run`` once, then ``program``."""
+    """A tracer of one call of ``function``: call ``run``, ``finish`` and, if wanted, ``program``.
+
+    ``roots``: the objects given as the state of the step, with their labels.
+    """
 
     def __init__(
-        self, function: Callable[..., Any], leaves: Sequence[Any], options: Options
+        self,
+        function: Callable[..., Any],
+        roots: Roots,
+        leaves: Sequence[Any],
+        options: Options,
     ) -> None:
         self.function, self.leaves, self.options = function, leaves, options
         self.refusal: RefusedError | None = None
@@ -65,43 +69,48 @@ class Tracer:
         self._start = now()
         self._host_results: list[Any] = []  # the results of host steps
         self._writes: dict[tuple[int | None, int, Any], Location] = {}
-        self._state = ReachableState(function, leaves)
-        self._guards = [*self._state.guards(), *self._state.grad_guards()]
+        self._state = State(roots, leaves)
+        self._guards = self._state.guards()
         self._snapshot_state()
         self._safe = self._before
-        self._read_grads: set[tuple[int | None, int, Any]] = set()
 
     # ---- running the step --------------------------------------------------------------------
 
     def run(self, backends: Sequence[Backend], args: Any, options: Any) -> Any:
         """Run the step eagerly while its calls are recorded; return its result."""
-        self._random = _random_state()
+        self._random = random_state()
         with intercept(self, backends):
             try:
                 return self.function(*args, **options)
             finally:
                 self._run_deferred()
 
-    def program(self, result: Any, as_graphs: bool) -> tuple[Any, Program]:
-        """Return the result with constant tensors, and the recording, or raise RefusedError."""
+    def finish(self, result: Any) -> Any:
+        """Return the result with constant tensors, or raise RefusedError."""
         if self.refusal is not None:
             raise self.refusal
         self._check_random()
         if self.backend is None:
             raise RefusedError("no kernel was called")
         self._note_state_changes()
-        plan, result = self._plan_result(result)
-        self._detach_written()
-        self._check_live_buffers(result)
+        self._plan, result = self._plan_result(result)
+        for location in self._writes.values():  # a replay stores constants there
+            _make_constant(location.get(self.leaves))
+        self._check_live_buffers()
+        return result
+
+    def program(self, as_graphs: bool) -> Program:
+        """Return the finished step in a form that can be replayed."""
+        guards = [g for g in self._guards if _key(g[0]) not in self._writes]
+        rebuild = _rebuilder(self._plan)
+        return Program(self.recording(), rebuild, guards, self.options, as_graphs)
+
+    def recording(self) -> Recording:
+        """Return the recorded calls of the finished step."""
+        assert self.backend is not None
         for slot, handle in self._bound:
             slot.written = written_since(handle, self._start)
-        changed = set(self._writes)
-        changed -= self._read_grads
-        guards = [g for g in self._guards if _key(g[0]) not in changed]
-        rebuild = _rebuilder(plan)
-        recording = Recording(self.backend, self.segments, self.slots)
-        program = Program(recording, rebuild, guards, self.options, as_graphs)
-        return result, program
+        return Recording(self.backend, self.segments, self.slots)
 
     def refuse(self, reason: str, this_call_only: bool = False) -> None:
         """Note why the step cannot be recorded, while the step itself continues."""
@@ -155,9 +164,11 @@ class Tracer:
             self._run_deferred()
             return
         for view, written in Call(name, args).views():
-            found = self._by_handle.get(id(view.handle))
-            if found is not None and self._deferred.touch(found[0], written):
-                self._run_deferred()
+            slot = self._known_slot(view.handle)
+            if slot is not None:
+                with self._lock:
+                    if self._deferred.touch(slot, written):
+                        self._run_deferred()
 
     def _run_deferred(self) -> None:
         """Run the deferred calls; if one fails, restore the Python state of the last such run."""
@@ -179,18 +190,24 @@ class Tracer:
         """Return the view with its buffer's slot as its handle."""
         return view._replace(handle=self._slot_of(view))
 
+    def _known_slot(self, handle: Any) -> BufferSlot | None:
+        """Return the slot of a buffer; None for one with the id of a buffer that is gone."""
+        found = self._by_handle.get(id(handle))
+        return found[0] if found is not None and found[1]() is handle else None
+
     def _slot_of(self, view: View) -> BufferSlot | None:
         """Return the slot of a view's buffer; bind one from before the step to its location."""
-        found = self._by_handle.get(id(view.handle))
-        if found is not None and found[1]() is view.handle:
-            return found[0]
+        slot = self._known_slot(view.handle)
+        if slot is not None:
+            return slot
         held = self._arrays.get(id(view.handle), [])
         if not held:
-            self.refuse(
-                "it uses an array created before the step that cannot be found in the closure, "
-                "globals, self, arguments or modules; pass it as an argument"
+            raise CaptureError(
+                f"capture: a step may read its arguments, its state and what it makes, but "
+                f"{self._name} reads another array of shape {tuple(view.shape)} and dtype "
+                f"{view.dtype}, {place_in_program()}; add it or its owner to state=[...], or pass "
+                "it as an argument"
             )
-            return None
         if len({holding.owner for holding in held}) > 1:
             labels = ", ".join(holding.location.label for holding in held[:3])
             self.refuse(f"several tensors share one buffer ({labels})", this_call_only=True)
@@ -206,9 +223,21 @@ class Tracer:
         )
         return slot
 
-    def read_grad(self, tensor: Value) -> None:
-        """Guard ``.grad``, since the step read the last one even if it assigns another later."""
-        self._read_grads.add((None, id(vars(tensor)), "grad"))
+    def read_option(self, holder: dict[str, Any], name: str) -> None:
+        """Guard an option of an optimiser."""
+        self._guards.append((Location(holder, name, f"the option {name}"), holder[name]))
+
+    def uploaded(self) -> None:
+        """Raise CaptureError, since a replay would go on with the data of this call."""
+        raise CaptureError(
+            f"capture: host data must be an argument of a step, but {self._name} uploads other "
+            f"data, {place_in_program()}; pass the array in, or make a Tensor of it before and add "
+            "it to state=[...]"
+        )
+
+    @property
+    def _name(self) -> str:
+        return function_name(self.function)
 
     # ---- host steps --------------------------------------------------------------------------
 
@@ -239,7 +268,7 @@ class Tracer:
             if changes_state:
                 self._drop_state_slots()
             self._snapshot_state()
-            self._random = _random_state()
+            self._random = random_state()
             self.segments.append(Segment())
         return result
 
@@ -254,9 +283,7 @@ class Tracer:
             call.result = self._new_slot(view.handle, 0, view.dtype, **given)
             call.like = view._replace(handle=None)
             self._bound.append((call.result, view.handle))
-        elif type(result) is float:
-            result = HostNumber(result)
-        elif not isinstance(result, (type(None), np.ndarray)):
+        elif not isinstance(result, (type(None), float, np.ndarray)):
             self.refuse(f"{call.function.__qualname__} returned a {type(result).__name__}")
         self._host_results.append(result)
         return result
@@ -267,11 +294,15 @@ class Tracer:
             if value is leaf and isinstance(value, (Tensor, NDArray, np.ndarray)):
                 return ValueSource(leaf=i)
         for i, returned in enumerate(self._host_results):
-            if value is returned and isinstance(value, (np.ndarray, HostNumber)):
+            if value is returned and isinstance(value, (np.ndarray, float)):
                 return ValueSource(step=i)
         if isinstance(value, np.ndarray):
-            self.refuse("it uses a NumPy array that is no argument of the step; pass it in")
+            self.uploaded()
         if isinstance(value, (list, tuple)):
+            inner: list[Any] = []
+            map_leaves(inner.append, value)
+            if any(isinstance(leaf, np.ndarray) for leaf in inner):
+                self.uploaded()
             if not all(self._is_persistent(v) for v in value if array_in(v) is not None):
                 self.refuse("it passes a list of results to a host step; pass them one by one")
             return value
@@ -322,7 +353,7 @@ class Tracer:
 
     def _note_write(self, location: Location, old: Any, new: Any, holder: Any) -> None:
         array = array_in(new)
-        if array is not None and not isinstance(holder, tuple):
+        if array is not None and not isinstance(holder, (tuple, MappingProxyType)):
             made: Any = self._template(new, array)
         elif new is None and array_in(old) is not None:
             made = None
@@ -338,7 +369,7 @@ class Tracer:
         def plan(leaf: Any) -> Any:
             array = array_in(leaf)
             for i, value in enumerate(self._host_results):
-                if leaf is value and isinstance(leaf, (HostNumber, np.ndarray)):
+                if leaf is value and isinstance(leaf, (float, np.ndarray)):
                     return ValueSource(step=i)
             if array is not None:
                 return ValueSource(made=self._template(leaf, array))
@@ -348,24 +379,12 @@ class Tracer:
                 raise RefusedError(f"the step returns a {type(leaf).__name__}")
             return leaf
 
-        def constant(leaf: Any) -> Any:
-            if isinstance(leaf, HostNumber):
-                return float(leaf)
-            if isinstance(leaf, Tensor):
-                _make_constant(leaf)
-            return leaf
-
         planned = map_leaves(plan, result)
         if self.refusal is not None:
             raise self.refusal
-        return planned, map_leaves(constant, result)
+        return planned, map_leaves(_make_constant, result)
 
-    def _detach_written(self) -> None:
-        """Detach tensors that the step stored, since replays create constants."""
-        for location in self._writes.values():
-            _make_constant(location.get(self.leaves))
-
-    def _check_live_buffers(self, result: Any) -> None:
+    def _check_live_buffers(self) -> None:
         """Raise RefusedError if a buffer that outlives the step has no fresh slot."""
         self._before = self._safe = []
         for collected in (False, True):
@@ -381,23 +400,30 @@ class Tracer:
         )
 
     def _check_random(self) -> None:
-        if _random_state() != self._random:
+        if random_state() != self._random:
             self.refuse(
                 "it draws random numbers outside of needle.init and layers such as Dropout; "
                 "draw them before the step and pass them in"
             )
 
 
-def _make_constant(value: Any) -> None:
-    """Detach a result from its autograd graph, which would keep temporaries alive."""
+def _make_constant(value: Any) -> Any:
+    """Return a value; a Tensor without its autograd graph, which would keep temporaries alive."""
     if isinstance(value, Tensor) and value.op is not None:
         value.op, value.inputs, value.requires_grad, value.grad = None, (), False, None
         value.saved = None
+    return value
 
 
-def _random_state() -> Any:
+def random_state() -> Any:
+    """Return the states of the global streams of NumPy and Python, which can be compared."""
     state: Any = np.random.get_state(legacy=True)
     return state[1].tobytes(), *state[2:], random.getstate()
+
+
+def function_name(function: Any) -> str:
+    """Return the name of a step for messages."""
+    return str(getattr(function, "__qualname__", type(function).__name__))
 
 
 def _key(location: Location) -> tuple[int | None, int, Any]:

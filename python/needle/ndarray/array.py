@@ -19,7 +19,7 @@ from ..accelerated import gather, scatter
 from ..backends.base import View
 from ..backends.writes import note_write
 from ..config import MAX_DIMS
-from ..dtypes import DType, as_dtype, bool_, default_float, kind_of
+from ..dtypes import DType, as_dtype, bool_, default_float, int64, kind_of
 from ..errors import DeviceError, DTypeError, ShapeError
 from ..shapes import Shape, Strides
 from . import indexing, kernels
@@ -53,7 +53,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
         wanted = bool_ if host.dtype == bool_ else default_float
         self._device = usable_device(device)
         wanted = wanted if dtype is None else as_dtype(dtype, "array")
-        self.view = upload(host, self._device, wanted, dtype is None)
+        self.view = upload(host, self._device, wanted, dtype is None, other)
 
     @staticmethod
     def make(
@@ -199,7 +199,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
         if not host.shape:
             scalar: bool | int | float = host.item()
             return scalar
-        return wrap(upload(host, self._device, self.dtype), self._device)
+        return wrap(upload(host, self._device, self.dtype, source=value), self._device)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -373,7 +373,8 @@ class _Rows:
         positions = indexing.flat_positions(plan.arrays, self.moved.shape[:leading])
         self.shape = positions.shape + self.rest
         self.order = plan.order(positions.ndim, len(self.rest))
-        self.index = NDArray(positions.reshape(-1), device=array.device, dtype="int64")
+        flat = upload(positions.reshape(-1), array.device, int64, source=items)
+        self.index = wrap(flat, array.device)
 
     def take(self) -> NDArray:
         """Return a copy of the selected elements."""

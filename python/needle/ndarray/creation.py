@@ -50,7 +50,7 @@ def asarray(
                 f"asarray: {target} cannot share this memory as {wanted}; leave out copy=False"
             )
         return shared
-    return wrap(upload(host, target, wanted), target)
+    return wrap(upload(host, target, wanted, source=obj), target)
 
 
 def _as_is(x: NDArray, dtype: Any, device: Any, copy: bool | None) -> NDArray:

@@ -18,7 +18,7 @@ from ..backends.base import View
 from ..backends.writes import note_shared
 from ..dtypes import DType, check_fits, is_real
 from ..errors import DeviceError, DTypeError, PrecisionWarning, ShapeError, warn_caller
-from ..host_steps import host_step
+from ..host_steps import current, host_step
 from . import kernels
 from .device import BackendDevice, default_device
 
@@ -45,13 +45,33 @@ def host_array(op: str, source: Any) -> HostArray:
     return host
 
 
-@host_step
-def upload(host: HostArray, device: BackendDevice, dtype: DType, default: bool = False) -> View:
+def upload(
+    host: HostArray,
+    device: BackendDevice,
+    dtype: DType,
+    default: bool = False,
+    source: Any = None,
+) -> View:
     """Return a row-major view on the device with the host array's elements, cast to ``dtype``.
 
     PrecisionWarning if the cast to the ``default`` dtype, float32, rounds integers. DTypeError if
-    elements do not fit an integer dtype.
+    elements do not fit an integer dtype. source: what the array was made of; numbers written in a
+    step are part of its recording, other data is not.
     """
+    if current.recorder is not None and source is not None and _is_literal(source):
+        return _upload(host.tolist(), device, dtype, default)
+    return _upload(host, device, dtype, default)
+
+
+def _is_literal(source: Any) -> bool:
+    if isinstance(source, (list, tuple)):
+        return all(map(_is_literal, source))
+    return isinstance(source, (int, float, slice, type(None), type(...)))
+
+
+@host_step
+def _upload(data: Any, device: BackendDevice, dtype: DType, default: bool) -> View:
+    host = np.asarray(data)
     out = kernels.empty(device.backend, host.shape, dtype)
     if host.dtype != dtype:
         check_fits("array", host, dtype)

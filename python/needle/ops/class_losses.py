@@ -149,7 +149,7 @@ def _class_weights(name: str, weight: Any, logits: Tensor) -> Tensor | None:
     if weight is None:
         return None
     classes = logits.shape[min(1, len(logits.shape) - 1)]
-    given = as_operand(weight if isinstance(weight, Tensor) else np.asarray(weight), logits)
+    given = as_operand(weight, logits)
     if given.shape != (classes,):
         raise ShapeError(
             f"{name}: weight must have one number for each of {classes} classes, shape "

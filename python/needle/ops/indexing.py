@@ -6,6 +6,7 @@ The gradient of indexing adds each element to the position it came from, and vic
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ Shape = tuple[int, ...]
 
 
 def _plain(index: Any) -> Any:
-    """Return one entry of an index: Tensors and lists as arrays, and a copy of every array.
+    """Return one entry of an index: a Tensor as its array, and a copy of every array and list.
 
     The gradient needs the index as it was.
     """
@@ -34,13 +35,12 @@ def _plain(index: Any) -> Any:
         index = index.realize_cached_data()
     if getattr(index, "ndim", 0):
         index = index.copy()
-    if isinstance(index, list):
-        index = np.asarray(index) if index else np.zeros(0, dtype=np.int64)
-    if hasattr(index, "dtype") and index.dtype.kind not in "iub":
+    elements = np.asarray(index) if isinstance(index, list) and index else index
+    if hasattr(elements, "dtype") and elements.dtype.kind not in "iub":
         raise DTypeError(
-            f"getitem: an index array must be integer or bool, got {index.dtype}; cast it"
+            f"getitem: an index array must be integer or bool, got {elements.dtype}; cast it"
         )
-    return index
+    return deepcopy(index) if isinstance(index, list) else index
 
 
 def _index_of(index: Any) -> tuple[Any, ...]:
@@ -50,8 +50,10 @@ def _index_of(index: Any) -> tuple[Any, ...]:
 
 def _is_view(index: tuple[Any, ...]) -> bool:
     """Return True if the index has no arrays, so that no element is selected twice."""
-    return not any(hasattr(entry, "dtype") and getattr(entry, "ndim", 0) for entry in index) and (
-        not any(isinstance(entry, (bool, np.bool_)) for entry in index)
+    return not any(
+        isinstance(entry, (list, bool, np.bool_))
+        or (hasattr(entry, "dtype") and getattr(entry, "ndim", 0))
+        for entry in index
     )
 
 
@@ -92,7 +94,7 @@ class ScatterAdd(TensorOp):
         if _is_view(self.index):
             out[self.index] = a
         else:
-            positions = from_numpy(_positions(self.index, self.shape), device_of(a), np.int64)
+            positions = _positions(self.shape, device_of(a), *self.index)
             flat = xp.reshape(out, (out.size,))
             accelerated.scatter_add(flat, positions, xp.reshape(a, (a.size,)))
             out = xp.reshape(flat, self.shape)
@@ -102,9 +104,11 @@ class ScatterAdd(TensorOp):
         return GetItem(self.index)(out_grad)
 
 
-def _positions(index: tuple[Any, ...], shape: Shape) -> Array:
+@host_step
+def _positions(shape: Shape, device: Any, *index: Any) -> Array:
     """Return the flat positions that ``index`` selects in an array of ``shape``, in order."""
-    return _selected(np.arange(product(shape)).reshape(shape), index).reshape(-1)
+    host = _selected(np.arange(product(shape)).reshape(shape), index)
+    return from_numpy(host.reshape(-1), device, np.int64)
 
 
 def _selected(host: Array, index: tuple[Any, ...]) -> Array:

@@ -17,6 +17,7 @@ from ..autograd import Tensor
 from ..contexts import context
 from ..dtypes import is_floating
 from ..errors import CheckpointError
+from ..host_steps import host_step
 
 
 class NamesTensors(Protocol):
@@ -45,6 +46,7 @@ class ExponentialAverage:
         self.model, self.decay, self.steps = model, float(decay), 0
         self.average: dict[str, Any] = {}
 
+    @host_step
     def update(self) -> None:
         """Include the model's current values in the average."""
         self.steps += 1

@@ -19,7 +19,7 @@ from ..autograd import Tensor
 from ..autograd.refs import unheld
 from ..autograd.replay import forget_leaf
 from ..errors import CheckpointError, ShapeError
-from ..host_steps import host_step
+from ..host_steps import current, host_step
 from ..torch_names import PointsToKeywords
 from .options import COUNT, Rule, broken_rule
 
@@ -42,7 +42,12 @@ class GroupOption:
         self.name = name
 
     def __get__(self, instance: Optimizer | None, owner: type) -> Any:
-        return self if instance is None else instance.param_groups[0][self.name]
+        if instance is None:
+            return self
+        group = instance.param_groups[0]
+        if current.recorder is not None:
+            current.recorder.read_option(group, self.name)
+        return group[self.name]
 
     def __set__(self, instance: Optimizer, value: Any) -> None:
         instance.check_options({self.name: value})

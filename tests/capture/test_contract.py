@@ -1,0 +1,304 @@
+"""The contract of capture: its inputs, its errors, and the check that finds everything else."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import random
+import threading
+import types
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle
+from needle import nn, optim
+
+pytestmark = pytest.mark.skipif(
+    needle.backend_selection.BACKEND != "nd" or not needle.cpu().enabled(),
+    reason="needs the compiled backend",
+)
+
+
+def tensor(values: Any) -> needle.Tensor:
+    return needle.Tensor(values, device=needle.cpu(), requires_grad=False)
+
+
+def called(step: Any, count: int, before: Any = lambda number: None) -> tuple[list[Any], list[str]]:
+    """Return the results of ``count`` calls with a one, and the messages of capture warnings."""
+    found = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for number in range(count):
+            before(number)
+            found.append(step(tensor([1.0])).item())
+    return found, [str(w.message) for w in caught if w.category is needle.CaptureWarning]
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+
+class Namespace:
+    value = 0.0
+
+
+def hidden_numbers() -> dict[str, Any]:
+    """Return functions that yield 1, 2, 3 ... from places that no one can look into."""
+    table, slotted, module = np.zeros(1), Slotted(), types.ModuleType("settings")
+    slotted.value = module.value = Namespace.value = 0.0  # type: ignore[attr-defined]
+    holder = types.SimpleNamespace(value=0.0)
+    queue = collections.deque(range(1, 20))
+
+    def counted(place: Any) -> Any:
+        def read() -> float:
+            place.value += 1.0
+            return float(place.value)
+
+        return read
+
+    def from_table() -> float:
+        table[0] += 1.0
+        return float(table[0])
+
+    generator = (number for number in range(1, 20))
+    return {
+        "iterator": iter(range(1, 20)).__next__,
+        "generator": generator.__next__,
+        "count": itertools.count(1).__next__,
+        "deque": queue.popleft,
+        "slots": counted(slotted),
+        "module": counted(module),
+        "class": counted(Namespace),
+        "namespace": counted(holder),
+        "numpy": from_table,
+    }
+
+
+@pytest.mark.parametrize("place", hidden_numbers())
+def test_a_number_from_outside_is_found_at_the_second_call(place: str) -> None:
+    read = hidden_numbers()[place]
+    step = needle.capture(lambda x: x * read())
+    found, messages = called(step, 6)
+    assert found == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert len(messages) == 1 and "the result differs" in messages[0]
+
+
+@pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState, random.Random])
+def test_a_generator_of_its_own_draws_at_every_call(kind: Any) -> None:
+    def run(captured: bool) -> list[Any]:
+        draw = kind(3).random
+        step = lambda x: x * float(draw())  # noqa: E731
+        return called(needle.capture(step) if captured else step, 8)[0]
+
+    assert run(True) == run(False)
+
+
+def test_a_change_after_the_second_call_is_an_error_that_names_the_calls() -> None:
+    hidden = types.SimpleNamespace(factor=2.0)
+    weight = nn.Parameter(tensor([1.0]))
+    optimizer = optim.SGD([weight], lr=0.25)
+
+    def train(x: Any) -> Any:
+        optimizer.reset_grad()
+        loss = (weight * x * hidden.factor).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = needle.capture(train, state=[weight, optimizer])
+    for number in range(7):
+        hidden.factor = 2.0 if number < 5 else 4.0
+        step(tensor([1.0]))
+    assert weight.item() == 1.0 - 7 * 0.5  # calls 6 and 7 were stale
+    with pytest.raises(needle.CaptureError, match="since call 4 of 8"):
+        step(tensor([1.0]))
+    assert weight.item() == 1.0 - 7 * 0.5 - 1.0  # the state of the step itself
+    assert optimizer.steps == 8
+    step(tensor([1.0]))
+    assert weight.item() == 1.0 - 7 * 0.5 - 2.0
+
+
+def test_a_check_can_be_asked_for_and_turned_off() -> None:
+    hidden = types.SimpleNamespace(factor=1.0)
+    step = needle.capture(lambda x: x * hidden.factor, check=False)
+    assert called(step, 3)[0] == [1.0] * 3
+    assert step.check(tensor([1.0])).item() == 1.0
+    hidden.factor = 5.0
+    assert called(step, 3) == ([1.0] * 3, [])
+    with pytest.raises(needle.CaptureError, match="the result differs"):
+        step.check(tensor([1.0]))
+    assert called(step, 1)[0] == [5.0]
+
+
+class Scaled(nn.Module):
+    slope = 1.0
+    table = (1.0, 2.0)
+
+    def forward(self, x: Any) -> Any:
+        return x * (self.slope * self.table[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda layer: setattr(layer, "slope", 5.0),
+        lambda layer: setattr(Scaled, "slope", 5.0),
+        lambda layer: setattr(Scaled, "table", (5.0, 2.0)),
+    ],
+)
+def test_attributes_of_a_module_are_guarded(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("slope", "table"):  # restored afterwards
+        monkeypatch.setattr(Scaled, name, vars(Scaled)[name])
+    layer = Scaled()
+    step = needle.capture(layer)
+    assert called(step, 3)[0] == [1.0] * 3
+    change(layer)
+    assert called(step, 3) == ([5.0] * 3, [])
+    assert (step.recordings, step.replays) == (2, 4)
+
+
+@pytest.mark.parametrize("given", ["module", "method", "state", "decorator"])
+def test_a_module_is_an_input_of_its_own_recording(given: str) -> None:
+    layer = nn.Linear(1, 1, device=needle.cpu())
+    step = {
+        "module": lambda: needle.capture(layer),
+        "method": lambda: needle.capture(layer.forward),
+        "state": lambda: needle.capture(lambda x: layer(x), state=layer),
+        "decorator": lambda: needle.capture(state={"layers": [layer]})(lambda x: layer(x)),
+    }[given]()
+    for number in range(3):
+        layer.weight.data = tensor([[float(number)]])
+        x = tensor([[1.0]])
+        np.testing.assert_array_equal(step(x).numpy(), layer(x).numpy())
+    assert (step.recordings, step.replays) == (1, 2)
+
+
+def test_an_array_from_elsewhere_is_an_error_that_names_the_remedy() -> None:
+    layer = nn.Linear(3, 2, device=needle.cpu())
+    step = needle.capture(lambda x: layer(x))
+    with pytest.raises(needle.CaptureError, match=r"\(3, 2\).*float32.*test_contract.*state="):
+        step(tensor(np.ones((1, 3))))
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: x[:, [2, 0]],
+        lambda x: x[[1, 0, 1]],
+        lambda x: needle.ops.cross_entropy(x, [0, 1, 2, 0], weight=[1.0, 2.0, 3.0]),
+        lambda x: needle.ops.scatter(x, 1, [[0], [1], [2], [0]], 7.0),
+        lambda x: x + needle.Tensor([1.0, 2.0, 3.0]),
+        lambda x: needle.ops.gather(x, 1, [[0], [1], [2], [0]]),
+    ],
+    ids=["columns", "rows", "class-weights", "scatter", "tensor", "gather"],
+)
+def test_numbers_written_in_a_step_are_part_of_it(compute: Any) -> None:
+    def step(x: Any) -> Any:
+        y = compute(x)
+        y.sum().backward()
+        return y
+
+    captured = needle.capture(step)
+    for seed in range(3):
+        values = np.random.default_rng(seed).standard_normal((4, 3)).astype("float32")
+        one, other = (needle.Tensor(values, device=needle.cpu()) for _ in range(2))
+        np.testing.assert_array_equal(captured(one).numpy(), step(other).numpy())
+        np.testing.assert_array_equal(one.grad.numpy(), other.grad.numpy())
+    assert captured.replays == 2
+
+
+def test_a_moving_average_is_updated_from_the_first_step_on() -> None:
+    def run(captured: bool) -> Any:
+        np.random.seed(0)
+        model = nn.Sequential(nn.Linear(2, 2, device=needle.cpu()))
+        optimizer = optim.Adam(model.parameters(), lr=0.1)
+        average = optim.ExponentialAverage(model, 0.5)
+
+        def train(x: Any) -> Any:
+            optimizer.reset_grad()
+            loss = (model(x) ** 2).sum()
+            loss.backward()
+            optimizer.step()
+            average.update()
+            return loss
+
+        state = [model, optimizer, average]
+        step: Any = needle.capture(train, state=state) if captured else train
+        for number in range(9):
+            step(tensor([[1.0, number]]))
+        assert not captured or step.replays == 8
+        return average.state_dict()
+
+    eager, replayed = run(False), run(True)
+    assert eager["steps"] == replayed["steps"] == 9
+    for name, array in eager["arrays"].items():
+        np.testing.assert_array_equal(replayed["arrays"][name], array)
+
+
+def test_a_check_leaves_streams_and_counters_as_one_call_does() -> None:
+    """Dropout draws from NumPy's stream and from a generator; Adam counts its steps."""
+
+    def run(captured: bool) -> Any:
+        np.random.seed(0)
+        generator = needle.init.Generator(5)
+        linear = nn.Linear(4, 8, device=needle.cpu())
+        model = nn.Sequential(linear, nn.Dropout(0.5), nn.Dropout(0.5, generator))
+        optimizer = optim.Adam(model.parameters(), lr=0.1)
+        schedule = optim.StepLR(optimizer, 3)
+
+        def train(x: Any) -> Any:
+            optimizer.reset_grad()
+            loss = (model(x) ** 2).sum()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            return loss
+
+        step: Any = needle.capture(train, state=[model, schedule]) if captured else train
+        losses = [step(tensor(np.ones((2, 4)))).item() for _ in range(9)]
+        return losses, generator.draws, optimizer.steps, optimizer.lr, np.random.rand()
+
+    assert run(True) == run(False)
+
+
+@pytest.mark.parametrize(
+    "given", [[np.zeros(2)], nn.Linear, [iter(())], {"rng": np.random.RandomState()}]
+)
+def test_state_must_be_something_that_can_be_restored(given: Any) -> None:
+    with pytest.raises(TypeError, match="capture: state"):
+        needle.capture(lambda x: x, state=given)
+
+
+def test_a_thread_beside_the_first_call_is_no_part_of_it() -> None:
+    """Each round a buffer of the other thread takes the place of a temporary of the step."""
+    x = tensor(np.ones((8, 8)))
+    turn, done = threading.Barrier(2), threading.Event()
+
+    def other() -> None:
+        while True:
+            turn.wait()
+            if done.is_set():
+                return
+            for _ in range(50):
+                y = x + x
+                y * 2.0
+            turn.wait()
+
+    def step(x: Any) -> Any:
+        kept = x
+        for _ in range(10):
+            kept = kept * 2.0 - kept
+            turn.wait()
+            turn.wait()
+        return kept
+
+    thread = threading.Thread(target=other, daemon=True)
+    thread.start()
+    for _ in range(5):
+        np.testing.assert_array_equal(needle.capture(step)(x).numpy(), x.numpy())
+    done.set()
+    turn.wait()
+    thread.join()
