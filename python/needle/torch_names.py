@@ -55,7 +55,7 @@ NAMES: dict[str, dict[str, str]] = {
         "manual_seed": "needle.seed(number)",
         "save": "needle.io.save(path, model.state_dict())",
         "load": "needle.io.load(path)",
-        "compile": "needle.capture(step)",
+        "compile": "needle.capture(step, state=[model, optimizer])",
         "inference_mode": "needle.no_grad()",
         "set_grad_enabled": "needle.no_grad(), needle.enable_grad()",
         "functional": "needle, where the functions are: needle.relu(x)",

@@ -98,7 +98,7 @@ def test_dropout_takes_a_generator(device: Any) -> None:
 def test_a_captured_step_draws_anew_at_every_replay() -> None:
     layer, other = (nn.Dropout(0.5, generator=init.Generator(6)) for _ in range(2))
     x = init.ones(64)
-    step = ndl.capture(lambda x: layer(x) * 2.0)
+    step = ndl.capture(lambda x: layer(x) * 2.0, state=layer)
     for _ in range(3):
         np.testing.assert_array_equal(step(x).numpy(), (other(x) * 2.0).numpy())
     assert step.replays == 2

@@ -143,7 +143,7 @@ def test_a_captured_step_gives_the_same_values(row: LayerRow, device: Any) -> No
         sum((y.sum() for y in outputs[1:]), outputs[0].sum()).backward()
         return (*outputs, *(p.grad for p in [*given, *each.parameters()]))
 
-    step = ndl.capture(lambda *given: run(layer, *given))
+    step = ndl.capture(lambda *given: run(layer, *given), state=layer)
     for turn in range(4):
         given = [ndl.Tensor(x * (turn + 1), device=device) for x in inputs]
         found, wanted = step(*given), run(other, *given)

@@ -457,7 +457,7 @@ def test_captured_steps() -> None:
                 optimizer.step()
             return loss
 
-        captured = ndl.capture(step)
+        captured = ndl.capture(step, state=[w, optimizer])
         x = Tensor(np.ones(3), device=ndl.cpu(), dtype="float32", requires_grad=False)
         for _ in range(3):
             waiting = (w * w).sum()
