@@ -125,7 +125,6 @@ REGISTRATIONS = {
     "needle.ops.tuples: TensorTuple.item_of",
     "needle.ops.tuples: TensorTuple.sum_of",
     "needle.capture: current.recorder",
-    "needle.capture: Value.grad",
 }
 """The attributes that a file sets on an object of a lower floor, all of them deliberately.
 
