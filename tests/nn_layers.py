@@ -229,4 +229,16 @@ ACTIVATIONS = [
     row("Softmax", (1,), SIGNALS, placed=False),
 ]
 
-LAYERS = [*ACTIVATIONS, *NORMS, *CONVOLUTIONS, *RECURRENT, *ATTENTION]
+POOLS = [
+    row("MaxPool2d", (3, 2, 1), IMAGES, case="ceil", ceil_mode=True, placed=False),
+    row("MaxPool2d", (2,), IMAGES, case="dilated", dilation=2, stride=1, placed=False),
+    row("AvgPool2d", (3, 2, 1), IMAGES, ceil_mode=True, count_include_pad=False, placed=False),
+    row("AvgPool2d", (2,), IMAGES, case="divisor", divisor_override=3, placed=False),
+    row("AdaptiveAvgPool2d", ((3, None),), IMAGES, placed=False),
+    row("AdaptiveMaxPool2d", ((None, 3),), IMAGES, placed=False),
+    row("MaxPool1d", (3, 2, 1), SIGNALS, ceil_mode=True, placed=False),
+    row("AvgPool1d", (3, 2, 1), SIGNALS, count_include_pad=False, placed=False),
+    row("AdaptiveAvgPool1d", (3,), SIGNALS, placed=False),
+]
+
+LAYERS = [*ACTIVATIONS, *POOLS, *NORMS, *CONVOLUTIONS, *RECURRENT, *ATTENTION]

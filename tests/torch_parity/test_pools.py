@@ -182,26 +182,8 @@ def test_refused_as_in_pytorch(name: str) -> None:
         ours()
 
 
-def test_layers(device: Any) -> None:
-    x = np.random.default_rng(0).standard_normal((2, 3, 7, 8)).astype("float32")
-    for name, args, options in [
-        ("MaxPool2d", (3, 2, 1), {"ceil_mode": True}),
-        ("MaxPool2d", (3,), {"dilation": 2, "stride": 1}),
-        ("AvgPool2d", (3, 2, 1), {"ceil_mode": True, "count_include_pad": False}),
-        ("AvgPool2d", (2,), {"divisor_override": 3}),
-        ("AdaptiveAvgPool2d", ((3, None),), {}),
-        ("AdaptiveMaxPool2d", ((None, 3),), {}),
-        ("MaxPool1d", (3, 2, 1), {"ceil_mode": True}),
-        ("AvgPool1d", (3, 2, 1), {"count_include_pad": False}),
-        ("AdaptiveAvgPool1d", (3,), {}),
-    ]:
-        values = x[:, :, 0] if "1d" in name else x
-        layer = getattr(ndl.nn, name)(*args, **options)
-        theirs = getattr(torch.nn, name)(*args, **options)(torch.tensor(values))
-        ours = layer(ndl.Tensor(values, device=device))
-        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6, atol=1e-6)
-        assert all(f"{key}={value}" in repr(layer) for key, value in options.items())
-    pool, back = ndl.nn.MaxPool2d(2, return_indices=True), ndl.nn.MaxUnpool2d(2)
-    y, where = pool(ndl.Tensor(x[:, :, :6], device=device))
-    unpooled = back(y, where).numpy()
-    np.testing.assert_array_equal(unpooled[unpooled != 0], x[:, :, :6][unpooled != 0])
+def test_layers_that_undo_each_other(device: Any) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 6, 8)).astype("float32")
+    y, where = ndl.nn.MaxPool2d(2, return_indices=True)(ndl.Tensor(x, device=device))
+    unpooled = ndl.nn.MaxUnpool2d(2)(y, where).numpy()
+    np.testing.assert_array_equal(unpooled[unpooled != 0], x[unpooled != 0])
