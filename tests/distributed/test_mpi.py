@@ -139,6 +139,19 @@ def test_a_rank_that_hangs_is_named_once() -> None:
     assert "all_reduce" in done.stderr
 
 
+def test_a_rank_stopped_before_mpi_has_started_ends_all_ranks() -> None:
+    stop = """
+import os, signal
+from needle import config, distributed
+if next(os.environ[name] for name in config.RANKS if name in os.environ) == "1":
+    os.kill(os.getpid(), signal.SIGSTOP)
+distributed.communicator()
+"""
+    done = run(3, "-c", stop, NEEDLE_COLLECTIVE_TIMEOUT="1", seconds=60)
+    assert done.returncode != 0
+    assert "NEEDLE_COLLECTIVE_TIMEOUT" in done.stderr
+
+
 def test_a_rank_that_waits_leaves_the_processor_to_others() -> None:
     done = run(2, RANKS, "idle")
     assert done.returncode == 0, done.stderr

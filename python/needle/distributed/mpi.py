@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -32,16 +34,18 @@ class MPICommunicator(Communicator):
     """The group of processes started by mpiexec or srun.
 
     Raises DistributedError, which names the missing ranks, if a rank does not join a collective
-    within NEEDLE_COLLECTIVE_TIMEOUT seconds. An unhandled exception in a program ends all ranks.
+    within NEEDLE_COLLECTIVE_TIMEOUT seconds. Unless all ranks start within four times that time,
+    they end with a message. An unhandled exception in a program ends all ranks.
     """
 
     def __init__(self) -> None:
-        self._mpi = MPI = importlib.import_module("mpi4py.MPI")  # the import initialises MPI
-        self._all, self._questions = MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup()
-        self.rank, self.size = self._all.Get_rank(), self._all.Get_size()
-        self._places: list[str] = self._all.allgather(
-            f"process {os.getpid()} on {MPI.Get_processor_name()}"
-        )
+        with _started_in_time():
+            self._mpi = MPI = importlib.import_module("mpi4py.MPI")  # the import initialises MPI
+            self._all, self._questions = MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup()
+            self.rank, self.size = self._all.Get_rank(), self._all.Get_size()
+            self._places: list[str] = self._all.allgather(
+                f"process {os.getpid()} on {MPI.Get_processor_name()}"
+            )
         self._begun = 0
         if self.size > 1:
             self._former_hook, sys.excepthook = sys.excepthook, self._end_all
@@ -151,6 +155,32 @@ class MPICommunicator(Communicator):
         print(f"rank {self.rank} of {self.size} ({self._places[self.rank]}):", file=sys.stderr)
         self._former_hook(kind, error, trace)
         self.abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
+
+
+WATCH = """import os, select, sys
+if not select.select([0], [], [], float(sys.argv[1]))[0]:
+    print(sys.argv[2], file=sys.stderr, flush=True)
+    os.kill(os.getppid(), 9)
+"""
+"""The program that watches over the start; it ends when its input does."""
+
+
+@contextmanager
+def _started_in_time() -> Iterator[None]:
+    """End this process, with a message, unless the block ends in time.
+
+    MPI waits for the other ranks inside the import, where no thread of Python runs: another
+    process has to watch.
+    """
+    seconds = 4 * float(config.COLLECTIVE_TIMEOUT.read())
+    message = (
+        f"mpi: every rank must start MPI within {seconds:g} s, at least one did not; look for a "
+        "rank that was stopped or waits, or set NEEDLE_COLLECTIVE_TIMEOUT to more than "
+        f"{seconds / 4:g} seconds"
+    )
+    command = [sys.executable, "-I", "-S", "-c", WATCH, str(seconds), message]
+    with subprocess.Popen(command, stdin=subprocess.PIPE):  # its exit closes the input, and waits
+        yield
 
 
 def _wait_for(test: Callable[[], bool], seconds: float) -> bool:
