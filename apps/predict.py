@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from pathlib import Path
 
 if not __package__:  # run as a file: apps.prediction is found from the folder above
@@ -49,6 +50,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run the program; return its exit code, 1 if any picture cannot be read."""
     options = parser().parse_args(arguments)
+    # The classifier has a limit of its own, and answers with a sentence.
+    warnings.filterwarnings("ignore", "Image size .* exceeds limit")
     try:
         if bool(options.serve) + bool(options.pictures) + bool(options.onnx) != 1:
             raise NeedleError("predict: give either pictures, --serve or --onnx")

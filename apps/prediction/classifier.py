@@ -25,6 +25,8 @@ from needle.errors import CheckpointError, DataError
 
 MOST_PIXELS = 50_000_000
 """Largest picture that is decoded: a small file can declare a huge size."""
+MOST_SIDE = 4096
+"""Largest side of a network's input."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +47,20 @@ class Classifier:
         """
         arrays, about = needle.io.load_with_metadata(path)
         settings, classes = _description(path, about)
-        size = image_size(settings["model"], int(settings["image_size"]))
+        weights = _weights(arrays)
+        if not any(len(classes) in array.shape for array in weights.values()):
+            raise CheckpointError(
+                f"--checkpoint: {path} names {len(classes):,} classes, but none of its arrays has "
+                "so many rows or columns; give a file of a run as it was written"
+            )
+        size = image_size(settings["model"], settings["image_size"])
         model = build_model(
             settings["model"],
             in_channels=find_source(settings["data"]).channels,
             num_classes=len(classes),
             device=needle.device(device),
         )
-        model.load_state_dict(_weights(arrays))
+        model.load_state_dict(weights)
         self._set(model, classes, settings["data"], size)
 
     @classmethod
@@ -141,9 +149,12 @@ def _description(path: Path, about: dict[str, str]) -> tuple[dict[str, Any], lis
             settings, classes = extra["settings"], extra["classes"]
         else:
             settings, classes = json.loads(about["settings"]), json.loads(about["classes"])
-        found = {key: str(settings[key]) for key in ("model", "data")}
-        return found | {"image_size": settings.get("image_size", 0)}, [str(c) for c in classes]
-    except (KeyError, TypeError, ValueError) as error:
+        found: dict[str, Any] = {key: str(settings[key]) for key in ("model", "data")}
+        found["image_size"] = size = int(settings.get("image_size", 0))
+        if not 0 <= size <= MOST_SIDE:
+            raise ValueError(f"an image size of {size}")
+        return found, [str(c) for c in classes]
+    except needle.io.DAMAGE as error:
         raise CheckpointError(
             f"--checkpoint: {path} does not record its model and data set; give "
             "model.safetensors, best.safetensors or checkpoint.safetensors of a run"

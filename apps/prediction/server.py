@@ -4,7 +4,8 @@ The server listens on the loopback interface unless told otherwise. It serves th
 as a program for the visitor's GPU, and answers to pictures of limited size; it writes nothing.
 
 Limits: a picture has at most 8 MB and 50 million pixels; 256 connections are served at once and
-1 024 more wait; a connection that is silent for 20 s is closed.
+1 024 more wait; a connection that is silent for 20 s is closed. While others wait, each has 2 s to
+send its request: clients that say nothing, or little by little, keep nobody out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import Any
@@ -39,6 +41,7 @@ except ImportError:
 MOST_BYTES = 8_000_000
 MOST_CONNECTIONS, WAITING_CONNECTIONS = 256, 1024
 IDLE_SECONDS = 20
+SENDING_SECONDS = 2
 LINGER_SECONDS = 10
 MOST_MAPS, CELL = 16, 48  # feature maps shown of a layer, and the side of each in pixels
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -209,15 +212,22 @@ class _Server(ThreadingMixIn, WSGIServer):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._free = threading.Semaphore(MOST_CONNECTIONS)
+        self._begun: dict[socket.socket, float] = {}
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        self._free.acquire()
+        while not self._free.acquire(timeout=0.1):
+            for connection, begun in [*self._begun.items()]:
+                if time.monotonic() - begun > SENDING_SECONDS:
+                    with suppress(OSError):  # an answer can still be sent
+                        connection.shutdown(socket.SHUT_RD)
+        self._begun[request] = time.monotonic()
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            del self._begun[request]
             self._free.release()
 
     def shutdown_request(self, request: socket.socket) -> None:
@@ -260,7 +270,8 @@ def serve(classifier: Classifier, host: str, port: int) -> None:
     with server_for(classifier, host, port) as server:
         answering = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
         answering.start()
-        print(f"http://{host}:{server.server_port}/ (Ctrl-C stops it)", flush=True)
+        name = f"[{host}]" if ":" in host else host
+        print(f"http://{name}:{server.server_port}/ (Ctrl-C stops it)", flush=True)
         try:
             while answering.is_alive():
                 answering.join(1.0)

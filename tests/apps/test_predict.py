@@ -15,9 +15,13 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.request
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 from wsgiref.util import setup_testing_defaults
 
 import numpy as np
@@ -26,6 +30,7 @@ import pytest
 import needle
 from apps import predict as program
 from apps import train
+from apps.prediction import server as server_module
 from apps.prediction.classifier import Classifier
 from apps.prediction.server import application, server_for, tiled
 from needle import data
@@ -141,6 +146,20 @@ def test_what_cannot_be_read_is_said_and_the_rest_shown(
     assert "notes.txt" in said.err and "nowhere.png" in said.err and "Traceback" not in said.err
 
 
+def test_a_picture_that_declares_a_huge_size_is_one_line(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from PIL import Image
+
+    Image.new("1", (10_000, 10_000)).save(tmp_path / "huge.png")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        weights = ["--checkpoint", str(run / "model.safetensors")]
+        assert program.main([*weights, str(tmp_path / "huge.png")]) == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("error: ") and "50000000" in line and not told
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -166,6 +185,32 @@ def test_mistakes_are_one_line(
     assert program.main(filled) == 1
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("error: ") and message in line
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"classes": f"[{'0,' * 10**6}0]"},
+        {"classes": "null"},
+        {"classes": "[" * 10**5},
+        *({"image_size": size} for size in ("x", [28], float("inf"), 10**6, -1)),
+        {"model": "unknown"},
+        {"data": ["digits"]},
+    ],
+    ids=lambda damage: str(damage)[:30],
+)
+def test_metadata_that_do_not_fit_the_arrays_are_refused_before_the_model_is_made(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: dict[str, Any]
+) -> None:
+    arrays, about = needle.io.load_with_metadata(run / "model.safetensors")
+    if "classes" in damage:
+        about |= damage
+    else:
+        about["settings"] = json.dumps(json.loads(about["settings"]) | damage)
+    needle.io.save(tmp_path / "damaged.safetensors", arrays, about)
+    assert program.main(["--checkpoint", str(tmp_path / "damaged.safetensors"), "a.png"]) == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("error: ")
 
 
 # ---- the page ------------------------------------------------------------------------------------
@@ -363,12 +408,45 @@ def test_other_sites_cannot_post(server: int, pictures: Path) -> None:
         connection.close()
 
 
+def test_clients_that_send_little_by_little_keep_nobody_out(
+    server: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "SENDING_SECONDS", 0.1)
+    done = threading.Event()
+    with ExitStack() as stack:
+        connections = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", server)))
+            for _ in range(server_module.MOST_CONNECTIONS + 20)
+        ]
+
+        def dribble() -> None:
+            while not done.wait(0.05):
+                for connection in connections[::2]:  # the others say nothing
+                    with suppress(OSError):
+                        connection.send(b"x")
+
+        thread = threading.Thread(target=dribble)
+        thread.start()
+        try:
+            assert ask(server, "GET", "/about")[0] == 200
+        finally:
+            done.set()
+            thread.join()
+
+
 @pytest.mark.usefixtures("interruptible")
-def test_the_program_serves_until_it_is_stopped(run: Path) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_program_serves_until_it_is_stopped(run: Path, host: str) -> None:
     pytest.importorskip("bottle")
     import signal
 
+    if ":" in host:
+        try:
+            socket.create_server((host, 0), family=socket.AF_INET6).close()
+        except OSError:
+            pytest.skip("no IPv6")
     arguments = ["--checkpoint", str(run / "model.safetensors"), "--serve", "--port", "0"]
+    arguments += ["--host", host]
     process = subprocess.Popen(
         [sys.executable, "-m", "apps.predict", *arguments],
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'python'}{os.pathsep}{ROOT}"},
@@ -378,8 +456,9 @@ def test_the_program_serves_until_it_is_stopped(run: Path) -> None:
     )
     try:
         assert process.stdout is not None
-        port = re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())
-        assert port and ask(int(port[1]), "GET", "/about")[0] == 200
+        page = process.stdout.readline().split()[0]
+        with urllib.request.urlopen(f"{page}about", timeout=30) as reply:
+            assert reply.status == 200
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     finally:
