@@ -1,24 +1,24 @@
 """Every file format that needle reads: corrupted files are rejected by name, or read correctly.
 
-``run`` is called by ``make fuzz``. ``python -m tests.fuzz.fuzz_files NAME FIRST COUNT`` tries the
-mutations of one format from seed FIRST on, in a process that may crash, and prints how many were
-read and refused.
+``garble`` tries mutations of one format in a process of its own, which may crash: the program
+``python -m tests.fuzz.fuzz_files NAME FIRST COUNT``. make fuzz and the tests call it.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import resource
 import signal
+import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,6 @@ from needle.remote.store import Store
 
 from .mutations import mutated, mutated_json
 
-GROUP = 50
-"""Number of mutations of a format before the next one's turn."""
 SECONDS = 20
 """Time limit for reading one small file on a busy machine."""
 MEMORY = 1 << 30
@@ -209,11 +207,21 @@ FORMATS = {
 }
 
 
+with suppress(ImportError):
+    from . import onnx_files
+
+    FORMATS["model.onnx"] = Format(
+        lambda path: path.write_bytes(onnx_files.models()[0]),
+        onnx_files.read,
+        mutate=onnx_files.mutated_model,
+    )
+
+
 # ---- trials --------------------------------------------------------------------------------------
 
 
 class Finding(Exception):
-    """A mutation that was neither rejected by name nor read correctly; its file is kept."""
+    """A mutation that was neither rejected by name nor read correctly."""
 
 
 def tries(name: str, folder: Path) -> Callable[[int], str]:
@@ -249,26 +257,22 @@ def tries(name: str, folder: Path) -> Callable[[int], str]:
     return attempt
 
 
-def run(seconds: float, seed: int) -> Counter[str]:
-    """Try mutations of all formats in turn; raise a Finding that names format and seed."""
-    end, found = time.monotonic() + seconds, Counter[str]()
-    with tempfile.TemporaryDirectory(prefix="needle-fuzz-") as folder:
-        attempts = {name: tries(name, Path(folder)) for name in FORMATS}
-        while time.monotonic() < end:
-            for name, attempt in attempts.items():
-                # the last line of output before a crash
-                print(f"{name} from seed {seed}", file=sys.stderr)
-                for each in range(seed, seed + GROUP):
-                    found[_tried(attempt, name, each)] += 1
-            seed += GROUP
-    return found
+def garble(name: str, first: int, count: int) -> dict[str, int]:
+    """Return how many mutations of a format were refused and how many were read.
 
-
-def _tried(attempt: Callable[[int], str], name: str, seed: int) -> str:
-    try:
-        return attempt(seed)
-    except Finding as finding:
-        raise Finding(f"{name}, seed {seed}: {finding}") from finding
+    Raise AssertionError with the child's last output on a finding.
+    """
+    command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz.fuzz_files", name]
+    done = subprocess.run(
+        [*command, str(first), str(count)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, (
+        f"{name}, seeds from {first}: finding, exit {done.returncode}\n{done.stderr[-3000:]}"
+    )
+    return {"read": 0, "refused": 0, **json.loads(done.stdout)}
 
 
 def memory() -> int:
@@ -307,7 +311,8 @@ def main(name: str, first: str, count: str) -> None:
     with tempfile.TemporaryDirectory(prefix="needle-fuzz-") as folder:
         attempt = tries(name, Path(folder))
         for seed in range(int(first), int(first) + int(count)):
-            found[_tried(attempt, name, seed)] += 1
+            print(f"seed {seed}", file=sys.stderr)  # the last line of output before a crash
+            found[attempt(seed)] += 1
     print(json.dumps(found))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +16,22 @@ from needle.onnx import load
 from needle.onnx.package import OnnxError
 
 onnx = pytest.importorskip("onnx")
-fuzz_onnx = pytest.importorskip("tests.fuzz.fuzz_onnx")
+onnx_files = pytest.importorskip("tests.fuzz.onnx_files")
 
-CORPUS = sorted((Path(fuzz_onnx.__file__).parent / "onnx_corpus").glob("*.onnx"))
+CORPUS = sorted((Path(onnx_files.__file__).parent / "onnx_corpus").glob("*.onnx"))
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
 def test_files_that_once_gave_another_error(path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert fuzz_onnx.check(path) in ("ran", "refused")
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_mutated_files(seed: int) -> None:
-    assert fuzz_onnx.run(1.5, seed) > 50
+    with suppress(OnnxError):
+        onnx_files.read(path)
 
 
 def test_the_models_that_are_mutated_run(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
-    for content in fuzz_onnx.models():
+    for content in onnx_files.models():
         path.write_bytes(content)
-        assert fuzz_onnx.check(path) == "ran"
+        assert onnx_files.read(path)
 
 
 # ---- one fault each ------------------------------------------------------------------------------
@@ -159,7 +153,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_one_fault(name: str, tmp_path: Path) -> None:
     change, why = CHANGES[name]
-    proto = onnx.load_model_from_string(fuzz_onnx.models()[0])
+    proto = onnx.load_model_from_string(onnx_files.models()[0])
     (tmp_path / "w.bin").write_bytes(_tensor(proto, "w").raw_data)
     os.symlink("w.bin", tmp_path / "link.bin")
     change(proto)
@@ -170,7 +164,7 @@ def test_one_fault(name: str, tmp_path: Path) -> None:
 
 
 def test_names_that_are_no_utf_8(tmp_path: Path) -> None:
-    content = fuzz_onnx.models()[0]
+    content = onnx_files.models()[0]
     path = tmp_path / "broken.onnx"
     for name in (b"BatchNormalization", b"kernel_shape"):
         path.write_bytes(content.replace(name, b"\xff" * len(name)))
@@ -179,7 +173,7 @@ def test_names_that_are_no_utf_8(tmp_path: Path) -> None:
 
 
 def test_values_in_another_file_of_the_folder(tmp_path: Path) -> None:
-    content = fuzz_onnx.models()[0]
+    content = onnx_files.models()[0]
     (tmp_path / "whole.onnx").write_bytes(content)
     onnx.save_model(
         onnx.load_model_from_string(content),
@@ -196,7 +190,7 @@ def test_values_in_another_file_of_the_folder(tmp_path: Path) -> None:
 
 def test_a_node_that_fails_when_it_runs_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
-    path.write_bytes(fuzz_onnx.models()[0])
+    path.write_bytes(onnx_files.models()[0])
     x = needle.Tensor(np.ones((2, 3, 6, 6)), device=needle.cpu(), dtype="float32")
     with pytest.raises(OnnxError, match=r"m\.onnx: Conv \(node 'the_Conv'\): .*channels"):
         load(path, needle.cpu())(x)
