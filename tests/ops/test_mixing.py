@@ -47,6 +47,21 @@ def test_integers_beside_floats(device: Any) -> None:
         ids**-1
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int32", "int64", "float32", "float64"])
+def test_differences_with_bytes_do_not_wrap_around(dtype: str, device: Any) -> None:
+    small, other = of([0, 7, 255], "uint8", device), of([1, 1, 0], dtype, device)
+    if dtype != "bool":  # bool and uint8 give uint8
+        assert (other - small).numpy().tolist() == [1, -6, -255]
+        assert (small - other).numpy().tolist() == [-1, 6, 255]
+        assert (other.numpy() - small).numpy().tolist() == [1, -6, -255]
+    assert (1.5 - small).numpy().tolist() == [1.5, -5.5, -253.5]
+    assert (small - 1.5).numpy().tolist() == [-1.5, 5.5, 253.5]
+    if dtype[0] == "f":
+        assert ops.l1_loss(other, small, reduction="sum").item() == 262
+        (other - small).sum().backward()
+        assert other.grad.numpy().tolist() == [1, 1, 1]
+
+
 def test_functions_take_numbers_and_arrays(device: Any) -> None:
     a = of([1.0, 2.0], "float32", device)
     for out in (ops.add(a, 2.0), ops.add(2.0, a), ops.add(a, np.array([2.0, 2.0]))):

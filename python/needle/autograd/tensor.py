@@ -55,6 +55,16 @@ class TensorTupleOp(Op):
         return TensorTuple.make_from_op(self, _as_values(args))
 
 
+class Detach(TensorOp):
+    """Identity without a gradient: ``detach``."""
+
+    differentiable = False
+
+    def compute(self, a: Any) -> Any:
+        """Return ``a`` itself."""
+        return a
+
+
 def _as_values(args: Sequence[Any]) -> tuple[Value, ...]:
     """Convert arrays and numbers to constants that match the Tensors they are combined with."""
     like = next((arg for arg in args if isinstance(arg, Tensor)), None)
@@ -181,7 +191,7 @@ class Tensor(Value, TensorMethods):
 
     def detach(self) -> Tensor:
         """Return a constant that shares this tensor's data."""
-        return Tensor.make_const(self.realize_cached_data())
+        return Detach()(self)
 
     @property
     def data(self) -> Tensor:

@@ -6,11 +6,10 @@ from typing import Any
 
 from .. import init, ops
 from ..array_namespace import Device
-from ..array_namespace import array_api as xp
 from ..autograd import Tensor, as_operand
 from ..dtypes import is_floating
 from ..errors import ShapeError
-from ..ops.attention import attention_weights, both, causal
+from ..ops.attention import attention_weights, causal
 from ..shapes import shape_of
 from .dropout import Dropout
 from .linear import Linear, affine
@@ -101,7 +100,7 @@ class MultiheadAttention(Module):
         seen, added = _masks(key_padding_mask, attn_mask, size, heads[0])
         if is_causal:
             past = causal(size[2], size[3], heads[0].device)
-            seen = past if seen is None else both(seen, past)
+            seen = past if seen is None else ops.logical_and(seen, past)
         weights = attention_weights(heads[0], heads[1], seen, added)
         weights = weights if self.dropout is None else self.dropout(weights)
         y = ops.transpose(ops.matmul(weights, heads[2]), (1, 2))
@@ -159,8 +158,8 @@ def _masks(
         if is_floating(mask.dtype):
             added = mask if added is None else added + mask
         else:
-            visible = Tensor.make_const(xp.logical_not(mask.realize_cached_data()))
-            seen = visible if seen is None else both(seen, visible)
+            visible = ops.logical_not(mask)
+            seen = visible if seen is None else ops.logical_and(seen, visible)
     return seen, added
 
 

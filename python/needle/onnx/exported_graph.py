@@ -37,10 +37,35 @@ class Graph:
     names: dict[Any, str] = field(default_factory=dict)
     parameters: dict[int, str] = field(default_factory=dict)
 
-    def add(self, kind: str, inputs: Sequence[str], **attributes: Any) -> str:
-        """Add a node; return the name of its output."""
+    def add(self, part: Any, dtype: Any = None) -> str:
+        """Add an expression, with its values cast to ``dtype``; return the name of its result.
+
+        An expression is a value, None for an omitted input, a name, a number (stored in the dtype),
+        an array, a list of integers, or a node: (operator, expression, ..., {attribute: value}).
+        ``nth`` among the attributes is the position of the node's output.
+        """
+        match part:
+            case None | str():
+                return part or ""
+            case tuple():
+                return self._node(part, dtype)
+            case Value():
+                same = dtype is None or getattr(part, "dtype", dtype) == dtype
+                name = self.of(part)
+                return name if same else self.add(("Cast", name, {"to": code(dtype)}))
+            case list():
+                return self.store(np.array(part, np.int64))
+            case _:
+                return self.store(part if isinstance(part, np.ndarray) else np.asarray(part, dtype))
+
+    def _node(self, parts: tuple[Any, ...], dtype: Any) -> str:
+        kind, *inputs = parts
+        attributes = dict(inputs.pop()) if isinstance(inputs[-1], dict) else {}
+        unused = [""] * attributes.pop("nth", 0)
+        names = [self.add(each, dtype) for each in inputs]
         name = f"{kind.lower()}_{len(self.nodes)}"
-        self.nodes.append((kind, list(inputs), [name], attributes))
+        outputs = [f"{name}_{i}" for i, _ in enumerate(unused)]
+        self.nodes.append((kind, names, [*outputs, name], attributes))
         return name
 
     def store(self, value: Any, name: str = "constant") -> str:
@@ -50,10 +75,6 @@ class Graph:
         self.stored[unique] = array
         return unique
 
-    def integers(self, *numbers: int) -> str:
-        """Store a vector of integers, such as axes; return its name."""
-        return self.store(np.array(numbers, np.int64))
-
     def of(self, value: Any) -> str:
         """Return the name of a node's input: the output of an earlier node, or a stored value."""
         if value not in self.names:
@@ -62,22 +83,18 @@ class Graph:
             if None not in sizes or not one.size or (array != one).any():
                 self.names[value] = self.store(array, self._origin(value))
             else:  # one value shared by all samples, such as an initial state
-                self.names[value] = self.add("Expand", [self.store(one), self.shape(value)])
+                self.names[value] = self.add(("Expand", one, self.shape(value)))
         return self.names[value]
 
     def transposed(self, value: Any, axes: tuple[int, ...]) -> str:
         """Return the name of a value with permuted axes."""
         if self.is_stored(value):
             return self.store(value.numpy().transpose(axes), self._origin(value))
-        return self.add("Transpose", [self.of(value)], perm=list(axes))
+        return self.add(("Transpose", value, {"perm": axes}))
 
     def is_stored(self, value: Any) -> bool:
         """Return True if the value does not depend on the model's input."""
         return value not in self.names or self.names[value] in self.stored
-
-    def like(self, value: Any, number: float) -> str:
-        """Store a number with the dtype of ``value``; return its name."""
-        return self.store(np.asarray(number, value.dtype))
 
     def sizes(self, value: Any) -> Sizes:
         """Return the shape of a value, with None for sizes that depend on the batch size."""
@@ -88,30 +105,27 @@ class Graph:
         """Return the name of a value's shape, where batch sizes are read from the input."""
         sizes = self.sizes(value)
         if None not in sizes:
-            return self.integers(*value.shape)
+            return self.add(list(value.shape))
         batch = self.x.shape[self.batch_axis]
         if any(size is None and own != batch for size, own in zip(sizes, value.shape, strict=True)):
             raise OnnxError(
                 f"onnx.export: a size of {tuple(value.shape)} is computed from the batch size "
                 f"{batch}; use ops of the input instead"
             )
-        rows = self.add("Shape", ["input"])
-        rows = self.add("Gather", [rows, self.integers(self.batch_axis)])
-        parts = [rows if size is None else self.integers(size) for size in sizes]
-        return self.add("Concat", parts, axis=0)
+        rows = self.add(("Gather", ("Shape", "input"), [self.batch_axis]))
+        parts = [rows if size is None else [size] for size in sizes]
+        return self.add(("Concat", *parts, {"axis": 0}))
 
-    def positions(self, array: Any) -> str:
-        """Return the name of an index array, which is the model's input or a stored value."""
-        if not self.holds_input(array):
-            return self.store(on_host(array).astype(np.int64))
+    def positions(self, array: Any) -> Any:
+        """Return the expression of an index array: the model's input or a stored value."""
         given, wanted = self.x.numpy(), on_host(array)
-        name = "input"
+        if not self.holds_input(array):
+            return wanted.astype(np.int64)
+        name: Any = "input"
         if given.dtype.kind not in "iu":
-            name = self.add("Cast", [name], to=_code(np.int64))
-        if given.shape != wanted.shape:
-            sizes = [-1 if size == given.size else size for size in wanted.shape]
-            name = self.add("Reshape", [name, self.integers(*sizes)])
-        return name
+            name = ("Cast", name, {"to": code(np.int64)})
+        sizes = [-1 if size == given.size else size for size in wanted.shape]
+        return name if given.shape == wanted.shape else ("Reshape", name, sizes)
 
     def holds_input(self, array: Any) -> bool:
         """Return True if an index array equals the model's input."""
@@ -133,7 +147,7 @@ class Graph:
 
         def described(label: str, value: Any) -> Any:
             sizes = [f"{label}_rows" if size is None else size for size in self.sizes(value)]
-            return onnx.helper.make_tensor_value_info(label, _code(value.dtype), sizes)
+            return onnx.helper.make_tensor_value_info(label, code(value.dtype), sizes)
 
         nodes = [
             onnx.helper.make_node(kind, inputs, outputs, name=outputs[0], **attributes)
@@ -158,20 +172,22 @@ def on_host(array: Any) -> Array:
     return np.asarray(to_numpy(array) if is_array(array) else array)
 
 
-def _code(dtype: Any) -> int:
+def code(dtype: Any) -> int:
+    """Return ONNX's number of a dtype."""
     return int(onnx_package().helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
 # ---- the table of rules --------------------------------------------------------------------------
 
-Rule = Callable[[Graph, Any], str]
+Rule = Callable[[Graph, Any], Any]
+"""Returns the expression of a node of the autograd graph (see ``Graph.add``)."""
 EXPORTS: dict[type[Op], Rule] = {}
 POSITIONS: dict[type[Op], Callable[[Any], list[Any]]] = {}
 """Functions that return the index arrays held by an op, which may be the model's input."""
 
 
 def rule(*kinds: type[Op]) -> Callable[[Rule], Rule]:
-    """Register the rule of one or more ops, which adds nodes and returns the result's name."""
+    """Register the rule of one or more ops."""
 
     def register(function: Rule) -> Rule:
         EXPORTS.update(dict.fromkeys(kinds, function))
@@ -180,6 +196,11 @@ def rule(*kinds: type[Op]) -> Callable[[Rule], Rule]:
     return register
 
 
+def formula(expression: Callable[..., Any]) -> Rule:
+    """Return the rule of an op whose expression is a function of the op and its inputs."""
+    return lambda graph, node: expression(node.op, *node.inputs)
+
+
 def plain(name: str) -> Rule:
     """Return the rule of an op that maps to an operator with the same inputs and no attributes."""
-    return lambda graph, node: graph.add(name, [graph.of(source) for source in node.inputs])
+    return lambda graph, node: (name, *node.inputs)

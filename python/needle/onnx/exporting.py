@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
 from ..autograd import Tensor
-from ..autograd.graph import enable_grad, find_topo_sort
+from ..autograd.graph import Op, enable_grad, find_topo_sort
 from ..errors import ShapeError
 from ..nn import Module
 from . import rules  # noqa: F401  importing registers the rules
 from .exported_graph import EXPORTS, POSITIONS, Graph
-from .package import OPSET, OnnxError, onnx_package
+from .package import OPSET, OnnxError, blamed, onnx_package
 
 Array = NumpyArray[Any]
 IR_VERSION = 8
@@ -83,13 +83,14 @@ def export(model: Module, example: Any, batch_axis: int = 0) -> Any:
             f"onnx.export: the forward pass of {type(model).__name__} must be the same for every "
             "input and batch size, but it uses values or sizes outside the graph; use ops instead"
         )
-    proto = onnx.helper.make_model(
-        graph,
-        producer_name="needle",
-        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
-    )
-    onnx.checker.check_model(proto, full_check=True)
+    with blamed("onnx.export"):
+        proto = onnx.helper.make_model(
+            graph,
+            producer_name="needle",
+            opset_imports=[onnx.helper.make_opsetid("", OPSET)],
+            ir_version=IR_VERSION,
+        )
+        onnx.checker.check_model(proto, full_check=True)
     return proto
 
 
@@ -148,7 +149,7 @@ def _leaves(results: Any) -> Iterator[Any]:
 @contextmanager
 def _every_op_recorded() -> Iterator[None]:
     """Record ops without a gradient, such as comparisons, inside the context."""
-    hidden = [kind for kind in EXPORTS if not kind.differentiable]
+    hidden = [kind for kind in _kinds(Op) if not kind.differentiable]
     for kind in hidden:
         kind.differentiable = True
     try:
@@ -156,6 +157,13 @@ def _every_op_recorded() -> Iterator[None]:
     finally:
         for kind in hidden:
             kind.differentiable = False
+
+
+def _kinds(kind: type[Op]) -> Iterator[type[Op]]:
+    """Yield the classes of all ops, also of the program's own."""
+    for each in kind.__subclasses__():
+        yield each
+        yield from _kinds(each)
 
 
 def _fill(graph: Graph, order: list[Any], results: list[Any]) -> list[Any]:
@@ -184,4 +192,4 @@ def _export(graph: Graph, node: Any) -> str:
             f"inputs {shapes}); supported: {known}. Replace it in the model, or add a rule to "
             "needle.onnx.rules"
         )
-    return rule(graph, node)
+    return graph.add(rule(graph, node), getattr(node, "dtype", None))  # a tuple has none

@@ -167,8 +167,9 @@ def max_unpool2d(
     """Return zeros (N, C, H, W) with the elements of x (N, C, OH, OW) at the ``indices``.
 
     The partial inverse of max_pool2d with ``return_indices=True``. ``output_size``: (H, W) or a
-    whole shape; by default (OH - 1) * stride - 2 * padding + kernel. ShapeError if the sizes do not
-    fit, IndexingError for an index outside the image.
+    whole shape; by default (OH - 1) * stride - 2 * padding + kernel. Of elements with one index the
+    last is written, and it alone gets the gradient, which PyTorch gives to all of them. ShapeError
+    if the sizes do not fit, IndexingError for an index outside the image.
     """
     shape = shape_of("max_unpool2d", x)
     if len(shape) not in (3, 4) or tuple(np.shape(indices)) != shape:

@@ -24,6 +24,7 @@ from .broadcasting import (
     unbroadcast,
     unit_shift,
 )
+from .elementwise import AsType
 from .registry import attach, op
 
 Array = Any
@@ -284,17 +285,24 @@ def _plus(a: Tensor, b: Any) -> Tensor:
     return AddScalar(b)(a) if _is_number(b) else EWiseAdd()(a, as_operand(b, a))
 
 
+def _negated(a: Tensor, other: Any) -> Tensor:
+    """Return -a for a sum with ``other``, a dtype or number: uint8 would wrap around too early."""
+    if a.dtype.kind == "u":
+        a = AsType(xp.result_type(a.dtype, other))(a)
+    return Negate()(a)
+
+
 def _minus(a: Tensor, b: Any) -> Tensor:
     """Return a - b as the sum with a negation."""
-    if isinstance(b, Tensor):
-        return EWiseAdd()(a, Negate()(b))
-    if _is_number(b):
+    if not isinstance(b, Tensor) and _is_number(b):
         return AddScalar(-as_number("add_scalar", b))(a)
-    return EWiseAdd()(a, Negate()(as_operand(b, a)))
+    b = as_operand(b, a)
+    return EWiseAdd()(a, _negated(b, a.dtype))
 
 
 def _minus_reversed(a: Tensor, b: Any) -> Tensor:
-    return _plus(negate(a), b)
+    b = as_number("add_scalar", b) if _is_number(b) else as_operand(b, a)
+    return _plus(_negated(a, getattr(b, "dtype", b)), b)
 
 
 def _times(a: Tensor, b: Any) -> Tensor:

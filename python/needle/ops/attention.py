@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from ..array_namespace import array_api as xp
 from ..autograd import Tensor, as_operand
 from ..dtypes import float_limits, is_floating
 from ..errors import DTypeError, ShapeError
 from ..host_steps import host_step
 from ..shapes import broadcast_shapes, shape_of
 from .broadcasting import constant_like
+from .elementwise import astype
 from .linalg import MatMul, matmul
 from .loss import softmax
+from .reduction import max as largest
 from .registry import op
-from .selection import where
+from .selection import logical_and, where
 from .shape import transpose
 
 NAME = "scaled_dot_product_attention"
@@ -50,7 +51,7 @@ def scaled_dot_product_attention(
         return matmul(attention_weights(query, key, seen, attn_mask, scale), value)
     if attn_mask.dtype.kind != "b":
         raise DTypeError(f"{NAME}: attn_mask must be bool or floating, got {attn_mask.dtype}; cast")
-    seen = attn_mask if seen is None else both(seen, attn_mask)
+    seen = attn_mask if seen is None else logical_and(seen, attn_mask)
     return matmul(attention_weights(query, key, seen, None, scale), value)
 
 
@@ -83,13 +84,8 @@ def attention_weights(
         return softmax(logits)
     # the lowest finite number, not -inf: a query that sees no key has no NaN gradient
     least = constant_like(logits, (), float(float_limits(logits.dtype).min))
-    rows = xp.any(seen.realize_cached_data(), axis=-1, keepdims=True)
-    return softmax(where(seen, logits, least)) * Tensor.make_const(xp.astype(rows, logits.dtype))
-
-
-def both(a: Tensor, b: Tensor) -> Tensor:
-    """Return a and b for two bool constants, with broadcasting."""
-    return Tensor.make_const(xp.logical_and(a.realize_cached_data(), b.realize_cached_data()))
+    rows = largest(astype(seen, logits.dtype), -1, keepdims=True)
+    return softmax(where(seen, logits, least)) * rows
 
 
 @host_step

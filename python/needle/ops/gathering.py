@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ..array_namespace import array_api as xp
 from ..array_namespace import device_of, from_numpy
-from ..autograd import Tensor, as_operand
+from ..autograd import Tensor, TensorOp, as_operand
 from ..errors import DTypeError, IndexingError, ShapeError
 from ..host_steps import host_step
 from ..shapes import compact_strides, normalize_axis, product, shape_of
@@ -62,7 +63,27 @@ def _device(a: Tensor) -> Any:
     return device_of(a.realize_cached_data())
 
 
-@op(Embedding, methods=["gather"])
+class Gather(TensorOp):
+    """Elements at an index along an axis: ``gather``."""
+
+    reads = ()
+
+    def __init__(self, axis: int) -> None:
+        self.axis = axis
+        self.places: Array = None
+
+    def compute(self, a: Array, index: Array) -> Array:
+        positions = _flat_positions("gather", index, tuple(a.shape), self.axis)
+        self.places = on_device(positions, device_of(a))
+        return Embedding(self.places).compute(xp.reshape(a, (-1,)))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, None]:
+        shape = node.inputs[0].shape
+        added = EmbeddingGrad(self.places, (product(shape),))(out_grad)
+        return reshape(added, shape), None
+
+
+@op(Gather, Embedding, EmbeddingGrad, methods=["gather"])
 def gather(a: Tensor, axis: int, index: Any) -> Tensor:
     """Return the elements of ``a`` at ``index`` along ``axis``, in the shape of ``index``.
 
@@ -76,9 +97,9 @@ def gather(a: Tensor, axis: int, index: Any) -> Tensor:
         return reshape(
             gather(flat, axis, integers("gather", "the index", index).reshape(-1)), np.shape(index)
         )
-    axis = normalize_axis("gather", axis, len(shape))
-    positions = on_device(_flat_positions("gather", index, shape, axis), _device(a))
-    return Embedding(positions)(reshape(a, (-1,)))
+    if not isinstance(index, Tensor):
+        index = Tensor.make_const(on_device(integers("gather", "the index", index), _device(a)))
+    return Gather(normalize_axis("gather", axis, len(shape)))(a, index.detach())
 
 
 @op(Embedding, EmbeddingGrad, methods=["scatter"])

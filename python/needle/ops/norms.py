@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..array_namespace import array_api as xp
 from ..autograd import Tensor
 from ..dtypes import is_floating
 from ..errors import ShapeError, UnknownNameError
@@ -17,7 +16,7 @@ from .reduction import max as largest
 from .reduction import min as smallest
 from .registry import op
 from .rounding import sign
-from .selection import where
+from .selection import equal, isfinite, logical_and, where
 from .shape import reshape
 
 Axes = int | Sequence[int] | None
@@ -35,7 +34,7 @@ def std(a: Tensor, axes: Axes = None, keepdims: bool = False, correction: float 
 
 def _power(a: Tensor, exponent: float) -> Tensor:
     """Return ``a ** exponent`` for non-negative elements, with gradient 0 at 0."""
-    zero = Tensor.make_const(a.realize_cached_data() == 0)
+    zero = equal(a, 0)
     root = Sqrt() if exponent == 0.5 else PowerScalar(exponent)
     return where(zero, 0.0, root(where(zero, 1.0, a)))
 
@@ -80,7 +79,5 @@ def _scale(size: Tensor, over: tuple[int, ...], p: float) -> Tensor:
 
     A constant: the norm does not depend on it.
     """
-    reduce = xp.max if p > 0 else xp.min
-    best = reduce(size.realize_cached_data(), axis=over, keepdims=True)
-    usable = xp.logical_and(best > 0, xp.isfinite(best))
-    return Tensor.make_const(xp.where(usable, best, xp.ones_like(best)))
+    best = (largest if p > 0 else smallest)(size.detach(), over, keepdims=True)
+    return where(logical_and(best > 0, isfinite(best)), best, 1.0)

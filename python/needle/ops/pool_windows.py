@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..array_namespace import array_api as xp
 from ..array_namespace import device_of, from_numpy, to_numpy
 from ..autograd import Tensor
 from ..errors import ShapeError
 from ..host_steps import host_step
 from ..shapes import conv_output_size, pair, product
-from .indexing import Embedding, on_device
+from .indexing import Embedding, EmbeddingGrad, on_device
 from .shape import reshape
 
 Array = Any
@@ -155,11 +156,29 @@ def max_positions(x: Tensor, windows: PoolWindows) -> Host:
     return np.take_along_axis(places[None, None], best[..., None], -1)[..., 0]
 
 
-def taken(x: Tensor, positions: Host) -> tuple[Tensor, Tensor]:
+class WindowMax(Embedding):
+    """Maxima of windows whose positions were found on the host: of dilated or uneven windows.
+
+    ``windows``: None if they are uneven.
+    """
+
+    def __init__(self, ids: Array, windows: PoolWindows | None) -> None:
+        super().__init__(ids)
+        self.windows = windows
+
+    def compute(self, x: Array) -> Array:
+        return super().compute(xp.reshape(x, (-1,)))
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
+        shape = node.inputs[0].shape
+        return reshape(EmbeddingGrad(self.ids, (product(shape),))(out_grad), shape)
+
+
+def taken(x: Tensor, positions: Host, windows: PoolWindows | None = None) -> tuple[Tensor, Tensor]:
     """Return the elements of x (N, C, H, W) at positions (N, C, OH, OW) in H * W, and these."""
     device = device_of(x.realize_cached_data())
     rows = _flat_positions(positions, product(x.shape[2:]), device)
-    return Embedding(rows)(reshape(x, (-1,))), Tensor.make_const(on_device(positions, device))
+    return WindowMax(rows, windows)(x), Tensor.make_const(on_device(positions, device))
 
 
 @host_step

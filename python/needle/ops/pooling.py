@@ -18,7 +18,7 @@ from ..host_steps import host_step
 from ..shapes import pair, shape_of
 from .convolution import TO_FIRST, TO_LAST, Array, Shape, Size
 from .padding import Pad
-from .pool_windows import PoolWindows, max_positions, taken
+from .pool_windows import PoolWindows, WindowMax, max_positions, taken
 from .registry import op
 from .shape import reshape
 
@@ -132,7 +132,7 @@ def max_pool2d(
 ) -> Any: ...
 
 
-@op(MaxPool2d, MaxPool2dGrad, MaxPool2dSelect)
+@op(MaxPool2d, MaxPool2dGrad, MaxPool2dSelect, WindowMax)
 def max_pool2d(
     x: Tensor,
     kernel: Size,
@@ -157,7 +157,7 @@ def max_pool2d(
         "max_pool2d", x.shape, kernel, stride, padding, dilation=dilation, ceil_mode=ceil_mode
     )
     if return_indices or windows.dilation != (1, 1):
-        y, indices = taken(x, max_positions(x, windows))
+        y, indices = taken(x, max_positions(x, windows), windows)
         return (y, indices) if return_indices else y
     x = _extended(x, windows, -np.inf)
     return MaxPool2d(windows.kernel, windows.stride, windows.padding)(x)

@@ -3,134 +3,82 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from ...autograd.graph import Op
+from ...autograd.tensor import Detach
+from ...dtypes import default_float, is_floating, promote
 from ...ops import arithmetic, elementwise, rounding, selection
-from ..exported_graph import EXPORTS, Graph, Rule, plain, rule
-from ..package import onnx_package
+from ..exported_graph import EXPORTS, Graph, formula, plain, rule
 
-EXPORTS.update(
-    {
-        arithmetic.EWiseAdd: plain("Add"),
-        arithmetic.EWiseMul: plain("Mul"),
-        arithmetic.EWiseDiv: plain("Div"),
-        arithmetic.EWisePow: plain("Pow"),
-        arithmetic.Negate: plain("Neg"),
-        elementwise.Abs: plain("Abs"),
-        elementwise.Cos: plain("Cos"),
-        elementwise.Erf: plain("Erf"),
-        elementwise.Exp: plain("Exp"),
-        elementwise.Hardswish: plain("HardSwish"),
-        elementwise.Log: plain("Log"),
-        elementwise.ReLU: plain("Relu"),
-        elementwise.Sigmoid: plain("Sigmoid"),
-        elementwise.Sin: plain("Sin"),
-        elementwise.Softplus: plain("Softplus"),
-        elementwise.Sqrt: plain("Sqrt"),
-        elementwise.Tanh: plain("Tanh"),
-        rounding.Ceil: plain("Ceil"),
-        rounding.Floor: plain("Floor"),
-        rounding.Round: plain("Round"),
-        rounding.Sign: plain("Sign"),
-        selection.Maximum: plain("Max"),
-        selection.Minimum: plain("Min"),
-    }
-)
+OPERATORS = {
+    arithmetic.EWiseAdd: "Add",
+    arithmetic.EWiseMul: "Mul",
+    arithmetic.EWiseDiv: "Div",
+    arithmetic.EWisePow: "Pow",
+    arithmetic.Negate: "Neg",
+    elementwise.Abs: "Abs",
+    elementwise.Cos: "Cos",
+    elementwise.Erf: "Erf",
+    elementwise.Exp: "Exp",
+    elementwise.Hardswish: "HardSwish",
+    elementwise.Log: "Log",
+    elementwise.ReLU: "Relu",
+    elementwise.Sigmoid: "Sigmoid",
+    elementwise.Sin: "Sin",
+    elementwise.Softplus: "Softplus",
+    elementwise.Sqrt: "Sqrt",
+    elementwise.Tanh: "Tanh",
+    rounding.Ceil: "Ceil",
+    rounding.Floor: "Floor",
+    rounding.Round: "Round",
+    rounding.Sign: "Sign",
+    selection.Maximum: "Max",
+    selection.Minimum: "Min",
+}
+EXPORTS.update({kind: plain(name) for kind, name in OPERATORS.items()})
 
 
-def _scalar(kind: str, reverse: bool = False) -> Rule:
-    """Return the rule of an op with a scalar, which becomes an operator of two inputs."""
-
-    def run(graph: Graph, node: Any) -> str:
-        (source,) = node.inputs
-        names = [graph.of(source), graph.like(source, node.op.scalar)]
-        return graph.add(kind, names[::-1] if reverse else names)
-
-    return run
+def _normal(x: Any) -> Any:
+    """Return 1 + erf(x / sqrt 2), twice the normal distribution function."""
+    return ("Add", ("Erf", ("Div", x, 2.0**0.5)), 1.0)
 
 
-EXPORTS.update(
-    {
-        arithmetic.AddScalar: _scalar("Add"),
-        arithmetic.MulScalar: _scalar("Mul"),
-        arithmetic.DivScalar: _scalar("Div"),
-        arithmetic.PowerScalar: _scalar("Pow"),
-        arithmetic.ScalarPower: _scalar("Pow", reverse=True),
-    }
-)
+def _gelu_slope(x: Any) -> Any:
+    """Return 2 sqrt(2/pi) (x + 0.044715 x**3)."""
+    factor = ("Add", ("Mul", ("Mul", x, x), 0.044715), 1.0)
+    return ("Mul", ("Mul", x, factor), 2 * (2 / math.pi) ** 0.5)
 
 
-@rule(elementwise.BiasReLU)
-def _bias_relu(graph: Graph, node: Any) -> str:
-    return graph.add("Relu", [graph.add("Add", [graph.of(source) for source in node.inputs])])
-
-
-@rule(elementwise.LeakyReLU)
-def _leaky_relu(graph: Graph, node: Any) -> str:
-    return graph.add("LeakyRelu", [graph.of(node.inputs[0])], alpha=node.op.negative_slope)
-
-
-@rule(elementwise.GELU)
-def _gelu(graph: Graph, node: Any) -> str:
-    """Export x/2 (1 + erf(x/sqrt 2)), because opset 17 has no operator Gelu."""
-    (source,) = node.inputs
-    x = graph.of(source)
-    erf = graph.add("Erf", [graph.add("Div", [x, graph.like(source, 2.0**0.5)])])
-    half = graph.add("Mul", [x, graph.like(source, 0.5)])
-    return graph.add("Mul", [half, graph.add("Add", [erf, graph.like(source, 1.0)])])
-
-
-def _gated(graph: Graph, node: Any, u: str) -> str:
-    """Export x sigmoid(u), where x is the operand of ``node``."""
-    return graph.add("Mul", [graph.of(node.inputs[0]), graph.add("Sigmoid", [u])])
-
-
-@rule(elementwise.SiLU)
-def _silu(graph: Graph, node: Any) -> str:
-    return _gated(graph, node, graph.of(node.inputs[0]))
-
-
-@rule(elementwise.GELUTanh)
-def _gelu_tanh(graph: Graph, node: Any) -> str:
-    """Export x sigmoid(2 sqrt(2/pi) (x + 0.044715 x**3))."""
-    (source,) = node.inputs
-    x = graph.of(source)
-    cubic = graph.add("Mul", [graph.add("Mul", [x, x]), graph.like(source, 0.044715)])
-    factor = graph.add("Add", [cubic, graph.like(source, 1.0)])
-    slope = graph.like(source, 2 * (2 / math.pi) ** 0.5)
-    return _gated(graph, node, graph.add("Mul", [graph.add("Mul", [x, factor]), slope]))
-
-
-@rule(elementwise.ELU)
-def _elu(graph: Graph, node: Any) -> str:
-    return graph.add("Elu", [graph.of(node.inputs[0])], alpha=float(node.op.alpha))
-
-
-@rule(elementwise.LogSigmoid)
-def _log_sigmoid(graph: Graph, node: Any) -> str:
-    negative = graph.add("Neg", [graph.of(node.inputs[0])])
-    return graph.add("Neg", [graph.add("Softplus", [negative])])
-
-
-@rule(elementwise.AsType)
-def _cast(graph: Graph, node: Any) -> str:
-    kind = onnx_package().helper.np_dtype_to_tensor_dtype(np.dtype(node.op.dtype))
-    return graph.add("Cast", [graph.of(node.inputs[0])], to=kind)
-
-
-@rule(selection.Clip)
-def _clip(graph: Graph, node: Any) -> str:
-    (source,) = node.inputs
-    limits = ["" if v is None else graph.like(source, v) for v in (node.op.low, node.op.high)]
-    return graph.add("Clip", [graph.of(source), *limits])
+FORMULAS: dict[type[Op], Callable[..., Any]] = {
+    Detach: lambda op, x: x,
+    arithmetic.AddScalar: lambda op, x: ("Add", x, op.scalar),
+    arithmetic.MulScalar: lambda op, x: ("Mul", x, op.scalar),
+    arithmetic.DivScalar: lambda op, x: ("Div", x, op.scalar),
+    arithmetic.PowerScalar: lambda op, x: ("Pow", x, op.scalar),
+    arithmetic.ScalarPower: lambda op, x: ("Pow", op.scalar, x),
+    elementwise.AsType: lambda op, x: x,
+    elementwise.BiasReLU: lambda op, x, bias: ("Relu", ("Add", x, bias)),
+    elementwise.ELU: lambda op, x: ("Elu", x, {"alpha": float(op.alpha)}),
+    # opset 17 has no operator Gelu
+    elementwise.GELU: lambda op, x: ("Mul", ("Mul", x, 0.5), _normal(x)),
+    elementwise.GELUTanh: lambda op, x: ("Mul", x, ("Sigmoid", _gelu_slope(x))),
+    elementwise.LeakyReLU: lambda op, x: ("LeakyRelu", x, {"alpha": op.negative_slope}),
+    elementwise.LogSigmoid: lambda op, x: ("Neg", ("Softplus", ("Neg", x))),
+    elementwise.NormalCDF: lambda op, x: ("Mul", _normal(x), 0.5),
+    elementwise.SiLU: lambda op, x: ("Mul", x, ("Sigmoid", x)),
+    rounding.Trunc: lambda op, x: ("Mul", ("Sign", x), ("Floor", ("Abs", x))),
+    elementwise.ToDevice: lambda op, x: x,
+    selection.Clip: lambda op, x: ("Clip", x, op.low, op.high),
+}
+EXPORTS.update({kind: formula(expression) for kind, expression in FORMULAS.items()})
 
 
 @rule(selection.Where)
-def _where(graph: Graph, node: Any) -> str:
+def _where(graph: Graph, node: Any) -> Any:
     condition, *choices = node.inputs
-    return graph.add("Where", [_truth(graph, condition), *map(graph.of, choices)])
+    return ("Where", graph.add(condition, "bool"), *choices)
 
 
 COMPARISONS = {
@@ -144,29 +92,22 @@ COMPARISONS = {
 
 
 @rule(selection.Compare)
-def _compare(graph: Graph, node: Any) -> str:
-    result = plain(COMPARISONS[node.op.name])(graph, node)
-    return graph.add("Not", [result]) if node.op.name == "not_equal" else result
+def _compare(graph: Graph, node: Any) -> Any:
+    common = promote(*(source.dtype for source in node.inputs))
+    found = (COMPARISONS[node.op.name], *(graph.add(each, common) for each in node.inputs))
+    return ("Not", found) if node.op.name == "not_equal" else found
 
 
 @rule(selection.Logical)
-def _logical(graph: Graph, node: Any) -> str:
-    """Export a logical function of bools; other dtypes are cast."""
-    kind = node.op.name.removeprefix("logical_").capitalize()
-    return graph.add(kind, [_truth(graph, source) for source in node.inputs])
+def _logical(graph: Graph, node: Any) -> Any:
+    return (node.op.name.removeprefix("logical_").capitalize(), *node.inputs)
 
 
 @rule(selection.Check)
-def _check(graph: Graph, node: Any) -> str:
+def _check(graph: Graph, node: Any) -> Any:
+    (source,) = node.inputs
+    x = graph.add(source, source.dtype if is_floating(source.dtype) else default_float)
     kinds = {"isnan": "IsNaN", "isinf": "IsInf"}
     if node.op.name in kinds:
-        return plain(kinds[node.op.name])(graph, node)
-    finite = [graph.add(kind, [graph.of(node.inputs[0])]) for kind in ("IsNaN", "IsInf")]
-    return graph.add("Not", [graph.add("Or", finite)])
-
-
-def _truth(graph: Graph, value: Any) -> str:
-    """Return the name of a value cast to bool."""
-    name = graph.of(value)
-    is_bool = value.dtype == "bool"
-    return name if is_bool else graph.add("Cast", [name], to=onnx_package().TensorProto.BOOL)
+        return (kinds[node.op.name], x)
+    return ("Not", ("Or", ("IsNaN", x), ("IsInf", x)))

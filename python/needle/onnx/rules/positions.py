@@ -1,4 +1,4 @@
-"""Rules of indexing and embedding, whose indices may be the model's input."""
+"""Rules of indexing, embedding and shifts; indices may be the model's input."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ops import indexing
+from ...ops import gathering, indexing, repetition
 from ..exported_graph import POSITIONS, Graph, on_host, rule
 from ..package import OnnxError
 
@@ -22,27 +22,45 @@ def _is_array(entry: Any) -> bool:
 
 
 @rule(indexing.Embedding)
-def _embedding(graph: Graph, node: Any) -> str:
-    return graph.add("Gather", [graph.of(node.inputs[0]), graph.positions(node.op.ids)], axis=0)
+def _embedding(graph: Graph, node: Any) -> Any:
+    return ("Gather", node.inputs[0], graph.positions(node.op.ids), {"axis": 0})
+
+
+@rule(gathering.Gather)
+def _gather_elements(graph: Graph, node: Any) -> Any:
+    x, index = node.inputs
+    return ("GatherElements", x, graph.add(index, np.int64), {"axis": node.op.axis})
+
+
+@rule(repetition.Roll)
+def _roll(graph: Graph, node: Any) -> Any:
+    """Export each shift as the joined halves of the axis."""
+    x = graph.of(node.inputs[0])
+    for shift, axis in zip(node.op.shifts, node.op.axes, strict=True):
+        size = node.shape[axis]
+        place = [-shift if abs(shift) < size else -(shift % size)]
+        if place != [0]:
+            last = ("Slice", x, place, [FURTHEST], [axis])
+            x = graph.add(("Concat", last, ("Slice", x, [0], place, [axis]), {"axis": axis}))
+    return x
 
 
 @rule(indexing.GetItem)
-def _getitem(graph: Graph, node: Any) -> str:
+def _getitem(graph: Graph, node: Any) -> Any:
     """Export slices, then added and removed axes; index arrays become Gather or GatherND."""
     entries = _complete(node.op.index, len(node.inputs[0].shape))
     taken = [entry for entry in entries if entry is not None]
-    name = _slices(graph, graph.of(node.inputs[0]), taken)
+    name = _slices(graph.of(node.inputs[0]), taken)
     if any(_is_array(entry) for entry in taken):
         if None in [e if e is None else 0 for e in entries]:
             raise _refusal("new axes together with arrays")
         return _gather(graph, name, taken, graph.sizes(node))
     numbers = [i for i, entry in enumerate(taken) if not isinstance(entry, slice)]
     for axis in reversed(numbers):
-        place = graph.store(np.array(int(taken[axis]), np.int64))
-        name = graph.add("Gather", [name, place], axis=axis)
+        name = ("Gather", name, np.array(int(taken[axis])), {"axis": axis})
     kept = [entry for entry in entries if entry is None or isinstance(entry, slice)]
     new = [i for i, entry in enumerate(kept) if entry is None]
-    return graph.add("Unsqueeze", [name, graph.integers(*new)]) if new else name or graph.of(node)
+    return ("Unsqueeze", name, new) if new else name
 
 
 def _complete(index: tuple[Any, ...], ndim: int) -> list[Any]:
@@ -67,8 +85,8 @@ def _refusal(what: str) -> OnnxError:
     )
 
 
-def _slices(graph: Graph, name: str, entries: list[Any]) -> str:
-    """Add a Slice for the entries that select only part of an axis."""
+def _slices(name: Any, entries: list[Any]) -> Any:
+    """Return ``name``, or a Slice of it if entries select only part of an axis."""
     parts = [(i, s) for i, s in enumerate(entries) if isinstance(s, slice) and s != slice(None)]
     if not parts:
         return name
@@ -79,22 +97,22 @@ def _slices(graph: Graph, name: str, entries: list[Any]) -> str:
         end = (FURTHEST if step > 0 else -FURTHEST) if part.stop is None else int(part.stop)
         for column, number in zip(columns, (start, end, axis, step), strict=True):
             column.append(number)
-    return graph.add("Slice", [name, *(graph.integers(*column) for column in columns)])
+    return ("Slice", name, *columns)
 
 
-def _gather(graph: Graph, name: str, entries: list[Any], sizes: list[Any]) -> str:
-    """Add the nodes of an index with arrays; integers beside arrays count as arrays."""
+def _gather(graph: Graph, name: Any, entries: list[Any], sizes: list[Any]) -> Any:
+    """Return the nodes of an index with arrays; integers beside arrays count as arrays."""
     axes = [i for i, entry in enumerate(entries) if not isinstance(entry, slice)]
     if len(axes) == 1:
-        return graph.add("Gather", [name, graph.positions(entries[axes[0]])], axis=axes[0])
+        return ("Gather", name, graph.positions(entries[axes[0]]), {"axis": axes[0]})
     if any(graph.holds_input(entries[i]) for i in axes if _is_array(entries[i])):
         raise _refusal("the model's input beside another array")
     places = np.stack(np.broadcast_arrays(*(on_host(entries[i]) for i in axes)), axis=-1)
     rest = [i for i in range(len(entries)) if i not in axes]
-    name = graph.add("Transpose", [name], perm=[*axes, *rest])
-    name = graph.add("GatherND", [name, graph.store(places.astype(np.int64))])
+    first = ("Transpose", name, {"perm": [*axes, *rest]})
+    name = ("GatherND", first, places.astype(np.int64))
     if axes != list(range(axes[0], axes[-1] + 1)):
         return name  # index arrays are separated, so their axes come first, as in NumPy
     count, before = places.ndim - 1, axes[0]
     order = [*range(count, count + before), *range(count)]
-    return graph.add("Transpose", [name], perm=[*order, *range(len(order), len(sizes))])
+    return ("Transpose", name, {"perm": [*order, *range(len(order), len(sizes))]})

@@ -1,4 +1,4 @@
-"""Rules of sums, extremes, softmax and matrix products."""
+"""Rules of sums, extremes, sorting, softmax and matrix products."""
 
 from __future__ import annotations
 
@@ -8,44 +8,49 @@ import numpy as np
 
 from ...ops import cumulative, linalg, loss, reduction, sorting
 from ...shapes import normalize_axes
-from ..exported_graph import EXPORTS, Graph, Rule, plain, rule
-from ..package import OnnxError
+from ..exported_graph import EXPORTS, Graph, Rule, formula, plain, rule
 
 
 def _along(kind: str) -> Rule:
     """Return the rule of an op along one axis, which may be negative."""
-    return lambda graph, node: graph.add(kind, [graph.of(node.inputs[0])], axis=node.op.axis)
+    return formula(lambda op, x: (kind, x, {"axis": op.axis}))
 
 
 def _reduce(kind: str) -> Rule:
-    def run(graph: Graph, node: Any) -> str:
-        source, ndim = node.inputs[0], len(node.inputs[0].shape)
-        axes = list(normalize_axes(kind, node.op.axes, ndim))
-        keep = int(node.op.keepdims)
+    def expression(op: Any, x: Any) -> Any:
+        axes = list(normalize_axes(kind, op.axes, len(x.shape)))
+        keep = {"keepdims": int(op.keepdims)}
+        if not axes:
+            return x
         if kind == "ReduceSum":  # in opset 17, only ReduceSum takes its axes as an input
-            return graph.add(kind, [graph.of(source), graph.integers(*axes)], keepdims=keep)
-        return graph.add(kind, [graph.of(source)], axes=axes, keepdims=keep)
+            return (kind, x, axes, keep)
+        return (kind, x, {"axes": axes, **keep})
 
-    return run
-
-
-@rule(cumulative.CumSum)
-def _running_sum(graph: Graph, node: Any) -> str:
-    names = [graph.of(node.inputs[0]), graph.store(np.array(node.op.axis, np.int64))]
-    return graph.add("CumSum", names, reverse=int(node.op.reverse))
+    return formula(expression)
 
 
 @rule(sorting.ArgMax, sorting.ArgMin)
-def _place_of_extreme(graph: Graph, node: Any) -> str:
+def _place_of_extreme(graph: Graph, node: Any) -> Any:
     kind = "ArgMax" if isinstance(node.op, sorting.ArgMax) else "ArgMin"
-    (source,), axis = node.inputs, node.op.axis
-    if axis is None:
-        raise OnnxError(f"onnx.export: {kind} needs an axis; reshape to (N, -1) and pass axis=1")
-    return graph.add(kind, [graph.of(source)], axis=axis, keepdims=int(node.op.keepdims))
+    x, axis, keep = graph.of(node.inputs[0]), node.op.axis, int(node.op.keepdims)
+    if axis is not None:
+        return (kind, x, {"axis": axis, "keepdims": keep})
+    place = (kind, ("Reshape", x, [-1]), {"axis": 0, "keepdims": 0})
+    return ("Reshape", place, [1] * len(node.shape)) if keep else place
+
+
+@rule(sorting.ArgSort)
+def _order(graph: Graph, node: Any) -> Any:
+    count = node.shape[node.op.axis]
+    how = {"axis": node.op.axis, "largest": int(node.op.descending), "nth": 1}
+    return ("TopK", graph.of(node.inputs[0]), [count], how)
 
 
 EXPORTS.update(
     {
+        cumulative.CumSum: formula(
+            lambda op, x: ("CumSum", x, np.array(op.axis), {"reverse": int(op.reverse)})
+        ),
         cumulative.Prod: _reduce("ReduceProd"),
         linalg.MatMul: plain("MatMul"),
         loss.LogSoftmax: _along("LogSoftmax"),
