@@ -38,7 +38,9 @@ CHAINS = {
     "box of a box": [data.RandomResizedCrop(40), FLIPS[0], data.RandomResizedCrop(16)],
     "over the edge": [data.RandomCrop(size=70, padding=12), data.RandomCrop(size=30, padding=9)],
     "padded": [data.Pad(5), data.RandomCrop(size=20)],
-    "colour and floats": [COLOUR, *VALUES, data.Resize((40, 40)), COLOUR, data.RandomCrop(size=20)],
+    "colour and floats": [
+        *(COLOUR, VALUES[0], data.Resize((40, 40)), COLOUR, VALUES[1], data.RandomCrop(size=20))
+    ],
     "composed": [Compose([data.Resize((40, 32)), Compose([data.RandomCrop(size=11)])])],
     "then a function": [data.Resize((40, 32)), data.RandomCrop(size=11), np.ascontiguousarray],
 }

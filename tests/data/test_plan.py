@@ -14,11 +14,16 @@ from needle.data.transforms import (
     ColorJitter,
     Compose,
     ImageSpec,
+    Normalize,
     OneOf,
+    Pad,
+    RandomBrightnessContrast,
+    RandomErasing,
     RandomFlipVertical,
     Resize,
     Step,
     ToCHW,
+    ToFloat,
     Transform,
 )
 from needle.data.transforms import compile as compiling
@@ -236,10 +241,55 @@ def test_a_choice_of_colours_leaves_other_floats_as_they_are():
     chain = [OneOf([ColorJitter(0.5), RandomFlipVertical()], p=0.5)]
     plan = compile_plan(chain, ImageSpec(4, 4, 3, "f4"))
     assert plan.segments[0].kind == "native"
-    # outside 0..1, so that colour steps clip
     images = (pixels(16, 4, 4, 3, dtype="f4") - 300) / 100
+    refused = 0
+    for i in range(16):  # outside 0..1, unless a colour step, which clips, sees the image
+        try:
+            one_by_one(chain, images[i : i + 1], None, 1, 0, np.arange(i, i + 1))
+        except ValueError as error:
+            assert "ColorJitter: floating images must be in 0..1, got" in str(error)
+            with pytest.raises(ValueError, match="ColorJitter: floating images must be in 0..1"):
+                plan.run(Images(images), Ticket(0, 1, 0, np.arange(16)))
+            images[i] = images[i] % 1
+            refused += 1
+    assert 0 < refused < 16
     got = plan.run(Images(images), Ticket(0, 1, 0, np.arange(16)))
     np.testing.assert_array_equal(got, one_by_one(chain, images, None, 1, 0, np.arange(16)))
+
+
+COLOURS = [ColorJitter(0.2), RandomBrightnessContrast(p=0.01), ColorJitter(p=0.0)]
+
+
+@pytest.mark.parametrize("colours", COLOURS, ids=repr)
+@pytest.mark.parametrize(
+    "before, dtype, white, good",
+    [
+        ([], "f4", 1, True),
+        ([], "f4", 255, False),
+        ([], "f4", -0.5, False),
+        ([], "f8", 255, False),
+        ([Resize(5), ToFloat()], "f4", 255, False),
+        ([Pad(1, fill=1), ToFloat()], "f4", 1, True),
+        ([Pad(1, fill=200)], "f4", 1, False),
+        ([ToFloat()], "u1", 255, True),
+        ([Normalize(0, 255)], "u1", 255, True),
+        ([ToFloat(), Normalize(0.5, 0.25)], "u1", 255, False),
+        ([Normalize(0, 255)], "f4", 255, True),
+        ([Resize(5), RandomErasing(p=1, fill=9)], "f4", 1, False),
+    ],
+)
+def test_colours_of_floats_lie_in_0_to_1(colours, before, dtype, white, good):
+    images = (np.arange(2 * 6 * 6 * 3).reshape(2, 6, 6, 3) % 7 / 6 * white).astype(dtype)
+    chain, ticket = [*before, colours], Ticket(0, 1, 0, np.arange(2))
+    for run in (
+        lambda: Chain(placed(chain)).run(images, None, ticket),
+        lambda: one_by_one(chain, images, None, 1, 0, np.arange(2)),
+    ):
+        if good:
+            np.testing.assert_array_equal(run(), one_by_one(chain, images, None, 1, 0, [0, 1]))
+            continue
+        with pytest.raises(ValueError, match=f"{type(colours).__name__}: floating images must be"):
+            run()
 
 
 def test_explain_names_the_transforms_in_python_and_the_reason():

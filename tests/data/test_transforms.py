@@ -130,7 +130,7 @@ def test_resize_by_one_int_keeps_the_ratio_and_float64():
         (lambda: data.ToCHW()(np.zeros(4)), ShapeError, "ToCHW: needs an image"),
         (lambda: data.Pad(1)(np.zeros((2, 2))), ShapeError, "Pad: needs an image"),
         (lambda: data.Resize(2)(np.zeros((0, 2, 1))), ShapeError, "must have pixels"),
-        (lambda: data.Transform()(1), NotImplementedError, "must define __call__"),
+        (lambda: data.Transform()(image()), NotImplementedError, "must define __call__"),
     ],
 )
 def test_bad_transforms(make, error, message):

@@ -185,6 +185,21 @@ def test_transforms_are_values(transform):
     assert eval(repr(transform), vars(data)) == transform
 
 
+@pytest.mark.parametrize("transform", RANDOM + FIXED[:-2], ids=repr)
+@pytest.mark.parametrize("kind", ["picture", "list"])
+def test_anything_but_an_array_is_refused(transform, kind):
+    given = [[[0, 0, 0]] * 5] * 4
+    if kind == "picture":
+        given = pytest.importorskip("PIL.Image").new("RGB", (5, 4))
+    name = "Pad" if isinstance(transform, data.Compose) else type(transform).__name__
+    for call in (
+        transform,
+        lambda x: list(data.DataLoader([x] * 3, transforms=[transform], seed=1)),
+    ):
+        with pytest.raises(TypeError, match=f"{name}: needs a NumPy array .*give numpy.asarray"):
+            call(given)
+
+
 def test_lambdas_are_taken_everywhere():
     both = data.Compose([data.OneOf([lambda x: x + 1]), lambda x: x * 2])
     assert cloudpickle.loads(cloudpickle.dumps(both))(3) == both(3) == 8

@@ -16,6 +16,8 @@ from ...errors import DTypeError, ShapeError
 from .base import Image, Transform
 
 METHODS = {"nearest": 0, "bilinear": 1}
+COLOUR_MARGIN = 1e-3
+"""How far floats may lie outside 0..1, for rounding errors of earlier transforms."""
 
 
 def check_common(transform: Transform) -> str:
@@ -115,6 +117,22 @@ def colour_range(op: str, dtype: npt.DTypeLike) -> float:
     raise DTypeError(
         f"{op}: images must be uint8 (0..255) or floating (0..1), got {kind}; convert them first"
     )
+
+
+def check_colours(op: str, image: Image) -> None:
+    """Raise DTypeError, or ValueError for floats outside 0..1, unless ``image`` has colours."""
+    if colour_range(op, image.dtype) == 1 and image.size:
+        least, most = image.min(), image.max()
+        if not in_colour_range(least, most):
+            raise ValueError(
+                f"{op}: floating images must be in 0..1, got {least:g} to {most:g}; divide them by "
+                f"white first, and put Normalize last"
+            )
+
+
+def in_colour_range(least: Any, most: Any) -> bool:
+    """Return False if values lie outside 0..1 by more than rounding errors."""
+    return not (np.any(least < -COLOUR_MARGIN) or np.any(most > 1 + COLOUR_MARGIN))
 
 
 def _is_number(value: Any) -> bool:

@@ -126,7 +126,13 @@ class Transform(PointsToKeywords):
         return row
 
     def __call__(self, x: Any) -> Any:
-        """Draw parameters, then apply them."""
+        """Draw parameters, then apply them; raise TypeError for anything but a NumPy array."""
+        is_array = isinstance(x, (np.ndarray, np.generic))
+        if not is_array:
+            raise TypeError(
+                f"{type(self).__name__}: needs a NumPy array (height, width, channels), got "
+                f"{type(x).__module__}.{type(x).__name__}; give numpy.asarray(image)"
+            )
         return self.apply(x, self.draw(x))
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ...backends import philox
 from ...errors import DTypeError, ShapeError
 from .affine import between, each
-from .arguments import check_common, colour_range, finite, height_width, interval
+from .arguments import check_colours, check_common, colour_range, finite, height_width, interval
 from .base import Image, ImageSpec, ImageTransform, Rows, Sizes, Step, any_size
 
 Floats = npt.NDArray[np.float64]
@@ -40,9 +40,10 @@ class _Colour(ImageTransform):
     def apply(self, image: Image, row: Rows) -> Image:
         """Return ``image`` multiplied by the matrix in float32; bytes are rounded half to even.
 
-        The identity matrix does not clip floats outside 0..1.
+        Raises ValueError for floats outside 0..1, which clipping would turn white.
         """
         height_width(type(self).__name__, image)
+        check_colours(type(self).__name__, image)
         most = np.float32(colour_range(type(self).__name__, image.dtype))
         m = np.asarray(row, dtype=np.float32).reshape(3, 4)
         if image.shape[2] not in (1, 3):

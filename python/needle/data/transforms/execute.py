@@ -20,12 +20,16 @@ from ..samples.buffer_pool import empty
 from ..samples.pytree import tag_sample
 from ..samples.random_source import keyed, reseed_globals
 from ..samples.ticket import Ticket
+from .arguments import in_colour_range
 from .base import ImageSpec, OneOf, Step, output_of
 from .executors import DeviceExecutor, Executor, device_executor
 
 Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.float64]
+
+FILLING = ("crop", "affine", "erase")
+"""Steps whose last constant is the value of pixels outside the image, or erased."""
 
 
 @dataclass(frozen=True)
@@ -191,12 +195,44 @@ def _execute(
     count = len(images)
     if not count:
         return
+    if not _has_colours(segment, images):
+        _define(images, ticket, drawn)  # raises the error of the transform, if there is one
     rows = [entry.for_all[drawn.first : drawn.first + count] for entry in drawn.entries]
     try:
         executor(segment.steps, rows, images.pixels, images.indices, out, threads)
     except (ValueError, IndexError):
         _define(images, ticket, drawn)  # raises the error of the transform itself
         raise
+
+
+def _has_colours(segment: Segment, images: Images) -> bool:
+    """Return False if a colour transform might get floats outside 0..1, which kernels clip.
+
+    The bounds of the values before each step follow from those of the images.
+    """
+    if all(name != "colour" for name, _ in segment.steps):
+        return True
+    least: Any = 0
+    most: Any = 255
+    if segment.parts[0].spec is not None and segment.parts[0].spec.dtype != np.uint8:
+        pixels = [image for image in images.each() if image.size]
+        least = min((image.min() for image in pixels), default=0)
+        most = max((image.max() for image in pixels), default=0)
+    for part, (name, constants) in zip(segment.parts, segment.steps):
+        assert part.spec is not None
+        before = least, most
+        if name == "colour" and part.spec.dtype != np.uint8 and not in_colour_range(least, most):
+            return False
+        if name == "to_float" and part.spec.dtype == np.uint8:
+            least, most = least / 255, most / 255
+        elif name == "normalize":
+            mean, std = np.asarray(part.transform.mean), np.asarray(part.transform.std)
+            least, most = (least - mean) / std, (most - mean) / std
+        elif name in FILLING:
+            least, most = np.minimum(least, constants[-1]), np.maximum(most, constants[-1])
+        if part.choices:
+            least, most = np.minimum(least, before[0]), np.maximum(most, before[1])
+    return True
 
 
 @dataclass(frozen=True)
