@@ -95,6 +95,13 @@ def test_samples_of_dicts_and_lists_keep_their_form() -> None:
             np.testing.assert_array_equal(structure["b"][1].numpy(), labels)
 
 
+class Growing(Images):
+    """Images to which more can be added."""
+
+    def grow(self, count: int) -> None:
+        self.length += count
+
+
 class Numbered(data.Dataset):
     """Sample i is (i, ``values[i]``)."""
 
@@ -142,6 +149,41 @@ def test_values_that_fit_no_batch_are_refused(values: Any) -> None:
         for _ in range(2):
             with pytest.raises((TypeError, ShapeError, DataError)):
                 next(iter(task))
+
+
+@pytest.mark.parametrize("change", [lambda d: setattr(d, "pause", 1.0), lambda d: d.grow(1)])
+def test_a_data_set_that_changes_between_epochs_is_refused(change: Any) -> None:
+    dataset = Growing(16)
+    with served(dataset) as path, loader(path, fallback=dataset) as task:
+        assert len(list(task)) == len(list(task)) == 2
+        change(dataset)
+        with pytest.raises(ValueError, match="has changed since; make a new loader"):
+            iter(task)
+
+
+@pytest.mark.parametrize(
+    "name", ["batch_size", "indices", "task", "share", "credits", "fallback", "transforms"]
+)
+def test_options_of_a_task_cannot_be_set(name: str) -> None:
+    refused = pytest.raises(AttributeError, match=f"{name} is decided when the loader is made")
+    with served(Images(16)) as path, loader(path) as task, refused:
+        setattr(task, name, 3)
+
+
+def test_two_threads_that_begin_at_once_begin_two_epochs() -> None:
+    with served(Images(16)) as path, loader(path) as task:
+        for _ in range(10):
+            task.set_epoch(0)
+            found: list[int] = []
+            threads = [
+                threading.Thread(target=lambda: found.append(iter(task).epoch))  # noqa: B023
+                for _ in range(4)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(20)
+            assert sorted(found) == [0, 1, 2, 3]
 
 
 def test_a_collate_of_ones_own_sees_pythons_numbers() -> None:

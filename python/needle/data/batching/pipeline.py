@@ -30,7 +30,7 @@ from ..transforms.base import row_fields
 from ..transforms.compile import Chain, placed, spec_of
 from ..transforms.execute import PlacedTransform
 from .collate import MIXED, Slice, collate_slice, default_collate, place, stack
-from .fetch import Progress, Reader, Samples
+from .fetch import Progress, Reader, Samples, may_draw
 from .gathering import Gathering
 
 Array = npt.NDArray[Any]
@@ -96,6 +96,15 @@ class Pipeline:
         self.chain, self.later = Chain(here), Chain(() if here else after)
         self.memory_chain = Chain((*_row_parts(dataset), *here))
         self.reader = Reader(dataset, self.skip)
+
+    def with_plans_of(self, before: Pipeline) -> Pipeline:
+        """Return this pipeline, with the plans of an earlier one for equal transforms of needle."""
+        for name in ("chain", "later", "memory_chain"):
+            mine, known = getattr(self, name), getattr(before, name)
+            own = not any(map(may_draw, mine.transforms))
+            if own and mine.parts == known.parts:
+                setattr(self, name, known)
+        return self
 
     @property
     def splits(self) -> bool:

@@ -28,6 +28,7 @@ class StringTable:
             ends.append(len(data))
         self.data = np.frombuffer(bytes(data), dtype=np.uint8)
         self.offsets = np.array(ends, dtype=np.int64)
+        self.offsets.setflags(write=False)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -37,6 +37,7 @@ from ..sampling.epoch_order import (
 )
 from ..transforms.executors import pinning
 from ..workers import make_engine
+from ..workers.engine import Engine
 from . import options
 from .choice import ChosenEngine, choose
 from .engine_holder import EngineHolder
@@ -79,15 +80,17 @@ class DataLoader(PointsToKeywords):
       documents the rule; ``loader.explain()`` gives the reason). The batches are the same, byte for
       byte, for any number of workers and either engine. With workers and no seed, a seed is drawn
       from ``np.random`` now.
-    * engine: "processes" (the default with workers), each with a copy of the dataset as it is now,
-      or "threads".
+    * engine: "processes" (the default with workers), each with a copy of the dataset, or "threads".
     * prefetch: the number of batches prepared ahead, 2 by default; it counts per worker if a batch
       cannot be prepared in slices.
     * timeout: seconds to wait for a batch before LoaderTimeout is raised.
 
     The workers are kept for the next epoch, and a worker that dies is replaced. ``close()``,
     ``with loader:``, or dropping the loader stops the workers; iterating after ``close`` starts
-    new ones. Raises ValueError if options contradict each other.
+    new ones. Whatever changes in the dataset, the samplers, the transforms or collate takes effect
+    in the next epoch: ``iter()`` compares their state, arrays by a checksum, with that of the
+    workers' copies, and starts new workers if they differ. Options cannot be set, which raises
+    AttributeError. Raises ValueError if options contradict each other.
     """
 
     def __init__(
@@ -157,18 +160,18 @@ class DataLoader(PointsToKeywords):
         self._stats = Stats(workers=self.num_workers)
         self._next = Progress(0)
         self._current: Progress | None = None
-        self._engine = EngineHolder(
-            partial(
-                make_engine,
-                self.engine,
-                self.pipeline,
-                workers=self.num_workers,
-                prefetch=self.prefetch,
-                pin=pinning((self.device or default_device()).name),
-            )
-        )
+        self._engine = EngineHolder(self._engine_maker())
         if self.engine != "inline":
             self._engine.running()  # raises pickling errors here, not in the loop
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raise AttributeError for an option of a loader that has been made."""
+        if name in options.FIXED and "_engine" in vars(self):
+            raise AttributeError(
+                f"{type(self).__name__}: {name} is decided when the loader is made, got "
+                f"{value!r:.60}; make another loader with it"
+            )
+        super().__setattr__(name, value)
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch; raise TypeError for a stream."""
@@ -176,9 +179,18 @@ class DataLoader(PointsToKeywords):
 
     def __iter__(self) -> LoaderIterator:
         """Start the next epoch, or continue at the position set by ``load_state_dict``."""
-        progress, self._next = self._next, Progress(self._next.epoch + 1)
-        tickets = self.order.epoch(self.seed, progress.epoch, progress.position)
-        return self._begin(progress, tickets, self._engine)
+        with self._engine.locked():
+            self._renew()
+            progress, self._next = self._next, Progress(self._next.epoch + 1)
+            tickets = self.order.epoch(self.seed, progress.epoch, progress.position)
+            return self._begin(progress, tickets, self._engine)
+
+    def _renew(self) -> None:
+        """Have the order and the engine see what has changed since the last epoch."""
+        self.order = self._find_order()
+        options.check_mask(self._masked(), self.on_error)
+        self.pipeline = self.make_pipeline().with_plans_of(self.pipeline)
+        self._engine.renew(self._engine_maker(), self.pipeline)
 
     def _begin(
         self, progress: Progress, tickets: EpochTickets, engine: EngineHolder
@@ -239,7 +251,8 @@ class DataLoader(PointsToKeywords):
         if not is_count(operator.index(epoch)):
             name = type(self).__name__
             raise ValueError(f"{name}.set_epoch: epoch must not be negative, got {epoch}")
-        self._next, self._current = Progress(int(epoch)), None
+        with self._engine.locked():
+            self._next, self._current = Progress(int(epoch)), None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the loader's position as JSON values: seed, epoch, number of batches delivered.
@@ -263,10 +276,12 @@ class DataLoader(PointsToKeywords):
         self._check_resumable("load_state_dict")
         batches = len(self.order) if isinstance(self.order, PositionOrder) else None
         seed, progress = read_state(state, self.seed, self.seed_drawn, self._identity(), batches)
-        self.seed, self._next, self._current = seed, progress, None
-        if self._makes_sampler:
-            self.sampler = self._default_sampler()
-            self.order = self._find_order()
+        with self._engine.locked():
+            self._next, self._current = progress, None
+            vars(self).update(seed=seed)
+            if self._makes_sampler:
+                vars(self).update(sampler=self._default_sampler())
+                self.order = self._find_order()
 
     def _check_resumable(self, method: str) -> None:
         decides = self.sampler if self.batch_sampler is None else self.batch_sampler
@@ -300,8 +315,8 @@ class DataLoader(PointsToKeywords):
     def _default_sampler(self) -> Sampler | None:
         if self.stream:
             return None
-        length = len(self.dataset)
-        return RandomSampler(length, self.seed) if self.shuffle else SequentialSampler(length)
+        source = self.dataset
+        return RandomSampler(source, self.seed) if self.shuffle else SequentialSampler(source)
 
     def _find_order(self) -> EpochOrder:
         if self.stream:
@@ -321,6 +336,16 @@ class DataLoader(PointsToKeywords):
         )
 
     # ---- the engine --------------------------------------------------------------------------
+
+    def _engine_maker(self) -> Callable[[], Engine]:
+        return partial(
+            make_engine,
+            self.engine,
+            self.pipeline,
+            workers=self.num_workers,
+            prefetch=self.prefetch,
+            pin=pinning((self.device or default_device()).name),
+        )
 
     def close(self) -> None:
         """Stop the workers and free their shared memory; a second call is a no-op."""

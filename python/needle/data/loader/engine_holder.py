@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ..batching.pipeline import Pipeline
 from ..workers.engine import Engine
 
 
@@ -47,6 +48,13 @@ class EngineHolder:
             self._finalizer = weakref.finalize(self, engine.close)
             self.engine, self._process = engine, os.getpid()
         return self.engine
+
+    def renew(self, make: Callable[[], Engine], pipeline: Pipeline) -> None:
+        """Make engines by ``make`` from now on, and have a running one prepare by ``pipeline``."""
+        self.make = make
+        engine = self.engine if self._process == os.getpid() else None
+        if engine is not None and engine.renew(pipeline):
+            self._user = None
 
     def taken_by(self, user: object) -> tuple[Engine, bool]:
         """Return the engine, and True if its user changed, which cancels all tickets."""

@@ -16,6 +16,12 @@ from ..transforms import BatchTransform, Compose, Transform
 from ..transforms.base import as_transforms
 from ..workers import engine_names
 
+FIXED = frozenset(
+    "dataset batch_size shuffle sampler batch_sampler num_workers engine prefetch collate "
+    "transforms augment drop_last seed device timeout on_error "
+    "share fallback credits task indices".split()
+)
+"""The options that cannot be set once a loader has been made."""
 AUGMENT = ("worker", "main", "device")
 ON_ERROR = ("raise", "skip")
 PREFETCH = 2

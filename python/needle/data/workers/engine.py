@@ -13,6 +13,7 @@ from typing import Any
 
 from ...errors import WorkerError
 from ..batching.collate import Slice
+from ..batching.pipeline import Pipeline
 from ..samples.ticket import Ticket
 
 
@@ -51,6 +52,10 @@ class Engine(ABC):
     name: str
     capacity: int
     """The maximum number of batches that are submitted but not yet collected; at least 1."""
+
+    @abstractmethod
+    def renew(self, pipeline: Pipeline) -> bool:
+        """Prepare further batches by ``pipeline``; return True if that discarded all tickets."""
 
     def start(self) -> None:
         """Start the workers now, which is slow; otherwise the first ``submit`` starts them."""

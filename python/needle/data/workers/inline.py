@@ -7,7 +7,6 @@ since the Python overhead of a call is half the time of the images of one such b
 from __future__ import annotations
 
 from collections import deque
-from functools import cached_property
 
 from ..batching.collate import Slice
 from ..batching.pipeline import Pipeline, Work
@@ -30,12 +29,18 @@ class InlineEngine(Engine):
     capacity = 1
 
     def __init__(self, pipeline: Pipeline, *, workers: int = 0, prefetch: int = 1) -> None:
-        self.pipeline = pipeline
         self._closed = False
         self._asked: deque[Ticket] = deque()
         self._run: IndexRun | None = None
         # the prepared batches of this run, keyed by their first row
         self._made: dict[int, Slice] = {}
+        self.renew(pipeline)
+
+    def renew(self, pipeline: Pipeline) -> bool:
+        """Prepare further batches by ``pipeline``; queued tickets stay."""
+        self.pipeline, self._run = pipeline, None
+        self._row_bytes: int | None = -1  # unknown before the first batch
+        return False
 
     def submit(self, ticket: Ticket) -> None:
         """Queue the ticket."""
@@ -67,6 +72,8 @@ class InlineEngine(Engine):
 
     def _together(self, ticket: Ticket, clock: Clock) -> dict[int, Slice]:
         """Prepare the batch and, if that is faster, the batches after it in its run."""
+        if self._row_bytes == -1:
+            self._row_bytes = self.pipeline.row_bytes()
         run, first, size = ticket.run, ticket.row, len(ticket.indices)
         count = BYTES_TOGETHER // (self._row_bytes * size) if size and self._row_bytes else 0
         if run is None or ticket.seed is None or count < 2:
@@ -79,10 +86,6 @@ class InlineEngine(Engine):
         return {
             first + row: whole.rows(slice(row, row + size)) for row in range(0, whole.samples, size)
         }
-
-    @cached_property
-    def _row_bytes(self) -> int | None:
-        return self.pipeline.row_bytes()
 
     def cancel(self) -> None:
         """Discard the queued tickets."""

@@ -7,13 +7,17 @@ classes and functions of the main program and of notebooks are pickled by value.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import mmap
 import os
 import pickle
 import struct
 import types
+import zlib
 from collections.abc import Iterator
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,6 +32,77 @@ except ImportError:  # without it, only objects that can be imported by name are
 
 _ALIGN = 64
 _Base: Any = pickle.Pickler if cloudpickle is None else cloudpickle.Pickler
+
+
+class Stamp(pickle.Pickler):
+    """The state of a value as a ``digest``, which costs less than pickling; see ``unchanged``.
+
+    Arrays count by a checksum. Imported code, read-only arrays and what cannot be pickled count by
+    identity, and ``kept`` keeps them alive so that no other object gets their ids.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self._found = hashlib.blake2b()
+        super().__init__(SimpleNamespace(write=self._found.update), protocol=5)
+        self._seen: set[int] = set()
+        self.kept: list[Any] = []
+        self.digest: bytes | None = None  # if the value nests too deeply
+        with suppress(Exception):
+            self.dump(value)
+            self.digest = self._found.digest()
+        self.clear_memo()  # it holds every object
+
+    def unchanged(self, before: Stamp) -> bool:
+        """Return True if the value has the state that it had before."""
+        return self.digest is not None and self.digest == before.digest
+
+    def reducer_override(self, value: Any) -> Any:
+        """Return the parts that stand for an object; the pickler calls this."""
+        if value is _parts_of:
+            return NotImplemented
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            return self._array(value)
+        if isinstance(value, (type, types.FunctionType)):
+            return self._code(value)
+        try:
+            return value.__reduce_ex__(5)
+        except Exception:
+            return self._identity(value)
+
+    def _identity(self, value: Any, *parts: Any) -> Any:
+        self.kept.append(value)
+        return _parts_of, (id(value), *parts)
+
+    def _array(self, value: npt.NDArray[Any]) -> Any:
+        place = _place_in_file(value)
+        if place is not None:
+            return _parts_of, place
+        if not value.flags.writeable:
+            return self._identity(value)
+        if value.nbytes > _SMALL:
+            content: Any = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        else:
+            content = value.tobytes()  # views of many small arrays would take longer
+        return _parts_of, (value.shape, value.dtype.str, zlib.crc32(content))
+
+    def _code(self, value: Any) -> Any:
+        """Return the parts of a class or function that workers get by value."""
+        imported = value.__module__ != "__main__" and "<" not in value.__qualname__
+        if imported or id(value) in self._seen:
+            return self._identity(value)
+        self._seen.add(id(value))
+        state = {name: each for name, each in vars(value).items() if name not in _OF_CLASSES}
+        parts = () if isinstance(value, type) else tuple(_function_parts(value))
+        return self._identity(value, state, parts)
+
+
+_SMALL = 1 << 14
+_OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "_abc_impl")
+"""Attributes of a class that Python adds."""
+
+
+def _parts_of(*parts: Any) -> None:
+    """Stand for an object in the output of ``Stamp``, which is never unpickled."""
 
 
 class _Pickler(_Base):  # type: ignore[misc]
@@ -61,6 +136,12 @@ def pack(value: Any, purpose: str) -> Memory:
         memory.buffer[at:end] = part
         at = end
     return memory
+
+
+def holds_the_same(memory: Memory, other: Memory) -> bool:
+    """Return True if both hold the same bytes."""
+    mine, theirs = (np.frombuffer(each.buffer, np.uint8) for each in (memory, other))
+    return np.array_equal(mine, theirs)
 
 
 def unpack(memory: Memory) -> Any:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from ...errors import LoaderTimeout, NeedleError, WorkerError
+from ...errors import LoaderTimeout, NeedleError, WorkerError, warn_caller
 from ..batching.pipeline import Pipeline
 from ..samples.pytree import Field
 from ..samples.ticket import NO_SAMPLE, Ticket
@@ -26,7 +26,7 @@ from .engine import Completed, Engine, closed_meanwhile
 from .launch import SupervisorKilled, check_system
 from .messages import BROKEN, DIED, READY
 from .pending import MOST_PARTS, Batch, BatchMemory, Part, part_count
-from .pickling import explain_failure, pack
+from .pickling import Stamp, explain_failure, holds_the_same, pack
 from .process_pool import ProcessPool, WorkerHandle
 from .shared_memory import Memory
 from .work_queue import ANY_WORKER, Entry, WorkQueue, key_of
@@ -54,15 +54,45 @@ class ProcessEngine(Engine):
     ) -> None:
         check_system()
         self.workers, self._pin = workers, pin
-        self.splits = bool(pipeline.splits)
-        ahead = max(1, prefetch)
-        self.capacity = max(ahead + 1, workers) if self.splits else ahead * workers
-        self._pipeline_layout: list[Field] | None = pipeline.layout()
-        self._packed = _packed(pipeline)
-        weakref.finalize(self, self._packed.close)
+        self._ahead = max(1, prefetch)
+        self._take(pipeline, _packed(pipeline), Stamp(pipeline))
         self._closed, self._pid = False, os.getpid()
         self._using = threading.RLock()  # owned by the thread that submits or collects
         self._open()
+
+    def _take(self, pipeline: Pipeline, packed: Memory, stamp: Stamp) -> None:
+        """Take over the pipeline for the workers that start from now on."""
+        self.splits = bool(pipeline.splits)
+        self.capacity = max(self._ahead + 1, self.workers)
+        if not self.splits:
+            self.capacity = self._ahead * self.workers
+        self._pipeline_layout: list[Field] | None = pipeline.layout()
+        self._packed, self._stamp = packed, stamp
+        weakref.finalize(self, packed.close)
+
+    def renew(self, pipeline: Pipeline) -> bool:
+        """Start new workers if what a new pipeline holds is not what the workers have.
+
+        Warns if it has changed and can no longer be pickled; the workers then keep what they have.
+        """
+        with self._using:
+            stamp = Stamp(pipeline)
+            if self._closed or stamp.unchanged(self._stamp):
+                return False
+            try:
+                packed = _packed(pipeline)
+            except TypeError as error:
+                self._stamp = stamp
+                warn_caller(f"{error}; the workers keep the copy they have", RuntimeWarning)
+                return False
+            if holds_the_same(packed, self._packed):
+                packed.close()
+                self._stamp = stamp
+                return False
+            self._packed.close()
+            self._take(pipeline, packed, stamp)
+            self._start_over()
+            return True
 
     def _open(self) -> None:
         """Create the shared state, and the supervisor that starts the workers."""
@@ -382,7 +412,7 @@ class ProcessEngine(Engine):
             )
 
     def _start_over(self) -> None:
-        """Recreate all state but the pickled data set, after an interrupt left it inconsistent."""
+        """Recreate all state but the pickled data set, and start new workers."""
         self._finalizer()
         self._open()
 

@@ -38,6 +38,7 @@ class _Job:
     """A batch in flight; ``lock`` guards the fields that threads write."""
 
     ticket: Ticket
+    pipeline: Pipeline
     parts: list[Slice | None]
     out: list[Array] | None
     cancelled: bool = False
@@ -59,15 +60,20 @@ class ThreadsEngine(Engine):
     name = "threads"
 
     def __init__(self, pipeline: Pipeline, *, workers: int, prefetch: int) -> None:
-        self.pipeline, self.workers = pipeline, workers
-        self.capacity = workers * prefetch
-        self._fields = pipeline.layout() if pipeline.splits else None
+        self.workers, self.capacity = workers, workers * prefetch
+        self.renew(pipeline)
         self._closed, self._lock = False, threading.RLock()
         self._jobs: dict[int, _Job] = {}
         self._done: SimpleQueue[_Job | None] = SimpleQueue()  # None once the engine is closed
         self._queues: list[_Tasks] = []
         self._threads: list[threading.Thread] = []
         self._sample_seconds: float | None = None
+
+    def renew(self, pipeline: Pipeline) -> bool:
+        """Prepare further batches by ``pipeline``; tickets that were submitted keep theirs."""
+        self.pipeline = pipeline
+        self._fields = pipeline.layout() if pipeline.splits else None
+        return False
 
     def submit(self, ticket: Ticket) -> None:
         """Queue the slices of the batch; the first call starts the threads."""
@@ -80,7 +86,7 @@ class ThreadsEngine(Engine):
         if not self._threads:
             self._start()
         slices = self._slices(ticket)
-        job = _Job(ticket, [None] * len(slices), self._place(ticket))
+        job = _Job(ticket, self.pipeline, [None] * len(slices), self._place(ticket))
         job.left = len(slices)
         self._jobs[ticket.serial] = job
         queue = self._queues[max(0, ticket.shard) % len(self._queues)]
@@ -135,7 +141,7 @@ class ThreadsEngine(Engine):
         for i in range(self.workers):
             thread = threading.Thread(
                 target=_work,
-                args=(self.pipeline, self._queues[i % count], self._done),
+                args=(self._queues[i % count], self._done),
                 name=f"needle-loader-{i}",
                 daemon=True,
             )
@@ -188,17 +194,17 @@ def _fields_of(leaves: Sequence[Any]) -> list[Field] | None:
     return [Field(leaf.shape[1:], leaf.dtype) for leaf in leaves]
 
 
-def _work(pipeline: Pipeline, tasks: _Tasks, done: SimpleQueue[_Job | None]) -> None:
+def _work(tasks: _Tasks, done: SimpleQueue[_Job | None]) -> None:
     """Process slices until None is received; the main function of a thread."""
     while (task := tasks.get()) is not None:
         job = task[0]
         if not job.cancelled:
             with contextlib.suppress(Withdrawn):
-                _prepare(pipeline, task, done)
+                _prepare(task, done)
         del task, job
 
 
-def _prepare(pipeline: Pipeline, task: _Task, done: SimpleQueue[_Job | None]) -> None:
+def _prepare(task: _Task, done: SimpleQueue[_Job | None]) -> None:
     job, number, rows = task
     clock = Clock()
 
@@ -209,7 +215,7 @@ def _prepare(pipeline: Pipeline, task: _Task, done: SimpleQueue[_Job | None]) ->
     out = None if job.out is None else [array[rows] for array in job.out]
     part = error = None
     try:
-        part = pipeline.prepare(job.ticket.rows(rows), Work(clock, out, 1, progress))
+        part = job.pipeline.prepare(job.ticket.rows(rows), Work(clock, out, 1, progress))
     except Withdrawn:
         raise
     except BaseException as failure:

@@ -23,6 +23,7 @@ from ...data.loader.iteration import LoaderIterator
 from ...data.samples.random_source import check_seed
 from ...data.samples.ticket import check_indices
 from ...data.sampling import check_batch_size
+from ...data.workers.pickling import Stamp
 from ...errors import DataError
 from ..serving.feed import ServerOptions
 from ..wire.descriptions import check_shareable, divide, shared_names
@@ -123,6 +124,9 @@ class GlobalDataLoader(DataLoader):
         self._division = divide(compose, share)
         self._address = ServerAddress(address, dataset, settings, name)
         length = self._address.length() if dataset is None else len(dataset)
+        self.fallback = fallback is not False
+        self.task = task or f"task-{os.getpid()}-{next(_numbers)}"
+        self.indices = _index_set(indices, length)
         if seed is None:
             seed = int(np.random.randint(0, 2**32, dtype=np.uint32))
         super().__init__(
@@ -135,10 +139,8 @@ class GlobalDataLoader(DataLoader):
             device=device,
             on_error=on_error,
         )
-        self.engine, self.shuffle, self.prefetch, self.timeout = "server", True, prefetch, timeout
-        self.fallback = fallback is not False
-        self.task = task or f"task-{os.getpid()}-{next(_numbers)}"
-        self.indices = _index_set(indices, length)
+        vars(self).update(engine="server", shuffle=True, prefetch=prefetch, timeout=timeout)
+        self._stamp = Stamp(self.dataset)
         self.order: TaskOrder = TaskOrder(self.indices, self.batch_size, drop_last)
         self._next: SampleProgress = SampleProgress(0, self.indices)
         self._connection = TaskConnection(
@@ -167,14 +169,25 @@ class GlobalDataLoader(DataLoader):
 
     def __iter__(self) -> LoaderIterator:
         """Start the next epoch, or continue where ``load_state_dict`` left off."""
-        progress, self._next = self._next, SampleProgress(self._next.epoch + 1, self.indices)
-        tickets = self.order.rest(self.seed, progress)
-        return self._begin(progress, tickets, self._engine_for(progress))
+        with self._engine.locked():
+            self._check_unchanged()
+            progress, self._next = self._next, SampleProgress(self._next.epoch + 1, self.indices)
+            tickets = self.order.rest(self.seed, progress)
+            return self._begin(progress, tickets, self._engine_for(progress))
+
+    def _check_unchanged(self) -> None:
+        """Raise ValueError if the data set is no longer the one that the server was given."""
+        if not Stamp(self.dataset).unchanged(self._stamp):
+            raise ValueError(
+                "GlobalDataLoader: the data set must stay as it was given to the server, got one "
+                "that has changed since; make a new loader of it"
+            )
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next ``iter()`` start this epoch. Optional: epochs advance by themselves."""
-        super().set_epoch(epoch)
-        self._next = SampleProgress(self._next.epoch, self.indices)
+        with self._engine.locked():
+            super().set_epoch(epoch)
+            self._next = SampleProgress(self._next.epoch, self.indices)
 
     def _engine_for(self, progress: SampleProgress) -> EngineHolder:
         """Return a new engine holder for each epoch; the session belongs to the latest epoch."""
@@ -230,8 +243,10 @@ class GlobalDataLoader(DataLoader):
             done = marks_of_text(state.get("done"), len(self.indices))
         except DataError as error:
             raise ValueError(str(error)) from None
-        self.seed = check_seed("GlobalDataLoader.load_state_dict", state.get("seed"))
-        self._next, self._current = SampleProgress(epoch, self.indices, done, position), None
+        seed = check_seed("GlobalDataLoader.load_state_dict", state.get("seed"))
+        with self._engine.locked():
+            vars(self).update(seed=seed)
+            self._next, self._current = SampleProgress(epoch, self.indices, done, position), None
 
     def _identity(self) -> dict[str, Any]:
         return {

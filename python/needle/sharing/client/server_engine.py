@@ -182,6 +182,10 @@ class ServerEngine(Engine):
         self._local: InlineEngine | None = None
         self._local_rest: Indices = np.empty(0, np.int64)
 
+    def renew(self, pipeline: Pipeline) -> bool:
+        """Keep the samples of the server."""
+        return False
+
     def submit(self, ticket: Ticket) -> None:
         """Queue the ticket; the server sends batches while the task has credits."""
         if self._local is None:

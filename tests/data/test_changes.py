@@ -1,0 +1,297 @@
+"""What changes between epochs takes effect in the next one, for any engine, or it is refused."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any
+
+import numpy as np
+import pytest
+
+from needle import data
+
+ENGINES: list[dict[str, Any]] = [
+    {},
+    {"num_workers": 2, "engine": "threads"},
+    {"num_workers": 2, "engine": "processes"},
+]
+engines = pytest.mark.parametrize("options", ENGINES, ids=["inline", "threads", "processes"])
+
+
+class Scale:
+    """A factor that datasets, transforms and collates share."""
+
+    __slots__ = ("factor",)
+
+    def __init__(self) -> None:
+        self.factor = 1
+
+
+class Scaled(data.Dataset):
+    """Sample i is i times several factors."""
+
+    of_class = 1
+
+    def __init__(self, rows: Any = range(6)) -> None:
+        super().__init__()
+        self.rows, self.factor, self.inner = rows, 1, Scale()
+        self.table, self.several = {"factor": 1}, deque([1])
+        self.array = np.ones((2, 3), order="F")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Any:
+        known = self.table["factor"] * self.several[0] * int(self.array[1, 1]) * self.of_class
+        return self.rows[index] * self.factor * self.inner.factor * known
+
+    def __call__(self, value: Any) -> Any:
+        return value * self.factor if np.isscalar(value) else np.stack(value) * self.factor
+
+
+class Factor(data.Transform):
+    """A described transform of images, whose parameters may be cached."""
+
+    def __init__(self) -> None:
+        self.factor = 1
+
+    def parameters(self, words: Any, sizes: Any, spec: Any = None) -> Any:
+        return np.full((len(sizes), 1), self.factor, np.float64)
+
+    def apply(self, image: Any, row: Any) -> Any:
+        return image * np.float32(row[0])
+
+
+def images() -> data.ImageArrays:
+    return data.ImageArrays(np.ones((6, 2, 2, 3), np.uint8), np.arange(6), scale=1, layout="HWC")
+
+
+def closing_over() -> tuple[Any, Any]:
+    factor = 1
+
+    def collate(samples: list[Any]) -> Any:
+        return np.stack(samples) * factor
+
+    def change() -> None:
+        nonlocal factor
+        factor = 10
+
+    return {"dataset": Scaled(), "collate": collate}, change
+
+
+def setting(name: str, value: Any, *path: str) -> Any:
+    """Return a case that sets an attribute of the object at the end of ``path`` in a data set."""
+
+    def case() -> tuple[Any, Any]:
+        found = dataset = Scaled()
+        for step in path:
+            found = getattr(found, step)
+        return {"dataset": dataset}, lambda: setattr(found, name, value)
+
+    return case
+
+
+def changing(make: Any, change: Any) -> Any:
+    """Return a case of the options that ``make`` returns, which ``change`` changes."""
+
+    def case() -> tuple[Any, Any]:
+        options = make()
+        return options, lambda: change(options)
+
+    return case
+
+
+CHANGES = {
+    "attribute": setting("factor", 10),
+    "attribute of an attribute": setting("factor", 10, "inner"),
+    "attribute replaced": setting("several", deque([10])),
+    "rows replaced": setting("rows", [5, 4, 3, 2, 1, 0]),
+    "dict": changing(lambda: {"dataset": Scaled()}, lambda o: o["dataset"].table.update(factor=10)),
+    "deque": changing(lambda: {"dataset": Scaled()}, lambda o: o["dataset"].several.appendleft(3)),
+    "array": changing(lambda: {"dataset": Scaled()}, lambda o: o["dataset"].array.fill(10)),
+    "list": changing(lambda: {"dataset": [0, 1, 2]}, lambda o: o["dataset"].__setitem__(1, 9)),
+    "row of a list": changing(
+        lambda: {"dataset": [{"x": 1}, {"x": 2}]}, lambda o: o["dataset"][1].update(x=9)
+    ),
+    "array of a list": changing(
+        lambda: {"dataset": [np.zeros(2), np.zeros(2)]}, lambda o: o["dataset"][1].fill(9)
+    ),
+    "subset's data set": changing(
+        lambda: {"dataset": data.Subset(Scaled(), [1, 3])},
+        lambda o: setattr(o["dataset"].dataset, "factor", 10),
+    ),
+    "arrays in memory": changing(
+        lambda: {"dataset": data.ArrayDataset(np.arange(6))},
+        lambda o: o["dataset"].arrays[0].fill(7),
+    ),
+    "data set's transforms": changing(
+        lambda: {"dataset": images()},
+        lambda o: setattr(o["dataset"], "transforms", [lambda x: x + 3]),
+    ),
+    "transform": changing(
+        lambda: {"dataset": Scaled(), "transforms": [Scaled()]},
+        lambda o: setattr(o["transforms"][0], "factor", 10),
+    ),
+    "transform with parameters": changing(
+        lambda: {"dataset": images(), "transforms": [Factor()]},
+        lambda o: setattr(o["transforms"][0], "factor", 10),
+    ),
+    "collate": changing(
+        lambda: {"dataset": Scaled(), "collate": Scaled()},
+        lambda o: setattr(o["collate"], "factor", 10),
+    ),
+    "closure": closing_over,
+    "grows": changing(lambda: {"dataset": [0, 1, 2]}, lambda o: o["dataset"].extend([3, 4, 5, 6])),
+    "shrinks": changing(lambda: {"dataset": [0, 1, 2, 3, 4]}, lambda o: o["dataset"].pop()),
+    "rows grow": changing(
+        lambda: {"dataset": Scaled([1, 2])}, lambda o: o["dataset"].rows.extend([3, 4, 5])
+    ),
+    "source of a sampler grows": changing(
+        lambda: (lambda rows: {"dataset": rows, "sampler": data.RandomSampler(rows, 3)})([0, 1]),
+        lambda o: o["dataset"].extend([2, 3, 4]),
+    ),
+    "batch sampler": changing(
+        lambda: {"dataset": Scaled(), "batch_sampler": data.BatchSampler(range(6), 2)},
+        lambda o: setattr(o["batch_sampler"], "batch_size", 3),
+    ),
+}
+
+
+def plain(batch: Any) -> Any:
+    if isinstance(batch, dict):
+        return {key: plain(value) for key, value in batch.items()}
+    return [plain(x) for x in batch] if isinstance(batch, (tuple, list)) else batch.numpy().tolist()
+
+
+def epoch(loader: Any) -> list[Any]:
+    return [plain(batch) for batch in loader]
+
+
+def loader_of(given: dict[str, Any], **options: Any) -> data.DataLoader:
+    order = {} if {"sampler", "batch_sampler"} & given.keys() else {"shuffle": True}
+    size = {} if "batch_sampler" in given else {"batch_size": 2}
+    return data.DataLoader(**given, **order, **size, seed=4, **options)
+
+
+@engines
+@pytest.mark.parametrize("case", CHANGES.values(), ids=CHANGES)
+def test_a_change_takes_effect_in_the_next_epoch(case: Any, options: dict[str, Any]) -> None:
+    given, change = case()
+    with loader_of(given, **options) as loader:
+        before = [epoch(loader), epoch(loader)]
+        change()
+        third = epoch(loader)
+    fresh = loader_of(given)
+    wanted = [epoch(fresh) for _ in range(3)]
+    assert third == wanted[2]
+    assert before != wanted[:2]
+
+
+def test_a_change_of_the_class_takes_effect_in_workers() -> None:
+    class Local(Scaled):
+        pass
+
+    with loader_of({"dataset": Local()}, num_workers=1) as loader:
+        first = epoch(loader)
+        Local.of_class = 10
+        loader.set_epoch(0)
+        assert np.array_equal(epoch(loader), np.array(first) * 10)
+
+
+def process_ids(loader: data.DataLoader) -> list[int]:
+    return sorted(loader._engine.running().process_ids())  # type: ignore[attr-defined]
+
+
+class Handles(Scaled):
+    """Opens what cannot be pickled when the first sample is read."""
+
+    handle: Any = None
+
+    def __getitem__(self, index: int) -> Any:
+        self.handle = self.handle or threading.Lock()
+        return super().__getitem__(index)
+
+
+class OwnHandles(Handles):
+    """Does not send its handle to the workers."""
+
+    def __getstate__(self) -> Any:
+        return {**self.__dict__, "handle": None}
+
+
+def test_workers_stay_if_nothing_that_they_got_has_changed() -> None:
+    for dataset in (Scaled(), OwnHandles(), images(), [np.ones(3), {"a": (1, "b")}, None]):
+        with data.DataLoader(dataset, 1, num_workers=2) as loader:
+            next(iter(loader))
+            before = process_ids(loader)
+            dataset[0]
+            next(iter(loader))
+            assert process_ids(loader) == before
+
+
+def test_what_can_no_longer_be_sent_to_the_workers_is_told() -> None:
+    dataset = Handles()
+    with loader_of({"dataset": dataset}, num_workers=1) as loader:
+        first = epoch(loader)
+        dataset[0]
+        with pytest.warns(RuntimeWarning, match=r"dataset.handle -> .* the copy they have"):
+            assert len(epoch(loader)) == len(first)
+        epoch(loader)  # without a second warning
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("batch_size", 2),
+        ("transforms", []),
+        ("shuffle", True),
+        ("drop_last", True),
+        ("collate", list),
+        ("sampler", [1]),
+        ("batch_sampler", [[1]]),
+        ("dataset", [1]),
+        ("seed", 3),
+        ("num_workers", 2),
+        ("device", None),
+        ("timeout", 3),
+    ],
+)
+def test_options_of_a_loader_cannot_be_set(name: str, value: Any) -> None:
+    loader = data.DataLoader(list(range(6)), 3)
+    with pytest.raises(AttributeError, match=f"{name} is decided when the loader is made"):
+        setattr(loader, name, value)
+    loader.note = "attributes of one's own can be set"  # type: ignore[attr-defined]
+    assert epoch(loader) == [[0, 1, 2], [3, 4, 5]]
+
+
+@engines
+def test_a_set_that_grows_within_an_epoch_does_so_for_the_next(options: dict[str, Any]) -> None:
+    rows = list(range(6000))
+    with data.DataLoader(rows, 2, True, seed=0, **options) as loader:
+        batches = iter(loader)
+        seen = next(batches).numpy().tolist()
+        rows.append(6000)
+        seen += [i for batch in batches for i in batch.numpy().tolist()]
+        assert sorted(seen) == list(range(6000))
+        assert sorted(i for batch in loader for i in batch.numpy().tolist()) == rows
+
+
+@engines
+def test_two_threads_that_begin_at_once_get_whole_epochs(options: dict[str, Any]) -> None:
+    with data.DataLoader(list(range(60)), 7, True, seed=1, **options) as loader:
+        for _ in range(8):
+            loader.set_epoch(0)
+            start, found = threading.Barrier(3), list[Any]()
+
+            def consume() -> None:
+                start.wait()  # noqa: B023
+                batches = iter(loader)
+                found.append((batches.epoch, sorted(i for b in batches for i in plain(b))))  # noqa: B023
+
+            threads = [threading.Thread(target=consume) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+            assert sorted(found) == [(number, list(range(60))) for number in range(3)]
