@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from by_hand import outcome
 from toy_graph import Choose, IsPositive, Node, Plus, Product, Times, tensor
 
 import needle
@@ -239,12 +240,6 @@ def test_the_hooks_of_a_node_run_first(monkeypatch: pytest.MonkeyPatch) -> None:
     mistakes = {
         "the hooks do not run": [("top", 1.0), ("b", 1.0), ("a", 1.0)],
         "visit must see the gradient that the hooks return": [("top", 1.0), *expected[1:]],
-        "the inputs must get the gradient that the hooks return": [
-            ("top", 10.0),
-            ("b", 1.0),
-            ("a", 1.0),
-        ],
-        "nodes without hooks must not call _run_hooks": [("top", 10.0), ("b", 100.0), ("a", 100.0)],
     }
     expect(
         "(node, gradient) as visited",
@@ -311,25 +306,10 @@ def test_nodes_are_released_behind_the_walk() -> None:
         lambda node, grad: events.append(f"visit {node.name}"),
         lambda node: events.append(f"release {node.name}, {len(order)} left"),
     )
-    mistakes = {
-        "a node stays in order after its release: pop it": [
-            "visit top",
-            "release top, 5 left",
-            "visit d",
-            "release d, 5 left",
-        ],
-        "a node is released before its visit": [
-            "release top, 4 left",
-            "visit top",
-            "release d, 3 left",
-            "visit d",
-        ],
-    }
     expect(
-        "the first events with a release function",
+        "the first events with a release function: a node is popped, visited, released",
         events[:4],
         ["visit top", "release top, 4 left", "visit d", "release d, 3 left"],
-        mistakes=mistakes,
     )
     expect("order afterwards", order, [])
 
@@ -446,10 +426,7 @@ def test_a_gradient_may_be_given() -> None:
         seed_gradient(a, tensor([1.0, 2.0, 3.0]))
     with expect_error("seed_gradient of shapes (2,) and (2, 1)", ShapeError, rule):
         seed_gradient(a, tensor([[1.0], [2.0]]))
-    try:
-        seed = seed_gradient(tensor(3.0), tensor([2.0]))
-    except ShapeError:
-        seed = "ShapeError"
+    seed = outcome(lambda: seed_gradient(tensor(3.0), tensor([2.0])), ShapeError)
     mistakes = {
         "with one element each, shapes may differ: reshape out_grad": "ShapeError",
         "with one element each, out_grad is reshaped to the shape of output": np.array([2.0]),
@@ -481,7 +458,6 @@ def test_hooks_see_and_replace_gradients() -> None:
     mistakes = {
         "each hook gets the result of the one before, not the first gradient": 3.0,
         "the first hook that returns a gradient is not the last to run": 20.0,
-        "the hooks run in order, the first one first": 30.0,
     }
     what = "the result of hooks that multiply by 10, look, add 1"
     expect(what, graph._run_hooks(node, 2.0), 21.0, mistakes=mistakes)
@@ -494,14 +470,8 @@ def test_a_hook_may_take_itself_off() -> None:
     node = hooked()
     node.hooks[0] = lambda g: node.hooks.pop(0) and None
     node.hooks[1] = lambda g: g + 1
-    try:
-        found = graph._run_hooks(node, 1.0)
-    except NotImplementedError:  # an open exercise
-        raise
-    except RuntimeError as error:
-        found = f"RuntimeError: {error}"
-    changed = "RuntimeError: dictionary changed size during iteration"
-    copy = {"a hook may change node.hooks: iterate over a copy": changed}
+    found = outcome(lambda: graph._run_hooks(node, 1.0), RuntimeError)
+    copy = {"a hook may change node.hooks: iterate over a copy": "RuntimeError"}
     expect("with a hook that removes itself", found, 2.0, mistakes=copy)
     expect("the hooks left", list(node.hooks), [1])
 
@@ -515,7 +485,6 @@ def test_gradients_of_what_is_asked_for() -> None:
     other = Node("other")
     mistakes = {
         "a node that top does not depend on has the gradient None": [37.0, 24.0, 0.0],
-        "a node that top does not depend on has an entry too, None": [37.0, 24.0],
         "the gradients must have the order of wanted": [24.0, 37.0, None],
         "the gradients must have the order of wanted, and one entry for each": [24.0, 37.0],
     }

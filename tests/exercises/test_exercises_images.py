@@ -28,7 +28,7 @@ from small_convolutions import (
 )
 from toy_graph import tensor
 
-from apps.course.compare import Case, WrongAnswer, expect
+from apps.course.compare import expect
 from apps.models.resnet import BasicBlock
 from apps.models.small import LeNet5
 from needle import Tensor, accelerated, nn, ops
@@ -229,7 +229,6 @@ def test_gradients_of_the_op() -> None:
             "bias was added to every image too: sum over axis 0": grad.sum((2, 3)),
             "bias was added to every pixel too: sum over axes 2 and 3": grad.sum(0),
             "channels are axis 1 of (N, C, H, W), not the last one": grad.sum((0, 1, 2)),
-            "it is a sum, not a mean": grad.mean((0, 2, 3)),
             "node has a third input, bias, which needs a gradient": None,
         },
     )
@@ -242,9 +241,8 @@ def test_gradients_of_the_op() -> None:
     parts = out.op.gradient_as_tuple(tensor(grad), out)  # type: ignore[union-attr]
     mistakes = {"there is no bias here, and so no gradient for it": 3}
     expect("number of gradients without bias", len(parts), 2, mistakes=mistakes)
-    if parts[0] is not None:
-        cause = "x requires no gradient, which self._for_x knows"
-        raise WrongAnswer(Case("gradient for x that requires none", "", "None", "a Tensor", cause))
+    unwanted = {"x requires no gradient, which self._for_x knows": parts[0]}
+    expect("gradient for x that requires none", parts[0], None, mistakes=unwanted)
 
 
 @pytest.mark.exercise("max-pool")
@@ -271,7 +269,6 @@ def test_max_pooling() -> None:
         mistakes = {
             "padding must never be the maximum: it is -infinity": pooled(np.max, 0.0),
             "the maximum of the window, not the mean": pooled(np.mean, 0.0),
-            "the minimum of the window": pooled(np.min, np.inf),
             "the stride is not used": pooled(np.max, -np.inf, every, steps),
             "a channel of the output is the maximum of this channel alone": want.max(3),
         }
@@ -421,7 +418,6 @@ def test_batch_norm_in_evaluation() -> None:
         mistakes={
             "momentum is the share of the observed value": np.array([2.5, -1.0]),
             "the observed value has its share, momentum, too": np.array([0.75, 1.5]),
-            "the running value has the share 1 - momentum": np.array([1.75, 1.5]),
             "the observed values replace the running ones": np.array([3.0, -2.0]),
         },
     )
@@ -458,9 +454,6 @@ def test_batch_norm_in_evaluation() -> None:
                 mean, (var + 1e-5) ** 2, 0
             ),
             "eps is added to the variance before the root": normalised(mean, var, 0.0),
-            "eps is added under the root, not to it": normalised(
-                mean, (np.sqrt(var) + 1e-5) ** 2, 0.0
-            ),
             "weight is not used": (want - _of(layer.bias)) / _of(layer.weight) + _of(layer.bias),
             "bias is not used": want - _of(layer.bias),
             "the mean was not subtracted": normalised(0 * mean, var),
@@ -583,7 +576,6 @@ def check_block(block: BasicBlock, pixels: Array, what: str) -> None:
             second(np.maximum(image.numpy(), 0)) + shortcut, 0
         ),
         "bn2 is missing": np.maximum(block.conv2(tensor(inner)).numpy() + shortcut, 0),
-        "the shortcut starts at x, not after the first convolution": np.maximum(y + inner, 0),
     }
     if shortcut.shape == pixels.shape:
         mistakes["the shortcut is self.downsample(x), not x"] = np.maximum(y + pixels, 0)

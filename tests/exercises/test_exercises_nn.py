@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from by_hand import numerical, outcome, softmax_of
 from toy_graph import DEVICE, tensor
 
 from apps.course.compare import expect, expect_error
@@ -21,22 +22,20 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 3))
 
 
-def outcome(function: Callable[[], Any], *kinds: type[Exception]) -> Any:
-    """Return the function's result, or the name of the error of one of these kinds."""
-    try:
-        return function()
-    except kinds as error:
-        return type(error).__name__
-
-
 # ---- kaiming -------------------------------------------------------------------------------------
+
+
+def seeded(draw: Callable[..., Array], *shape: int) -> Array:
+    """Return the first numbers of seed 0, which the next call draws again."""
+    np.random.seed(0)
+    drawn = draw(*shape)
+    np.random.seed(0)
+    return drawn
 
 
 @pytest.mark.exercise("kaiming")
 def test_kaiming_uniform() -> None:
-    np.random.seed(0)
-    drawn = np.random.rand(6, 5)
-    np.random.seed(0)
+    drawn = seeded(np.random.rand, 6, 5)
     bound = math.sqrt(2) * math.sqrt(3 / 6)
     expect(
         "kaiming_uniform(6, 5)",
@@ -51,7 +50,6 @@ def test_kaiming_uniform() -> None:
             "the root is missing: gain * sqrt(3 / fan_in)": (2 * drawn - 1) * math.sqrt(2) * 3 / 6,
             "that is Xavier's bound, with fan_in + fan_out": (2 * drawn - 1) * math.sqrt(6 / 11),
             "the numbers lie between -a and a, not between 0 and a": drawn * bound,
-            "a is the bound, not the standard deviation": (2 * drawn - 1) * math.sqrt(2 / 6),
         },
     )
     expect(
@@ -60,9 +58,7 @@ def test_kaiming_uniform() -> None:
         (2, 3, 5),
         mistakes={"shape was not used": (6, 5)},
     )
-    np.random.seed(0)
-    drawn = np.random.rand(4, 3)
-    np.random.seed(0)
+    drawn = seeded(np.random.rand, 4, 3)
     expect(
         "kaiming_uniform(48, 3, (4, 3))",
         init.kaiming_uniform(48, 3, (4, 3)),
@@ -95,9 +91,7 @@ def test_kaiming_uniform() -> None:
 
 @pytest.mark.exercise("kaiming")
 def test_kaiming_normal() -> None:
-    np.random.seed(0)
-    drawn = np.random.randn(8, 5)
-    np.random.seed(0)
+    drawn = seeded(np.random.randn, 8, 5)
     expect(
         "kaiming_normal(8, 5)",
         init.kaiming_normal(8, 5),
@@ -106,12 +100,8 @@ def test_kaiming_normal() -> None:
         rtol=1e-5,
         atol=1e-6,
         mistakes={
-            "the standard deviation depends on fan_in, the first argument": drawn
-            * math.sqrt(2 / 5),
             "the gain is missing: sqrt(2) for relu": drawn / math.sqrt(8),
             "the root is missing: gain / sqrt(fan_in)": drawn * math.sqrt(2) / 8,
-            "gain / sqrt(fan_in); sqrt(3) belongs to the bound of uniform numbers": drawn
-            * math.sqrt(6 / 8),
         },
     )
 
@@ -144,7 +134,7 @@ class Outer(Module):
 
 @pytest.mark.exercise("module-walk")
 def test_parameters_are_found_in_order_and_once() -> None:
-    names = [name for name, _ in Outer().named_parameters()]
+    names = outcome(lambda: [name for name, _ in Outer().named_parameters()], ValueError)
     expected = ["first", "inner.weight", "listed.0", "listed.1.0.weight", "listed.1.1.deep"]
     mistakes = {
         "shared parameters appear twice": [*expected, "again.weight", "same"],
@@ -153,13 +143,7 @@ def test_parameters_are_found_in_order_and_once() -> None:
         "modules in lists and tuples are not searched": [*expected[:3], expected[4]],
         "lists and tuples may lie in others: search them at any depth": expected[:3],
         "sub-modules are not searched": ["first", "listed.0", "listed.1.1.deep"],
-        "the name of the module stands before that of its parameter": [
-            "first",
-            "weight",
-            "listed.0",
-            "weight",
-            "listed.1.1.deep",
-        ],
+        "the name of the module stands before that of its parameter": "ValueError",
     }
     expect("the names of the parameters", names, expected, mistakes=mistakes)
 
@@ -218,7 +202,6 @@ def test_linear() -> None:
     mistakes = {
         "the weight is (I, O): it is not transposed": x @ weight.T + given["bias"],
         "the bias is missing": x @ weight,
-        "the bias is added, not subtracted": x @ weight - given["bias"],
     }
     right = x @ weight + given["bias"]
     expect("Linear(2, 2)(x)", layer(tensor(x)), right, given=given, mistakes=mistakes)
@@ -279,9 +262,6 @@ def test_one_after_another_and_around() -> None:
             "the last module is called first": X * 2 + 1,
             "each module gets the result of the one before, not x": X * 2,
             "only the first module was called": X + 1,
-            "the results are not added; each module gets the result of the one before": X
-            + 1
-            + X * 2,
         },
     )
     found = outcome(lambda: nn.Sequential()(tensor(X)), UnboundLocalError, IndexError)
@@ -289,9 +269,6 @@ def test_one_after_another_and_around() -> None:
     mistakes = {
         "x is not added": X * 2,
         "fn(x) is missing": X,
-        "x is added, not multiplied": X * 2 * X,
-        "x is added, not subtracted": X * 2 - X,
-        "fn is called once": X * 4 + X,
     }
     given = {"x": X}
     got = nn.Residual(Double())(tensor(X))
@@ -301,10 +278,8 @@ def test_one_after_another_and_around() -> None:
 @pytest.mark.exercise("dropout")
 def test_dropout() -> None:
     layer, x = nn.Dropout(0.25), np.ones((4, 5))
-    np.random.seed(0)
-    drawn = np.random.rand(4, 5)
+    drawn = seeded(np.random.rand, 4, 5)
     kept = drawn <= 0.75
-    np.random.seed(0)
     mistakes = {
         "kept elements must be divided by 1 - p": kept * 1.0,
         "kept elements must be divided by 1 - p, not by p": kept / 0.25,
@@ -312,8 +287,6 @@ def test_dropout() -> None:
         "p is the probability of dropping, not of keeping": (drawn <= 0.25) / 0.75,
         "p is the probability of dropping, not of keeping, here and in the divisor": (drawn <= 0.25)
         / 0.25,
-        "p is the probability of dropping; here the mask is not even scaled": (drawn <= 0.25) * 1.0,
-        "the mask is the wrong way round": (~kept) / 0.75,
     }
     expect(
         "Dropout(0.25)(ones)",
@@ -354,7 +327,6 @@ def test_normalisation_of_rows_and_of_channels() -> None:
         y, mean, var = operation(X, weight, bias, eps)
         h, mu, spread = normalised(X, axes, eps)
         given = {"x": X, "weight": weight, "bias": bias, "eps": eps}
-        wrong = 1 - axes[0]
         unbiased = (X - mu) / np.sqrt(X.var(axes, ddof=1, keepdims=True) + eps) * weight + bias
         mistakes = {
             "the variance is the biased one, divided by the count": unbiased,
@@ -367,18 +339,13 @@ def test_normalisation_of_rows_and_of_channels() -> None:
             "the mean is not subtracted": X / np.sqrt(spread + eps) * weight + bias,
             "weight is missing": h + bias,
             "bias is missing": h * weight,
-            "the bias is added last, not multiplied with the weight": (h + bias) * weight,
             "the moments are those of all numbers: use axes": normalised(X, (0, 1), eps)[0] * weight
-            + bias,
-            "the moments are those along the other axis: use axes": normalised(X, (wrong,), eps)[0]
-            * weight
             + bias,
         }
         expect(f"y of {name}", y, h * weight + bias, given=given, mistakes=mistakes)
         expect(f"mean of {name}", mean.reshape(-1), mu.reshape(-1))
         root = {
             "this is the standard deviation, not the variance": np.sqrt(spread).reshape(-1),
-            "eps does not belong to the variance": spread.reshape(-1) + eps,
         }
         expect(f"variance of {name}", var.reshape(-1), spread.reshape(-1), mistakes=root)
     far = np.array([[1e6, 1e6 + 1, 1e6 + 2]], dtype="float32")
@@ -408,8 +375,14 @@ def test_gradients_of_normalisation(name: str) -> None:
     function = accelerated.layer_norm_grad if axes == (1,) else accelerated.batch_norm_grad
     found = function(grad, X, weight, mean, var, eps)
 
-    def loss(x: Array, w: Array, b: Array) -> float:
-        return float((grad * (normalised(x, axes, eps)[0] * w + b)).sum())
+    def moved(i: int) -> Callable[[Array], Array]:
+        """Return the layer as a function of x, weight or bias alone."""
+
+        def y(point: Array) -> Array:
+            x, w, b = (point if i == j else each for j, each in enumerate((X, weight, bias)))
+            return normalised(x, axes, eps)[0] * w + b
+
+        return y
 
     def by_x(g: Array, deviation: Array, h: Array, average: Callable[..., Array]) -> Array:
         total = average(g, axes, keepdims=True) + h * average(g * h, axes, keepdims=True)
@@ -438,28 +411,17 @@ def test_gradients_of_normalisation(name: str) -> None:
             "y depends on the weight by the normalised x, not by x": (grad * X).sum(0),
             "a sum over all axes except the last": (grad * h).sum(1),
             "rows share the weight: sum their gradients": grad * h,
-            "a sum over the rows, not their mean": (grad * h).mean(0),
         },
         {
             "a sum over all axes except the last": grad.sum(1),
             "rows share the bias: sum their gradients": grad,
-            "a sum over the rows, not their mean": grad.mean(0),
         },
     ]
     for i, (variable, point) in enumerate((("x", X), ("weight", weight), ("bias", bias))):
-        wanted = np.zeros_like(point)
-        for place in np.ndindex(*point.shape):
-            ends = []
-            for step in (1e-6, -1e-6):
-                moved = [X, weight, bias]
-                moved[i] = point.copy()
-                moved[i][place] += step
-                ends.append(loss(*moved))
-            wanted[place] = (ends[0] - ends[1]) / 2e-6
         expect(
             f"the gradient of {name} by {variable}",
             found[i],
-            wanted,
+            numerical(moved(i), point, grad),
             given=given,
             rtol=1e-5,
             atol=1e-7,
@@ -484,7 +446,6 @@ def test_sgd_step() -> None:
         "weight decay is missing": old - 0.1 * slope,
         "the step goes along the gradient, not against it": old + 0.1 * (slope + 0.5 * old),
         "the learning rate is missing": old - (slope + 0.5 * old),
-        "weight decay pulls the parameter to 0: its sign is wrong": old - 0.1 * (slope - 0.5 * old),
         "weight decay is part of the gradient: lr multiplies it, too": old
         - 0.1 * slope
         - 0.5 * old,
@@ -495,11 +456,7 @@ def test_sgd_step() -> None:
     (new,) = accelerated.sgd_step([p], [g], [v], 0.1, 0.9, 0.25, 0.0, False)
     mistakes = {
         "dampening is missing: (1 - dampening) * g": old - 0.1 * (0.9 * before + slope),
-        "1 - dampening multiplies g, not dampening": old - 0.1 * (0.9 * before + 0.25 * slope),
-        "dampening is not 1 - momentum": old - 0.1 * (0.9 * before + 0.1 * slope),
         "momentum is missing": old - 0.1 * slope,
-        "the velocity holds gradients: lr multiplies all of it": old
-        - (0.9 * before + 0.1 * 0.75 * slope),
         "the step must use the new velocity": old - 0.1 * before,
     }
     right = old - 0.1 * step
@@ -511,22 +468,11 @@ def test_sgd_step() -> None:
     mistakes = {
         "nesterov was not looked at": old - 0.1 * step,
         "nesterov adds the gradient to momentum * v": old - 0.1 * 0.9 * step,
-        "nesterov adds the gradient to momentum * v, not to v": old - 0.1 * (slope + step),
     }
     right = old - 0.1 * (slope + 0.9 * step)
     expect("with nesterov", new, right, given=given, mistakes=mistakes)
     expect("p afterwards, which must not change", p, old)
     expect("grad afterwards, which must not change", g, slope)
-
-
-@pytest.mark.exercise("sgd")
-def test_sgd_goes_downhill() -> None:
-    p = parameter(4.0)
-    opt = optim.SGD([p], lr=0.1, momentum=0.9)
-    for _ in range(300):
-        p.grad = tensor(2 * (p.numpy() - 1.0), requires_grad=False)
-        opt.step()
-    expect("the minimum of (p - 1)**2 after 300 steps of SGD", p, np.array([1.0]), rtol=1e-3)
 
 
 @pytest.mark.exercise("adam")
@@ -549,8 +495,6 @@ def test_adam_steps(decoupled: bool) -> None:
         mistakes = {
             "the moments lack the correction for their start at zero": start
             - 0.1 * wm / (np.sqrt(wv) + 0.1),
-            "the second moment lacks the correction for its start at zero": start
-            - 0.1 * mean / (np.sqrt(wv) + 0.1),
             "eps is added to the root, not under it": start - 0.1 * mean / np.sqrt(spread + 0.1),
             "eps is missing": start - 0.1 * mean / root,
             "the root is missing": start - 0.1 * mean / (spread + 0.1),
@@ -580,7 +524,6 @@ def test_adam_steps(decoupled: bool) -> None:
             "the moments must be updated in place: second[...] = ...": given["second moment"],
             "the second moment needs the square of the gradient": 0.99 * given["second moment"]
             + 0.01 * used,
-            "the second moment needs beta2": 0.9 * given["second moment"] + 0.1 * used**2,
         }
         expect("the second moment", v, wv, given=given, mistakes=kept)
         right = start - 0.1 * mean / (root + 0.1)
@@ -596,10 +539,8 @@ def test_gradients_are_clipped_together() -> None:
     given = {"grads": "3, 4", "max_norm": 100.0}
     norm = float(optim.clip_grad_norm([a, b], 100.0))
     mistakes = {
-        "a sum of absolute values; the Euclidean norm is the root of a sum of squares": 7.0,
         "the root is missing": 25.0,
         "the largest gradient; the Euclidean norm is the root of a sum of squares": 4.0,
-        "the norm of the gradients must be returned, not its limit": 100.0,
     }
     expect("the norm that is returned", norm, 5.0, given=given, mistakes=mistakes)
     grown = {"gradients below max_norm are not scaled up to it": np.array([60.0])}
@@ -616,7 +557,6 @@ def test_gradients_are_clipped_together() -> None:
     mistakes = {
         "each gradient was clipped separately; the norm is joint": np.array([1.0]),
         "nothing was clipped": np.array([3.0]),
-        "the factor is max_norm / norm, not norm / max_norm": np.array([15.0]),
     }
     right = np.array([3.0 / 5.000001])
     expect("a.grad", a.grad, right, given=given, mistakes=mistakes)
@@ -651,13 +591,9 @@ def test_rates_over_time() -> None:
             ),
             "pi is missing: half a cosine goes from 0 to pi": 0.2 + 0.4 * (1 + np.cos(shares)),
             "a straight line, not a cosine": 1.0 - 0.8 * shares,
-            "a quarter of a cosine; it goes from 0 to pi": 0.2 + 0.8 * np.cos(shares * math.pi / 2),
             "from the end to the start: the rate must fall": 0.2
             + 0.4 * (1 - np.cos(shares * math.pi)),
-            "the factor 1/2 is missing": 0.2 + 0.8 * (1 + np.cos(shares * math.pi)),
             "the rate falls to 0, not to min_lr": 0.5 * (1 + np.cos(shares * math.pi)),
-            "min_lr is added, but the cosine still has the height of base_lr": 0.2
-            + 0.5 * (1 + np.cos(shares * math.pi)),
         },
     )
     warm = optim.WarmUp(opt, total_steps=4, start_factor=0.2)
@@ -670,10 +606,6 @@ def test_rates_over_time() -> None:
             "after the last step the rate is constant": np.array([0.4, 0.8, 2.0, 4.0]),
             "the rate begins at start_factor * base_lr, not at 0": np.array([0.0, 0.5, 2.0, 2.0]),
             "start_factor is a share of base_lr": np.array([0.2, 0.65, 2.0, 2.0]),
-            "base_lr was not used": np.array([0.2, 0.4, 1.0, 1.0]),
-            "a straight line from start_factor * base_lr, not the larger of the two": np.array(
-                [0.4, 0.5, 2.0, 2.0]
-            ),
         },
     )
 
@@ -681,17 +613,15 @@ def test_rates_over_time() -> None:
 # ---- training ------------------------------------------------------------------------------------
 
 
-def loss_and_gradients(
+def gradients_of(
     x: Array, y: Array, w1: Array, w2: Array, relu: bool = True
-) -> tuple[float, Array, Array]:
-    """Return loss and gradients of the network of nn_epoch, written with NumPy."""
+) -> tuple[Array, Array]:
+    """Return the gradients of the network of nn_epoch, written with NumPy."""
     hidden = np.maximum(x @ w1, 0 if relu else -np.inf)
     logits = hidden @ w2
-    e = np.exp(logits - logits.max(1, keepdims=True))
-    p = e / e.sum(1, keepdims=True)
-    error = (p - np.eye(w2.shape[1])[y]) / len(x)
+    error = (softmax_of(logits) - np.eye(w2.shape[1])[y]) / len(x)
     by_w1 = x.T @ ((error @ w2.T) * ((hidden > 0) | (not relu)))
-    return float(-np.log(p[np.arange(len(x)), y]).mean()), by_w1, hidden.T @ error
+    return by_w1, hidden.T @ error
 
 
 @pytest.mark.exercise("train-epoch")
@@ -701,18 +631,17 @@ def test_an_epoch_of_a_network() -> None:
     w1, w2 = RNG.standard_normal((3, 5)), RNG.standard_normal((5, 3))
     want1, want2 = w1, w2
     for rows in (slice(0, 4), slice(4, 7)):
-        _, by_w1, by_w2 = loss_and_gradients(x[rows], y[rows], want1, want2)
+        by_w1, by_w2 = gradients_of(x[rows], y[rows], want1, want2)
         want1, want2 = want1 - 0.5 * by_w1, want2 - 0.5 * by_w2
     first, second = tensor(w1), tensor(w2)
-    (_, one, _), (_, all_rows, _), (_, stale, _) = (
-        loss_and_gradients(x[rows], y[rows], w1, w2)
+    one, all_rows, stale = (
+        gradients_of(x[rows], y[rows], w1, w2)[0]
         for rows in (slice(0, 4), slice(0, 7), slice(4, 7))
     )
     mistakes = {
         "the last batch is missing: it may be shorter": w1 - 0.5 * one,
         "all rows were one batch": w1 - 0.5 * all_rows,
         "each batch starts from the weights that the one before has made": w1 - 0.5 * (one + stale),
-        "only the last batch counts: the weights of the ones before are lost": w1 - 0.5 * stale,
         "the weights have not changed": w1,
     }
     for text, lr, relu in (
@@ -722,7 +651,7 @@ def test_an_epoch_of_a_network() -> None:
     ):
         moved1, moved2 = w1, w2
         for rows in (slice(0, 4), slice(4, 7)):
-            _, by_w1, by_w2 = loss_and_gradients(x[rows], y[rows], moved1, moved2, relu)
+            by_w1, by_w2 = gradients_of(x[rows], y[rows], moved1, moved2, relu)
             moved1, moved2 = moved1 - lr * by_w1, moved2 - lr * by_w2
         mistakes[text] = moved1
     new1, new2 = nn_epoch(x, y, first, second, lr=0.5, batch=4)
@@ -734,13 +663,3 @@ def test_an_epoch_of_a_network() -> None:
     same = {"W2 has not changed": w2}
     expect("W2 after an epoch", new2, want2, given=given, rtol=1e-5, mistakes=same)
     expect("the given W2, which must not change", second, w2)
-    before = loss_and_gradients(x, y, w1, w2)[0]
-    for _ in range(20):
-        new1, new2 = nn_epoch(x, y, new1, new2, lr=0.5, batch=4)
-    after = loss_and_gradients(x, y, new1.numpy(), new2.numpy())[0]
-    expect(
-        "the loss after 20 epochs is below a fifth of that before",
-        after < before / 5,
-        True,
-        given={"before": before, "after": after},
-    )

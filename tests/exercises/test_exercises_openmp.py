@@ -77,8 +77,3 @@ def test_matrices_are_multiplied(openmp: Any) -> None:
     out = ten.empty(openmp, (30, 25), "float32")
     openmp.matmul(ten.on(openmp, a, "float32"), ten.on(openmp, b, "float32"), out)
     ten.compare("matmul of 30 x 20 and 20 x 25 numbers", openmp, out, a @ b, {})
-
-
-@pytest.mark.exercise("openmp-matmul")
-def test_this_library_can_train(openmp: Any) -> None:
-    ten.check_training_step(openmp)

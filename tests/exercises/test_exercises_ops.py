@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from by_hand import numerical, outcome, softmax_of
 from toy_graph import Product, tensor
 
 from apps.course.compare import expect, expect_error
@@ -30,27 +30,6 @@ def parts_of(out: Tensor, out_grad: Array) -> tuple[Any, ...]:
     return out.op.gradient_as_tuple(tensor(out_grad, requires_grad=False), out)
 
 
-def outcome(function: Callable[[], Any], *kinds: type[Exception]) -> Any:
-    """Return the function's result, or the name of the error of one of these kinds."""
-    try:
-        return function()
-    except kinds as error:
-        return type(error).__name__
-
-
-def numerical(f: Any, x: Array, out_grad: Array, step: float = 1e-6) -> Array:
-    """Return the gradient of sum(out_grad * f(x)) by central differences."""
-    grad = np.zeros_like(x)
-    for place in np.ndindex(*x.shape):
-        ends = []
-        for sign in (1, -1):
-            moved = x.copy()
-            moved[place] += sign * step
-            ends.append(float((out_grad * f(moved)).sum()))
-        grad[place] = (ends[0] - ends[1]) / (2 * step)
-    return grad
-
-
 # ---- unbroadcast ---------------------------------------------------------------------------------
 
 
@@ -71,9 +50,6 @@ def test_repeated_axes_are_summed(shape: tuple[int, ...]) -> None:
         "the axes that were repeated from size 1 are not summed": only_left,
         "broadcast axes are not summed": grad,
         "the axes were summed, but the shape is not that of the operand": only_ones,
-        "repeated elements must be summed; these are the first ones": grad[
-            tuple(slice(0, n) for n in (1,) * lead + shape)
-        ].reshape(shape),
     }
     expect(
         f"a gradient of shape (2, 3) for an operand of shape {shape}",
@@ -197,7 +173,6 @@ def test_power_by_a_tensor() -> None:
         mistakes = {
             "the logarithm of a is missing": base**exponent,
             "the logarithm of a, not of b": base**exponent * np.log(exponent),
-            "b * a ** (b - 1) is the gradient for a": right,
         }
     right = base**exponent * np.log(base)
     expect("a ** b, gradient for b", by_b, right, given=given, mistakes=mistakes)
@@ -272,8 +247,6 @@ def test_relu() -> None:
             "out_grad is missing: 1 where y > 0 is the derivative alone": (a > 0) * 1.0,
             "the sign of y decides, not that of grad": np.maximum(weights, 0),
             "where y > 0 grad passes, whatever its sign": np.array([0.0, 0.0, 3.0, 0.0]),
-            "y is relu's result; the gradient is grad where y > 0, not grad * y": weights
-            * np.maximum(a, 0),
         },
     )
     changed = {"grad was changed in place; return a new array": np.array([0.0, 0.0, 3.0, -4.0])}
@@ -348,9 +321,6 @@ def test_maximum() -> None:
             "equal maxima share: divide by their number": np.array(
                 [[0.0, 10.0, 0.0], [20.0, 0.0, 20.0]]
             ),
-            "equal maxima share; the first one alone got the gradient": np.array(
-                [[0.0, 10.0, 0.0], [20.0, 0.0, 0.0]]
-            ),
         },
     )
     (by_a,) = parts_of(ops.min(tensor(a), None, True), np.array([[3.0]]))
@@ -378,12 +348,6 @@ def test_matrix_product() -> None:
         "the order of the factors is swapped: a stands on the left of a @ b": weights @ a.T,
     }
     expect("a @ b, gradient for b", by_b, a.T @ weights, given=given, mistakes=mistakes)
-    b = RNG.standard_normal((3, 4))
-    weights = RNG.standard_normal((2, 4))
-    by_a, by_b = parts_of(tensor(A) @ tensor(b), weights)
-    given = {"a": A, "b": b, "out_grad": weights}
-    expect("a @ b, gradient for a", by_a, weights @ b.T, given=given)
-    expect("a @ b, gradient for b", by_b, A.T @ weights, given=given)
 
 
 @pytest.mark.exercise("matmul-grad")
@@ -395,7 +359,6 @@ def test_matrix_product_with_batch_axes() -> None:
     each = np.einsum("bij,bik->bjk", a, weights)
     mistakes = {
         "all 5 products use b: sum their gradients, by unbroadcast": each,
-        "a sum over the 5 products, not their mean": each.mean(0),
     }
     expect("gradient for b, which all 5 products use", by_b, each.sum(0), mistakes=mistakes)
     _, by_constant = parts_of(tensor(a) @ tensor(b, requires_grad=False), weights)
@@ -411,7 +374,6 @@ def test_permutation() -> None:
         "the same axes once more are not the inverse": weights.transpose(2, 0, 1),
         "the axes in reverse are not the inverse": weights.transpose(1, 0, 2),
         "reshape does not move elements": weights.reshape(1, 2, 3),
-        "all axes in reverse: that is transpose, not the inverse": weights.transpose(2, 1, 0),
     }
     given = {"a": "shape (1, 2, 3)", "out_grad": weights}
     right = weights.transpose(1, 2, 0)
@@ -434,7 +396,6 @@ def test_split_gives_slices() -> None:
         wanted = [part.tolist() for part in np.moveaxis(a, axis, 0)]
         mistakes = {
             "the slices are those along axis 0: use self.axis": a.tolist(),
-            "the slices are those along axis 1": a.T.tolist(),
             "the slices must lack the axis; these have it with size 1": [
                 part.tolist() for part in np.split(a, a.shape[axis], axis)
             ],
@@ -457,8 +418,6 @@ def test_stack_gives_its_gradient_back_in_slices() -> None:
         mistakes = {
             "a slice along axis 0: use self.axis": weights[i] if i < 2 else None,
             "a slice along the last axis: use self.axis": weights[:, :, i],
-            "the slice must lack the axis": weights[:, i : i + 1],
-            "each stacked tensor gets its slice, not the whole": weights,
         }
         what = f"stack of three along axis 1, gradient for number {i}"
         expect(what, part, weights[:, i], given=given, mistakes=mistakes)
@@ -486,13 +445,6 @@ def test_dilation() -> None:
             "the zeros come after the elements, not before": np.array(
                 [[0.0, 0.0], [1.0, 2.0], [0.0, 0.0], [3.0, 4.0]]
             ),
-            "zeros, not copies of the element": np.repeat(a, 2, 0),
-            "the zeros follow every element, not the whole array": np.array(
-                [[1.0, 2.0], [3.0, 4.0], [0.0, 0.0], [0.0, 0.0]]
-            ),
-            "every axis was dilated: use self.axes": np.array(
-                [[1.0, 0, 2, 0], [0, 0, 0, 0], [3, 0, 4, 0], [0, 0, 0, 0]]
-            ),
         },
     )
     small = Tensor(np.array([1.0]), dtype="float32")
@@ -517,26 +469,15 @@ def test_dilation() -> None:
 LARGE = np.array([[1e4, 1e4 + 1, 1e4 - 1], [-1e4, 0.0, 1.0]])
 
 
-def softmax_of(a: Array, axis: int) -> Array:
-    e = np.exp(a - a.max(axis, keepdims=True))
-    result: Array = e / e.sum(axis, keepdims=True)
-    return result
-
-
 @pytest.mark.exercise("softmax")
 @pytest.mark.parametrize("axis", [0, 1])
 def test_softmax_of_any_size(axis: int) -> None:
     a = np.array([[0.0, 1.0], [2.0, 5.0]])
-    e = np.exp(a)
     low = np.exp(a - a.max(axis, keepdims=True))
     mistakes = {
         "along the other axis: use axis": softmax_of(a, 1 - axis),
-        "each row or column has its own sum; this is one sum of all": e / e.sum(),
         "the sum must keep its axis to divide along it: keepdims=True": low / low.sum(axis),
-        "the sum lost its axis, and the rows meet the wrong ones: keepdims=True": e / e.sum(axis),
         "the sum is missing": low,
-        "the maximum must keep its axis, too: keepdims=True": np.exp(a - a.max(axis))
-        / np.exp(a - a.max(axis)).sum(axis, keepdims=True),
     }
     what = f"softmax of a along axis {axis}"
     right = softmax_of(a, axis)
@@ -581,8 +522,6 @@ def test_softmax_gradients() -> None:
             "s (1 - s) is only the diagonal of the Jacobian": G * s * (1 - s),
             "the sum must weight out_grad with softmax": s * (G - G.sum(axis, keepdims=True)),
             "the sum is over self.axis, not over all axes": s * (G - (G * s).sum()),
-            "the sum is over self.axis, not the other one": s
-            * (G - (G * s).sum(1 - axis, keepdims=True)),
             "the sum is missing": s * G,
         }
         expect(
@@ -599,10 +538,7 @@ def test_softmax_gradients() -> None:
     mistakes = {
         "node is the logarithm of softmax: softmax is exp(node)": G - np.log(s) * total,
         "the sum of out_grad is missing": G - s,
-        "out_grad must be summed, not multiplied element by element": G - s * G,
         "the sum is over self.axis, not over all axes": G - s * G.sum(),
-        "this is the gradient of softmax, not of its logarithm": s
-        * (G - (G * s).sum(1, keepdims=True)),
     }
     expect(
         "logsoftmax, gradient for a",
@@ -659,28 +595,18 @@ def test_logsumexp_of_infinities() -> None:
 @pytest.mark.exercise("logsumexp")
 def test_logsumexp_gradient() -> None:
     a, weights = np.array([[0.0, 1.0], [2.0, 5.0]]), np.array([10.0, 20.0])
-    (by_a,) = parts_of(ops.logsumexp(tensor(a), 1), weights)
     s, rows = softmax_of(a, 1), weights.reshape(2, 1)
     mistakes = {
         "out_grad stands for rows: reshape it to (2, 1)": s * weights,
-        "softmax is missing: this is the gradient of a sum": rows * np.ones((2, 2)),
         "exp(a) must be divided by its sum: exp(a - node)": rows * np.exp(a),
         "out_grad is missing: this is softmax alone": s,
-        "node stands for rows: reshape it to (2, 1)": rows * np.exp(a - np.log(np.exp(a).sum(1))),
     }
     given = {"a": a, "out_grad": weights}
-    what = "logsumexp over axis 1, gradient for a"
-    expect(what, by_a, s * rows, given=given, mistakes=mistakes)
     for keepdims in (False, True):
-        out = ops.logsumexp(tensor(A), 1, keepdims=keepdims)
-        weights = np.array([2.0, -3.0]).reshape(out.shape)
-        (by_a,) = parts_of(out, weights)
-        expect(
-            f"logsumexp over axis 1, keepdims={keepdims}, gradient for a: softmax times out_grad",
-            by_a,
-            softmax_of(A, 1) * weights.reshape(2, 1),
-            given={"a": A, "out_grad": weights},
-        )
+        out = ops.logsumexp(tensor(a), 1, keepdims=keepdims)
+        (by_a,) = parts_of(out, weights.reshape(out.shape))
+        what = f"logsumexp over axis 1, keepdims={keepdims}, gradient for a"
+        expect(what, by_a, s * rows, given=given, mistakes=mistakes)
 
 
 @pytest.mark.exercise("cross-entropy")
@@ -695,7 +621,6 @@ def test_cross_entropy() -> None:
         given=given,
         mistakes={
             "the sign is missing: -log of the probability": -losses,
-            "a loss for each row, not their mean": np.array(losses.mean()),
             "the logarithm is missing": softmax_of(A, 1)[[0, 1], ids],
             "the softmax is missing: -logits of the labels": -A[[0, 1], ids],
         },
@@ -742,15 +667,6 @@ def test_cross_entropy_gradient() -> None:
     unused = {"smoothing was not used: see _targets": rows * (s - hot)}
     what = "the same with smoothing 0.2"
     expect(what, smooth, rows * (s - 0.8 * hot - 0.1), given=given, mistakes=unused)
-    ids = np.array([2, 0])
-    out = ops.cross_entropy(tensor(A), ids)
-    (by_logits,) = parts_of(out, np.array(3.0))
-    expect(
-        "3 * mean cross entropy, gradient for the logits",
-        by_logits,
-        3.0 * (softmax_of(A, 1) - np.eye(3)[ids]) / 2,
-        given={"logits": A, "ids": ids},
-    )
 
 
 @pytest.mark.exercise("cross-entropy")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from apps.course.compare import expect
-from apps.scalar_autograd import Network, Scalar, inputs_first, train_step, two_moons
+from apps.scalar_autograd import Network, Scalar, inputs_first, train_step
 
 
 def made(value: float, *parts: tuple[Scalar, float]) -> Scalar:
@@ -151,26 +151,6 @@ def test_a_number_that_is_used_twice() -> None:
     expect("a.grad of a second result", a.grad, 6.0, given={"result": "a * a", "a": 3})
 
 
-@pytest.mark.exercise("scalar-backward")
-def test_gradients_against_differences() -> None:
-    def result(values: list[float]) -> tuple[Scalar, list[Scalar]]:
-        a, b, c = inputs = [Scalar(value) for value in values]
-        d = a * b + c
-        return d * d * a + d * b + d, inputs
-
-    values, step = [0.5, -1.5, 2.0], 1e-6
-    top, inputs = result(values)
-    top.backward()
-    for place, each in enumerate(inputs):
-        ends = []
-        for sign in (1, -1):
-            moved = [v + sign * step * (i == place) for i, v in enumerate(values)]
-            ends.append(result(moved)[0].value)
-        difference = (ends[0] - ends[1]) / (2 * step)
-        given = {"d": "a * b + c", "result": "d * d * a + d * b + d", "a, b, c": values}
-        expect(f"the gradient of {'abc'[place]}", each.grad, difference, given=given, rtol=1e-5)
-
-
 @pytest.mark.exercise("scalar-network")
 def test_the_answer_of_a_network() -> None:
     network = Network(2)
@@ -217,11 +197,3 @@ def test_one_step() -> None:
     got = np.array([parameter.value for parameter in network.parameters()])
     given = {"parameters before": old, "their gradients": grad, "lr": lr}
     expect("the parameters after a step", got, right, given=given, mistakes=mistakes)
-
-
-@pytest.mark.exercise("scalar-step")
-def test_steps_make_the_error_smaller() -> None:
-    points, targets = two_moons(20)
-    network = Network(8)
-    errors = [train_step(network, points, targets, lr=0.1) for _ in range(30)]
-    expect("30 steps halve the error", errors[-1] < errors[0] / 2, True)
