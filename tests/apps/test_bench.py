@@ -15,18 +15,12 @@ from apps.bench.data import process_tree
 from apps.bench.harness import program, report, turns
 from apps.bench.harness.case import PEAK, Calls, Case, Once
 from apps.bench.harness.settings import Settings
-from apps.bench.harness.target import Target, short, spread, table, versus
+from apps.bench.harness.target import Target, versus
 from apps.bench.harness.turns import Outcome, Result, run_study
 from needle.backend_selection import BACKEND
 
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("programs_find_us")
 QUICK = Settings(BENCHMARK.module, quick=True, rounds=1)
-
-
-@pytest.fixture(autouse=True)
-def programs_find_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let contestants import the sources."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), str(ROOT)]))
 
 
 # ---- arithmetic ----------------------------------------------------------------------------------
@@ -88,26 +82,6 @@ def test_targets_say_whether_they_are_reached() -> None:
     assert unknown.verdict == "not measured"
     assert report.score(least) == pytest.approx(2 / 1.85)
     assert report.score(most) == pytest.approx(5 / 6)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (123456, "123 000"),
-        (1234.5, "1 230"),
-        (345.6, "346"),
-        (1.2345, "1.23"),
-        (0.00456, "0.00456"),
-    ],
-)
-def test_numbers_have_three_figures(value: float, text: str) -> None:
-    assert short(value) == text
-
-
-def test_ranges_and_tables_are_written() -> None:
-    assert spread(2.0, (1.0, 3.0)) == "2 (1–3)"
-    assert spread(2.0, (2.0, 2.0)) == "2"
-    assert table(("", "a"), [["row", "1"]]) == ["|  | a |", "|---|---:|", "| row | 1 |", ""]
 
 
 def test_cpu_time_of_a_tree_grows_with_use() -> None:
@@ -221,11 +195,6 @@ def test_options_reach_the_contestants() -> None:
     names = {case.name for case in BENCHMARK.studies["lenet5"].cases(alone)}
     assert "PyTorch, compiled" not in names
     assert {"needle, captured", "PyTorch, eager, batch 128"} <= names
-
-
-def test_results_stand_in_the_order_of_the_studies() -> None:
-    names = ["matmul, 2 threads", "lenet5, 2 threads", "matmul, 1 thread", "unknown, 1 thread"]
-    assert sorted(names, key=BENCHMARK.place) == [names[1], names[2], names[0], names[3]]
 
 
 @pytest.mark.parametrize(

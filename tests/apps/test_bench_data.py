@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,14 +16,8 @@ from apps.bench.harness.settings import Settings
 from apps.bench.harness.turns import Outcome, Result
 from needle import data
 
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("programs_find_us")
 STUDIES = BENCHMARK.studies
-
-
-@pytest.fixture(autouse=True)
-def programs_find_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let contestants import the sources."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), str(ROOT)]))
 
 
 @pytest.fixture(scope="module")

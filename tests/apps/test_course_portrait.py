@@ -74,15 +74,12 @@ def test_the_page_says_what_is_done_in_one_file_without_scripts() -> None:
     names = [tag for tag, _ in page.starts]
     assert not {"script", "link", "img", "iframe"} & set(names)
     assert re.findall(r"(?:src|href|url)\s*[=(]", text) == []
-    assert text.startswith('<!DOCTYPE html>\n<html lang="en">') and "width=device-width" in text
-    assert "prefers-color-scheme: dark" in text
     assert names.count("h1") == 1 and names.count("h2") == 4
     assert names.count("li") == len(exercises())
     earned, most = exercises()["scalar-add"].points, sum(e.points for e in exercises().values())
     assert f"{earned} <small>of {most}</small>" in text
     assert f"1 <small>of {len(exercises()) - 1}</small>" in text  # one was solved from the start
     assert "1 <small>h</small> 15 <small>min</small>" in text
-    assert 'style="width:25.0%"' in text and 'style="left:62.5%"' in text
     assert "20.0 GFLOP/s: 25% of the core's limit of 80, 40% of the library's kernel" in text
     assert text.count("<details>") == 2  # the user's own answer and the one given by solve
     assert "97.0%" in text and "2 batches" in text
@@ -90,8 +87,6 @@ def test_the_page_says_what_is_done_in_one_file_without_scripts() -> None:
         *("filter 1", "the digit", "where filter 1 answers to the digit"),
         "The loss falls from 2.00 to 1.00 in 2 batches",
     ]
-    assert 'class="minus" x="1" y="0" width="1.02" height="1.02" opacity="1.00"' in text
-    assert 'class="plus" x="0" y="0" width="1.02" height="1.02" opacity="0.50"' in text
 
 
 def test_a_page_without_lenet_or_kernels_says_what_is_missing() -> None:
@@ -153,6 +148,3 @@ def test_time_and_rates_are_kept(tmp_path: Path) -> None:
     progress.remember_rate(tree, "hooks", Rate(1.0, 2.0, 4.0))
     progress.remember_rate(tree, "hooks", "not timed: it fails")
     assert list(progress.load(tree)["hooks"].rate) == [1.0, 2.0, 4.0]
-    said = str(Rate(1.0, 2.0, 4.0, (2, 1.5)))
-    assert said.startswith("   1.0 GFLOP/s, 50% of the library's kernel, 25% of this core's peak")
-    assert said.endswith("; 1.5 times that on 2")

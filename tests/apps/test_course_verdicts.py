@@ -183,9 +183,3 @@ def test_no_docstring_contains_an_answer_that_the_task_does_not_state() -> None:
             for shown in expressions(block.text):
                 told += [(tag, shown) for doc in docs if shown in doc and shown not in stated]
     assert told == []
-
-
-def test_texts_after_passing_are_what_to_remember() -> None:
-    for exercise in registry.exercises().values():
-        text = pages.explanation(exercise)
-        assert text.startswith("what to remember:\n") and "reference solution" not in text

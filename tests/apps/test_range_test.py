@@ -13,20 +13,14 @@ import pytest
 import needle
 from apps import train as program
 from apps.training import range_test as module
-from apps.training import sources
 from apps.training.range_test import RangeTest, range_test, remark
 from needle import nn
-from tests.apps import few_digits
 
 for package in program.PACKAGES:
     pytest.importorskip(package)
 
+pytestmark = pytest.mark.usefixtures("few")
 SMALL = ["--data", "few", "--epochs", "2", "--batch-size", "16", "--no-report"]
-
-
-@pytest.fixture(autouse=True)
-def _few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sources.SOURCES, "few", few_digits.source(80, 40))
 
 
 def parabola(start: float, curvature: float) -> Any:

@@ -33,12 +33,8 @@ for package in program.PACKAGES:
 if BACKEND != "nd":
     pytest.skip("nothing here depends on the array namespace", allow_module_level=True)
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.usefixtures("no_pictures")
 SMALL = ["--batch-size", "128", "--epochs", "2"]  # 12 batches of the 1497 digits
-
-
-@pytest.fixture(autouse=True)
-def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "write_report", lambda *arguments: None)
 
 
 def run(out: Path, *more: str) -> int:
@@ -362,31 +358,6 @@ def test_a_killed_worker_changes_nothing(
     monkeypatch.setattr(run_module.Run, "_step", step)
     assert run(tmp_path, "--workers", "2") == 0
     assert len(killed) == 2
-    assert weights(tmp_path / CHECKPOINT) == weights(finished / CHECKPOINT)
-
-
-@pytest.mark.slow
-def test_signals_at_any_moment(finished: Path, tmp_path: Path) -> None:
-    """Stop a run in three ways, each after another line of output, and resume it."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
-    for lines, number in enumerate((signal.SIGTERM, signal.SIGKILL, signal.SIGINT, None), start=2):
-        going_on = ["--resume"] if (tmp_path / "run.json").exists() else SMALL
-        process = subprocess.Popen(
-            [sys.executable, str(ROOT / "apps" / "train.py"), "--out", str(tmp_path), *going_on],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        for _ in range(lines):
-            process.stdout.readline()
-        if number is not None:
-            process.send_signal(number)
-        _, errors = process.communicate(timeout=120)
-        assert "Traceback" not in errors
-        assert process.returncode == 0 or number in (process.returncode - 128, -process.returncode)
-    assert process.returncode == 0
     assert weights(tmp_path / CHECKPOINT) == weights(finished / CHECKPOINT)
 
 

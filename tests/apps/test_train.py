@@ -31,7 +31,6 @@ from apps.training.interruption import StopRequest
 from apps.training.settings import build_optimizer, build_schedule
 from needle import data, nn
 from needle.backend_selection import BACKEND
-from tests.apps import few_digits
 from tests.remote.loopback_store import LoopbackStore
 
 for package in program.PACKAGES:
@@ -39,20 +38,8 @@ for package in program.PACKAGES:
 
 ROOT = Path(__file__).resolve().parents[2]
 quick = pytest.mark.usefixtures("no_pictures")
+pytestmark = pytest.mark.usefixtures("few")
 SMALL = ["--data", "few", "--epochs", "3", "--batch-size", "16"]
-
-
-@pytest.fixture(autouse=True)
-def _few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Provide a source with 80 training and 40 test digits, with random crops."""
-
-    monkeypatch.setitem(sources.SOURCES, "few", few_digits.source(80, 40))
-
-
-@pytest.fixture
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip the report's pictures, which take longer than these small runs; one test draws them."""
-    monkeypatch.setattr(program, "write_report", lambda *arguments: None)
 
 
 def weights(folder: Path) -> dict[str, bytes]:
@@ -106,6 +93,10 @@ def test_a_run_leaves_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[s
     page = (tmp_path / "report.html").read_text()
     assert f"<strong>{right[1]}%</strong>" in page and page.count("<svg role") == 4
     assert page.count('<img class="pixels" src="data:image/png') == min(24, 40 - int(right[2]))
+    before = weights(tmp_path)
+    (tmp_path / "report.html").unlink()
+    assert program.main(["--out", str(tmp_path), "--resume"]) == 0  # finished: written again
+    assert (tmp_path / "report.html").exists() and weights(tmp_path) == before
 
 
 @quick
@@ -222,14 +213,6 @@ def test_a_resumed_run_gives_the_same_bits(
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
     assert epochs(tmp_path / "parts") == epochs(tmp_path / "whole")
     assert records(tmp_path / "parts") == records(tmp_path / "whole")
-
-
-def test_resuming_a_finished_run_writes_its_report_again(tmp_path: Path) -> None:
-    assert program.main([*SMALL, "--out", str(tmp_path)]) == 0
-    before = weights(tmp_path)
-    (tmp_path / "report.html").unlink()
-    assert program.main(["--out", str(tmp_path), "--resume"]) == 0
-    assert (tmp_path / "report.html").exists() and weights(tmp_path) == before
 
 
 @quick
