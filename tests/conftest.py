@@ -21,6 +21,8 @@ import pytest
 import needle
 from needle import backends
 from needle.backend_selection import BACKEND
+from needle.errors import NeedleError
+from needle.ndarray.device import usable_device
 
 TESTS = Path(__file__).parent
 
@@ -74,6 +76,11 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             "needle: the compiled extension is missing; run make build, or NEEDLE_BACKEND=np pytest"
         )
+    try:
+        for name in DEVICES if ASKED else ():
+            usable_device(name)
+    except NeedleError as error:
+        raise pytest.UsageError(f"needle: NEEDLE_TEST_DEVICES: {error}") from error
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -1,7 +1,8 @@
-"""tools/preflight.sh accepts, warns about or rejects a Python before anything is installed."""
+"""Before anything is installed or compiled: unfit Pythons and folders are told by one line."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -48,3 +49,22 @@ def test_a_python_that_cannot_work_is_refused(
 ) -> None:
     done = preflight(pretender(tmp_path, minor, build))
     assert done.returncode == 1 and reason in done.stderr and "make PYTHON=" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_make_does_not_use_the_build_folder_of_another_checkout(tmp_path: Path) -> None:
+    for name in ("Makefile", "CMakeLists.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    cache = tmp_path / "build/make/CMakeCache.txt"
+
+    def make(*goals: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["make", *goals], cwd=tmp_path, capture_output=True, text=True)
+
+    for place, status in ((ROOT, 2), (tmp_path / "gone", 2), (tmp_path, 0)):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        cache.write_text(f"A:STRING=b\nCMAKE_HOME_DIRECTORY:INTERNAL={place}\n")
+        done = make("-n", "test")
+        assert done.returncode == status, done.stderr
+        assert not status or (str(place) in done.stderr and "make clean" in done.stderr)
+        assert make("clean").returncode == 0 and not cache.exists()
+    assert make("-n", "test").returncode == 0

@@ -6,6 +6,7 @@ Everything is built in build/course. Called by ``checking``, ``proof`` and the t
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -117,6 +118,9 @@ def _build(
     source: Path, folder: Path, options: list[str], targets: Collection[str], guard: Guard
 ) -> str:
     """Configure once, then compile what changed."""
+    cache = folder / "CMakeCache.txt"
+    if cache.is_file() and _source_of(cache) != source.resolve():
+        shutil.rmtree(folder)  # the tree was moved or copied: it would build the other place's
     if not (folder / "build.ninja").is_file():
         configured = _run(
             [
@@ -130,6 +134,12 @@ def _build(
             return configured
     jobs = str(os.cpu_count() or 1)
     return _run([_tool("cmake"), "--build", str(folder), "-j", jobs, "--target", *targets], guard)
+
+
+def _source_of(cache: Path) -> Path:
+    """Return the folder of the sources that a build folder was configured for."""
+    entry = re.search("^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)", cache.read_text("utf-8"), re.MULTILINE)
+    return Path(entry[1] if entry else "/").resolve()
 
 
 def _python_options() -> list[str]:

@@ -135,7 +135,7 @@ def _records_of(exercise: Exercise, records: Sequence[Record]) -> list[Record]:
     for test in exercise.tests:
         own = [r for r in records if r["test"] == test or r["test"].startswith(f"{test}[")]
         broken = [r for r in records if "::" not in r["test"] and test.startswith(r["test"])]
-        found += own or broken[:1] or [_failed(test, "did not run")]
+        found += own or broken[:1]
     return found
 
 
@@ -143,7 +143,8 @@ def environment_of(root: Path, backend: str, guard: Guard = UNLIMITED) -> dict[s
     """Return the environment of a process that imports the tree's own needle on this backend."""
     path = os.pathsep.join([str(root / "python"), str(root)])
     given = os.environ if guard.environment is None else guard.environment
-    return {**given, "NEEDLE_BACKEND": backend, "PYTHONPATH": path}
+    kept = {name: value for name, value in given.items() if name != "PYTEST_ADDOPTS"}
+    return {**kept, "NEEDLE_BACKEND": backend, "PYTHONPATH": path}
 
 
 def run_tests(
@@ -166,7 +167,9 @@ def run_tests(
         records += found + [_failed(test, NOT_RUN) for test in rest if test in late]
         complete = finished and all("::" in test for test in named)
         left = [] if complete or rest == left else [test for test in rest if test not in late]
-    return records
+    named = {record["test"].partition("[")[0] for record in records}
+    rest = [test for test in tests if not {test, test.partition("::")[0]} & named]
+    return records + [_failed(test, "did not run") for test in rest]
 
 
 NO_TIME = "not run: the time for all exercises is used up"

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from apps.course import checking, pages, progress, registry
+from apps.course import building, checking, pages, progress, registry
 from apps.course.blocks import blocks_in, fill
 from apps.course.compare import WrongAnswer
 from apps.course.edition import write_edition
+from apps.course.processes import Guard
 from apps.course.recorder import _missing_error
 from tests.exercises import native_programs
 
@@ -132,6 +133,35 @@ def test_a_file_that_cannot_be_imported_does_not_stop_others(answered: Path) -> 
     assert failure and failure["error"].startswith("TypeError: object of type 'int'")
     assert failure["place"].startswith("apps/scalar_autograd.py:")
     assert "did not run" not in str(other.records)
+
+
+def test_options_of_pytest_in_the_environment_do_not_select_tests(
+    answered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-k nothing")
+    (result,) = checking.check(answered, registry.select(["scalar-add"]))
+    assert result.fine
+
+
+def test_a_test_that_is_not_there_counts_as_failed(answered: Path) -> None:
+    there, absent = "test_exercises_scalar.py::test_a_sum", "test_exercises_absent.py::test"
+    names = [f"tests/exercises/{name}" for name in (there, absent)]
+    records = checking.run_tests(answered, names, "np")
+    outcomes = {record["test"]: record["outcome"] for record in records}
+    assert outcomes[names[1]] == "failed"
+
+
+def test_a_build_folder_that_came_with_a_copied_tree_is_made_anew(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    tell = Guard(("sh", "-c", f'echo "$@" >> {said}', "sh"))
+    folder = tmp_path / "build/course"
+    for place, configured in (("/elsewhere", 1), (tmp_path, 0)):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "build.ninja").write_text("")
+        (folder / "CMakeCache.txt").write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={place}\n")
+        said.write_text("")
+        assert building.build(tmp_path, ["gemm_ladder"], tell) == ""
+        assert said.read_text().count(f"-S {tmp_path} ") == configured
 
 
 def test_a_missing_error_shows_the_statement_and_its_values() -> None:

@@ -436,6 +436,16 @@ def test_known_failures_are_a_list_that_can_only_shrink() -> None:
         conformance.run(NumpyBackend(), known_failures={"wehre"}, only="where")
 
 
+@pytest.mark.parametrize("only", ["wehre", "reduce.maximum", "where "])
+def test_a_selection_without_rows_is_an_error(
+    only: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UnknownNameError, match="unknown conformance row.*matmul"):
+        conformance.run(NumpyBackend(), only=only)
+    assert main(["cpu_numpy", "--only", only]) == 2
+    assert capsys.readouterr().out == ""
+
+
 def test_the_command_prints_a_table_and_tells_by_its_status(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

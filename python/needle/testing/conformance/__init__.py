@@ -30,20 +30,26 @@ def run(
     ``known_failures`` lists the rows (such as ``"binary.power"``) that a backend under construction
     may still fail, besides those in the backend's own list. A known failure that passes makes the
     report not ``ok``, so the list can only shrink. ``only`` restricts the run to rows whose name
-    starts with it. Raise UnknownNameError for a known failure that names no row.
+    starts with it. Raise UnknownNameError for a known failure, or an ``only``, that names no row.
     """
     subject = backends.get(backend) if isinstance(backend, str) else backend
+    only = only or ""
+    cases = [*_cases(subject)]
     rows: dict[str, Row] = {}
-    for case in _cases(subject):
-        if only is None or case.row.startswith(only):
+    for case in cases:
+        if case.row.startswith(only):
             _check(subject, case, rows.setdefault(case.row, Row(case.row)))
-    for name in (*OPTIONAL, *(f"unary.{name}" for name in ELEMENTWISE)):
-        if (only is None or name.startswith(only)) and not _has(subject, name):
+    optional = [*OPTIONAL, *(f"unary.{name}" for name in ELEMENTWISE)]
+    for name in optional:
+        if name.startswith(only) and not _has(subject, name):
             rows.setdefault(name, Row(name))
     for name in SERVICE_ROWS:
-        if only is None or name.startswith(only):
+        if name.startswith(only):
             rows[name] = check_service(subject, name)
-    own = (name for name in subject.known_failures if only is None or name.startswith(only))
+    if not rows:
+        every = {*(case.row for case in cases), *optional, *SERVICE_ROWS}
+        raise unknown_name("conformance row", only, every)
+    own = (name for name in subject.known_failures if name.startswith(only))
     known = frozenset([*known_failures, *own])
     for name in known - set(rows):
         raise unknown_name("conformance row", name, rows)
