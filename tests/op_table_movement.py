@@ -331,7 +331,7 @@ INDEXING = [
             ),
             refused(
                 lambda a: ops.embedding(a, [0]),
-                "embedding: weight must be (V, E), got shape (3,)",
+                "embedding: weight must be (V, E) or (V, ...), got shape (3,)",
                 (3,),
             ),
         ),

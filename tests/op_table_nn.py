@@ -69,7 +69,7 @@ CONVOLUTION = [
         conv2d,
         normal((3, 2, 5, 4), (3, 2, 3, 3)),
         failures=(
-            refused(ops.conv2d, "conv2d: input and weight must have 4", (3, 4), (4, 3)),
+            refused(ops.conv2d, "conv2d: input and weight", (3, 4), (4, 3)),
             refused(ops.conv2d, "conv2d: input channels must be", (1, 3, 5, 5), (2, 2, 3, 3)),
             refused(ops.conv2d, "conv2d: the window must fit", (1, 2, 2, 5), (2, 2, 3, 3)),
             refused(
@@ -169,7 +169,12 @@ CONVOLUTION = [
         resize=False,
         failures=(
             refused(ops.conv, "conv: input channels must be", (1, 5, 5, 3), (3, 3, 2, 2)),
-            refused(ops.conv, "conv: input and weight must have 4 axes", (5, 3), (3, 3)),
+            refused(
+                ops.conv,
+                "conv: input and weight (KH, KW, C/groups, O)",
+                (5, 3),
+                (3, 3),
+            ),
         ),
     ),
 ]

@@ -73,6 +73,15 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         ShapeError,
         r"InstanceNorm1d: input must be \(N, C, L\) with C=3, got shape \(3,\)",
     ),
+    *[
+        (
+            lambda make=make, options=options: make(2, 2, 3, **options),
+            ShapeError,
+            f"{make.__name__}: stride and dilation must be at least 1, got",
+        )
+        for make in (nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, nn.ConvTranspose2d)
+        for options in ({"stride": 0}, {"dilation": -1})
+    ],
     (
         lambda: nn.Conv2d(2, 3, 3, stride=2, padding="same"),
         ShapeError,

@@ -47,6 +47,11 @@ class WindowLayer(Module):
                 "choose one"
             )
         stride, dilation = self.sizes("stride", stride, 1), self.sizes("dilation", dilation, 1)
+        if min(*stride, *dilation) < 1:
+            raise ShapeError(
+                f"{name}: stride and dilation must be at least 1, got {stride} and {dilation}; "
+                "pass positive steps"
+            )
         if not isinstance(padding, str):
             padding = self.sizes("padding", padding, 0)
         sides = sides_of(name, padding, self.window, stride, dilation)

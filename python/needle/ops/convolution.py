@@ -38,14 +38,15 @@ def _check(name: str, x: Shape, weight: Shape, groups: int) -> None:
     """Raise ShapeError unless x (N, C, H, W) and weight (KH, KW, C/groups, O) fit each other."""
     if len(x) != 4 or len(weight) != 4:
         raise ShapeError(
-            f"{name}: input and weight must have 4 axes, got shapes {x} and {weight}; reshape"
+            f"{name}: input and weight (KH, KW, C/groups, O) must have 4 axes, got shapes {x} and "
+            f"{weight}; reshape them"
         )
     per_group, out_channels = weight[2:]
     if groups < 1 or x[1] != per_group * groups or out_channels % groups:
         raise ShapeError(
             f"{name}: input channels must be groups * weight's input channels and groups must "
             f"divide the output channels, got {x[1]} channels for {per_group} * {groups} and "
-            f"{out_channels} outputs; change the weight or groups"
+            f"{out_channels} outputs; change groups, or permute the weight to (KH, KW, C/groups, O)"
         )
 
 

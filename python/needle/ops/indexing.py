@@ -184,7 +184,9 @@ def embedding(weight: Tensor, ids: Any) -> Tensor:
     shape = shape_of("embedding", weight)
     weight = as_operand(weight)
     if len(shape) < 2:
-        raise ShapeError(f"embedding: weight must be (V, E), got shape {shape}; reshape it")
+        raise ShapeError(
+            f"embedding: weight must be (V, E) or (V, ...), got shape {shape}; reshape it"
+        )
     return Embedding(_row_ids(ids, shape[0], device_of(weight.realize_cached_data())))(weight)
 
 
