@@ -195,6 +195,7 @@ def train(options: dict[str, Any]) -> int:
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(f"training needs {', '.join(missing)}; pip install 'needle[train]'")
+    _name_pictures(options)
     data_dir = options.pop("data_dir") or Path(config.DATA_DIR.read())
     download, resume, force, keep, profile, find_lr, goal, no_report = map(
         options.pop,
@@ -207,7 +208,6 @@ def train(options: dict[str, Any]) -> int:
             "it without mpiexec"
         )
     workers = _workers(options.pop("workers"), options.pop("engine"))
-    _name_pictures(options)
     recipe = find_recipe(options.pop("recipe") or _recipe_for(options))
     out = options.pop("out") or _default_folder(options, recipe, resume)
     if not resume:
@@ -318,10 +318,18 @@ def _workers(count: int, engine: str | None) -> Workers:
 
 
 def _name_pictures(options: dict[str, Any]) -> None:
-    """Replace a folder, packed file or URL in ``--data`` by the data set ``pictures`` there."""
+    """Replace a folder, packed file or URL in ``--data`` by the data set ``pictures`` there.
+
+    A folder may have the name of a data set: ``pictures`` alone means the folder, since nothing
+    else says where they are, and the other names mean the data set, which is told.
+    """
     given = options["data"]
-    place = None if given is None or given in SOURCES else as_place(given)
-    if place is None:
+    place = None if given is None else as_place(given)
+    located = options["source"] or options["data_dir"]
+    if place is None or (given in SOURCES and located):
+        return
+    if given in SOURCES and given != "pictures":
+        print(f"--data {given}: the data set of this name, not the folder; that is ./{given}")
         return
     if options["source"]:
         raise NeedleError(

@@ -16,7 +16,7 @@ if not __package__:  # run as a file: apps.training is found from the folder abo
 
 from apps.training.sources import SOURCES, open_source
 from needle import config, data
-from needle.errors import NeedleError
+from needle.errors import DataError, NeedleError
 
 
 def put(name: str, to: str, packed: bool, data_dir: Path, download: bool = False) -> None:
@@ -59,6 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     data_dir = given.data_dir or Path(config.DATA_DIR.read())
     try:
+        if given.data == "pictures" and given.data_dir is None:
+            raise DataError("--data pictures: needs --data-dir, the folder of the pictures")
         put(given.data, given.to, given.packed, data_dir, given.download)
     except (NeedleError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)

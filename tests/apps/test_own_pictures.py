@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apps import predict
+from apps import predict, upload
 from apps import train as program
 from apps.training.overview import OVERVIEW, SPLIT, remarks, write_overview
 from apps.training.own_pictures import as_place, open_own
@@ -247,6 +247,25 @@ def test_a_run_on_own_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str
     found = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
     accuracy = np.mean([name == Path(file).parent.name for name, file in zip(found, files)])
     assert f"{accuracy:.2%}" in said.split("test accuracy ")[-1]
+
+
+def test_names_of_data_sets_that_are_folders_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, classes in (("pictures", "ab"), ("animals", "cd"), ("digits", "ef")):
+        write_pictures(tmp_path / name, dict.fromkeys(classes, 5))
+    for options, said in (
+        (["--data", "pictures"], "2 classes: a, b"),
+        (["--data", "pictures", "--data-dir", "animals"], "2 classes: c, d"),
+        (["--data", "./digits"], "2 classes: e, f"),
+        (["--data", "digits", "--limit", "20", "--model", "lenet5"], "that is ./digits"),
+    ):
+        size = ["--epochs", "1", "--no-report"] if "lenet5" in options else SMALL
+        assert program.main([*options, *size, "--out", f"run {options[1][:3]}{len(options)}"]) == 0
+        assert said in capsys.readouterr().out
+    assert upload.main(["--data", "pictures", "--to", "copy"]) == 1
+    assert "needs --data-dir" in capsys.readouterr().err
 
 
 def test_options_that_contradict_each_other(

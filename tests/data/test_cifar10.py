@@ -87,6 +87,19 @@ def test_both_file_formats_give_the_same(tmp_path, train, place):
         data.CIFAR10(roots[1], train, file_format="python")
 
 
+@pytest.mark.parametrize(
+    "folder", ["CIFAR-10-batches-py", "cifar_10_batches_py", "cifar-10-batches-py/" * 2, "UPPER"]
+)
+def test_folders_and_files_are_found_under_other_names(tmp_path, folder):
+    written = write_python(tmp_path / folder)
+    if folder == "UPPER":
+        for path in list(written.iterdir()):
+            path.rename(written / path.name.upper())
+    root = written if folder == "UPPER" else tmp_path
+    assert data.CIFAR10(root, False)[:][1].tolist() == truth(False)[1]
+    assert len(data.CIFAR10Dataset(written, False)) == len(truth(False)[1])
+
+
 def test_missing_files_and_a_wrong_format_name(tmp_path):
     with pytest.raises(DataError, match=r"CIFAR10: needs data_batch_1 ... data_batch_5 \(python\)"):
         data.CIFAR10(tmp_path)

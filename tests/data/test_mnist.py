@@ -45,6 +45,12 @@ def test_the_courses_dataset_says_which_file_is_missing(tmp_path):
         data.MNISTDataset(images, labels)
 
 
+def test_a_file_of_another_name_is_mentioned(tmp_path):
+    data.write_idx(tmp_path / "train-images.idx3-ubyte", IMAGES)
+    with pytest.raises(DataError, match=r"ubyte\.gz, got .*train-images\.idx3-ubyte; give"):
+        data.MNISTDataset(tmp_path / "train-images-idx3-ubyte.gz", tmp_path / "x")
+
+
 def test_the_courses_batches_are_the_slices(tmp_path):
     dataset = data.MNISTDataset(*pair(write_set(tmp_path)))
     for i, (images, labels) in enumerate(data.DataLoader(dataset, 6)):
@@ -75,6 +81,35 @@ def test_mnist_is_found_in_the_usual_folders(tmp_path, place, train):
     assert data.MNIST(tmp_path, train, layout="HWC")[0][0].shape == (28, 28, 1)
     with pytest.raises(DataError, match=r"MNIST: needs .*images-idx3-ubyte .* got none in .*mnist"):
         data.MNIST(tmp_path, not train)
+
+
+OTHER_NAMES = {
+    "dots": "{}.{}",
+    "dots and gz": "{}.{}.gz",
+    "folders": "{0}-{1}/{0}-{1}",
+    "folders and dots": "{0}-{1}/{0}.{1}",
+    "upper case": "{0}-{1}",
+    "underscores": "Mnist/{0}_{1}",
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_NAMES)
+def test_mnist_is_found_under_the_names_of_archivers(tmp_path, kind):
+    for name, array in (("train-images idx3-ubyte", IMAGES), ("train-labels idx1-ubyte", LABELS)):
+        name = OTHER_NAMES[kind].format(*name.split())
+        path = tmp_path / (name.upper() if kind == "upper case" else name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data.write_idx(path, array)
+    np.testing.assert_array_equal(data.MNIST(tmp_path).labels, LABELS)
+
+
+def test_exact_and_plain_names_come_first(tmp_path):
+    for name, count in (("{}.{}", 4), ("{}-{}.gz", 3), ("{}-{}", 2), ("{0}-{1}x/{0}-{1}", 1)):
+        for part, array in (("images idx3", IMAGES), ("labels idx1", LABELS)):
+            path = tmp_path / f"train-{name.format(*f'{part}-ubyte'.split())}"
+            path.parent.mkdir(exist_ok=True)
+            data.write_idx(path, array[:count])
+    assert len(data.MNIST(tmp_path)) == 2
 
 
 def test_the_root_is_the_data_folder_of_the_environment(tmp_path, monkeypatch):

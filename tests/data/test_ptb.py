@@ -27,6 +27,14 @@ def test_both_texts_share_a_dictionary(folder):
     assert corpus.test == [0, 5, 3, 2, 0, 1, 3]
 
 
+@pytest.mark.parametrize("names", ["ptb.{}.txt", "{}.TXT", "PTB_{}.txt"])
+def test_texts_under_their_published_names(folder, names):
+    wanted = Corpus(folder)
+    for split in ("train", "test"):
+        (folder / f"{split}.txt").rename(folder / names.format(split))
+    assert (Corpus(folder).train, Corpus(folder).test) == (wanted.train, wanted.test)
+
+
 def test_only_the_first_lines(folder):
     corpus = Corpus(str(folder), max_lines=1)
     assert (corpus.train, corpus.test) == ([0, 1, 2, 3], [0, 4, 3])

@@ -16,7 +16,7 @@ from ... import config
 from ...errors import DataError
 from ..formats.archives import download_archive
 from ..formats.download import Digest, RemoteFile
-from ..formats.files import PathLike, read_file
+from ..formats.files import PathLike, find_file, find_folder, read_file
 from ..formats.pickle_reading import read_pickle
 from .arrays import ImageArrays
 from .dataset import ItemTransform
@@ -39,11 +39,12 @@ ARCHIVES = {
 class CIFAR10(ImageArrays):
     """50 000 training and 10 000 test photographs of ten classes, 32x32 RGB.
 
-    root: the folder of the batch files, or its parent if the folder has its official name; by
-    default ``NEEDLE_DATA_DIR``. file_format: "python", "binary" or "auto" (whichever exists).
-    download: download and unpack into root if missing. layout, dtype, transforms and items: see
-    ``ImageArrays``; an image is ``(3, 32, 32)``. mirrors: addresses to use instead of the known
-    ones. Raises DataError for files that are missing, truncated, damaged or in another format.
+    root: the folder of the batch files, or its parent if the folder has its official name, up to
+    case and punctuation; by default ``NEEDLE_DATA_DIR``. file_format: "python", "binary" or "auto"
+    (whichever exists). download: download and unpack into root if missing. layout, dtype,
+    transforms and items: see ``ImageArrays``; an image is ``(3, 32, 32)``. mirrors: addresses to
+    use instead of the known ones. Raises DataError for files that are missing, truncated, damaged
+    or in another format.
     """
 
     classes = CLASSES
@@ -98,7 +99,8 @@ class CIFAR10Dataset(ImageArrays):
         p: float = 0.5,
         transforms: Sequence[ItemTransform] | None = None,
     ) -> None:
-        paths = [Path(base_folder) / name for name in BATCHES[bool(train)]]
+        folder = Path(base_folder)
+        paths = [find_file(folder, name) or folder / name for name in BATCHES[bool(train)]]
         for path in paths:
             check_is_there("CIFAR10Dataset", path, "CIFAR10(root, download=True)")
         images, labels = read_batches(paths, "python")
@@ -110,9 +112,11 @@ def find_batches(root: Path, train: bool, file_format: str) -> tuple[list[Path],
     for candidate, folder in FOLDERS.items():
         if file_format not in ("auto", candidate):
             continue
-        for place in (root / folder, root):
-            paths = [place / (name + SUFFIX[candidate]) for name in BATCHES[train]]
-            if all(path.is_file() for path in paths):
+        inside = find_folder(root, folder)
+        for place in (inside, find_folder(inside, folder), root):
+            found = [find_file(place, name + SUFFIX[candidate]) for name in BATCHES[train]]
+            paths = [path for path in found if path is not None]
+            if len(paths) == len(found):
                 return paths, candidate
     return None
 

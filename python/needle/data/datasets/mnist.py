@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ... import config
 from ...errors import DataError
 from ..formats.download import Digest, RemoteFile, download
-from ..formats.files import PathLike
+from ..formats.files import PathLike, find_file, find_folder
 from ..formats.idx import read_idx
 from .arrays import ImageArrays
 from .dataset import ItemTransform
@@ -47,11 +47,11 @@ class MNISTDataset(ImageArrays):
 class MNIST(ImageArrays):
     """Handwritten digits (LeCun, Cortes, Burges): 60 000 for training, 10 000 for testing.
 
-    root: a folder with the four files, directly or in ``mnist/`` or ``MNIST/raw/``; by default
-    ``NEEDLE_DATA_DIR``. download: download missing files into ``root/mnist``. layout,
-    dtype, transforms and items: see ``ImageArrays``; an image is ``(1, 28, 28)``. mirrors:
-    addresses to use instead of the known ones. Raises DataError for files that are missing,
-    damaged or from another data set.
+    root: a folder with the four files, directly or in ``mnist/`` or ``MNIST/raw/``, whatever case
+    and punctuation their names have; by default ``NEEDLE_DATA_DIR``. download: download missing
+    files into ``root/mnist``. layout, dtype, transforms and items: see ``ImageArrays``; an image is
+    ``(1, 28, 28)``. mirrors: addresses to use instead of the known ones. Raises DataError for files
+    that are missing, damaged or from another data set.
     """
 
     folders: tuple[str, ...] = ("mnist", "MNIST/raw", "MNIST")
@@ -108,13 +108,13 @@ class MNIST(ImageArrays):
 
     @classmethod
     def _places(cls, root: Path) -> list[Path]:
-        return [*(root / folder for folder in cls.folders), root]
+        return [*(find_folder(root, folder) for folder in cls.folders), root]
 
     @classmethod
     def _find(cls, root: Path, stem: str) -> tuple[Path, Path] | None:
         for place in cls._places(root):
-            images = _plain_or_gz(place, IMAGES.format(stem))
-            labels = _plain_or_gz(place, LABELS.format(stem))
+            names = IMAGES.format(stem), LABELS.format(stem)
+            images, labels = (find_file(place, name, f"{name}.gz") for name in names)
             if images and labels:
                 return images, labels
         return None
@@ -174,9 +174,11 @@ class FashionMNIST(MNIST):
 def check_is_there(owner: str, path: PathLike, source: str) -> None:
     """Raise DataError if the file is missing; the message names ``source`` as the way to get it."""
     if not os.path.isfile(path):
+        name = os.path.basename(path)
+        other = find_file(Path(path).parent, name, f"{name}.gz", name.removesuffix(".gz"))
         raise DataError(
-            f"{owner}: needs the file {path}, got none; give the path where it is, or fetch it "
-            f"by {source}"
+            f"{owner}: needs the file {path}, got {other or 'none'}; give the path where it is, or "
+            f"fetch it by {source}"
         )
 
 
@@ -203,10 +205,3 @@ def check_labels(path: PathLike, labels: npt.NDArray[np.uint8], classes: int) ->
         raise DataError(
             f"{path}: labels must be below {classes}, got {labels[wrong[0]]} for sample {wrong[0]}"
         )
-
-
-def _plain_or_gz(folder: Path, name: str) -> Path | None:
-    for path in (folder / name, folder / (name + ".gz")):
-        if path.is_file():
-            return path
-    return None

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError, ShapeError
-from ..formats.files import PathLike, open_file
+from ..formats.files import PathLike, find_file, open_file
 from ..samples.tensor_hook import as_tensor
 from .mnist import check_is_there
 
@@ -42,7 +42,7 @@ class Dictionary:
 
 
 class Corpus:
-    """The texts ``train.txt`` and ``test.txt`` of a folder, as lists of ids.
+    """The texts ``train.txt`` and ``test.txt``, or ``ptb.train.txt`` and so on, as lists of ids.
 
     White space separates words; ``<eos>`` follows every line. Both texts share ``dictionary``,
     which numbers the words of the training text first (10 000 with ``<eos>`` for the Penn Treebank
@@ -52,8 +52,12 @@ class Corpus:
 
     def __init__(self, base_dir: PathLike, max_lines: int | None = None) -> None:
         self.dictionary = Dictionary()
-        self.train = self.tokenize(Path(base_dir) / "train.txt", max_lines)
-        self.test = self.tokenize(Path(base_dir) / "test.txt", max_lines)
+        folder = Path(base_dir)
+        train, test = (
+            find_file(folder, name, f"ptb.{name}") or folder / name
+            for name in ("train.txt", "test.txt")
+        )
+        self.train, self.test = self.tokenize(train, max_lines), self.tokenize(test, max_lines)
 
     def tokenize(self, path: PathLike, max_lines: int | None = None) -> list[int]:
         """Return the ids of the words of a text, adding new words to the dictionary."""

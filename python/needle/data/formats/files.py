@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Sequence
+from pathlib import Path
 from typing import IO
 
 from ...errors import DataError
@@ -35,6 +37,38 @@ def is_hidden(path: str) -> bool:
     """Return True if a part of the path has a name with "." in front or of ``SYSTEM_FOLDERS``."""
     parts = [part for part in path.split("/") if part not in (".", "..")]
     return any(part.startswith(".") or part in SYSTEM_FOLDERS for part in parts)
+
+
+def find_file(folder: Path, *names: str) -> Path | None:
+    """Return the file in the folder that has one of these names; None if there is none.
+
+    Case and punctuation may differ, which mirrors and archivers change, and the file may lie in a
+    folder of its own name. Exact names come first.
+    """
+    found = _alike(folder, names)
+    inside = (path for each in found if each.is_dir() for path in _alike(each, names))
+    return next((path for path in (*found, *inside) if path.is_file()), None)
+
+
+def find_folder(folder: Path, name: str) -> Path:
+    """Return the folder ``name`` in ``folder``, up to case and punctuation, if there is one."""
+    for part in name.split("/"):
+        alike = (path for path in _alike(folder, (part,)) if path.is_dir())
+        folder = next(alike, folder / part)
+    return folder
+
+
+def _alike(folder: Path, names: Sequence[str]) -> list[Path]:
+    """Return the paths in the folder whose letters and digits are those of one of the names."""
+    plain = [_letters(name) for name in names]
+    there = os.listdir(folder) if folder.is_dir() else []
+    alike = [name for name in there if _letters(name) in plain]
+    alike.sort(key=lambda name: (name not in names, plain.index(_letters(name)), name))
+    return [folder / name for name in alike]
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 def open_file(path: PathLike, buffering: int = -1) -> IO[bytes]:
