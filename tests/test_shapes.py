@@ -11,30 +11,12 @@ from needle import shapes
 from needle.errors import DTypeError, ShapeError
 
 
-def host_strides(array: Any) -> tuple[int, ...]:
-    return tuple(step // array.itemsize for step in array.strides)
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3, 4), (1, 5, 1)])
-def test_compact_strides(shape: tuple[int, ...]) -> None:
-    assert shapes.compact_strides(shape) == host_strides(np.empty(shape))
-    assert shapes.product(shape) == np.empty(shape).size
-    assert shapes.is_row_major(shape, shapes.compact_strides(shape))
-
-
 @pytest.mark.parametrize(
     "group",
     [((3, 1), (4,)), ((), (2, 3)), ((2, 1, 5), (1, 3, 1), (5,)), ((0, 1), (1, 4)), ((1,), (0,))],
 )
 def test_broadcast_shapes(group: Any) -> None:
     assert shapes.broadcast_shapes("add", *group) == np.broadcast_shapes(*group)
-
-
-def test_broadcast_strides_follow_numpy() -> None:
-    for shape, target in [((3, 1), (2, 3, 4)), ((1, 3), (1, 3)), ((), (2, 2))]:
-        host = np.broadcast_to(np.empty(shape), target)
-        own = shapes.compact_strides(shape)
-        assert shapes.broadcast_strides("b", shape, own, target) == host_strides(host)
 
 
 @pytest.mark.parametrize(
@@ -62,47 +44,6 @@ def test_resolve_reshape() -> None:
     assert shapes.resolve_reshape("reshape", (2, 6), (3, -1)) == (3, 4)
     assert shapes.resolve_reshape("reshape", (2, 6), 12) == (12,)
     assert shapes.resolve_reshape("reshape", (0, 3), (-1, 3)) == (0, 3)
-
-
-VIEWS = [
-    (lambda a: a.reshape(4, 6), (2, 2, 6)),
-    (lambda a: a.reshape(4, 6).T, (6, 2, 2)),
-    (lambda a: a.reshape(4, 6).T, (3, 2, 4)),
-    (lambda a: a.reshape(4, 6).T, (24,)),
-    (lambda a: a.reshape(4, 6)[:, ::2], (2, 2, 3)),
-    (lambda a: a.reshape(4, 6)[:, ::2], (12,)),
-    (lambda a: a.reshape(4, 6)[::-1], (2, 2, 6)),
-    (lambda a: a.reshape(4, 1, 6)[:, :, 1:5], (1, 4, 2, 2, 1)),
-    (lambda a: np.broadcast_to(a.reshape(24, 1), (24, 4)), (4, 6, 2, 2)),
-    (lambda a: np.broadcast_to(a.reshape(24, 1), (24, 4)), (96,)),
-    (lambda a: a[:0].reshape(0, 3), (3, 0, 2)),
-    (lambda a: a[3:4], (1, 1)),
-]
-
-
-@pytest.mark.parametrize(("view", "target"), VIEWS)
-def test_reshape_is_a_view_where_numpys_is(view: Any, target: Any) -> None:
-    base = np.arange(24.0)
-    host = view(base)
-    reshaped = host.reshape(target)
-    found = shapes.view_strides_for_reshape(host.shape, host_strides(host), target)
-    if host.size and not np.shares_memory(reshaped, base):
-        assert found is None
-        return
-    assert found is not None
-    if host.size:
-        assert found == host_strides(reshaped)
-
-
-def test_dense_strides_keep_the_order_of_axes() -> None:
-    dense = shapes.dense_strides_like
-    assert dense((2, 3, 4), (12, 4, 1)) == (12, 4, 1)
-    assert dense((2, 5, 3, 4), (60, 1, 20, 5)) == (60, 1, 20, 5)  # channels last
-    assert dense((3, 4), (-8, 2)) == (4, 1)
-    assert dense((4, 3), (1, 8)) == (1, 4)
-    assert dense((2, 3), (0, 0), (1, 2)) == (1, 2)  # the layout of a broadcast operand is ignored
-    assert dense((2, 3)) == (3, 1)
-    assert dense((2, 0, 3), (1, 1, 1)) == shapes.compact_strides((2, 0, 3))
 
 
 @pytest.mark.parametrize("size", [5, 8])
