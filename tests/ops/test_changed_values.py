@@ -203,16 +203,6 @@ def test_a_matrix_product_needs_the_operand_whose_counterpart_requires_grad() ->
         y.backward()
 
 
-def test_a_new_forward_pass_after_the_error() -> None:
-    w = make(3)
-    y = (w * w).sum()
-    assign(w)
-    with pytest.raises(GraphError, match="run the forward pass again"):
-        y.backward()
-    (w * w).sum().backward()
-    np.testing.assert_allclose(w.grad.numpy(), 2 * w.numpy())
-
-
 def test_direct_gradients_are_not_checked() -> None:
     """Programs of the course compare ``gradient_as_tuple`` with differences of live buffers."""
     x = make(3)

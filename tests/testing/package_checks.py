@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from needle.testing.new_backend import package_files
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def imported(folder: Path, patch: pytest.MonkeyPatch) -> Any:
+    """Return the package of a device ``toy`` in this folder, which is not installed, imported."""
+    patch.syspath_prepend(str(folder))
+    for name in [name for name in sys.modules if name.split(".")[0] == "needle_toy"]:
+        patch.delitem(sys.modules, name)
+    return importlib.import_module("needle_toy")
+
+
+def assert_written(example: Path, name: str, kind: str, own: tuple[str, ...]) -> None:
+    """Assert that an example is the package of new_backend, except for its own files."""
+    for path, text in package_files(name, kind).items():
+        if path not in own:
+            assert (example / path).read_text() == text, f"{path}: write it anew by package_files"
+        assert (example / path).exists()
+    assert (example / f"needle_{name}" / "known_failures.txt").read_text() == ""
 
 
 def entry_point(package: Path, name: str) -> None:

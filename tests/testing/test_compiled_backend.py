@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from needle.backend_selection import BACKEND
-from needle.testing.new_backend import package_files, write_package
-from tests.testing.package_checks import ROOT, command, entry_point, judge
+from needle.testing.new_backend import write_package
+from tests.testing.package_checks import ROOT, assert_written, command, entry_point, judge
 
 OPENMP = ROOT / "examples" / "backend_openmp"
 OWN_FILES = ("README.md", "CMakeLists.txt", "src/kernels.cc", "needle_openmp/known_failures.txt")
@@ -86,8 +86,4 @@ def test_lenet_trains_on_the_example(tmp_path: Path) -> None:
 
 
 def test_the_example_is_such_a_package() -> None:
-    for path, text in package_files("openmp", "cpp").items():
-        if path not in OWN_FILES:
-            assert (OPENMP / path).read_text() == text, f"{path}: write it anew by package_files"
-        assert (OPENMP / path).exists()
-    assert (OPENMP / "needle_openmp" / "known_failures.txt").read_text() == ""
+    assert_written(OPENMP, "openmp", "cpp", OWN_FILES)

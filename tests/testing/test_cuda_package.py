@@ -6,7 +6,6 @@ installed.
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import subprocess
@@ -22,7 +21,7 @@ from needle.backend_selection import BACKEND
 from needle.backends.base import REQUIRED
 from needle.errors import DeviceError
 from needle.testing.new_backend import write_package
-from tests.testing.package_checks import ROOT, command, entry_point, judge
+from tests.testing.package_checks import ROOT, command, entry_point, imported, judge
 from tests.testing.test_compiled_backend import compile_package
 
 EMULATOR = ROOT / "tests" / "cuda_on_cpu"
@@ -32,11 +31,7 @@ FIVE = ("allocate", "upload", "download", "fill", "copy")
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the uncompiled package of a device ``toy`` as a module."""
-    folder = write_package("toy", "cuda", tmp_path / "toy")
-    monkeypatch.syspath_prepend(str(folder))
-    for name in [name for name in sys.modules if name.split(".")[0] == "needle_toy"]:
-        monkeypatch.delitem(sys.modules, name)
-    return importlib.import_module("needle_toy")
+    return imported(write_package("toy", "cuda", tmp_path / "toy"), monkeypatch)
 
 
 def test_errors_name_what_is_missing(package: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from needle.errors import NeedleError, UnknownNameError
 from needle.testing import conformance
 from needle.testing.new_backend import KINDS, package_files, write_package
 from needle.testing.new_backend.__main__ import main
-from tests.testing.package_checks import ROOT, command, entry_point, judge
+from tests.testing.package_checks import ROOT, assert_written, command, entry_point, imported, judge
 
 LISTS = ROOT / "examples" / "backend_lists"
 OWN_FILES = ("README.md", "needle_lists/backend.py", "needle_lists/known_failures.txt")
@@ -34,11 +32,7 @@ def borrow_from_numpy(backend: Path) -> None:
 @pytest.fixture
 def skeleton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the package of a device ``toy``, which is not installed, as a module."""
-    folder = write_package("toy", "python", tmp_path / "toy")
-    monkeypatch.syspath_prepend(str(folder))
-    for name in [name for name in sys.modules if name.split(".")[0] == "needle_toy"]:
-        monkeypatch.delitem(sys.modules, name)
-    return importlib.import_module("needle_toy")
+    return imported(write_package("toy", "python", tmp_path / "toy"), monkeypatch)
 
 
 def test_an_empty_package_fails_exactly_as_listed(skeleton: Any) -> None:
@@ -118,11 +112,7 @@ def test_training_on_an_empty_backend_names_the_missing_function(tmp_path: Path)
 
 
 def test_the_example_is_such_a_package() -> None:
-    for path, text in package_files("lists", "python").items():
-        if path not in OWN_FILES:
-            assert (LISTS / path).read_text() == text, f"{path}: write it anew by package_files"
-        assert (LISTS / path).exists()
-    assert (LISTS / "needle_lists" / "known_failures.txt").read_text() == ""
+    assert_written(LISTS, "lists", "python", OWN_FILES)
 
 
 @pytest.mark.parametrize("kind", KINDS)
