@@ -237,7 +237,7 @@ def test_more_than_the_limit_is_not_taken(server, tmp_path, monkeypatch):
 
 
 def test_a_gz_that_unpacks_without_end_is_not_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr(downloading, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(downloading, "MAX_METADATA", 100_000)
     (tmp_path / "a.gz").write_bytes(gzip.compress(bytes(5_000_000)))
     digest = Digest("sha256", hashlib.sha256(bytes(5_000_000)).hexdigest(), True)
     assert digest.of(tmp_path / "a.gz") == "unreadable: it unpacks to more than 100000 bytes"

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import re
 import socket
 import struct
 import subprocess
@@ -182,6 +183,38 @@ def test_tar_members_that_are_no_files(tmp_path: Path) -> None:
         list(data.TarShards([path]))
 
 
+@pytest.mark.parametrize("kind", [b"x", b"g", b"L", b"K"])
+def test_headers_of_a_member_take_no_memory(tmp_path: Path, kind: bytes) -> None:
+    path, head = tmp_path / "a.tar", tarfile.TarInfo("1.bin")
+    head.type, head.size = kind, 1 << 30
+    path.write_bytes(head.tobuf(tarfile.USTAR_FORMAT))
+    os.truncate(path, head.size + 4096)
+    before = peak()
+    with pytest.raises(DataError, match=r"a\.tar: not a whole tar file .*headers of a member"):
+        list(data.TarShards([path]))
+    assert peak() - before < 50 << 20
+
+
+def test_global_headers_do_not_add_up(tmp_path: Path) -> None:
+    path, before = tmp_path / "a.tar", peak()
+    with open(path, "wb") as file:
+        for i in range(300):
+            extra = {f"a{i}": "x" * (900 << 10)}
+            file.write(tarfile.TarInfo.create_pax_global_header(extra))
+            file.write(tarred((f"{i}.txt", b"x"))[:1024])
+        file.write(bytes(1024))
+    with pytest.raises(DataError, match="headers of a member have more than 1048576 bytes"):
+        list(data.TarShards([path]))
+    assert peak() - before < 50 << 20
+
+
+def peak() -> int:
+    """Return the largest memory of this process so far in bytes; 0 where it is unknown."""
+    status = Path("/proc/self/status")
+    found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    return int(found[1]) << 10 if found else 0
+
+
 def test_a_tar_with_holes_takes_no_memory(tmp_path: Path) -> None:
     path, head = tmp_path / "a.tar", tarfile.TarInfo("1.bin")
     head.size = 1 << 36
@@ -269,6 +302,24 @@ def test_a_gzipped_idx_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"x\.gz: the header promises .* can hold at most"):
         data.read_idx(path)
     assert size > idx.MAX_BYTES
+
+
+def test_a_long_footer_of_a_packed_file(tmp_path: Path) -> None:
+    path = data.pack([np.zeros(8, np.uint8)] * 4, tmp_path / "x.arrow", progress=False)
+    content = path.read_bytes()
+    path.write_bytes(content[:-10] + struct.pack("<i", (1 << 26) + 1) + content[-6:])
+    with pytest.raises(DataError, match=r"x\.arrow: the metadata .* at most 67108864 bytes"):
+        data.PackedDataset(path)
+
+
+def test_an_index_of_empty_rows(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    head = '{"needle": 1, "kind": "images", "classes": ["a"], "layout": "HWC", "objects": ['
+    (tmp_path / "needle-index.json").write_text(head + "[]," * (10 << 20) + "[]]}")
+    before = peak()
+    with pytest.raises(DataError, match="more rows than its bytes can hold"):
+        data.open_remote(tmp_path, retry=data.Retry(tries=1))
+    assert peak() - before < 200 << 20
 
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])

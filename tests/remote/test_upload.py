@@ -12,6 +12,7 @@ import pytest
 
 from needle import data
 from needle.errors import DataError, StoreError
+from needle.remote import uploading
 from needle.remote.catalogue import INDEX
 from tests.remote.loopback_store import LoopbackStore
 
@@ -67,6 +68,18 @@ def test_a_folder_that_any_web_server_hands_out(folder: Path, tmp_path: Path) ->
         assert [remote.encoded(i) for i in range(30)] == [local.encoded(i) for i in range(30)]
         server.shutdown()
         thread.join()
+
+
+@pytest.mark.parametrize("limit", [30 * 40 - 1, 30 * 40 + 100])
+def test_an_index_that_could_not_be_read_is_not_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(uploading, "MAX_INDEX", limit)
+    with pytest.raises(DataError, match=f"the index of .* may have {limit} bytes.*packed=True"):
+        data.upload(data.ImageFolder(folder), folder.parent / "set", progress=False)
+    early = limit < 30 * 40  # before any image is sent
+    assert (folder.parent / "set").exists() != early
+    assert not (folder.parent / "set" / INDEX).exists()
 
 
 def test_what_cannot_be_uploaded_is_named(store: LoopbackStore, folder: Path) -> None:

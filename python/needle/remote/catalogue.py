@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ..data.datasets.image_folder import check_classes
 from ..data.formats.decoding import EXTENSIONS
-from ..data.formats.files import MAX_BYTES, is_hidden
+from ..data.formats.files import MAX_BYTES, MAX_METADATA, is_hidden
 from ..data.formats.string_table import StringTable
 from ..errors import DataError
 from .protocols import MD5
@@ -28,8 +28,10 @@ INDEX = "needle-index.json"
 VERSION = 1
 KINDS = ("images", "packed")
 PACKED = ".arrow"
-MAX_INDEX = 1 << 28
-"""Maximum bytes of an index; a million images need about 100 MB."""
+MAX_INDEX = MAX_METADATA
+"""Maximum bytes of an index: 600 000 images, or shards of any number of samples."""
+MIN_ROW = 40
+"""Minimum bytes of a row of an index, so that empty rows do not fill the memory."""
 MAX_SAMPLES = 1 << 48
 INVALID = (RecursionError, TypeError, ValueError)
 
@@ -89,6 +91,8 @@ def to_index(
 def _parsed(content: bytes) -> Catalogue:
     """Return the catalogue; raise Damaged for an invalid index, so that it is fetched again."""
     try:
+        if content.count(b"[") > len(content) // MIN_ROW + 3:
+            raise ValueError("it has more rows than its bytes can hold")
         return _from_index(json.loads(content))
     except (AttributeError, ArithmeticError, LookupError, *INVALID) as error:
         what = f"{type(error).__name__}: {error!s:.200}"

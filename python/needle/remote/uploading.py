@@ -21,7 +21,7 @@ from ..data.datasets.packed_writing import pack
 from ..data.formats.decoding import pillow
 from ..data.formats.progress import progress_bar
 from ..errors import DataError, StoreError
-from .catalogue import INDEX, PACKED, to_index
+from .catalogue import INDEX, MAX_INDEX, MIN_ROW, PACKED, to_index
 from .retry import ObjectMissing, Retry
 from .store import Store, md5_of
 
@@ -65,6 +65,8 @@ def upload(
             f"upload: a web server is not written to; give s3://bucket/prefix or a folder, got "
             f"{store.url}"
         )
+    if not packed:
+        _check_index(store, total * MIN_ROW)  # now, not after all images are there
     encode = encode or ("keep" if hasattr(dataset, "encoded") else "raw")
     made = _packed(dataset, samples_per_shard, encode) if packed else _images(dataset)
     with progress_bar(progress, total, f"uploading to {store.url}", " samples") as bar:
@@ -78,8 +80,17 @@ def upload(
     names = None if classes is None else [str(name) for name in classes]
     layout = getattr(dataset, "layout", None) if packed and encode == "raw" else "HWC"
     index = to_index("packed" if packed else "images", names, layout, rows)
+    _check_index(store, len(index))
     store.put([(INDEX, index)])
     return store.url
+
+
+def _check_index(store: Store, size: int) -> None:
+    if size > MAX_INDEX:
+        raise DataError(
+            f"upload: the index of {store.url} may have {MAX_INDEX} bytes, got at least {size}; "
+            f"give packed=True, or fewer images"
+        )
 
 
 def _send(

@@ -205,8 +205,10 @@ def image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
                 path = os.path.join(folder, entry.name)
                 if is_hidden(entry.name):
                     continue
-                if entry.is_dir():
-                    (links if entry.is_symlink() else folders).append(path)
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(path)
+                elif entry.is_symlink() and os.path.isdir(entry.path):
+                    links.append(path)
                 elif entry.name.lower().endswith(endings):
                     found.append(path)
     if links:

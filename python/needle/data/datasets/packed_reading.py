@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ...errors import DataError
 from ..formats.arrow_columns import Column, Description, arrow_fields, pyarrow
 from ..formats.decoding import decode
-from ..formats.files import open_file
+from ..formats.files import MAX_METADATA, open_file
 from ..samples.ticket import check_indices
 from .dataset import ItemTransform
 from .decode_size import ScaledDecoding
@@ -156,6 +156,13 @@ class PackedFile:
             raise DataError(
                 f"{self.name}: a packed file ends with {MARK!r}, got {end!r} before byte "
                 f"{self.size}; it is cut short, pack or fetch it again"
+            )
+        file.seek(self.size - len(MARK) - 4)
+        footer = int.from_bytes(file.read(4), "little")
+        if footer > MAX_METADATA:
+            raise DataError(
+                f"{self.name}: the metadata of a packed file have at most {MAX_METADATA} bytes, "
+                f"got {footer}; it is damaged, pack or fetch it again"
             )
 
     def _read_columns(self) -> None:

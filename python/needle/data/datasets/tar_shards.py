@@ -12,11 +12,11 @@ import os
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from ...errors import DataError
 from ..formats.decoding import EXTENSIONS, decode
-from ..formats.files import MAX_BYTES, is_hidden, open_file
+from ..formats.files import MAX_BYTES, MAX_HEADER, is_hidden, open_file
 from ..formats.npy import parse_npy
 from ..transforms import Compose
 from ..transforms.base import as_transforms
@@ -131,25 +131,41 @@ class TarShards(IterableDataset):
 
 def _groups(path: str, members: Iterator[Member]) -> Iterator[tuple[str, dict[str, Member]]]:
     """Yield the key and members of each sample, in the order of the file."""
-    key, group, firsts = "", dict[str, Member](), dict[str, Member]()
+    key, group, firsts = "", dict[str, Member](), dict[str, str]()
     for member in members:
         name, extension = member.parts
         if group and name != key:
             yield key, group
             group = {}
         key = name
-        first = firsts.setdefault(key, member)
-        if extension in group or (not group and first is not member):
-            wrong = "are one field" if extension in group else "are apart"
-            first = group.get(extension, first)
+        again = group[extension].name if extension in group else None
+        if not group:
+            again = firsts.get(key)
+            firsts[key] = member.name
+        if again is not None:
+            wrong = "are one field" if group else "are apart"
             raise DataError(
                 f"{path}: the members of a sample must be next to each other and have different "
-                f"extensions, but {first.name!r} at byte {first.start} and {member.name!r} at byte "
-                f"{member.start} {wrong}; write the tar again, sorted by name"
+                f"extensions, but {again!r} and {member.name!r} at byte {member.start} {wrong}; "
+                f"write the tar again, sorted by name"
             )
         group[extension] = member
     if group:
         yield key, group
+
+
+class _Headers:
+    """A tar file of which tarfile reads at most ``left`` bytes of headers for the next member."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.left = MAX_HEADER
+        self.file, self.seek, self.tell = file, file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        self.left -= size
+        if self.left < 0:
+            raise ValueError(f"the headers of a member have more than {MAX_HEADER} bytes")
+        return self.file.read(size)
 
 
 def _members(path: str, file: Any) -> Iterator[Member]:
@@ -157,11 +173,13 @@ def _members(path: str, file: Any) -> Iterator[Member]:
     size = os.fstat(file.fileno()).st_size
     place = 0
     try:
-        with tarfile.open(fileobj=file, mode="r:") as tar:
+        headers: Any = _Headers(file)
+        with tarfile.open(fileobj=headers, mode="r:") as tar:
             # next() of Python 3.10 fails on an empty file, whose offset stays 0.
             while tar.offset and (found := tar.next()) is not None:
                 if found.offset_data <= place or found.size < 0:
                     raise ValueError("its members overlap")
+                headers.left = MAX_HEADER - sum(map(len, tar.pax_headers.values()))
                 place = found.offset_data
                 if place + found.size > size:
                     raise ValueError(f"member {found.name!r} of {found.size} bytes is cut short")

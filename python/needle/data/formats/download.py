@@ -23,7 +23,7 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 
 from ...errors import DataError
-from .files import MAX_BYTES, PathLike, without_secrets
+from .files import MAX_BYTES, MAX_METADATA, PathLike, without_secrets
 from .progress import progress_bar
 
 CHUNK = 1 << 16
@@ -34,7 +34,10 @@ TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 @dataclass(frozen=True)
 class Digest:
-    """An expected digest, ``kind`` "sha256" or "md5". of_content: that of the unzipped content."""
+    """An expected digest, ``kind`` "sha256" or "md5".
+
+    of_content: that of the unzipped content, which is small (``MAX_METADATA``).
+    """
 
     kind: str
     value: str
@@ -43,12 +46,13 @@ class Digest:
     def of(self, path: Path) -> str:
         """Return the digest of the file, or "unreadable: ..." if decompression fails."""
         state = hashlib.new(self.kind, usedforsecurity=False)
+        limit = MAX_METADATA if self.of_content else MAX_BYTES
         try:
             with gzip.open(path) if self.of_content else open(path, "rb") as file:
                 while piece := file.read(1 << 20):
                     state.update(piece)
-                    if file.tell() > MAX_BYTES:
-                        return f"unreadable: it unpacks to more than {MAX_BYTES} bytes"
+                    if file.tell() > limit:
+                        return f"unreadable: it unpacks to more than {limit} bytes"
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             return f"unreadable: {error}"
         return state.hexdigest()

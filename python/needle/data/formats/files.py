@@ -18,6 +18,10 @@ PathLike = str | os.PathLike[str]
 
 MAX_BYTES = 1 << 30
 """Maximum bytes that are read or decompressed into memory at once: image, member or download."""
+MAX_METADATA = 1 << 26
+"""Maximum bytes of what describes the data: an index, a footer, a small file of known content."""
+MAX_HEADER = 1 << 20
+"""Maximum bytes of the header of an array or of a member."""
 
 SYSTEM_FOLDERS = frozenset(
     ("__MACOSX", "@eaDir", "#recycle", "@Recycle", "$RECYCLE.BIN", "System Volume Information")

@@ -35,6 +35,8 @@ GZIP_MAGIC = b"\x1f\x8b"
 DEFLATE_MAX_RATIO = 1032
 """Maximum ratio by which a deflate stream can expand."""
 MAX_AXES = 8
+PIECE = 1 << 24
+"""Bytes that are read at a time, so that a file cut short takes no more memory than it has."""
 
 
 def read_idx(path: PathLike, ndim: int | None = None) -> npt.NDArray[Any]:
@@ -90,19 +92,21 @@ def _read(
             f"{path}: the header promises shape {shape} of {dtype.name}, {need} bytes after byte "
             f"{header}, got a file that {have}; it is cut short or its header is wrong"
         )
-    data = file.read(need)
-    if len(data) != need:
+    data, end = np.empty(need, np.uint8), 0
+    while end < need and (piece := file.read(min(PIECE, need - end))):
+        data[end : end + len(piece)] = np.frombuffer(piece, np.uint8)
+        end += len(piece)
+    if end != need:
         raise DataError(
             f"{path}: expected {need} bytes of data after byte {header} for shape {shape}, got "
-            f"{len(data)}; the file is cut short, fetch it again"
+            f"{end}; the file is cut short, fetch it again"
         )
     if file.read(1):  # for gzip, reading to EOF also verifies length and CRC
         raise DataError(
             f"{path}: expected the end at byte {header + need} for shape {shape}, got more data; "
             f"the header is wrong or files were joined"
         )
-    array = np.frombuffer(data, dtype=dtype).reshape(shape)
-    return array.astype(dtype.newbyteorder("="))
+    return data.view(dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
 
 def _read_header(

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
+from .files import MAX_HEADER
 
 HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -32,6 +33,10 @@ def parse_npy(name: str, file: IO[bytes], content: bytes | mmap.mmap) -> npt.NDA
         version = np.lib.format.read_magic(file)
         if version not in HEADERS:
             raise ValueError(f"version {version} is for names of fields, which are not read")
+        start = file.tell()
+        length = int.from_bytes(content[start : start + (2 if version == (1, 0) else 4)], "little")
+        if length > MAX_HEADER:
+            raise ValueError(f"a header has at most {MAX_HEADER} bytes, got {length}")
         shape, fortran, dtype = HEADERS[version](file)
         if dtype.kind not in "biufc" or not all(type(axis) is int and axis >= 0 for axis in shape):
             raise ValueError(f"it must hold rows of numbers, got {dtype} of shape {shape}")
