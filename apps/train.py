@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +232,8 @@ def train(options: dict[str, Any]) -> int:
             if find_lr:
                 return _find_rate(run, folder.path)
             facts = _facts(run, recipe, workers, folder if resume else None)
-            folder.write_facts(facts)
+            if run.writes:
+                folder.write_facts(facts)
             _say_start(run, resume)
             if run.source.size is None and not resume and run.writes:
                 _show_pictures(run, folder)
@@ -391,7 +393,7 @@ def _facts(
     run: Run, recipe: Recipe, workers: Workers, resumed_in: RunFolder | None
 ) -> dict[str, Any]:
     """Return the content of run.json; for a resumed run with the earlier parts of the run."""
-    settings = run.settings.as_json()
+    settings = asdict(run.settings)
     as_written = all(settings[name] == value for name, value in recipe.options.items())
     facts = {
         **facts_of_this_machine(),
@@ -459,7 +461,7 @@ def _epoch_line(row: dict[str, float], epochs: int) -> str:
 def _finish(run: Run, folder: RunFolder, facts: dict[str, Any], report: bool) -> None:
     evaluation, history = run.evaluate(), run.progress.history
     out, data = folder.path, _data_name(run.settings.data, run.settings.source)
-    about = {"settings": json.dumps(run.settings.as_json()), "classes": json.dumps(run.classes)}
+    about = {"settings": json.dumps(asdict(run.settings)), "classes": json.dumps(run.classes)}
     with run.averaged():
         needle.io.save(out / MODEL, run.model.state_dict(), about)
     facts["result"] = {

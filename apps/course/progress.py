@@ -51,8 +51,6 @@ class Entry:
     """
 
     state: str = ""
-    passed: int = 0
-    total: int = 0
     hints: int = 0
     text: str = ""
     minutes: float = 0.0
@@ -106,7 +104,7 @@ def remember(root: Path, results: Sequence[Result]) -> None:
         entry.minutes = round(entry.minutes + _minutes_since_last(root), 2)
     for result in results:
         entry = entries.setdefault(result.exercise.tag, Entry())
-        entry.state, entry.passed, entry.total = result.state, result.passed, len(result.records)
+        entry.state = result.state
         entry.text = _digest(blocks.get(result.exercise.tag, []))
     save(root, entries)
 

@@ -7,18 +7,16 @@ crashes: so an answer that never returns is known by its test and its line.
 
 from __future__ import annotations
 
-import ast
 import faulthandler
-import inspect
 import json
 import signal
+import traceback
 from collections.abc import Collection, Iterator
-from types import TracebackType
 from typing import Any
 
 import pytest
 
-from .compare import Case, WrongAnswer, inputs_of
+from .compare import WrongAnswer
 from .outcome import gist, open_tag, place_of
 from .registry import needed
 
@@ -132,7 +130,6 @@ def note(
     tags: Collection[str],
 ) -> None:
     """Write a record: the error in a line, the case of a wrong answer, the tag of an open block."""
-    case: Case | None = error.case if isinstance(error, WrongAnswer) else _missing_error(error)
     _write(
         config,
         {
@@ -140,7 +137,7 @@ def note(
             "outcome": outcome,
             "open": open_tag(error),
             "error": "" if error is None else f"{type(error).__name__}: {error}".strip(),
-            "case": None if case is None else case.lines(),
+            "case": error.case.lines() if isinstance(error, WrongAnswer) else None,
             **place_of(list(_frames(error)), config.rootpath, tags),
             "seconds": seconds,
         },
@@ -150,36 +147,9 @@ def note(
 def _frames(error: BaseException | None) -> Iterator[tuple[str, int]]:
     """Yield the (file, line) of an error and of its causes, the innermost last."""
     while error is not None:
-        for step in _steps(error.__traceback__):
-            yield step.tb_frame.f_code.co_filename, step.tb_lineno
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            yield frame.f_code.co_filename, line
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
-def _steps(step: TracebackType | None) -> Iterator[TracebackType]:
-    while step is not None:
-        yield step
-        step = step.tb_next
-
-
-def _missing_error(error: BaseException | None) -> Case | None:
-    """Return a case for ``pytest.raises`` without an error: its statement and the values there."""
-    if not isinstance(error, pytest.fail.Exception) or not str(error).startswith("DID NOT RAISE"):
-        return None
-    expected = str(error).removeprefix("DID NOT RAISE").strip()
-    for step in _steps(error.__traceback__):
-        lines, first = inspect.getsourcelines(step.tb_frame)
-        tree = ast.parse(inspect.cleandoc("\n" + "".join(lines)))
-        blocks = (node for node in ast.walk(tree) if isinstance(node, ast.With))
-        line = step.tb_lineno - first + 1
-        for block in blocks:
-            if block.lineno <= line <= (block.end_lineno or line):
-                names = {
-                    n.id for part in block.body for n in ast.walk(part) if isinstance(n, ast.Name)
-                }
-                values = {k: v for k, v in step.tb_frame.f_locals.items() if k in names}
-                what = "\n".join(map(ast.unparse, block.body))
-                return Case(what, inputs_of(values), expected, "no error", "a check is missing")
-    return None
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

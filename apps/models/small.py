@@ -58,15 +58,8 @@ class ConvBN(nn.Sequential):
     """Convolution with bias ("same" padding), batch norm, ReLU: (N, C, H, W) -> (N, O, OH, OW)."""
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int,
-        stride: int = 1,
-        device: Any = None,
-        dtype: Any = "float32",
+        self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, **place: Any
     ) -> None:
-        place = {"device": device, "dtype": dtype}
         super().__init__(
             nn.Conv(in_channels, out_channels, kernel_size, stride=stride, **place),
             nn.BatchNorm2d(out_channels, **place),

@@ -10,13 +10,12 @@ import sys
 import warnings
 from typing import Any
 
-from .chapters import Chapter, exercises
+from .chapters import exercises
 from .growth import GraphGrowthWarning, growing_graphs
 from .homework import check, hint, kernels_of, own_arrays, rebuild, start
 from .reloading import Reloader
 
 __all__ = [
-    "Chapter",
     "GraphGrowthWarning",
     "Reloader",
     "check",

@@ -6,8 +6,8 @@ Called by predict.py and server.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 import needle
 from apps.models import build_model, image_size
+from apps.profiling import shadowed
 from apps.training.sources import find_source, fitting
 from needle import data, nn
 from needle.data.datasets.image_folder import image_files
@@ -122,7 +123,10 @@ class Classifier:
         """Return the outputs (C, H, W) of the first convolutions for a prepared image, by name."""
         named = [(n, m) for n, m in self.model.named_modules() if isinstance(m, nn.Conv2d)][:layers]
         found: dict[str, Any] = {}
-        with _recording(named, found), needle.no_grad():
+        with ExitStack() as stack, needle.no_grad():
+            for name, module in named:
+                run = _recorded(name, module.forward, found)
+                stack.enter_context(shadowed(module, "forward", run))
             self.model(needle.Tensor(image[None], device=self.device))
         return found
 
@@ -170,22 +174,12 @@ def _weights(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-@contextmanager
-def _recording(named: list[tuple[str, nn.Module]], found: dict[str, Any]) -> Iterator[None]:
-    """Store the outputs of these modules in ``found`` inside the context."""
+def _recorded(name: str, forward: Any, found: dict[str, Any]) -> Any:
+    """Return a function that also stores the output of ``forward`` in ``found``."""
 
-    def recorded(name: str, forward: Any) -> Any:
-        def run(x: needle.Tensor) -> needle.Tensor:
-            result: needle.Tensor = forward(x)
-            found[name] = result.numpy()[0]
-            return result
+    def run(x: needle.Tensor) -> needle.Tensor:
+        result: needle.Tensor = forward(x)
+        found[name] = result.numpy()[0]
+        return result
 
-        return run
-
-    for name, module in named:
-        vars(module)["forward"] = recorded(name, module.forward)
-    try:
-        yield
-    finally:
-        for _, module in named:
-            del vars(module)["forward"]
+    return run

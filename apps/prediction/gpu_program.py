@@ -6,14 +6,14 @@ The kernels are those of the WebGPU backend; ``gpu.js`` runs them.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 import needle
+from apps.profiling import shadowed
 from needle import nn
 from needle.array_namespace import BACKEND
 from needle.backends.webgpu.listing import ListingBackend
@@ -38,7 +38,11 @@ def program_of(classifier: Classifier) -> tuple[dict[str, Any], bytes]:
     device, listing = needle.ndarray.BackendDevice("webgpu_listing", backend), backend.queue
     model = copy.deepcopy(classifier.model).to(device)
     layers: list[dict[str, Any]] = []
-    with needle.no_grad(), _noting(model, listing.commands, layers):
+    with needle.no_grad(), ExitStack() as stack:
+        for name, module in model.named_modules():
+            if not list(module.named_children()):
+                run = _noted(name, module, listing.commands, layers)
+                stack.enter_context(shadowed(module, "forward", run))
         image = needle.Tensor(np.zeros(classifier.input_shape, np.float32), device=device)
         given = listing.written.pop()  # the picture, which the page writes
         output = needle.ops.softmax(model(image))
@@ -67,27 +71,15 @@ def _place(tensor: needle.Tensor) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def _noting(model: nn.Module, commands: list[Any], layers: list[dict[str, Any]]) -> Iterator[None]:
-    """Add each layer that runs inside the context to ``layers``."""
-    leaves = [(n, m) for n, m in model.named_modules() if len([*m.named_modules()]) == 1]
+def _noted(name: str, module: nn.Module, commands: list[Any], layers: list[dict[str, Any]]) -> Any:
+    """Return the forward of a layer that also adds the layer's commands to ``layers``."""
+    forward = module.forward
 
-    def noted(name: str, module: nn.Module, forward: Any) -> Any:
-        def run(*inputs: needle.Tensor) -> needle.Tensor:
-            first, title = len(commands), repr(module).replace("  # ", ", ")
-            result: needle.Tensor = forward(*inputs)
-            place = _place(result)
-            layers.append(
-                {"name": name, "title": title, **place, "commands": (first, len(commands))}
-            )
-            return result
+    def run(*inputs: needle.Tensor) -> needle.Tensor:
+        first, title = len(commands), repr(module).replace("  # ", ", ")
+        result: needle.Tensor = forward(*inputs)
+        place = _place(result)
+        layers.append({"name": name, "title": title, **place, "commands": (first, len(commands))})
+        return result
 
-        return run
-
-    for name, module in leaves:
-        vars(module)["forward"] = noted(name, module, module.forward)
-    try:
-        yield
-    finally:
-        for _, module in leaves:
-            del vars(module)["forward"]
+    return run

@@ -5,7 +5,7 @@ tables and traces, limits.py measures the machine. Called by train.py --profile 
 profile_layers.py.
 """
 
-from .listen import Call, Profile, Span, profile_inference, profile_step
+from .listen import Call, Profile, Span, profile_inference, profile_step, shadowed
 from .tables import layer_rows, layer_table, write_trace
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "layer_table",
     "profile_inference",
     "profile_step",
+    "shadowed",
     "write_trace",
 ]

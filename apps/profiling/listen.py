@@ -103,15 +103,9 @@ class Listener:
 
         return timed
 
-    def forward(self, name: str, module: nn.Module) -> Callable[..., Any]:
-        """Return a function that calls a leaf module's forward and times it."""
-        return self._timed(name, module.forward)
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that calls a method of a leaf module and times it."""
 
-    def forward_relu(self, name: str, module: nn.Module) -> Callable[..., Any]:
-        """Return a function that times the layer together with the ReLU that Sequential fuses."""
-        return self._timed(name, module.forward_relu)
-
-    def _timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @transparent
         def timed(*args: Any, **options: Any) -> Any:
             before = self.layer
@@ -213,20 +207,25 @@ def _listening(listener: Listener, leaves: list[tuple[str, nn.Module]]) -> Itera
     with ExitStack() as stack:
         for name in names:
             if name != "allocate":
-                _shadow(stack, backend, name, listener.kernel(name))
+                stack.enter_context(shadowed(backend, name, listener.kernel(name)))
         for name, module in leaves:
-            _shadow(stack, module, "forward", listener.forward(name, module))
-            if hasattr(module, "forward_relu"):
-                _shadow(stack, module, "forward_relu", listener.forward_relu(name, module))
+            for method in ("forward", "forward_relu"):  # the latter with a ReLU that is fused
+                if hasattr(module, method):
+                    timed = listener.timed(name, getattr(module, method))
+                    stack.enter_context(shadowed(module, method, timed))
         listener.began = listener.since = time.perf_counter()
         yield
 
 
-def _shadow(stack: ExitStack, owner: Any, name: str, function: Any) -> None:
-    """Set ``owner.name`` to ``function`` until the stack is closed."""
+@contextmanager
+def shadowed(owner: Any, name: str, function: Any) -> Iterator[None]:
+    """Set ``owner.name`` to ``function`` inside the context."""
     before = vars(owner).get(name)
     vars(owner)[name] = function
-    if before is None:
-        stack.callback(vars(owner).pop, name)
-    else:
-        stack.callback(vars(owner).__setitem__, name, before)
+    try:
+        yield
+    finally:
+        if before is None:
+            del vars(owner)[name]
+        else:
+            vars(owner)[name] = before

@@ -47,13 +47,18 @@ SOURCE = Path(__file__).resolve().parents[2]
 class RunFolder:
     """The folder of a run, locked for this process until ``close``."""
 
-    def __init__(self, path: Path, resume: bool = False, force: bool = False) -> None:
-        """Open the folder, which is made if need be.
+    def __init__(
+        self, path: Path, resume: bool = False, force: bool = False, writes: bool = True
+    ) -> None:
+        """Open the folder, which is made if need be; without ``writes`` leave it to another rank.
 
         NeedleError if it cannot be written to, if another process writes to it, or if it holds a
         run and neither ``resume`` nor ``force`` is given.
         """
         self.path = path
+        if not writes:
+            self._lock: IO[str] = open(os.devnull)  # noqa: SIM115
+            return
         self._lock = _locked(path)
         try:
             for each in OWN:  # a writer that was killed left them; the lock says that it is gone

@@ -12,6 +12,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,7 @@ class Ranks:
     def agree(self, settings: Settings, datasets: tuple[Any, Any]) -> None:
         """Raise DistributedError, on all ranks, if they were started differently."""
         self.group.barrier(LONG_WORK)
-        facts = {f"--{name.replace('_', '-')}": v for name, v in settings.as_json().items()}
+        facts = {f"--{name.replace('_', '-')}": v for name, v in asdict(settings).items()}
         module = getattr(backends.get(settings.device), "module", None)
         facts["the version of needle"] = needle.__version__
         facts["the version of NumPy"] = np.__version__
@@ -221,32 +222,12 @@ class SharedState:
 
 
 def chosen_folder(group: Communicator, path: Path, resume: bool, force: bool) -> RunFolder:
-    """Return the folder of the run, which rank 0 names, locks and writes."""
+    """Return the folder of the run, which rank 0 names, locks and alone writes."""
     group.barrier(LONG_WORK)
     path = Path(gather(group, str(path))[0])
-    if group.rank == 0:
-        folder = RunFolder(path, resume, force)
+    folder = RunFolder(path, resume, force, writes=group.rank == 0)
     group.barrier(LONG_WORK)
-    return folder if group.rank == 0 else ReadOnlyFolder(path)
-
-
-class ReadOnlyFolder(RunFolder):
-    """The folder of a run as ranks see it that write nothing."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def close(self) -> None:
-        """Do nothing: there is no lock."""
-
-    def mark_best(self) -> None:
-        """Do nothing: rank 0 does."""
-
-    def keep_last(self, epoch: int, count: int) -> None:
-        """Do nothing: rank 0 does."""
-
-    def write_facts(self, facts: dict[str, Any]) -> None:
-        """Do nothing: rank 0 does."""
+    return folder
 
 
 class NoRecords(Records):

@@ -224,7 +224,7 @@ class Run:
     def save(self, path: Path) -> None:
         """Write a checkpoint; if that fails, CheckpointError, and the old one stays."""
         extra = {
-            "settings": self.settings.as_json(),
+            "settings": asdict(self.settings),
             "progress": asdict(self.progress),
             "classes": list(self.classes),
         }
@@ -314,7 +314,8 @@ class Run:
     def _keep(self, folder: RunFolder, keep: int) -> None:
         """Keep the latest checkpoint under its other names if it is of an epoch's end."""
         progress = self.progress
-        if not progress.history or progress.batches or progress.batches_done:
+        inside = progress.batches or progress.batches_done
+        if inside or not progress.history or not self.writes:
             return
         if progress.best:
             folder.mark_best()

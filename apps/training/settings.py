@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -58,14 +58,6 @@ class Settings:
     """Batch norm takes its statistics over the batches of all processes."""
     limit: int = 0
     """Number of samples of each split to use, balanced over the classes; 0: all."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the options by name; those of several processes only if they are given."""
-        options = asdict(self)
-        for name in ("virtual_replicas", "sync_batch_norm"):
-            if not options[name]:
-                del options[name]
-        return options
 
 
 # Each takes (params, lr, weight_decay).

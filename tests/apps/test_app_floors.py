@@ -18,7 +18,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("bench.gemm_ladder", "bench.conv_ladder", "bench.webgpu_ladder"),
     ("course",),
     ("notebook",),
-    ("mlp_resnet", "train", "predict", "profile_layers", "make_digits"),
+    ("mlp_resnet", "train", "predict", "profile_layers"),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 NOT_FOR_TRAIN = ("bench", "course", "notebook")

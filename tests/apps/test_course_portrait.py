@@ -66,7 +66,7 @@ class Outline(HTMLParser):
 def test_the_page_says_what_is_done_in_one_file_without_scripts() -> None:
     states = given(scalar_add="own", scalar_multiply="solved", scalar_tanh="fails", lenet5="given")
     entries = {
-        "scalar-add": progress.Entry("passes", 1, 1, minutes=75.0),
+        "scalar-add": progress.Entry("passes", minutes=75.0),
         "gemm-vectors": progress.Entry(rate=(20.0, 50.0, 80.0)),
     }
     text = portrait.page(states, entries, LENET)

@@ -15,7 +15,6 @@ from apps.course.blocks import blocks_in, fill
 from apps.course.compare import WrongAnswer
 from apps.course.edition import write_edition
 from apps.course.processes import Guard
-from apps.course.recorder import _missing_error
 from tests.exercises import native_programs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -162,16 +161,6 @@ def test_a_build_folder_that_came_with_a_copied_tree_is_made_anew(tmp_path: Path
         said.write_text("")
         assert building.build(tmp_path, ["gemm_ladder"], tell) == ""
         assert said.read_text().count(f"-S {tmp_path} ") == configured
-
-
-def test_a_missing_error_shows_the_statement_and_its_values() -> None:
-    shape = (2, 3)
-    with pytest.raises(pytest.fail.Exception) as caught, pytest.raises(ValueError):
-        len(shape)
-    case = _missing_error(caught.value)
-    assert case is not None
-    assert (case.what, case.given) == ("len(shape)", "shape = (2, 3)")
-    assert "ValueError" in case.expected and case.got == "no error"
 
 
 @pytest.mark.parametrize("answer", ["while :; do :; done", "sleep 60"])

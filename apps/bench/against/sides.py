@@ -93,9 +93,6 @@ class Needle:
         out = model(self._stored(images))
         return out.astype("float32") if self.short else out
 
-    def parameters(self, model: Any) -> list[Any]:
-        return list(model.parameters())
-
     def optimizer(self, name: str, parameters: Sequence[Any]) -> Any:
         """Return the optimiser "sgd" (with momentum) or "adam"."""
         if name == "adam":
@@ -243,9 +240,6 @@ class Torch:
         build = importlib.import_module("apps.bench.against.torch_models").MODELS[name]
         return build().to(self.place, **self.order)
 
-    def parameters(self, model: Any) -> list[Any]:
-        return list(model.parameters())
-
     def optimizer(self, name: str, parameters: Sequence[Any]) -> Any:
         optim = self.torch.optim
         if name == "adam":
@@ -326,4 +320,4 @@ def takes_part(contestant: str, settings: Settings) -> bool:
     """Return True if the contestant exists on the device of the run, and was not left out."""
     if contestant in (GRAPHED, RUNTIME):
         return (contestant == GRAPHED) == (settings.device != "cpu")
-    return settings.compiled or contestant != COMPILED
+    return contestant != COMPILED or (settings.compiled and not settings.quick)

@@ -25,9 +25,8 @@ class PieceStudy:
     """A study of pieces.
 
     what: heading of the column of names. builds: the pieces by name for the settings. contestants:
-    names in sides.py; a quick run takes the first ``quick``. flops, moved: operations or bytes of
-    a piece, for its rate. targets: of a result. note: explains the table. peaks: measure the
-    machine's peak with each of needle's samples.
+    names in sides.py. flops, moved: operations or bytes of a piece, for its rate. targets: of a
+    result. peaks: measure the machine's peak with each of needle's samples.
     """
 
     TITLE: str
@@ -37,19 +36,15 @@ class PieceStudy:
     flops: t.Count | None = None
     moved: t.Count | None = None
     targets: Callable[[Result], list[Target]] = lambda result: []
-    note: str = ""
     peaks: bool = False
-    quick: int = 2
 
     def cases(self, settings: Settings) -> list[Case]:
         """Return a case for each contestant."""
-        names = settings.pick(self.contestants, self.contestants[: self.quick])
-        return cases_of(names, self.builds, settings, self.peaks)
+        return cases_of(self.contestants, self.builds, settings, self.peaks)
 
     def tables(self, result: Result) -> list[str]:
         """Return the table of all pieces."""
-        lines = [self.note, ""] if self.note else []
-        return lines + t.pieces_table(self.what, result, self.flops, self.moved)
+        return t.pieces_table(self.what, result, self.flops, self.moved)
 
 
 def cases_of(

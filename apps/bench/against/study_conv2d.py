@@ -112,7 +112,4 @@ STUDY = PieceStudy(
     ("needle", *EAGER),
     flops=flops_of,
     targets=targets,
-    note="Rates count the FLOPs of the direct method; Winograd's does fewer, so a share of the "
-    "peak above 100 % is possible.",
-    quick=3,
 )

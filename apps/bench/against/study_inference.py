@@ -67,5 +67,4 @@ STUDY = PieceStudy(
     builds,
     (*OURS, RUNTIME),
     targets=targets,
-    quick=3,
 )

@@ -1,4 +1,8 @@
-"""Memory-bound operations: each reads and writes far more than it computes."""
+"""Memory-bound operations: each reads and writes far more than it computes.
+
+Rates count each necessary pass over the arrays; the limit is that of a[i] = b[i] + s c[i] on arrays
+of that size.
+"""
 
 from __future__ import annotations
 
@@ -136,13 +140,10 @@ def targets(result: Result) -> list[Target]:
 
 
 STUDY = PieceStudy(
-    "Memory-bound operations, float32",
+    "Memory-bound operations on 34 MB (large), 1 MB (small) and on a GPU 537 MB (huge), float32",
     "operation",
     builds,
     ("needle", *EAGER, COMPILED),
     moved=traffic,
     targets=targets,
-    note="Large: arrays of 34 MB (parameters of 198 MB); small: of 1 MB (9 MB); huge, on a GPU: of "
-    "537 MB. Rates count each necessary pass over the arrays; the limit is that of a[i] = b[i] + s "
-    "c[i] on arrays of that size.",
 )

@@ -43,13 +43,13 @@ class ModelStudy:
 
     def cases(self, settings: Settings) -> list[Case]:
         """Return cases of steps in turns, then of memory in separate processes."""
-        steps = cases_of((*OURS, *PEERS[: settings.pick(4, 1)]), self._builds, settings)
+        steps = cases_of((*OURS, *PEERS), self._builds, settings)
         if settings.device != "cpu":
             return steps
         return steps + [
             self._memory_case(name, batch, settings)
             for batch in self._batches(settings)
-            for name in MEMORY_CASES[: settings.pick(3, 1)]
+            for name in MEMORY_CASES
         ]
 
     def tables(self, result: Result) -> list[str]:

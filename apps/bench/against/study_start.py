@@ -17,6 +17,7 @@ from apps.bench.harness.turns import Result
 
 from .sides import CONTESTANTS, EAGER, OURS, is_peer
 from .study import case_of
+from .study_models import training_step
 
 TITLE = "Seconds of start-up, and microseconds of a * b of ten numbers with a gradient"
 CONTESTED = (OURS[0], EAGER[0])
@@ -38,10 +39,15 @@ class Start(Subject):
         code = f"from time import perf_counter as now; t = now(); import {self.module}; "
         importing = float(program("-c", code + "print(now() - t)"))
         started = time.perf_counter()
-        text = self.settings.to_json()
-        program("-m", "apps.bench.against.first_step", self.contestant, text)
+        code = "from apps.bench.against.study_start import first_step as step; step(*sys.argv[1:])"
+        program("-c", f"import sys; {code}", self.contestant, self.settings.to_json())
         step = time.perf_counter() - started
         return {IMPORT: importing, STEP: step, **self.small.run()}
+
+
+def first_step(contestant: str, settings: str) -> None:
+    """Do a training step of LeNet-5 with 64 images; ``settings``: in JSON."""
+    training_step(CONTESTANTS[contestant](Settings.from_json(settings)), "lenet5", 1, 64)()
 
 
 def program(*arguments: str) -> str:

@@ -1,26 +1,29 @@
 """Several tasks on the same photographs: the shared loader beside a loader for each task.
 
-Each task is a process that takes batches and does nothing with them. The server's cache has room
-for a fifth of the photographs. Separate loaders share the cores: each has cores / tasks workers.
+Each task is a process that takes batches and does nothing with them. Separate loaders share the
+cores: each has cores / tasks workers.
 """
 
 from __future__ import annotations
 
-import json
+import itertools
+import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+import time
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
 from apps.bench.harness.case import Case, Numbers, Subject
 from apps.bench.harness.settings import Settings
 from apps.bench.harness.target import Target, versus
 from apps.bench.harness.turns import Result
+from needle.sharing import GlobalDataLoader
 
-from . import pictures
+from . import ours, peers, pictures
 from .process_tree import cpu_seconds
 
 TITLE = "Several tasks on the same photographs: the shared loader beside separate ones"
@@ -60,34 +63,21 @@ class Tasks(Subject):
     """The tasks, and the server if there is one; a run is some epochs of each task."""
 
     def __init__(self, settings: Settings, tasks: int, system: str) -> None:
-        photos, self.batch = settings.pick((PHOTOS, BATCH), (16, 4))
-        self.batches = settings.pick(EPOCHS, 1) * (photos // self.batch)
+        count, self.batch = settings.pick((PHOTOS, BATCH), (16, 4))
+        self.batches = settings.pick(EPOCHS, 1) * (count // self.batch)
         self.folder = tempfile.TemporaryDirectory(prefix="needle-bench-")  # private
-        self.errors = open(f"{self.folder.name}/errors", "a+")  # noqa: SIM115 - closed by close
-        self.server: Any = None
-        self.tasks: list[Any] = []
-        try:
-            self._open(pictures.photo_folder(settings, photos), tasks, system)
-        except BaseException:
-            self.close()
-            raise
-
-    def _open(self, photos: str, tasks: int, system: str) -> None:
-        """Start all processes and wait until each has its first batch."""
-        address, cores = f"{self.folder.name}/s.sock", os.cpu_count() or 1
-        if system == OURS:
-            cache = str(max(1, len(pictures.files(photos)) // 5 * 256 * 256 * 3 >> 20))
-            options = {"name": address, "cache": cache, "workers": str(cores)}
-            options["dataset"] = f"folder:{photos}?dtype=uint8&layout=HWC"
-            words = [word for key, text in options.items() for word in (f"--{key}", text)]
-            self.server = self._start("needle.sharing", *words, "--until-last")
-            self._line(self.server)
-        workers = str(max(1, cores // tasks))  # separate loaders share the cores
-        for task in range(tasks):
-            words = (system.split()[0], photos, str(self.batch), workers, address, str(task))
-            self.tasks.append(self._start("apps.bench.data.training_task", *words))
-        for task in self.tasks:
-            assert self._line(task) == "ready"
+        photos, address = pictures.photo_folder(settings, count), f"{self.folder.name}/s.sock"
+        self.server = server(photos, count, address) if system == OURS else None
+        workers = max(1, (os.cpu_count() or 1) // tasks)  # separate loaders share the cores
+        spawn = multiprocessing.get_context("spawn")
+        self.tasks = []
+        for name in map(str, range(tasks)):
+            mine, theirs = spawn.Pipe()
+            given = (theirs, system, photos, self.batch, workers, address, name)
+            process = spawn.Process(target=serve, args=given)
+            process.start()
+            theirs.close()  # so that the end of the process is seen
+            self.tasks.append((process, mine))
         self._take(1)
 
     def run(self) -> Numbers:
@@ -100,36 +90,57 @@ class Tasks(Subject):
 
     def close(self) -> None:
         """Stop the tasks; the server ends with the last of them."""
-        for task in self.tasks:
-            with suppress(OSError):  # the process died
-                task.stdin.close()
-        for task in self.tasks:
-            task.wait(20)
+        for process, connection in self.tasks:
+            connection.close()
+            process.join(20)
         if self.server is not None:
-            self.server.terminate()  # if no task came
             self.server.wait(20)
-        self.errors.close()
         self.folder.cleanup()
-
-    def _start(self, module: str, *arguments: str) -> Any:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.errors}
-        return subprocess.Popen([sys.executable, "-m", module, *arguments], text=True, **pipes)
-
-    def _line(self, process: Any) -> str:
-        line: str = process.stdout.readline()
-        if not line:
-            self.errors.seek(0)
-            words = self.errors.read().strip().splitlines()[-1:]
-            status = process.wait()
-            raise RuntimeError(f"a process of the benchmark ended with status {status}: {words}")
-        return line.strip()
 
     def _take(self, count: int) -> list[float]:
         """Return the seconds in which each task takes so many batches, all at once."""
-        for task in self.tasks:
-            task.stdin.write(f"{count}\n")
-            task.stdin.flush()
-        return [json.loads(self._line(task)) for task in self.tasks]
+        for _, connection in self.tasks:
+            connection.send(count)
+        return [connection.recv() for _, connection in self.tasks]
+
+
+def server(photos: str, count: int, address: str) -> subprocess.Popen[str]:
+    """Start the server, whose cache has room for a fifth of the photographs at 256 x 256."""
+    dataset = f"folder:{photos}?dtype=uint8&layout=HWC"
+    cache, cores = str(max(1, count // 5 * 256 * 256 * 3 >> 20)), str(os.cpu_count() or 1)
+    options = ["--dataset", dataset, "--name", address, "--cache", cache, "--workers", cores]
+    command = [sys.executable, "-m", "needle.sharing", *options, "--until-last"]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert started.stdout is not None
+    started.stdout.readline()  # it listens
+    return started
+
+
+def loader(system: str, photos: str, batch: int, workers: int, address: str, name: str) -> Any:
+    """Return the loader that a task iterates over once per epoch."""
+    if system == OURS:
+        options = {"transforms": ours.JPEG_TO_FLOATS, "drop_last": True, "seed": ours.SEED}
+        return GlobalDataLoader(address, batch, task=name, **options)
+    if system == "torch apart":
+        return peers.torch_loader(peers.Photos(photos), batch, workers, drop_last=True)
+    return ours.photo_loader(photos, batch, workers, drop_last=True)
+
+
+def serve(connection: Connection, system: str, *given: Any) -> None:
+    """Be a task: take as many batches as asked for and send the seconds that it took."""
+    source = loader(system, *given)
+    batches = itertools.chain.from_iterable(itertools.repeat(source))
+    parts = peers.torch_arrays if system == "torch apart" else ours.tensors
+    try:
+        while True:
+            count, started = connection.recv(), time.perf_counter()
+            for _ in range(count):
+                images, _ = parts(next(batches))
+                images[:, 0, 0, 0].sum()  # reads a pixel of each image
+            connection.send(time.perf_counter() - started)
+    except EOFError:  # the benchmark has what it wanted
+        del batches
+        getattr(source, "close", lambda: None)()
 
 
 def targets(result: Result) -> list[Target]:

@@ -103,7 +103,7 @@ def settings_of(
 
 def measured(benchmark: Benchmark, work: str, settings: Settings) -> Result:
     """Measure a study; its notes tell when and how."""
-    started, load, study = time.perf_counter(), others(), benchmark.studies[work]
+    started, load, study = time.perf_counter(), os.getloadavg()[0], benchmark.studies[work]
     if hasattr(study, "prepare"):
         study.prepare(settings)
     result = run_study(work, study.cases(settings), settings, _say)
@@ -126,11 +126,6 @@ def ours_failed(result: Result) -> bool:
     """Return True if a contestant of needle failed."""
     outcomes = result.outcomes.values()
     return any(each.error is not None and each.case.startswith("needle") for each in outcomes)
-
-
-def others() -> float:
-    """Return the load average of the last minute; nan if it is unknown."""
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
 
 
 def _say(line: str) -> None:

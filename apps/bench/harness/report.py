@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import io
 import json
 import os
 import platform
@@ -71,13 +70,9 @@ def read_results(path: Path) -> dict[str, Result]:
 
 
 def write_results(path: Path, results: Mapping[str, Result]) -> None:
-    """Write all numbers, with four significant digits each."""
+    """Write all numbers."""
     path.parent.mkdir(parents=True, exist_ok=True)
     records = {name: result.to_dict() for name, result in results.items()}
-    for record in records.values():
-        for outcome in record["outcomes"].values():
-            values = outcome["values"]
-            outcome["values"] = {k: [float(f"{v:.4g}") for v in vs] for k, vs in values.items()}
     path.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
 
 
@@ -188,19 +183,15 @@ def versions(packages: Iterable[str]) -> str:
 
 
 def draw_targets(path: Path, targets: Sequence[Target]) -> bool:
-    """Draw a bar for each target into ``path``; return False without matplotlib and Pillow."""
+    """Draw a bar for each target into ``path``; return False without matplotlib."""
     try:
         from matplotlib.figure import Figure
-        from PIL import Image
     except ImportError:
         return False
     known = [target for target in targets if target.measured][::-1]
     figure = Figure(figsize=(8, 1 + 0.16 * len(known)), layout="constrained")
     _draw_bars(figure.subplots(), known)
-    pixels = io.BytesIO()
-    figure.savefig(pixels, dpi=80)
-    with Image.open(pixels) as image:  # a palette: a quarter of the bytes
-        image.convert("RGB").quantize(24, dither=Image.Dither.NONE).save(path, optimize=True)
+    figure.savefig(path, dpi=80)
     return True
 
 

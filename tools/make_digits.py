@@ -1,4 +1,4 @@
-"""Write the packaged digits from scikit-learn's copy: ``python apps/make_digits.py``.
+"""Write the packaged digits from scikit-learn's copy: ``python tools/make_digits.py``.
 
 Needs scikit-learn. The same input gives the same bytes. needle.data.Digits reads them.
 """
