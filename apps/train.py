@@ -431,6 +431,11 @@ def _say_start(run: Run, resume: bool) -> None:
         f"{s.optimizer}, lr {s.lr:g} {s.schedule}, batches of {s.batch_size}, {s.epochs} epochs, "
         f"seed {s.seed}"
     )
+    if run.left_out:
+        print(
+            f"each epoch leaves out a last batch of {run.left_out}, too few for batch norm; "
+            "another --batch-size or --accumulate keeps it"
+        )
     if resume:
         p = run.progress
         print(f"resumed after {p.epochs_done} epochs and {p.seen:,} images of the next one")

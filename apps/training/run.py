@@ -6,6 +6,7 @@ resumed therefore ends with the same weights, bit for bit, as one that was not.
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable
@@ -153,6 +154,8 @@ class Run:
         )
         if settings.image_size:
             self._check_image_size()
+        self.samples = len(training)
+        self.left_out = self._left_out(device)
         self.loader = training_loader(
             source,
             training,
@@ -163,9 +166,9 @@ class Run:
             augmentations(settings.augment),
             workers,
             self.ranks.sampler(len(training), shuffle=True) if self.ranks else None,
+            drop_last=self.left_out > 0,
         )
         self.test_loader = self._test_loader(device)
-        self.samples = len(training)
         beside = backends.provides(backends.get(settings.device), "synchronize") and not self.ranks
         loss_function = (LossOnDevice if beside else nn.CrossEntropyLoss)(settings.label_smoothing)
         self.gradients = Gradients(self.model, loss_function, settings.accumulate)
@@ -203,6 +206,34 @@ class Run:
                 f"{self.settings.image_size} pixels ({error}); leave the option out"
             ) from error
         self.model.train()
+
+    def _left_out(self, device: needle.Device) -> int:
+        """Return the size of a last batch that each epoch leaves out as too small for batch norm.
+
+        NeedleError if whole batches are cut into pieces of one sample.
+        """
+        batch, parts = self.settings.batch_size, self.settings.accumulate
+        slices = self.ranks.slices if self.ranks else 1
+        whole, last = min(batch, self.samples), self.samples % batch
+        smallest = min(whole, last or whole) // (slices * parts)
+        if smallest > 1 or self.settings.sync_batch_norm:
+            return 0
+        state = np.random.get_state()
+        try:
+            with needle.no_grad():
+                image = needle.zeros(1, self.source.channels, *self.image_size, device=device)
+                copy.deepcopy(self.model)(image)
+        except ShapeError as error:
+            if whole // (slices * parts) > 1:
+                return last
+            raise NeedleError(
+                f"--batch-size: {self.settings.model} has batch norm, which needs two samples, but "
+                f"{whole} samples in {slices * parts} pieces (--accumulate, --virtual-replicas, "
+                "processes) leave one alone; give a larger --batch-size or fewer pieces"
+            ) from error
+        finally:
+            np.random.set_state(state)
+        return 0
 
     def close(self) -> None:
         """Stop the loader's workers."""

@@ -235,6 +235,7 @@ def training_loader(
     augment: Sequence[data.Transform] = (),
     workers: Workers | None = None,
     sampler: data.Sampler | None = None,
+    drop_last: bool = False,
 ) -> data.DataLoader:
     """Return a loader of shuffled, augmented batches.
 
@@ -252,6 +253,7 @@ def training_loader(
         batch_size,
         shuffle=sampler is None,
         sampler=sampler,
+        drop_last=drop_last,
         transforms=[*before, *augment, data.ToFloat(), normalize, data.ToCHW()],
         seed=seed,
         device=device,

@@ -401,6 +401,41 @@ def test_numbers_out_of_range(arguments: list[str], capsys: pytest.CaptureFixtur
 
 
 @quick
+@quick
+@pytest.mark.parametrize(
+    ("options", "trained"),
+    [
+        (["--limit", "33", "--batch-size", "32"], 32),
+        (["--limit", "33", "--batch-size", "32", "--virtual-replicas", "2"], 32),
+        (["--limit", "35", "--batch-size", "16", "--accumulate", "2"], 32),
+        (["--limit", "36", "--batch-size", "16", "--accumulate", "2"], 36),
+        (["--limit", "33", "--batch-size", "11", "--accumulate", "11"], 0),
+        (["--limit", "32", "--batch-size", "16", "--virtual-replicas", "16"], 0),
+    ],
+)
+def test_batch_norm_beside_too_few_samples_is_told_before_the_first_epoch(
+    options: list[str], trained: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--data", "digits", "--model", "mlp_resnet", "--epochs", "1", *options]
+    assert program.main([*asked, "--out", str(tmp_path)]) == (0 if trained else 1)
+    told = capsys.readouterr()
+    limit = int(options[1])
+    assert ("leaves out" in told.out) == (0 < trained < limit)
+    if trained:
+        shown = [row for row in records(tmp_path) if row[0] == "2"]
+        assert len(shown) == -(-trained // int(options[3]))
+    else:
+        assert "epoch 1/1" not in told.out
+        assert "--batch-size: " in told.err and "BatchNorm" not in told.err
+
+
+@quick
+def test_a_last_image_alone_is_trained_on_where_batch_norm_has_its_pixels(tmp_path: Path) -> None:
+    asked = ["--data", "digits", "--model", "resnet9", "--epochs", "1", "--out", str(tmp_path)]
+    assert program.main([*asked, "--limit", "33", "--batch-size", "32"]) == 0
+    assert len([row for row in records(tmp_path) if row[0] == "2"]) == 2
+
+
 def test_a_run_is_not_resumed_with_other_options(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
