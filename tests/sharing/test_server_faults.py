@@ -33,6 +33,7 @@ from needle import data
 from needle.errors import LoaderServerError
 from needle.sharing import Server, ServerOptions
 from needle.sharing.serving import event_loop, reading
+from needle.sharing.wire.address import connect
 from needle.sharing.wire.protocol import (
     LIMITS,
     MAGIC,
@@ -133,6 +134,31 @@ def test_a_task_that_never_releases_delays_nobody() -> None:
         assert becomes(lambda: held_bytes(mine) == 0)
 
 
+def test_an_interrupt_of_a_task_arrives_as_one_and_the_task_goes_on() -> None:
+    """Ctrl-C at the beginning of any Python function that ``next`` calls."""
+    place, calls = 0, 1
+
+    def interrupt(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == place:
+            raise KeyboardInterrupt
+
+    with served(Images(16)) as path, loader(path, timeout=10) as task:
+        while calls >= place:
+            place, calls = place + 1, 0
+            batches = iter(task)
+            sys.settrace(interrupt)
+            try:
+                next(batches)
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.settrace(None)
+            assert len(next(batches)) == 2
+    assert place > 10
+
+
 def test_a_task_that_waits_long_is_not_given_up() -> None:
     with (
         served(Images(100), ServerOptions(workers=0, beat=0.4)) as path,
@@ -224,6 +250,26 @@ def test_random_bytes_behind_a_registration() -> None:
             peer.close()
             assert becomes(lambda: task_names(mine) == {"mine"})
         assert len(by_index(mine)) == 64 and held_bytes(mine) == 0
+
+
+def test_silent_connections_keep_no_task_out() -> None:
+    with served(Images(16)) as path, loader(path, task="first") as first:
+        silent = [connect(path) for _ in range(event_loop.MOST_CONNECTIONS + 50)]
+        with loader(path, task="second") as second:
+            assert len(by_index(second)) == len(by_index(first)) == 16
+        for channel in silent:
+            assert channel is not None
+            channel.close()
+
+
+def test_a_task_more_than_can_connect_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_loop, "MOST_CONNECTIONS", 2)
+    dataset = Images(16)
+    with served(dataset) as path, loader(path, task="a") as first, loader(path, task="b"):
+        with pytest.raises(LoaderServerError, match="at most 2 tasks can connect"):
+            loader(path, task="c")
+        with loader(path, task="c", fallback=dataset) as alone:
+            assert len(by_index(alone)) == len(by_index(first)) == 16
 
 
 def test_half_a_frame_is_waited_for_no_longer_than_a_lease() -> None:

@@ -13,8 +13,10 @@ import select
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -66,18 +68,22 @@ class ServedBatch:
 class Session:
     """The session of one task at one server. prefetch: the number of batches assembled ahead.
 
-    ``next`` raises the errors of the server and of the connection.
+    ``next`` raises the errors of the server and of the connection. The program's thread waits in
+    queues and locks written in C only: in Python code, as that of a ``threading.Condition``, a
+    Ctrl-C could leave a lock taken.
     """
 
     def __init__(self, connector: Connector, assembler: Assembler, prefetch: int) -> None:
         self._connector, self._assembler, self._prefetch = connector, assembler, prefetch
         self.ended_server = False  # its BYE says so: this was its last task
         self._state = State.OPEN
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._closed = threading.Event()  # for the thread of heartbeats
         self._wake = Bell()
         self._arrived: deque[ServedBatch] = deque()
-        self._ready: deque[ServedBatch] = deque()
-        self._status: dict[str, Any] | None = None
+        # batches of this generation and answers to ``status``; None once there is an error
+        self._ready: SimpleQueue[ServedBatch | None] = SimpleQueue()
+        self._statuses: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
         self._notice = ""  # the server's latest report of a slow sample that delays this task
         self._generation, self._seed, self._epoch = -1, 0, 0
         self._error: BaseException | None = None
@@ -101,11 +107,13 @@ class Session:
 
     def begin(self, seed: int, epoch: int, done: npt.NDArray[np.bool_]) -> None:
         """Start an epoch without the samples at ``done``; drop the batches in flight."""
-        with self._changed:
+        with self._lock:
             self._generation += 1
             self._seed, self._epoch = seed, epoch
             self._arrived.clear()
-            self._ready.clear()
+            self._ready = SimpleQueue()
+            if self._error is not None:
+                self._ready.put(None)
             values = {"epoch": epoch, "generation": self._generation}
             self._connector.send(FrameKind.RESUME, values, pack_marks(done))
         self._wake.ring()
@@ -120,16 +128,18 @@ class Session:
                 "GlobalDataLoader: the connection belongs to the process that this one was forked "
                 "from; make a new loader here"
             )
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._error or self._ready, timeout):
-                raise LoaderTimeout(
-                    f"GlobalDataLoader: no batch was ready within timeout={timeout} s"
-                    f"{self._notice and f' ({self._notice})'}; raise it, or look at python -m "
-                    "needle.sharing --status"
-                )
-            if self._error is not None:
-                raise self._error.with_traceback(None)
-            found = self._ready.popleft()
+        try:
+            found = self._ready.get(timeout=timeout)
+        except Empty:
+            raise LoaderTimeout(
+                f"GlobalDataLoader: no batch was ready within timeout={timeout} s"
+                f"{self._notice and f' ({self._notice})'}; raise it, or look at python -m "
+                "needle.sharing --status"
+            ) from None
+        if found is None or self._error is not None:
+            self._ready.put(None)
+            raise (self._error or lost("the connection is closed")).with_traceback(None)
+        with self._lock:
             values = {"generation": self._generation, "batches": 1}
             self._connector.send(FrameKind.NEXT, values)
             self._notice = ""
@@ -138,21 +148,25 @@ class Session:
 
     def status(self, timeout: float = 5.0) -> dict[str, Any]:
         """Return the status of the server; raise LoaderServerError if it is gone."""
-        with self._changed:
-            self._status = None
-            self._connector.send(FrameKind.STATUS)
+        with self._lock:
+            self._statuses = SimpleQueue()
+            if self._error is None:
+                self._connector.send(FrameKind.STATUS)
+            else:
+                self._statuses.put(None)
         self._wake.ring()
-        with self._changed:
-            self._changed.wait_for(lambda: self._status is not None or self._error, timeout)
-            if self._status is not None:
-                return self._status
-        raise self._error or lost("it does not answer")
+        found = None
+        with suppress(Empty):
+            found = self._statuses.get(timeout=timeout)
+        if found is None:
+            raise self._error or lost("it does not answer")
+        return found
 
     def close(self) -> None:
         """Send BYE and end the threads; a second call is a no-op."""
         thread, self._thread = self._thread, None
         if thread is not None and os.getpid() == self._process and self._state is State.OPEN:
-            with self._changed:
+            with self._lock:
                 self._state = State.CLOSING
                 self._connector.send(FrameKind.BYE)
             self._wake.ring()
@@ -168,18 +182,24 @@ class Session:
             self._serve()
         except BaseException as error:
             failure = error
-            if not isinstance(error, NeedleError):
+            if not isinstance(failure, NeedleError):
                 failure = lost(f"its messages are invalid ({error!r})")
                 failure.__cause__ = error
-            with self._changed:
-                self._error = failure
+            self._fail(failure)
         finally:
             self._free()
 
+    def _fail(self, error: NeedleError) -> None:
+        """Have the program raise ``error`` from now on, unless there is one already."""
+        with self._lock:
+            self._error = self._error or error
+            self._ready.put(None)
+            self._statuses.put(None)
+
     def _beat(self) -> None:
         """Send heartbeats until the session is closed."""
-        with self._changed:
-            while not self._changed.wait_for(lambda: self._state is State.CLOSED, self._seconds):
+        while not self._closed.wait(self._seconds):
+            with self._lock:
                 self._connector.send(FrameKind.HEARTBEAT)
                 self._connector.flush()
 
@@ -207,10 +227,10 @@ class Session:
 
     def _wait(self, seconds: float) -> set[int]:
         """Wait, flush the queued frames, and return the descriptors that are readable."""
-        with self._changed:
+        with self._lock:
             self._connector.flush()
             waiting = self._connector.waiting
-            work = bool(self._arrived) and len(self._ready) < self._prefetch
+            work = bool(self._arrived) and self._ready.qsize() < self._prefetch
         poll = select.poll()
         poll.register(self._connector.channel, select.POLLIN | select.POLLOUT * waiting)
         poll.register(self._wake, select.POLLIN)
@@ -223,9 +243,7 @@ class Session:
         if frame.kind is FrameKind.BATCH:
             self._batch_arrived(frame)
         elif frame.kind is FrameKind.STATUS:
-            with self._changed:
-                self._status = frame.values
-                self._changed.notify_all()
+            self._statuses.put(frame.values)
         elif frame.kind is FrameKind.ERROR:
             raise refusal(frame.values)
         elif frame.kind is FrameKind.NOTICE:
@@ -245,14 +263,14 @@ class Session:
             for place, described in values.get("errors", {}).items()
         ]
         number, generation = count_of(values, "batch"), count_of(values, "generation")
-        with self._changed:
+        with self._lock:
             if generation == self._generation:
                 self._arrived.append(ServedBatch(number, generation, blocks, failed))
 
     def _assemble(self) -> None:
         """Assemble one batch if one is wanted, and release its blocks to the server."""
-        with self._changed:
-            if not self._arrived or len(self._ready) >= self._prefetch:
+        with self._lock:
+            if not self._arrived or self._ready.qsize() >= self._prefetch:
                 return
             served, seed, epoch = self._arrived.popleft(), self._seed, self._epoch
         clock, blocks = Clock(), served.blocks
@@ -263,20 +281,19 @@ class Session:
         except BaseException as error:  # an error of collate or a transform: raised in the program
             served.error = error
         served.seconds = clock.seconds
-        with self._changed:
+        with self._lock:
             if served.generation == self._generation:
-                self._ready.append(served)
+                self._ready.put(served)
             values = {"generation": served.generation, "batch": served.number}
             self._connector.send(FrameKind.RELEASE, values)
-            self._changed.notify_all()
 
     def _free(self) -> None:
-        with self._changed:
+        with self._lock:
             if self._state is State.CLOSED:
                 return
             self._state = State.CLOSED
             self._connector.close()
             self._assembler.detach()
             self._wake.close()
-            self._error = self._error or lost("the connection is closed")
-            self._changed.notify_all()
+            self._fail(lost("the connection is closed"))
+        self._closed.set()

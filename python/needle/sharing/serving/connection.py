@@ -54,7 +54,7 @@ class Connection(FrameSocket):
         self.closing = False
         self.task: Task | None = None
         self.feed: Feed | None = None
-        self._greeted = False
+        self.greeted = False
         self._sent_layouts: set[int] = set()
 
     # ---- requests
@@ -76,9 +76,9 @@ class Connection(FrameSocket):
     def _execute(self, frame: Frame) -> None:
         kind = frame.kind
         if kind is FrameKind.HELLO:
-            self._greeted = True
+            self.greeted = True
             self.send(kind, {"version": VERSION, **self.host.hello()})
-        elif not self._greeted:
+        elif not self.greeted:
             raise DataError(f"server: a connection starts with HELLO, got {kind.name}")
         elif kind is FrameKind.REGISTER:
             self._register(frame)

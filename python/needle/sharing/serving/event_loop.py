@@ -161,11 +161,23 @@ class Server:
             wait = 0.5 * (error.errno in (errno.EMFILE, errno.ENFILE))
             self._accept_from = time.monotonic() + wait
             return
-        if len(self.connections) >= MOST_CONNECTIONS or user != os.getuid():
+        if user != os.getuid():
             channel.close()
             return
         peer = pidfd(process) if process not in (0, os.getpid()) else None
-        self.connections[channel.fileno()] = Connection(channel, self, -1 if peer is None else peer)
+        connection = Connection(channel, self, -1 if peer is None else peer)
+        if len(self.connections) >= MOST_CONNECTIONS:
+            self._make_room(connection)
+        self.connections[channel.fileno()] = connection
+
+    def _make_room(self, connection: Connection) -> None:
+        """End the connection without a task that is silent longest, or refuse the new one."""
+        idle = [each for each in self.connections.values() if each.task is None]
+        if idle:
+            self._end(min(idle, key=lambda each: (each.greeted, each.last_received)))
+            return
+        text = f"server: at most {MOST_CONNECTIONS} tasks can connect, got one more; close one"
+        connection.refuse(LoaderServerError(text))
 
     def _step(self, key: str) -> None:
         feed = self.feeds[key]
