@@ -6,6 +6,7 @@ import copy
 import gc
 import os
 import pickle
+import sys
 import threading
 import time
 import warnings
@@ -208,6 +209,65 @@ def test_a_copy_of_a_loader_begins_with_the_next_epoch(how: str, options: dict[s
         assert first != theirs
         with pytest.raises(TypeError, match="a running epoch cannot be copied or pickled"):
             pickle.dumps(iterator)
+
+
+class Steps(data.IterableDataset):
+    """Two shards of seven and five samples."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+
+    def iter_shard(self, shard: int, epoch: int, start: int) -> Iterator[int]:
+        return iter(range(10 * shard + start, 10 * shard + (7, 5)[shard]))
+
+
+ORDERS: dict[str, dict[str, Any]] = {
+    "seeded": {"dataset": list(range(11)), "batch_size": 2, "shuffle": True, "seed": 3},
+    "batches": {"dataset": list(range(6)), "batch_sampler": [[0, 1], [2], [3, 4], [5]]},
+    "stream": {"dataset": Steps(), "batch_size": 2},
+    "drawn": {"dataset": list(range(11)), "batch_size": 2, "shuffle": True},
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("options", ENGINES, ids=["inline", "threads", "processes"])
+def test_an_interrupt_at_any_moment_loses_no_batch(order: str, options: dict[str, Any]) -> None:
+    """Ctrl-C at the beginning of any Python function that the second ``next`` calls."""
+    step, place, calls = (1 if not options else 9), 0, 1
+
+    def interrupt(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == place:
+            raise KeyboardInterrupt
+
+    with data.DataLoader(**ORDERS[order], **options) as loader:
+        wanted = sorted(i for batch in loader for i in batch.numpy().tolist())
+        while calls >= place:
+            place, calls = place + step, 0
+            batches = iter(loader)
+            got, told = [next(batches)], False
+            sys.settrace(interrupt)
+            try:
+                got[1:] = [next(batches)]
+            except KeyboardInterrupt:
+                pass
+            except WorkerError as error:
+                assert "interrupted" in str(error)
+            finally:
+                sys.settrace(None)
+            found = [i for batch in got for i in batch.numpy().tolist()]
+            while not batches.finished:
+                try:
+                    for batch in batches:
+                        found += batch.numpy().tolist()
+                except (WorkerError, RuntimeError) as error:
+                    told = "begin a new epoch" in str(error)
+                    assert told
+                    if "sampler was interrupted" in str(error):
+                        break
+            assert sorted(found) == wanted or (told and order == "batches"), place
+    assert place > 20
 
 
 @pytest.mark.parametrize("broken", ["exits", "missing", "killed"])

@@ -87,6 +87,7 @@ class LoaderIterator:
         # tickets taken from the order but not delivered, keyed by place
         self._waiting: dict[int, Ticket] = {}
         self._ready: dict[int, Completed] = {}  # completed batches, keyed by place
+        self._answer: Completed | None = None  # the batch to deliver next, once it is completed
         self._failed: Ticket | None = None
         weakref.finalize(self, self._holder.release, self._key).atexit = False
 
@@ -127,58 +128,61 @@ class LoaderIterator:
         if self._failed is not None:  # after an error, the epoch continues with the next batch
             self._progress.mark(self._failed)
             self._failed = None
-        while True:
-            self._submit_ahead(engine)
-            if not self._waiting:
-                self._progress.finished = True
-                self._holder.release(self._key)
-                return _END
-            answer = self._answer(engine)
-            ticket, stats = answer.ticket, self._epoch.stats
-            if answer.error is not None:
-                self._failed = ticket
-                error = _raisable(answer.error, self._epoch.delivery.pipeline.dataset)
-                try:
-                    raise error
-                finally:  # the traceback must not keep this iterator alive
-                    del answer, error
-            stats.skipped += max(0, len(ticket.indices) - answer.samples)
-            if not self._epoch.tickets.answered(ticket, answer.samples):
-                self._progress.mark(ticket)
-                continue
-            clock = Clock()
+        batch = _NONE
+        while batch is _NONE:
+            if self._answer is None:
+                self._submit_ahead(engine)
+                if not self._waiting:
+                    self._progress.finished = True
+                    self._holder.release(self._key)
+                    return _END
+                self._await_answer(engine)
+            assert self._answer is not None
+            batch = self._delivered(engine, self._answer)
+        return batch
+
+    def _delivered(self, engine: Engine, answer: Completed) -> Any:
+        """Return the batch of an answer, or ``_NONE`` if it has none."""
+        ticket, stats = answer.ticket, self._epoch.stats
+        if answer.error is not None:
+            self._failed, self._answer = ticket, None
+            error = _raisable(answer.error, self._epoch.delivery.pipeline.dataset)
             try:
-                if engine.capacity > 1:
-                    # keeps the workers busy while the program uses the batch
-                    self._submit_ahead(engine)
-            except BaseException:  # raised by the order: the next call delivers this batch
-                self._waiting = {ticket.place: ticket, **self._waiting}
-                self._ready[ticket.place] = answer
-                raise
-            try:
+                raise error
+            finally:  # the traceback must not keep this iterator alive
+                del answer, error
+        complete = self._epoch.tickets.answered(ticket, answer.samples)
+        clock, batch = Clock(), _NONE
+        if complete and engine.capacity > 1:
+            self._submit_ahead(engine)  # keeps the workers busy while the program uses the batch
+        try:
+            if complete:
                 batch = self._epoch.delivery(answer.batch, ticket, clock)
-            except KeyboardInterrupt:  # the next call prepares the batch again
-                self._waiting = {ticket.place: ticket, **self._waiting}
-                self._holder.forget(self._key)
-                raise
-            except BaseException as error:
-                self._failed = ticket
-                if isinstance(error, StopIteration):
-                    raise _raisable(error, self._epoch.delivery.pipeline.dataset) from error
-                raise
-            stats.samples, stats.batches = stats.samples + answer.samples, stats.batches + 1
-            add_seconds(stats.seconds, answer.seconds)
-            add_seconds(stats.seconds, clock.seconds)
+                stats.samples, stats.batches = stats.samples + answer.samples, stats.batches + 1
+                add_seconds(stats.seconds, answer.seconds)
+                add_seconds(stats.seconds, clock.seconds)
+            stats.skipped += max(0, len(ticket.indices) - answer.samples)
             self._progress.mark(ticket)
-            return batch
+            self._answer = None
+        except KeyboardInterrupt:  # the next call prepares the batch again
+            self._waiting = {ticket.place: ticket, **self._waiting}
+            self._answer = None
+            self._holder.forget(self._key)
+            raise
+        except BaseException as error:
+            self._failed, self._answer = ticket, None
+            if isinstance(error, StopIteration):
+                raise _raisable(error, self._epoch.delivery.pipeline.dataset) from error
+            raise
+        return batch
 
     def _take_engine(self) -> Engine:
         """Return the engine, after resubmitting the tickets that another iterator has cancelled."""
         engine, taken = self._holder.taken_by(self._key)
-        if taken:
-            for ticket in self._waiting.values():
-                if ticket.place not in self._ready:
-                    self._submit(engine, ticket)
+        for ticket in list(self._waiting.values()):
+            new = ticket.serial < 0  # an interrupt came before it was submitted
+            if (taken or new) and ticket.place not in self._ready:
+                self._submit(engine, ticket)
         return engine
 
     def _submit_ahead(self, engine: Engine) -> None:
@@ -188,6 +192,7 @@ class LoaderIterator:
             ticket = self._epoch.tickets.next()
             if ticket is None:
                 return
+            self._waiting[ticket.place] = ticket
             self._submit(engine, ticket)
         ### END YOUR SOLUTION
 
@@ -200,16 +205,17 @@ class LoaderIterator:
             self._lost(engine, error)
             raise
 
-    def _answer(self, engine: Engine) -> Completed:
-        """Wait for the batch that is to be delivered next, and return it."""
+    def _await_answer(self, engine: Engine) -> None:
+        """Wait for the batch that is to be delivered next, and set it as the answer."""
         started = time.perf_counter()
         while (place := self._next_out()) is None:
             self._collect(engine, started)
         if engine.capacity > 1:
             waited = {"wait_data": time.perf_counter() - started}
             add_seconds(self._epoch.stats.seconds, waited)
+        self._answer = self._ready[place]  # no call may interrupt these three statements
         del self._waiting[place]
-        return self._ready.pop(place)
+        del self._ready[place]
 
     def _next_out(self) -> int | None:
         """Return the place of the next batch to deliver, or None if that batch is not ready."""
@@ -240,7 +246,7 @@ class LoaderIterator:
             self._holder.close()  # the next call starts new workers
 
 
-_END = object()
+_END, _NONE = object(), object()
 
 
 def _raisable(error: BaseException, dataset: Any) -> BaseException:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -26,14 +27,30 @@ INDICES_AT_ONCE = 4096
 
 
 class EpochTickets:
-    """An iterator over the tickets of one epoch; ``answered`` takes the number of samples found."""
+    """An iterator over the tickets of one epoch; ``answered`` takes the number of samples found.
 
-    def __init__(self, tickets: Iterator[Ticket]) -> None:
-        self.tickets = tickets
+    begin: returns the tickets from a place on, which starts at ``place``; an interrupt ends the
+    generator that they come from, so the next call begins again where it was.
+    """
+
+    def __init__(self, begin: Callable[[int], Iterator[Ticket]], place: int) -> None:
+        self._begin, self._place = begin, place
+        self._tickets: Iterator[Ticket] | None = begin(place)
 
     def next(self) -> Ticket | None:
         """Return the next ticket, or None after the last."""
-        return next(self.tickets, None)
+        tickets, self._tickets = self._tickets, None
+        if tickets is None:
+            tickets = self._begin(self._place)
+        try:
+            ticket = next(tickets, None)
+        except Exception:
+            self._tickets = tickets
+            raise
+        if ticket is not None:
+            self._place = ticket.place + 1
+        self._tickets = tickets
+        return ticket
 
     def answered(self, ticket: Ticket, samples: int) -> bool:
         """Record the number of samples that were found; return True if they form a batch."""
@@ -64,7 +81,7 @@ class PositionOrder(EpochOrder):
         if isinstance(sampler, SourceSampler):  # a set that grows does so for the next epoch
             sampler = copy.copy(sampler)
             sampler.source = sampler.length
-        return EpochTickets(self._tickets(sampler, seed, epoch, start))
+        return EpochTickets(partial(self._tickets, sampler, seed, epoch), start)
 
     def _tickets(self, sampler: Any, seed: int | None, epoch: int, start: int) -> Iterator[Ticket]:
         """Request positions in runs of batches, since one call per batch is too expensive."""
@@ -110,8 +127,8 @@ class DrawnOrder(PositionOrder):
         ### BEGIN YOUR SOLUTION [epoch-batches]
         self.drawn = self.sampler.order()
         parts = enumerate(self.split(self.drawn))
-        tickets = (Ticket(place, seed, epoch, part) for place, part in islice(parts, start, None))
-        return EpochTickets(tickets)
+        tickets = [Ticket(place, seed, epoch, part) for place, part in parts]
+        return EpochTickets(lambda place: iter(tickets[place:]), start)
         ### END YOUR SOLUTION
 
 
@@ -123,11 +140,20 @@ class ListOrder(EpochOrder):
 
     def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
         set_epoch(self.batch_sampler, epoch)
-        batches = enumerate(iter(self.batch_sampler))
-        return EpochTickets(
-            Ticket(place, seed, epoch, np.asarray(batch, dtype=np.int64).reshape(-1))
-            for place, batch in islice(batches, start, None)
-        )
+        batches: list[Iterator[Sequence[int]]] = [iter(self.batch_sampler)]
+
+        def tickets(place: int) -> Iterator[Ticket]:
+            if not batches:
+                raise RuntimeError(
+                    "DataLoader: the sampler was interrupted, and its order cannot be continued; "
+                    "begin a new epoch"
+                )
+            return (
+                Ticket(place, seed, epoch, np.asarray(batch, dtype=np.int64).reshape(-1))
+                for place, batch in islice(enumerate(batches.pop()), place, None)
+            )
+
+        return EpochTickets(tickets, start)
 
     def __len__(self) -> int:
         return len(self.batch_sampler)  # type: ignore[arg-type]
@@ -155,7 +181,7 @@ class _StreamTickets(EpochTickets):
     def __init__(self, order: StreamOrder, seed: int | None, epoch: int, start: int) -> None:
         self.order = order
         self.left = set(range(order.shards))
-        super().__init__(self._each(seed, epoch, start))
+        super().__init__(partial(self._each, seed, epoch), start)
 
     def _each(self, seed: int | None, epoch: int, start: int) -> Iterator[Ticket]:
         shards, size = self.order.shards, self.order.batch_size

@@ -10,7 +10,6 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -69,22 +68,25 @@ class TaskOrder(EpochOrder):
         """Return tickets with indices, so that an epoch can be read without a server."""
         assert seed is not None, "a GlobalDataLoader always has a seed"
         order = self.local_rest(seed, SampleProgress(epoch, self.indices))
-        size, places = self.batch_size, range(start, len(self))
-        return EpochTickets(
-            Ticket(i, seed, epoch, order[i * size : (i + 1) * size]) for i in places
-        )
+        size, end = self.batch_size, len(self)
+
+        def tickets(place: int) -> Iterator[Ticket]:
+            parts = ((i, order[i * size : (i + 1) * size]) for i in range(place, end))
+            return (Ticket(i, seed, epoch, part) for i, part in parts)
+
+        return EpochTickets(tickets, start)
 
     def rest(self, seed: int | None, progress: SampleProgress) -> EpochTickets:
         """Return the tickets of the samples that the epoch has left."""
-        return EpochTickets(self._tickets(seed, progress))
+        left, first = self._deliverable(int((~progress.delivered).sum())), progress.position
+        size, end = self.batch_size, first + batch_count(left, self.batch_size, False)
 
-    def _tickets(self, seed: int | None, progress: SampleProgress) -> Iterator[Ticket]:
-        left = self._deliverable(int((~progress.delivered).sum()))
-        for place in count(progress.position):
-            if left <= 0:
-                return
-            yield Ticket(place, seed, progress.epoch, size=min(left, self.batch_size))
-            left -= self.batch_size
+        def tickets(place: int) -> Iterator[Ticket]:
+            for i in range(place, end):
+                rest = left - (i - first) * size
+                yield Ticket(i, seed, progress.epoch, size=min(rest, size))
+
+        return EpochTickets(tickets, first)
 
     def local_rest(self, seed: int, progress: SampleProgress) -> Indices:
         """Return the rest of the epoch in a random order, for reading in this process."""
