@@ -7,6 +7,7 @@ update before each replay.
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -29,10 +30,11 @@ class Constants:
             if slot.constant:
                 slot.bind(recording.backend.allocate(slot.size, slot.dtype))
         self._in_dicts, self._elsewhere = _split([bind.location for bind in self._parameters])
-        self._arrays: list[weakref.ref[NDArray]] = []
+        self._ids: dict[int, int] = {}
+        """The id of each parameter's array, which is removed when the array dies."""
+        self._references: list[weakref.ref[NDArray]] = []
         """Weak references, because an optimiser updates in place arrays that nothing else refers
-        to."""
-        self._ids: list[int] = []
+        to. Their callbacks are not Python functions, in which a Ctrl-C would be lost."""
         self._time = 0
         self._shared = False
         """True if a program may write to an array unnoticed; then no call is skipped."""
@@ -44,7 +46,7 @@ class Constants:
         """
         if not self._parameters or self._is_known(leaves):
             return
-        self._ids = []
+        self._ids = {}
         for bind in self._parameters:
             bind.run(leaves)
             bind.slot.update_views()
@@ -52,8 +54,8 @@ class Constants:
             kernel(*args)
         self._time = now()
         arrays = self._find(leaves)
-        self._arrays = [weakref.ref(array, self._forget) for array in arrays]
-        self._ids = [*map(id, arrays)]
+        self._ids = ids = dict(enumerate(map(id, arrays)))
+        self._references = [weakref.ref(a, partial(ids.pop, i)) for i, a in enumerate(arrays)]
         self._shared = any(is_shared(array.view.handle) for array in arrays)
         for bind in self._parameters:
             bind.slot.release()
@@ -68,7 +70,8 @@ class Constants:
         return arrays + [array_in(place.get(leaves)) for place in self._elsewhere]
 
     def _is_known(self, leaves: Leaves) -> bool:
-        if not self._ids or self._shared or [*map(id, self._find(leaves))] != self._ids:
+        known = [*self._ids.values()]
+        if not known or self._shared or [*map(id, self._find(leaves))] != known:
             return False
         if latest() > self._time:
             time = now()
@@ -78,10 +81,6 @@ class Constants:
                     return False
             self._time = time
         return True
-
-    def _forget(self, _: Any) -> None:
-        """Forget all ids, since an array has died and another one may get its id."""
-        self._ids = []
 
 
 def _split(places: list[Location]) -> tuple[tuple[list[Any], list[Any]], list[Location]]:
