@@ -105,7 +105,7 @@ def test_graphs_give_the_bits_of_the_eager_step(device: Any) -> None:
     parts = sum(len(part.calls) > 1 for part in program.segments)
     assert parts >= 2  # dropout's draw splits the graph
     assert program.graphs.launched == 11 * parts
-    assert program.graphs.recorded <= 5 * parts
+    assert program.graphs.recorded <= 10 * parts  # some after each of the checks at calls 2, 4, 8
 
 
 def test_graphs_of_a_step_with_a_budget_give_the_same_bits(device: Any) -> None:

@@ -37,6 +37,7 @@ class DeviceGraphs:
     ) -> None:
         self.backend = backend
         self.recorded = self.launched = 0
+        self._forgotten = 0, 0
         self.refusal: str | None = None
         for slot in slots:
             slot.lazy = slot.fresh or slot.bound
@@ -49,6 +50,12 @@ class DeviceGraphs:
             for i, calls in enumerate(segments)
         ]
 
+    def forget(self) -> None:
+        """Forget all graphs, because buffers that they use are about to be freed."""
+        self._forgotten = self.recorded, self.launched
+        for segment in self.segments:
+            segment.known.clear()
+
     def allocate(self) -> None:
         """Bind each fresh slot to an unreferenced buffer."""
         for fresh in self._fresh:
@@ -57,6 +64,11 @@ class DeviceGraphs:
     def run(self, segment: int) -> None:
         """Run the kernels of a segment."""
         self.segments[segment].run()
+
+    def addresses_repeat(self) -> bool:
+        """Return False if, since the last check of the step, most launches needed a new graph."""
+        recorded, launched = self.recorded - self._forgotten[0], self.launched - self._forgotten[1]
+        return recorded <= MAX_GRAPHS * len(self.segments) or launched >= 4 * recorded
 
     def refuse(self, reason: str) -> None:
         """Stop using graphs and issue a warning with the reason."""
@@ -101,10 +113,7 @@ class _SegmentGraphs:
             graphs.refuse(str(reason))
             return self._call
         graphs.recorded += 1
-        if (
-            graphs.recorded > MAX_GRAPHS * len(graphs.segments)
-            and graphs.launched < 4 * graphs.recorded
-        ):
+        if not graphs.addresses_repeat():
             graphs.refuse("its buffers hardly ever come back at the same addresses")
 
         def counted() -> None:

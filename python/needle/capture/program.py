@@ -156,10 +156,9 @@ class Program:
 
     @contextlib.contextmanager
     def without_memory(self) -> Iterator[None]:
-        """Give the memory of the temporaries back inside the context, unless graphs refer to it."""
+        """Give the memory of the temporaries back inside the context, and graphs that use it."""
         if self.graphs is not None:
-            yield
-            return
+            self.graphs.forget()
         for slot in self._plan.places:
             slot.release()
         self.backend.empty_cache()
