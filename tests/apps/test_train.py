@@ -431,7 +431,7 @@ def test_batch_norm_beside_too_few_samples_is_told_before_the_first_epoch(
 
 @quick
 def test_a_last_image_alone_is_trained_on_where_batch_norm_has_its_pixels(tmp_path: Path) -> None:
-    asked = ["--data", "digits", "--model", "resnet9", "--epochs", "1", "--out", str(tmp_path)]
+    asked = ["--data", "digits", "--model", "resnet20", "--epochs", "1", "--out", str(tmp_path)]
     assert program.main([*asked, "--limit", "33", "--batch-size", "32"]) == 0
     assert len([row for row in records(tmp_path) if row[0] == "2"]) == 2
 
