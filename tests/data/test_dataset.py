@@ -240,6 +240,22 @@ def test_a_list_in_place_of_arguments(tmp_path, listed):
             data.ConcatDataset(listed(wrong))
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: data.ImageFolder(path, ".png"),
+        lambda path: data.TarShards(path),
+        lambda path: data.TarShards([path], "jpg"),
+        lambda path: data.write_tar_shards([], path / "%d.tar", fields="npy"),
+        lambda path: data.MNIST(path, download=True, mirrors="http://127.0.0.1:9/"),
+        lambda path: data.CIFAR10(path, download=True, mirrors="http://127.0.0.1:9/"),
+    ],
+)
+def test_a_text_in_place_of_a_list(tmp_path, make):
+    with pytest.raises(TypeError, match="must be a list, got .*; put it in brackets"):
+        make(tmp_path)
+
+
 def test_arrays_in_memory_and_where_their_rows_are():
     images, dataset = image_arrays()
     assert dataset.in_memory()[0] is images

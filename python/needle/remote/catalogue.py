@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ..data.datasets.image_folder import check_classes
 from ..data.formats.decoding import EXTENSIONS
-from ..data.formats.files import MAX_BYTES, MAX_METADATA, is_hidden
+from ..data.formats.files import MAX_BYTES, MAX_METADATA, check_list, is_hidden
 from ..data.formats.string_table import StringTable
 from ..errors import DataError
 from .protocols import MD5
@@ -69,6 +69,7 @@ class Catalogue:
 
 def read_catalogue(store: Store, extensions: Sequence[str] = EXTENSIONS) -> Catalogue:
     """Return the catalogue from the index or a listing; raise DataError if there is no data set."""
+    check_list("RemoteImageFolder", "extensions", extensions)
     try:
         (found,) = store.get([Wanted(INDEX, most=MAX_INDEX, parse=_parsed)])
     except ObjectMissing:

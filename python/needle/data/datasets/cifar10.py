@@ -16,7 +16,7 @@ from ... import config
 from ...errors import DataError
 from ..formats.archives import download_archive
 from ..formats.download import Digest, RemoteFile
-from ..formats.files import PathLike, find_file, find_folder, read_file
+from ..formats.files import PathLike, check_list, find_file, find_folder, read_file
 from ..formats.pickle_reading import read_pickle
 from .arrays import ImageArrays
 from .dataset import ItemTransform
@@ -69,6 +69,7 @@ class CIFAR10(ImageArrays):
             raise ValueError(
                 f"CIFAR10: file_format must be 'auto', 'python' or 'binary', got {file_format!r}"
             )
+        check_list("CIFAR10", "mirrors", mirrors)
         folder = Path(config.DATA_DIR.read() if root is None else root)
         found = find_batches(folder, train, file_format)
         if found is None and download:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...errors import DataError, warn_caller
 from ..formats.decoding import CHANNELS, EXTENSIONS, MAX_PIXELS, decode, pillow
-from ..formats.files import is_hidden, read_file
+from ..formats.files import check_list, is_hidden, read_file
 from ..formats.string_table import StringTable
 from ..transforms.region import Regions
 from .arrays import check_layout, check_pixels, to_chw
@@ -64,6 +64,7 @@ class ImageFolder(ScaledDecoding):
         oriented: bool = True,
     ) -> None:
         self._set_options(transforms, layout, dtype, mode, scaled_decode, max_pixels, oriented)
+        check_list("ImageFolder", "extensions", extensions)
         self.root = Path(root).absolute()
         self.classes: tuple[str, ...] = _class_names(self.root)
         endings = tuple(extension.lower() for extension in extensions)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ... import config
 from ...errors import DataError
 from ..formats.download import Digest, RemoteFile, download
-from ..formats.files import PathLike, find_file, find_folder
+from ..formats.files import PathLike, check_list, find_file, find_folder
 from ..formats.idx import read_idx
 from .arrays import ImageArrays
 from .dataset import ItemTransform
@@ -88,6 +88,7 @@ class MNIST(ImageArrays):
         dtype: str = "float32",
         mirrors: Sequence[str] | None = None,
     ) -> None:
+        check_list(type(self).__name__, "mirrors", mirrors)
         folder = Path(config.DATA_DIR.read() if root is None else root)
         stem = "train" if train else "t10k"
         found = self._find(folder, stem)

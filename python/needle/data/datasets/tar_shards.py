@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from ...errors import DataError
 from ..formats.decoding import EXTENSIONS, decode
-from ..formats.files import MAX_BYTES, MAX_HEADER, is_hidden, open_file
+from ..formats.files import MAX_BYTES, MAX_HEADER, check_list, is_hidden, open_file
 from ..formats.npy import parse_npy
 from ..transforms import Compose
 from ..transforms.base import as_transforms
@@ -65,8 +65,8 @@ class TarShards(IterableDataset):
         *,
         oriented: bool = True,
     ) -> None:
-        if isinstance(paths, (str, os.PathLike)):
-            raise TypeError(f"TarShards: paths must be a list, got {paths!r}; put it in brackets")
+        check_list("TarShards", "paths", paths)
+        check_list("TarShards", "fields", fields)
         self.paths = tuple(os.path.abspath(path) for path in paths)
         if not self.paths:
             raise DataError("TarShards: needs at least one tar file, got none")

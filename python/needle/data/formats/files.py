@@ -10,7 +10,7 @@ import re
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from ...errors import DataError
 
@@ -35,6 +35,12 @@ _SECRET = re.compile(
     r"(?:(?:basic|bearer)\s+)?[^\s,;&'\"]+",
     re.IGNORECASE,
 )
+
+
+def check_list(op: str, name: str, given: Any) -> None:
+    """Raise TypeError for a text or path, whose letters would be taken one by one, as a list."""
+    if isinstance(given, (str, os.PathLike)):
+        raise TypeError(f"{op}: {name} must be a list, got {given!r}; put it in brackets")
 
 
 def is_hidden(path: str) -> bool:

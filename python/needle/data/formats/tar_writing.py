@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import DataError
 from .decoding import pillow
+from .files import check_list
 
 
 def write_tar_shards(
@@ -30,6 +31,7 @@ def write_tar_shards(
     int, "txt" text, "json" a JSON value, "npy" an array, others bytes. Each tar file appears
     atomically. Raises DataError if a value does not fit its field.
     """
+    check_list("write_tar_shards", "fields", fields)
     if samples_per_shard < 1:
         raise ValueError(
             f"write_tar_shards: samples_per_shard must be at least 1, got {samples_per_shard}"
