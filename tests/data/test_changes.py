@@ -147,6 +147,10 @@ CHANGES = {
     "rows grow": changing(
         lambda: {"dataset": Scaled([1, 2])}, lambda o: o["dataset"].rows.extend([3, 4, 5])
     ),
+    "joined set grows": changing(
+        lambda: {"dataset": data.ConcatDataset([0, 1, 2], [3, 4])},
+        lambda o: o["dataset"].datasets[0].append(9),
+    ),
     "source of a sampler grows": changing(
         lambda: (lambda rows: {"dataset": rows, "sampler": data.RandomSampler(rows, 3)})([0, 1]),
         lambda o: o["dataset"].extend([2, 3, 4]),

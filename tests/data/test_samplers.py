@@ -203,6 +203,39 @@ def test_what_gives_its_values_once_is_refused(make):
         make()
 
 
+class Yields(data.Sampler):
+    """A sampler of the given values."""
+
+    def __init__(self, *values):
+        self.values = values
+
+    def __iter__(self):
+        return iter(self.values)
+
+    def __len__(self):
+        return len(self.values)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"sampler": [True, False, True]},
+        {"sampler": [0, 1.5]},
+        {"sampler": np.array([[0], [1]])},
+        {"sampler": Yields(0, 1.5)},
+        {"sampler": Yields(True, False)},
+        {"batch_sampler": [[0, 1.5]]},
+        {"batch_sampler": [0, 1]},
+        {"batch_sampler": Yields([True, False])},
+    ],
+)
+def test_indices_that_are_no_ints_are_refused(order):
+    with pytest.raises(ShapeError, match="indices must be a flat list of ints"):
+        list(data.DataLoader([1, 2, 3], **order))
+    with pytest.raises(ShapeError, match="indices must be a flat list of ints"):
+        data.SubsetRandomSampler([True, False])
+
+
 @pytest.mark.parametrize(
     "make", [lambda given: [data.Compose(given)], lambda given: [data.OneOf(given)], list, tuple]
 )

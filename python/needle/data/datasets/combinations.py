@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -148,23 +149,28 @@ class ConcatDataset(_Combination):
                 f"{classes[0]!s:.200} and {other[0]!s:.200}; map the labels of both",
                 UserWarning,
             )
-        self.ends = np.cumsum([len(dataset) for dataset in datasets])
         layouts = {getattr(dataset, "layout", None) for dataset in datasets}
         self.layout = layouts.pop() if len(layouts) == 1 else None
+
+    @property
+    def ends(self) -> list[int]:
+        """The running sums of the lengths, any of which may change between epochs."""
+        return list(accumulate(map(len, self.datasets)))
 
     def _inside(self) -> Sequence[Any]:
         return self.datasets
 
     def _located(self, index: Any) -> tuple[Any, int]:
-        place = check_index("ConcatDataset", index, len(self))
-        which = bisect.bisect_right(self.ends, place)
-        return self.datasets[which], place - (int(self.ends[which - 1]) if which else 0)
+        ends = self.ends
+        place = check_index("ConcatDataset", index, ends[-1])
+        which = bisect.bisect_right(ends, place)
+        return self.datasets[which], place - (ends[which - 1] if which else 0)
 
     def _labels(self, labels: Sequence[Any]) -> npt.NDArray[Any]:
         return np.concatenate(labels)
 
     def __len__(self) -> int:
-        return int(self.ends[-1])
+        return self.ends[-1]
 
     def __getitem__(self, index: Any) -> Any:
         if (places := several(index, len(self))) is not None:

@@ -97,7 +97,7 @@ def decode(
             pixels = _pixels(content, mode, at_least, max_pixels, region, oriented)
     except (MemoryError, ImportError):
         raise
-    except _Refused as error:
+    except _Unreadable as error:
         raise DataError(f"{name}: {error}") from None
     except Exception as error:
         raise DataError(
@@ -165,13 +165,13 @@ def _pixels(
     return _by_pillow(pillow("decode"), content, mode, at_least, max_pixels, oriented)
 
 
-class _Refused(Exception):
+class _Unreadable(Exception):
     """An error raised for a file that is not damaged; the message is the reason and the remedy."""
 
 
 def _check_size(what: str, pixels: float, max_pixels: int) -> None:
     if pixels > max_pixels:
-        raise _Refused(
+        raise _Unreadable(
             f"an image may have {max_pixels} pixels, got {what}; check the file, and give a larger "
             f"max_pixels (and Pillow a larger Image.MAX_IMAGE_PIXELS) if it is meant to be so large"
         )
@@ -353,7 +353,7 @@ def _deep_grey(image: Any) -> Pixels:
     least, most = (pixels.min(), pixels.max()) if pixels.size else (0, 0)
     full = 1 if image.mode == "F" else 65535
     if not 0 <= least <= most <= full:
-        raise _Refused(
+        raise _Unreadable(
             f"greys of more than 8 bits must be integers in 0..65535 or floats in 0..1, got "
             f"{pixels.dtype} from {least} to {most}; convert the file to 8 or 16 bits"
         )
@@ -372,7 +372,7 @@ def _converted(opener: Any, image: Any, mode: str) -> Any:
             image.paste(clear, mask=clear)
         return image.convert(mode)
     except ValueError as error:
-        raise _Refused(
+        raise _Unreadable(
             f"colours of the kind {image.mode} cannot be converted to {mode} ({error}); convert "
             f"the file"
         ) from None

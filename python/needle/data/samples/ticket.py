@@ -120,13 +120,20 @@ NO_TICKET = Ticket(-1, None, 0)
 """Stands for the ticket in a worker's answer, since the parent knows the ticket."""
 
 
-def check_indices(owner: str, indices: npt.NDArray[Any], length: int) -> Indices:
-    """Return ``indices`` as int64 ``(n,)``, in bounds and with negative ones wrapped."""
+def flat_ints(owner: str, values: Any) -> npt.NDArray[Any]:
+    """Return the values as an array ``(n,)`` of integers; raise ShapeError for any others."""
+    indices = np.asarray(values)
     if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
         raise ShapeError(
             f"{owner}: indices must be a flat list of ints, got shape {indices.shape} of "
             f"{indices.dtype}; for a mask give np.flatnonzero(mask)"
         )
+    return indices
+
+
+def check_indices(owner: str, indices: npt.NDArray[Any], length: int) -> Indices:
+    """Return ``indices`` as int64 ``(n,)``, in bounds and with negative ones wrapped."""
+    indices = flat_ints(owner, indices)
     if indices.dtype == np.int64 and indices.size and highest(indices) < length:
         return indices
     outside = (indices < -length) | (indices >= length)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..samples.ticket import IndexRun, Indices, Ticket
+from ..samples.ticket import IndexRun, Indices, Ticket, flat_ints
 from .batches import BatchSampler, batch_count
 from .sampler import Sampler, SourceSampler, check_again, set_epoch
 
@@ -91,7 +91,8 @@ class PositionOrder(EpochOrder):
         for place in range(start, count, batches):
             first, end = place * size, min((place + batches) * size, total)
             set_epoch(sampler, epoch)  # another iterator may have changed the epoch
-            indices = np.asarray(sampler.positions(first, end), dtype=np.int64)
+            found = sampler.positions(first, end)
+            indices = flat_ints("DataLoader", found).astype(np.int64, copy=False)
             masked = getattr(sampler, "valid_mask", False)
             valid = sampler.validity(first, end) if masked else None
             run = IndexRun(indices)
@@ -149,7 +150,7 @@ class ListOrder(EpochOrder):
                     "begin a new epoch"
                 )
             return (
-                Ticket(place, seed, epoch, np.asarray(batch, dtype=np.int64).reshape(-1))
+                Ticket(place, seed, epoch, flat_ints("DataLoader", batch).astype(np.int64))
                 for place, batch in islice(enumerate(batches.pop()), place, None)
             )
 
@@ -234,7 +235,7 @@ class _ListSampler(Sampler):
         self.indices = indices
 
     def positions(self, start: int, stop: int) -> Indices:
-        return np.asarray(self.indices[start:stop], dtype=np.int64).reshape(-1)
+        return flat_ints("DataLoader", self.indices[start:stop])
 
     def __len__(self) -> int:
         return len(self.indices)

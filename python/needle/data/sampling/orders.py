@@ -14,6 +14,7 @@ import numpy as np
 from ...backends.philox import SORTED_LENGTH
 from ..samples.native_kernels import permutation
 from ..samples.random_source import check_seed, keyed_permutation
+from ..samples.ticket import flat_ints
 from .sampler import Indices, SourceSampler, check_again
 
 CHUNK = 2**16
@@ -90,7 +91,7 @@ class SubsetRandomSampler(RandomSampler):
 
     def __init__(self, indices: Sequence[int], seed: int | None = None) -> None:
         check_again("SubsetRandomSampler", "indices", indices)
-        self.indices = np.array(indices, dtype=np.int64).reshape(-1)
+        self.indices = flat_ints("SubsetRandomSampler", indices).astype(np.int64)
         super().__init__(self.indices, seed)
 
     @property
