@@ -64,7 +64,8 @@ def _getitem(graph: Graph, node: Any) -> Any:
 
 
 def _complete(index: tuple[Any, ...], ndim: int) -> list[Any]:
-    """Return one entry for each axis, and None for each new one."""
+    """Return one entry for each axis, and None for each new one; lists become arrays."""
+    index = tuple(np.asarray(each) if isinstance(each, list) else each for each in index)
     if any(isinstance(each, (bool, np.bool_)) or _is_bool(each) for each in index):
         raise _refusal("a mask")
     used = sum(each is not None and each is not Ellipsis for each in index)
