@@ -122,6 +122,9 @@ def test_live_buffers_may_be_written(device: Any) -> None:
     y = ndl.transpose(x)
     y.realize_cached_data().flat[1] += 7
     assert x.numpy()[1, 0] == 9.5
+    x.realize_cached_data().flat[1] += 90
+    views = [x.reshape((3, 2)), x.transpose(), x.broadcast_to((4, 2, 3)), x.detach(), x.data]
+    assert [float(v.numpy().max()) for v in views] == [91.5] * 5
 
 
 def test_a_tensor_of_a_tensor_shares_or_copies() -> None:

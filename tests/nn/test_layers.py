@@ -339,13 +339,6 @@ def test_conv_of_the_course(kernel, stride, device):
     assert layer.weight.grad.shape == layer.weight.shape and layer.bias.grad.shape == (4,)
 
 
-def test_conv2d_with_rectangles(device):
-    options = {"stride": (1, 2), "padding": (0, 1)}
-    layer = nn.Conv2d(2, 3, (2, 3), **options, bias=False, device=device)
-    x, weight = randn(1, 2, 5, 6), layer.weight.numpy().transpose(3, 2, 0, 1)
-    close(layer(tensor(x, device)), conv2d(x, weight, **options), rtol=1e-4, atol=1e-5)
-
-
 def test_conv_takes_tuples_by_their_first_item_and_keyword_options():
     layer = nn.Conv(4, 6, (3, 3), (2, 2), bias=False)
     assert layer.kernel_size == (3, 3) and layer.stride == (2, 2) and layer.bias is None

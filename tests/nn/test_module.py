@@ -41,16 +41,6 @@ NAMES = [
 ]
 
 
-def test_parameters_and_buffers_by_name_in_attribute_order():
-    net = Net()
-    assert [name for name, _ in net.named_parameters()] == [n for n in NAMES if "run" not in n]
-    assert [name for name, _ in net.named_buffers()] == NAMES[5:7]
-    assert list(net.state_dict()) == NAMES
-    assert len(net.parameters()) == 6  # the tied weight counts once
-    assert all(isinstance(p, nn.Parameter) for p in net.parameters())
-    assert net.buffers()[0] is net.blocks[1].modules[0].running_mean
-
-
 def test_named_modules_and_children():
     net = Net()
     assert [name for name, _ in net.named_modules()] == [

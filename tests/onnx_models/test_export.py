@@ -66,6 +66,11 @@ def agree(model: Any, example: Any, x: Any, batch_axis: int = 0) -> Any:
 WEIGHT = needle.Tensor(numbers(3, 2, 3, 3, seed=5), device=CPU)
 PLACES = np.array([[0, 2], [1, 1]])
 CASES: dict[str, Callable[[Any], Any]] = {
+    "shapes": lambda x: ops.reshape(x, (x.shape[0], 48)) + 1,
+    "unequal shapes": lambda x: ops.reshape(x, (x.shape[0] * 3, 16)),
+    "layers with relu": nn.Sequential(
+        nn.Conv2d(3, 2, 3, padding=1, device=CPU), nn.ReLU(), nn.Linear(4, 4, device=CPU), nn.ReLU()
+    ),
     "a number": lambda x: x[:, 1] * 2,
     "the last row": lambda x: x[:, -1],
     "slices": lambda x: x[:, 1:, ::2, -3:-1],
