@@ -1,4 +1,4 @@
-"""A newcomer's path: clone, train, parts 0 and 1 of the course, own pictures, a prediction.
+"""A newcomer's path: clone, train, part 0 of the course, own pictures, a prediction.
 
 Each step runs the command that the pages show. The compiled kernels are copied, not compiled.
 """
@@ -104,15 +104,6 @@ def test_part_0_is_answered_in_its_notebook(student: Path) -> None:
         assert re.search(rf"\*\*{exercise.tag}: (\d+) of \1 tests pass\*\*, {points}", said), said
     errors = re.search(r"mean squared error ([\d.]+) before, ([\d.]+) after", said)
     assert errors and float(errors[2]) < float(errors[1]) / 4
-
-
-def test_part_1_is_answered_in_its_files(student: Path) -> None:
-    chosen, answers = registry.select(["1"]), blocks.blocks_in(ROOT)
-    assert {e.tag for e in chosen} <= blocks.open_tags(student)
-    blocks.fill(student, {e.tag: [each.text for each in answers[e.tag]] for e in chosen})
-    said = python(student, "-m", "apps.course", "check", "1")
-    points = sum(exercise.points for exercise in chosen)
-    assert f"{points}/{points}" in said, said
 
 
 def test_own_pictures_are_learnt_and_the_page_knows_one(clone: Path, tmp_path: Path) -> None:

@@ -144,24 +144,6 @@ def test_the_page_can_be_read_by_all(page: Outline) -> None:
     style = next(text for tag, text in page.texts if tag == "style")
     assert "prefers-color-scheme: dark" in style
     assert any("width=device-width" in str(meta.get("content")) for meta in page.of("meta"))
-    for colours in re.findall(
-        r"--ink: (#\w+); --soft: (#\w+); --page: (#\w+); --card: (#\w+)", style
-    ):
-        for ink in colours[:2]:
-            assert all(contrast(ink, ground) >= 4.5 for ground in colours[2:])
-
-
-def contrast(one: str, other: str) -> float:
-    """Return the contrast of two colours as WCAG 2 defines it."""
-    lights = sorted(luminance(colour) for colour in (one, other))
-    return (lights[1] + 0.05) / (lights[0] + 0.05)
-
-
-def luminance(colour: str) -> float:
-    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
-    parts = np.array([int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)])
-    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
 def test_a_run_without_mistakes_says_so(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The average of weights: PyTorch's numbers, applying and restoring, saving and resuming."""
+"""The average of weights: its formula, applying and restoring, saving and resuming."""
 
 from __future__ import annotations
 
@@ -52,27 +52,6 @@ def test_the_average_follows_its_formula(device: Any) -> None:
             assert np.array_equal(value, own[name]) != moved
     for name, value in values(model).items():
         np.testing.assert_array_equal(value, own[name])
-
-
-def test_the_average_equals_pytorchs(device: Any) -> None:
-    torch = pytest.importorskip("torch")
-    swa = torch.optim.swa_utils
-    rng = np.random.default_rng(0)
-    ours = nn.Linear(3, 2, device=device)
-    theirs = torch.nn.Linear(3, 2)
-    average = optim.ExponentialAverage(ours, 0.8)
-    expected = swa.AveragedModel(theirs, multi_avg_fn=swa.get_ema_multi_avg_fn(0.8))
-    for _ in range(5):
-        weight, bias = rng.standard_normal((2, 3)), rng.standard_normal(2)
-        state = {"weight": weight.astype(np.float32), "bias": bias.astype(np.float32)}
-        nn.torch_mapping.from_torch_state_dict(ours, state)
-        theirs.load_state_dict({name: torch.from_numpy(v) for name, v in state.items()})
-        average.update()
-        expected.update_parameters(theirs)
-    with average.applied():
-        np.testing.assert_allclose(
-            ours.weight.numpy().T, expected.module.weight.detach().numpy(), rtol=1e-6, atol=1e-7
-        )
 
 
 def test_nothing_is_applied_before_the_first_update() -> None:
