@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -41,18 +41,11 @@ class Played:
     epochs: list[Orders]
     reads: int = 0
     delivered: int = 0
-    log: list[object] = field(default_factory=list)
-
-
-def planner_by(policy: type[DrawPolicy], seed: int = 0) -> Planner:
-    """Return a planner that draws by this policy."""
-    planner: Planner = type("Planner", (Planner,), {"policy": policy})(seed)
-    return planner
 
 
 def play(policy: type[DrawPolicy], tasks: Sequence[Task], rounds: int, seed: int = 0) -> Played:
     """Run all tasks for ``rounds`` rounds; each begins its next epoch when it is active again."""
-    planner = planner_by(policy, seed)
+    planner: Planner = type("Planner", (Planner,), {"policy": policy})(seed)
     names = [str(i) for i in range(len(tasks))]
     got: dict[str, list[int]] = {name: [] for name in names}
     played = Played([])

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from planning import (
     ALPHA,
     Task,
     permutations_equal,
-    planner_by,
     play,
     positions_equal,
     quarters_independent,
     successive_independent,
-    uniform,
 )
 
 from needle.sharing.planner.coupled import Coupled
@@ -31,25 +28,6 @@ SMALL = {
         Task([1, 2, 3], active=lambda time: time // 50 % 2 == 0),
     ],
 }
-FIRSTS = {
-    "windows": [range(12), range(4, 16), range(8, 20)],
-    "nested": [range(2), range(4), range(8)],
-    "apart": [range(5), range(5), range(5, 20)],
-}
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("family", FIRSTS)
-def test_first_draws_are_uniform(policy: type[DrawPolicy], family: str) -> None:
-    counts = [np.zeros(len(own), int) for own in FIRSTS[family]]
-    for seed in range(1000):
-        planner = planner_by(policy, seed)
-        for name, own in enumerate(FIRSTS[family]):
-            planner.join(str(name), own)
-        for draw in planner.round(planner.tasks):
-            for name in map(int, draw.tasks):
-                counts[name][draw.index - FIRSTS[family][name].start] += 1
-    assert min(map(uniform, counts)) > ALPHA
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -24,7 +24,6 @@ from server_sets import Bad, Captioned, Images, Nested, Uneven, readings
 from needle import data
 from needle.errors import DataError, LoaderServerError, LoaderTimeout, ShapeError
 from needle.sharing import ServerOptions
-from needle.sharing.client.server_engine import SampleProgress, ServerEngine
 
 FLOATS = [data.ToFloat(), data.ToCHW()]
 LISTS: dict[str, list[Any]] = {
@@ -280,26 +279,6 @@ def test_orders_differ_between_epochs_and_tasks() -> None:
         assert len(set(orders)) == 3
 
 
-def test_a_loader_of_a_server_is_a_data_loader_whose_engine_names_the_samples() -> None:
-    with served(Images(30)) as path, loader(path, indices=range(5, 25), drop_last=True) as task:
-        assert isinstance(task, data.DataLoader) and len(task) == 2
-        progress, found = SampleProgress(3, task.indices), []
-        tickets = task.order.rest(task.seed, progress)
-        assert [tickets.next().size, tickets.next().size, tickets.next()] == [8, 8, None]
-        engine = ServerEngine(task._connection, task.order, progress, False, None)
-        rest = task.order.rest(task.seed, progress)
-        for _ in range(2):
-            engine.submit(rest.next())
-            answer = engine.collect(30)
-            assert answer.ticket.epoch == 3 and answer.samples == 8
-            np.testing.assert_array_equal(answer.batch[1], answer.ticket.indices)
-            progress.mark(answer.ticket)
-            found += answer.ticket.indices.tolist()
-        assert len(set(found)) == 16 and set(found) <= set(range(5, 25))
-        assert progress.position == 2
-        np.testing.assert_array_equal(np.flatnonzero(progress.delivered) + 5, sorted(found))
-
-
 def test_the_doctor_reads_the_samples_of_a_task_without_the_server() -> None:
     with served(Images(30)) as path, loader(path, fallback=Images(30), batch_size=5) as task:
         assert data.doctor(task).samples == 30
@@ -420,12 +399,3 @@ def test_what_is_refused() -> None:
             loader(Images(21), name=str(path))
     with pytest.raises(LoaderServerError, match="no server listens"):
         loader(path.parent / "nobody.sock")
-
-
-def test_workers_read_in_processes() -> None:
-    dataset = Uneven(60)
-    before = Leftovers()
-    with served(dataset, ServerOptions(workers=2)) as path, loader(path, collate=list) as task:
-        found = {int(label): pixels for batch in task for pixels, label in batch}
-        assert_same(found, {i: dataset[i][0] for i in range(60)}, range(60))
-    before.assert_none()

@@ -16,7 +16,6 @@ from needle import data
 from needle.data.batching.collate import collate_slice
 from needle.data.samples.pytree import Structure
 from needle.errors import DataError, NeedleError
-from needle.sharing.serving.sample_cache import STEP, Arena
 from needle.sharing.wire.descriptions import TRANSFORMS, build, describe, divide
 from needle.sharing.wire.protocol import (
     FrameKind,
@@ -27,7 +26,7 @@ from needle.sharing.wire.protocol import (
     pack_marks,
     unpack_marks,
 )
-from needle.sharing.wire.sample_layout import layout_of, read_layout, rounded
+from needle.sharing.wire.sample_layout import layout_of, read_layout
 
 DESCRIBED = [
     data.Resize((7, 9)),
@@ -197,28 +196,6 @@ def test_what_is_shared_is_the_costly_front_without_random_numbers(
     division = divide(transforms, "decoded")
     assert len(division.shared) == shared
     assert len(division.own.parts) == len(transforms or []) - shared
-
-
-@given(st.lists(st.integers(1, 3000), min_size=1, max_size=40), st.randoms())
-@settings(max_examples=60, deadline=None)
-def test_blocks_never_overlap_and_free_space_joins(sizes: list[int], rng: Any) -> None:
-    arena = Arena()
-    live: dict[int, int] = {}
-    for size in sizes * 2:
-        if live and rng.random() < 0.4:
-            offset = rng.choice(sorted(live))
-            arena.free(offset, live.pop(offset))
-        offset = arena.allocate(size)
-        assert offset % 64 == 0 and offset + size <= arena.committed
-        for start, length in live.items():
-            assert offset + rounded(size) <= start or start + rounded(length) <= offset
-        live[offset] = size
-    for offset, size in live.items():
-        arena.free(offset, size)
-    assert arena._starts == [0] and arena._ends == [arena.committed]
-    arena.trim()
-    assert arena.committed == STEP
-    arena.close()
 
 
 def test_refusals_name_needle() -> None:
