@@ -208,8 +208,8 @@ train-cuda: $(VENV)/.needle-train $(VENV)/.needle-bfloat16 build  ## ResNet-18 o
 	$(RUN) apps/train.py --recipe $(RECIPE) --device cuda --precision bf16 --workers 2 --goal 0.94 \
 		--data-dir $(DATA) --download --out runs/$(RECIPE)-cuda $(ARGS)
 
-# make test-all runs these tests too. Ceph needs Debian's radosgw, ceph-mon, ceph-osd and ceph-common.
-test-s3: $(VENV)/.needle-test $(VENV)/.needle-stores build  ## data sets in real object stores on loopback: Swift, Ceph
+# make test-all runs these tests too.
+test-s3: $(VENV)/.needle-test $(VENV)/.needle-stores build  ## data sets in a real object store on loopback: Swift
 	@$(RUN) -m pytest -m "s3 or not s3" tests/s3 $(PYTEST_ARGS)
 
 test-browser: $(VENV)/.needle-test $(VENV)/.needle-browser docs  ## the site and the page of apps/predict.py in headless Chromium

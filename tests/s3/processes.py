@@ -1,4 +1,4 @@
-"""Servers in the foreground that tests start and stop."""
+"""A server in the foreground that tests start and stop."""
 
 from __future__ import annotations
 
@@ -25,25 +25,19 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def running(commands: list[list[str]], folder: Path, **options: object) -> Iterator[None]:
-    """Run all commands until the end of the block; their output is in the folder."""
-    with contextlib.ExitStack() as stack:
-        started = []
-        for number, command in enumerate(commands):
-            log = stack.enter_context(open(folder / f"{number}.log", "wb"))
-            both = {"stdout": log, "stderr": subprocess.STDOUT}
-            started.append(subprocess.Popen(command, cwd=folder, **both, **options))  # type: ignore[call-overload]
+def running(command: list[str], folder: Path) -> Iterator[None]:
+    """Run the command until the end of the block; its output is in the folder."""
+    with open(folder / "server.log", "wb") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        yield
+    finally:
+        process.terminate()
         try:
-            yield
-        finally:
-            for process in reversed(started):
-                process.terminate()
-            for process in started:
-                try:
-                    process.wait(10)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def wait_for_answer(endpoint: str, folder: Path, seconds: float = 60.0) -> None:

@@ -81,6 +81,6 @@ def running_swift(folder: Path) -> Iterator[str]:
     for kind, port in zip(KINDS, ports):
         (folder / f"{kind}.conf").write_text(SERVER.format(kind=kind, port=port, folder=folder))
     (folder / "proxy.conf").write_text(PROXY.format(port=front, folder=folder, pipeline=PIPELINE))
-    with running([[sys.executable, "-I", str(PROGRAM), str(folder), *map(str, ports)]], folder):
+    with running([sys.executable, "-I", str(PROGRAM), str(folder), *map(str, ports)], folder):
         wait_for_answer(f"http://127.0.0.1:{front}/", folder)
         yield f"http://127.0.0.1:{front}"
