@@ -33,7 +33,7 @@ CHECK = """
 """.split()
 """Files of ``--suite check``, without their slow tests and on one instruction set."""
 
-EXTENDED = "browser/* cuda_on_cpu/* s3/*".split()
+EXTENDED = "browser/* cuda_on_cpu/* gpu/* s3/*".split()
 """Files of ``--suite extended``, to which tests that are slow or need a GPU belong too."""
 
 NUMPY_MODE = """

@@ -162,17 +162,12 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
   bind_precision(m);
   bind_cuda_images(m);
 #ifdef NEEDLE_CUDA_ON_CPU
-  m.def(
-      "set_order",
-      [](const std::string& name, unsigned seed) {
-        using cuda_on_cpu::Order;
-        cuda_on_cpu::set_order(name == "forward"    ? Order::kForward
-                               : name == "reversed" ? Order::kReversed
-                               : name == "shuffled" ? Order::kShuffled
-                                                    : Order::kInterleaved,
-                               seed);
-      },
-      pybind11::arg("name"), pybind11::arg("seed") = 0);
+  m.def("set_order", [](const std::string& name) {
+    using cuda_on_cpu::Order;
+    cuda_on_cpu::set_order(name == "forward"    ? Order::kForward
+                           : name == "reversed" ? Order::kReversed
+                                                : Order::kShuffled);
+  });
   m.def("set_processors", &cuda_on_cpu::set_processors);
   m.def("tma_loads", &cuda_on_cpu::tma_loads);
   m.def("set_capability", &cuda_on_cpu::set_capability);
@@ -188,14 +183,6 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
     return rows;
   });
   m.def("launches", &cuda_on_cpu::launches);
-  m.def("list_launches", &cuda_on_cpu::list_launches);
-  m.def("listed_launches", [] {
-    std::vector<pybind11::tuple> rows;
-    for (const auto& l : cuda_on_cpu::listed_launches()) {
-      rows.push_back(pybind11::make_tuple(l.kernel, l.blocks, l.threads));
-    }
-    return rows;
-  });
   m.def("waits", &cuda_on_cpu::waits);
   m.def("fail_next_kernel", &cuda_on_cpu::fail_next_kernel);
   m.def("set_memory_limit", &cuda_on_cpu::set_memory_limit);

@@ -12,7 +12,6 @@
 //   ldmatrix.sync.aligned.m8n8  ldmatrix
 //   mma.sync.aligned.m16n8k8    mma_sync
 //   mma.sync.aligned.m16n8k16   mma_sync
-// tests/cuda_on_cpu/test_instructions.py compares this list with the code and with the PTX.
 #pragma once
 
 #include <cmath>

@@ -85,7 +85,6 @@ struct Block {
 Block block;
 Order order = Order::kForward;
 std::int64_t launched = 0;
-std::mt19937 interleaving;
 std::vector<std::unique_ptr<Fiber>> fibers;
 std::vector<Fiber*> idle;
 constexpr std::size_t kAligned = 512;  // alignment that wgmma's matrices need
@@ -215,7 +214,6 @@ std::string waiting_threads() {
 void run_threads() {
   while (block.done < block.threads.size()) {
     bool moved = false;
-    if (running.interleaved) std::shuffle(block.order.begin(), block.order.end(), interleaving);
     for (block.next = 0; block.next < block.order.size();) {
       const unsigned t = block.order[block.next];
       Thread& thread = block.threads[t];
@@ -319,9 +317,6 @@ bool in_shared(const void* at) {
   return byte >= shared_bytes && byte < shared_bytes + sizeof shared_bytes;
 }
 
-void suspend() {
-  if (interleaving() % 8 == 0) wait(State::kReady, 0);
-}
 void let_others_run() { wait(State::kReady, 0); }
 
 void block_barrier(int line) {
@@ -429,8 +424,7 @@ void* shared_memory(std::size_t bytes, bool dynamic) {
 // wait.
 bool comes_early(std::size_t count) {
   return order == Order::kReversed ||
-         (order == Order::kShuffled && (block.current + count) % 2 == 0) ||
-         (order == Order::kInterleaved && interleaving() % 2 == 0);
+         (order == Order::kShuffled && (block.current + count) % 2 == 0);
 }
 
 void cp_async(void* to, const void* from, std::size_t bytes) {
@@ -467,11 +461,7 @@ std::uint32_t shared_address(const void* pointer) {
 }
 unsigned char* shared_at(std::uint32_t address) { return shared_bytes + address; }
 
-void set_order(Order wanted, unsigned seed) {
-  order = wanted;
-  running.interleaved = wanted == Order::kInterleaved;
-  interleaving.seed(seed);
-}
+void set_order(Order wanted) { order = wanted; }
 std::int64_t launches() { return launched; }
 
 void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel, const void* code,
@@ -483,7 +473,6 @@ void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel, co
          " threads cannot be launched");
   }
   if (dynamic > kSharedAll) fail("a block cannot have so much shared memory");
-  if (list(code, grid, count)) return;
   ++launched;
   std::vector<unsigned> sequence(count), places(grid);
   std::iota(sequence.begin(), sequence.end(), 0u);
@@ -491,7 +480,6 @@ void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel, co
   std::mt19937 random(static_cast<unsigned>(launched));
   if (order != Order::kForward) std::reverse(places.begin(), places.end());
   if (order == Order::kReversed) std::reverse(sequence.begin(), sequence.end());
-  if (running.interleaved) std::shuffle(places.begin(), places.end(), interleaving);
   const Turn turn;
   running.launch = static_cast<std::uint32_t>(launched);
   begin_watching(code);

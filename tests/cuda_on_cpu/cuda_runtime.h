@@ -130,23 +130,14 @@ void mma(float (&sums)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)
 void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel, const void* code,
               std::size_t dynamic = 0);
 
-// The order of blocks, of threads between barriers, and of warps. Interleaved is random, and a
-// thread may also be suspended at any access to shared or device memory.
-enum class Order { kForward, kReversed, kShuffled, kInterleaved };
-void set_order(Order order, unsigned seed = 0);
+// The order of blocks, of threads between barriers, and of warps.
+enum class Order { kForward, kReversed, kShuffled };
+void set_order(Order order);
 void set_processors(int count);  // multiprocessors of each device
 int processors();
 void set_capability(int major);  // compute capability of each device, initially 8
 int capability();
 std::int64_t launches();  // number so far
-
-// While on, launches are only listed and not run, which shows those of a real model's sizes.
-void list_launches(bool on);
-struct Listed {
-  std::string kernel;
-  unsigned blocks, threads;  // per block
-};
-std::vector<Listed> listed_launches();
 
 // ---- accesses (watch.cc), if kernels are compiled with instrumentation ----
 

@@ -360,12 +360,8 @@ PYBIND11_MODULE(cuda_faults, m) {
   m.def("one_ldmatrix", one_ldmatrix);
   bind_sm90_faults(m);
   m.def("strided", [](const Floats& in, int step) { return run(in, strided, step); });
-  m.def(
-      "set_order",
-      [](int order, unsigned seed) {
-        cuda_on_cpu::set_order(static_cast<cuda_on_cpu::Order>(order), seed);
-      },
-      py::arg("order"), py::arg("seed") = 0);
+  m.def("set_order",
+        [](int order) { cuda_on_cpu::set_order(static_cast<cuda_on_cpu::Order>(order)); });
   m.def("watch_races", &cuda_on_cpu::watch_races);
   m.def("counted", [](const py::function& kernel) {
     cuda_on_cpu::count_accesses(true);

@@ -18,7 +18,7 @@ from needle.backends.base import NO_EPILOGUE, Epilogue
 from needle.shapes import Geometry
 from tests.cuda_on_cpu import emulated
 from tests.cuda_on_cpu.test_precision import uniform
-from tests.cuda_on_cpu.test_stored_bfloat16 import single, stored, trained
+from tests.cuda_on_cpu.test_stored_bfloat16 import single, stored
 
 pytest.importorskip("ml_dtypes")
 pytestmark = [
@@ -47,16 +47,6 @@ def capability(request: pytest.FixtureRequest) -> Iterator[int]:
     emulated.set_capability(request.param)
     yield request.param
     emulated.module.set_order("forward")
-    emulated.set_capability(8)
-
-
-@pytest.fixture
-def large_tiles() -> Iterator[None]:
-    """Emulate a GPU of capability 9 with one processor, so that convolutions use large tiles."""
-    emulated.set_capability(9)
-    emulated.module.set_processors(1)
-    yield
-    emulated.module.set_processors(2)
     emulated.set_capability(8)
 
 
@@ -108,7 +98,7 @@ def test_a_large_mean_costs_no_digits(case: str, dtype: str, capability: int) ->
         assert_moments(moments, out)
 
 
-@pytest.mark.parametrize("order", ["forward", "reversed", "interleaved"])
+@pytest.mark.parametrize("order", ["forward", "reversed"])
 @pytest.mark.parametrize(
     "case", ["words, small tiles", "words, large tiles", "bulk copies", "elements"]
 )
@@ -117,7 +107,7 @@ def test_no_order_of_threads_changes_a_bit(case: str, order: str, capability: in
     try:
         with config.matmul_precision.using("bf16"):
             _, _, want = run(case, "bfloat16")
-            emulated.module.set_order(order, 3)
+            emulated.module.set_order(order)
             _, _, moments = run(case, "bfloat16")
         np.testing.assert_array_equal(moments.numpy(), want.numpy())
     finally:
@@ -252,19 +242,6 @@ def test_what_is_between_keeps_the_calls(change: str) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_no_kernel_reads_the_result_for_its_statistics(large_tiles: None) -> None:
-    """As many kernels launch as without moments: one reads partial sums instead of all pixels."""
-    launches = {}
-    for exact in (True, False):
-        step, _ = gradients(exact)
-        x = needle.Tensor(uniform(3, 7, 7, 32), device=needle.device(emulated.NAME))
-        step(x)
-        before = emulated.module.launches()
-        step(x)
-        launches[exact] = emulated.module.launches() - before
-    assert launches[True] == launches[False]
-
-
 def test_a_resumed_training_keeps_the_bits(capability: int) -> None:
     """The first call of a new recording computes the same bits as a replay of an older one."""
     at: Any = {"device": needle.device(emulated.NAME)}
@@ -286,12 +263,3 @@ def test_a_resumed_training_keeps_the_bits(capability: int) -> None:
     for other in found[1:]:
         for mine, theirs in zip(other, found[0], strict=True):
             np.testing.assert_array_equal(mine, theirs)
-
-
-def test_a_network_trains_to_the_losses_of_the_eager_step(capability: int) -> None:
-    device = needle.device(emulated.NAME)
-    with config.matmul_precision.using("bf16"):
-        want, _ = trained(device)
-        losses, _ = trained(device, captured=True, exact=False)
-    assert losses == pytest.approx(want, rel=0.03)
-    assert losses[-1] < 0.9 * losses[0]

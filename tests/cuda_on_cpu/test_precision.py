@@ -1,13 +1,11 @@
-"""Products by tensor cores on the emulated GPU: rounded operands and float32 sums.
+"""Products by tensor cores on the emulated GPU: the rounding of operands, and a network's steps.
 
-They are matmul, conv2d and its gradients, and a network's steps. Full precision rounds nothing:
-test_backend.py.
+Products of each size in each precision are in tests/gpu.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -64,12 +62,6 @@ def uniform(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).uniform(-1, 1, shape).astype("float32")
 
 
-def assert_products(got: Any, want: np.ndarray, in_full: np.ndarray) -> None:
-    """Assert equality up to the rounding of sums; in full precision the operands would differ."""
-    np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-5)
-    assert np.abs(in_full - want).max() > 4e-5
-
-
 def test_operands_are_rounded_to_the_nearest(rounded: Callable[[np.ndarray], np.ndarray]) -> None:
     """A product with the identity shows ties, subnormal numbers, and values beyond the largest
     fp16.
@@ -85,54 +77,6 @@ def test_operands_are_rounded_to_the_nearest(rounded: Callable[[np.ndarray], np.
     with np.errstate(invalid="ignore"):
         got = (array(host[:, None]) @ array(np.ones((1, 1), "float32"))).numpy()[:, 0]
     np.testing.assert_array_equal(got, want)
-
-
-@pytest.mark.parametrize(
-    ("m", "k", "n"),
-    [(33, 17, 40), (3, 1030, 5), (130, 20, 140), (132, 100, 132)],
-    ids=["edges", "long k", "large tiles", "steps"],
-)
-def test_matmul(m: int, k: int, n: int, rounded: Callable[[np.ndarray], np.ndarray]) -> None:
-    a, b = uniform(m, k), uniform(k, n)
-    want = rounded(a).astype("float64") @ rounded(b)
-    assert_products(array(a) @ array(b), want, a.astype("float64") @ b)
-    if m in (33, 132):
-        left, right = (array(np.ascontiguousarray(x.T)).T for x in (a, b))
-        assert_products(left @ right, want, a.astype("float64") @ b)
-
-
-CONVOLUTIONS = {
-    "small tiles": ((2, 7, 6, 3), (3, 3, 3, 5), (2, 1), (1, 0), (1, 1), 1),
-    "narrow tiles": ((1, 17, 16, 5), (3, 2, 5, 36), (1, 1), (1, 1), (1, 2), 1),
-    "words, narrow tiles": ((1, 17, 16, 8), (3, 2, 8, 36), (1, 1), (1, 1), (1, 2), 1),
-    "words, large tiles": ((2, 9, 8, 16), (1, 3, 16, 68), (1, 1), (0, 1), (1, 1), 1),
-    "words, small tiles": ((2, 7, 6, 12), (3, 3, 12, 8), (2, 1), (1, 0), (1, 1), 1),
-    "groups": ((1, 6, 6, 8), (3, 3, 4, 10), (1, 1), (1, 1), (1, 1), 2),
-}
-
-
-@pytest.mark.parametrize("case", CONVOLUTIONS)
-def test_convolutions(case: str, rounded: Callable[[np.ndarray], np.ndarray]) -> None:
-    x_shape, weight_shape, *settings = CONVOLUTIONS[case]
-    how = Geometry(*settings)
-    x, weight = uniform(*x_shape), uniform(*weight_shape)
-    wide = [a.astype("float64") for a in (rounded(x), rounded(weight), x, weight)]
-    want, in_full = (accelerated.conv2d.definition(*wide[i : i + 2], how) for i in (0, 2))
-    assert_products(accelerated.conv2d(array(x), array(weight), how), want, in_full)
-    grad = uniform(*want.shape)
-    low, full = rounded(grad).astype("float64"), grad.astype("float64")
-    of_x = accelerated.conv2d_input_grad
-    assert_products(
-        of_x(array(grad), array(weight), x_shape, how),
-        of_x.definition(low, wide[1], x_shape, how),
-        of_x.definition(full, wide[3], x_shape, how),
-    )
-    of_weight = accelerated.conv2d_weight_grad
-    assert_products(
-        of_weight(array(grad), array(x), weight_shape, how),
-        of_weight.definition(low, wide[0], weight_shape, how),
-        of_weight.definition(full, wide[2], weight_shape, how),
-    )
 
 
 def test_a_convolution_refuses_distances_beyond_32_bits() -> None:

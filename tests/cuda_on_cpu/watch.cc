@@ -3,8 +3,7 @@
 // of this file before each access. A shadow of each word records its last writer and reader and the
 // number of barriers before them: accesses by two threads with no barrier between them are a race,
 // in whatever order they ran. When accesses are counted, those of a warp at one source line give
-// sectors of 32 bytes and shared memory wavefronts (turns of the banks). This file can also list
-// launches.
+// sectors of 32 bytes and shared memory wavefronts (turns of the banks).
 #include "watch.h"
 
 #include <dlfcn.h>
@@ -28,12 +27,7 @@ Running running;
 
 namespace {
 
-bool racing = false, counting = false, listing = false;
-struct Launch {
-  const void* kernel;
-  unsigned blocks, threads;
-};
-std::vector<Launch> listed;
+bool racing = false, counting = false;
 
 // ---- source lines ----
 
@@ -365,31 +359,10 @@ std::string table_of_counts() {
   return table;
 }
 
-void list_launches(bool on) {
-  listing = on;
-  if (on) listed.clear();
-}
-
-bool list(const void* kernel, unsigned blocks, unsigned threads) {
-  if (listing) listed.push_back({kernel, blocks, threads});
-  return listing;
-}
-
-std::vector<Listed> listed_launches() {
-  std::map<const void*, std::string> names;
-  std::vector<Listed> rows;
-  for (const Launch& launch : listed) {
-    std::string& name = names[launch.kernel];
-    if (name.empty()) name = name_of(launch.kernel);
-    rows.push_back({name, launch.blocks, launch.threads});
-  }
-  return rows;
-}
-
 void begin_watching(const void* kernel) {
   kernel_now = kernel;
   published.clear();
-  running.watched = racing || counting || running.interleaved;
+  running.watched = racing || counting;
   words.shrink();
   bytes_of_words.shrink();
 }
@@ -411,7 +384,6 @@ void see(Access access, const void* at, std::size_t bytes, const void* from) {
   if (!running.watched || bytes == 0) return;
   const bool shared = in_shared(at);
   if (!shared && !in_device(at)) return;
-  if (running.interleaved) suspend();
   if (counting && access < Access::kLanded) count(access, at, bytes, shared, from);
   if (racing) look_for_races(access, at, bytes, shared, from);
 }

@@ -13,15 +13,12 @@ struct Running {
   std::uint32_t epoch = 0;              // barriers of the block so far
   std::uint32_t warp_epochs[32] = {};   // and of each warp
   std::uint32_t thread = 0;
-  bool watched = false;      // accesses are observed
-  bool interleaved = false;  // a thread may be suspended at an access
+  bool watched = false;  // accesses are observed
 };
 extern Running running;
 
 void begin_watching(const void* kernel);  // starts a launch
-// Returns true if launches are only listed.
-bool list(const void* kernel, unsigned blocks, unsigned threads);
-void end_block();  // completes the accesses of its warps
+void end_block();                         // completes the accesses of its warps
 // Records an access of the running thread by the instruction before `from`, including those that
 // the compiler does not report. kCopy starts an asynchronous write, kLanded completes it; kProduct
 // is a read by wgmma, which sees writes before a proxy fence and data delivered by TMA.
@@ -30,7 +27,6 @@ void see(Access access, const void* at, std::size_t bytes, const void* from);
 
 // Defined in block.cc.
 bool in_shared(const void* at);
-void suspend();                       // as if the scheduler suspended its warp
 void let_others_run();                // returns at the thread's next turn
 bool comes_early(std::size_t count);  // whether its `count`-th operation completes before its wait
 [[noreturn]] void give_up(const std::string& message);  // aborts the block

@@ -1,13 +1,14 @@
-"""Products that fill the large tiles of a GPU, in every precision, compared with float64.
+"""Products and convolutions of every tile, in every precision, compared with float64.
 
 Operands are rounded in NumPy as the tensor cores round them, so that only the order of sums
-differs. The small tiles: tests/cuda_on_cpu/test_precision.py and the conformance suite.
+differs. The emulator runs them as a GPU of sm_80 and, where other kernels take part, of sm_90, with
+its threads in shuffled order.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,9 @@ import pytest
 import needle
 from needle import accelerated, config
 from needle.backend_selection import BACKEND
+from needle.backends.base import Epilogue
 from needle.shapes import Geometry
+from tests.cuda_on_cpu import emulated
 from tests.cuda_on_cpu.test_precision import ROUNDED, uniform
 from tests.gpu.place import Place
 
@@ -24,13 +27,29 @@ pytestmark = pytest.mark.skipif(BACKEND == "np", reason="plain NumPy arrays have
 Round = Callable[[np.ndarray], np.ndarray]
 
 
-@pytest.fixture(params=["float32", *ROUNDED])
+@contextmanager
+def generation(place: Place, number: str) -> Iterator[None]:
+    """Let the emulator be a GPU of this generation."""
+    if place.real:
+        if number == "9":
+            pytest.skip("NEEDLE_CUDA_SM90 chooses the kernels of a GPU")
+        yield
+        return
+    emulated.set_capability(int(number))
+    emulated.module.set_order("shuffled")
+    yield
+    emulated.module.set_order("forward")
+    emulated.set_capability(8)
+
+
+@pytest.fixture(params=["float32-8", "tf32-8", "bf16-8", "bf16-9", "fp16-8", "fp16-9"])
 def rounded(request: pytest.FixtureRequest, place: Place) -> Iterator[Round]:
     """Set each precision in turn and return its rounding of an operand to float64."""
-    if request.param not in place.device.matmul_precisions:
+    precision, number = request.param.split("-")
+    if precision not in place.device.matmul_precisions:
         pytest.skip(f"{place.device} multiplies in {', '.join(place.device.matmul_precisions)}")
-    of = ROUNDED.get(request.param, lambda x: x)
-    with config.matmul_precision.using(request.param):
+    of = ROUNDED.get(precision, lambda x: x)
+    with generation(place, number), config.matmul_precision.using(precision):
         yield lambda x: of(x).astype("float64")
 
 
@@ -60,6 +79,7 @@ MATMULS = {
     "small tiles by words": Matmul((196, 132, 84), (68, 36, 44)),
     "fewer depths than a step": Matmul((1536, 8, 1544), (256, 8, 136)),
     "k in parts": Matmul((200, 8200, 72), (40, 1030, 24)),
+    "k in parts of words": Matmul((200, 8192, 72), (8, 2048, 16)),
     "one row": Matmul((1, 4096, 5000), (1, 64, 130)),
 }
 
@@ -136,6 +156,11 @@ CONVOLUTIONS = {
         ((1, 12, 13, 16), (3, 3, 16, 68)),
         Geometry((2, 1), (1, 1), (1, 1), 1),
     ),
+    "pixels in parts of words": Convolution(
+        ((128, 32, 31, 64), (3, 3, 64, 72)),
+        ((9, 18, 16, 8), (3, 3, 8, 72)),
+        Geometry((1, 1), (1, 1), (1, 1), 1),
+    ),
     "groups": Convolution(
         ((32, 24, 25, 80), (3, 3, 40, 96)),
         ((1, 12, 13, 24), (3, 3, 12, 72)),
@@ -183,29 +208,39 @@ def assert_stored(got: Any, want: np.ndarray) -> None:
     np.testing.assert_allclose(got.astype("float32").numpy(), want, rtol=2**-8, atol=near)
 
 
-def held_in_bfloat16(host: np.ndarray, place: Place) -> Any:
+@pytest.fixture(params=["8", "9"])
+def stored(request: pytest.FixtureRequest, place: Place) -> Iterator[Callable[[np.ndarray], Any]]:
+    """Return a function that stores an array in bfloat16."""
     pytest.importorskip("ml_dtypes")
     if "bfloat16" not in place.device.dtypes:
         pytest.skip(f"{place.device} has no bfloat16")
-    return needle.backend_ndarray.array(host, device=place.device).astype("bfloat16")
+    with generation(place, request.param):
+        yield lambda a: needle.backend_ndarray.array(a, device=place.device).astype("bfloat16")
 
 
 @pytest.mark.parametrize("case", MATMULS)
-def test_products_of_stored_bfloat16(case: str, place: Place) -> None:
+def test_products_of_stored_bfloat16(case: str, place: Place, stored: Any) -> None:
     m, k, n = MATMULS[case].gpu if place.real else MATMULS[case].emulated
     a, b = (ROUNDED["bf16"](uniform(*shape)) for shape in ((m, k), (k, n)))
     want = a.astype("float64") @ b
-    of = functools.partial(held_in_bfloat16, place=place)
-    left, right = (of(np.ascontiguousarray(x.T)).permute((1, 0)) for x in (a, b))
-    for x, y in ((of(a), of(b)), (of(a), right), (left, of(b)), (left, right)):
+    left, right = (stored(np.ascontiguousarray(x.T)).permute((1, 0)) for x in (a, b))
+    for x, y in ((stored(a), stored(b)), (stored(a), right), (left, stored(b)), (left, right)):
         assert_stored(x @ y, want)
 
 
-@pytest.mark.parametrize("case", CONVOLUTIONS)
-def test_convolutions_of_stored_bfloat16(case: str, place: Place) -> None:
-    shapes = CONVOLUTIONS[case].gpu if place.real else CONVOLUTIONS[case].emulated
-    how = CONVOLUTIONS[case].how
+DEPTHWISE = ((2, 9, 8, 6), (3, 3, 1, 12))
+"""A convolution without tensor cores, whose operands are not rounded."""
+STORED = CONVOLUTIONS | {
+    "depthwise": Convolution(DEPTHWISE, DEPTHWISE, Geometry((2, 1), (1, 1), (1, 1), 6))
+}
+
+
+@pytest.mark.parametrize("case", STORED)
+def test_convolutions_of_stored_bfloat16(case: str, place: Place, stored: Any) -> None:
+    shapes = STORED[case].gpu if place.real else STORED[case].emulated
+    how = STORED[case].how
     x, weight = (ROUNDED["bf16"](uniform(*shape)) for shape in shapes)
+    bias = ROUNDED["bf16"](uniform(weight.shape[-1]))
     wide_x, wide_weight = x.astype("float64"), weight.astype("float64")
     forward, of_x, of_weight = (
         accelerated.conv2d,
@@ -215,14 +250,15 @@ def test_convolutions_of_stored_bfloat16(case: str, place: Place) -> None:
     want = forward.definition(wide_x, wide_weight, how)
     grad = ROUNDED["bf16"](uniform(*want.shape))
     wide = grad.astype("float64")
-    of = functools.partial(held_in_bfloat16, place=place)
-    assert_stored(forward(of(x), of(weight), how), want)
+    assert_stored(forward(stored(x), stored(weight), how), want)
+    fused = forward(stored(x), stored(weight), how, Epilogue(stored(bias), None, True))
+    assert_stored(fused, np.maximum(want + bias, 0))
     assert_stored(
-        of_x(of(grad), of(weight), shapes[0], how),
+        of_x(stored(grad), stored(weight), shapes[0], how),
         of_x.definition(wide, wide_weight, shapes[0], how),
     )
     assert_stored(
-        of_weight(of(grad), of(x), shapes[1], how),
+        of_weight(stored(grad), stored(x), shapes[1], how),
         of_weight.definition(wide, wide_x, shapes[1], how),
     )
 

@@ -10,7 +10,6 @@
 //   mbarrier.arrive.expect_tx   mbarrier_expect_tx
 //   mbarrier.try_wait.parity    mbarrier_wait
 //   cp.async.bulk.tensor.4d     tma_load_tile
-// tests/cuda_on_cpu/test_instructions.py compares this list with the code and with the PTX.
 #pragma once
 
 #include "../instructions.h"
