@@ -1,5 +1,5 @@
-// The common part of the ladders (gemm_ladder, conv_ladder): vector types, input numbers, and
-// timing of steps and of the machine's limits.
+// The common part of the ladders (gemm_ladder, conv_ladder): vectors, input numbers, and timing of
+// steps.
 #pragma once
 
 #include <algorithm>
@@ -9,19 +9,13 @@
 #include <cstring>
 #include <vector>
 
+#include "../profiling/limits.h"
 #include "core/not_implemented.h"
 
 namespace ladder {
 
-// The vector type of the machine that this is compiled for.
-#if defined(__AVX512F__)
-inline constexpr long kLanes = 16;
-#elif defined(__AVX__)
-inline constexpr long kLanes = 8;
-#else
-inline constexpr long kLanes = 4;
-#endif
-typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
+using limits::Vector;  // of the machine that this is compiled for
+inline constexpr long kLanes = limits::kLanes;
 
 inline Vector load(const float* p) {  // any alignment
   Vector v;
@@ -90,42 +84,12 @@ double seconds_of(F&& run) {
   return best;
 }
 
-// Returns FLOP/s of one core: twelve chains of fused multiply-adds without loads or stores. The
-// samples are short, so that one of them is likely undisturbed.
-inline double peak() {
-  constexpr int kChains = 12;
-  constexpr long kRepeats = 100000;
-  static volatile float start = 1e-4f;
-  Vector sums[kChains], factor = Vector{} + (1 - start);
-  for (int i = 0; i < kChains; ++i) sums[i] = Vector{} + start * float(i);
-  const double seconds = seconds_of([&] {
-    for (long r = 0; r < kRepeats; ++r) {
-#pragma GCC unroll 12
-      for (int i = 0; i < kChains; ++i) sums[i] = sums[i] * factor + factor;
-    }
-    for (int i = 0; i < kChains; ++i) start = start + sums[i][0] * 0;
-  });
-  return 2.0 * kLanes * kChains * kRepeats / seconds;
-}
-
-// Returns bytes per second that one core moves in a[i] = b[i] + s * c[i] on `bytes` in total.
-inline double bandwidth(long bytes) {
-  const long n = bytes / 12, repeats = 1 + (1L << 20) / bytes;
-  std::vector<float> a = numbers(n, 1), b = numbers(n, 2), c = numbers(n, 3);
-  const double seconds = seconds_of([&] {
-    for (long r = 0; r < repeats; ++r) {
-      const float s = 1 + a[0] * 0;
-      float* to = a.data();
-      const float *from = b.data(), *factor = c.data();
-      for (long i = 0; i < n; ++i) to[i] = from[i] + s * factor[i];
-    }
-  });
-  return 12.0 * double(n) * double(repeats) / seconds;
-}
-
+// Prints FLOP/s and, for arrays of several sizes, bytes per second of one core.
 inline void print_limits() {
+  const auto bytes = [](long each) { return 1e9 * limits::gbs(1, 0.05, each); };
   std::printf("{\"peak\": %.4g, \"first cache\": %.4g, \"second cache\": %.4g, \"memory\": %.4g}\n",
-              peak(), bandwidth(12L << 10), bandwidth(192L << 10), bandwidth(192L << 20));
+              1e9 * limits::best_gflops(1, 0.05), bytes(4L << 10), bytes(64L << 10),
+              bytes(64L << 20));
 }
 
 inline void print_step(const char* name, int threads, double seconds, double intensity) {

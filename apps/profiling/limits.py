@@ -39,8 +39,9 @@ def measure(threads: int, seconds: float = 0.1) -> dict[str, float]:
 def peak_now(threads: int) -> Callable[[], float] | None:
     """Return a function that measures the current GFLOP/s of multiply-adds in this process.
 
-    None without a compiler. The clock of a shared machine changes from second to second; work that
-    is measured next to this call sees the same clock.
+        None without a compiler. The clock of a shared machine changes from second to second;
+    work that
+        is measured next to this call sees the same clock.
     """
     if compiler() is None:
         return None

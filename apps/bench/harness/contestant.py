@@ -1,59 +1,108 @@
-"""The process of one case: it opens the case and runs it on request.
-
-turns.py starts it as ``python -m apps.bench.harness.contestant STUDY CASE SETTINGS``. Lines on
-standard input ("run", "close") are each answered by a line of JSON on standard output;
-output of libraries goes to standard error.
-"""
+"""The process of one case: how the harness starts and asks it, and what runs in it."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import json
+import multiprocessing
 import os
-import sys
+import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.connection import Connection
 
-from .case import Numbers, Subject
+from .case import Case, Numbers, Subject
 from .settings import Settings
 
 
-def main(arguments: list[str]) -> int:
-    """Serve one case until told to close or until the harness ends."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    study, name, text = arguments
-    settings = Settings.from_json(text)
-    studies = importlib.import_module(settings.studies).STUDIES
+class ContestantError(Exception):
+    """A contestant failed, died or did not answer."""
 
-    def answer(measure: Callable[[], Numbers]) -> bool:
+
+class Contestant:
+    """The process of a case, seen from the harness; it leads a session of its own."""
+
+    def __init__(self, study: str, case: Case, settings: Settings) -> None:
+        self.case = case
+        spawn = multiprocessing.get_context("spawn")
+        self.pipe, theirs = spawn.Pipe()
+        self.process = spawn.Process(target=serve, args=(theirs, study, case.name, settings))
+        with _variables(case.environment):
+            self.process.start()
+        theirs.close()  # so that the end of the process is seen
         try:
-            reply: dict[str, object] = {"numbers": measure()}
-        except Exception as error:
-            traceback.print_exc()
-            reply = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(reply), file=answers, flush=True)
-        return "error" not in reply
+            self._answer()
+        except ContestantError:
+            self.kill()
+            raise
 
-    case = next(case for case in studies[study].cases(settings) if case.name == name)
-    opened: list[Subject] = []
+    def run(self) -> Numbers:
+        """Do one timed run."""
+        with contextlib.suppress(OSError):  # _answer tells how it ended
+            self.pipe.send("run")
+        return self._answer()
+
+    def close(self) -> None:
+        """Ask the process to end, then kill what is left of it."""
+        self.pipe.close()
+        self.process.join(10)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill all processes of its session."""
+        self.process.kill()
+        with contextlib.suppress(OSError):
+            os.killpg(self.process.pid or 0, signal.SIGKILL)
+        self.process.join()
+
+    def _answer(self) -> Numbers:
+        if not self.pipe.poll(self.case.timeout):
+            raise ContestantError(f"no answer within {self.case.timeout:.0f} s")
+        try:
+            reply: Numbers | str = self.pipe.recv()
+        except EOFError:
+            self.process.join()
+            raise ContestantError(f"ended with status {self.process.exitcode}") from None
+        if isinstance(reply, str):
+            raise ContestantError(reply)
+        return reply
+
+
+@contextlib.contextmanager
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, which a process that starts inside the context inherits."""
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def serve(pipe: Connection, study: str, name: str, settings: Settings) -> None:
+    """Open a case and run it once for each message; a text is the answer to an error."""
+    os.setsid()
+    subjects: list[Subject] = []
 
     def opening() -> Numbers:
+        cases = importlib.import_module(settings.studies).STUDIES[study].cases(settings)
+        case = next(case for case in cases if case.name == name)
         for module in case.needs:  # imports must not count in the times
             importlib.import_module(module)
-        opened.append(case.open(settings))
+        subjects.append(case.open(settings))
         return {}
 
-    if not answer(opening):
-        return 1
-    subject = opened[0]
-    for line in sys.stdin:
-        if line.strip() == "close":
-            break
-        answer(subject.run)
-    subject.close()
-    return 0
+    def answer(measure: Callable[[], Numbers]) -> None:
+        try:
+            pipe.send(measure())
+        except Exception as error:
+            traceback.print_exc()
+            pipe.send(f"{type(error).__name__}: {error}")
 
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    answer(opening)
+    with contextlib.suppress(EOFError):  # the harness has closed its end
+        while subjects and pipe.recv():
+            answer(subjects[0].run)
+    for subject in subjects:
+        subject.close()

@@ -6,22 +6,15 @@ slow moment of the machine affects all of them.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
-import os
 import random
-import select
-import signal
 import statistics
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .case import Case, Numbers
+from .contestant import Contestant, ContestantError
 from .settings import Settings
 
 Log = Callable[[str], None]
@@ -98,86 +91,6 @@ class Result:
         """Return the result from the values of ``to_dict``."""
         outcomes = {name: Outcome(**each) for name, each in record["outcomes"].items()}
         return Result(**{**record, "outcomes": outcomes})
-
-
-class ContestantError(Exception):
-    """A contestant failed, died or did not answer."""
-
-
-class Contestant:
-    """The process of a case, seen from the harness."""
-
-    def __init__(self, study: str, case: Case, settings: Settings) -> None:
-        self.case = case
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "apps.bench.harness.contestant"),
-                *(study, case.name, settings.to_json()),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            env={**os.environ, **case.environment},
-            start_new_session=True,
-        )
-        try:
-            self._answer()
-        except ContestantError:
-            self.kill()  # also ends the processes in its session
-            raise
-
-    def run(self) -> Numbers:
-        """Do one timed run."""
-        return self._ask("run")
-
-    def close(self) -> None:
-        """Ask the process to end, then kill what is left of it."""
-        try:
-            if self.process.poll() is None and self.process.stdin is not None:
-                self.process.stdin.write(b"close\n")
-                self.process.stdin.close()
-                self.process.wait(10)
-        except (OSError, subprocess.TimeoutExpired):
-            pass
-        self.kill()
-
-    def kill(self) -> None:
-        """Kill all its processes."""
-        with contextlib.suppress(OSError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout, self.errors):
-            with contextlib.suppress(OSError):
-                pipe.close()  # type: ignore[union-attr]
-
-    def _ask(self, command: str) -> Numbers:
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(command.encode() + b"\n")
-            self.process.stdin.flush()
-        except OSError:
-            raise ContestantError(self._last_words()) from None
-        return self._answer()
-
-    def _answer(self) -> Numbers:
-        assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], self.case.timeout)
-        line = self.process.stdout.readline() if ready else b""
-        if not line:
-            words = self._last_words() if ready else f"no answer within {self.case.timeout:.0f} s"
-            self.kill()
-            raise ContestantError(words)
-        reply = json.loads(line)
-        if "error" in reply:
-            raise ContestantError(reply["error"])
-        numbers: Numbers = reply["numbers"]
-        return numbers
-
-    def _last_words(self) -> str:
-        self.errors.seek(0)
-        lines = self.errors.read().decode("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else f"ended with status {self.process.poll()}"
 
 
 def run_study(name: str, cases: list[Case], settings: Settings, log: Log = print) -> Result:
