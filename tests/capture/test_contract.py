@@ -210,6 +210,79 @@ def test_numbers_written_in_a_step_are_part_of_it(compute: Any) -> None:
     assert captured.replays == 2
 
 
+@pytest.mark.parametrize(
+    "read",
+    [lambda x, a: x * a, lambda x, a: x * float(a.sum()), lambda x, a: x * a.reshape(-1)[0]],
+)
+def test_an_array_of_numpy_that_is_read_by_python_is_part_of_the_recording(read: Any) -> None:
+    step = needle.capture(read)
+    for factor in (1.0, 1.0, 5.0, 5.0, 1.0):
+        assert step(tensor([2.0]), np.array([factor], "float32")).item() == 2.0 * factor
+    assert step.recordings == 2
+
+
+@pytest.mark.parametrize("parts", [3, 1100])
+def test_a_check_restores_every_service_array(parts: int) -> None:
+    """A thousand parameters or more have averages, too, and these are updated once a call."""
+
+    def run(captured: bool) -> Any:
+        weights = [nn.Parameter(tensor([1.0])) for _ in range(parts)]
+        model = nn.Module()
+        model.weights = weights
+        optimizer = optim.SGD(weights, lr=0.1, momentum=0.9)
+        average = optim.ExponentialAverage(model, 0.5)
+
+        def train(x: Any) -> Any:
+            optimizer.reset_grad()
+            loss = sum(((weight * x).sum() for weight in weights[-2:]), x.sum())
+            loss.backward()
+            optimizer.step()
+            average.update()
+            return loss
+
+        state = [model, optimizer, average]
+        step: Any = needle.capture(train, state=state) if captured else train
+        losses = [step(tensor([0.5])).item() for _ in range(4)]
+        return losses, [array.item() for array in average.state_dict()["arrays"].values()][-2:]
+
+    assert run(True) == run(False)
+
+
+@pytest.mark.parametrize(
+    "kept, change",
+    [
+        (collections.deque(), lambda kept: kept.append(1)),
+        (set(), lambda kept: kept.add(len(kept))),
+        ([0] * 1500, lambda kept: kept.append(1)),
+        (types.SimpleNamespace(count=0), lambda kept: setattr(kept, "count", kept.count + 1)),
+    ],
+    ids=["deque", "set", "long list", "namespace"],
+)
+def test_a_collection_that_a_step_changes_changes_at_every_call(kept: Any, change: Any) -> None:
+    def step(x: Any) -> Any:
+        change(kept)
+        return x * 2.0
+
+    before = kept.count if hasattr(kept, "__dict__") else len(kept)
+    _, messages = called(needle.capture(step, state=[kept]), 5)
+    after = kept.count if hasattr(kept, "__dict__") else len(kept)
+    assert (after - before, len(messages)) == (5, 1)
+
+
+def test_without_exactness_results_are_compared_by_their_origin() -> None:
+    turns = itertools.count()
+
+    def step(x: Any) -> Any:
+        results = x * 2.0, x * 3.0
+        return results if next(turns) % 2 == 0 else results[::-1]
+
+    captured = needle.capture(step, exact=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = [captured(tensor([1.0]))[0].item() for _ in range(4)]
+    assert (found, len(caught)) == ([2.0, 3.0, 2.0, 3.0], 1)
+
+
 def test_a_moving_average_is_updated_from_the_first_step_on() -> None:
     def run(captured: bool) -> Any:
         np.random.seed(0)

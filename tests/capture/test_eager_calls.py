@@ -149,7 +149,7 @@ def test_results_appended_to_a_list_prevent_capture() -> None:
     _, messages = reasons(captured, (ones(1),), (-ones(1),))
     assert [y.item() for y in kept] == [2.0, -2.0]
     assert len(messages) == 1
-    assert "length of the list state.kept" in messages[0]
+    assert "length of state.kept" in messages[0]
 
 
 def test_a_result_stored_in_a_new_attribute_is_updated_by_replays() -> None:

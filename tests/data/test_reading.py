@@ -55,7 +55,7 @@ def prepared(
     rows, out = slice(3, 25), None
     if placed:
         out = [np.zeros((22, 6, 5, 3), np.float32), np.zeros(22, np.int64)]
-    part = pipeline.prepare(request.rows(rows), Work(out=out, first=rows.start))
+    part = pipeline.prepare(request.rows(rows), Work(out=out))
     return part.batch(), part.samples, part.skipped, part.placed
 
 

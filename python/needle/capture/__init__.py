@@ -137,7 +137,8 @@ class Captured(Generic[P, R]):
         try:
             return self._replay(key, entry, call)
         except StaleRecordingError as stale:
-            return self._record(key, entry, stale, call)
+            reason = stale
+        return self._record(key, entry, reason, call)
 
     def _replay(self, key: Any, entry: _CacheEntry, call: _Call) -> R:
         """Replay the most recent recording that matches; raise StaleRecordingError if none does."""

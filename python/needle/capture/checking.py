@@ -88,8 +88,10 @@ def replay_and_compare(
         exact, refused = program.options.exact, None
         if exact:
             saved = SavedState(roots, leaves, program)
-            replayed = saved.facts(program.run(leaves), State(roots, leaves))
-            saved.restore()
+            try:
+                replayed = saved.facts(program.run(leaves), State(roots, leaves))
+            finally:
+                saved.restore()
         else:
             program.calls += 1
         with program.without_memory():

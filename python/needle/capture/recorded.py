@@ -18,7 +18,8 @@ from ..ndarray.device import BackendDevice
 from ..shapes import Shape, compact_strides, product
 from .buffers import BufferSlot
 from .calls import Call
-from .state import Location, array_in, describe_view
+from .signature import map_leaves
+from .state import PLAIN_TYPES, Location, array_in, describe_view
 
 Leaves = Sequence[Any]
 
@@ -134,6 +135,8 @@ class Recording:
     backend: Backend
     segments: list[Segment]
     slots: list[BufferSlot]
+    result: Any = None
+    """What the step returns: nested ``ValueSource``s and plain values."""
     constants: list[Call] = field(default_factory=list)
     """Calls whose results are kept between replays until a parameter changes."""
     parameters: list[InputBinding] = field(default_factory=list)
@@ -186,7 +189,10 @@ class Recording:
     def __str__(self) -> str:
         """Return the list of calls, one per line."""
         constants = [f"constant: {call}" for call in self.constants]
-        return "\n".join([*constants, *(line for part in self.segments for line in _lines(part))])
+        lines = [line for part in self.segments for line in _lines(part)]
+        returned: list[str] = []
+        map_leaves(lambda leaf: returned.append(_source_text(leaf)), self.result)
+        return "\n".join([*constants, *lines, f"return {', '.join(returned)}"])
 
 
 def _lines(part: Segment) -> list[str]:
@@ -196,6 +202,16 @@ def _lines(part: Segment) -> list[str]:
         value = f"%{made.slot.number}" if isinstance(made, ArrayTemplate) else made
         lines.append(f"{location.label} = {value}")
     if part.host is not None:
-        called = f"host: {part.host.function.__qualname__}"
+        given = ", ".join(map(_source_text, [*part.host.args, *part.host.options.values()]))
+        called = f"host: {part.host.function.__qualname__} {given}".strip()
         lines.append(f"%{part.host.result.number} = {called}" if part.host.result else called)
     return lines
+
+
+def _source_text(value: Any) -> str:
+    """Return the origin of a value, or a plain value itself, as text."""
+    if isinstance(value, ValueSource):
+        made = None if value.made is None else value.made.slot.number
+        kinds = {"argument ": value.leaf, "host step ": value.step, "%": made}
+        return next(f"{kind}{number}" for kind, number in kinds.items() if number is not None)
+    return repr(value) if isinstance(value, (*PLAIN_TYPES, tuple)) else type(value).__name__

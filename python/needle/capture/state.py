@@ -8,10 +8,10 @@ program's own classes, and dicts, lists, tuples and sets of these. ``tracer`` lo
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import FunctionType, MappingProxyType, MethodType, ModuleType
+from types import FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,8 @@ from ..optim.schedules import Schedule
 
 PLAIN_TYPES = (type(None), bool, int, float, str, bytes, np.generic, np.dtype)
 MAX_LENGTH = 1000
-"""Longer lists and dicts are treated as data, so only their identity is guarded."""
-COLLECTIONS = (dict, list, tuple, set, frozenset)
+"""Of longer lists and dicts only the identity and the length are guarded."""
+COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
 SERVICES = (Optimizer, Schedule, ExponentialAverage, Generator)
 """Objects whose methods a replay calls again, so that their attributes need no guards."""
 CODE = (type, ModuleType, FunctionType, MethodType)
@@ -78,6 +78,16 @@ class LengthLocation(Location):
     def get(self, leaves: Sequence[Any]) -> Any:
         """Return the current number of entries."""
         return len(self.holder)
+
+
+@dataclass(frozen=True)
+class ContentLocation(Location):
+    """A guarded argument, a NumPy array, whose value is its content."""
+
+    def get(self, leaves: Sequence[Any]) -> Any:
+        """Return the bytes of the array."""
+        assert self.leaf is not None
+        return leaves[self.leaf].tobytes()
 
 
 @dataclass(frozen=True)
@@ -160,8 +170,6 @@ class State:
         """Add the containers of ``value`` and yield the objects to visit next."""
         if isinstance(value, Tensor):
             self.containers.append(Container(vars(value), label, leaf, owner=value))
-        elif isinstance(value, (set, frozenset)):
-            yield from ((item, label) for item in value)
         elif isinstance(value, COLLECTIONS):
             yield from self._add(Container(value, label, service=service))
         else:
@@ -185,8 +193,11 @@ class State:
         """Give every container the entries of a snapshot."""
         for container, before in zip(self.containers, snapshot, strict=True):
             holder = container.holder
-            if isinstance(holder, list):
-                holder[:] = before.values()
+            if isinstance(holder, (list, set, deque)):
+                if container.entries() != before:
+                    holder.clear()
+                    add = holder.update if isinstance(holder, set) else holder.extend
+                    add(before.values())
             elif isinstance(holder, dict):
                 for key in holder.keys() - before.keys():
                     del holder[key]
@@ -237,15 +248,15 @@ class State:
                 if grad is None or not grad.requires_grad:
                     expected = None if grad is None else type(grad)
                     found.append((container.location("grad"), expected))
-            elif not container.service and not isinstance(holder, tuple):
+            elif not container.service and not isinstance(holder, (tuple, frozenset)):
                 # The entries of a tuple are guarded by the object that holds it.
-                found += [
-                    (container.location(key), _expected(value, holders[id(value)]))
-                    for key, value in entries.items()
-                    if not isinstance(value, NDArray)
-                ]
-                if isinstance(holder, (dict, list)):
-                    found.append((LengthLocation(holder, None, container.label), len(entries)))
+                if not isinstance(holder, (set, deque)) and len(entries) <= MAX_LENGTH:
+                    found += [
+                        (container.location(key), _expected(value, holders[id(value)]))
+                        for key, value in entries.items()
+                        if not isinstance(value, NDArray)
+                    ]
+                found.append((LengthLocation(holder, None, container.label), len(holder)))
         return found
 
 
@@ -260,9 +271,7 @@ def _expected(value: Any, holders: int) -> Any:
 
 def is_followed(value: Any) -> bool:
     """Return True if the walk looks into a value: a collection, a Tensor, or a known object."""
-    if isinstance(value, COLLECTIONS):
-        return len(value) <= MAX_LENGTH
-    return isinstance(value, (Tensor, Module, *SERVICES)) or _is_own_object(value)
+    return isinstance(value, (*COLLECTIONS, Tensor, Module, *SERVICES)) or _is_own_object(value)
 
 
 def _is_own_object(value: Any) -> bool:
@@ -271,6 +280,7 @@ def _is_own_object(value: Any) -> bool:
     own = root == "__main__" or (
         root not in ("needle", "numpy") and root not in sys.stdlib_module_names
     )
+    own |= isinstance(value, SimpleNamespace)
     return own and hasattr(value, "__dict__") and not isinstance(value, CODE)
 
 

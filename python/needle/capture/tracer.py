@@ -11,7 +11,6 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,16 @@ from .passes import Options
 from .program import Program
 from .recorded import ArrayTemplate, HostCall, InputBinding, Recording, Segment, ValueSource
 from .signature import CaptureError, map_leaves
-from .state import GRAPH_KEYS, PLAIN_TYPES, ArrayReference, Location, Roots, State, array_in
+from .state import (
+    GRAPH_KEYS,
+    PLAIN_TYPES,
+    ArrayReference,
+    ContentLocation,
+    Location,
+    Roots,
+    State,
+    array_in,
+)
 
 
 class RefusedError(Exception):
@@ -67,6 +75,7 @@ class Tracer:
         self._deferred = DeferredCalls(options)
         self._lock = threading.RLock()  # another thread may use the results of deferred calls
         self._start = now()
+        self._passed: set[int] = set()  # arguments that host steps receive at every replay
         self._host_results: list[Any] = []  # the results of host steps
         self._writes: dict[tuple[int | None, int, Any], Location] = {}
         self._state = State(roots, leaves)
@@ -102,6 +111,10 @@ class Tracer:
     def program(self, as_graphs: bool) -> Program:
         """Return the finished step in a form that can be replayed."""
         guards = [g for g in self._guards if _key(g[0]) not in self._writes]
+        for i, leaf in enumerate(self.leaves):
+            if isinstance(leaf, np.ndarray) and i not in self._passed:  # read by Python, if at all
+                content = ContentLocation(None, None, f"the content of argument {i}", i)
+                guards.append((content, leaf.tobytes()))
         rebuild = _rebuilder(self._plan)
         return Program(self.recording(), rebuild, guards, self.options, as_graphs)
 
@@ -110,7 +123,7 @@ class Tracer:
         assert self.backend is not None
         for slot, handle in self._bound:
             slot.written = written_since(handle, self._start)
-        return Recording(self.backend, self.segments, self.slots)
+        return Recording(self.backend, self.segments, self.slots, self._plan)
 
     def refuse(self, reason: str, this_call_only: bool = False) -> None:
         """Note why the step cannot be recorded, while the step itself continues."""
@@ -230,9 +243,9 @@ class Tracer:
     def uploaded(self) -> None:
         """Raise CaptureError, since a replay would go on with the data of this call."""
         raise CaptureError(
-            f"capture: host data must be an argument of a step, but {self._name} uploads other "
-            f"data, {place_in_program()}; pass the array in, or make a Tensor of it before and add "
-            "it to state=[...]"
+            f"capture: host data must be an argument of a step, as it is, but {self._name} uploads "
+            f"other or computed data, {place_in_program()}; pass that array in, or make a Tensor "
+            "of it before and add it to state=[...]"
         )
 
     @property
@@ -292,6 +305,7 @@ class Tracer:
         """Return a replay's source of a host step's argument; constants stand for themselves."""
         for i, leaf in enumerate(self.leaves):
             if value is leaf and isinstance(value, (Tensor, NDArray, np.ndarray)):
+                self._passed.add(i)
                 return ValueSource(leaf=i)
         for i, returned in enumerate(self._host_results):
             if value is returned and isinstance(value, (np.ndarray, float)):
@@ -343,8 +357,8 @@ class Tracer:
         """Record the locations assigned since the last snapshot."""
         for container, before in zip(self._state.containers, self._before, strict=True):
             after = container.entries()
-            if isinstance(container.holder, list) and len(after) != len(before):
-                self.refuse(f"the step changes the length of the list {container.label}")
+            if len(after) != len(before) and not isinstance(container.holder, dict):
+                self.refuse(f"the step changes the length of {container.label}")
             for key in before.keys() | after.keys():
                 old, new = before.get(key), after.get(key)
                 if old is not new and not (container.owner is not None and key in GRAPH_KEYS):
@@ -353,7 +367,7 @@ class Tracer:
 
     def _note_write(self, location: Location, old: Any, new: Any, holder: Any) -> None:
         array = array_in(new)
-        if array is not None and not isinstance(holder, (tuple, MappingProxyType)):
+        if array is not None and isinstance(holder, (dict, list)):
             made: Any = self._template(new, array)
         elif new is None and array_in(old) is not None:
             made = None

@@ -66,7 +66,7 @@ def upload(
 def _is_literal(source: Any) -> bool:
     if isinstance(source, (list, tuple)):
         return all(map(_is_literal, source))
-    return isinstance(source, (int, float, slice, type(None), type(...)))
+    return type(source) in (int, float, bool, slice, type(None), type(...))
 
 
 @host_step

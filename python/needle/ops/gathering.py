@@ -59,6 +59,11 @@ def _flat_positions(name: str, index: Any, shape: Shape, axis: int) -> Host:
     return np.asarray(sum(part * stride for part, stride in zip(grid, strides, strict=True)))
 
 
+@host_step
+def _index_on_device(index: Any, device: Any) -> Array:
+    return from_numpy(integers("gather", "the index", index), device, np.int64)
+
+
 def _device(a: Tensor) -> Any:
     return device_of(a.realize_cached_data())
 
@@ -98,7 +103,7 @@ def gather(a: Tensor, axis: int, index: Any) -> Tensor:
             gather(flat, axis, integers("gather", "the index", index).reshape(-1)), np.shape(index)
         )
     if not isinstance(index, Tensor):
-        index = Tensor.make_const(on_device(integers("gather", "the index", index), _device(a)))
+        index = Tensor.make_const(_index_on_device(index, _device(a)))
     return Gather(normalize_axis("gather", axis, len(shape)))(a, index.detach())
 
 

@@ -268,7 +268,7 @@ def _numbers(column: list[Any], kind: str) -> npt.NDArray[Any]:
     try:
         return np.asarray(column, dtype)
     except OverflowError:
-        wrong = max(column, key=abs)
+        wrong = max(map(int, column), key=abs)
         raise TypeError(
             f"default_collate: an int must fit {np.dtype(dtype)}, got {wrong}; return floats, or "
             "give collate="
