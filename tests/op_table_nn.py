@@ -171,7 +171,7 @@ CONVOLUTION = [
             refused(ops.conv, "conv: input channels must be", (1, 5, 5, 3), (3, 3, 2, 2)),
             refused(
                 ops.conv,
-                "conv: input and weight (KH, KW, C/groups, O)",
+                "conv: input and weight (KH, KW, C, O)",
                 (5, 3),
                 (3, 3),
             ),

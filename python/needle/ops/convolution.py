@@ -36,17 +36,18 @@ TO_HWIO, TO_OIHW = (2, 3, 1, 0), (3, 2, 0, 1)
 
 def _check(name: str, x: Shape, weight: Shape, groups: int) -> None:
     """Raise ShapeError unless x (N, C, H, W) and weight (KH, KW, C/groups, O) fit each other."""
+    layout = "(KH, KW, C, O)" if name == "conv" else "(O, C/groups, KH, KW)"  # of the program's
     if len(x) != 4 or len(weight) != 4:
         raise ShapeError(
-            f"{name}: input and weight (KH, KW, C/groups, O) must have 4 axes, got shapes {x} and "
-            f"{weight}; reshape them"
+            f"{name}: input and weight {layout} must have 4 axes, got shapes {x} and {weight}; "
+            "reshape them"
         )
     per_group, out_channels = weight[2:]
     if groups < 1 or x[1] != per_group * groups or out_channels % groups:
         raise ShapeError(
             f"{name}: input channels must be groups * weight's input channels and groups must "
             f"divide the output channels, got {x[1]} channels for {per_group} * {groups} and "
-            f"{out_channels} outputs; change groups, or permute the weight to (KH, KW, C/groups, O)"
+            f"{out_channels} outputs; change groups, or permute the weight to {layout}"
         )
 
 
