@@ -97,18 +97,17 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
 
 
 def check_callables(op: str, kind: str, given: Iterable[Any]) -> None:
-    """Raise TypeError unless all can be called; of classes, only those whose instances cannot be.
+    """Raise TypeError for what cannot be called, and for a class whose instances can be called.
 
     >>> check_callables("Compose", "transforms", [abs, float])
     """
     for each in given:
-        name = getattr(each, "__name__", repr(each))
         if inspect.isclass(each) and any("__call__" in vars(base) for base in each.__mro__):
-            raise TypeError(f"{op}: {name} is a class; write {name}()")
+            raise TypeError(f"{op}: {each.__name__} is a class; write {each.__name__}()")
         if not callable(each):
             raise TypeError(
-                f"{op}: each of the {kind} must be callable, got {name:.80}; unpack lists with *, "
-                "and leave None out"
+                f"{op}: each of the {kind} must be callable, got {each!r:.80}; unpack lists with "
+                "*, and leave None out"
             )
 
 

@@ -295,7 +295,10 @@ def _negated(a: Tensor, other: Any) -> Tensor:
 def _minus(a: Tensor, b: Any) -> Tensor:
     """Return a - b as the sum with a negation."""
     if not isinstance(b, Tensor) and _is_number(b):
-        return AddScalar(-as_number("add_scalar", b))(a)
+        number = -as_number("subtract", b)
+        if a.dtype.kind == "u" and isinstance(number, int):
+            number %= 1 << 8 * a.dtype.itemsize  # the same, as sums wrap around
+        return AddScalar(number)(a)
     b = as_operand(b, a)
     return EWiseAdd()(a, _negated(b, a.dtype))
 

@@ -80,7 +80,7 @@ def attention_weights(
                 f"{NAME}: attn_mask must broadcast to {logits.shape}, got {mask.shape}; reshape it"
             )
     logits = logits if added is None else logits + added
-    if seen is None:
+    if seen is None or logits.shape[-1] == 0:
         return softmax(logits)
     # the lowest finite number, not -inf: a query that sees no key has no NaN gradient
     least = constant_like(logits, (), float(float_limits(logits.dtype).min))

@@ -43,6 +43,10 @@ class _Combination(Dataset):
         if any(each is None for each in found):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         if name == "labels":
+            kinds = (list, tuple, np.ndarray)
+            pairs = zip(found, inside, strict=True)
+            if not all(isinstance(own, kinds) and len(own) == len(each) for own, each in pairs):
+                raise AttributeError(f"{type(self).__name__}: labels are not one a sample inside")
             return self._labels(found)
         if callable(found[0]):
             return partial(self._of_sample, name)

@@ -7,7 +7,7 @@ dataset for whole arrays or whole batches if it can provide them (``in_memory_of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -47,7 +47,7 @@ class Dataset(PointsToKeywords):
 
     def __init__(self, transforms: Sequence[ItemTransform] | None = None) -> None:
         found = as_transforms(type(self).__name__, transforms or ())
-        self.transforms = found if isinstance(transforms, Iterator) else transforms
+        self.transforms = transforms if isinstance(transforms, (list, tuple)) else found or None
 
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define __getitem__(index)")

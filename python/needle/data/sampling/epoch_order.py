@@ -127,9 +127,12 @@ class DrawnOrder(PositionOrder):
     def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
         ### BEGIN YOUR SOLUTION [epoch-batches]
         self.drawn = self.sampler.order()
-        parts = enumerate(self.split(self.drawn))
-        tickets = [Ticket(place, seed, epoch, part) for place, part in parts]
-        return EpochTickets(lambda place: iter(tickets[place:]), start)
+        parts = self.split(self.drawn)
+
+        def tickets(place: int) -> Iterator[Ticket]:
+            return (Ticket(i, seed, epoch, parts[i]) for i in range(place, len(parts)))
+
+        return EpochTickets(tickets, start)
         ### END YOUR SOLUTION
 
 

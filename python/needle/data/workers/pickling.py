@@ -77,7 +77,7 @@ class Stamp(pickle.Pickler):
         place = _place_in_file(value)
         if place is not None:
             return _parts_of, place
-        if not value.flags.writeable:
+        if _is_frozen(value):
             return self._identity(value)
         if value.nbytes > _SMALL:
             content: Any = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
@@ -94,6 +94,15 @@ class Stamp(pickle.Pickler):
         state = {name: each for name, each in vars(value).items() if name not in _OF_CLASSES}
         parts = () if isinstance(value, type) else tuple(_function_parts(value))
         return self._identity(value, state, parts)
+
+
+def _is_frozen(array: Any) -> bool:
+    """Return True if neither an array nor one whose memory it shows can be written to."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return False
+        array = array.base
+    return True
 
 
 _SMALL = 1 << 14

@@ -140,7 +140,6 @@ class GlobalDataLoader(DataLoader):
             on_error=on_error,
         )
         vars(self).update(engine="server", shuffle=True, prefetch=prefetch, timeout=timeout)
-        self._stamp = Stamp(self.dataset)
         self.order: TaskOrder = TaskOrder(self.indices, self.batch_size, drop_last)
         self._next: SampleProgress = SampleProgress(0, self.indices)
         self._connection = TaskConnection(
@@ -155,6 +154,7 @@ class GlobalDataLoader(DataLoader):
         except CANNOT_SERVE:
             if not self.fallback:
                 raise
+        self._stamp = Stamp(self.dataset)  # now, since reading the first sample may fill a cache
 
     def _registration(self) -> dict[str, Any]:
         return {
@@ -177,7 +177,8 @@ class GlobalDataLoader(DataLoader):
 
     def _check_unchanged(self) -> None:
         """Raise ValueError if the data set is no longer the one that the server was given."""
-        if not Stamp(self.dataset).unchanged(self._stamp):
+        stamp = Stamp(self.dataset)
+        if stamp.digest is not None and not stamp.unchanged(self._stamp):
             raise ValueError(
                 "GlobalDataLoader: the data set must stay as it was given to the server, got one "
                 "that has changed since; make a new loader of it"
