@@ -80,6 +80,12 @@ def closing_over() -> tuple[Any, Any]:
     return {"dataset": Scaled(), "collate": collate}, change
 
 
+def read_only() -> dict[str, Any]:
+    view = np.arange(6).view()
+    view.flags.writeable = False
+    return {"dataset": Scaled(view)}
+
+
 def setting(name: str, value: Any, *path: str) -> Any:
     """Return a case that sets an attribute of the object at the end of ``path`` in a data set."""
 
@@ -110,6 +116,9 @@ CHANGES = {
     "dict": changing(lambda: {"dataset": Scaled()}, lambda o: o["dataset"].table.update(factor=10)),
     "deque": changing(lambda: {"dataset": Scaled()}, lambda o: o["dataset"].several.appendleft(3)),
     "array": changing(lambda: {"dataset": Scaled()}, lambda o: o["dataset"].array.fill(10)),
+    "array behind a read-only view": changing(
+        read_only, lambda o: o["dataset"].rows.base.__setitem__(slice(None), 7)
+    ),
     "list": changing(lambda: {"dataset": [0, 1, 2]}, lambda o: o["dataset"].__setitem__(1, 9)),
     "row of a list": changing(
         lambda: {"dataset": [{"x": 1}, {"x": 2}]}, lambda o: o["dataset"][1].update(x=9)

@@ -212,6 +212,9 @@ def test_parts_and_joins_keep_what_programs_ask_for(wrap):
         part.encoded(3)
     for lacking in (data.Subset(Squares(), [0]), data.ConcatDataset(Files(), Squares())):
         assert not any(hasattr(lacking, name) for name in ("classes", "labels", "path", "encoded"))
+    named = Files()
+    named.labels = ["names", "of", "classes"]
+    assert not hasattr(data.Subset(named, [0]), "labels")
     part.classes = ("own", "names")
     assert part.classes == ("own", "names")
 

@@ -364,3 +364,17 @@ def test_equal_elements_have_a_deviation_with_a_gradient_of_zero(device: Any) ->
     a = Tensor(np.ones((2, 3)), device=device)
     a.std(1).sum().backward()
     np.testing.assert_array_equal(a.grad.numpy(), np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("number", [1, 200, 255])
+def test_bytes_minus_a_number_wrap_around(number: int, device: Any) -> None:
+    values = np.array([0, 1, 200], np.uint8)
+    x = Tensor(values, device=device, dtype="uint8", requires_grad=False)
+    assert (x - number).numpy().tolist() == (values - np.uint8(number)).tolist()
+
+
+def test_attention_over_no_keys_is_zero(device: Any) -> None:
+    query, key = (of(np.ones((1, 1, n, 4)), device) for n in (2, 0))
+    mask = Tensor(np.ones((2, 0), bool), device=device, dtype="bool", requires_grad=False)
+    out = ops.scaled_dot_product_attention(query, key, key, attn_mask=mask)
+    assert out.numpy().tolist() == np.zeros((1, 1, 2, 4)).tolist()

@@ -150,6 +150,19 @@ def test_values_that_fit_no_batch_are_refused(values: Any) -> None:
                 next(iter(task))
 
 
+class Remembering(Growing):
+    """A data set that keeps what it has read."""
+
+    def __getitem__(self, index: int) -> Any:
+        self.__dict__.setdefault("read", {})[index] = True
+        return super().__getitem__(index)
+
+
+def test_a_data_set_that_fills_a_cache_is_no_changed_one() -> None:
+    with loader(Remembering(16)) as task:
+        assert len(list(task)) == len(list(task)) == 2
+
+
 @pytest.mark.parametrize("change", [lambda d: setattr(d, "pause", 1.0), lambda d: d.grow(1)])
 def test_a_data_set_that_changes_between_epochs_is_refused(change: Any) -> None:
     dataset = Growing(16)
