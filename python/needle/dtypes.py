@@ -147,7 +147,7 @@ def is_floating(dtype: DType) -> bool:
 
 
 def check_fits(op: str, host: Any, dtype: DType | None) -> None:
-    """Raise DTypeError unless an integer ``dtype`` holds all numbers of a NumPy array, cut to 0."""
+    """Raise DTypeError unless an integer ``dtype`` holds all numbers of an array, truncated."""
     if dtype is None or dtype.kind not in "iu" or dtype == host.dtype or host.dtype.kind == "b":
         return
     info = np.iinfo(dtype)

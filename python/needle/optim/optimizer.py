@@ -64,7 +64,7 @@ class Optimizer(PointsToKeywords):
     """
 
     set_rates: Callable[[], None] | None = None
-    """Sets every group's ``lr``; the latest schedule, if there is one, puts its own here."""
+    """The function by which the latest schedule sets every group's ``lr``; None without one."""
 
     def __init__(self, params: Iterable[Tensor] | Iterable[Group], **options: Any) -> None:
         given: list[Any] = _listed(type(self).__name__, params)

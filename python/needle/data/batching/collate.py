@@ -177,7 +177,7 @@ def _leaf(column: list[Any], ragged: bool, out: Any = None) -> tuple[str, Any]:
 
 
 def _joined(kinds: list[str], pieces: list[Any], whole: Any) -> tuple[str, Any]:
-    """Return the kind and the leaf of several slices. whole: the leaf, if it is in place."""
+    """Return the kind and the leaf of several slices; ``whole`` if they already lie in it."""
     several = set(kinds)
     kind = kinds[0] if len(several) == 1 else "array"
     if "uneven" in several and several <= {"array", "uneven"}:

@@ -163,7 +163,7 @@ def _scan(
 
 
 def check_classes(owner: str, root: Any, empty: Sequence[str], endings: Sequence[str]) -> None:
-    """Raise DataError if there are ``empty`` classes, which have no file with such an ending."""
+    """Raise DataError that names the ``empty`` classes, those without an image file, if any."""
     if empty:
         raise DataError(
             f"{owner}: each class of {root} must have images, got no file ending in "

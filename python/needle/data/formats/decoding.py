@@ -217,7 +217,7 @@ def _turn_of(image: Any) -> int:
 
 
 def _turned_size(size: tuple[int, int] | None, turn: int) -> tuple[int, int] | None:
-    """Return the size as stored of an image that has ``size`` once turned, and the other way."""
+    """Return the stored size of an image that has ``size`` when upright, or the reverse."""
     return size[::-1] if size is not None and turn in TURNS and TURNS[turn][2] else size
 
 

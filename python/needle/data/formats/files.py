@@ -44,7 +44,7 @@ def check_list(op: str, name: str, given: Any) -> None:
 
 
 def is_hidden(path: str) -> bool:
-    """Return True if a part of the path has a name with "." in front or of ``SYSTEM_FOLDERS``."""
+    """Return True if a part of the path begins with a dot or is one of ``SYSTEM_FOLDERS``."""
     parts = [part for part in path.split("/") if part not in (".", "..")]
     return any(part.startswith(".") or part in SYSTEM_FOLDERS for part in parts)
 

@@ -29,8 +29,8 @@ INDICES_AT_ONCE = 4096
 class EpochTickets:
     """An iterator over the tickets of one epoch; ``answered`` takes the number of samples found.
 
-    begin: returns the tickets from a place on, which starts at ``place``; an interrupt ends the
-    generator that they come from, so the next call begins again where it was.
+    begin: returns an iterator over the tickets from a place on. It is called with ``place``, and
+    again after an interrupt, which ends the generator of the tickets.
     """
 
     def __init__(self, begin: Callable[[int], Iterator[Ticket]], place: int) -> None:

@@ -88,7 +88,7 @@ class Chain:
         threads: int = 0,
         device: str = "cpu",
     ) -> Array | list[Any]:
-        """Return the transformed images: an array ``(n, ...)``, or a list unless they are alike.
+        """Return the transformed images: an array ``(n, ...)``, or a list if their shapes differ.
 
         images: ``(N, ...)`` with rows ``indices`` (None: all), or a list. out: an array that
         receives the result and is returned if shape and dtype fit. threads: 0 for all cores, 1 for
@@ -212,7 +212,7 @@ def _spec_of_rows(shape: tuple[int, int, int], dtype: np.dtype[Any]) -> ImageSpe
 
 
 def gathered(images: Images, out: Array | None = None) -> Array | list[Any]:
-    """Gather the images into one array, ``out`` if it fits; a list unless they are alike."""
+    """Gather the images into one array, ``out`` if it fits; a list if their shapes differ."""
     pixels = images.pixels
     if isinstance(pixels, np.ndarray):
         if images.indices is None and (out is None or pixels is out):
