@@ -148,6 +148,7 @@ class Captured(Generic[P, R]):
         for program in reversed(entry.programs):
             number = program.calls + 1
             due = call.always_check or (self.checked and number & (number - 1) == 0)
+            due = due and program.repeatable
             try:
                 result: R = self._checked(entry, program, call) if due else program.run(call.leaves)
             except StaleRecordingError as stale:

@@ -32,6 +32,8 @@ from .recorded import (
 )
 from .state import MISSING, LengthLocation, Location, array_in, unchanged
 
+DISTRIBUTED = __package__.rpartition(".")[0] + ".distributed"
+
 
 @dataclass(eq=False)
 class Program:
@@ -167,6 +169,12 @@ class Program:
         finally:
             self.backend.empty_cache()
             self._plan.allocate(self.backend)
+
+    @property
+    def repeatable(self) -> bool:
+        """False if a host step exchanges messages with other ranks, which must be sent once."""
+        hosts = [part.host for part in self.segments if part.host is not None]
+        return not any(host.function.__module__.startswith(DISTRIBUTED) for host in hosts)
 
     def written_arrays(self, leaves: Leaves) -> list[Any]:
         """Return the arrays of the state whose buffers a replay writes to."""
