@@ -1,4 +1,4 @@
-"""Before anything is installed or compiled: unfit Pythons and folders are told by one line."""
+"""An unfit Python or folder is reported in one line, before anything is installed."""
 
 from __future__ import annotations
 

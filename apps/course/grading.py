@@ -37,7 +37,7 @@ LARGEST = 4_000_000
 ISOLATED = "unshare --user --map-root-user --net --pid --fork --kill-child --mount-proc".split()
 """Linux: no network, every process ends with the first, and own mounts; needs user namespaces."""
 LOCKED = "unshare --user --map-root-user --mount".split()
-"""In the namespaces made by ISOLATED: mounts made before cannot be undone by what runs inside."""
+"""Run inside ISOLATED: a submission cannot undo the mounts that were made before this."""
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 """Environment variables that a submission gets."""
 

@@ -19,7 +19,8 @@ inline constexpr int kBytes = 32;
 inline constexpr int kBytes = 16;
 #endif
 inline constexpr int kLanes = kBytes / 4;
-// Enough to hide the latency of two units, and few enough registers.
+// Independent sums: enough to hide the latency of two FMA units, and few enough to stay in
+// registers.
 inline constexpr int kChains = 12;
 typedef float Vector __attribute__((vector_size(kBytes)));
 

@@ -1,4 +1,4 @@
-"""What several tests of the programs need: few digits, the sources' path, no pictures."""
+"""Fixtures of the programs' tests: few digits, the sources' path, no pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ptxas reports of every CUDA kernel, and whether nvcc must compile the current sources.
+"""Reports of ptxas on every CUDA kernel, and whether nvcc must compile the current sources.
 
 If nvcc is installed, ``make test-all`` compiles src/cuda for all targets, which takes minutes,
 unless ``resources.sha256`` belongs to these sources: its test has passed for them.

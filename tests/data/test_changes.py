@@ -1,4 +1,4 @@
-"""What changes between epochs takes effect in the next one, for any engine, or it is refused."""
+"""Changes between epochs take effect in the next one, for any engine, or are refused."""
 
 from __future__ import annotations
 

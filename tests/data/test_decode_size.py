@@ -134,5 +134,6 @@ def test_not_where_it_was_not_allowed_or_the_datasets_own_transforms_come_first(
 def test_the_datasets_own_resize_counts_by_itself(root):
     dataset = folder(root, [data.Resize((16, 12))])
     assert dataset.decode_at_least == (16, 12)
+    assert folder(root, iter([data.Resize((16, 12))])).decode_at_least == (16, 12)
     assert folder(root, [data.Resize((16, 12))], scaled_decode=False).decode_at_least is None
     assert "16 x 12 are left" in Pipeline(dataset, [data.Resize((4, 4))]).explain()

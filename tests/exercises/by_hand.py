@@ -1,4 +1,4 @@
-"""What the tests of several exercises compute: errors as results, differences, softmax."""
+"""Functions of several exercises' tests: errors as results, differences, softmax."""
 
 from __future__ import annotations
 

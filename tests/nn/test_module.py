@@ -166,14 +166,14 @@ def test_errors_name_every_mismatch_and_change_nothing():
 
 
 class Tied(nn.Module):
-    """Two layers with one weight, one layer under two names, and a module below itself."""
+    """Two layers with one weight, one layer under two names, and a module in itself and below."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
         self.second.weight = self.first.weight
         self.norms = [nn.BatchNorm1d(2)] * 2
-        self.first.parent = self
+        self.first.parent = self.itself = self
 
 
 ONE, TWO = np.ones((2, 2)), np.full((2, 2), 2.0)

@@ -99,6 +99,14 @@ def test_a_group_that_is_added_later_follows_the_schedule(name, when):
         second.step()
 
 
+def test_a_group_that_is_added_leaves_a_rate_set_by_hand():
+    opt = optimizer(1.0)
+    optim.StepLR(opt, 5)
+    opt.lr = 0.125
+    opt.add_param_group({"params": [ndl.nn.Parameter([1.0])], "lr": 0.5})
+    assert [group["lr"] for group in opt.param_groups] == [0.125, 0.5]
+
+
 def test_a_copied_optimizer_has_a_schedule_of_its_own():
     opt = optimizer(1.0)
     schedule = optim.StepLR(opt, 1, 0.5)

@@ -127,7 +127,7 @@ def loader(system: str, photos: str, batch: int, workers: int, address: str, nam
 
 
 def serve(connection: Connection, system: str, *given: Any) -> None:
-    """Be a task: take as many batches as asked for and send the seconds that it took."""
+    """Run as one task: take as many batches as asked for and send the seconds that it took."""
     source = loader(system, *given)
     batches = itertools.chain.from_iterable(itertools.repeat(source))
     parts = peers.torch_arrays if system == "torch apart" else ours.tensors

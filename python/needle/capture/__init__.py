@@ -228,7 +228,7 @@ class Captured(Generic[P, R]):
         return result
 
     def _refuse(self, entry: _CacheEntry, refused: RefusedError) -> None:
-        """Warn that a step is not replayed, and keep it so unless another call may succeed."""
+        """Warn, and run calls like this one eagerly from now on unless a later one may succeed."""
         self._warn(str(refused), this_call_only=refused.this_call_only)
         entry.refused = not refused.this_call_only
         self._unused_recordings += entry.refused
@@ -289,9 +289,9 @@ def capture(
     """Return ``function`` as a callable that records its first call and replays later ones.
 
     Without ``function``, return a decorator. state: the modules, optimisers, schedules, averages,
-    generators and tensors that the step reads or changes, or collections of these; a module, or a
-    method of one, is part of the state of its own. Arguments and state are the inputs of a
-    recording. Everything else that Python computes is part of it.
+    generators and tensors that the step reads or changes, or collections of these. If ``function``
+    is a module or a method of one, the module need not be listed. Arguments and state are the
+    inputs of a recording. Everything else that Python computes is part of it.
 
     A recording matches calls whose Tensors, NDArrays and NumPy arrays have the same shapes,
     strides, dtypes and devices, whose other arguments are equal plain values or identical objects,

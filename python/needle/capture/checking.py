@@ -133,7 +133,7 @@ def _fact(value: Any) -> Any:
     """Return what can be compared of a value: the bits of an array, a plain value, or a class."""
     array = value if isinstance(value, np.ndarray) else array_in(value)
     if array is not None:
-        host = np.ascontiguousarray(array if isinstance(array, np.ndarray) else array.numpy())
+        host = array if isinstance(array, np.ndarray) else array.numpy()
         digest = hashlib.blake2b(host.tobytes(), digest_size=16).digest()
         return type(value), array.shape, str(array.dtype), digest
     return (type(value), plain_key(value)) if isinstance(value, PLAIN_TYPES) else type(value)

@@ -136,7 +136,7 @@ class Recording:
     segments: list[Segment]
     slots: list[BufferSlot]
     result: Any = None
-    """What the step returns: nested ``ValueSource``s and plain values."""
+    """The result of the step, in which ``ValueSource``s stand for arrays."""
     constants: list[Call] = field(default_factory=list)
     """Calls whose results are kept between replays until a parameter changes."""
     parameters: list[InputBinding] = field(default_factory=list)

@@ -28,7 +28,7 @@ from ..optim.schedules import Schedule
 
 PLAIN_TYPES = (type(None), bool, int, float, str, bytes, np.generic, np.dtype)
 MAX_LENGTH = 1000
-"""Of longer lists and dicts only the identity and the length are guarded."""
+"""The most entries of a list or dict that are guarded one by one; of longer ones the length is."""
 COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
 SERVICES = (Optimizer, Schedule, ExponentialAverage, Generator)
 """Objects whose methods a replay calls again, so that their attributes need no guards."""
@@ -37,8 +37,6 @@ GRAPH_KEYS = ("op", "inputs", *RECORDS)
 """Attributes of a Tensor that a replay does not set, since it makes constants."""
 MISSING = object()
 """The value of a missing location."""
-
-
 Roots = Sequence[tuple[str, Any]]
 """Labels and objects from which the walk starts."""
 
@@ -101,7 +99,7 @@ class ArrayReference:
 
 @dataclass(eq=False)
 class Container:
-    """A dict, list or tuple whose entries are part of the state.
+    """A collection, or the attributes of an object, whose entries are part of the state.
 
     ``owner``: the Tensor of which this is the attribute dict, if any. ``service``: it belongs to an
     object of ``SERVICES``.
@@ -193,11 +191,11 @@ class State:
         """Give every container the entries of a snapshot."""
         for container, before in zip(self.containers, snapshot, strict=True):
             holder = container.holder
-            if isinstance(holder, (list, set, deque)):
-                if container.entries() != before:
-                    holder.clear()
-                    add = holder.update if isinstance(holder, set) else holder.extend
-                    add(before.values())
+            if isinstance(holder, list):
+                holder[:] = before.values()
+            elif isinstance(holder, (set, deque)):
+                holder.clear()
+                (holder.update if isinstance(holder, set) else holder.extend)(before.values())
             elif isinstance(holder, dict):
                 for key in holder.keys() - before.keys():
                     del holder[key]

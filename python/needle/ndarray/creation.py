@@ -214,6 +214,7 @@ def arange(
     if step == 0:
         raise ShapeError("arange: step must not be 0, got 0; use a step that reaches stop")
     first, last = (0, start) if stop is None else (start, stop)
+    first, last, step = (int(x) if isinstance(x, np.integer) else x for x in (first, last, step))
     reach = (last - first) / step
     if not reach < MAX_SIZE:
         raise ShapeError(
@@ -221,7 +222,7 @@ def arange(
             f"{step}; use finite numbers"
         )
     count = math.ceil(max(reach, 0))
-    whole = all(isinstance(item, int | np.integer) for item in (first, last, step))
+    whole = all(isinstance(item, int) for item in (first, last, step))
     if whole and count:
         for end in (first, first + (count - 1) * step):
             fitting("arange", default_int, int(end))

@@ -165,7 +165,7 @@ class Module(PointsToKeywords):
     def further_names(self) -> dict[str, str]:
         """Return, for each further dotted name of a shared tensor, its name in ``state_dict``."""
         first: dict[int, str] = {}
-        named = ((name, first.setdefault(id(t), name)) for name, t in _all_names(self, "", ()))
+        named = ((name, first.setdefault(id(t), name)) for name, t in _all_names(self, "", (self,)))
         return {name: own for name, own in named if name != own}
 
     def load_state_dict(
@@ -179,7 +179,7 @@ class Module(PointsToKeywords):
         """
         own, further = _by_name(self), self.further_names()
         given = {name: further.get(name, name) for name in state}
-        missing = [name for name in own if name not in given.values()]
+        missing = sorted(own.keys() - given.values(), key=[*own].index)
         unexpected = [name for name, first in given.items() if first not in own]
         values: dict[str, Any] = {}
         problems = []
@@ -265,7 +265,7 @@ def _all_names(
     for name, value in module.named_members():
         for path, leaf in _leaves(name, value):
             if isinstance(leaf, Module) and leaf not in above:
-                yield from _all_names(leaf, _join(prefix, path), (*above, module))
+                yield from _all_names(leaf, _join(prefix, path), (*above, leaf))
             elif _is_state(module, path, leaf):
                 yield _join(prefix, path), leaf
 

@@ -92,7 +92,7 @@ class _Entry(NamedTuple):
 
 
 def _entries(module: Module) -> dict[str, _Entry]:
-    """Return the entry of each of needle's names, further names of shared tensors included."""
+    """Return an entry for each name of a tensor in needle; a shared tensor has several names."""
     owners = dict(module.named_modules())
     further = module.further_names()
     suffixes = {}

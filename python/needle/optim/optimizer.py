@@ -63,8 +63,8 @@ class Optimizer(PointsToKeywords):
     parameters; ValueError for no parameters or an option out of range.
     """
 
-    set_rates: Callable[[], None] | None = None
-    """The function by which the latest schedule sets every group's ``lr``; None without one."""
+    set_rate: Callable[[Group], None] | None = None
+    """The function by which the latest schedule sets a group's ``lr``; None without one."""
 
     def __init__(self, params: Iterable[Tensor] | Iterable[Group], **options: Any) -> None:
         given: list[Any] = _listed(type(self).__name__, params)
@@ -123,8 +123,8 @@ class Optimizer(PointsToKeywords):
         made = {**self._defaults, **group, "params": listed}
         self.check_options(made)
         self.param_groups.append(made)
-        if self.set_rates:
-            self.set_rates()
+        if self.set_rate:
+            self.set_rate(made)
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raise ValueError if an option is out of range."""

@@ -26,7 +26,7 @@ class Schedule(PointsToKeywords):
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self.steps = 0
-        optimizer.set_rates = self._apply
+        optimizer.set_rate = self._set_rate
         self._apply()
 
     def rate(self, step: int, base_lr: float) -> float:
@@ -41,8 +41,11 @@ class Schedule(PointsToKeywords):
 
     def _apply(self) -> None:
         for group in self.optimizer.param_groups:
-            group.setdefault("initial_lr", group["lr"])
-            group["lr"] = self.rate(self.steps, group["initial_lr"])
+            self._set_rate(group)
+
+    def _set_rate(self, group: dict[str, Any]) -> None:
+        group.setdefault("initial_lr", group["lr"])
+        group["lr"] = self.rate(self.steps, group["initial_lr"])
 
     def state_dict(self) -> dict[str, Any]:
         """Return ``{"steps": int, "base_lrs": [...]}``; constructor arguments are not included."""

@@ -158,7 +158,7 @@ def concatenate(
 
 
 def _leaf(column: list[Any], ragged: bool, out: Any = None) -> tuple[str, Any]:
-    """Return the kind and the leaf of these values: the values themselves unless they are alike."""
+    """Return the kind and the leaf of these values; a list if they cannot be stacked."""
     kinds = set(map(_kind, set(map(type, column))))
     kind = kinds.pop() if len(kinds) == 1 else MIXED
     if kind == "text":

@@ -20,7 +20,7 @@ from .decode_size import decoded_at, decoded_in
 from .indexing import Indices, check_index, given_or_listed, several
 
 KEPT = ("classes", "mode", "labels", "path", "encoded")
-"""What programs ask of datasets besides their items."""
+"""Attributes and methods that programs use besides items."""
 
 
 class _Combination(Dataset):

@@ -39,7 +39,7 @@ class ScaledDecoding(Dataset):
     ) -> None:
         super().__init__(transforms)
         self.scaled_decode, self.oriented = scaled_decode, oriented
-        self.decode_at_least = decode_size(transforms or ()) if scaled_decode else None
+        self.decode_at_least = decode_size(self.transforms or ()) if scaled_decode else None
 
     def set_decode_size(self, height: int, width: int) -> bool:
         """Set that ``height`` x ``width`` pixels of an image suffice; return True if used."""

@@ -106,7 +106,7 @@ class TarShards(IterableDataset):
         return (self._transformed(values[0]), *values[1:])
 
     def _read(self, path: str, file: Any, extension: str, member: Member) -> Any:
-        """Return the content of a member, whose extension decides its type."""
+        """Return the content of a member, decoded as its extension says."""
         file.seek(member.start)
         content = file.read(member.size)
         name = f"{path}: member {member.name!r} at byte {member.start}"

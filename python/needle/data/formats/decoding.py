@@ -52,11 +52,11 @@ TURNS = {
     7: (True, True, True),
     8: (False, True, True),
 }
-"""What each EXIF orientation asks for: a flip of the rows, of the columns, then a transposition."""
+"""Whether an EXIF orientation flips the rows and the columns, and then transposes the image."""
 TURNED_BACK = {6: 8, 8: 6}
 JPEG_START, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 JPEG_SCAN, JPEG_METADATA = 0xDA, 0xE1
-"""Second bytes of the markers of the pixels, and of EXIF or XMP before them."""
+"""The second bytes of JPEG markers: the scan (the pixels), and EXIF or XMP metadata before it."""
 JPEG_SCALES = (8, 4, 2)
 LOST_PIXELS = ("remature end", "bad Huffman code", "instead of RST", "nvalid JPEG file structure")
 """Warnings of libjpeg that mean lost pixels; its other warnings are harmless."""
@@ -233,7 +233,7 @@ def _turned(pixels: Pixels, turn: int) -> Pixels:
 def _stored_box(
     box: tuple[int, int, int, int], size: tuple[int, int], turn: int
 ) -> tuple[int, int, int, int]:
-    """Return the part of the stored image, of ``size``, that becomes ``box`` once turned."""
+    """Return the region of the stored image that becomes ``box``; ``size`` is the stored size."""
     top, left, bottom, right = box
     rows, columns, swapped = TURNS.get(turn, (False, False, False))
     if swapped:

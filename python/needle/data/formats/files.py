@@ -38,7 +38,7 @@ _SECRET = re.compile(
 
 
 def check_list(op: str, name: str, given: Any) -> None:
-    """Raise TypeError for a text or path, whose letters would be taken one by one, as a list."""
+    """Raise TypeError for a str or a path, which would be iterated character by character."""
     if isinstance(given, (str, os.PathLike)):
         raise TypeError(f"{op}: {name} must be a list, got {given!r}; put it in brackets")
 
@@ -61,7 +61,10 @@ def find_file(folder: Path, *names: str) -> Path | None:
 
 
 def find_folder(folder: Path, name: str) -> Path:
-    """Return the folder ``name`` in ``folder``, up to case and punctuation, if there is one."""
+    """Return the folder in ``folder`` whose name is ``name`` but for case and punctuation.
+
+    Return ``folder / name`` if there is none.
+    """
     for part in name.split("/"):
         alike = (path for path in _alike(folder, (part,)) if path.is_dir())
         folder = next(alike, folder / part)
