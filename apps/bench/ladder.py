@@ -59,27 +59,14 @@ def draw(rows: Sequence[Row], limits: dict[str, float], file: Path) -> None:
     The abscissa counts the bytes that the inner loop loads and stores, from any cache; a step below
     a roof therefore waits for something else: a chain of additions, or a slower cache.
     """
-    import matplotlib
+    from apps.pictures.roofline import Kernel, draw_roofline  # matplotlib belongs to an extra
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
-    peak, places = limits["peak"], [0.1 * 1.1**i for i in range(40)]
-    for name, rate in list(limits.items())[1:]:
-        axes.plot(
-            places, [min(peak, x * rate) for x in places], "--", label=f"{name}: {rate:.3g} GB/s"
-        )
-    axes.axhline(peak, color="black", label=f"multiply-adds: {peak:.3g} GFLOP/s")
-    for row in rows:
-        if row["threads"] == 1:
-            axes.plot(row["intensity"], row["gflops"], "o", color="C3")
-            axes.annotate(row["step"], (row["intensity"], row["gflops"]), (6, -3),
-                          textcoords="offset points", fontsize=8)  # fmt: skip
-    axes.set(xscale="log", yscale="log", xlabel="FLOP per byte loaded or stored", ylabel="GFLOP/s")
-    axes.legend(fontsize=8)
-    figure.savefig(file, dpi=120)
-    pyplot.close(figure)
+    steps = [
+        Kernel(row["step"], row["gflops"], row["gflops"] / row["intensity"], 1e-9)
+        for row in rows
+        if row["threads"] == 1
+    ]
+    draw_roofline(limits, steps).savefig(file, dpi=120)
 
 
 def climb(

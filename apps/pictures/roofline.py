@@ -1,7 +1,8 @@
-"""The roofline of this machine with some of needle's kernels.
+"""The roofline of this machine with some kernels.
 
-The roofs come from apps/profiling/limits.py. The measurement is quick; ``make ladder`` and ``make
-bench-against`` measure accurately.
+The roofs come from apps/profiling/limits.py, and from the ladders, which draw their steps. The
+measurement of ``measured_kernels`` is quick; ``make ladder`` and ``make bench-against`` measure
+accurately.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from typing import Any
 import needle
 
 from .canvas import Picture, picture
+
+WORDS = {"gbs large": "memory", "gbs small": "cache"}
+"""The legend's words for names of ``apps.profiling.limits.measure``."""
 
 
 @dataclass(frozen=True)
@@ -77,19 +81,20 @@ def best_seconds(call: Callable[[], Any], seconds: float) -> float:
 def draw_roofline(limits: dict[str, float], kernels: list[Kernel]) -> Picture:
     """Draw kernels by operations per byte and rate, with the arithmetic peak and the bandwidths.
 
-    limits: "gflops" and, in GB/s, "gbs large" (memory) and "gbs small" (cache), from
+    limits: the peak in GFLOP/s and then bandwidths in GB/s, by name, for example from
     ``apps.profiling.limits.measure``.
     """
     figure, axes = picture(8, 4.5)
     places = [min(k.intensity for k in kernels) / 2 * 2**i for i in range(14)]
-    for name, rate in (("memory", limits["gbs large"]), ("cache", limits["gbs small"])):
-        roof = [min(limits["gflops"], x * rate) for x in places]
-        axes.plot(places, roof, "--", label=f"{name}: {rate:.3g} GB/s")
-    axes.axhline(limits["gflops"], color="black", label=f"peak: {limits['gflops']:.3g} GFLOP/s")
+    peak, *bandwidths = limits.values()
+    for name, rate in zip([*limits][1:], bandwidths):
+        roof = [min(peak, x * rate) for x in places]
+        axes.plot(places, roof, "--", label=f"{WORDS.get(name, name)}: {rate:.3g} GB/s")
+    axes.axhline(peak, color="black", label=f"peak: {peak:.3g} GFLOP/s")
     for i, kernel in enumerate(sorted(kernels, key=lambda each: each.intensity)):
         axes.plot(kernel.intensity, kernel.rate, "o", color="#cc3311")
         place, aside = (kernel.intensity, kernel.rate), (4, 8 if i % 2 else -12)
         axes.annotate(kernel.name, place, aside, textcoords="offset points", fontsize=8)
-    axes.set(xscale="log", yscale="log", xlabel="operations per byte moved", ylabel="GFLOP/s")
+    axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="GFLOP/s")
     axes.legend(fontsize=8)
     return figure
