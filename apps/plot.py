@@ -12,6 +12,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 if not __package__:  # run as a file: apps.training is found from the folder above
@@ -39,12 +40,12 @@ class Measured:
     @property
     def loading(self) -> float:
         """Mean seconds per training epoch spent waiting for data."""
-        return _mean(row["loading"] for row in self.training)
+        return fmean(row["loading"] for row in self.training)
 
     @property
     def computing(self) -> float:
         """Mean seconds per training epoch spent computing."""
-        return _mean(row["duration"] - row["loading"] for row in self.training)
+        return fmean(row["duration"] - row["loading"] for row in self.training)
 
 
 def read_run(folder: Path) -> Measured:
@@ -142,11 +143,6 @@ def main(arguments: list[str] | None = None) -> int:
     print("\n".join(table(runs)))
     print(f"picture: {options.out}")
     return 0
-
-
-def _mean(values: Any) -> float:
-    listed = list(values)
-    return sum(listed) / len(listed)
 
 
 if __name__ == "__main__":

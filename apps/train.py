@@ -47,7 +47,7 @@ from apps.training.own_pictures import as_place
 from apps.training.parallel import LONG_WORK, NoRecords, chosen_folder, failed, silence
 from apps.training.range_test import range_test, remark, write_range_test
 from apps.training.recipes import Recipe, find_recipe, recipe_names
-from apps.training.records import Records, tensorboard_package
+from apps.training.records import Records, tensorboardX
 from apps.training.report import write_epochs, write_report
 from apps.training.run import Progress, Run
 from apps.training.settings import OPTIMIZERS, SCHEDULES, Settings, resumed
@@ -492,7 +492,7 @@ def _finish(run: Run, folder: RunFolder, facts: dict[str, Any], report: bool) ->
     print(
         f"  {MODEL} (the weights), {folder.checkpoint.name} and best.safetensors (to resume from)"
     )
-    if tensorboard_package() is None:
+    if tensorboardX is None:
         print("  to get TensorBoard event files too: pip install 'needle[tensorboard]'")
     print("\nnext steps:")
     for line in _suggestions(run.settings):

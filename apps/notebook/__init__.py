@@ -11,13 +11,11 @@ import warnings
 from typing import Any
 
 from .chapters import exercises
-from .growth import GraphGrowthWarning, growing_graphs
+from .growth import growing_graphs
 from .homework import check, hint, kernels_of, own_arrays, rebuild, start
 from .reloading import Reloader
 
 __all__ = [
-    "GraphGrowthWarning",
-    "Reloader",
     "check",
     "exercises",
     "growing_graphs",

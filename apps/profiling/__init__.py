@@ -5,13 +5,11 @@ tables and traces, limits.py measures the machine. Called by train.py --profile 
 profile_layers.py.
 """
 
-from .listen import Call, Profile, Span, profile_inference, profile_step, shadowed
+from .listen import Profile, profile_inference, profile_step, shadowed
 from .tables import layer_rows, layer_table, write_trace
 
 __all__ = [
-    "Call",
     "Profile",
-    "Span",
     "layer_rows",
     "layer_table",
     "profile_inference",

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 try:
@@ -150,11 +149,6 @@ class EventFile:
 
     def _write(self, step: int, **content: Any) -> None:
         self._events.write_event(event_pb2.Event(wall_time=time.time(), step=step, **content))
-
-
-def tensorboard_package() -> ModuleType | None:
-    """Return the package that writes events, or None if it is not installed."""
-    return tensorboardX  # type: ignore[no-any-return]
 
 
 def read_records(path: Path) -> list[dict[str, float]]:
