@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import types
 import warnings
 from typing import Any
 
@@ -150,6 +151,31 @@ def test_results_appended_to_a_list_prevent_capture() -> None:
     assert [y.item() for y in kept] == [2.0, -2.0]
     assert len(messages) == 1
     assert "length of state.kept" in messages[0]
+
+
+@pytest.mark.parametrize("holder", [list, types.SimpleNamespace])
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_result_that_is_returned_and_kept_outside_of_the_state_stays_current(
+    holder: Any, detached: bool
+) -> None:
+    kept = holder()
+
+    def step(x: Any) -> Any:
+        y = x * 2.0
+        value = y.detach() if detached else y
+        if isinstance(kept, list):
+            kept.append(value)
+        else:
+            kept.last = value
+        return {"y": y}
+
+    calls = [(ones(1) * number,) for number in range(6)]
+    results, messages = reasons(needle.capture(step), *calls)
+    kept_values = kept if isinstance(kept, list) else [kept.last]
+    expected = [result["y"].item() for result in results]
+    assert [value.item() for value in kept_values] == expected[-len(kept_values) :]
+    assert len(kept_values) in (1, 6)
+    assert len(messages) == 1
 
 
 def test_a_result_stored_in_a_new_attribute_is_updated_by_replays() -> None:

@@ -217,6 +217,7 @@ class Captured(Generic[P, R]):
                 raise
             try:
                 result = tracer.finish(result)
+                tracer.check_released()
             except RefusedError as refused:
                 self._refuse(entry, refused)
                 return result

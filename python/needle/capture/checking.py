@@ -99,6 +99,7 @@ def replay_and_compare(
             result = call(run)
             try:
                 result = run.finish(result)
+                run.check_released()
             except RefusedError as reason:
                 refused = reason
         if exact:

@@ -20,6 +20,7 @@ from ..backends.base import Backend, View, provides
 from ..backends.writes import now, written_since
 from ..host_steps import current
 from ..ndarray import NDArray
+from ..ndarray.array import wrap
 from .buffers import BufferSlot
 from .calls import Call
 from .deferral import DeferredCalls
@@ -77,6 +78,7 @@ class Tracer:
         self._start = now()
         self._passed: set[int] = set()  # arguments that host steps receive at every replay
         self._host_results: list[Any] = []  # the results of host steps
+        self._returned: list[weakref.ref[NDArray]] = []
         self._writes: dict[tuple[int | None, int, Any], Location] = {}
         self._state = State(roots, leaves)
         self._guards = self._state.guards()
@@ -105,7 +107,6 @@ class Tracer:
         self._plan, result = self._plan_result(result)
         for location in self._writes.values():  # a replay stores constants there
             _make_constant(location.get(self.leaves))
-        self._check_live_buffers()
         return result
 
     def program(self, as_graphs: bool) -> Program:
@@ -396,21 +397,40 @@ class Tracer:
         planned = map_leaves(plan, result)
         if self.refusal is not None:
             raise self.refusal
-        return planned, map_leaves(_make_constant, result)
+        in_state = self._state.arrays()
 
-    def _check_live_buffers(self) -> None:
-        """Raise RefusedError if a buffer that outlives the step has no fresh slot."""
+        def renew(leaf: Any) -> Any:
+            leaf, array = _make_constant(leaf), array_in(leaf)
+            handle = None if array is None else array.view.handle
+            slot = self._known_slot(handle)
+            if array is None or slot is None or slot.bound or id(handle) in in_state:
+                return leaf
+            self._returned.append(weakref.ref(array))
+            again = wrap(array.view, array.device)
+            return leaf.make_const(again, leaf.requires_grad) if leaf is not array else again
+
+        return planned, map_leaves(renew, result)
+
+    def check_released(self) -> None:
+        """Raise RefusedError if the program keeps an array of the step that a replay cannot update.
+
+        Called after ``finish``, when the caller holds no more than what that has returned: other
+        objects on the same buffers, so that an array which was returned is only found if the
+        program keeps it elsewhere, too.
+        """
         self._before = self._safe = []
         for collected in (False, True):
             if collected:
                 gc.collect()
             alive = [slot for slot, ref in self._by_handle.values() if ref() is not None]
-            lost = [slot for slot in alive if not (slot.bound or slot.fresh)]
+            lost = sum(not (slot.bound or slot.fresh) for slot in alive)
+            lost += sum(ref() is not None for ref in self._returned)
             if not lost:
                 return
         raise RefusedError(
-            f"the step keeps {len(lost)} results where a replay cannot update them "
-            "(a list, a growing dict, an attribute of another object); return them instead"
+            f"the step keeps {lost} results where a replay cannot update them "
+            "(a list, a growing dict, an attribute of another object); only return them, or add "
+            "that object to state=[...]"
         )
 
     def _check_random(self) -> None:
