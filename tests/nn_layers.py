@@ -227,6 +227,25 @@ ACTIVATIONS = [
     row("PReLU", (), ("N", "L")),
     row("PReLU", (4, 0.1), IMAGES, case="channels"),
     row("Softmax", (1,), SIGNALS, placed=False),
+    row("LogSoftmax", (1,), SIGNALS, placed=False),
+    row("CELU", (0.5,), IMAGES, placed=False),  # PyTorch holds 1/alpha in float32
+    row("Tanhshrink", (), SIGNALS, placed=False),
+    row("Softshrink", (0.3,), SIGNALS, placed=False),
+    row("Threshold", (0.2, -1.5), SIGNALS, placed=False),
+    row("GLU", (), ("N", 4), placed=False),
+    row("GLU", (1,), IMAGES, case="channels", placed=False),
+]
+
+PIXELS = [
+    row("ZeroPad2d", (2,), IMAGES, placed=False),
+    row("ZeroPad2d", ((1, -1, 0, 3),), (4, "H", "W"), case="image", placed=False),
+    row("ReflectionPad2d", ((2, 1, 0, 2),), IMAGES, placed=False),
+    row("ReplicationPad2d", (1,), IMAGES, placed=False),
+    row("PixelShuffle", (2,), IMAGES, placed=False),
+    row("PixelShuffle", (2,), (2, "N", 8, "H", "W"), case="stacks", placed=False),
+    row("PixelUnshuffle", (2,), ("N", 3, 4, 6), placed=False),
+    row("Unfold", (3,), IMAGES, placed=False),
+    row("Unfold", ((2, 3), (2, 1), (1, 0), (1, 2)), IMAGES, case="uneven", placed=False),
 ]
 
 POOLS = [
@@ -241,4 +260,4 @@ POOLS = [
     row("AdaptiveAvgPool1d", (3,), SIGNALS, placed=False),
 ]
 
-LAYERS = [*ACTIVATIONS, *POOLS, *NORMS, *CONVOLUTIONS, *RECURRENT, *ATTENTION]
+LAYERS = [*ACTIVATIONS, *PIXELS, *POOLS, *NORMS, *CONVOLUTIONS, *RECURRENT, *ATTENTION]

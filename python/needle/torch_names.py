@@ -69,7 +69,6 @@ NAMES: dict[str, dict[str, str]] = {
         "ModuleList": "a list: modules in lists, tuples and dicts are found",
         "ModuleDict": "a dict: modules in lists, tuples and dicts are found",
         "ParameterList": "a list: parameters in lists, tuples and dicts are found",
-        "LogSoftmax": "needle.logsoftmax(x, axis)",
         "functional": "needle, where the functions are: needle.relu(x)",
         "TransformerEncoder": "needle.nn.Transformer",
         "TransformerEncoderLayer": "needle.nn.TransformerLayer",

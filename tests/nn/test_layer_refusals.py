@@ -177,6 +177,39 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         r"PReLU: the input must have 3 channels on axis 1, got shape \(2, 4\)",
     ),
     (lambda: nn.Hardtanh(1, 0), ValueError, "Hardtanh: min_val must be at most max_val, got 1"),
+    (lambda: nn.CELU(0.0), ValueError, "CELU: alpha must be positive, got 0"),
+    (lambda: nn.Softshrink(-1), ValueError, "Softshrink: lambd must be at least 0, got -1"),
+    (
+        lambda: nn.GLU(1)(zeros(2, 3)),
+        ShapeError,
+        r"GLU: the size of axis 1 must be even, got shape \(2, 3\)",
+    ),
+    *[
+        (lambda make=make: make((1, 2)), ShapeError, f"{make.__name__}: padding must be an int or")
+        for make in (nn.ZeroPad2d, nn.ReflectionPad2d, nn.ReplicationPad2d)
+    ],
+    (
+        lambda: nn.ReflectionPad2d(1)(zeros(4, 4)),
+        ShapeError,
+        r"ReflectionPad2d: the input must be \(C, H, W\) or \(N, C, H, W\), got shape \(4, 4\)",
+    ),
+    (
+        lambda: nn.PixelShuffle(2)(zeros(1, 6, 2, 2)),
+        ShapeError,
+        r"PixelShuffle: .* with C divisible by 4, got shape \(1, 6, 2, 2\)",
+    ),
+    (
+        lambda: nn.PixelUnshuffle(2)(zeros(1, 4, 3)),
+        ShapeError,
+        r"PixelUnshuffle: .* with H and W divisible by 2, got shape \(1, 4, 3\)",
+    ),
+    (lambda: nn.PixelShuffle(0), ShapeError, "PixelShuffle: the factor must be at least 1, got 0"),
+    (
+        lambda: nn.Unfold(3)(zeros(3, 4, 4)),
+        ShapeError,
+        r"Unfold: the input must be \(N, C, H, W\), got shape \(3, 4, 4\)",
+    ),
+    (lambda: nn.Unfold(5)(zeros(1, 3, 4, 4)), ShapeError, "Unfold: the window must fit the padded"),
 ]
 
 

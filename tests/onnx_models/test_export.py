@@ -13,6 +13,7 @@ from needle import nn, ops
 from needle.autograd import as_operand
 from needle.onnx import convert, export
 from needle.onnx.package import OnnxError
+from tests.nn_layers import LAYERS, LayerRow
 from tests.op_row import OpRow
 from tests.op_table import ROWS
 
@@ -134,6 +135,19 @@ CASES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_ops(name: str) -> None:
     agree(Function(CASES[name]), numbers(2, 3, 4, 4), numbers(5, 3, 4, 4, seed=1))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [r for r in LAYERS if len(r.shapes) == 1 and "N" in r.shapes[0]],
+    ids=lambda row: row.case,
+)
+def test_layers(row: LayerRow) -> None:
+    layer = row.make(device=CPU, dtype="float32").eval()
+    random, axis = np.random.default_rng(1), row.shapes[0].index("N")
+    sizes = {"H": 6, "W": 6, "L": 7, "T": 4}
+    example, x = (row.inputs(random, N=n, **sizes)[0].astype("float32") for n in (2, 3))
+    agree(Function(lambda x: row.call(layer, x)), example, x, axis)
 
 
 def ids(*shape: int, below: int = 20, seed: int = 0) -> Any:

@@ -5,14 +5,17 @@ from typing import TYPE_CHECKING
 from ..torch_names import missing_attribute
 from . import torch_mapping
 from .activations import (
+    CELU,
     ELU,
     GELU,
+    GLU,
     SELU,
     Hardsigmoid,
     Hardswish,
     Hardtanh,
     LeakyReLU,
     LogSigmoid,
+    LogSoftmax,
     Mish,
     PReLU,
     ReLU,
@@ -21,8 +24,11 @@ from .activations import (
     SiLU,
     Softmax,
     Softplus,
+    Softshrink,
     Softsign,
     Tanh,
+    Tanhshrink,
+    Threshold,
 )
 from .attention import AttentionLayer, MultiHeadAttention
 from .cells import GRUCell, LSTMCell, RNNCell
@@ -47,6 +53,15 @@ from .loss import (
 from .module import Module, Parameter
 from .multihead_attention import MultiheadAttention
 from .normalization import BatchNorm1d, BatchNorm2d, LayerNorm, LayerNorm1d
+from .pixels import (
+    PixelShuffle,
+    PixelUnshuffle,
+    ReflectionPad2d,
+    ReplicationPad2d,
+    Unfold,
+    Upsample,
+    ZeroPad2d,
+)
 from .pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -61,9 +76,20 @@ from .pooling import (
 from .recurrent import GRU, LSTM, RNN
 from .signals import Conv1d, ConvTranspose1d, ConvTranspose2d
 from .transformer import Transformer, TransformerLayer
-from .upsample import Upsample
 
 __all__ = [
+    "CELU",
+    "GLU",
+    "LogSoftmax",
+    "Softshrink",
+    "Tanhshrink",
+    "Threshold",
+    "PixelShuffle",
+    "PixelUnshuffle",
+    "ReflectionPad2d",
+    "ReplicationPad2d",
+    "Unfold",
+    "ZeroPad2d",
     "ELU",
     "SELU",
     "Hardsigmoid",

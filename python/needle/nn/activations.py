@@ -13,7 +13,7 @@ from ..autograd import Tensor
 from ..errors import ShapeError, UnknownNameError
 from ..init import constant
 from ..ops.selection import Clip
-from ..shapes import shape_of
+from ..shapes import normalize_axis, shape_of
 from .module import Module, Parameter, operands
 
 
@@ -132,6 +132,25 @@ class ELU(Module):
         return ops.elu(x, self.alpha)
 
 
+class CELU(Module):
+    """Smooth ELU: x if positive, else alpha * (exp(x / alpha) - 1) (Barron 2017).
+
+    ValueError unless alpha is positive.
+    """
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__()
+        if not alpha > 0:
+            raise ValueError(f"CELU: alpha must be positive, got {alpha}; pass a positive number")
+        self.alpha = alpha
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.elu(x / self.alpha) * self.alpha
+
+
 class SELU(Module):
     """Scaled ELU, which keeps mean 0 and variance 1 from layer to layer (Klambauer et al. 2017)."""
 
@@ -151,6 +170,46 @@ class Softsign(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x / (ops.abs(x) + 1)
+
+
+class Tanhshrink(Module):
+    """Distance from the hyperbolic tangent, x - tanh(x)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - ops.tanh(x)
+
+
+class Softshrink(Module):
+    """Shrinkage towards 0 by ``lambd``: 0 where abs(x) <= lambd (Donoho 1995).
+
+    ValueError if lambd is negative.
+    """
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__()
+        if not lambd >= 0:
+            raise ValueError(f"Softshrink: lambd must be at least 0, got {lambd}; pass its size")
+        self.lambd = lambd
+
+    def extra_repr(self) -> str:
+        return f"lambd={self.lambd}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - ops.clip(x, -self.lambd, self.lambd)
+
+
+class Threshold(Module):
+    """x where it is greater than ``threshold``, else ``value``."""
+
+    def __init__(self, threshold: float, value: float) -> None:
+        super().__init__()
+        self.threshold, self.value = threshold, value
+
+    def extra_repr(self) -> str:
+        return f"threshold={self.threshold}, value={self.value}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.where(ops.less_equal(x, self.threshold), self.value, x)  # NaN stays NaN
 
 
 class Hardtanh(Module):
@@ -244,3 +303,36 @@ class Softmax(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.softmax(x, self.dim)
+
+
+class LogSoftmax(Softmax):
+    """x - log(sum(exp(x))) over the axis ``dim``, the last one by default."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.logsoftmax(x, axis=self.dim)
+
+
+class GLU(Module):
+    """Gated linear unit a * sigmoid(b) of the halves a and b of an axis (Dauphin et al. 2017).
+
+    Maps a size 2*n of the axis ``dim`` to n. ShapeError if the size is odd.
+    """
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        shape = shape_of("GLU", x)
+        axis = normalize_axis("GLU", self.dim, len(shape))
+        if shape[axis] % 2:
+            raise ShapeError(
+                f"GLU: the size of axis {self.dim} must be even, got shape {shape}; pass values "
+                "and gates"
+            )
+        before: tuple[slice, ...] = (slice(None),) * axis
+        n = shape[axis] // 2
+        return x[(*before, slice(0, n))] * ops.sigmoid(x[(*before, slice(n, None))])
