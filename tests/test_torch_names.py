@@ -86,6 +86,7 @@ WRONG: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
     (nn.BatchNorm2d, (), {"num_features": 3}, "use dim= instead of num_features="),
     (optim.SGD, (P,), {"learning_rate": 0.1}, "use lr= instead of learning_rate="),
     (optim.Adam, (P,), {"betas": (0.9, 0.999)}, "use beta1= instead of betas="),
+    (optim.CosineAnnealingWarmRestarts, (), {"T_0": 5}, "use first_steps= instead of T_0="),
     (data.DataLoader, (DIGITS, 2), {"collate_fn": len}, "use collate= instead of collate_fn="),
     (data.DataLoader, (DIGITS, 2), {"pin_memory": True}, "leave pin_memory= out"),
     (data.ImageFolder, ("x",), {"transform": None}, "use transforms= instead of transform="),

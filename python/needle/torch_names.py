@@ -148,6 +148,8 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "learning_rate": ("lr",),
     "betas": ("beta1",),
     "T_max": ("total_steps",),
+    "T_0": ("first_steps",),
+    "T_mult": ("factor",),
     "eta_min": ("min_lr",),
     "collate_fn": ("collate",),
     "prefetch_factor": ("prefetch",),

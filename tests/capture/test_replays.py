@@ -81,6 +81,8 @@ def assert_same(left: dict[str, Any], right: dict[str, Any]) -> None:
 OPTIMIZERS = {
     "momentum": lambda p: optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-3),
     "adam": lambda p: optim.Adam(p, lr=0.01),
+    "nadam": lambda p: optim.NAdam(p, lr=0.01),
+    "radam": lambda p: optim.RAdam(p, lr=0.01, beta2=0.7),
 }
 
 
@@ -169,6 +171,27 @@ def test_a_schedule_may_step_inside() -> None:
         assert run.optimizer.lr == 0.05 * 0.5**4
         finals.append(run.state())
     assert step.replays == 3
+    assert_same(*finals)
+
+
+def test_a_plateau_of_the_loss_may_be_judged_inside() -> None:
+    finals = []
+    for captured in (False, True):
+        run = Run("lenet5", OPTIMIZERS["momentum"], False)
+        schedule = optim.ReduceLROnPlateau(run.optimizer, "max", 0.5, patience=0)
+
+        def train(x: Any, y: Any, run: Run = run, schedule: Any = schedule) -> Any:
+            loss = run.train(x, y)
+            schedule.step(loss)
+            return loss
+
+        state = [run.model, schedule]
+        step: Any = needle.capture(train, state=state) if captured else train
+        for _ in range(6):
+            step(*batch(4, 1, 0))
+        assert 0 < schedule.reductions < 6
+        finals.append({**run.state(), "schedule": repr(schedule.state_dict())})
+    assert step.replays == 5
     assert_same(*finals)
 
 

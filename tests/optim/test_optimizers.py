@@ -15,6 +15,7 @@ from needle.backends.base import View
 from needle.errors import CheckpointError, GraphError, ShapeError
 from tests.nn_devices import NUMPY_MODE, close
 
+OPTIMIZERS = [getattr(optim, n) for n in ("SGD", "Adam", "NAdam", "RAdam", "RMSprop", "Adagrad")]
 SHAPES = [(3, 4), (4,)]
 TOLERANCES = {
     "float32": {"rtol": 2e-6, "atol": 2e-7},
@@ -90,6 +91,34 @@ def adam(lr, beta1, beta2, eps, decay, decoupled=False, amsgrad=False):
     return step
 
 
+def nadam(lr, beta1, beta2, eps, decay=0.0, slower=0.004, decoupled=False):
+    def step(p, g, state, t):
+        p, g = (p * (1 - lr * decay), g) if decoupled else (p, g + decay * p)
+        m = state["m"] = beta1 * state.get("m", 0.0) + (1 - beta1) * g
+        v = state["v"] = beta2 * state.get("v", 0.0) + (1 - beta2) * g * g
+        mu = beta1 * (1 - 0.96 ** (slower * np.arange(1, t + 2)) / 2)
+        m = mu[t] * m / (1 - mu.prod()) + (1 - mu[t - 1]) * g / (1 - mu[:t].prod())
+        return p - lr * m / (np.sqrt(v / (1 - beta2**t)) + eps)
+
+    return step
+
+
+def radam(lr, beta1, beta2, eps, decay=0.0, decoupled=False):
+    def step(p, g, state, t):
+        p, g = (p * (1 - lr * decay), g) if decoupled else (p, g + decay * p)
+        m = state["m"] = beta1 * state.get("m", 0.0) + (1 - beta1) * g
+        v = state["v"] = beta2 * state.get("v", 0.0) + (1 - beta2) * g * g
+        top = 2 / (1 - beta2) - 1
+        rho = top - 2 * t * beta2**t / (1 - beta2**t)
+        if rho <= 5:
+            return p - lr * m / (1 - beta1**t)
+        share = (rho - 4) * (rho - 2) * top / ((top - 4) * (top - 2) * rho)
+        spread = (np.sqrt(v) + eps) / np.sqrt(1 - beta2**t)
+        return p - lr * np.sqrt(share) * m / (1 - beta1**t) / spread
+
+    return step
+
+
 def rmsprop(lr, alpha, eps, decay=0.0, momentum=0.0, centered=False):
     def step(p, g, state, t):
         g = g + decay * p
@@ -159,6 +188,24 @@ CASES = {
         lambda ps: optim.AdamW(ps, 0.1, 0.5, 0.6, weight_decay=0.3, amsgrad=True),
         adam(0.1, 0.5, 0.6, 1e-8, 0.3, True, True),
     ),
+    "nadam": (lambda ps: optim.NAdam(ps), nadam(0.002, 0.9, 0.999, 1e-8)),
+    "nadam_options": (
+        lambda ps: optim.NAdam(ps, 0.1, 0.8, 0.95, 1e-3, 0.1, 2.0, maximize=True),
+        upwards(nadam(0.1, 0.8, 0.95, 1e-3, 0.1, 2.0)),
+    ),
+    "nadam_decoupled": (
+        lambda ps: optim.NAdam(ps, 0.1, weight_decay=0.3, decoupled_weight_decay=True),
+        nadam(0.1, 0.9, 0.999, 1e-8, 0.3, decoupled=True),
+    ),
+    "radam": (lambda ps: optim.RAdam(ps), radam(0.001, 0.9, 0.999, 1e-8)),
+    "radam_options": (  # the variance is rectified from step 3 on
+        lambda ps: optim.RAdam(ps, 0.1, 0.8, 0.8, 1e-3, 0.1, maximize=True),
+        upwards(radam(0.1, 0.8, 0.8, 1e-3, 0.1)),
+    ),
+    "radam_decoupled": (
+        lambda ps: optim.RAdam(ps, 0.1, 0.8, 0.9, weight_decay=0.3, decoupled_weight_decay=True),
+        radam(0.1, 0.8, 0.9, 1e-8, 0.3, True),
+    ),
     "rmsprop": (lambda ps: optim.RMSprop(ps), rmsprop(0.01, 0.99, 1e-8)),
     "rmsprop_options": (
         lambda ps: optim.RMSprop(ps, 0.1, 0.7, 1e-3, 0.1, 0.8),
@@ -197,7 +244,7 @@ def test_a_parameter_without_gradient_is_skipped(device):
         assert first.grad is None
 
 
-@pytest.mark.parametrize("make", [optim.SGD, optim.Adam, optim.RMSprop, optim.Adagrad])
+@pytest.mark.parametrize("make", OPTIMIZERS)
 def test_a_step_changes_neither_gradients_nor_old_values(make, device):
     (p, _) = make_params(device)
     old = p.data
@@ -347,6 +394,8 @@ WRONG_OPTIONS = [
     (optim.Adam, {"beta2": 1.0}, r"Adam: beta2 must be a number in \[0, 1\), got 1.0"),
     (optim.RMSprop, {"alpha": 1.0}, r"RMSprop: alpha must be a number in \[0, 1\), got 1.0"),
     (optim.Adagrad, {"lr_decay": -1.0}, f"Adagrad: lr_decay {NOT_NEGATIVE}, got -1.0"),
+    (optim.NAdam, {"momentum_decay": -1}, f"NAdam: momentum_decay {NOT_NEGATIVE}, got -1"),
+    (optim.RAdam, {"beta2": 1.0}, r"RAdam: beta2 must be a number in \[0, 1\), got 1.0"),
     (optim.AdamW, {"amsgrad": 1}, "AdamW: amsgrad must be True or False, got 1"),
     (optim.AdamW, {"beta1": -0.1}, r"AdamW: beta1 must be a number in \[0, 1\), got -0.1"),
 ]
@@ -519,12 +568,10 @@ def test_an_invalid_saved_step_count_is_refused(steps):
 @pytest.mark.parametrize(
     "make",
     [
-        optim.SGD,
-        optim.Adam,
+        *OPTIMIZERS,
         lambda ps: optim.SGD(ps, momentum=0.5),
         lambda ps: optim.Adam(ps, amsgrad=True),
         lambda ps: optim.RMSprop(ps, momentum=0.5, centered=True),
-        optim.Adagrad,
     ],
 )
 def test_a_parameter_without_axes(make, device):

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
+import json
 import math
+import pickle
+import weakref
+from typing import Any
 
 import pytest
 
@@ -21,8 +26,16 @@ def rates(schedule: optim.Schedule, steps: int, group: int = 0) -> list[float]:
     seen = []
     for _ in range(steps):
         seen.append(schedule.optimizer.param_groups[group]["lr"])
-        schedule.step()
+        advance(schedule)
     return seen
+
+
+def advance(schedule: optim.Schedule) -> None:
+    """Make one step; the metric never improves after the first one."""
+    if isinstance(schedule, optim.ReduceLROnPlateau):
+        schedule.step(1.0)
+    else:
+        schedule.step()
 
 
 def test_step_lr():
@@ -39,6 +52,84 @@ def test_cosine_lr_reaches_its_minimum_and_stays():
     expected = [0.2 + 0.8 * (1 + math.cos(math.pi * min(t, 4) / 4)) / 2 for t in range(7)]
     assert seen == pytest.approx(expected)
     assert seen[4:] == pytest.approx([0.2] * 3)
+
+
+def test_exponential_lr():
+    assert rates(optim.ExponentialLR(optimizer(1.0), 0.5), 4) == [1, 0.5, 0.25, 0.125]
+
+
+def test_lambda_lr_multiplies_each_base_rate():
+    schedule = optim.LambdaLR(optimizer(1.0, 0.5), lambda step: 1 / (1 + step))
+    assert rates(schedule, 3, group=1) == pytest.approx([0.5, 0.25, 1 / 6])
+    with pytest.raises(TypeError, match="lr_lambda must be one function of the step, got list"):
+        optim.LambdaLR(optimizer(1.0), [abs])  # type: ignore[arg-type]
+    for wrong in (-1.0, math.nan):
+        with pytest.raises(ValueError, match=f"at least 0, got {wrong} at step 0"):
+            optim.LambdaLR(optimizer(1.0), lambda step, wrong=wrong: wrong)
+
+
+@pytest.mark.parametrize(("factor", "lengths"), [(1, [3, 3, 3]), (2, [3, 6, 12])])
+def test_warm_restarts_begin_again(factor: int, lengths: list[int]):
+    opt = optimizer(1.0)
+    seen = rates(optim.CosineAnnealingWarmRestarts(opt, 3, factor, 0.2), sum(lengths))
+    expected = [
+        0.2 + 0.4 * (1 + math.cos(math.pi * t / length))
+        for length in lengths
+        for t in range(length)
+    ]
+    assert seen == pytest.approx(expected)
+    with pytest.raises(ValueError, match="factor must be a whole number of at least 1, got 1.5"):
+        optim.CosineAnnealingWarmRestarts(opt, 3, 1.5)  # type: ignore[arg-type]
+
+
+PLATEAUS = [
+    ({}, [3.0] * 12, [1.0] * 11 + [0.1]),
+    ({"patience": 1}, [3, 2, 2, 2, 1, 1, 1], [1, 1, 1, 0.1, 0.1, 0.1, 0.01]),
+    ({"patience": 0, "mode": "max"}, [3, 2, 4, 4], [1, 0.1, 0.1, 0.01]),
+    ({"patience": 0, "threshold": 0.5}, [4, 2.5, 1.9, 1.0], [1, 0.1, 0.1, 0.01]),
+    ({"patience": 0, "threshold": 1, "threshold_mode": "abs"}, [4, 2.5, 1.9], [1, 1, 0.1]),
+    ({"patience": 0, "cooldown": 2}, [1] * 6, [1, 0.1, 0.1, 0.1, 0.01, 0.01]),
+    ({"patience": 0, "min_lr": 0.25, "factor": 0.5}, [1] * 4, [1, 0.5, 0.25, 0.25]),
+    ({"patience": 0, "eps": 0.3, "factor": 0.5}, [1] * 4, [1, 0.5, 0.5, 0.5]),
+    ({"patience": 0}, [math.nan, 1, math.nan], [0.1, 0.1, 0.01]),
+]
+
+
+@pytest.mark.parametrize(("options", "metrics", "expected"), PLATEAUS)
+def test_rates_fall_on_a_plateau(options: Any, metrics: list[float], expected: list[float]):
+    opt = optimizer(1.0)
+    schedule = optim.ReduceLROnPlateau(opt, **options)
+    seen = []
+    for metric in metrics:
+        schedule.step(ndl.Tensor(metric))
+        seen.append(opt.lr)
+    assert seen == pytest.approx(expected)
+
+
+def test_a_plateau_reduces_a_rate_set_by_hand_and_resumes_there():
+    opt = optimizer(1.0)
+    schedule = optim.ReduceLROnPlateau(opt, patience=1, factor=0.5)
+    opt.lr = 0.125
+    for _ in range(3):
+        schedule.step(1.0)
+    assert opt.lr == 0.0625
+    schedule.step(1.0)
+    other = optimizer(1.0)
+    again = optim.ReduceLROnPlateau(other, patience=1, factor=0.5)
+    again.load_state_dict(json.loads(json.dumps(schedule.state_dict())))
+    assert other.lr == 0.0625 and again.state_dict() == schedule.state_dict()
+    again.step(2.0)
+    assert other.lr == 0.03125
+
+
+def test_wrong_plateaus_are_refused():
+    opt = optimizer(1.0)
+    with pytest.raises(ValueError, match="mode must be one of min, max, got 'least'"):
+        optim.ReduceLROnPlateau(opt, "least")
+    with pytest.raises(ValueError, match=r"factor must be a number in \[0, 1\), got 1.5"):
+        optim.ReduceLROnPlateau(opt, factor=1.5)
+    with pytest.raises(TypeError, match="depend on the step alone, got a ReduceLROnPlateau"):
+        optim.SequentialLR([optim.WarmUp(opt, 2), optim.ReduceLROnPlateau(opt)], [2])
 
 
 def test_warm_up_is_linear():
@@ -70,6 +161,10 @@ def test_every_group_keeps_its_own_base():
 SCHEDULES = {
     "StepLR": lambda opt: optim.StepLR(opt, 2, 0.5),
     "MultiStepLR": lambda opt: optim.MultiStepLR(opt, [1, 4]),
+    "ExponentialLR": lambda opt: optim.ExponentialLR(opt, 0.5),
+    "LambdaLR": lambda opt: optim.LambdaLR(opt, lambda step: 0.5**step),
+    "CosineAnnealingWarmRestarts": lambda opt: optim.CosineAnnealingWarmRestarts(opt, 2, 2),
+    "ReduceLROnPlateau": lambda opt: optim.ReduceLROnPlateau(opt, patience=1, factor=0.5),
     "CosineLR": lambda opt: optim.CosineLR(opt, 7, 0.01),
     "OneCycleLR": lambda opt: optim.OneCycleLR(opt, 2.0, 7),
     "WarmUp": lambda opt: optim.WarmUp(opt, 5),
@@ -95,8 +190,8 @@ def test_a_group_that_is_added_later_follows_the_schedule(name, when):
             assert second.state_dict() == first.state_dict()
         if step >= when:
             assert [g["lr"] for g in later.param_groups] == [g["lr"] for g in whole.param_groups]
-        first.step()
-        second.step()
+        advance(first)
+        advance(second)
 
 
 def test_a_group_that_is_added_leaves_a_rate_set_by_hand():
@@ -114,6 +209,28 @@ def test_a_copied_optimizer_has_a_schedule_of_its_own():
     schedule.step()
     twin.add_param_group({"params": [ndl.nn.Parameter([1.0])], "lr": 0.25})
     assert [group["lr"] for group in twin.param_groups] == [1.0, 0.25]
+
+
+def test_schedule_and_optimizer_copied_together_stay_together():
+    opt = optimizer(1.0)
+    schedule = optim.SequentialLR([optim.StepLR(opt, 1, 0.5), optim.StepLR(opt, 1)], [9])
+    for twin, own in (copy.deepcopy((opt, schedule)), pickle.loads(pickle.dumps((opt, schedule)))):
+        own.step()
+        twin.add_param_group({"params": [ndl.nn.Parameter([1.0])], "lr": 0.25})
+        assert [group["lr"] for group in twin.param_groups] == [0.5, 0.125]
+    assert opt.lr == 1.0
+
+
+def test_no_cycle_keeps_the_weights_of_a_dropped_optimizer():
+    opt = optimizer(1.0)
+    schedule = optim.StepLR(opt, 1)
+    alive = weakref.ref(opt)
+    gc.disable()
+    try:
+        del opt, schedule
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 def test_state_continues_where_it_stopped():

@@ -3,14 +3,18 @@
 from typing import TYPE_CHECKING
 
 from ..torch_names import missing_attribute
-from .adam import Adam, AdamW
+from .adam import Adam, AdamW, NAdam, RAdam
 from .averaging import ExponentialAverage
 from .optimizer import Optimizer, clip_grad_norm
 from .rmsprop import Adagrad, RMSprop
 from .schedules import (
+    CosineAnnealingWarmRestarts,
     CosineLR,
+    ExponentialLR,
+    LambdaLR,
     MultiStepLR,
     OneCycleLR,
+    ReduceLROnPlateau,
     Schedule,
     SequentialLR,
     StepLR,
@@ -23,12 +27,18 @@ __all__ = [
     "Adagrad",
     "Adam",
     "AdamW",
+    "CosineAnnealingWarmRestarts",
     "CosineLR",
     "ExponentialAverage",
+    "ExponentialLR",
+    "LambdaLR",
     "MultiStepLR",
+    "NAdam",
     "OneCycleLR",
     "Optimizer",
+    "RAdam",
     "RMSprop",
+    "ReduceLROnPlateau",
     "Schedule",
     "SequentialLR",
     "StepLR",

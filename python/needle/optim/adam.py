@@ -1,17 +1,47 @@
-"""Adam and AdamW."""
+"""Adam and its variants: AdamW, NAdam, RAdam."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 
 from .. import accelerated
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor
-from .optimizer import Arrays, Group, GroupOption, Optimizer, Tensors, unshared
+from .optimizer import Array, Arrays, Group, GroupOption, Optimizer, Tensors, unshared
 from .options import FLAG, FRACTION, NOT_NEGATIVE
 
 
-class Adam(Optimizer):
+class _OfMoments(Optimizer):
+    """Base class of optimisers that keep moving averages of g and g**2."""
+
+    lr = GroupOption(NOT_NEGATIVE)
+    beta1 = GroupOption(FRACTION)
+    beta2 = GroupOption(FRACTION)
+    eps = GroupOption(NOT_NEGATIVE)
+    weight_decay = GroupOption(NOT_NEGATIVE)
+    maximize = GroupOption(FLAG)
+
+    def _moments(
+        self, params: Tensors, values: Arrays, grads: Arrays, group: Group, decoupled: bool
+    ) -> Iterator[tuple[Array, Array, Array, Array]]:
+        """Yield each decayed value, its gradient, and its updated first and second moment."""
+        lr, beta1, beta2, decay = (
+            float(group[name]) for name in ("lr", "beta1", "beta2", "weight_decay")
+        )
+        names = ("first_moment", "second_moment")
+        moments = (self._state_arrays(params, name) for name in names)
+        for p, g, first, second in zip(values, grads, *moments, strict=True):
+            if decoupled:
+                p = p * (1.0 - lr * decay)
+            elif decay:
+                g = g + p * decay
+            first[...] = first * beta1 + g * (1.0 - beta1)
+            second[...] = second * beta2 + g * g * (1.0 - beta2)
+            yield p, g, first, second
+
+
+class Adam(_OfMoments):
     """Adam with bias correction (Kingma & Ba 2015); eps outside the root, weight decay added to g.
 
     The step count belongs to the optimiser and is the same for all parameters. amsgrad: the largest
@@ -19,13 +49,7 @@ class Adam(Optimizer):
     the negative gradient.
     """
 
-    lr = GroupOption(NOT_NEGATIVE)
-    beta1 = GroupOption(FRACTION)
-    beta2 = GroupOption(FRACTION)
-    eps = GroupOption(NOT_NEGATIVE)
-    weight_decay = GroupOption(NOT_NEGATIVE)
     amsgrad = GroupOption(FLAG)
-    maximize = GroupOption(FLAG)
     _decoupled = False
 
     def __init__(
@@ -60,21 +84,14 @@ class Adam(Optimizer):
         return stepped
 
     def _amsgrad(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
-        names = ("first_moment", "second_moment", "largest_second_moment")
-        moments = zip(*(self._state_arrays(params, name) for name in names), strict=True)
-        lr, beta1, beta2, decay = (
-            float(group[name]) for name in ("lr", "beta1", "beta2", "weight_decay")
-        )
+        lr, beta1, beta2, eps = (float(group[name]) for name in ("lr", "beta1", "beta2", "eps"))
+        moments = self._moments(params, values, grads, group, self._decoupled)
         new = []
-        for p, g, (first, second, largest) in zip(values, grads, moments, strict=True):
-            if self._decoupled:
-                p = p * (1.0 - lr * decay)
-            elif decay:
-                g = g + p * decay
-            first[...] = first * beta1 + g * (1.0 - beta1)
-            second[...] = second * beta2 + g * g * (1.0 - beta2)
+        for (p, _, first, second), largest in zip(
+            moments, self._state_arrays(params, "largest_second_moment"), strict=True
+        ):
             largest[...] = xp.maximum(largest, second)
-            spread = xp.sqrt(largest / (1.0 - beta2**self.steps)) + float(group["eps"])
+            spread = xp.sqrt(largest / (1.0 - beta2**self.steps)) + eps
             new.append(p - first * (lr / (1.0 - beta1**self.steps)) / spread)
         return new
 
@@ -98,3 +115,102 @@ class AdamW(Adam):
     ) -> None:
         flags = {"amsgrad": amsgrad, "maximize": maximize}
         super().__init__(params, lr, beta1, beta2, eps, weight_decay, **flags)
+
+
+class NAdam(_OfMoments):
+    """Adam with Nesterov's momentum (Dozat 2016), whose share grows with the step t.
+
+    mu(t) = beta1 * (1 - 0.96**(t*momentum_decay) / 2) weighs the gradient and the first moment.
+    decoupled_weight_decay: as in AdamW. maximize: g is the negative gradient. The numbers are
+    PyTorch's.
+    """
+
+    momentum_decay = GroupOption(NOT_NEGATIVE)
+    decoupled_weight_decay = GroupOption(FLAG)
+
+    def __init__(
+        self,
+        params: Iterable[Tensor] | Iterable[Group],
+        lr: float = 0.002,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum_decay: float = 0.004,
+        *,
+        decoupled_weight_decay: bool = False,
+        maximize: bool = False,
+    ) -> None:
+        options = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps}
+        decays = {"weight_decay": weight_decay, "momentum_decay": momentum_decay}
+        flags = {"decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize}
+        super().__init__(params, **options, **decays, **flags)
+
+    def _update(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
+        lr, beta1, beta2, eps = (float(group[name]) for name in ("lr", "beta1", "beta2", "eps"))
+        decay = float(group["momentum_decay"])
+        mu, following = (_nesterov(beta1, decay, self.steps + i) for i in range(2))
+        product = 1.0
+        for step in range(1, self.steps + 1):
+            product *= _nesterov(beta1, decay, step)
+            if product < 1e-20:
+                break  # 1 - product has been 1 for long
+        rate, momentum = lr * (1.0 - mu) / (1.0 - product), lr * following
+        momentum /= 1.0 - product * following
+        new = []
+        for p, g, first, second in self._moments(
+            params, values, grads, group, group["decoupled_weight_decay"]
+        ):
+            spread = xp.sqrt(second / (1.0 - beta2**self.steps)) + eps
+            new.append(p - (g * rate + first * momentum) / spread)
+        return new
+
+
+def _nesterov(beta1: float, decay: float, step: int) -> float:
+    """Return the momentum of NAdam at a step, which counts from 1."""
+    share: float = 0.96 ** (step * decay)
+    return beta1 * (1.0 - 0.5 * share)
+
+
+class RAdam(_OfMoments):
+    """Adam with a rectified variance (Liu et al. 2020): no division by it in the first steps.
+
+    While rho(t), the length of the average of g**2, is at most 5, p -= lr * first moment.
+    decoupled_weight_decay: as in AdamW. maximize: g is the negative gradient. The numbers are
+    PyTorch's.
+    """
+
+    decoupled_weight_decay = GroupOption(FLAG)
+
+    def __init__(
+        self,
+        params: Iterable[Tensor] | Iterable[Group],
+        lr: float = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        decoupled_weight_decay: bool = False,
+        maximize: bool = False,
+    ) -> None:
+        options = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps}
+        flags = {"decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize}
+        super().__init__(params, **options, weight_decay=weight_decay, **flags)
+
+    def _update(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
+        lr, beta1, beta2, eps = (float(group[name]) for name in ("lr", "beta1", "beta2", "eps"))
+        correction = 1.0 - beta2**self.steps
+        longest = 2.0 / (1.0 - beta2) - 1.0
+        rho = longest - 2.0 * self.steps * beta2**self.steps / correction
+        rate = lr / (1.0 - beta1**self.steps)
+        if rho > 5.0:
+            share = (rho - 4.0) * (rho - 2.0) * longest / rho
+            rate *= math.sqrt(share / ((longest - 4.0) * (longest - 2.0)) * correction)
+        new = []
+        for p, _, first, second in self._moments(
+            params, values, grads, group, group["decoupled_weight_decay"]
+        ):
+            step = first * rate
+            new.append(p - (step / (xp.sqrt(second) + eps) if rho > 5.0 else step))
+        return new

@@ -9,7 +9,7 @@ and device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -55,6 +55,13 @@ class GroupOption:
             group[self.name] = value
 
 
+class SetsRates(Protocol):
+    """The interface of a schedule as far as an optimiser needs it."""
+
+    def set_rate(self, group: Group) -> None:
+        """Set the current ``lr`` of a group."""
+
+
 class Optimizer(PointsToKeywords):
     """Base class of optimisers.
 
@@ -63,8 +70,8 @@ class Optimizer(PointsToKeywords):
     parameters; ValueError for no parameters or an option out of range.
     """
 
-    set_rate: Callable[[Group], None] | None = None
-    """The function by which the latest schedule sets a group's ``lr``; None without one."""
+    schedule: Callable[[], SetsRates | None] | None = None
+    """A weak reference to the latest schedule; None without one."""
 
     def __init__(self, params: Iterable[Tensor] | Iterable[Group], **options: Any) -> None:
         given: list[Any] = _listed(type(self).__name__, params)
@@ -85,6 +92,10 @@ class Optimizer(PointsToKeywords):
     def params(self) -> list[Tensor]:
         """All parameters of all groups, in order."""
         return [p for group in self.param_groups for p in group["params"]]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes that a copy has: its schedule is the copy of this one, if any."""
+        return {name: value for name, value in vars(self).items() if name != "schedule"}
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Make an overridden ``step`` a host step, because it counts steps and reads options."""
@@ -123,8 +134,9 @@ class Optimizer(PointsToKeywords):
         made = {**self._defaults, **group, "params": listed}
         self.check_options(made)
         self.param_groups.append(made)
-        if self.set_rate:
-            self.set_rate(made)
+        schedule = self.schedule() if self.schedule else None
+        if schedule is not None:
+            schedule.set_rate(made)
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raise ValueError if an option is out of range."""

@@ -1,16 +1,17 @@
-"""Learning-rate schedules: pure functions of the step number and the base rate.
+"""Learning-rate schedules: pure functions of the step number and the base rate, but for one.
 
 Call ``schedule.step()`` after each optimiser step (or epoch; the unit is up to you) to set every
 group's ``lr``. The base rate is the group's ``lr`` when the first schedule was created, or when the
 group was added later; the group keeps it as ``initial_lr``. Therefore schedules can be combined,
-and resumed from their step number alone.
+and resumed from their step number alone. ``ReduceLROnPlateau`` depends on a metric instead.
 """
 
 from __future__ import annotations
 
 import math
+import weakref
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..errors import CheckpointError
 from ..host_steps import host_step
 from ..torch_names import PointsToKeywords
 from .optimizer import Optimizer
+from .options import FRACTION, NOT_NEGATIVE, broken_rule
 
 
 class Schedule(PointsToKeywords):
@@ -26,8 +28,13 @@ class Schedule(PointsToKeywords):
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self.steps = 0
-        optimizer.set_rate = self._set_rate
+        optimizer.schedule = weakref.ref(self)
         self._apply()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make a copied schedule the one of its copied optimiser."""
+        vars(self).update(state)
+        self.optimizer.schedule = weakref.ref(self)
 
     def rate(self, step: int, base_lr: float) -> float:
         """Return the learning rate after ``step`` steps, given the group's base rate."""
@@ -41,9 +48,10 @@ class Schedule(PointsToKeywords):
 
     def _apply(self) -> None:
         for group in self.optimizer.param_groups:
-            self._set_rate(group)
+            self.set_rate(group)
 
-    def _set_rate(self, group: dict[str, Any]) -> None:
+    def set_rate(self, group: dict[str, Any]) -> None:
+        """Set the current rate of a group, whose ``lr`` is its base rate if it has none."""
         group.setdefault("initial_lr", group["lr"])
         group["lr"] = self.rate(self.steps, group["initial_lr"])
 
@@ -89,6 +97,40 @@ class MultiStepLR(Schedule):
         return float(base_lr * self.gamma ** bisect_right(self.milestones, step))
 
 
+class ExponentialLR(Schedule):
+    """Exponential decay: base * gamma ** step."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer)
+
+    def rate(self, step: int, base_lr: float) -> float:
+        return float(base_lr * self.gamma**step)
+
+
+class LambdaLR(Schedule):
+    """Schedule by a function: base * ``lr_lambda(step)``, one function for all groups.
+
+    The function is called with the step number, and must depend on nothing else. TypeError unless
+    it is one function; ValueError if a rate is negative or not finite.
+    """
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
+        if not callable(lr_lambda):
+            raise TypeError(
+                f"LambdaLR: lr_lambda must be one function of the step, got "
+                f"{type(lr_lambda).__name__}; give groups that differ rates of their own"
+            )
+        self.lr_lambda = lr_lambda
+        super().__init__(optimizer)
+
+    def rate(self, step: int, base_lr: float) -> float:
+        rate = float(base_lr * self.lr_lambda(step))
+        if wrong := broken_rule({"the rate": NOT_NEGATIVE}, {"the rate": rate}):
+            raise ValueError(f"LambdaLR: {wrong} at step {step}; correct lr_lambda")
+        return rate
+
+
 class CosineLR(Schedule):
     """Half a cosine from base down to ``min_lr`` in ``total_steps``; constant afterwards."""
 
@@ -101,6 +143,35 @@ class CosineLR(Schedule):
         ### BEGIN YOUR SOLUTION [schedules]
         return _cosine(base_lr, self.min_lr, min(step / self.total_steps, 1.0))
         ### END YOUR SOLUTION
+
+
+class CosineAnnealingWarmRestarts(Schedule):
+    """Half cosines from base to ``min_lr``, again and again (SGDR, Loshchilov & Hutter 2017).
+
+    The first takes ``first_steps``, each later one ``factor`` times as many as the one before.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, first_steps: int, factor: int = 1, min_lr: float = 0.0
+    ) -> None:
+        name = type(self).__name__
+        _check_positive(name, "first_steps", first_steps)
+        if not isinstance(factor, int) or factor < 1:
+            raise ValueError(
+                f"{name}: factor must be a whole number of at least 1, got {factor!r}; use 1 for "
+                "restarts at equal distances"
+            )
+        self.first_steps, self.factor, self.min_lr = first_steps, factor, min_lr
+        super().__init__(optimizer)
+
+    def rate(self, step: int, base_lr: float) -> float:
+        length = self.first_steps
+        if self.factor == 1:
+            step %= length
+        while step >= length:
+            step -= length
+            length *= self.factor
+        return _cosine(base_lr, self.min_lr, step / length)
 
 
 class OneCycleLR(Schedule):
@@ -149,6 +220,96 @@ class WarmUp(Schedule):
         ### END YOUR SOLUTION
 
 
+class ReduceLROnPlateau(Schedule):
+    """Multiplication by ``factor`` when a metric has not improved for more than ``patience`` steps.
+
+    Call ``schedule.step(metric)``, once an epoch as a rule. mode: "min" or "max", what is better. A
+    metric improves if it passes the best one by ``threshold``, as a share of the best one
+    (threshold_mode "rel") or as a difference ("abs"); NaN never does. After a reduction,
+    ``cooldown`` steps are not counted. No rate falls below ``min_lr`` or by ``eps`` or less. The
+    numbers are PyTorch's.
+    """
+
+    _COUNTERS = ("best", "bad_steps", "cooldown_left", "reductions")
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float = 0.0,
+        eps: float = 1e-8,
+    ) -> None:
+        name = type(self).__name__
+        _check_choice(name, "mode", mode, ("min", "max"))
+        _check_choice(name, "threshold_mode", threshold_mode, ("rel", "abs"))
+        if wrong := broken_rule({"factor": FRACTION}, {"factor": factor}):
+            raise ValueError(f"{name}: {wrong}; 0.1 divides the rates by ten")
+        self.mode, self.factor, self.patience = mode, factor, patience
+        self.threshold, self.threshold_mode = threshold, threshold_mode
+        self.cooldown, self.min_lr, self.eps = cooldown, min_lr, eps
+        self.best: float | None = None
+        self.bad_steps = self.cooldown_left = self.reductions = 0
+        super().__init__(optimizer)
+
+    def rate(self, step: int, base_lr: float) -> float:
+        """Return the rate after the reductions so far, whatever ``step`` is."""
+        for _ in range(self.reductions):
+            base_lr = self._reduced(base_lr)
+        return base_lr
+
+    def _reduced(self, rate: float) -> float:
+        lower = max(rate * self.factor, self.min_lr)
+        return lower if rate - lower > self.eps else rate
+
+    def set_rate(self, group: dict[str, Any]) -> None:
+        """Reduce the ``lr`` of a new group as often as those of the others."""
+        group.setdefault("initial_lr", group["lr"])
+        group["lr"] = self.rate(self.steps, group["lr"])
+
+    @host_step
+    def step(self, metric: Any) -> None:  # type: ignore[override]
+        """Compare ``metric``, a number or a Tensor of one value; reduce the rates if it is due."""
+        self.steps += 1
+        value = float(metric.item() if hasattr(metric, "item") else metric)
+        if self._improves(value):
+            self.best, self.bad_steps = value, 0
+        else:
+            self.bad_steps += 1
+        if self.cooldown_left:
+            self.cooldown_left -= 1
+            self.bad_steps = 0
+        if self.bad_steps > self.patience:
+            self.reductions += 1
+            self.cooldown_left, self.bad_steps = self.cooldown, 0
+            for group in self.optimizer.param_groups:
+                group["lr"] = self._reduced(group["lr"])
+
+    def _improves(self, value: float) -> bool:
+        if self.best is None:
+            return not math.isnan(value)
+        margin = self.threshold * (self.best if self.threshold_mode == "rel" else 1.0)
+        return value > self.best + margin if self.mode == "max" else value < self.best - margin
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of a schedule, the rates, the best metric and the counters."""
+        own = {name: getattr(self, name) for name in self._COUNTERS}
+        rates = [group["lr"] for group in self.optimizer.param_groups]
+        return {**super().state_dict(), "rates": rates, **own}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore counters and rates; CheckpointError if the groups differ."""
+        own, rates = {name: state[name] for name in self._COUNTERS}, state["rates"]
+        super().load_state_dict(state)
+        vars(self).update(own)
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+
+
 class SequentialLR(Schedule):
     """Schedules in sequence: ``schedules[i]`` runs until step ``milestones[i]``, then the next one.
 
@@ -164,6 +325,11 @@ class SequentialLR(Schedule):
                 "SequentialLR: there must be one milestone fewer than schedules, in increasing "
                 f"order, got {len(schedules)} schedules and milestones {list(milestones)}; add or "
                 "remove a milestone"
+            )
+        if any(isinstance(schedule, ReduceLROnPlateau) for schedule in schedules):
+            raise TypeError(
+                "SequentialLR: a schedule must depend on the step alone, got a ReduceLROnPlateau; "
+                "step it yourself after the others"
             )
         if len({id(schedule.optimizer) for schedule in schedules}) > 1:
             raise ValueError(
@@ -184,6 +350,11 @@ def _check_positive(name: str, argument: str, value: int) -> None:
         raise ValueError(
             f"{name}: {argument} must be a positive number of steps, got {value}; use 1 or more"
         )
+
+
+def _check_choice(name: str, argument: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name}: {argument} must be one of {', '.join(known)}, got {value!r}")
 
 
 def _cosine(start: float, end: float, share: float) -> float:
