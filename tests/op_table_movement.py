@@ -54,18 +54,31 @@ SHAPES = [
             ),
         ),
     ),
+    OpRow(
+        "broadcast_to",
+        lambda a: a.expand(2, -1, 4),
+        lambda a: np.broadcast_to(a, (2, *a.shape[:-1], 4)),
+        normal((3, 1)),
+        "kept sizes",
+        failures=(
+            refused(lambda a: a.expand(-1, 3, 4), "broadcast_to: sizes must not be negative, got"),
+        ),
+    ),
     OpRow("expand_dims", lambda a: ops.expand_dims(a, -1), lambda a: a[..., None], normal(S)),
     OpRow(
         "squeeze",
         lambda a: ops.squeeze(a, 1),
         lambda a: a[:, 0],
         normal((3, 1, 2)),
-        failures=(
-            refused(
-                lambda a: ops.squeeze(a, 1),
-                "squeeze: the axes must have size 1, got axes (1,) of shape (3, 4)",
-            ),
-        ),
+        failures=(bad_axis("squeeze", lambda a: ops.squeeze(a, 2)),),
+    ),
+    OpRow(
+        "squeeze",
+        lambda a: a.squeeze((0, -2)),
+        lambda a: a[:, :, 0],
+        normal((3, 4, 1, 2)),
+        "kept",
+        resize=False,
     ),
     OpRow("squeeze", ops.squeeze, np.squeeze, normal((1, 3, 1)), "all", resize=False),
     OpRow(
@@ -94,6 +107,31 @@ SHAPES = [
             refused(lambda a: ops.transpose(a, (0, 1, 1)), "transpose: "),
             refused(ops.transpose, "transpose: axis -2 is out of range for 1 dimensions", (3,)),
         ),
+    ),
+    OpRow("transpose", lambda a: a.transpose(-1, 1), lambda a: a, normal(S), "same axis"),
+    OpRow(
+        "transpose",
+        lambda a: a.T,
+        lambda a: a.T,
+        normal(S),
+        "T",
+        failures=(refused(lambda a: a.T, "T: the tensor must have 2 axes, got", (2, 3, 4)),),
+    ),
+    OpRow(
+        "transpose",
+        lambda a: a.mT,
+        lambda a: a.swapaxes(-1, -2),
+        normal((2, 3, 4)),
+        "mT",
+        failures=(refused(lambda a: a.mT, "mT: the tensor must have at least 2 axes, got", (3,)),),
+    ),
+    OpRow(
+        "transpose",
+        lambda a, b: ops.make_tuple(a.t(), b.t()),
+        lambda a, b: (a.T, b),
+        normal(S, (3,)),
+        "t",
+        failures=(refused(lambda a: a.t(), "T: the tensor must have 2 axes, got", (2, 3, 4)),),
     ),
     OpRow("flip", lambda a: ops.flip(a, (0, -1)), lambda a: np.flip(a, (0, -1)), normal((3, 2, 4))),
     OpRow(
@@ -162,6 +200,55 @@ SHAPES = [
         dtypes=NUMBERS,
         failures=(bad_axis("split", lambda a: ops.split(a, 2)),),
     ),
+    OpRow(
+        "split",
+        lambda a: a.unbind(-1),
+        lambda a: tuple(a[..., i] for i in range(4)),
+        normal(S),
+        "unbind",
+    ),
+    *[
+        OpRow(
+            "split_with_sizes",
+            lambda a, sizes=sizes: a.split(sizes, -1),
+            lambda a, ends=ends: tuple(np.split(a, ends, -1)),
+            normal((3, 5)),
+            f"{sizes}",
+            dtypes=NUMBERS,
+        )
+        for sizes, ends in (([1, 0, 4], [1, 1]), (2, [2, 4]), (9, []))
+    ],
+    OpRow(
+        "split_with_sizes",
+        lambda a: a.split(np.array([1, 1])),
+        lambda a: tuple(np.split(a, 2)),
+        normal((2, 3)),
+        "array of sizes",
+        resize=False,
+        failures=(
+            refused(lambda a: a.split([1, 2], 1), "split: the sizes must add up to 4, that of"),
+            refused(lambda a: a.split([5, -1], 1), "split: the sizes must add up to 4, that of"),
+            refused(lambda a: a.split(0), "split: a size must be at least 1, got 0"),
+            refused(lambda a: a.split(1.5), "split: sizes must be an int", error=DTypeError),
+            refused(lambda a: a.split(1), "split: a 0-d tensor cannot be divided", ()),
+            bad_axis("split", lambda a: a.split(1, 2)),
+        ),
+    ),
+    *[
+        OpRow(
+            "chunk",
+            lambda a, n=count: a.chunk(n, 1),
+            lambda a, ends=ends: tuple(np.split(a, ends, 1)),
+            normal((3, 5)),
+            f"{count}",
+            failures=(
+                refused(lambda a: a.chunk(0), "chunk: chunks must be at least 1, got 0"),
+                refused(lambda a: a.chunk(2), "chunk: a 0-d tensor cannot be divided", ()),
+            ),
+        )
+        for count, ends in ((2, [3]), (4, [2, 4]), (9, [1, 2, 3, 4]))
+    ],
+    OpRow("chunk", lambda a: a.chunk(2), lambda a: (a, a), normal((0, 3)), "nothing", resize=False),
     OpRow("make_tuple", ops.make_tuple, lambda *a: a, normal(S, (3,))),
     OpRow(
         "tuple_get_item",

@@ -161,10 +161,14 @@ def normalize_axis(op: str, axis: Any, ndim: int) -> int:
 
 
 def normalize_axes(op: str, axes: Any, ndim: int) -> tuple[int, ...]:
-    """Return None (every axis), an int or a sequence of ints as a sorted tuple in [0, ndim)."""
+    """Return None (every axis), an int or a sequence of ints as a sorted tuple in [0, ndim).
+
+    The axes 0 and -1 of a 0-d array count as no axis, as in NumPy and PyTorch.
+    """
     if axes is None:
         return tuple(range(ndim))
-    return tuple(sorted(distinct_axes(op, axes, ndim)))
+    found = distinct_axes(op, axes, ndim or 1)
+    return tuple(sorted(found)) if ndim else ()
 
 
 def distinct_axes(op: str, axes: Any, ndim: int) -> tuple[int, ...]:

@@ -126,6 +126,8 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "largest": lambda x: (ops.topk(x, 2, 1), ops.sort(x, 3, descending=True).values),
     "shifts": lambda x: ops.roll(x, (1, -3, 9), (1, 2, 3)),
     "without a gradient": lambda x: ops.clip(x.detach(), -0.5, 0.5) + x,
+    "pieces": lambda x: (*x.split([1, 2], 1), *x.chunk(3, -1), x.unbind(3)[1], x.mT),
+    "limits": lambda x: x.clamp(x[:, :1], 1.5),
     "einsum": lambda x: ops.einsum("nchw,ncvw->nhv", x, x * 2),
     "repetition": lambda x: ops.tile(x, (1, 2, 1, 1)),
     "two results": lambda x: (x * 2, [x + 1, x[:, 0]]),

@@ -24,8 +24,8 @@ def of(values: Any, device: Any, dtype: str = "float32") -> Tensor:
     {
         "leaky_relu: negative_slope": ops.leaky_relu,
         "elu: alpha": ops.elu,
-        "clip: low": lambda a, x: ops.clip(a, low=x),
-        "clip: high": lambda a, x: ops.clip(a, high=x),
+        "clip: min": lambda a, x: ops.clip(a, min=x),
+        "clip: max": lambda a, x: ops.clip(a, max=x),
         "add_scalar: the scalar": ops.add_scalar,
         "power_scalar: the scalar": ops.power_scalar,
         "divide: the scalar": lambda a, x: a.__rtruediv__(np.asarray(x)),

@@ -14,6 +14,7 @@ import pytest
 
 import needle as ndl
 from needle.autograd import NDArray
+from needle.errors import IndexingError
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     name: getattr(ndl, name)
@@ -35,6 +36,19 @@ FUNCTIONS |= {
     "reshape": lambda a: a.reshape((1, 1)),
     "broadcast_to": lambda a: a.broadcast_to((2, 3)).sum(),
     "getitem": lambda a: a[None, ...].sum(),
+    "axis 0 of sum": lambda a: a.sum(0),
+    "axis -1 of mean": lambda a: a.mean(-1, keepdims=True),
+    "axis 0 of max": lambda a: a.max(0),
+    "axes (-1,) of min": lambda a: a.min((-1,)),
+    "axis 0 of var": lambda a: a.var(0),
+    "axis 0 of prod": lambda a: a.prod(0),
+    "axis -1 of norm": lambda a: a.norm(axes=-1),
+    "axis 0 of softmax": lambda a: ndl.softmax(a, 0),
+    "axis -1 of logsoftmax": lambda a: ndl.logsoftmax(a, axis=-1),
+    "axis -1 of logsumexp": lambda a: ndl.logsumexp(a, -1),
+    "axis 0 of flip": lambda a: ndl.flip(a, 0),
+    "axis 0 of squeeze": lambda a: a.squeeze(0),
+    "axis 0 of transpose": lambda a: a.transpose(0, -1),
     "permute": lambda a: ndl.permute(a, range(a.ndim)),
     "dilate": lambda a: ndl.dilate(a, (1,), 1),
 }
@@ -55,6 +69,14 @@ def test_0d(name: str, dtype: str, device: Any) -> None:
         assert a.grad.shape == () and a.grad.dtype == dtype
         np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy()[0], rtol=1e-6, atol=1e-7)
         out, like = a.grad, b.grad
+
+
+@pytest.mark.parametrize("axis", [1, -2])
+def test_0d_has_no_other_axis(axis: int, device: Any) -> None:
+    a = ndl.Tensor(np.array(0.7), device=device)
+    for call in (ndl.summation, ndl.max, ndl.softmax, ndl.squeeze, ndl.flip, ndl.mean):
+        with pytest.raises(IndexingError, match=f"axis {axis} is out of range"):
+            call(a, axis)
 
 
 def test_0d_whole_numbers(device: Any) -> None:

@@ -288,7 +288,7 @@ class PReLU(Module):
             weight = ops.reshape(weight, (1, -1) + (1,) * (len(shape) - 2))
         x, weight = operands(x, weight)
         slope = weight if shape else ops.reshape(weight, ())
-        return ops.relu(x) + slope * ops.clip(x, high=0.0)
+        return ops.relu(x) + slope * ops.clip(x, max=0.0)
 
 
 class Softmax(Module):

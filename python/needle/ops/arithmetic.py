@@ -97,6 +97,12 @@ def multiply(a: Tensor, b: Tensor) -> Tensor:
     return EWiseMul()(a, b)
 
 
+@op(EWiseMul, methods=["square"])
+def square(a: Tensor) -> Tensor:
+    """Return a * a, elementwise."""
+    return EWiseMul()(a, a)
+
+
 class MulScalar(TensorOp):
     """Product of a tensor and a number."""
 

@@ -10,7 +10,7 @@ from ..autograd import Tensor, TensorOp
 from ..shapes import normalize_axes, normalize_axis, product, shape_of
 from .indexing import GetItem
 from .padding import Pad
-from .reduction import axes_of, expanded, sum_dtype
+from .reduction import expanded, sum_dtype
 from .registry import op
 from .shape import flip, permute, reshape
 
@@ -142,4 +142,4 @@ def _product_of_others(a: Tensor, axes: tuple[int, ...]) -> Tensor:
 @op(Prod, methods=["prod"])
 def prod(a: Tensor, axes: Axes = None, keepdims: bool = False) -> Tensor:
     """Return the product over ``axes`` (None: all); 1 over an empty axis."""
-    return Prod(axes_of("prod", a, axes), keepdims)(a)
+    return Prod(axes, keepdims)(a)

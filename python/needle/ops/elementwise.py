@@ -476,7 +476,7 @@ class ELU(TensorOp):
         """Return the gradient: 1 where a is positive, else alpha e**a, times ``out_grad``."""
         a: Tensor = node.inputs[0]
         positive = Tensor.make_const(a.realize_cached_data() > 0)
-        slope = exp(clip(a, high=0)) * self.alpha
+        slope = exp(clip(a, max=0)) * self.alpha
         return where(positive, out_grad, out_grad * slope)
 
 

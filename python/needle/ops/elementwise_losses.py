@@ -114,8 +114,8 @@ class BinaryCrossEntropy(TensorOp):
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
         a, target = node.inputs
         return (
-            out_grad * (a - target) / clip(a * (1 - a), low=1e-12) if a.requires_grad else None,
-            out_grad * (clip(log(1 - a), low=-100.0) - clip(log(a), low=-100.0))
+            out_grad * (a - target) / clip(a * (1 - a), min=1e-12) if a.requires_grad else None,
+            out_grad * (clip(log(1 - a), min=-100.0) - clip(log(a), min=-100.0))
             if target.requires_grad
             else None,
         )

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from .. import accelerated
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp
@@ -48,6 +50,8 @@ class Softmax(TensorOp):
 @op(Softmax)
 def softmax(a: Tensor, axis: int = -1) -> Tensor:
     """Return exp(a) / sum(exp(a)) along ``axis``; the shape stays."""
+    if np.ndim(a) == 0:
+        return reshape(softmax(reshape(a, (1,)), axis), ())
     return Softmax(axis)(a)
 
 
@@ -72,6 +76,8 @@ class LogSoftmax(TensorOp):
 @op(LogSoftmax)
 def logsoftmax(a: Tensor, *, axis: int = -1) -> Tensor:
     """Return a - logsumexp(a) along ``axis``, the last by default (axis 1 of (N, C))."""
+    if np.ndim(a) == 0:
+        return reshape(logsoftmax(reshape(a, (1,)), axis=axis), ())
     return LogSoftmax(axis)(a)
 
 

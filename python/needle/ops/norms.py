@@ -11,7 +11,7 @@ from ..errors import ShapeError, UnknownNameError
 from ..shapes import normalize_axes, reduced_shape, shape_of
 from .arithmetic import PowerScalar
 from .elementwise import Sqrt, abs, astype
-from .reduction import Max, Summation, axes_of, summation, variance
+from .reduction import Max, Summation, summation, variance
 from .reduction import max as largest
 from .reduction import min as smallest
 from .registry import op
@@ -52,7 +52,7 @@ def norm(a: Tensor, p: float | str = 2, axes: Axes = None, keepdims: bool = Fals
         if p != "fro":
             raise UnknownNameError(f"norm: p must be a number or 'fro', got {p!r}; use p=2")
         p = 2
-    over = normalize_axes("norm", axes_of("norm", a, axes), len(shape_of("norm", a)))
+    over = normalize_axes("norm", axes, len(shape_of("norm", a)))
     a = a if is_floating(a.dtype) else astype(a, "float32")
     empty = any(a.shape[axis] == 0 for axis in over)
     if empty and (p < 0 or p == math.inf):

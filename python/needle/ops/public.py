@@ -8,7 +8,7 @@ from .adaptive_pooling import (
 from .arithmetic import (
     AddScalar, DivScalar, EWiseAdd, EWiseDiv, EWiseMul, EWisePow, MulScalar, Negate,
     PowerScalar, add, add_scalar, divide, divide_scalar, mul_scalar, multiply, negate, power,
-    power_scalar, scalar_power,
+    power_scalar, scalar_power, square,
 )
 from .attention import (
     scaled_dot_product_attention,
@@ -93,8 +93,8 @@ from .triangles import (
     diag, diagonal, trace, tril, triu,
 )
 from .tuples import (
-    FusedAddScalars, MakeTensorTuple, TupleGetItem, fused_add_scalars, make_tuple,
-    tuple_get_item,
+    FusedAddScalars, MakeTensorTuple, TupleGetItem, chunk, fused_add_scalars, make_tuple,
+    split_with_sizes, tuple_get_item,
 )
 
 __all__ = [
@@ -105,7 +105,7 @@ __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool1d", "adaptive_max_pool2d",
     "add", "add_scalar", "argmax", "argmin", "argsort", "astype", "avg_pool1d", "avg_pool2d",
     "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits", "broadcast_to",
-    "ceil", "clip", "concatenate", "conv", "conv1d", "conv2d", "conv2d_input_grad",
+    "ceil", "chunk", "clip", "concatenate", "conv", "conv1d", "conv2d", "conv2d_input_grad",
     "conv2d_weight_grad", "conv_transpose1d", "conv_transpose2d", "cos", "cross_entropy",
     "cumprod", "cumsum", "diag", "diagonal", "dilate", "divide", "divide_scalar", "einsum",
     "elu", "embedding", "equal", "erf", "exp", "expand_dims", "flatten", "flip", "floor",
@@ -119,6 +119,7 @@ __all__ = [
     "power_scalar", "prod", "relu", "repeat", "repeat_interleave", "reshape", "rms_norm",
     "roll", "round", "scalar_power", "scaled_dot_product_attention", "scatter", "scatter_add",
     "sigmoid", "sign", "silu", "sin", "smooth_l1_loss", "softmax", "softplus", "sort", "split",
-    "sqrt", "squeeze", "stack", "std", "summation", "tanh", "tile", "to_device", "topk",
-    "trace", "transpose", "tril", "triu", "trunc", "tuple_get_item", "undilate", "var", "where",
+    "split_with_sizes", "sqrt", "square", "squeeze", "stack", "std", "summation", "tanh",
+    "tile", "to_device", "topk", "trace", "transpose", "tril", "triu", "trunc",
+    "tuple_get_item", "undilate", "var", "where",
 ]

@@ -32,14 +32,6 @@ def expanded(v: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor
     ### END YOUR SOLUTION
 
 
-def axes_of(name: str, a: Any, axes: Axes) -> Axes:
-    """Return ``axes``; () for the axis 0 or -1 of a 0-d tensor, which PyTorch allows."""
-    if axes is None or shape_of(name, a):
-        return axes
-    normalize_axes(name, axes, 1)
-    return ()
-
-
 class _Reduction(TensorOp):
     name = "reduction"
 

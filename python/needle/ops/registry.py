@@ -39,8 +39,8 @@ class Row:
 
 REGISTRY: dict[str, Row] = {}
 TAKES_AXES = frozenset({"axis", "axes"})
-METHODS: dict[str, Callable[..., Any]] = {}
-"""All methods attached to Tensor."""
+METHODS: dict[str, Callable[..., Any] | property] = {}
+"""All methods and properties attached to Tensor."""
 COURSE_CLASSES = frozenset(
     "EWiseAdd AddScalar EWiseMul MulScalar EWiseDiv DivScalar EWisePow PowerScalar MatMul "
     "Summation BroadcastTo Reshape Transpose Negate Log Exp ReLU Tanh LogSumExp LogSoftmax "
@@ -71,7 +71,7 @@ def op(*classes: type[Op], methods: Sequence[str] = ()) -> Callable[[Function], 
     return register
 
 
-def attach(method: str, function: Callable[..., Any]) -> None:
+def attach(method: str, function: Callable[..., Any] | property) -> None:
     """Make ``function`` the Tensor method of that name; each name may be attached once."""
     assert method not in vars(Tensor), f"Tensor.{method} is already taken"
     setattr(Tensor, method, function)

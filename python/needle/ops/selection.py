@@ -90,8 +90,8 @@ class Clip(TensorOp):
         self, low: float | None = None, high: float | None = None, flat: bool = False
     ) -> None:
         self.flat = flat
-        self.low = None if low is None else as_number("clip", low, "low")
-        self.high = None if high is None else as_number("clip", high, "high")
+        self.low = None if low is None else as_number("clip", low, "min")
+        self.high = None if high is None else as_number("clip", high, "max")
 
     def compute(self, a: Array) -> Array:
         a = a if self.low is None else xp.maximum(a, self.low)
@@ -107,10 +107,16 @@ class Clip(TensorOp):
         return out_grad * Tensor.make_const(nan_or(a, xp.astype(inside, out_grad.dtype)))
 
 
-@op(Clip, methods=["clip"])
-def clip(a: Tensor, low: float | None = None, high: float | None = None) -> Tensor:
-    """Return a limited to [low, high]; the gradient is 1 inside and on the limits, 0 outside."""
-    return Clip(low, high)(a)
+@op(Clip, methods=["clip", "clamp"])
+def clip(a: Tensor, min: Tensor | float | None = None, max: Tensor | float | None = None) -> Tensor:
+    """Return a limited to [min, max]; the gradient is 1 inside and on the limits, 0 outside.
+
+    A Tensor as a limit broadcasts with ``a`` and gets a gradient, as in ``maximum``.
+    """
+    if not isinstance(min, Tensor) and not isinstance(max, Tensor):
+        return Clip(min, max)(a)
+    a = maximum(a, min) if isinstance(min, Tensor) else Clip(min, None)(a)
+    return minimum(a, max) if isinstance(max, Tensor) else Clip(None, max)(a)
 
 
 class Where(TensorOp):

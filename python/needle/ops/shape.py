@@ -16,13 +16,14 @@ from ..shapes import (
     as_shape,
     broadcast_shapes,
     distinct_axes,
+    normalize_axes,
     normalize_axis,
     product,
     resolve_reshape,
     shape_of,
 )
 from .broadcasting import tensors_of, unbroadcast
-from .registry import op
+from .registry import attach, op
 
 Array = Any
 Axes = int | Sequence[int] | None
@@ -52,10 +53,18 @@ class BroadcastTo(TensorOp):
         return unbroadcast(out_grad, node.inputs[0])
 
 
-@op(BroadcastTo, methods=["broadcast_to"])
-def broadcast_to(a: Tensor, shape: int | Sequence[int]) -> Tensor:
-    """Return ``a`` repeated to ``shape`` by NumPy's broadcasting rules; a view."""
-    return BroadcastTo(shape)(a)
+@op(BroadcastTo, methods=["broadcast_to", "expand"])
+def broadcast_to(a: Tensor, shape: int | Sequence[int], *more: int) -> Tensor:
+    """Return ``a`` repeated to ``shape`` by NumPy's broadcasting rules; a view.
+
+    A size of -1 stands for the size of ``a`` on that axis, counted from the right.
+    """
+    sizes = as_int_tuple("broadcast_to", "shape", (shape, *more) if more else shape)
+    if -1 in sizes:
+        own = shape_of("broadcast_to", a)
+        kept = (*[-1] * (len(sizes) - len(own)), *own[max(len(own) - len(sizes), 0) :])
+        sizes = tuple(k if size == -1 else size for size, k in zip(sizes, kept, strict=True))
+    return BroadcastTo(sizes)(a)
 
 
 class Reshape(TensorOp):
@@ -100,21 +109,14 @@ def flatten(a: Tensor, start: int = 0, end: int = -1) -> Tensor:
 
 @op(Reshape, methods=["squeeze"])
 def squeeze(a: Tensor, axes: Axes = None) -> Tensor:
-    """Return ``a`` without its axes of size 1, or without the given ``axes`` only.
+    """Return ``a`` without its axes of size 1, or without those of the given ``axes``.
 
-    ShapeError if one of the given axes has another size.
+    An axis of another size stays, as in PyTorch; NumPy and ``ndarray.squeeze`` raise an error.
     """
     shape = shape_of("squeeze", a)
-    if axes is None:
-        gone = {axis for axis, size in enumerate(shape) if size == 1}
-    else:
-        gone = set(distinct_axes("squeeze", axes, len(shape)))
-    if any(shape[axis] != 1 for axis in gone):
-        raise ShapeError(
-            f"squeeze: the axes must have size 1, got axes {tuple(sorted(gone))} of shape {shape}; "
-            "index or reduce them"
-        )
-    return Reshape(tuple(size for axis, size in enumerate(shape) if axis not in gone))(a)
+    chosen = normalize_axes("squeeze", axes, len(shape))
+    kept = (size for axis, size in enumerate(shape) if size != 1 or axis not in chosen)
+    return Reshape(tuple(kept))(a)
 
 
 class Permute(TensorOp):
@@ -160,13 +162,15 @@ class Transpose(TensorOp):
 
     def compute(self, a: Array) -> Array:
         ndim = len(a.shape)
-        axes = distinct_axes("transpose", (-2, -1) if self.axes is None else self.axes, ndim)
+        axes = (-2, -1) if self.axes is None else as_int_tuple("transpose", "axes", self.axes)
         if len(axes) != 2:
             raise ShapeError(
                 f"transpose: exactly two axes must be given, got {self.axes}; use permute for more"
             )
+        first, second = (normalize_axis("transpose", axis, ndim or 1) for axis in axes)
         order = list(range(ndim))
-        order[axes[0]], order[axes[1]] = axes[1], axes[0]
+        if ndim:
+            order[first], order[second] = second, first
         return xp.permute_dims(a, tuple(order))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
@@ -175,8 +179,38 @@ class Transpose(TensorOp):
 
 @op(Transpose, methods=["transpose"])
 def transpose(a: Tensor, axes: int | Sequence[int] | None = None, *more: int) -> Tensor:
-    """Return ``a`` with the two ``axes`` swapped (None: the last two); a view."""
+    """Return ``a`` with the two ``axes`` swapped (None: the last two); a view.
+
+    ``a.mT`` swaps the last two axes; ``a.T`` and ``a.t()`` transpose a matrix only.
+    """
     return Transpose((axes, *more) if isinstance(axes, int) else axes)(a)
+
+
+def _matrix_transpose(a: Tensor) -> Tensor:
+    """The transpose of a matrix. ShapeError unless there are two axes, as in the array API."""
+    if len(a.shape) != 2:
+        raise ShapeError(
+            f"T: the tensor must have 2 axes, got shape {a.shape}; use mT to swap the last two, or "
+            "permute"
+        )
+    return transpose(a)
+
+
+def _stacked_transpose(a: Tensor) -> Tensor:
+    """The tensor with its last two axes swapped. ShapeError if there are fewer."""
+    if len(a.shape) < 2:
+        raise ShapeError(f"mT: the tensor must have at least 2 axes, got shape {a.shape}")
+    return transpose(a)
+
+
+def _t(a: Tensor) -> Tensor:
+    """Return the transpose of a matrix; a vector or a 0-d tensor as it is."""
+    return a if len(a.shape) < 2 else _matrix_transpose(a)
+
+
+attach("T", property(_matrix_transpose))
+attach("mT", property(_stacked_transpose))
+attach("t", _t)
 
 
 class Flip(TensorOp):
@@ -188,9 +222,7 @@ class Flip(TensorOp):
         self.axes = axes
 
     def compute(self, a: Array) -> Array:
-        ndim = len(a.shape)
-        axes = range(ndim) if self.axes is None else distinct_axes("flip", self.axes, ndim)
-        return xp.flip(a, axis=tuple(axes))
+        return xp.flip(a, axis=normalize_axes("flip", self.axes, len(a.shape)))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         return flip(out_grad, self.axes)
@@ -334,10 +366,10 @@ class Split(TensorTupleOp):
         return stack(tuple(out_grad), self.axis)
 
 
-@op(Split)
+@op(Split, methods=["unbind"])
 def split(a: Tensor, axis: int = 0) -> TensorTuple:
     """Return the slices of ``a`` along ``axis``, without that axis, as a TensorTuple.
 
-    The inverse of ``stack``.
+    The inverse of ``stack``. The method ``a.split``, as in PyTorch, is ``split_with_sizes``.
     """
     return Split(axis)(a)

@@ -31,7 +31,10 @@ PUBLIC_HEADER = '''# fmt: off
 '''
 
 
-def _method(name: str, function: Callable[..., Any]) -> str:
+def _method(name: str, function: Callable[..., Any] | property) -> str:
+    if isinstance(function, property):
+        assert function.fget is not None
+        return f"    @property\n{_method(name, function.fget)}"
     signature = inspect.signature(function)
     first, *others = signature.parameters.values()
     parameters = [first.replace(name="self", annotation=first.empty), *others]
@@ -44,7 +47,7 @@ def tensor_methods() -> str:
     methods = "\n".join(_method(name, METHODS[name]) for name in sorted(METHODS))
     return (
         f"{HEADER}from collections.abc import Sequence\nfrom typing import Any\n\n"
-        "from ..ops.sorting import SortResult\nfrom .tensor import Tensor\n\n"
+        "from ..ops.sorting import SortResult\nfrom .tensor import Tensor, TensorTuple\n\n"
         "Axes = int | Sequence[int] | None\nNumber = bool | int | float\n\n"
         f"class TensorMethods:\n{methods}\n"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 from ..array_namespace import array_api as xp
@@ -10,8 +12,9 @@ from ..autograd.changes import check_deferred
 from ..autograd.discarding import Discarded
 from ..autograd.refs import unheld
 from ..errors import IndexingError, ShapeError
-from ..shapes import as_int_tuple
+from ..shapes import as_int_tuple, normalize_axis, shape_of
 from .broadcasting import Number, as_number
+from .indexing import Concatenate
 from .registry import op
 
 Array = Any
@@ -116,6 +119,76 @@ def tuple_get_item(value: TensorTuple, index: int) -> Tensor:
     if value.items is not None:
         return value.items[index]
     return TupleGetItem(index)(value)
+
+
+class SplitWithSizes(TensorTupleOp):
+    """Consecutive pieces along an axis: ``split_with_sizes``, ``chunk``."""
+
+    reads = ()
+
+    def __init__(self, sizes: Sequence[int], axis: int) -> None:
+        self.axis, self.ends = axis, tuple(accumulate(sizes, initial=0))
+
+    def index(self, piece: int) -> tuple[slice, ...]:
+        """Return the index that takes the piece of that number from the whole."""
+        return (slice(None),) * self.axis + (slice(*self.ends[piece : piece + 2]),)
+
+    def compute(self, a: Array) -> tuple[Array, ...]:
+        return tuple(a[self.index(piece)] for piece in range(len(self.ends) - 1))
+
+    def gradient(self, out_grad: TensorTuple, node: TensorTuple) -> Tensor:
+        return Concatenate(self.axis)(*out_grad)
+
+
+@op(SplitWithSizes, methods=["split"])
+def split_with_sizes(a: Tensor, sizes: int | Sequence[int], axis: int = 0) -> TensorTuple:
+    """Return consecutive pieces of ``a`` along ``axis``, as views in a TensorTuple.
+
+    ``sizes``: the size of each piece, or one int for all, of which the last piece may fall short.
+    ShapeError unless the sizes add up to that of the axis.
+    """
+    total = _divided("split", a, axis)
+    given = as_int_tuple("split", "sizes", sizes)
+    if isinstance(sizes, Iterable):
+        if sum(given) != total or min(given, default=0) < 0:
+            raise ShapeError(
+                f"split: the sizes must add up to {total}, that of axis {axis} of shape {a.shape}, "
+                f"got {sizes}; correct them, or pass one size for all pieces"
+            )
+        return SplitWithSizes(given, normalize_axis("split", axis, a.ndim))(a)
+    if given[0] < (total > 0):
+        raise ShapeError(f"split: a size must be at least 1, got {sizes} for shape {a.shape}")
+    return _pieces(a, axis, total, given[0])
+
+
+@op(SplitWithSizes, methods=["chunk"])
+def chunk(a: Tensor, chunks: int, axis: int = 0) -> TensorTuple:
+    """Return at most ``chunks`` pieces of ``a`` along ``axis``, as views in a TensorTuple.
+
+    They have the size of the axis divided by ``chunks`` and rounded up; the last may fall short, as
+    in PyTorch. ShapeError unless ``chunks`` is positive.
+    """
+    total = _divided("chunk", a, axis)
+    (count,) = as_int_tuple("chunk", "chunks", (chunks,))
+    if count < 1:
+        raise ShapeError(f"chunk: chunks must be at least 1, got {chunks}")
+    if not total:
+        return SplitWithSizes([0] * count, normalize_axis("chunk", axis, a.ndim))(a)
+    return _pieces(a, axis, total, -(-total // count))
+
+
+def _divided(name: str, a: Tensor, axis: int) -> int:
+    """Return the size of the axis; ShapeError for a 0-d tensor."""
+    shape = shape_of(name, a)
+    if not shape:
+        raise ShapeError(f"{name}: a 0-d tensor cannot be divided, got shape (); reshape it")
+    return shape[normalize_axis(name, axis, len(shape))]
+
+
+def _pieces(a: Tensor, axis: int, total: int, size: int) -> TensorTuple:
+    """Return pieces of one ``size``, of which the last has the rest; one piece of nothing."""
+    sizes = [min(size, total - start) for start in range(0, total, size)] if total else [0]
+    return SplitWithSizes(sizes, normalize_axis("split", axis, a.ndim))(a)
 
 
 class FusedAddScalars(TensorTupleOp):

@@ -80,7 +80,10 @@ def _squeeze(call: Call) -> Tensor:
     x, axes = call.x, call.integers(1, "axes")
     if axes is None or (not axes and call.opset < 13):
         return ops.squeeze(x)
-    return ops.squeeze(x, call.axes(axes))
+    gone = call.axes(axes)
+    if any(x.shape[axis] != 1 for axis in gone):
+        raise call.refuse(f"the axes {axes} must have size 1, got shape {x.shape}")
+    return ops.squeeze(x, gone)
 
 
 @operator("Unsqueeze")
@@ -108,9 +111,7 @@ def _split(call: Call) -> tuple[Tensor, ...]:
             f"the sizes must add up to {total}, one for each output, got {sizes} for "
             f"{call.listed_outputs} outputs"
         )
-    ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
-    before = (slice(None),) * axis
-    return tuple(call.x[(*before, slice(*ends[i : i + 2]))] for i in range(len(sizes)))
+    return tuple(ops.split_with_sizes(call.x, sizes, axis))
 
 
 @operator("Pad")

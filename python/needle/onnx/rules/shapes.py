@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...ops import indexing, normalization, padding, shape, triangles, tuples
-from ...shapes import normalize_axis
+from ...shapes import normalize_axes, normalize_axis
 from ..exported_graph import EXPORTS, Graph, formula, rule
 from ..package import OnnxError
 
@@ -45,7 +45,7 @@ def _transpose(graph: Graph, node: Any) -> Any:
     order = list(range(len(node.shape)))
     if isinstance(node.op, shape.Permute):
         order = [order[axis] for axis in node.op.axes]
-    else:
+    elif order:
         a, b = node.op.axes or (-2, -1)
         order[a], order[b] = order[b], order[a]
     return ("Transpose", node.inputs[0], {"perm": order})
@@ -79,14 +79,15 @@ def _stack(graph: Graph, node: Any) -> Any:
 
 @rule(shape.Flip)
 def _flip(graph: Graph, node: Any) -> Any:
-    ndim, axes = len(node.shape), node.op.axes
-    listed = range(ndim) if axes is None else [axes] if isinstance(axes, int) else axes
-    chosen = [normalize_axis("flip", axis, ndim) for axis in listed]
+    chosen = list(normalize_axes("flip", node.op.axes, len(node.shape)))
+    if not chosen:
+        return graph.of(node.inputs[0])
     first, last, back = ([n] * len(chosen) for n in (-1, -(2**63), -1))
     return ("Slice", node.inputs[0], first, last, chosen, back)
 
 
-EXPORTS[shape.Split] = formula(lambda op, x: None)  # each used part exports itself
+# each used part exports itself
+EXPORTS[shape.Split] = EXPORTS[tuples.SplitWithSizes] = formula(lambda op, x: None)
 EXPORTS[triangles.Triangle] = formula(
     lambda op, x: ("Trilu", x, np.array(op.diagonal), {"upper": int(not op.lower)})
 )
@@ -101,6 +102,9 @@ def _item(graph: Graph, node: Any) -> Any:
         (whole,) = source.inputs
         axis = normalize_axis("split", source.op.axis, len(whole.shape))
         return ("Gather", whole, np.array(index), {"axis": axis})
+    if isinstance(source.op, tuples.SplitWithSizes):
+        start, end = source.op.ends[index : index + 2]
+        return ("Slice", source.inputs[0], [start], [end], [source.op.axis])
     if type(source.op) not in (normalization.LayerNorm, normalization.BatchNorm) or index != 0:
         raise OnnxError(
             f"onnx.export: result {index} of the op {type(source.op).__name__} has no ONNX "
