@@ -482,6 +482,67 @@ def test_identity() -> None:
     assert before.item() == 1.0
 
 
+def labels(*numbers: int) -> Tensor:
+    return Tensor(list(numbers), dtype="int64")
+
+
+@pytest.mark.parametrize(
+    "accuracy",
+    [
+        lambda p, y: (p == y).sum(),
+        lambda p, y: (p != y).mean(),
+        lambda p, y: (y == 1).sum(),
+        lambda p, y: (p == y.numpy()).sum(),
+        lambda p, y: np.mean(p == y),
+        lambda p, y: np.asarray(p == y),
+        lambda p, y: float(p[0] == y[0]),
+        lambda p, y: sum([p[0] == y[0], p[1] == y[1]]),
+        lambda p, y: 0 + (p == y),
+        lambda p, y: (p == y) * 1.0,
+        lambda p, y: Tensor(np.ones(2)) * (p == y),
+        lambda p, y: ~(p == y),
+        lambda p, y: (p == y)[0],
+        lambda p, y: list(p == y),
+        lambda p, y: (p == y) & (p == p),
+    ],
+)
+def test_identity_is_no_array(accuracy: Any) -> None:
+    for dtype in ("int64", "float32"):
+        p, y = labels(1, 2).astype(dtype), labels(1, 3).astype(dtype)
+        with pytest.raises((TypeError, AttributeError), match=r"needle\.equal\(a, b\)"):
+            accuracy(p, y)
+
+
+@pytest.mark.parametrize(
+    "comparison",
+    [
+        lambda p, y: p == y,
+        lambda p, y: p[0] == y[0],
+        lambda p, y: p.astype("float32") == y,
+        lambda p, y: p[0] == 1,
+        lambda p, y: np.float32(1) == p[0],
+        lambda p, y: p == np.array([1, 2]),
+        lambda p, y: np.array([1, 2]) == p,
+    ],
+)
+def test_identity_of_what_looks_like_labels_warns_as_a_condition(comparison: Any) -> None:
+    p, y = labels(1, 2), labels(1, 2)
+    with pytest.warns(UserWarning, match=r"needle\.equal\(a, b\)"):
+        assert not comparison(p, y)
+
+
+def test_identity_is_silent_in_programs_of_the_course(recwarn: pytest.WarningsRecorder) -> None:
+    nodes = [leaf([1.0]) for _ in range(4)]
+    a, b, *_ = nodes
+    assert nodes[3] in nodes and leaf([1.0]) not in nodes and nodes.index(b) == 1
+    nodes.remove(b)
+    assert b not in nodes and {a: 1, b: 2}[b] == 2 and a in {a} and b not in {a}
+    assert a != None and a != "a" and (a, b) == (a, b) and a == a  # noqa: E711
+    assert (a == b) == False and (a != b) == True  # noqa: E712
+    assert repr(a == b) == "False" and hash(a != b) == hash(True)
+    assert labels(1) != labels(1, 2) and not recwarn.list
+
+
 def test_data_and_detach() -> None:
     a = leaf([1.0, 2.0])
     d = (a * 2).detach()

@@ -10,10 +10,13 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ..array_namespace import array_api as xp
+from ..array_namespace import is_array
 from ..autograd import Tensor, TensorOp, as_operand
 from ..dtypes import is_floating
-from ..errors import DTypeError
+from ..errors import DTypeError, warn_caller
 from .broadcasting import Number, as_number, check_broadcast, constant_like, unbroadcast
 from .registry import attach, op
 
@@ -230,6 +233,86 @@ def greater(a: Tensor, b: Any) -> Tensor:
 def greater_equal(a: Tensor, b: Any) -> Tensor:
     """Return a >= b elementwise as a bool constant."""
     return Compare("greater_equal")(*_operands(a, b))
+
+
+class Identity:
+    """The result of ``==`` and ``!=`` of Tensors: the truth about identity, as in the course.
+
+    It is a condition and no array: whatever else is done with it raises an error that names
+    ``equal``. As a condition it warns if the elements must have been meant (``doubtful``).
+    """
+
+    __slots__ = ("doubtful", "truth")
+
+    def __init__(self, truth: bool, doubtful: bool = False) -> None:
+        self.truth, self.doubtful = truth, doubtful
+
+    def __bool__(self) -> bool:
+        if self.doubtful:
+            warn_caller(f"Tensor: {_ADVICE}; here it is {self.truth}", UserWarning)
+        return self.truth
+
+    def __eq__(self, other: object) -> bool:
+        return self.truth == other
+
+    def __hash__(self) -> int:
+        return hash(self.truth)
+
+    def __repr__(self) -> str:
+        return repr(self.truth)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"Tensor: {_ADVICE}, got .{name}", name=name)
+
+
+_ADVICE = (
+    "== and != compare identities, as in the course; to compare elements write "
+    "needle.equal(a, b) or needle.not_equal(a, b)"
+)
+
+
+def _as_elements(result: Identity, *others: Any, **options: Any) -> Any:
+    raise TypeError(f"Tensor: {_ADVICE}, got arithmetic or a conversion of the result")
+
+
+for _name in (
+    "add radd sub rsub mul rmul truediv rtruediv and rand or ror xor rxor invert neg lt le gt ge "
+    "array float int index iter len getitem"
+).split():
+    setattr(Identity, f"__{_name}__", _as_elements)
+
+_SAME, _DIFFERENT = Identity(True), Identity(False)
+
+
+def _is(a: Tensor, b: object) -> Any:
+    """Return whether both are one object; lists and dicts ask this too."""
+    if a is b:
+        return _SAME
+    if isinstance(b, Tensor):
+        return Identity(False, True) if _compares_labels(a, b) else _DIFFERENT
+    return Identity(False, True) if _is_number_or_array(b) else NotImplemented
+
+
+def _is_not(a: Tensor, b: object) -> Any:
+    """Return whether both are different objects."""
+    found = _is(a, b)
+    return found if found is NotImplemented else Identity(not found.truth, found.doubtful)
+
+
+def _compares_labels(a: Tensor, b: Tensor) -> bool:
+    """Return True for tensors of one shape of which one has integers, such as labels."""
+    mine, others = a.cached_data, b.cached_data
+    if mine is None or others is None:  # not computed yet
+        return False
+    return (mine.dtype.kind in "biu" or others.dtype.kind in "biu") and a.shape == b.shape
+
+
+def _is_number_or_array(b: object) -> bool:
+    return isinstance(b, (int, float, np.generic, np.ndarray)) or is_array(b)
+
+
+attach("__eq__", _is)
+attach("__ne__", _is_not)
 
 
 class Logical(TensorOp):
