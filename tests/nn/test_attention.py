@@ -70,6 +70,27 @@ def test_dropout_of_probabilities_is_one_draw(device: Any) -> None:
     close(layer(*[tensor(q, device)] * 3)[0], attention(q, q, q, False)[0], atol=1e-5)
 
 
+def test_dropout_of_weights_as_in_pytorch(device: Any) -> None:
+    x = tensor(normal(2, 4, 6), device)
+    plain = nn.MultiheadAttention(6, 2, batch_first=True, device=device)
+    layer = nn.MultiheadAttention(6, 2, dropout=0.3, batch_first=True, device=device)
+    layer.load_state_dict(plain.state_dict())
+    wanted, weights = plain(x, x, x, average_attn_weights=False)
+    assert [y.numpy().tolist() for y in layer.eval()(x, x, x, average_attn_weights=False)] == [
+        y.numpy().tolist() for y in (wanted, weights)
+    ]
+    np.random.seed(9)
+    result, dropped = layer.train()(x, x, x, average_attn_weights=False)
+    np.random.seed(9)
+    close(dropped, weights.numpy() * (np.random.rand(2, 2, 4, 4) <= 0.7) / 0.7)
+    values = x.numpy() @ plain.in_proj_weight.numpy()[:, 12:]
+    heads = dropped.numpy() @ values.reshape(2, 4, 2, 3).transpose(0, 2, 1, 3)
+    joined = heads.transpose(0, 2, 1, 3).reshape(2, 4, 6)
+    close(result, joined @ plain.out_proj.weight.numpy(), atol=1e-5)
+    gone = nn.MultiheadAttention(6, 2, dropout=1.0, device=device)(x, x, x)[0]
+    np.testing.assert_array_equal(gone.numpy(), np.zeros((2, 4, 6)))
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_layer(causal: bool, device: Any) -> None:
     layer = nn.AttentionLayer(

@@ -280,8 +280,34 @@ def test_dropout_draws_one_mask_and_scales(device):
     np.random.seed(7)
     nn.Dropout(0.0)(tensor(x[:1], device))  # it draws as well
     assert np.random.rand() == np.random.RandomState(7).rand(11)[10]
-    with pytest.raises(ValueError, match=r"Dropout: p must be in \[0, 1\), got 1.5"):
+    with pytest.raises(ValueError, match=r"Dropout: p must be in \[0, 1\], got 1.5"):
         nn.Dropout(1.5)
+
+
+def test_dropout2d_draws_one_number_a_channel(device):
+    x = randn(6, 5, 3, 4)
+    layer = nn.Dropout2d(0.25)
+    np.random.seed(7)
+    y, after = layer(tensor(x, device)), np.random.rand()
+    np.random.seed(7)
+    mask = np.random.rand(6, 5, 1, 1) <= 0.75
+    assert 0 < mask.sum() < mask.size
+    close(y, x * mask / 0.75)
+    assert after == np.random.rand()
+    close(layer.eval()(tensor(x, device)), x, rtol=0, atol=0)
+    with pytest.raises(ShapeError, match=r"Dropout2d: the input must be \(N, C, H, W\), got"):
+        layer(tensor(x[0], device))
+
+
+@pytest.mark.parametrize("kind", [nn.Dropout, nn.Dropout2d])
+def test_dropout_of_everything_gives_zeros_and_no_gradient(kind, device):
+    x = tensor(np.full((2, 3, 2, 2), np.inf), device)
+    layer = kind(1.0)
+    y = layer(x)
+    y.sum().backward()
+    for zeros in (y, x.grad):
+        np.testing.assert_array_equal(zeros.numpy(), np.zeros((2, 3, 2, 2)))
+    close(layer.eval()(x), x.numpy())
 
 
 def test_softmax_loss_takes_lists_and_arrays(device):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import needle as ndl
-from needle import nn
-from needle.errors import DTypeError, ShapeError, UnknownNameError
+from needle import init, nn
+from needle.errors import DTypeError, IndexingError, ShapeError, UnknownNameError
 from tests.nn_devices import close
 
 CELLS: dict[str, tuple[Any, int]] = {
@@ -191,6 +191,40 @@ def test_embedding_is_the_product_with_one_hot_vectors(dtype: str, device: Any) 
     (out * tensor(slope, device)).sum().backward()
     close(layer.weight.grad, np.einsum("tbv,tbe->ve", one_hot, slope), atol=1e-5)
     assert repr(layer) == "Embedding(7, 3)  # 21 parameters"
+
+
+@pytest.mark.parametrize("padding_idx", [2, -5])
+def test_a_padding_row_is_zeros_and_gets_no_gradient(padding_idx: int, device: Any) -> None:
+    np.random.seed(4)
+    layer = nn.Embedding(7, 3, device=device, padding_idx=padding_idx)
+    np.random.seed(4)
+    weight = np.random.randn(7, 3).astype("float32")
+    weight[2] = 0
+    np.testing.assert_array_equal(layer.weight.numpy(), weight)
+    ids, slopes = np.array([[2, 1, 2], [6, 6, 0]]), np.arange(18.0).reshape(2, 3, 3)
+    weight = np.arange(21.0).reshape(7, 3)  # the row is read like all others
+    layer.load_state_dict({"weight": weight})
+    y = layer(ids)
+    np.testing.assert_array_equal(y.numpy(), weight[ids])
+    (y * y * ndl.Tensor(slopes, device=device)).sum().backward()
+    wanted = np.zeros((7, 3))
+    np.add.at(wanted, ids, 2 * slopes * weight[ids])
+    wanted[2] = 0
+    np.testing.assert_array_equal(layer.weight.grad.numpy(), wanted)
+    again = ndl.grad(lambda w: ndl.grad(lambda v: (ndl.embedding(v, ids, 2) ** 3).sum())(w).sum())
+    twice = again(ndl.Tensor(weight, device=device)).numpy()
+    counts = np.array([1, 1, 0, 0, 0, 0, 2])[:, None]
+    np.testing.assert_allclose(twice, 6 * weight * counts)
+    assert repr(layer) == "Embedding(7, 3, padding_idx=2)  # 21 parameters"
+
+
+def test_a_padding_row_must_exist() -> None:
+    for make in (
+        lambda: nn.Embedding(4, 2, padding_idx=4),
+        lambda: ndl.embedding(init.zeros(4, 2), [0], -5),
+    ):
+        with pytest.raises(IndexingError, match=r"mbedding: padding_idx must be in \[-4, 4\), got"):
+            make()
 
 
 def test_embedding_refuses_invalid_ids() -> None:

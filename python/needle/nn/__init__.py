@@ -34,7 +34,7 @@ from .attention import AttentionLayer, MultiHeadAttention
 from .cells import GRUCell, LSTMCell, RNNCell
 from .containers import Flatten, Identity, Residual, Sequential
 from .convolution import Conv, Conv2d
-from .dropout import Dropout
+from .dropout import Dropout, Dropout2d
 from .embedding import Embedding
 from .group_normalization import GroupNorm, InstanceNorm1d, InstanceNorm2d, RMSNorm
 from .linear import Linear
@@ -127,6 +127,7 @@ __all__ = [
     "Conv2d",
     "CrossEntropyLoss",
     "Dropout",
+    "Dropout2d",
     "Embedding",
     "Flatten",
     "GlobalAvgPool",

@@ -22,7 +22,7 @@ class GroupNorm(Module):
     """Normalisation of x (N, C, ...) over each sample's groups of channels (Wu & He 2018).
 
     ``num_groups`` divides C = ``num_channels``. weight and bias (C,) scale and shift the result;
-    without ``affine`` there are none. The variance is the biased one.
+    without ``affine`` there are none, without ``bias`` no bias. The variance is the biased one.
     """
 
     def __init__(
@@ -33,6 +33,8 @@ class GroupNorm(Module):
         affine: bool = True,
         device: Device | None = None,
         dtype: Any = "float32",
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if num_groups < 1 or num_channels % num_groups:
@@ -41,11 +43,14 @@ class GroupNorm(Module):
                 f"{num_channels}; change one of them"
             )
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
-        self.weight, self.bias = affine_parameters((num_channels,), affine, affine, device, dtype)
+        self.weight, self.bias = affine_parameters(
+            (num_channels,), affine, affine and bias, device, dtype
+        )
 
     def extra_repr(self) -> str:
         affine = self.weight is not None
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={affine}"
+        extra = ", bias=False" if affine and self.bias is None else ""
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={affine}{extra}"
 
     def forward(self, x: Tensor) -> Tensor:
         shape = shape_of("GroupNorm", x)
@@ -79,6 +84,8 @@ class _InstanceNorm(BatchStatistics):
         track_running_stats: bool = False,
         device: Device | None = None,
         dtype: Any = "float32",
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__(
             num_features,
@@ -88,12 +95,14 @@ class _InstanceNorm(BatchStatistics):
             dtype,
             affine=affine,
             track_running_stats=track_running_stats,
+            bias=bias,
         )
 
     def extra_repr(self) -> str:
+        extra = ", bias=False" if self.affine and self.bias is None else ""
         return (
             f"{self.dim}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}"
+            f"track_running_stats={self.track_running_stats}{extra}"
         )
 
     def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
@@ -134,10 +143,10 @@ class InstanceNorm1d(_InstanceNorm):
 class InstanceNorm2d(_InstanceNorm):
     """Normalisation of each channel of each sample of x (N, C, H, W) or (C, H, W) over H and W.
 
-    Ulyanov et al. 2016. With ``affine`` there are weight and bias (C,). With
-    ``track_running_stats`` evaluation uses running averages of the mean and the unbiased variance
-    over the batch, as in PyTorch; ``momentum`` is that of ``BatchNorm2d``.
-    ShapeError for another shape, or for one position where its own statistics are used.
+    Ulyanov et al. 2016. With ``affine`` there are weight and, unless ``bias`` is False, bias (C,).
+    With ``track_running_stats`` evaluation uses running averages of the mean and the unbiased
+    variance over the batch, as in PyTorch; ``momentum`` is that of ``BatchNorm2d``. ShapeError for
+    another shape, or for one position where its own statistics are used.
     """
 
     ndims, layout = (4,), "(N, C, H, W)"

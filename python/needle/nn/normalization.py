@@ -40,8 +40,9 @@ class BatchStatistics(Module):
     running = (1 - momentum) * running + momentum * batch, or the average of all batches with
     ``momentum=None``. Evaluation uses the running statistics. Without ``track_running_stats`` there
     are none, and evaluation normalises as training does. Without ``affine`` there are no weight and
-    bias. ``activation="relu"`` returns relu of the result, or of the result plus a second input. In
-    a Sequential, a ReLU directly after this layer counts as its activation.
+    bias, without ``bias`` no bias. ``activation="relu"`` returns relu of the result, or of the
+    result plus a second input. In a Sequential, a ReLU directly after this layer counts as its
+    activation.
     """
 
     ndims: tuple[int, ...]
@@ -64,13 +65,14 @@ class BatchStatistics(Module):
         *,
         affine: bool = True,
         track_running_stats: bool = True,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.dim, self.eps = dim, as_number(type(self).__name__, eps, "eps")
         self.momentum: Any = momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         self.activation = check_activation(self, activation)
-        self.weight, self.bias = affine_parameters((dim,), affine, affine, device, dtype)
+        self.weight, self.bias = affine_parameters((dim,), affine, affine and bias, device, dtype)
         if track_running_stats:
             self.register_buffer("running_mean", init.zeros(dim, device=device, dtype=dtype))
             self.register_buffer("running_var", init.ones(dim, device=device, dtype=dtype))
@@ -81,6 +83,7 @@ class BatchStatistics(Module):
     def extra_repr(self) -> str:
         parts = [f"{self.dim}, eps={self.eps}, momentum={self.momentum}"]
         parts += [] if self.affine else ["affine=False"]
+        parts += ["bias=False"] if self.affine and self.bias is None else []
         parts += [] if self.track_running_stats else ["track_running_stats=False"]
         parts += [f"activation={self.activation!r}"] if self.activation else []
         return ", ".join(parts)
@@ -159,8 +162,9 @@ class BatchStatistics(Module):
         ### END YOUR SOLUTION
 
     def _standardised(self, x: Tensor) -> Tensor:
-        """Return x normalised with the running statistics, without weight and bias."""
-        scale = 1 / ops.sqrt(self.running_var + self.eps)
+        """Return x normalised with the running statistics, times the weight if there is one."""
+        weight = 1 if self.weight is None else self.weight
+        scale = weight / ops.sqrt(self.running_var + self.eps)
         shape = (1, self.dim) + (1,) * (len(x.shape) - 2)
         return x * ops.reshape(scale, shape) - ops.reshape(self.running_mean * scale, shape)
 
@@ -197,7 +201,7 @@ class _BatchNorm(BatchStatistics):
         weight, bias = self.weight, self.bias
         if weight is None or bias is None:
             x = as_operand(x)
-            weight = constant_like(x, (self.dim,), 1.0)
+            weight = constant_like(x, (self.dim,), 1.0) if weight is None else weight
             bias = constant_like(x, (self.dim,), 0.0)
         more = () if added is None else (added,)
         result = normalization.BatchNorm(self.eps, relu)(x, weight, bias, *more)
@@ -240,9 +244,9 @@ class BatchNorm2d(_BatchNorm):
     running = (1 - momentum) * running + momentum * batch for mean and variance, or the average of
     all batches with ``momentum=None``; the variance is the *biased* one throughout, while PyTorch
     keeps the unbiased one. Evaluation uses the running statistics; without ``track_running_stats``
-    there are none. Without ``affine`` there are no weight and bias. ``activation="relu"`` returns
-    relu of the result, or of the result plus a second input. ShapeError for another shape, or in
-    training for one value per channel.
+    there are none. Without ``affine`` there are no weight and bias, without ``bias`` no bias.
+    ``activation="relu"`` returns relu of the result, or of the result plus a second input.
+    ShapeError for another shape, or in training for one value per channel.
     """
 
     ndims, layout = (4,), "(N, C, H, W)"

@@ -17,9 +17,10 @@ from ..array_namespace import device_of, from_numpy, is_array, to_numpy
 from ..autograd import Tensor, TensorOp, as_operand
 from ..errors import DTypeError, IndexingError, ShapeError
 from ..host_steps import host_step
-from ..shapes import as_shape, normalize_axis, product, shape_of
+from ..shapes import as_int_tuple, as_shape, normalize_axis, product, shape_of
 from .broadcasting import tensors_of
 from .registry import op
+from .selection import where
 
 Array = Any
 Host = np.ndarray[Any, Any]
@@ -144,8 +145,8 @@ class Embedding(TensorOp):
 
     reads = ()
 
-    def __init__(self, ids: Array) -> None:
-        self.ids = ids
+    def __init__(self, ids: Array, padding_idx: int | None = None) -> None:
+        self.ids, self.padding_idx = ids, padding_idx
 
     def compute(self, weight: Array) -> Array:
         flat = xp.reshape(self.ids, (self.ids.size,))
@@ -153,7 +154,11 @@ class Embedding(TensorOp):
         return xp.reshape(rows, (*self.ids.shape, *weight.shape[1:]))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        return EmbeddingGrad(self.ids, node.inputs[0].shape)(out_grad)
+        shape = node.inputs[0].shape
+        if self.padding_idx is not None:
+            kept = xp.reshape(self.ids != self.padding_idx, self.ids.shape + (1,) * len(shape[1:]))
+            out_grad = where(Tensor.make_const(kept), out_grad, 0.0)
+        return EmbeddingGrad(self.ids, shape)(out_grad)
 
 
 class EmbeddingGrad(TensorOp):
@@ -175,11 +180,13 @@ class EmbeddingGrad(TensorOp):
 
 
 @op(Embedding, EmbeddingGrad)
-def embedding(weight: Tensor, ids: Any) -> Tensor:
+def embedding(weight: Tensor, ids: Any, padding_idx: int | None = None) -> Tensor:
     """Return the rows of ``weight`` (V, E) at integer ``ids`` of any shape: ids.shape + (E,).
 
-    ``ids`` are row numbers in [0, V): a Tensor, an array or a list of integers. Raise ShapeError if
-    one is outside or ``weight`` has fewer than 2 axes, DTypeError if they are not integers.
+    ``ids`` are row numbers in [0, V): a Tensor, an array or a list of integers. The row
+    ``padding_idx`` gets no gradient; a negative one counts from the end. Raise ShapeError if an id
+    is outside or ``weight`` has fewer than 2 axes, DTypeError if they are not integers,
+    IndexingError if ``padding_idx`` is no row.
     """
     shape = shape_of("embedding", weight)
     weight = as_operand(weight)
@@ -187,7 +194,19 @@ def embedding(weight: Tensor, ids: Any) -> Tensor:
         raise ShapeError(
             f"embedding: weight must be (V, E) or (V, ...), got shape {shape}; reshape it"
         )
-    return Embedding(_row_ids(ids, shape[0], device_of(weight.realize_cached_data())))(weight)
+    row = None if padding_idx is None else padding_row("embedding", padding_idx, shape[0])
+    rows = _row_ids(ids, shape[0], device_of(weight.realize_cached_data()))
+    return Embedding(rows, row)(weight)
+
+
+def padding_row(name: str, padding_idx: Any, rows: int) -> int:
+    """Return ``padding_idx`` counted from the front; IndexingError if it is no row."""
+    (row,) = as_int_tuple(name, "padding_idx", (padding_idx,))
+    if not -rows <= row < rows:
+        raise IndexingError(
+            f"{name}: padding_idx must be in [{-rows}, {rows}), got {row}; enlarge the table"
+        )
+    return row % rows
 
 
 @host_step
