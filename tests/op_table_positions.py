@@ -327,6 +327,7 @@ def np_scatter(a: Any, src: Any, add: bool) -> Any:
     return out
 
 
+GROUPS = [0, 2, 1, 1, 2, 0, 2]
 POSITIONS = [
     OpRow(
         "gather",
@@ -367,6 +368,34 @@ POSITIONS = [
             ),
         )
         for reduce in (None, "add")
+    ],
+    *[
+        OpRow(
+            "confusion_matrix",
+            lambda a, n=size: ops.confusion_matrix(a.argmax(1), GROUPS, n),
+            lambda a, n=size: np.histogram2d(GROUPS, a.argmax(1), np.arange((n or 3) + 1) - 0.5)[0],
+            lambda random: (np.eye(3)[random.integers(0, 3, 7)],),
+            f"{size}",
+            dtypes=NUMBERS,
+            out_dtype="int64",
+            order=0,
+            resize=False,
+            failures=(
+                refused(
+                    lambda a: ops.confusion_matrix(a, a), "predicted must be", error=DTypeError
+                ),
+                refused(lambda a: ops.confusion_matrix(a.argmax(1), [0]), "have one shape"),
+                *(
+                    refused(
+                        lambda a, wrong=wrong: ops.confusion_matrix([1, 0], wrong, 2),
+                        f"classes must be in [0, 2), got {max(wrong, key=abs)}",
+                        error=IndexingError,
+                    )
+                    for wrong in ([0, 2], [-1, 0])
+                ),
+            ),
+        )
+        for size in (None, 4)
     ],
     OpRow(
         "index_select",

@@ -47,8 +47,7 @@ class Evaluation:
     def confusion(self) -> NDArray[np.int64]:
         """Return the counts [true class, predicted class], shape (classes, classes)."""
         classes = self.logits.shape[1]
-        cells = np.bincount(self.labels * classes + self.predicted, minlength=classes**2)
-        return cells.reshape(classes, classes)
+        return needle.confusion_matrix(self.predicted, self.labels, classes).numpy()
 
     def mistakes(self) -> NDArray[np.int64]:
         """Return the indices of wrongly classified samples, the most confident first."""

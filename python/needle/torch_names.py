@@ -93,7 +93,6 @@ NAMES: dict[str, dict[str, str]] = {
         "Lambda": "the function itself, in a list of transforms",
         "TensorDataset": "needle.data.ArrayDataset(*arrays)",
         "DatasetFolder": "needle.data.ImageFolder(root)",
-        "random_split": "needle.data.Subset(dataset, indices)",
     },
     "Tensor": {
         "view": ".reshape(shape)",

@@ -184,6 +184,81 @@ def test_a_concatenation_counts_through():
         data.ConcatDataset()
 
 
+class Asked(list):
+    """A list that counts how often its length is asked for."""
+
+    asked = 0
+
+    def __len__(self):
+        self.asked += 1
+        return super().__len__()
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: data.Subset(x, np.arange(len(x)))])
+def test_a_batch_of_a_concatenation_asks_for_the_lengths_once(wrap):
+    parts = [Asked([i] * 8) for i in range(4)]
+    loader = data.DataLoader(wrap(data.ConcatDataset(parts)), batch_size=32)
+    for part in parts:
+        part.asked = 0
+    assert next(iter(loader)).numpy().tolist() == np.repeat(range(4), 8).tolist()
+    assert max(part.asked for part in parts) < 8
+
+
+def test_a_subclass_of_a_concatenation_reads_its_own_items():
+    class Doubled(data.ConcatDataset):
+        def __getitem__(self, index):
+            return 2 * super().__getitem__(index)
+
+    loader = data.DataLoader(data.Subset(Doubled([1, 2], [3]), [2, 0]), batch_size=2)
+    assert next(iter(loader)).numpy().tolist() == [6, 2]
+
+
+SPLITS = [
+    ([3, 0, 2], [3, 0, 2]),
+    ([0.5, 0.5], [3, 2]),
+    ([0.4, 0.3, 0.3], [3, 1, 1]),
+    ([1.0], [5]),
+    (np.array([4, 1]), [4, 1]),
+]
+
+
+@pytest.mark.parametrize(("lengths", "sizes"), SPLITS)
+@pytest.mark.parametrize("seed", [3, None])
+def test_a_random_split_has_every_sample_once(lengths, sizes, seed):
+    parts = data.random_split(Files(), lengths, seed=seed)
+    assert [len(part) for part in parts] == sizes
+    assert sorted(x for part in parts for x in part) == [0, 1, 4, 9, 16]
+    for part in parts:
+        assert part.classes == ("a", "b")
+        assert part.labels.tolist() == Files().labels[part.indices].tolist()
+
+
+def test_a_seed_alone_decides_a_random_split():
+    def split(seed):
+        return [part.indices.tolist() for part in data.random_split(range(100), [0.9, 0.1], seed)]
+
+    state = np.random.get_state()[1].tolist()
+    assert split(1) == split(1) != split(2)
+    assert np.random.get_state()[1].tolist() == state
+    assert split(None) != split(None)
+    assert sorted(split(1)[0]) != split(1)[0]
+
+
+@pytest.mark.parametrize(
+    "lengths", [[2, 2], [6, -1], [0.5, 0.4], [1, 0], [], [0.5, float("nan")], ["a"], [2.5, 2.5]]
+)
+def test_lengths_that_do_not_fit_are_refused(lengths):
+    with pytest.raises(ValueError, match="lengths must be whole numbers that sum to the 5 samples"):
+        data.random_split(Squares(), lengths)
+
+
+def test_a_fraction_that_is_too_small_is_told():
+    with pytest.warns(UserWarning, match="one of the subsets is empty"):
+        data.random_split(Squares(), [0.99, 0.01])
+    with pytest.raises(TypeError, match="use seed= instead of generator="):
+        data.random_split(Squares(), [4, 1], generator=1)
+
+
 class Files(Squares):
     """Squares with labels and files, and with classes of the given names."""
 

@@ -29,7 +29,7 @@ from .datasets import (
     get_batch,
 )
 from .datasets.arrays import ArrayDataset, ImageArrays, NDArrayDataset
-from .datasets.combinations import ConcatDataset, Subset
+from .datasets.combinations import ConcatDataset, Subset, random_split
 from .datasets.dataset import Dataset
 from .datasets.npy_files import NpyDataset
 from .datasets.packed_reading import PackedDataset
@@ -158,6 +158,7 @@ __all__ = [
     "pack",
     "pickle_reading",
     "random_source",
+    "random_split",
     "read_idx",
     "sampler",
     "transforms",

@@ -136,6 +136,45 @@ def scatter(a: Tensor, axis: int, index: Any, src: Any, reduce: str | None = Non
     return where(Tensor.make_const(_mask(positions, shape, device)), placed, a)
 
 
+@op()
+def confusion_matrix(predicted: Any, labels: Any, num_classes: int | None = None) -> Tensor:
+    """Return how often a class was predicted for each true class, int64 (num_classes, num_classes).
+
+    out[i, j] is the number of samples of class i for which j was predicted. ``predicted``,
+    ``labels``: classes in [0, num_classes) of one shape, in Tensors, arrays or lists; of logits (N,
+    C) take ``argmax(1)``. ``num_classes``: one more than the highest class by default. ShapeError
+    if the shapes differ, IndexingError for a class out of range, DTypeError unless they are
+    integers.
+    """
+    device = device_of(predicted.realize_cached_data()) if isinstance(predicted, Tensor) else None
+    return Tensor.make_const(_confusion(predicted, labels, num_classes, device))
+
+
+@host_step
+def _confusion(predicted: Any, labels: Any, num_classes: int | None, device: Any) -> Array:
+    name = "confusion_matrix"
+    columns, rows = (
+        integers(name, w, v) for w, v in (("predicted", predicted), ("labels", labels))
+    )
+    if rows.shape != columns.shape:
+        raise ShapeError(
+            f"{name}: predicted and labels must have one shape, got {columns.shape} and "
+            f"{rows.shape}; of logits (N, C) take argmax(1)"
+        )
+    given = np.concatenate([columns, rows], None)
+    if num_classes is None:
+        num_classes = int(given.max(initial=-1)) + 1
+    wrong = given[(given < 0) | (given >= num_classes)]
+    if wrong.size:
+        raise IndexingError(
+            f"{name}: classes must be in [0, {num_classes}), got {wrong[0]}; correct them, or give "
+            "a larger num_classes"
+        )
+    places = (rows * num_classes + columns).reshape(-1)
+    counts = np.bincount(places, minlength=num_classes**2)
+    return from_numpy(counts.reshape(num_classes, num_classes), device, np.int64)
+
+
 def _fitting(src: Any, a: Tensor, shape: Shape) -> Tensor:
     """Return ``src`` cut to the shape of the index; a number is repeated."""
     src = _source(src, a)

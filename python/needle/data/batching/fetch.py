@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
+from ..datasets.dataset import reader_of
 from ..samples.pytree import first_field, tag_sample
 from ..samples.random_source import keyed, reseed_globals
 from ..samples.ticket import NO_INDICES, SHARD_SAMPLES, Indices, Ticket
@@ -102,8 +103,9 @@ class Reader:
 
     def _each(self, ticket: Ticket) -> Iterator[tuple[int, Callable[[], Any]]]:
         if not ticket.is_stream:
+            read = reader_of(self.dataset)
             for index in ticket.indices.tolist():
-                yield index, partial(self.dataset.__getitem__, index)
+                yield index, partial(read, index)
             return
         shard = self._shard(ticket)
         for _ in range(ticket.size):

@@ -1,21 +1,32 @@
-"""Datasets made of other datasets: Subset and ConcatDataset."""
+"""Datasets made of other datasets: Subset, random_split and ConcatDataset."""
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import warn_caller
+from ...torch_names import points_to_keywords
 from ..samples.pytree import Field
+from ..samples.random_source import check_seed, keyed_permutation
 from ..samples.ticket import check_indices
 from ..transforms.region import Regions
-from .dataset import Dataset, RowTransforms, fetch_of, in_memory_of, sample_spec_of
+from .dataset import (
+    Dataset,
+    RowTransforms,
+    fetch_of,
+    in_memory_of,
+    reader_of,
+    sample_spec_of,
+)
 from .decode_size import decoded_at, decoded_in
 from .indexing import Indices, check_index, given_or_listed, several
 
@@ -83,6 +94,11 @@ class Subset(_Combination):
     def _labels(self, labels: Sequence[Any]) -> npt.NDArray[Any]:
         return np.asarray(labels[0])[self.indices]
 
+    def reader(self) -> Callable[[int], Any]:
+        """Return the function that reads a sample by the inner dataset's."""
+        read = reader_of(self.dataset)
+        return lambda index: read(int(self.indices[index]))
+
     def __len__(self) -> int:
         return int(self.indices.shape[0])
 
@@ -121,6 +137,53 @@ class Subset(_Combination):
         """Set which part of each image suffices; return True if the inner dataset uses that."""
         inner, self.dataset = self.dataset, decoded_in(self.dataset, regions)
         return self.dataset is not inner
+
+
+@points_to_keywords
+def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None) -> list[Subset]:
+    """Return disjoint random Subsets of ``dataset`` with these lengths, which together are all.
+
+    lengths: whole numbers that sum to the length of the dataset, or fractions that sum to 1. Each
+    fraction is rounded down, and the samples that remain go to the first subsets, one each. seed:
+    the same seed gives the same subsets on every machine; None draws from NumPy's global stream.
+    ValueError if the lengths do not fit; UserWarning if a fraction is too small for one sample.
+
+    >>> train, validation = random_split(range(10), [0.75, 0.25], seed=0)
+    >>> len(train), len(validation)
+    (8, 2)
+    """
+    sizes = _sizes(lengths, len(dataset))
+    seed = None if seed is None else check_seed("random_split", seed)
+    total = len(dataset)
+    order = np.random.permutation(total) if seed is None else keyed_permutation(total, seed, 0)
+    return [Subset(dataset, part) for part in np.split(order, np.cumsum(sizes)[:-1])]
+
+
+def _sizes(lengths: Sequence[float], total: int) -> list[int]:
+    """Return the numbers of samples of the parts; ValueError unless they sum to ``total``."""
+    given = list(lengths)
+    if given and all(isinstance(n, Integral) and n >= 0 for n in given):
+        sizes = [int(n) for n in given]
+    elif not all(isinstance(n, Real) and 0 <= n <= 1 for n in given):
+        sizes = []
+    elif math.isclose(math.fsum(given), 1.0):
+        sizes = [math.floor(total * n) for n in given]
+        for i in range(total - sum(sizes)):
+            sizes[i % len(sizes)] += 1
+    else:
+        sizes = []
+    if not sizes or sum(sizes) != total:
+        raise ValueError(
+            f"random_split: lengths must be whole numbers that sum to the {total} samples, or "
+            f"fractions that sum to 1, got {given}; give [0.8, 0.2], for example"
+        )
+    if any(n and not size for n, size in zip(given, sizes, strict=True)):
+        warn_caller(
+            f"random_split: a fraction must be enough for one sample, got {given} of {total} "
+            "samples; one of the subsets is empty",
+            UserWarning,
+        )
+    return sizes
 
 
 class ConcatDataset(_Combination):
@@ -165,7 +228,9 @@ class ConcatDataset(_Combination):
         return self.datasets
 
     def _located(self, index: Any) -> tuple[Any, int]:
-        ends = self.ends
+        return self._locate(index, self.ends)
+
+    def _locate(self, index: Any, ends: list[int]) -> tuple[Any, int]:
         place = check_index("ConcatDataset", index, ends[-1])
         which = bisect.bisect_right(ends, place)
         return self.datasets[which], place - (ends[which - 1] if which else 0)
@@ -173,14 +238,24 @@ class ConcatDataset(_Combination):
     def _labels(self, labels: Sequence[Any]) -> npt.NDArray[Any]:
         return np.concatenate(labels)
 
+    def reader(self) -> Callable[[int], Any]:
+        """Return a function that reads a sample, with the lengths of this moment."""
+        ends = self.ends
+
+        def read(index: int) -> Any:
+            dataset, place = self._locate(index, ends)
+            return dataset[place]
+
+        return read
+
     def __len__(self) -> int:
         return self.ends[-1]
 
     def __getitem__(self, index: Any) -> Any:
-        if (places := several(index, len(self))) is not None:
-            return [self[i] for i in places.tolist()]
-        dataset, place = self._located(index)
-        return dataset[place]
+        read = self.reader()
+        listed = isinstance(index, (slice, list, np.ndarray))  # a length asks every dataset
+        places = several(index, len(self)) if listed else None
+        return read(index) if places is None else [read(i) for i in places.tolist()]
 
     def sample_spec(self) -> list[Field] | None:
         """Return the sample spec if all datasets agree on it, else None."""

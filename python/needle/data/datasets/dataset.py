@@ -85,6 +85,10 @@ class Dataset(PointsToKeywords):
         before, own, after = self.row_transforms()
         return row_fields(arrays, (*before, *own, *after))
 
+    def reader(self) -> Callable[[int], Any]:
+        """Return the function by which the loader reads the samples of one batch."""
+        return self.__getitem__
+
     def fetch(self, indices: Indices) -> Any | None:
         """Return the whole batch of these samples, collated, as NumPy arrays; by default None.
 
@@ -105,6 +109,13 @@ def fetch_of(dataset: Any) -> Callable[[Indices], Any] | None:
     """Return ``dataset.fetch``; None if there is none or a subclass makes its own items."""
     fetch: Callable[[Indices], Any] | None = getattr(dataset, "fetch", None)
     return None if is_replaced(dataset, "fetch", "__getitem__") else fetch
+
+
+def reader_of(dataset: Any) -> Callable[[int], Any]:
+    """Return the function that reads samples of a batch: ``dataset.reader()`` or its items."""
+    if isinstance(dataset, Dataset) and not is_replaced(dataset, "reader", "__getitem__"):
+        return dataset.reader()
+    return dataset.__getitem__  # type: ignore[no-any-return]
 
 
 def sample_spec_of(dataset: Any) -> list[Field] | None:
