@@ -363,10 +363,7 @@ def test_ctrl_c_where_python_would_lose_it_ends_the_program() -> None:
         (["--schedule", "cosin"], "unknown schedule 'cosin'; known: .*Did you mean 'cosine'"),
         (["--data", "mnist", "--data-dir", "/nowhere"], "/nowhere.*--data-dir DIR, --download"),
         (["--out", "/dev/null/runs"], "--out: /dev/null/runs must be a writable folder"),
-        (
-            ["--engine", "threads"],
-            "--engine: threads needs at least one worker, got --workers 0; give",
-        ),
+        (["--engine", "threads"], "--engine: threads needs at least one worker, got --workers 0"),
         (["--engine", "thread", "--workers", "1"], "unknown engine 'thread'.*mean 'threads'"),
         (["--precision", "bf16"], "--precision: cpu multiplies in float32, got bf16; leave out"),
         (["--resume"], "--resume: there is no run to continue"),

@@ -92,10 +92,7 @@ def test_augmentations_are_transforms_by_name() -> None:
         ('model = "lenet5"\ndata = "mnist"\nepoch = 3', r"unknown \['epoch'\]"),
         ('model = "lenet5"\ndata = "mnist"\nepochs = "3"', "epochs must be int, got '3'"),
         ('model = "lenet5"\ndata = "mnist"\nepochs = true', "epochs must be int, got True"),
-        (
-            'model = "lenet5"\ndata = "mnist"\n[expected]\nacc = 1',
-            r"unknown \['acc'\]",
-        ),
+        ('model = "lenet5"\ndata = "mnist"\n[expected]\nacc = 1', r"unknown \['acc'\]"),
     ],
 )
 def test_mistakes_in_a_file_are_named(tmp_path: Path, text: str, message: str) -> None:

@@ -1,7 +1,6 @@
 """Decoding compared with Pillow and the raw pixels: modes, scales, 16 bits, damage, huge images."""
 
 import io
-import sys
 
 import numpy as np
 import pytest
@@ -297,9 +296,3 @@ def test_giants_are_refused_before_memory_is_taken(library):
     header = encoded(Image.new("1", (20_000, 10_000)))
     with pytest.raises(DataError, match="an image may have 134217728 pixels, got a file that Pil"):
         decoding.decode(header)
-
-
-def test_without_pillow(monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ImportError, match=r"pip install 'needle\[images\]'"):
-        decoding.decode(b"\x89PNG")

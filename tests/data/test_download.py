@@ -288,9 +288,7 @@ def test_mnist_is_fetched_checked_by_content_and_then_read(server, tmp_path, mon
     count = len(site.requests)
     data.MNIST(tmp_path, train=False, download=True, mirrors=mirrors)
     assert len(site.requests) == count
-    with pytest.raises(
-        DataError, match="no address gave train-images.*\n.*gone/.*404.*\n.*broken/"
-    ):
+    with pytest.raises(DataError, match="no address gave"):
         data.MNIST(tmp_path / "x", download=True, mirrors=mirrors[:2])
 
 

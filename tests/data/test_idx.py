@@ -73,9 +73,7 @@ def test_a_wrong_header(path, content, message):
 
 def test_the_wrong_number_of_axes(path):
     write_idx(path, PIXELS)
-    with pytest.raises(
-        DataError, match=r"expected 1 axes \(byte 3\), got 3; are images and labels"
-    ):
+    with pytest.raises(DataError, match=r"expected 1 axes \(byte 3\), got 3; are images and"):
         read_idx(path, ndim=1)
 
 
@@ -89,9 +87,7 @@ def test_a_lying_header_takes_no_memory(path):
 def test_data_cut_short(tmp_path):
     plain, zipped = tmp_path / "a", tmp_path / "a.gz"
     plain.write_bytes(header(2, 3, 4) + bytes(23))
-    with pytest.raises(
-        DataError, match="24 bytes after byte 16, got a file that has 23; it is cut"
-    ):
+    with pytest.raises(DataError, match="24 bytes after byte 16, got a file that has 23; it is"):
         read_idx(plain)
     zipped.write_bytes(gzip.compress(header(2, 3, 4) + bytes(23)))
     with pytest.raises(DataError, match="expected 24 bytes of data after byte 16 .* got 23"):

@@ -61,16 +61,8 @@ def ids(batch):
         ({"engine": "threads"}, ValueError, "needs workers, got num_workers=0; give"),
         ({"num_workers": 1, "multiprocessing_context": "fork"}, TypeError, "leave multi.* out"),
         ({"prefetch": 3}, ValueError, "nothing is prepared ahead .* got prefetch=3; leave it out"),
-        (
-            {"timeout": 3},
-            ValueError,
-            "waited for, got timeout=3; leave it out, or give num_workers",
-        ),
-        (
-            {"num_workers": 1, "engine": "threads", "prefetch": 0},
-            ValueError,
-            "prefetch must be positive, got 0",
-        ),
+        ({"timeout": 3}, ValueError, "waited for, got timeout=3; leave it out, or give"),
+        ({"num_workers": 1, "engine": "threads", "prefetch": 0}, ValueError, "prefetch must be"),
         ({"augment": "wroker"}, UnknownNameError, "unknown augment 'wroker'.*mean 'worker'"),
         ({"on_error": "ignore"}, UnknownNameError, "unknown on_error 'ignore'; known: raise, skip"),
         (
@@ -130,15 +122,6 @@ def test_two_iterators_of_one_loader_each_give_all_their_batches():
             outer.append(ids(batch))
             assert len(list(loader)) == 6
         assert outer == [[i, i + 1] for i in range(0, 12, 2)]
-
-
-def test_workers_stay_for_the_next_epoch():
-    before = set(threading.enumerate())
-    with threaded(Slow(12), 2) as loader:
-        list(loader)
-        workers = set(threading.enumerate()) - before
-        list(loader)
-        assert set(threading.enumerate()) - before == workers and len(workers) == 2
 
 
 def test_waiting_ends_after_timeout_and_can_be_taken_up_again():

@@ -301,55 +301,6 @@ def test_the_common_chain(size: tuple[int, int], channels: int, dtype: str) -> N
         check([*steps[:2], steps[4]], [*parameters[:2], parameters[4]], laid, indices)
 
 
-def step_strategy(draw: Any, n: int, channels: int, size: list[int], bytes_now: bool) -> Any:
-    name = draw(st.sampled_from(["crop", "flip", "erase", "colour", "to_float", "normalize"]))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    fill = draw(st.sampled_from([0, 9, 255])) if bytes_now else draw(st.floats(-1, 1, width=32))
-    if name == "crop":
-        size[:] = draw(st.integers(1, 20)), draw(st.integers(1, 20))
-        return (name, (*map(float, size), fill)), rng.integers(-25, 25, (n, 2)).astype(float)
-    if name == "flip":
-        return (name, NOTHING), rng.integers(0, 2, (n, 2)).astype(float)
-    if name == "erase":
-        box = np.concatenate([rng.integers(-5, 15, (n, 2)), rng.integers(0, 9, (n, 2))], axis=1)
-        return (name, (float(fill),)), box.astype(float)
-    if name == "colour" and channels in (1, 3):
-        m = rng.normal(0.3, 0.5, (n, 3, 4))
-        m[..., 3] *= 100 if bytes_now else 1
-        return (name, NOTHING), m.reshape(n, 12)
-    if name == "normalize":
-        numbers = (*rng.normal(0, 1, channels), *(rng.random(channels) + 0.2))
-        return (name, (float(channels), *map(float, numbers))), no_parameters(n)
-    return ("to_float", NOTHING), no_parameters(n)
-
-
-@st.composite
-def programs(draw: Any) -> Any:
-    n, channels = 2, draw(st.sampled_from([1, 3, 3, 4]))
-    size = [draw(st.integers(1, 20)), draw(st.integers(1, 20))]
-    dtype = draw(st.sampled_from(["u1", "u1", "f4"]))
-    images = pixels((3, *size, channels), dtype, draw(st.integers(0, 1000)))
-    images = layouts(images)[draw(st.integers(0, 3))]
-    steps, parameters = [], []
-    is_bytes = dtype == "u1"
-    for _ in range(draw(st.integers(0, 9))):
-        step, rows = step_strategy(draw, n, channels, size, is_bytes)
-        is_bytes = is_bytes and step[0] not in ("to_float", "normalize")
-        steps.append(step)
-        parameters.append(rows)
-    axes = draw(st.one_of(st.none(), st.permutations([0.0, 1.0, 2.0])))
-    if axes is not None:
-        steps.append(("permute", tuple(axes)))
-        parameters.append(no_parameters(n))
-    return steps, parameters, images, np.array(draw(st.sampled_from([[0, 2], [1, 1]])))
-
-
-@settings(max_examples=50, deadline=None)
-@given(programs())
-def test_any_program(program: Any) -> None:
-    check(*program)
-
-
 def test_long_programs_settle_on_the_way() -> None:
     """A program with more pending stages and rectangles than one pass takes is split."""
     rng = np.random.default_rng(3)

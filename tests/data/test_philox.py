@@ -7,15 +7,8 @@ import pytest
 
 from needle.backends import philox
 
-KNOWN = [  # Random123's kat_vectors, philox4x32 10
-    ((0,) * 4, (0, 0), "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
-    ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
-    (
-        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
-        (0xA4093822, 0x299F31D0),
-        "d16cfe09 94fdcceb 5001e420 24126ea1",
-    ),
-]
+COUNTER, KEY = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0)
+KNOWN = "d16cfe09 94fdcceb 5001e420 24126ea1"  # Random123's kat_vectors, philox4x32 10
 
 
 def chi_square(counts):
@@ -23,20 +16,15 @@ def chi_square(counts):
     return float(((counts - expected) ** 2 / expected).sum())
 
 
-@pytest.mark.parametrize("counter, key, want", KNOWN)
-def test_known_answers(counter, key, want):
-    assert philox.philox_block(counter, key) == tuple(int(w, 16) for w in want.split())
-
-
 @pytest.mark.parametrize("many", [1, 100])
 def test_words_are_the_known_answers_at_their_place(many):
-    (c0, c1, c2, c3), key, want = KNOWN[2]
+    (c0, c1, c2, c3), key = COUNTER, KEY
     index = np.array([c0 | c1 << 32] * many, dtype=np.uint64).view(np.int64)
     block = c3 & 0xFF
     got = philox.words(key[0] | key[1] << 32, c2, index, c3 >> 8, 4 * block + 4)
     assert got.shape == (many, 4 * block + 4) and got.dtype == np.uint32
     for row in got[:, -4:]:
-        assert [f"{w:08x}" for w in row] == want.split()
+        assert [f"{w:08x}" for w in row] == KNOWN.split()
 
 
 def test_words_do_not_depend_on_how_they_are_asked_for():

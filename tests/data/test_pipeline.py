@@ -1,12 +1,9 @@
 """Slices of a batch equal reading, transforming and collating, however they are prepared."""
 
-import pickle
 import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from needle import data
 from needle.data.batching.collate import concatenate
@@ -16,7 +13,7 @@ from needle.data.samples.random_source import (
     keyed,
     random_source,
 )
-from needle.data.samples.ticket import NO_SAMPLE, Ticket
+from needle.data.samples.ticket import Ticket
 from needle.data.samples.timing import Clock, add_seconds, measured
 from needle.errors import DataError
 
@@ -116,60 +113,6 @@ def test_every_way_of_making_a_batch_gives_the_definition(kind, chain, wrap):
     assert_same(whole.batch(), want)
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(-9, 8), min_size=1, max_size=12), st.data())
-def test_slices_of_any_batch_join_to_it(indices, given_data):
-    cut = given_data.draw(st.integers(0, len(indices)))
-    pipeline = Pipeline(DATASETS["bytes"](), TRANSFORMS["described"])
-    asked = request(*indices)
-    parts = [pipeline.prepare(asked.rows(rows)) for rows in (slice(0, cut), slice(cut, None))]
-    assert_same(concatenate(parts).batch(), definition(DATASETS["bytes"](), *asked_for(asked)))
-
-
-def asked_for(asked):
-    return TRANSFORMS["described"], asked
-
-
-def test_a_pipeline_travels():
-    pipeline = Pipeline(DATASETS["bytes"](), TRANSFORMS["mixed"])
-    asked = request(1, 2)
-    want = pipeline.prepare(asked).batch()
-    assert_same(pickle.loads(pickle.dumps(pipeline)).prepare(asked).batch(), want)
-
-
-def test_layouts_are_known_beforehand_where_everything_declares_itself():
-    def shapes(pipeline):
-        return [(field.row_shape, field.dtype.name) for field in pipeline.layout()]
-
-    dataset = DATASETS["bytes"]()
-    assert shapes(Pipeline(dataset)) == [((6, 5, 3), "uint8"), ((), "int64")]
-    assert shapes(Pipeline(data.ImageArrays(PIXELS, LABELS)))[0] == ((3, 6, 5), "float32")
-    assert Pipeline(dataset, [noise]).layout() is None
-    assert Pipeline(OneByOne(dataset)).layout() is None
-    assert Pipeline(dataset, collate=list).layout() is None
-    words = data.ArrayDataset(np.zeros(2), np.array(["a", None], object))
-    assert Pipeline(words).layout() is None
-    joined = data.ConcatDataset(dataset, dataset)
-    assert shapes(Pipeline(joined)) == shapes(Pipeline(dataset))
-    assert Pipeline(data.ConcatDataset(dataset, DATASETS["floats"]())).layout() is None
-
-
-def test_without_a_seed_the_global_stream_is_drawn_from_in_the_course_order():
-    dataset = DATASETS["own transforms"]()
-    chain = [data.RandomFlipHorizontal(), noise]
-    for asked_of in (dataset, OneByOne(dataset)):
-        np.random.seed(3)
-        got = Pipeline(asked_of, chain).prepare(request(1, 5, 1, seed=None)).batch()
-        after = np.random.rand()
-        np.random.seed(3)
-        samples = []
-        for index in (1, 5, 1):
-            image, label = dataset[index]
-            samples.append((data.Compose(chain)(image), label))
-        assert_same(got, data.default_collate(samples))
-        assert np.random.rand() == after
-
-
 def test_samples_of_other_kinds():
     class Words(data.Dataset):
         def __getitem__(self, index):
@@ -193,51 +136,6 @@ def test_transforms_of_rows_that_are_no_images():
     assert got[0]["sum"].tolist() == [30, 12] and got[1].tolist() == [3, 1]
     got = Pipeline(dataset, [lambda row: int(row.sum())]).prepare(request(3, 1)).batch()
     assert_same(got, (np.array([30, 12]), np.array([3, 1])))
-
-
-def test_images_of_many_sizes_become_a_batch_by_resizing():
-    class Photos(data.Dataset):
-        def __getitem__(self, index):
-            return PIXELS[index, : 3 + index % 4, : 2 + index % 3], index
-
-        def __len__(self):
-            return 9
-
-    chain = [data.RandomFlipHorizontal(), data.Resize((4, 4)), data.ToCHW()]
-    asked = request(0, 1, 2, 3, 6, 8)
-    out = [np.zeros((6, 3, 4, 4), "u1"), np.zeros(6, "i8")]
-    part = Pipeline(Photos(), chain).prepare(asked, Work(out=out))
-    assert part.placed == (True, True)
-    assert_same(part.batch(), definition(Photos(), chain, asked))
-    with pytest.raises(ValueError, match="samples of a batch must have one shape"):
-        Pipeline(Photos(), chain[:1]).prepare(asked).batch()
-
-
-def test_a_collate_of_ones_own_sees_transformed_samples():
-    def collate(samples):
-        return [image for image, _ in samples], sum(label for _, label in samples)
-
-    pipeline = Pipeline(DATASETS["bytes"](), TRANSFORMS["described"], collate)
-    assert not pipeline.splits
-    images, total = pipeline.prepare(request(3, 4)).batch()
-    want = definition(DATASETS["bytes"](), TRANSFORMS["described"], request(3, 4))
-    np.testing.assert_array_equal(images, want[0])
-    assert total == 7
-
-
-def test_arrays_in_memory_are_gathered_once_a_batch(monkeypatch):
-    gathered = []
-
-    def gather_rows(source, indices, out=None):
-        gathered.append(len(indices))
-        return source[indices]
-
-    monkeypatch.setattr("needle.data.batching.pipeline.gather_rows", gather_rows)
-    monkeypatch.setattr(data.ArrayDataset, "__getitem__", None)
-    x, y = np.arange(300.0).reshape(100, 3), np.arange(100)
-    got = Pipeline(data.ArrayDataset(x, y)).prepare(request(*range(50, 90), seed=None)).batch()
-    assert gathered == [40, 40]
-    assert_same(got, (x[50:90], y[50:90]))
 
 
 def test_getitem_of_a_subclass_decides_the_delivered_items():
@@ -300,24 +198,6 @@ def test_indices_out_of_range_are_refused():
         np.testing.assert_array_equal(next(batches)[1].numpy(), LABELS[wanted])
     with pytest.raises(IndexError, match="got 9"):
         next(batches)
-
-
-def test_progress_is_called_before_each_sample_is_read():
-    seen = []
-
-    class Watched(OneByOne):
-        def __getitem__(self, index):
-            seen.append(("read", index))
-            return self.inner[index]
-
-    watched = Watched(DATASETS["bytes"]())
-    Pipeline(watched).prepare(
-        request(4, 2), Work(progress=lambda index: seen.append(("next", index)))
-    )
-    assert seen == [("next", 4), ("read", 4), ("next", 2), ("read", 2)]
-    seen.clear()
-    Pipeline(watched.inner).prepare(request(4, 2), Work(progress=seen.append))
-    assert seen == [NO_SAMPLE]
 
 
 @pytest.mark.parametrize("augment", ["main", "device"])
@@ -398,21 +278,6 @@ def test_a_stream_is_read_on_from_where_it_was():
     np.testing.assert_array_equal(again.batch()[1], first.batch()[1][1:])
     numbers = [*first.batch()[1], *rest.batch()[1], *ask(1, 0, 5).batch()[1]]
     assert len({*numbers, *ask(0, 0, 5, epoch=1).batch()[1]}) == 15
-
-
-def test_a_plain_iterable_is_one_shard():
-    got = Pipeline(iter_of(range(10)), [lambda x: x + 1]).prepare(
-        Ticket(0, 0, 0, serial=0, shard=0, start=4, size=3)
-    )
-    assert got.batch().tolist() == [5, 6, 7]
-
-
-def iter_of(values):
-    class Plain:
-        def __iter__(self):
-            return iter(values)
-
-    return Plain()
 
 
 def test_ranks_draw_the_numbers_of_the_whole_stream():

@@ -177,15 +177,6 @@ def pixels(*shape, dtype="u1"):
     return np.arange(np.prod(shape)).reshape(shape).astype(dtype)
 
 
-def test_neighbours_with_a_native_form_are_one_call():
-    calls.clear()
-    chain = [Add(), Halve(), jitter, Add(), Place(), Add(), Compose([Add(), Halve()])]
-    plan = compile_plan(chain, ImageSpec(8, 8, 3, "u1"))
-    images, places = pixels(4, 8, 8, 3), np.array([2, 2])
-    plan.run(Images(images, places), Ticket(0, 0, 0, places), Destination(device="steps"))
-    assert calls == [["add", "halve"], ["add"], ["add", "add", "halve"]]
-
-
 def test_a_choice_among_steps_stays_one_call():
     calls.clear()
     chain = [Add(), OneOf([Add(), Compose([Add(), OneOf([Add()], p=0.5)])], p=0.5), Add()]
@@ -220,14 +211,6 @@ def test_rows_of_another_shape_or_in_pieces_are_not_written():
         got = plan.run(Images(images), keys, Destination(out, 1, "steps"))
         assert got is not out and (out == 0).all()
         np.testing.assert_array_equal(got, images[:, ::2, ::2])
-
-
-def test_the_spec_of_the_output():
-    spec = ImageSpec(5, 4, 3, "u1")
-    assert compile_plan([Add(), Halve(), Add()], spec).output == ImageSpec(3, 2, 3, "u1")
-    assert compile_plan([], spec).output == spec
-    assert compile_plan([Add(), jitter], spec).output is None
-    assert compile_plan([Add(), jitter, Add()], spec).output is None
 
 
 def test_a_choice_that_would_touch_other_images_is_made_in_python():
@@ -290,21 +273,6 @@ def test_colours_of_floats_lie_in_0_to_1(colours, before, dtype, white, good):
             continue
         with pytest.raises(ValueError, match=f"{type(colours).__name__}: floating images must be"):
             run()
-
-
-def test_explain_names_the_transforms_in_python_and_the_reason():
-    chain = [Add(), Halve(), jitter, OneOf([Halve(), Add()]), Add(native=False)]
-    text = compile_plan(chain, ImageSpec(8, 8, 3, "u1")).explain("steps")
-    assert "Add, Halve: native (steps), one call" in text
-    assert "jitter: in Python, image by image: it is a callable without a native form" in text
-    assert "OneOf, Add: decided when the resulting images are known" in text
-    text = compile_plan(chain[3:], ImageSpec(8, 8, 3, "u1")).explain("steps")
-    assert "OneOf: in Python, image by image: it chooses among transforms that cannot leave" in text
-    text = compile_plan([Add()], ImageSpec(8, 8, 3, "f8")).explain("steps")
-    assert "kernels take uint8 and float32 (H, W, C), not HWC images 8 x 8 x 3 of float64" in text
-    text = compile_plan([Add()], ImageSpec(8, 8, 3, "u1")).explain("nowhere")
-    assert "Add: in Python, by definition: nowhere has no executor" in text
-    assert compile_plan([], None).explain() == "no transforms"
 
 
 def test_an_error_of_one_image_names_its_sample():

@@ -312,11 +312,7 @@ def test_buckets_keep_padding_small_and_change_with_the_epoch():
     [
         (lambda: data.DistributedSampler(5, 3, 3), ValueError, r"rank must be in \[0, world\), go"),
         (lambda: data.DistributedSampler(5, 0.5, 3), TypeError, "must be ints, got 0.5 and 3"),
-        (
-            lambda: data.WeightedRandomSampler([[1]]),
-            ShapeError,
-            r"a flat list of numbers, got shape",
-        ),
+        (lambda: data.WeightedRandomSampler([[1]]), ShapeError, "a flat list of numbers, got"),
         (lambda: data.WeightedRandomSampler([1, -2]), ValueError, "not negative, got -2"),
         (lambda: data.WeightedRandomSampler([1, np.inf]), ValueError, "finite .* got inf"),
         (lambda: data.WeightedRandomSampler([0, 0]), ValueError, "must be positive, got none"),

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from needle import data
-from needle.data.samples.random_source import keyed, random_source
 from needle.errors import ShapeError
 
 
@@ -39,39 +38,6 @@ def test_crop_draws_one_randint_and_takes_the_shifted_window(padding, dtype):
         rows, columns = slice(padding + sx, padding + sx + 6), slice(padding + sy, padding + sy + 5)
         np.testing.assert_array_equal(got, padded[rows, columns])
         assert got.dtype == x.dtype and np.random.rand() == after
-
-
-def test_keyed_draws_depend_on_seed_epoch_and_index_alone():
-    def draws(*place):
-        with keyed(*place):
-            return random_source().rand(3).tolist()
-
-    np.random.seed(0)
-    state = np.random.get_state()[1].tolist()
-    one = draws(1, 2, 3)
-    assert one == draws(1, 2, 3)
-    others = [draws(0, 2, 3), draws(1, 0, 3), draws(1, 2, 0), draws(2, 1, 3)]
-    assert len({tuple(x) for x in [one, *others]}) == 5
-    assert np.random.get_state()[1].tolist() == state
-    assert random_source() is np.random
-
-
-def test_normalize_by_channel():
-    x = image(dtype="uint8")
-    got = data.Normalize((1, 2, 3), (2.0, 4.0, 5.0))(x)
-    assert got.dtype == np.float32
-    np.testing.assert_allclose(got, (x - [1.0, 2, 3]) / [2.0, 4, 5], rtol=1e-6)
-    np.testing.assert_allclose(data.Normalize(1, 2)(x), (x - 1.0) / 2, rtol=1e-6)
-
-
-def test_pad():
-    x = image()
-    got = data.Pad((1, 2), fill=0.5)(x)
-    assert got.shape == (8, 9, 3) and got.dtype == x.dtype
-    np.testing.assert_array_equal(got[1:-1, 2:-2], x)
-    got[1:-1, 2:-2] = 0.5
-    assert (got == 0.5).all()
-    assert data.Pad(3)(x).shape == (12, 11, 3)
 
 
 @pytest.mark.parametrize("antialias", [True, False])
@@ -117,16 +83,8 @@ def test_resize_by_one_int_keeps_the_ratio_and_float64():
         (lambda: data.Pad((1, -1)), ValueError, "Pad: padding must not be negative"),
         (lambda: data.Resize(0), ValueError, "Resize: size must be at least 1, got 0"),
         (lambda: data.Normalize(0, (1, 0)), ValueError, "Normalize: std must be positive"),
-        (
-            lambda: data.Normalize((1, 2), 1)(image()),
-            ShapeError,
-            r"mean has 2 values, got an image \(6, 5, 3\) with 3 channels",
-        ),
-        (
-            lambda: data.RandomCrop()(np.zeros((4, 4))),
-            ShapeError,
-            r"RandomCrop: needs an image \(height, width, channels\), got shape \(4, 4\)",
-        ),
+        (lambda: data.Normalize((1, 2), 1)(image()), ShapeError, "mean has 2 values, got an"),
+        (lambda: data.RandomCrop()(np.zeros((4, 4))), ShapeError, "RandomCrop: needs an image"),
         (lambda: data.ToCHW()(np.zeros(4)), ShapeError, "ToCHW: needs an image"),
         (lambda: data.Pad(1)(np.zeros((2, 2))), ShapeError, "Pad: needs an image"),
         (lambda: data.Resize(2)(np.zeros((0, 2, 1))), ShapeError, "must have pixels"),

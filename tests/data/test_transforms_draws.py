@@ -274,16 +274,8 @@ GREY16 = np.zeros((3, 3, 1), np.uint16)
         (lambda: data.MixUp(0), ValueError, "MixUp: alpha must be above 0, got 0"),
         (lambda: data.CutMix(layout="WH"), ValueError, "CutMix: layout must be"),
         (lambda: data.MixUp()(batch()), ValueError, r"MixUp: labels must be \(n, classes\) unless"),
-        (
-            lambda: data.MixUp(1, 2)(batch()),
-            ValueError,
-            r"MixUp: labels must be in \[0, 2\), got 0",
-        ),
-        (
-            lambda: data.MixUp(1, 4)((np.zeros(3), [1])),
-            ShapeError,
-            "images and labels must have one",
-        ),
+        (lambda: data.MixUp(1, 2)(batch()), ValueError, r"MixUp: labels must be in \[0, 2\), got"),
+        (lambda: data.MixUp(1, 4)((np.zeros(3), [1])), ShapeError, "images and labels must have"),
         (lambda: data.ToFloat()(GREY16), DTypeError, "ToFloat: images must be uint8 or floating"),
         (lambda: data.ColorJitter()(GREY16), DTypeError, r"must be uint8 \(0..255\) or floating"),
         (

@@ -40,39 +40,15 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         ShapeError,
         "BatchNorm1d: training needs more than one value",
     ),
-    (
-        lambda: nn.LayerNorm((2, 3))(zeros(4, 3)),
-        ShapeError,
-        r"LayerNorm: the last axes must be \(2, 3\), got shape \(4, 3\)",
-    ),
+    (lambda: nn.LayerNorm((2, 3))(zeros(4, 3)), ShapeError, "LayerNorm: the last axes must be"),
     (lambda: nn.LayerNorm(3)(zeros()), ShapeError, r"LayerNorm: the last axis must have dim=3"),
     (lambda: nn.RMSNorm((2, 3))(zeros(3)), ShapeError, r"RMSNorm: the last axes must be \(2, 3\)"),
-    (
-        lambda: nn.GroupNorm(2, 3),
-        ShapeError,
-        "GroupNorm: num_groups must divide num_channels, got 2 and 3",
-    ),
+    (lambda: nn.GroupNorm(2, 3), ShapeError, "GroupNorm: num_groups must divide num_channels, got"),
     (lambda: nn.GroupNorm(0, 3), ShapeError, "GroupNorm: num_groups must divide num_channels"),
-    (
-        lambda: nn.GroupNorm(2, 4)(zeros(2, 3)),
-        ShapeError,
-        r"GroupNorm: input must be \(N, C, ...\) with C=4, got shape \(2, 3\)",
-    ),
-    (
-        lambda: nn.GroupNorm(4, 4)(zeros(1, 4)),
-        ShapeError,
-        r"GroupNorm: a group needs more than one value, got shape \(1, 4\) for 4 groups",
-    ),
-    (
-        lambda: nn.InstanceNorm2d(3)(zeros(2, 3, 1, 1)),
-        ShapeError,
-        r"InstanceNorm2d: a channel needs more than one position, got shape \(2, 3, 1, 1\)",
-    ),
-    (
-        lambda: nn.InstanceNorm1d(3)(zeros(3)),
-        ShapeError,
-        r"InstanceNorm1d: input must be \(N, C, L\) with C=3, got shape \(3,\)",
-    ),
+    (lambda: nn.GroupNorm(2, 4)(zeros(2, 3)), ShapeError, r"GroupNorm: input must be \(N, C"),
+    (lambda: nn.GroupNorm(4, 4)(zeros(1, 4)), ShapeError, "GroupNorm: a group needs more than"),
+    (lambda: nn.InstanceNorm2d(3)(zeros(2, 3, 1, 1)), ShapeError, "InstanceNorm2d: a channel"),
+    (lambda: nn.InstanceNorm1d(3)(zeros(3)), ShapeError, r"InstanceNorm1d: input must be \(N, C"),
     *[
         (
             lambda make=make, options=options: make(2, 2, 3, **options),
@@ -82,62 +58,26 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         for make in (nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, nn.ConvTranspose2d)
         for options in ({"stride": 0}, {"dilation": -1})
     ],
-    (
-        lambda: nn.Conv2d(2, 3, 3, stride=2, padding="same"),
-        ShapeError,
-        r"Conv2d: padding='same' needs stride 1, got \(2, 2\)",
-    ),
-    (
-        lambda: nn.Conv2d(2, 3, 3, padding="half"),
-        UnknownNameError,
-        "Conv2d: padding must be sizes, 'same' or 'valid', got 'half'",
-    ),
-    (
-        lambda: nn.Conv1d(2, 3, 3, padding_mode="edge"),
-        UnknownNameError,
-        "Conv1d: padding_mode must be one of zeros, reflect",
-    ),
+    (lambda: nn.Conv2d(2, 3, 3, stride=2, padding="same"), ShapeError, "Conv2d: padding='same'"),
+    (lambda: nn.Conv2d(2, 3, 3, padding="half"), UnknownNameError, "Conv2d: padding must be sizes"),
+    (lambda: nn.Conv1d(2, 3, 3, padding_mode="edge"), UnknownNameError, "Conv1d: padding_mode"),
     (
         lambda: nn.Conv2d(2, 3, 3, padding=4, padding_mode="reflect")(zeros(1, 2, 4, 4)),
         ShapeError,
         "pad: mode 'reflect' can add at most 3 elements to an axis of size 4, got widths",
     ),
-    (
-        lambda: nn.Conv1d(2, 3, (3, 3)),
-        ShapeError,
-        r"Conv1d: kernel_size must be an int or one int, got \(3, 3\)",
-    ),
-    (
-        lambda: nn.Conv1d(2, 3, 3)(zeros(1, 2, 4, 4)),
-        ShapeError,
-        r"Conv1d: input must be \(N, C, L\) with C=2, got shape \(1, 2, 4, 4\)",
-    ),
-    (
-        lambda: nn.ConvTranspose2d(2, 3, 3, padding="same"),
-        ShapeError,
-        "ConvTranspose2d: padding must be sizes, got 'same'",
-    ),
+    (lambda: nn.Conv1d(2, 3, (3, 3)), ShapeError, "Conv1d: kernel_size must be an int or one int"),
+    (lambda: nn.Conv1d(2, 3, 3)(zeros(1, 2, 4, 4)), ShapeError, r"Conv1d: input must be \(N, C"),
+    (lambda: nn.ConvTranspose2d(2, 3, 3, padding="same"), ShapeError, "ConvTranspose2d: padding"),
     (
         lambda: nn.ConvTranspose2d(2, 3, 3, output_padding=1)(zeros(1, 2, 4, 4)),
         ShapeError,
         "ConvTranspose2d: output_padding must be at least 0 and less than stride or dilation",
     ),
-    (
-        lambda: nn.ConvTranspose1d(2, 3, 3, groups=2),
-        ShapeError,
-        "ConvTranspose1d: groups must divide in_channels and out_channels",
-    ),
-    (
-        lambda: nn.LSTM(2, 3, proj_size=3),
-        ShapeError,
-        "LSTM: proj_size must be at least 0 and less than hidden_size=3, got 3",
-    ),
+    (lambda: nn.ConvTranspose1d(2, 3, 3, groups=2), ShapeError, "ConvTranspose1d: groups must"),
+    (lambda: nn.LSTM(2, 3, proj_size=3), ShapeError, "LSTM: proj_size must be at least 0 and less"),
     (lambda: nn.GRU(2, 3, 0), ShapeError, "GRU: num_layers must be at least 1, got 0"),
-    (
-        lambda: nn.GRU(2, 3, batch_first=True)(zeros(4, 2)),
-        ShapeError,
-        r"GRU: the input must be \(B, T, input_size\), got shape \(4, 2\)",
-    ),
+    (lambda: nn.GRU(2, 3, batch_first=True)(zeros(4, 2)), ShapeError, "GRU: the input must be"),
     (
         lambda: nn.GRU(2, 3, bidirectional=True)(zeros(4, 5, 2), zeros(1, 5, 3)),
         ShapeError,
@@ -151,11 +91,7 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         )
         for lengths in ([4], [0, 4], [5, 1], [1.5, 2])
     ],
-    (
-        lambda: nn.MultiheadAttention(6, 4),
-        ShapeError,
-        "MultiheadAttention: num_heads must divide embed_dim, got 4 and 6",
-    ),
+    (lambda: nn.MultiheadAttention(6, 4), ShapeError, "MultiheadAttention: num_heads must divide"),
     (
         lambda: nn.MultiheadAttention(4, 2)(zeros(3, 1, 4), zeros(3, 4), zeros(3, 4)),
         ShapeError,
@@ -171,44 +107,20 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         ShapeError,
         r"MultiheadAttention: attn_mask must be .*, of shape \(2, 3, 3\) or \(3, 3\), got",
     ),
-    (
-        lambda: nn.PReLU(3)(zeros(2, 4)),
-        ShapeError,
-        r"PReLU: the input must have 3 channels on axis 1, got shape \(2, 4\)",
-    ),
+    (lambda: nn.PReLU(3)(zeros(2, 4)), ShapeError, "PReLU: the input must have 3 channels on"),
     (lambda: nn.Hardtanh(1, 0), ValueError, "Hardtanh: min_val must be at most max_val, got 1"),
     (lambda: nn.CELU(0.0), ValueError, "CELU: alpha must be positive, got 0"),
     (lambda: nn.Softshrink(-1), ValueError, "Softshrink: lambd must be at least 0, got -1"),
-    (
-        lambda: nn.GLU(1)(zeros(2, 3)),
-        ShapeError,
-        r"GLU: the size of axis 1 must be even, got shape \(2, 3\)",
-    ),
+    (lambda: nn.GLU(1)(zeros(2, 3)), ShapeError, "GLU: the size of axis 1 must be even, got"),
     *[
         (lambda make=make: make((1, 2)), ShapeError, f"{make.__name__}: padding must be an int or")
         for make in (nn.ZeroPad2d, nn.ReflectionPad2d, nn.ReplicationPad2d)
     ],
-    (
-        lambda: nn.ReflectionPad2d(1)(zeros(4, 4)),
-        ShapeError,
-        r"ReflectionPad2d: the input must be \(C, H, W\) or \(N, C, H, W\), got shape \(4, 4\)",
-    ),
-    (
-        lambda: nn.PixelShuffle(2)(zeros(1, 6, 2, 2)),
-        ShapeError,
-        r"PixelShuffle: .* with C divisible by 4, got shape \(1, 6, 2, 2\)",
-    ),
-    (
-        lambda: nn.PixelUnshuffle(2)(zeros(1, 4, 3)),
-        ShapeError,
-        r"PixelUnshuffle: .* with H and W divisible by 2, got shape \(1, 4, 3\)",
-    ),
+    (lambda: nn.ReflectionPad2d(1)(zeros(4, 4)), ShapeError, "ReflectionPad2d: the input must be"),
+    (lambda: nn.PixelShuffle(2)(zeros(1, 6, 2, 2)), ShapeError, "PixelShuffle: .* with C"),
+    (lambda: nn.PixelUnshuffle(2)(zeros(1, 4, 3)), ShapeError, "PixelUnshuffle: .* with H and W"),
     (lambda: nn.PixelShuffle(0), ShapeError, "PixelShuffle: the factor must be at least 1, got 0"),
-    (
-        lambda: nn.Unfold(3)(zeros(3, 4, 4)),
-        ShapeError,
-        r"Unfold: the input must be \(N, C, H, W\), got shape \(3, 4, 4\)",
-    ),
+    (lambda: nn.Unfold(3)(zeros(3, 4, 4)), ShapeError, r"Unfold: the input must be \(N, C, H, W\)"),
     (lambda: nn.Unfold(5)(zeros(1, 3, 4, 4)), ShapeError, "Unfold: the window must fit the padded"),
 ]
 

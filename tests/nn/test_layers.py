@@ -239,16 +239,12 @@ def test_batch_norm_refuses_unknown_options():
     [(nn.BatchNorm1d, (2, 4)), (nn.BatchNorm1d, (3,)), (nn.BatchNorm2d, (2, 3))],
 )
 def test_batch_norm_refuses_other_shapes(layer, shape):
-    with pytest.raises(
-        ShapeError, match=r"BatchNorm.d: input must be \(N, C.* with C=3, got shape"
-    ):
+    with pytest.raises(ShapeError, match=r"BatchNorm.d: input must be \(N, C.* with C=3, got"):
         layer(3)(tensor(np.zeros(shape)))
 
 
 def test_batch_norm_refuses_an_empty_batch():
-    with pytest.raises(
-        ShapeError, match="batch_norm: there must be at least one element per channel"
-    ):
+    with pytest.raises(ShapeError, match="batch_norm: there must be at least one element per"):
         nn.BatchNorm1d(3)(ndl.init.zeros(0, 3))
 
 

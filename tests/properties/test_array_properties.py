@@ -153,10 +153,12 @@ def test_overlapping_setitem(data: Any, shape: tuple[int, ...], device: Any) -> 
 def test_index_arrays(data: Any, shape: tuple[int, ...], device: Any) -> None:
     host = host_array(shape)
     a = nd.array(host, device=device)
-    places = st.sampled_from(["slice", "int", "array"])
+    places = st.sampled_from(["slice", "int", "array", "mask"])
     kinds = [data.draw(places) for _ in shape]
-    assume("array" in kinds)
+    assume("array" in kinds or "mask" in kinds)
     together = data.draw(hnp.array_shapes(max_dims=2, max_side=3))
+    if "mask" in kinds:
+        together = (data.draw(st.integers(1, min(shape))),)  # as many as each mask has elements
     key: list[Any] = []
     for kind, size in zip(kinds, shape, strict=True):
         index = st.integers(-size, size - 1)
@@ -164,13 +166,17 @@ def test_index_arrays(data: Any, shape: tuple[int, ...], device: Any) -> None:
             key.append(data.draw(st.slices(size)))
         elif kind == "int":
             key.append(data.draw(index))
+        elif kind == "mask":
+            key.append(np.array(data.draw(st.permutations([i < together[0] for i in range(size)]))))
         else:
             key.append(data.draw(hnp.arrays(np.int64, together, elements=index)))
     if data.draw(st.booleans()):
         key.insert(data.draw(st.integers(0, len(key))), None)
-    same(a[tuple(key)], host[tuple(key)])
+    given_as = data.draw(st.sampled_from([np.asarray, np.ndarray.tolist, nd.asarray]))
+    same_key = tuple(given_as(each) if isinstance(each, np.ndarray) else each for each in key)
+    same(a[same_key], host[tuple(key)])
     host[tuple(key)] = 99
-    a[tuple(key)] = 99
+    a[same_key] = 99
     same(a, host)
 
 
@@ -214,28 +220,3 @@ def test_broadcasting_refuses_what_numpy_refuses(first: Any, second: Any) -> Non
             shapes.broadcast_shapes("add", first, second)
     else:
         assert shapes.broadcast_shapes("add", first, second) == expected
-
-
-@quick
-@given(data=st.data(), shape=SHAPES, keepdims=st.booleans())
-def test_reductions(data: Any, shape: tuple[int, ...], keepdims: bool, device: Any) -> None:
-    host = host_array(shape, "int64")
-    order = tuple(data.draw(st.permutations(range(len(shape)))))
-    a, host = nd.asarray(host, device=device).permute(order), host.transpose(order)
-    axes = tuple(i for i in range(host.ndim) if data.draw(st.booleans()))
-    same(a.sum(axes, keepdims), host.sum(axis=axes, keepdims=keepdims))
-    same(a.all(axes, keepdims), np.asarray(host.all(axis=axes, keepdims=keepdims)))
-    if host.size:
-        same(a.max(axes, keepdims), np.asarray(host.max(axis=axes, keepdims=keepdims)))
-
-
-@quick
-@given(shape=SHAPES, data=st.data())
-def test_dense_strides_are_a_permutation_of_compact_ones(shape: Any, data: Any) -> None:
-    order = tuple(data.draw(st.permutations(range(len(shape)))))
-    host = host_array(shape).transpose(order)
-    found = shapes.dense_strides_like(host.shape, tuple(s // 4 for s in host.strides))
-    offsets = {
-        sum(i * s for i, s in zip(place, found, strict=True)) for place in np.ndindex(host.shape)
-    }
-    assert offsets == set(range(host.size))
