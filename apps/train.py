@@ -179,7 +179,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     except (NeedleError, OSError, ImportError) as error:
         return failed(f"error: {error}")
-    except NotImplementedError as error:  # of an unfinished backend, or of an open exercise
+    except NotImplementedError as error:  # raised by an unfinished backend or an open exercise
         return failed(f"error: {_not_implemented(error, options['device'])}")
 
 
@@ -275,7 +275,7 @@ def _train(run: Run, folder: RunFolder, keep: int, resume: bool) -> None:
     kept = run.progress.records if resume else None
     records = Records(folder.path, kept, done) if run.writes else NoRecords()
     again = command(f"--out {folder.path} --resume")
-    write_history()  # of a resumed run: a kill may have prevented it
+    write_history()  # a kill may have kept the run that is resumed from doing it
     with contextlib.closing(records), StopRequest() as stop:
         try:
             run.train(folder, records, stop, after_epoch, keep)
@@ -415,7 +415,7 @@ def _facts(
         extensions = [*earlier.get("extensions", [])]
         if run.extension and extensions[-1:] != [run.extension]:
             extensions.append(run.extension)
-        if extensions:  # the recipe's figure is of another number of epochs
+        if extensions:  # the recipe's figure is for another number of epochs
             facts.update(extensions=extensions, expected={})
     return facts
 

@@ -178,7 +178,7 @@ def _solutions(root: Path) -> list[Path]:
     used = {folder for prefix in prefixes for folder in (prefix, *prefix.parents)}
     folders = [path for path in root.iterdir() if path.is_dir() and path.resolve() not in used]
     ask = ["git", "-C", str(root), "rev-parse", "--path-format=absolute", "--git-common-dir"]
-    with suppress(OSError, subprocess.CalledProcessError):  # of a worktree it lies elsewhere
+    with suppress(OSError, subprocess.CalledProcessError):  # the .git of a worktree lies elsewhere
         folders.append(Path(subprocess.check_output(ask, text=True, stderr=DEVNULL).strip()))
     return folders
 
@@ -190,7 +190,7 @@ def limits(hidden: Collection[Path], memory: float, minutes: float) -> tuple[str
     processor time of each process.
     """
     isolation = _isolation()
-    hidden = [*hidden, Path("/dev/shm")] if isolation else []  # goes with the namespace
+    hidden = [*hidden, Path("/dev/shm")] if isolation else []  # its contents end with the namespace
     lines = [f"mount -t tmpfs none {shlex.quote(str(path))} || exit 1" for path in hidden]
     lines += [f"ulimit -v {round(memory * 2**20)}", f"ulimit -t {round(60 * minutes)}"]
     lines += ["ulimit -c 0", "ulimit -f 4000000"]

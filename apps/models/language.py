@@ -14,8 +14,8 @@ class LanguageModel(nn.Module):
     """Embedding, a sequence layer and a linear layer: ids x (T, B) -> logits (T * B, output_size).
 
     ``model(x, h)`` also returns the sequence layer's state, which starts the next piece of the
-    text: (num_layers, B, hidden_size), a pair of them for "lstm"; a "transformer", which sees at
-    most seq_len steps, has none to speak of. The layers are drawn in this order.
+    text: (num_layers, B, hidden_size), a pair of them for "lstm". A "transformer" sees at most
+    seq_len steps and has no state; it returns zeros. The layers are drawn in this order.
     """
 
     def __init__(

@@ -20,10 +20,11 @@ TORCH_SUFFIXES = (".pt", ".pth", ".bin")
 
 
 def read_weights(path: Path) -> dict[str, NDArray[Any]]:
-    """The named arrays of a safetensors file, or of a PyTorch file where PyTorch is installed.
+    """Return the named arrays of a safetensors file, or of a PyTorch file if torch is installed.
 
-    Of a checkpoint of a run the model's part. A PyTorch file is read with ``weights_only``, which
-    runs no code of it. CheckpointError if the file is damaged or holds something else.
+    For the checkpoint of a training run, return the model's arrays alone. PyTorch files are read
+    with ``weights_only``, which runs none of their code. Raises CheckpointError if the file is
+    damaged or holds something else.
     """
     if path.suffix in TORCH_SUFFIXES:
         return _read_torch(path)

@@ -1,6 +1,6 @@
 """VGG (Simonyan & Zisserman 2015) with batch norm, for small images.
 
-One linear layer instead of the paper's three, as a 32 x 32 image leaves one pixel to look at.
+One linear layer replaces the paper's three, because a 32 x 32 image is reduced to one pixel.
 """
 
 from __future__ import annotations

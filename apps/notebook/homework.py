@@ -243,7 +243,7 @@ def rebuild() -> Page:
         return Page(
             "The sources do not compile; the kernels stay as they were.", _shown(problem), *own
         )
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")  # other Pythons' builds may lie beside it
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")  # builds for other Pythons may lie beside it
     use_module(ROOT / f"python/needle/backend_ndarray/ndarray_backend_cpu{suffix}")
     if array_namespace.BACKEND != "nd":
         return Page(

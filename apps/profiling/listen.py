@@ -132,7 +132,7 @@ class Listener:
         for node in needle.autograd.find_topo_sort([loss]):
             if node.requires_grad and node.op is not None:
                 node.register_hook(self._announce(self.owners.get(node, OTHER)))
-        self.owners.clear()  # lets values be freed as usual
+        self.owners.clear()  # no longer keeps values alive
 
     def _announce(self, layer: str) -> Callable[[Any], None]:
         return lambda grad: self.turn(layer, BACKWARD)
@@ -166,7 +166,7 @@ def profile_step(
             listener.turn(OTHER, STEP)
             optimizer.step()
         listener.turn("", "")
-    listener.profile.seconds = listener.since - listener.began  # where the last turn ended
+    listener.profile.seconds = listener.since - listener.began  # the end of the last assigned span
     return listener.profile
 
 
@@ -209,7 +209,7 @@ def _listening(listener: Listener, leaves: list[tuple[str, nn.Module]]) -> Itera
             if name != "allocate":
                 stack.enter_context(shadowed(backend, name, listener.kernel(name)))
         for name, module in leaves:
-            for method in ("forward", "forward_relu"):  # the latter with a ReLU that is fused
+            for method in ("forward", "forward_relu"):  # the second one has a fused ReLU
                 if hasattr(module, method):
                     timed = listener.timed(name, getattr(module, method))
                     stack.enter_context(shadowed(module, method, timed))

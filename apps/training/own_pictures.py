@@ -70,7 +70,7 @@ def _split_of(place: str, names: Sequence[str]) -> Any:
         for name in names:
             try:
                 found = _stored(f"{place.rstrip('/')}/{name}")
-            except (DataError, StoreError):  # no data set is there; a web server lists nothing
+            except (DataError, StoreError):  # each name is tried, since a web server lists nothing
                 continue
             return _packed(found)
         return None
@@ -114,7 +114,7 @@ def _stored(url: str) -> Any:
 def _packed(dataset: Any) -> Any:
     """Return a packed dataset with images as bytes in three channels, and with ``classes``."""
     if hasattr(dataset, "labels"):
-        return dataset  # an object for each picture
+        return dataset  # each sample is an encoded picture
     first = dataset[0]
     image = np.asarray(first[0]) if isinstance(first, tuple) and len(first) == 2 else np.zeros(0)
     if image.ndim not in (2, 3) or np.ndim(first[1]) != 0:

@@ -87,7 +87,7 @@ class Ranks:
         self, images: needle.Tensor, labels: needle.Tensor, valid: Any
     ) -> Iterator[tuple[int, NDArray[Any], NDArray[Any], NDArray[np.int64]]]:
         """Yield (slice, images, labels, places in the batch) of this rank's part of a batch."""
-        count = int(np.asarray(valid.numpy()).sum())  # samples that only fill up come last
+        count = int(np.asarray(valid.numpy()).sum())  # padding samples come last
         pixels, classes = images.numpy()[:count], labels.numpy()[:count]
         size, rank = self.group.size, self.group.rank
         for k, number in enumerate(range(rank, self.slices, size)):
@@ -256,7 +256,7 @@ def silence(group: Communicator) -> None:
 def failed(text: str, code: int = 1) -> int:
     """Print an error once, end all ranks and return the exit code."""
     group = Communicator()
-    with suppress(NeedleError):  # it may be the error to print
+    with suppress(NeedleError):  # the group itself may have failed
         group = communicator()
     group.await_turn()
     print(text, file=sys.stderr)

@@ -99,7 +99,7 @@ class Progress:
 def check_precision(precision: str, device: needle.Device) -> None:
     """Raise NeedleError if the device cannot multiply matrices in this precision."""
     if not device.enabled():
-        return  # making the first array raises the reason
+        return  # the first array that is made raises the reason
     known = getattr(device, "matmul_precisions", ("float32",))
     if precision not in known:
         raise NeedleError(
@@ -107,7 +107,7 @@ def check_precision(precision: str, device: needle.Device) -> None:
             "leave out the option, or give a --device with tensor cores (a GPU of sm_80 or later)"
         )
     if precision == "bf16":
-        as_dtype("bfloat16", "--precision")  # an error that names the package, if it is missing
+        as_dtype("bfloat16", "--precision")  # raises an error that names a missing package
 
 
 class Run:
@@ -133,7 +133,7 @@ class Run:
         began = time.time(), time.perf_counter()
         place = settings.data, settings.source, data_dir
         if download and group.rank:
-            group.barrier(LONG_WORK)  # rank 0 downloads
+            group.barrier(LONG_WORK)  # until rank 0 has downloaded the data
         training = limited(open_source(*place, True, download), settings.limit)
         training_read = time.perf_counter()
         self.classes: tuple[str, ...] = tuple(training.classes)
@@ -334,7 +334,7 @@ class Run:
                 began = time.time()
                 self.evaluation = self._evaluate(check_stop)
                 self._end_epoch(self.evaluation, records, began)
-            except (Interrupted, OSError, DataError) as error:  # OSError: of writing a record
+            except (Interrupted, OSError, DataError) as error:  # OSError: writing a record
                 if not self.ranks or isinstance(error, Interrupted):  # else one rank stops alone
                     self._save(folder, records)
                 raise

@@ -181,7 +181,7 @@ class Torch:
         precision = importlib.import_module("needle").config.matmul_precision.get()
         backends = self.torch.backends
         backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = precision == "tf32"
-        backends.cudnn.benchmark = True  # takes the fastest algorithm of those for the sizes
+        backends.cudnn.benchmark = True  # measures the algorithms and takes the fastest
         self.short = {"bf16": self.torch.bfloat16, "fp16": self.torch.float16}.get(precision)
         if self.short is not None:
             self.torch.set_autocast_dtype(self.place, self.short)
@@ -265,7 +265,7 @@ class Torch:
         cuda = self.torch.cuda
         aside = cuda.Stream()
         aside.wait_stream(cuda.current_stream())
-        with cuda.stream(aside):  # algorithms are chosen and memory is taken before
+        with cuda.stream(aside):  # the warm-up chooses algorithms and allocates memory
             for _ in range(3):
                 step()
         cuda.current_stream().wait_stream(aside)

@@ -154,7 +154,7 @@ def open_work(settings: Settings, library: str, size: int) -> Subject:
     make = our_call if library == "needle" else opencv_call
     calls = {name: make(work, images) for name, work in WORK.items()}
     least = settings.pick(0.03, 0.001)
-    return Calls(calls, least, items=BATCH / 1e3, clock=time.thread_time)  # us an image
+    return Calls(calls, least, items=BATCH / 1e3, clock=time.thread_time)  # microseconds per image
 
 
 def our_call(work: Work, images: Image) -> Callable[[], object]:

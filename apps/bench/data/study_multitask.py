@@ -65,7 +65,7 @@ class Tasks(Subject):
     def __init__(self, settings: Settings, tasks: int, system: str) -> None:
         count, self.batch = settings.pick((PHOTOS, BATCH), (16, 4))
         self.batches = settings.pick(EPOCHS, 1) * (count // self.batch)
-        self.folder = tempfile.TemporaryDirectory(prefix="needle-bench-")  # private
+        self.folder = tempfile.TemporaryDirectory(prefix="needle-bench-")  # of this user only
         photos, address = pictures.photo_folder(settings, count), f"{self.folder.name}/s.sock"
         self.server = server(photos, count, address) if system == OURS else None
         workers = max(1, (os.cpu_count() or 1) // tasks)  # separate loaders share the cores
@@ -76,7 +76,7 @@ class Tasks(Subject):
             given = (theirs, system, photos, self.batch, workers, address, name)
             process = spawn.Process(target=serve, args=given)
             process.start()
-            theirs.close()  # so that the end of the process is seen
+            theirs.close()  # so that reading fails once the process has ended
             self.tasks.append((process, mine))
         self._take(1)
 
@@ -112,7 +112,7 @@ def server(photos: str, count: int, address: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "needle.sharing", *options, "--until-last"]
     started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert started.stdout is not None
-    started.stdout.readline()  # it listens
+    started.stdout.readline()  # the server listens from now on
     return started
 
 
@@ -138,7 +138,7 @@ def serve(connection: Connection, system: str, *given: Any) -> None:
                 images, _ = parts(next(batches))
                 images[:, 0, 0, 0].sum()  # reads a pixel of each image
             connection.send(time.perf_counter() - started)
-    except EOFError:  # the benchmark has what it wanted
+    except EOFError:  # the benchmark has closed the connection
         del batches
         getattr(source, "close", lambda: None)()
 

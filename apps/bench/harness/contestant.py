@@ -29,7 +29,7 @@ class Contestant:
         self.process = spawn.Process(target=serve, args=(theirs, study, case.name, settings))
         with _variables(case.environment):
             self.process.start()
-        theirs.close()  # so that the end of the process is seen
+        theirs.close()  # so that reading fails once the process has ended
         try:
             self._answer()
         except ContestantError:
@@ -38,7 +38,7 @@ class Contestant:
 
     def run(self) -> Numbers:
         """Do one timed run."""
-        with contextlib.suppress(OSError):  # _answer tells how it ended
+        with contextlib.suppress(OSError):  # _answer reports a process that has ended
             self.pipe.send("run")
         return self._answer()
 
