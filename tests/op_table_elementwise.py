@@ -88,6 +88,27 @@ ARITHMETIC = [
     *binary("multiply", np.multiply, dtypes=NUMBERS),
     unary("square", np.square, dtypes=NUMBERS),
     *binary("divide", np.divide, positive),
+    *[
+        OpRow(
+            "divide",
+            lambda a, b, mode=mode: a.div(b, rounding_mode=mode),
+            oracle,
+            lambda r, s=sign: (r.integers(-9, 9, S) + 0.3, r.integers(1, 4, (4,)) * s),
+            f"{mode} {sign}",
+            dtypes=NUMBERS,
+            order=1,
+            resize=False,
+            failures=(
+                Failure(
+                    lambda t: ops.divide(t(np.ones(2)), t(np.ones(2)), "up"),
+                    ValueError,
+                    "divide: rounding_mode must be None, 'floor' or 'trunc', got 'up'",
+                ),
+            ),
+        )
+        for mode, oracle in (("floor", np.floor_divide), ("trunc", lambda a, b: np.trunc(a / b)))
+        for sign in (1.0, -1.0)
+    ],
     *binary("power", np.power, positive),
     scalar("add_scalar", 1.5, np.add),
     scalar("add_scalar", 2, np.add, dtypes=NUMBERS),

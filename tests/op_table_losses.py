@@ -142,4 +142,78 @@ ELEMENTWISE_LOSSES = [
     for reduction in ("mean", "sum", "none")
 ]
 
-LOSS_ROWS = [*CLASS_LOSSES, *ELEMENTWISE_LOSSES]
+
+def np_cosine(a: Any, b: Any) -> Any:
+    return (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
+
+
+def np_distance(x: Any, y: Any, p: float) -> Any:
+    return (np.abs(x - y + 1e-6) ** p).sum(-1) ** (1 / p)
+
+
+def np_triplet(a: Any, b: Any, c: Any, p: float, swap: bool) -> Any:
+    far = np_distance(a, c, p)
+    far = np.minimum(far, np_distance(b, c, p)) if swap else far
+    return np.maximum(np_distance(a, b, p) - far + 0.5, 0)
+
+
+SIGNS = np.array([1.0, -1.0, -1.0, 1.0, -1.0])
+ROWS_OF_LOSSES = [
+    *[
+        OpRow(
+            "cosine_embedding_loss",
+            lambda a, b, r=reduction: ops.cosine_embedding_loss(a, b, SIGNS, 0.1, r),
+            lambda a, b, f=fold: f(
+                np.where(SIGNS == 1, 1 - np_cosine(a, b), np.maximum(np_cosine(a, b) - 0.1, 0))
+            ),
+            normal((5, 4), (5, 4)),
+            reduction,
+            resize=False,
+            failures=(
+                refused(
+                    lambda a, b: ops.cosine_embedding_loss(a, b, [0, 1, 1]),
+                    "cosine_embedding_loss: the target must be 1 or -1, got 0",
+                    *[(3, 4), (3, 4)],
+                    error=ValueError,
+                ),
+                refused(
+                    lambda a, b: ops.cosine_embedding_loss(a, b, [1]),
+                    "cosine_embedding_loss: inputs must be (N, D) with a target (N,)",
+                    *[(3, 4), (3, 4)],
+                ),
+            ),
+        )
+        for reduction, fold in (("mean", np.mean), ("sum", np.sum), ("none", np.asarray))
+    ],
+    *[
+        OpRow(
+            "triplet_margin_loss",
+            lambda a, b, c, p=p, s=swap, r=reduction: ops.triplet_margin_loss(
+                a, b, c, 0.5, p, swap=s, reduction=r
+            ),
+            lambda a, b, c, p=p, s=swap, f=fold: f(np_triplet(a, b, c, p, s)),
+            normal((5, 4), (5, 4), (5, 4)),
+            f"p {p} {swap} {reduction}",
+            empty=reduction != "mean",
+            failures=(
+                refused(
+                    ops.triplet_margin_loss,
+                    "triplet_margin_loss: both shapes must be equal, got (3, 4) and target (4,)",
+                    *[(3, 4), (3, 4), (4,)],
+                ),
+                refused(
+                    lambda a: ops.triplet_margin_loss(a, a, a, 0.0),
+                    "triplet_margin_loss: margin must be positive, got 0.0",
+                    error=ValueError,
+                ),
+            ),
+        )
+        for p, swap, reduction, fold in (
+            (2.0, False, "mean", np.mean),
+            (2.0, True, "sum", np.sum),
+            (3.0, True, "none", np.asarray),
+        )
+    ],
+]
+
+LOSS_ROWS = [*CLASS_LOSSES, *ELEMENTWISE_LOSSES, *ROWS_OF_LOSSES]

@@ -254,6 +254,38 @@ NORMS = [
     ),
     *[
         OpRow(
+            "normalize",
+            lambda a, p=p, axis=axis: ops.normalize(a, p, axis, 1.5),
+            lambda a, p=p, axis=axis: a / np.maximum(np_norm(a, p, axis, True), 1.5),
+            normal(T),
+            f"p {p} axis {axis}",
+            failures=(bad_axis("norm", lambda a: ops.normalize(a, axis=2)),),
+        )
+        for p, axis in ((2, 1), (1, 0), (3, -1))
+    ],
+    OpRow(
+        "normalize",
+        lambda a: ops.normalize(a, eps=1.0),
+        lambda a: a,
+        lambda random: (np.zeros(S),),
+        "zeros",
+    ),
+    OpRow(
+        "cosine_similarity",
+        lambda a, b: ops.cosine_similarity(a, b, -1, 0.5),
+        lambda a, b: (
+            (a * b).sum(-1)
+            / np.maximum(np_norm(a, 2, -1, False), 0.5)
+            / np.maximum(np_norm(b, 2, -1, False), 0.5)
+        ),
+        normal((2, 3, 4), (3, 4)),
+        resize=False,
+        failures=(
+            refused(ops.cosine_similarity, "cosine_similarity: shapes must broadcast", S, (2, 4)),
+        ),
+    ),
+    *[
+        OpRow(
             "std",
             lambda a, c=correction: ops.std(a, 1, correction=c),
             lambda a, c=correction: np.std(a, 1, ddof=c),

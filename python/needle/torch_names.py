@@ -33,7 +33,7 @@ NAMES: dict[str, dict[str, str]] = {
         "mm": "needle.matmul(a, b)",
         "bmm": "needle.matmul(a, b)",
         "mul": "needle.multiply(a, b)",
-        "div": "needle.divide(a, b)",
+        "div": "needle.divide(a, b, rounding_mode)",
         "neg": "needle.negate(x)",
         "pow": "needle.power(a, b)",
         "eq": "needle.equal(a, b)",

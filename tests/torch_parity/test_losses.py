@@ -219,6 +219,56 @@ def test_shapes_that_pytorch_broadcasts_with_a_warning_are_refused(device: Any) 
             getattr(ndl, name)(ndl.Tensor(np.zeros((3, 1)), device=device), np.zeros(3))
 
 
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("swap", [False, True])
+@pytest.mark.parametrize("shape", [(6, 4), (2, 3, 4)], ids=str)
+def test_triplets(shape: Any, swap: bool, reduction: str, device: Any) -> None:
+    r = np.random.default_rng(5)
+    options: dict[str, Any] = {"margin": 0.7, "p": 2, "swap": swap, "reduction": reduction}
+    compare(
+        [r.standard_normal(shape) for _ in range(3)],
+        lambda *rows: ndl.triplet_margin_loss(*rows, **options),
+        lambda *rows: F.triplet_margin_loss(*rows, **options),
+        device,
+        torch,
+    )
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("rows", [(6,), ()], ids=str)
+def test_cosine_embedding(rows: Any, reduction: str, device: Any) -> None:
+    r = np.random.default_rng(6)
+    target = np.asarray(r.choice([-1, 1], rows))
+    options: dict[str, Any] = {"margin": 0.2, "reduction": reduction}
+    compare(
+        [r.standard_normal((*rows, 4)) for _ in range(2)],
+        lambda a, b: ndl.cosine_embedding_loss(a, b, target, **options),
+        lambda a, b: F.cosine_embedding_loss(a, b, torch.tensor(target), **options),
+        device,
+        torch,
+    )
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_directions(axis: int, device: Any) -> None:
+    r = np.random.default_rng(7)
+    compare(
+        [r.standard_normal((2, 3, 4)), r.standard_normal((3, 1))],
+        lambda a, b: ndl.cosine_similarity(a, b, axis),
+        lambda a, b: F.cosine_similarity(a, b, axis),
+        device,
+        torch,
+    )
+    for p in (1, 2, 3.5):
+        compare(
+            [r.standard_normal((2, 3, 4))],
+            lambda a, p=p: ndl.normalize(a, p, axis),
+            lambda a, p=p: F.normalize(a, p, axis),
+            device,
+            torch,
+        )
+
+
 LAYERS = [
     ("MSELoss", {}),
     ("L1Loss", {"reduction": "sum"}),
@@ -227,6 +277,8 @@ LAYERS = [
     ("BCELoss", {"weight": [0.5, 2.0, 1.0]}),
     ("BCEWithLogitsLoss", {"pos_weight": [0.5, 2.0, 1.0]}),
     ("KLDivLoss", {"reduction": "batchmean"}),
+    ("CosineEmbeddingLoss", {"margin": 0.1, "reduction": "sum"}),
+    ("TripletMarginLoss", {"margin": 0.5, "p": 3.0, "swap": True, "reduction": "none"}),
     ("NLLLoss", {"weight": [0.5, 2.0, 1.0], "ignore_index": 0}),
     ("CrossEntropyLoss", {"weight": [0.5, 2.0, 1.0], "label_smoothing": 0.1}),
     ("CrossEntropyLoss", {"ignore_index": 1}),
@@ -239,11 +291,16 @@ def test_layers(name: str, options: Any, device: Any) -> None:
     a, target = r.random((4, 3)).astype("float32"), r.random((4, 3)).astype("float32")
     if name in ("NLLLoss", "CrossEntropyLoss"):
         target = np.array([0, 1, 2, 1])
+    more: list[Any] = []
+    if name == "CosineEmbeddingLoss":
+        more = [np.array([1.0, -1.0, 1.0, -1.0])]
+    if name == "TripletMarginLoss":
+        more = [r.random((4, 3)).astype("float32")]
     other = {k: torch.tensor(v) if isinstance(v, list) else v for k, v in options.items()}
     layer = getattr(ndl.nn, name)(**options).to(device)
     theirs = getattr(torch.nn, name)(**other)
     x, y = ndl.Tensor(a, device=device), torch.tensor(a, requires_grad=True)
-    ours, expected = layer(x, target), theirs(y, torch.tensor(target))
+    ours, expected = layer(x, target, *more), theirs(y, *map(torch.tensor, [target, *more]))
     np.testing.assert_allclose(ours.numpy(), expected.detach().numpy(), rtol=2e-6)
     ours.sum().backward()
     expected.sum().backward()

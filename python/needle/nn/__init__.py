@@ -41,6 +41,7 @@ from .linear import Linear
 from .loss import (
     BCELoss,
     BCEWithLogitsLoss,
+    CosineEmbeddingLoss,
     CrossEntropyLoss,
     HuberLoss,
     KLDivLoss,
@@ -49,6 +50,7 @@ from .loss import (
     NLLLoss,
     SmoothL1Loss,
     SoftmaxLoss,
+    TripletMarginLoss,
 )
 from .module import Module, Parameter
 from .multihead_attention import MultiheadAttention
@@ -125,6 +127,7 @@ __all__ = [
     "BatchNorm2d",
     "Conv",
     "Conv2d",
+    "CosineEmbeddingLoss",
     "CrossEntropyLoss",
     "Dropout",
     "Dropout2d",
@@ -158,6 +161,7 @@ __all__ = [
     "Tanh",
     "Transformer",
     "TransformerLayer",
+    "TripletMarginLoss",
     "torch_mapping",
     "GroupNorm",
     "InstanceNorm1d",

@@ -177,6 +177,50 @@ class BCEWithLogitsLoss(BCELoss):
         )
 
 
+class CosineEmbeddingLoss(_Loss):
+    """Angles between similar and dissimilar rows: ``ops.cosine_embedding_loss``."""
+
+    def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.margin = margin
+
+    def extra_repr(self) -> str:
+        return f"margin={self.margin}, {super().extra_repr()}"
+
+    def forward(self, a: Tensor, b: Any, target: Any) -> Tensor:
+        return ops.cosine_embedding_loss(a, b, target, self.margin, self.reduction)
+
+
+class TripletMarginLoss(_Loss):
+    """Distances of an anchor to a positive and a negative: ``ops.triplet_margin_loss``."""
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        p: float = 2.0,
+        eps: float = 1e-6,
+        swap: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction)
+        self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
+
+    def extra_repr(self) -> str:
+        return f"margin={self.margin}, p={self.p}, swap={self.swap}, {super().extra_repr()}"
+
+    def forward(self, anchor: Tensor, positive: Any, negative: Any) -> Tensor:
+        return ops.triplet_margin_loss(
+            anchor,
+            positive,
+            negative,
+            self.margin,
+            self.p,
+            self.eps,
+            self.swap,
+            self.reduction,
+        )
+
+
 class KLDivLoss(_Loss):
     """Divergence of log-probabilities from a target: ``ops.kl_div``."""
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, as_operand
+from ..dtypes import is_floating
 from ..errors import DTypeError
 from .broadcasting import (
     Number,
@@ -162,10 +163,42 @@ class EWiseDiv(TensorOp):
         ### END YOUR SOLUTION
 
 
-@op(EWiseDiv)
-def divide(a: Tensor, b: Tensor) -> Tensor:
-    """Return a / b with broadcasting."""
-    return EWiseDiv()(a, b)
+class RoundedDiv(TensorOp):
+    """Elementwise quotient, rounded: ``divide`` with a ``rounding_mode``. Its gradient is 0."""
+
+    reads = ()
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
+
+    def compute(self, a: Array, b: Array) -> Array:
+        check_broadcast("divide", a, b)
+        if self.mode == "trunc" and (is_floating(a.dtype) or is_floating(b.dtype)):
+            return xp.trunc(a / b)
+        down = xp.floor_divide(a, b)
+        if self.mode == "floor":
+            return down
+        return down + xp.astype(xp.logical_and(down < 0, down * b != a), down.dtype)
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
+        zero = Tensor.make_const(xp.zeros_like(out_grad.realize_cached_data()))
+        return unbroadcast(zero, node.inputs[0]), unbroadcast(zero, node.inputs[1])
+
+
+@op(EWiseDiv, RoundedDiv, methods=["div"])
+def divide(a: Tensor, b: Tensor, rounding_mode: str | None = None) -> Tensor:
+    """Return a / b with broadcasting.
+
+    ``rounding_mode``: "floor" rounds the quotient down as ``//`` of Python does, "trunc" towards 0;
+    both keep the dtype of integers and have gradient 0. ValueError for another mode.
+    """
+    if rounding_mode is None:
+        return EWiseDiv()(a, b)
+    if rounding_mode not in ("floor", "trunc"):
+        raise ValueError(
+            f"divide: rounding_mode must be None, 'floor' or 'trunc', got {rounding_mode!r}"
+        )
+    return RoundedDiv(rounding_mode)(a, b)
 
 
 class DivScalar(TensorOp):

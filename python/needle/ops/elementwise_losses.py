@@ -1,6 +1,6 @@
-"""Losses of corresponding elements: mse, l1, smooth_l1, huber, binary cross entropy, kl_div.
+"""Losses of corresponding elements (mse, l1, huber, cross entropy, kl_div) and rows (triplets).
 
-Both operands have one shape, and both get a gradient.
+The operands have one shape, and all get a gradient.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from ..shapes import shape_of
 from .arithmetic import EWiseMul
 from .broadcasting import check_broadcast
 from .class_losses import check_reduction
-from .elementwise import Abs, Softplus, abs, exp, log, softplus
+from .elementwise import Abs, Softplus, abs, exp, log, relu, softplus
+from .norms import cosine_similarity, norm
 from .reduction import mean, summation
 from .registry import op
-from .selection import clip, where
+from .selection import clip, equal, minimum, where
 
 Array = Any
 Parts = tuple[Tensor | None, ...]
@@ -186,3 +187,65 @@ def kl_div(a: Tensor, target: Any, reduction: str = "mean", log_target: bool = F
     if reduction != "batchmean":
         return _reduced("kl_div", losses, reduction)
     return summation(losses) / (shape_of("kl_div", a) or (1,))[0]
+
+
+@op(EWiseMul)
+def cosine_embedding_loss(
+    a: Tensor, b: Any, target: Any, margin: float = 0.0, reduction: str = "mean"
+) -> Tensor:
+    """Return 1 - cos for rows with target 1, and cos - margin (at least 0) for those with -1.
+
+    cos is the ``cosine_similarity`` of the rows of a and b: (N, D), or (D,). target: (N,), or ().
+    ``reduction``: "mean", "sum" or "none". ShapeError if the shapes do not fit, ValueError for
+    another target.
+    """
+    a, b = _operands("cosine_embedding_loss", a, b)
+    target = as_operand(target, a).detach()
+    if len(a.shape) not in (1, 2) or target.shape != a.shape[:-1]:
+        raise ShapeError(
+            "cosine_embedding_loss: inputs must be (N, D) with a target (N,), or (D,) with one of "
+            f"shape (), got {a.shape} and target {target.shape}; reshape them"
+        )
+    _check_signs(target)
+    cosine = cosine_similarity(a, b, -1)
+    losses = where(equal(target, 1), 1 - cosine, relu(cosine - margin))
+    return _reduced("cosine_embedding_loss", losses, reduction)
+
+
+@host_step
+def _check_signs(target: Tensor) -> None:
+    host = target.numpy()
+    wrong = host[(host != 1) & (host != -1)]
+    if wrong.size:
+        raise ValueError(
+            f"cosine_embedding_loss: the target must be 1 or -1, got {wrong[0]}; for labels 0 and "
+            "1 write 2 * y - 1"
+        )
+
+
+@op(EWiseMul)
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Any,
+    negative: Any,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """Return d(anchor, positive) - d(anchor, negative) + margin, at least 0, for each row.
+
+    d(x, y) is the p-norm of x - y + eps along the last axis. ``swap``: the negative's distance is
+    the smaller one of those to the anchor and to the positive (Balntas et al. 2016). ``reduction``:
+    "mean", "sum" or "none". ShapeError unless all shapes are equal, ValueError for a margin that is
+    not positive.
+    """
+    if margin <= 0:
+        raise ValueError(f"triplet_margin_loss: margin must be positive, got {margin}")
+    anchor, positive = _operands("triplet_margin_loss", anchor, positive)
+    anchor, negative = _operands("triplet_margin_loss", anchor, negative)
+    near, far = norm(anchor - positive + eps, p, -1), norm(anchor - negative + eps, p, -1)
+    if swap:
+        far = minimum(far, norm(positive - negative + eps, p, -1))
+    return _reduced("triplet_margin_loss", relu(near - far + margin), reduction)

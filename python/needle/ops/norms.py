@@ -1,14 +1,14 @@
-"""Norms and the standard deviation: roots of sums over axes, with gradient 0 where they are 0."""
+"""Norms, what they scale, and the standard deviation: roots of sums, with gradient 0 at 0."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from ..autograd import Tensor
+from ..autograd import Tensor, as_operand
 from ..dtypes import is_floating
 from ..errors import ShapeError, UnknownNameError
-from ..shapes import normalize_axes, reduced_shape, shape_of
+from ..shapes import broadcast_shapes, normalize_axes, reduced_shape, shape_of
 from .arithmetic import PowerScalar
 from .elementwise import Sqrt, abs, astype
 from .reduction import Max, Summation, summation, variance
@@ -16,8 +16,8 @@ from .reduction import max as largest
 from .reduction import min as smallest
 from .registry import op
 from .rounding import sign
-from .selection import equal, isfinite, logical_and, where
-from .shape import reshape
+from .selection import clip, equal, isfinite, logical_and, where
+from .shape import broadcast_to, reshape
 
 Axes = int | Sequence[int] | None
 
@@ -72,6 +72,25 @@ def norm(a: Tensor, p: float | str = 2, axes: Axes = None, keepdims: bool = Fals
     total = summation(part * part if p == 2 else _power(part, p), over, keepdims=True)
     kept = _power(total, 1 / p) * scale
     return kept if keepdims else reshape(kept, reduced_shape(a.shape, over, False))
+
+
+@op(Summation, Max)
+def normalize(a: Tensor, p: float | str = 2, axis: int = 1, eps: float = 1e-12) -> Tensor:
+    """Return ``a`` divided by its p-norms along ``axis``, or by ``eps`` where they are smaller."""
+    return a / clip(norm(a, p, axis, keepdims=True), min=eps)
+
+
+@op(Summation)
+def cosine_similarity(a: Tensor, b: Tensor, axis: int = 1, eps: float = 1e-8) -> Tensor:
+    """Return the cosine of the angles between ``a`` and ``b`` along ``axis``, which is dropped.
+
+    The shapes broadcast. Norms below ``eps`` count as ``eps``.
+    """
+    a = as_operand(a, b)
+    b = as_operand(b, a)
+    common = broadcast_shapes("cosine_similarity", a.shape, b.shape)
+    units = [normalize(broadcast_to(each, common), 2, axis, eps) for each in (a, b)]
+    return summation(units[0] * units[1], axis)
 
 
 def _scale(size: Tensor, over: tuple[int, ...], p: float) -> Tensor:

@@ -30,8 +30,8 @@ from .elementwise import (
     log_sigmoid, normal_cdf, relu, sigmoid, silu, sin, softplus, sqrt, tanh, to_device,
 )
 from .elementwise_losses import (
-    binary_cross_entropy, binary_cross_entropy_with_logits, huber_loss, kl_div, l1_loss,
-    mse_loss, smooth_l1_loss,
+    binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, huber_loss,
+    kl_div, l1_loss, mse_loss, smooth_l1_loss, triplet_margin_loss,
 )
 from .gathering import (
     confusion_matrix, gather, index_select, masked_fill, scatter,
@@ -55,7 +55,7 @@ from .normalization import (
     batch_norm, layer_norm,
 )
 from .norms import (
-    norm, std,
+    cosine_similarity, norm, normalize, std,
 )
 from .padding import (
     pad,
@@ -107,19 +107,20 @@ __all__ = [
     "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits", "broadcast_to",
     "ceil", "chunk", "clip", "concatenate", "confusion_matrix", "conv", "conv1d", "conv2d",
     "conv2d_input_grad", "conv2d_weight_grad", "conv_transpose1d", "conv_transpose2d", "cos",
-    "cross_entropy", "cumprod", "cumsum", "diag", "diagonal", "dilate", "divide",
-    "divide_scalar", "einsum", "elu", "embedding", "equal", "erf", "exp", "expand_dims",
-    "flatten", "flip", "floor", "fused_add_scalars", "gather", "gelu", "getitem", "greater",
-    "greater_equal", "group_norm", "hardswish", "huber_loss", "index_select", "instance_norm",
-    "interpolate", "isfinite", "isinf", "isnan", "kl_div", "l1_loss", "layer_norm",
-    "leaky_relu", "less", "less_equal", "log", "log_sigmoid", "logical_and", "logical_not",
-    "logical_or", "logsoftmax", "logsumexp", "make_tuple", "masked_fill", "matmul",
-    "matmul_reversed", "max", "max_pool1d", "max_pool2d", "max_unpool2d", "maximum", "mean",
-    "min", "minimum", "mse_loss", "mul_scalar", "multiply", "negate", "nll_loss", "norm",
-    "normal_cdf", "not_equal", "pad", "permute", "power", "power_scalar", "prod", "relu",
-    "repeat", "repeat_interleave", "reshape", "rms_norm", "roll", "round", "scalar_power",
-    "scaled_dot_product_attention", "scatter", "scatter_add", "sigmoid", "sign", "silu", "sin",
-    "smooth_l1_loss", "softmax", "softplus", "sort", "split", "split_with_sizes", "sqrt",
-    "square", "squeeze", "stack", "std", "summation", "tanh", "tile", "to_device", "topk",
-    "trace", "transpose", "tril", "triu", "trunc", "tuple_get_item", "undilate", "var", "where",
+    "cosine_embedding_loss", "cosine_similarity", "cross_entropy", "cumprod", "cumsum", "diag",
+    "diagonal", "dilate", "divide", "divide_scalar", "einsum", "elu", "embedding", "equal",
+    "erf", "exp", "expand_dims", "flatten", "flip", "floor", "fused_add_scalars", "gather",
+    "gelu", "getitem", "greater", "greater_equal", "group_norm", "hardswish", "huber_loss",
+    "index_select", "instance_norm", "interpolate", "isfinite", "isinf", "isnan", "kl_div",
+    "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "log", "log_sigmoid",
+    "logical_and", "logical_not", "logical_or", "logsoftmax", "logsumexp", "make_tuple",
+    "masked_fill", "matmul", "matmul_reversed", "max", "max_pool1d", "max_pool2d",
+    "max_unpool2d", "maximum", "mean", "min", "minimum", "mse_loss", "mul_scalar", "multiply",
+    "negate", "nll_loss", "norm", "normal_cdf", "normalize", "not_equal", "pad", "permute",
+    "power", "power_scalar", "prod", "relu", "repeat", "repeat_interleave", "reshape",
+    "rms_norm", "roll", "round", "scalar_power", "scaled_dot_product_attention", "scatter",
+    "scatter_add", "sigmoid", "sign", "silu", "sin", "smooth_l1_loss", "softmax", "softplus",
+    "sort", "split", "split_with_sizes", "sqrt", "square", "squeeze", "stack", "std",
+    "summation", "tanh", "tile", "to_device", "topk", "trace", "transpose", "tril",
+    "triplet_margin_loss", "triu", "trunc", "tuple_get_item", "undilate", "var", "where",
 ]
