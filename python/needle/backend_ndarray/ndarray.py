@@ -8,9 +8,7 @@ from ..ndarray import __all__ as __all__
 from ..ndarray import full as _full
 
 
-def full(  # type: ignore[no-redef]
-    shape: Any, fill_value: Any, dtype: Any = None, device: Any = None
-) -> NDArray:
+def full(shape: Any, fill_value: Any, dtype: Any = None, device: Any = None) -> NDArray:
     """Return an array of one value in the dtype of ``array(fill_value)`` unless one is given."""
     if dtype is None:
         dtype = array(fill_value, device=device).dtype

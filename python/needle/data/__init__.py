@@ -7,7 +7,7 @@ into Tensors.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..backends import philox as philox
 from ..torch_names import missing_attribute
@@ -78,94 +78,10 @@ from .transforms import (
     Transform,
 )
 
-if TYPE_CHECKING:
-    from ..remote import (
-        ObjectCache,
-        RemoteImageFolder,
-        RemotePacked,
-        Retry,
-        open_remote,
-        upload,
-    )
-    from ..sharing import GlobalDataLoader
 
-__all__ = [
-    "CIFAR10",
-    "MNIST",
-    "ArrayDataset",
-    "BatchSampler",
-    "CIFAR10Dataset",
-    "CenterCrop",
-    "ColorJitter",
-    "Compose",
-    "ConcatDataset",
-    "CutMix",
-    "Corpus",
-    "Cutout",
-    "DataLoader",
-    "Dataset",
-    "Dictionary",
-    "Digits",
-    "DistributedSampler",
-    "FashionMNIST",
-    "GlobalDataLoader",
-    "ImageArrays",
-    "ImageFolder",
-    "IterableDataset",
-    "LengthBucketBatchSampler",
-    "MNISTDataset",
-    "MixUp",
-    "NDArrayDataset",
-    "NpyDataset",
-    "Normalize",
-    "ObjectCache",
-    "OnBatch",
-    "OneOf",
-    "PackedDataset",
-    "Pad",
-    "Permute",
-    "RandomAffine",
-    "RandomBrightnessContrast",
-    "RandomCrop",
-    "RandomErasing",
-    "RandomFlipHorizontal",
-    "RandomFlipVertical",
-    "RandomResizedCrop",
-    "RandomRotation",
-    "RandomSampler",
-    "RemoteImageFolder",
-    "RemotePacked",
-    "Resize",
-    "Retry",
-    "Sampler",
-    "SequentialSampler",
-    "Subset",
-    "SubsetRandomSampler",
-    "TarShards",
-    "ToCHW",
-    "ToFloat",
-    "Transform",
-    "WeightedRandomSampler",
-    "batchify",
-    "collate",
-    "datasets",
-    "default_collate",
-    "doctor",
-    "download",
-    "get_batch",
-    "idx",
-    "open_remote",
-    "pack",
-    "pickle_reading",
-    "random_source",
-    "random_split",
-    "read_idx",
-    "sampler",
-    "transforms",
-    "upload",
-    "write_idx",
-    "write_tar_shards",
-]
+def _is_own(value: object) -> bool:
+    """Return True for a class or function that a file of this package defines."""
+    return getattr(value, "__module__", "").startswith(f"{__name__}.")
 
 
 _LEAVES = {
@@ -176,6 +92,11 @@ _LEAVES = {
     "sharing": ("GlobalDataLoader",),
 }
 """Public names that packages above ``data`` define, keyed by package."""
+
+__all__ = sorted(each for each in globals() if _is_own(globals()[each]))
+__all__ += ["collate", "datasets", "download", "idx", "pickle_reading"]
+__all__ += ["random_source", "sampler", "transforms"]
+__all__ += [each for names in _LEAVES.values() for each in names]
 
 
 def __getattr__(name: str) -> Any:

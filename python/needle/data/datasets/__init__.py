@@ -9,17 +9,3 @@ from .digits import Digits
 from .image_folder import ImageFolder
 from .mnist import MNIST, FashionMNIST, MNISTDataset
 from .ptb import Corpus, Dictionary, batchify, get_batch
-
-__all__ = [
-    "CIFAR10",
-    "MNIST",
-    "CIFAR10Dataset",
-    "Corpus",
-    "Dictionary",
-    "Digits",
-    "FashionMNIST",
-    "ImageFolder",
-    "MNISTDataset",
-    "batchify",
-    "get_batch",
-]

@@ -11,17 +11,3 @@ from .distributed import DistributedSampler
 from .orders import RandomSampler, SequentialSampler, SubsetRandomSampler
 from .sampler import Sampler, set_epoch
 from .weighted import WeightedRandomSampler
-
-__all__ = [
-    "BatchSampler",
-    "DistributedSampler",
-    "LengthBucketBatchSampler",
-    "RandomSampler",
-    "Sampler",
-    "SequentialSampler",
-    "SubsetRandomSampler",
-    "WeightedRandomSampler",
-    "batch_count",
-    "check_batch_size",
-    "set_epoch",
-]

@@ -13,35 +13,3 @@ from .mixing import BatchTransform, CutMix, MixUp, OnBatch
 from .resize import RandomResizedCrop, Resize
 from .values import Normalize, ToFloat
 from .windows import CenterCrop, Pad, RandomCrop
-
-__all__ = [
-    "BatchTransform",
-    "CenterCrop",
-    "ColorJitter",
-    "Compose",
-    "CutMix",
-    "Cutout",
-    "ImageSpec",
-    "MixUp",
-    "Normalize",
-    "OnBatch",
-    "OneOf",
-    "Pad",
-    "Permute",
-    "RandomAffine",
-    "RandomBrightnessContrast",
-    "RandomCrop",
-    "RandomErasing",
-    "RandomFlipHorizontal",
-    "RandomFlipVertical",
-    "RandomResizedCrop",
-    "RandomRotation",
-    "Resize",
-    "Step",
-    "ToCHW",
-    "ToFloat",
-    "Transform",
-    "contains",
-    "output_of",
-    "streams_of",
-]
