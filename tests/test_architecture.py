@@ -260,8 +260,8 @@ def public_members() -> Iterator[tuple[str, object]]:
     import importlib
 
     for module_path in MODULES:
-        if module_path.rsplit(".", 1)[-1] == "__main__":
-            continue
+        if module_path.rsplit(".", 1)[-1] in ("__main__", "functional"):
+            continue  # importing them runs a program, or raises a hint
         module = importlib.import_module(module_path)
         for name, member in vars(module).items():
             own = getattr(member, "__module__", None) == module_path

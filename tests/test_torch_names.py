@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 import pickle
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +17,30 @@ import pytest
 
 import needle as ndl
 from needle import data, nn, optim
-from needle.torch_names import HOMES, NAMES, missing_attribute
+from needle.torch_names import HOMES, KEYWORDS, NAMES, missing_attribute
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "glossary.md"
 ROWS = [(home, name) for home, names in NAMES.items() for name in names]
 
 
+CLASSES = {"Tensor": ndl.Tensor([1.0]), "Module": nn.ReLU()}
+LEFT_OUT = ("nothing", "a list", "a dict", "the function itself")
+"""How pointers begin that name nothing."""
+
+
 def owner(home: str) -> Any:
-    return ndl.Tensor if home == "Tensor" else importlib.import_module(home)
+    if home in CLASSES:
+        return type(CLASSES[home])
+    if home == "needle.cuda":
+        return ndl.cuda if ndl.BACKEND == "nd" else pytest.skip("NumPy has no devices")
+    return importlib.import_module(home)
 
 
 @pytest.mark.parametrize(("home", "name"), ROWS)
 def test_a_missing_name_points_to_ours(home: str, name: str) -> None:
     place = owner(home)
     assert not hasattr(place, name), f"{home}.{name} exists; drop its row"
-    target = ndl.Tensor([1.0]) if home == "Tensor" else place
+    target = CLASSES.get(home, place)
     assert not hasattr(target, name) and name not in dir(target)
     with pytest.raises(AttributeError, match=re.escape(f"{name!r}; use {NAMES[home][name]}")):
         getattr(target, name)
@@ -36,15 +48,68 @@ def test_a_missing_name_points_to_ours(home: str, name: str) -> None:
 
 @pytest.mark.parametrize(("home", "name"), ROWS)
 def test_a_pointer_exists(home: str, name: str) -> None:
-    if ndl.BACKEND == "np" and "needle.cuda" in NAMES[home][name]:
+    pointer = NAMES[home][name]
+    if ndl.BACKEND == "np" and "needle.cuda" in pointer:
         pytest.skip("devices are of needle's own arrays")
-    for dotted in re.findall(r"needle((?:\.\w+)+)", NAMES[home][name]):
-        found: Any = ndl
+    named = [(ndl, dotted) for dotted in re.findall(r"needle((?:\.\w+)+)", pointer)]
+    named += [(np, dotted) for dotted in re.findall(r"numpy((?:\.\w+)+)", pointer)]
+    of_object = r"(?<![\w)])[xp]?(\.[a-z]\w+)"
+    named += [(CLASSES.get(home, ndl.Tensor([1.0])), d) for d in re.findall(of_object, pointer)]
+    assert named or pointer.startswith(LEFT_OUT) or pointer == "x ** y"
+    for found, dotted in named:
+        if home == "Module" and dotted == ".requires_grad":
+            found = ndl.Tensor([1.0])
         for part in dotted.split(".")[1:]:
             found = getattr(found, part)
-    method = re.match(r"\.(\w+)", NAMES[home][name])
-    if method:
-        assert hasattr(ndl.Tensor([1.0]), method[1])
+
+
+def test_a_keyword_that_is_pointed_to_exists() -> None:
+    homes = [importlib.import_module(home) for home in HOMES]
+    public = [vars(home).get(name) for home in homes for name in home.__all__]
+    plain = [f for f in public if inspect.isclass(f) or inspect.isfunction(f)]
+    plain = [f for f in plain if not (inspect.isclass(f) and issubclass(f, Exception))]
+    known = {n for f in plain for n in inspect.signature(f).parameters}
+    for keyword, ours in KEYWORDS.items():
+        assert all(known.issuperset(each.split()) for each in ours), keyword
+
+
+IMPORTS = [
+    ("from needle import cat", "use needle.concatenate"),
+    ("from needle import Linear", "use needle.nn.Linear"),
+    ("from needle.data import HorizontalFlip", "use needle.data.RandomFlipHorizontal"),
+    ("from needle.optim import lr_scheduler", "needle.optim.CosineLR"),
+    ("from needle.nn import functional as F", "use needle, where the functions are"),
+    ("import needle.nn.functional as F", "use needle, where the functions are"),
+]
+
+
+@pytest.mark.parametrize(("line", "hint"), IMPORTS)
+def test_a_from_import_has_the_hint(line: str, hint: str) -> None:
+    with pytest.raises(ImportError, match=re.escape(hint)):
+        exec(line)
+
+
+def test_a_package_that_is_not_loaded_yet_is_named() -> None:
+    program = (
+        "import needle\n"
+        "try: needle.onnx\n"
+        "except AttributeError as error: print(error)\n"
+        "from needle import onnx\n"
+        "print(needle.onnx.save.__name__)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert "write import needle.onnx first" in found and found.endswith("save\n")
+
+
+@pytest.mark.skipif(ndl.BACKEND == "np", reason="NumPy has no devices")
+def test_a_function_that_points_is_a_function_otherwise() -> None:
+    assert pickle.loads(pickle.dumps(ndl.cuda)) is copy.deepcopy(ndl.cuda) is ndl.cuda
+    assert [*inspect.signature(ndl.cuda).parameters] == ["index"]
+    assert ndl.cuda(1).name == "cuda:1"
+    with pytest.raises(AttributeError, match="'needle.cuda' has no attribute 'nonsense'$"):
+        _ = ndl.cuda.nonsense
 
 
 def test_a_name_of_another_package_is_found() -> None:
@@ -85,7 +150,7 @@ WRONG: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
     (nn.ReLU, (), {"inplace": True}, "leave inplace= out"),
     (nn.BatchNorm2d, (), {"num_features": 3}, "use dim= instead of num_features="),
     (optim.SGD, (P,), {"learning_rate": 0.1}, "use lr= instead of learning_rate="),
-    (optim.Adam, (P,), {"betas": (0.9, 0.999)}, "use beta1= instead of betas="),
+    (optim.Adam, (P,), {"betas": (0.9, 0.999)}, "use beta1= and beta2= instead of betas="),
     (optim.CosineAnnealingWarmRestarts, (), {"T_0": 5}, "use first_steps= instead of T_0="),
     (data.DataLoader, (DIGITS, 2), {"collate_fn": len}, "use collate= instead of collate_fn="),
     (data.DataLoader, (DIGITS, 2), {"pin_memory": True}, "leave pin_memory= out"),

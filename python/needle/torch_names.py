@@ -8,12 +8,15 @@ docs/glossary.md shows the table.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Class = TypeVar("Class")
 
 HOMES = ("needle", "needle.nn", "needle.optim", "needle.data", "needle.init")
 """The packages whose public names are known; the first that has a missing name is pointed to."""
@@ -59,12 +62,29 @@ NAMES: dict[str, dict[str, str]] = {
         "set_grad_enabled": "needle.no_grad(), needle.enable_grad()",
         "functional": "needle, where the functions are: needle.relu(x)",
         "utils": "needle.data for torch.utils.data",
+        "amp": 'needle.config.matmul_precision.using("bf16")',
+        "autocast": 'needle.config.matmul_precision.using("bf16")',
+        "GradScaler": "nothing: leave it out, all gradients are float32",
+        "allclose": "numpy.allclose(a.numpy(), b.numpy())",
+        "metrics": "needle.confusion_matrix(predicted, labels)",
+        "EarlyStopping": "needle.optim.ReduceLROnPlateau, and stop when its reductions grow",
         "long": "needle.int64",
         "float": "needle.float32",
         "double": "needle.float64",
         "bool": "needle.bool_",
     },
+    "needle.cuda": {
+        "is_available": "needle.cuda().enabled()",
+        "empty_cache": "needle.cuda().empty_cache()",
+        "memory_allocated": "needle.cuda().memory_stats()",
+        "device_count": "needle.cuda(index).enabled()",
+        "current_device": "needle.default_device()",
+        "set_device": "needle.set_default_device(needle.cuda(index))",
+        "synchronize": "x.numpy(), which waits for the values",
+        "amp": 'needle.config.matmul_precision.using("bf16")',
+    },
     "needle.nn": {
+        "utils": "needle.optim.clip_grad_norm(params, max_norm) for torch.nn.utils",
         "ModuleList": "a list: modules in lists, tuples and dicts are found",
         "ModuleDict": "a dict: modules in lists, tuples and dicts are found",
         "ParameterList": "a list: parameters in lists, tuples and dicts are found",
@@ -121,11 +141,20 @@ NAMES: dict[str, dict[str, str]] = {
         "log_softmax": "needle.logsoftmax(x, axis)",
         "scatter_add": '.scatter(axis, index, values, reduce="add")',
         "retain_grad": "nothing: every tensor keeps its .grad",
-        "requires_grad_": "x.requires_grad = True",
+        "requires_grad_": "x.requires_grad = True or False",
         "grad_fn": ".op",
     },
+    "Module": {
+        "cpu": ".to(needle.cpu())",
+        "cuda": ".to(needle.cuda())",
+        "float": '.to("float32")',
+        "double": '.to("float64")',
+        "children": ".named_children()",
+        "modules": ".named_modules()",
+        "requires_grad_": ".parameters(), and p.requires_grad = True or False for each",
+    },
 }
-"""By package, or ``Tensor``: PyTorch's name, and what to write instead."""
+"""By package, function or class: PyTorch's name, and what to write instead."""
 
 KEYWORDS: dict[str, tuple[str, ...]] = {
     "dim": ("axis", "axes"),
@@ -136,7 +165,7 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "unbiased": ("correction",),
     "ddof": ("correction",),
     "learning_rate": ("lr",),
-    "betas": ("beta1",),
+    "betas": ("beta1 beta2",),
     "T_max": ("total_steps",),
     "T_0": ("first_steps",),
     "T_mult": ("factor",),
@@ -154,7 +183,8 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "multiprocessing_context": (),
     "in_order": (),
 }
-"""PyTorch's keyword, and the keywords that may replace it; () if it has to be left out."""
+"""PyTorch's keyword, and the keywords that may replace it, several for one by a space between them;
+() if it has to be left out."""
 
 
 # ---- names ---------------------------------------------------------------------------------------
@@ -163,13 +193,28 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
 def missing_attribute(home: str, name: str) -> AttributeError:
     """Return the error for a name that the package ``home`` does not have, with a pointer.
 
+    ImportError is raised instead if ``from home import name`` asks, which would drop the pointer.
+
     >>> str(missing_attribute("needle.nn", "Swish"))
     "module 'needle.nn' has no attribute 'Swish'; use needle.nn.SiLU"
     """
     pointer = NAMES.get(home, {}).get(name) or _elsewhere(name)
-    hint = f"; use {pointer}" if pointer else ""
+    module = importlib.util.find_spec(f"{home}.{name}") is not None
+    hint = (
+        f"; use {pointer}" if pointer else f"; write import {home}.{name} first" if module else ""
+    )
+    if pointer and (name in NAMES.get(home, ()) or not module) and _is_imported():
+        raise ImportError(f"cannot import name {name!r} from {home!r}{hint}", name=home)
     text = f"module {home!r} has no attribute {name!r}{hint}"
     return AttributeError(text, name=name, obj=None if hint else sys.modules.get(home))
+
+
+def _is_imported() -> bool:
+    """Return True if a from-import called the ``__getattr__`` that asks for a name."""
+    frame = inspect.currentframe()
+    for _ in range(3):
+        frame = frame.f_back if frame else None
+    return frame is not None and frame.f_code.co_name == "_handle_fromlist"
 
 
 def _elsewhere(name: str) -> str | None:
@@ -177,32 +222,70 @@ def _elsewhere(name: str) -> str | None:
     for home in HOMES:
         if name in getattr(sys.modules.get(home), "__all__", ()):
             return f"{home}.{name}"
-    return next((names[name] for names in list(NAMES.values())[:-1] if name in names), None)
+    return next((NAMES[home][name] for home in HOMES if name in NAMES.get(home, ())), None)
+
+
+class PointingFunction:
+    """A function with the name of a package of PyTorch, whose names are errors with a hint."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Call the function."""
+        return self.__wrapped__(*args, **options)  # type: ignore[attr-defined]
+
+    def __reduce__(self) -> str:
+        return self.__name__  # type: ignore[attr-defined, no-any-return]
+
+    def __repr__(self) -> str:
+        return f"<function needle.{self.__name__}>"  # type: ignore[attr-defined]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            home = f"needle.{vars(self).get('__name__')}"
+            hint = f"; use {NAMES[home][name]}" if name in NAMES.get(home, ()) else ""
+            raise AttributeError(f"function {home!r} has no attribute {name!r}{hint}")
 
 
 class _Missing:
     """A name that a class does not have; access is an AttributeError that says what to use."""
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, pointer: str) -> None:
+        self.name, self.pointer = name, pointer
 
     def __get__(self, instance: Any, owner: type) -> Any:
         raise AttributeError(
-            f"{owner.__name__!r} object has no attribute {self.name!r}; "
-            f"use {NAMES['Tensor'][self.name]}"
+            f"{owner.__name__!r} object has no attribute {self.name!r}; use {self.pointer}"
         )
 
 
-class _MethodPointers:
+class _Pointers:
     def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name not in NAMES["Tensor"]]
+        found = ((name, getattr_static(self, name, None)) for name in super().__dir__())
+        return [name for name, value in found if not isinstance(value, _Missing)]
 
 
-_missing: dict[str, Any] = {name: _Missing() for name in NAMES["Tensor"]}
-MethodPointers = type(
-    "MethodPointers", (_MethodPointers,), {**_missing, "__doc__": "Names of no Tensor method."}
-)
-"""Base class of Tensor: PyTorch's methods that it does not have, without a cost for the others."""
+def _lacking(home: str) -> Callable[[type[Class]], type[Class]]:
+    """Return a decorator that gives a class the missing names of ``NAMES[home]``."""
+
+    def fill(kind: type[Class]) -> type[Class]:
+        for name, pointer in NAMES[home].items():
+            setattr(kind, name, _Missing(name, pointer))
+        return kind
+
+    return fill
+
+
+@_lacking("Tensor")
+class MethodPointers(_Pointers):
+    """Base class of Tensor: PyTorch's methods that it does not have, at no cost for the others."""
+
+
+@_lacking("Module")
+class ModulePointers(_Pointers):
+    """Base class of Module, as ``MethodPointers``."""
 
 
 # ---- keywords ------------------------------------------------------------------------------------
@@ -215,8 +298,8 @@ def keyword_hint(keyword: str, known: Iterable[str]) -> str:
         return ""
     if not KEYWORDS[keyword]:
         return f"; leave {keyword}= out"
-    found = next((name for name in KEYWORDS[keyword] if name in known), None)
-    return f"; use {found}= instead of {keyword}=" if found else ""
+    found = next((name for name in KEYWORDS[keyword] if known.issuperset(name.split())), None)
+    return f"; use {found.replace(' ', '= and ')}= instead of {keyword}=" if found else ""
 
 
 class _InitSignature:

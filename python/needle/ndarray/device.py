@@ -13,6 +13,7 @@ import numpy as np
 from .. import backends
 from ..backends.base import OPTIONAL, REQUIRED, SERVICES, Backend
 from ..errors import DeviceError, UnknownNameError
+from ..torch_names import PointingFunction
 
 DTypeLike = Any
 
@@ -142,6 +143,7 @@ def cpu() -> BackendDevice:
     return device("cpu")
 
 
+@PointingFunction
 def cuda(index: int = 0) -> BackendDevice:
     """Return a GPU, by default the first; disabled where there is none (see ``why()``)."""
     return device(f"cuda:{index}" if index else "cuda")

@@ -20,7 +20,7 @@ from ..autograd import Tensor, as_operand
 from ..dtypes import as_dtype, is_floating
 from ..errors import CheckpointError
 from ..ops.elementwise import as_stored
-from ..torch_names import PointsToKeywords
+from ..torch_names import ModulePointers, PointsToKeywords
 from .representation import describe
 
 Self = TypeVar("Self", bound="Module")
@@ -40,7 +40,7 @@ def operands(x: Any, *parameters: Any) -> tuple[Any, ...]:
     return x, *(p if p is None else as_stored(p, x) for p in parameters)
 
 
-class Module(PointsToKeywords):
+class Module(PointsToKeywords, ModulePointers):
     """Base class of layers and models: set Parameters and modules as attributes, define forward."""
 
     training: bool = True
