@@ -212,6 +212,24 @@ ATTENTION = [
         case="without weights",
         call=lambda m, q, k: m(q, k, k, need_weights=False),
     ),
+    row("TransformerEncoderLayer", (6, 2, 5, 0.0), SEEN, case="post-norm"),
+    row(
+        "TransformerEncoderLayer",
+        (6, 3, 5, 0.0, "gelu", 0.1, True, True, False),
+        ("N", "T", 6),
+        case="pre-norm",
+    ),
+    row("TransformerDecoderLayer", (6, 2, 5, 0.0, "gelu"), SEEN, ("L", "N", 6), case="post-norm"),
+    row(
+        "TransformerDecoderLayer",
+        (6, 3, 5, 0.0),
+        ("N", "T", 6),
+        ("N", "L", 6),
+        case="pre-norm",
+        batch_first=True,
+        norm_first=True,
+        bias=False,
+    ),
 ]
 
 ACTIVATIONS = [

@@ -183,6 +183,40 @@ def test_dropout_of_a_transformer_layer_draws_four_times(device: Any) -> None:
     assert after == np.random.rand()
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_dropout_of_an_encoder_and_a_decoder_layer(norm_first: bool, device: Any) -> None:
+    x, memory = (tensor(normal(2, n, 6, seed=n), device) for n in (4, 5))
+    options = {"dim_feedforward": 8, "norm_first": norm_first, "batch_first": True}
+    own, seen, hidden = 2 * 2 * 4 * 4, 2 * 2 * 4 * 5, 2 * 4 * 8
+    for kind, inputs, norms, draws in (
+        (nn.TransformerEncoderLayer, (x,), 2, own + hidden + 2 * 48),
+        (nn.TransformerDecoderLayer, (x, memory), 3, own + seen + hidden + 3 * 48),
+    ):
+        layer = kind(6, 2, dropout=0.5, device=device, **options)
+        np.random.seed(0)
+        layer(*inputs)
+        after = np.random.rand()
+        np.random.seed(0)
+        np.random.rand(draws)
+        assert after == np.random.rand()
+        wanted = x.numpy().astype("float64")
+        for _ in range(0 if norm_first else norms):
+            wanted = norm(wanted)
+        close(kind(6, 2, dropout=1.0, device=device, **options)(*inputs), wanted, atol=1e-5)
+
+
+def test_a_causal_encoder_layer_does_not_see_the_future(device: Any) -> None:
+    x = normal(5, 2, 6)
+    changed = x.copy()
+    changed[3:] = normal(2, 2, 6, seed=1)
+    layer = nn.TransformerEncoderLayer(6, 2, 8, activation=nn.SiLU(), device=device).eval()
+    for causal in (True, False):
+        before, after = (
+            layer(tensor(each, device), is_causal=causal).numpy() for each in (x, changed)
+        )
+        assert np.allclose(before[:3], after[:3], atol=1e-6) == causal
+
+
 def test_attention_refuses_invalid_shapes() -> None:
     zeros = ndl.init.zeros
     with pytest.raises(ShapeError, match=r"MultiHeadAttention: q, k and v must be .*\(1, 2, 3"):

@@ -108,6 +108,17 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         r"MultiheadAttention: attn_mask must be .*, of shape \(2, 3, 3\) or \(3, 3\), got",
     ),
     (lambda: nn.PReLU(3)(zeros(2, 4)), ShapeError, "PReLU: the input must have 3 channels on"),
+    (
+        lambda: nn.TransformerEncoderLayer(4, 2, activation="tanh"),
+        UnknownNameError,
+        "TransformerEncoderLayer: activation must be one of relu, gelu or a function, got 'tanh'",
+    ),
+    (
+        lambda: nn.TransformerDecoderLayer(4, 2, activation=nn.GELU),
+        TypeError,
+        r"TransformerDecoderLayer: GELU is a class; write GELU\(\)",
+    ),
+    (lambda: nn.TransformerEncoderLayer(4, 3), ShapeError, "num_heads must divide embed_dim"),
     (lambda: nn.Hardtanh(1, 0), ValueError, "Hardtanh: min_val must be at most max_val, got 1"),
     (lambda: nn.CELU(0.0), ValueError, "CELU: alpha must be positive, got 0"),
     (lambda: nn.Softshrink(-1), ValueError, "Softshrink: lambd must be at least 0, got -1"),

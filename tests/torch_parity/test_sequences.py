@@ -95,6 +95,36 @@ def test_the_hint_of_causality_is_the_mask(device: Any) -> None:
     close(shown, weights.detach().numpy(), atol=1e-5)
 
 
+@pytest.mark.parametrize("mask", ["bool", "float"])
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_masks_of_an_encoder_and_a_decoder(norm_first: bool, mask: str, device: Any) -> None:
+    random = np.random.default_rng(7)
+    options = {"dim_feedforward": 5, "batch_first": True, "norm_first": norm_first}
+    theirs = [
+        kind(6, 2, dtype=torch.float64, **options).eval()
+        for kind in (torch.nn.TransformerEncoderLayer, torch.nn.TransformerDecoderLayer)
+    ]
+    ours = [
+        loaded(kind(6, 2, device=device, dtype="float64", **options).eval(), other)
+        for kind, other in zip((nn.TransformerEncoderLayer, nn.TransformerDecoderLayer), theirs)
+    ]
+    hosts = random.standard_normal((2, 4, 6)), random.standard_normal((2, 3, 6))
+    masks = [made(random, mask, shape) for shape in ((4, 4), (2, 4), (3, 3), (3, 4), (2, 3))]
+    a, b = (ndl.Tensor(host, device=device, dtype="float64") for host in hosts)
+    c, d = (torch.tensor(host, requires_grad=True) for host in hosts)
+
+    def run(pair: list[Any], src: Any, tgt: Any, given: list[Any]) -> Any:
+        memory = pair[0](src, given[0], given[1])
+        return pair[1](tgt, memory, given[2], given[3], given[4], given[1])
+
+    got, wanted = run(ours, a, b, masks), run(theirs, c, d, [*map(torch.tensor, masks)])
+    close(got, wanted.detach().numpy(), rtol=1e-9, atol=1e-9)
+    (got * got).sum().backward()
+    (wanted * wanted).sum().backward()
+    for mine, other in ((a, c), (b, d)):
+        close(mine.grad, other.grad.numpy(), rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
 @pytest.mark.parametrize("two_ways", [False, True])
 def test_sequences_of_several_lengths(kind: str, two_ways: bool, device: Any) -> None:

@@ -32,11 +32,17 @@ def tensors(value: Any) -> Iterator[Any]:
         yield value
 
 
+def drawn(random: Any, shape: tuple[int, ...]) -> Any:
+    """Return values of size 0.5 to 1.5; matrices have both signs, lest rows become constant."""
+    values = np.asarray(random.uniform(0.5, 1.5, shape))
+    return values * random.choice([-1, 1], shape) if len(shape) > 1 else values
+
+
 def make_pair(row: LayerRow, random: Any, device: Any, dtype: str) -> tuple[Any, Any]:
     """Return the layer in needle and in PyTorch, with the same drawn weights."""
     theirs = row.theirs(torch.nn).to(getattr(torch, dtype))
     state = {
-        name: np.asarray(random.uniform(0.5, 1.5, value.shape)).astype(dtype)
+        name: drawn(random, value.shape).astype(dtype)
         if value.is_floating_point()
         else value.numpy()
         for name, value in theirs.state_dict().items()

@@ -77,7 +77,12 @@ from .pooling import (
 )
 from .recurrent import GRU, LSTM, RNN
 from .signals import Conv1d, ConvTranspose1d, ConvTranspose2d
-from .transformer import Transformer, TransformerLayer
+from .transformer import (
+    Transformer,
+    TransformerDecoderLayer,
+    TransformerEncoderLayer,
+    TransformerLayer,
+)
 
 __all__ = [
     "CELU",
@@ -160,6 +165,8 @@ __all__ = [
     "SoftmaxLoss",
     "Tanh",
     "Transformer",
+    "TransformerDecoderLayer",
+    "TransformerEncoderLayer",
     "TransformerLayer",
     "TripletMarginLoss",
     "torch_mapping",

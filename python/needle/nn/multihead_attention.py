@@ -105,12 +105,14 @@ class MultiheadAttention(Module):
         weights = weights if self.dropout is None else self.dropout(weights)
         y = ops.transpose(ops.matmul(weights, heads[2]), (1, 2))
         y = self.out_proj(ops.reshape(y, (*y.shape[:2], self.embed_dim)))
-        shown = ops.mean(weights, 1) if average_attn_weights else weights
         if ndim == 2:
-            y, shown = ops.squeeze(y, 0), ops.squeeze(shown, 0)
+            y = ops.squeeze(y, 0)
         elif not self.batch_first:
             y = ops.transpose(y, (0, 1))
-        return y, shown if need_weights else None
+        if not need_weights:
+            return y, None
+        shown = ops.mean(weights, 1) if average_attn_weights else weights
+        return y, ops.squeeze(shown, 0) if ndim == 2 else shown
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
         """Return the projections of query, key and value."""

@@ -1,16 +1,17 @@
-"""Transformer with layer norm in front (Vaswani et al. 2017; Xiong et al. 2020).
+"""Transformer layers: the course's, with layer norm in front, and those with PyTorch's arguments.
 
-Attention itself is in ``attention``.
+Vaswani et al. 2017; Xiong et al. 2020. Attention is in ``attention`` and ``multihead_attention``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .. import init, ops
 from ..array_namespace import Device
 from ..autograd import Tensor
-from ..errors import ShapeError
+from ..errors import ShapeError, UnknownNameError, check_callables
 from ..shapes import shape_of
 from .activations import ReLU
 from .attention import AttentionLayer
@@ -19,7 +20,12 @@ from .dropout import Dropout
 from .embedding import Embedding
 from .linear import Linear
 from .module import Module
-from .normalization import LayerNorm1d
+from .multihead_attention import MultiheadAttention
+from .normalization import LayerNorm, LayerNorm1d
+
+Mask = Any
+Function = Callable[[Tensor], Tensor]
+ACTIVATIONS: dict[str, Function] = {"relu": ops.relu, "gelu": ops.gelu}
 
 
 class TransformerLayer(Module):
@@ -121,3 +127,138 @@ class Transformer(Module):
         y = self.layers(y if self.batch_first else ops.transpose(y, (0, 1)))
         y = y if self.batch_first else ops.transpose(y, (0, 1))
         return y, init.zeros_like(y)
+
+
+class _Layer(Module):
+    """Base class of the layers with PyTorch's arguments: attention, perceptron, norms, dropout.
+
+    Attribute names are PyTorch's, so that ``torch_mapping`` loads its weights. Attention i and the
+    perceptron, each with a residual, have norm i and dropout i.
+    """
+
+    attentions: tuple[str, ...]
+    self_attn: MultiheadAttention
+    multihead_attn: MultiheadAttention
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Function = "relu",
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Device | None = None,
+        dtype: Any = "float32",
+    ) -> None:
+        super().__init__()
+        self.activation = self._function(activation)
+        self.norm_first = norm_first
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
+        for name in self.attentions:
+            attention = MultiheadAttention(
+                d_model, nhead, dropout, bias, batch_first=batch_first, **place
+            )
+            setattr(self, name, attention)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, **place)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, **place)
+        for i in range(1, len(self.attentions) + 2):
+            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, **place))
+            setattr(self, f"dropout{i}", Dropout(dropout))
+
+    def _function(self, activation: str | Function) -> Function:
+        """Return the function of an activation, which is a name or the function itself."""
+        name = type(self).__name__
+        if not isinstance(activation, str):
+            check_callables(name, "activations", [activation])
+            return activation
+        if activation not in ACTIVATIONS:
+            raise UnknownNameError(
+                f"{name}: activation must be one of {', '.join(ACTIVATIONS)} or a function, got "
+                f"{activation!r}; choose one"
+            )
+        return ACTIVATIONS[activation]
+
+    def extra_repr(self) -> str:
+        return f"norm_first={self.norm_first}"
+
+    def _residual(self, i: int, x: Tensor, function: Function) -> Tensor:
+        """Return x + dropout(function(x)), with norm i before the function or after the sum."""
+        norm, dropout = getattr(self, f"norm{i}"), getattr(self, f"dropout{i}")
+        y: Tensor = x + dropout(function(norm(x) if self.norm_first else x))
+        return y if self.norm_first else norm(y)
+
+    def _perceptron(self, x: Tensor) -> Tensor:
+        y: Tensor = self.linear2(self.dropout(self.activation(self.linear1(x))))
+        return y
+
+
+class TransformerEncoderLayer(_Layer):
+    """Self-attention, then a two-layer perceptron, each with dropout, a residual and layer norm.
+
+    Maps src (S, N, d_model), (N, S, d_model) if ``batch_first``, or (S, d_model), to its shape. The
+    norms come after the sums (Vaswani et al. 2017), or with ``norm_first`` before attention and
+    perceptron (Xiong et al. 2020). ``activation``: "relu", "gelu" or a function. Masks and
+    ``is_causal`` are those of ``MultiheadAttention``. Dropout is off in evaluation.
+
+    Arguments and names of weights are PyTorch's; ``nn.torch_mapping`` loads its weights. ShapeError
+    unless ``nhead`` divides d_model, UnknownNameError for another activation.
+    """
+
+    attentions = ("self_attn",)
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Mask = None,
+        src_key_padding_mask: Mask = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        def attend(x: Tensor) -> Tensor:
+            given = (src_key_padding_mask, False, src_mask)
+            y: Tensor = self.self_attn(x, x, x, *given, is_causal=is_causal)[0]
+            return y
+
+        return self._residual(2, self._residual(1, src, attend), self._perceptron)
+
+
+class TransformerDecoderLayer(_Layer):
+    """Self-attention, attention to an encoder's result, then a two-layer perceptron.
+
+    Called with tgt (T, N, d_model) and memory (S, N, d_model), with the batch first if
+    ``batch_first``, or both without a batch axis; returns tgt's shape. ``tgt_`` options are those
+    of the self-attention, ``memory_`` options those of the attention to ``memory``. All else is as
+    in ``TransformerEncoderLayer``.
+    """
+
+    attentions = ("self_attn", "multihead_attn")
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Mask = None,
+        memory_mask: Mask = None,
+        tgt_key_padding_mask: Mask = None,
+        memory_key_padding_mask: Mask = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        def attend(x: Tensor) -> Tensor:
+            given = (tgt_key_padding_mask, False, tgt_mask)
+            y: Tensor = self.self_attn(x, x, x, *given, is_causal=tgt_is_causal)[0]
+            return y
+
+        def look(x: Tensor) -> Tensor:
+            given = (memory_key_padding_mask, False, memory_mask)
+            y: Tensor = self.multihead_attn(x, memory, memory, *given, is_causal=memory_is_causal)[
+                0
+            ]
+            return y
+
+        x = self._residual(2, self._residual(1, tgt, attend), look)
+        return self._residual(3, x, self._perceptron)
