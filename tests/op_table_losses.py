@@ -216,4 +216,88 @@ ROWS_OF_LOSSES = [
     ],
 ]
 
-LOSS_ROWS = [*CLASS_LOSSES, *ELEMENTWISE_LOSSES, *ROWS_OF_LOSSES]
+LETTERS = np.array([[1, 2, 0], [0, 0, 9]])
+
+
+def np_ctc(logs: Any, steps: Any, letters: Any, reduction: str) -> Any:
+    """Return the losses of LETTERS with blank 3, by the list of all alignments."""
+    losses = []
+    for n in range(logs.shape[1]):
+        wanted = list(LETTERS[n, : letters[n]])
+        total = 0.0
+        for path in np.ndindex(*[4] * steps[n]):
+            merged = [c for i, c in enumerate(path) if c != 3 and (i == 0 or c != path[i - 1])]
+            if merged == wanted:
+                total += np.exp(sum(logs[t, n, c] for t, c in enumerate(path)))
+        losses.append(-np.log(total))
+    if reduction == "mean":
+        return np.mean(np.array(losses) / np.maximum(letters, 1))
+    return np.sum(losses) if reduction == "sum" else np.array(losses)
+
+
+def ctc_failure(message: str, *args: Any, error: type[Exception] = ShapeError) -> Failure:
+    return refused(lambda a: ops.ctc_loss(a, *args), f"ctc_loss: {message}", (4, 2, 3), error=error)
+
+
+CTC = [
+    *[
+        OpRow(
+            "ctc_loss",
+            lambda z, s=steps, n=letters, r=reduction: ops.ctc_loss(z, LETTERS, s, n, 3, r),
+            lambda z, s=steps, n=letters, r=reduction: np_ctc(z, s, n, r),
+            normal((5, 2, 4)),
+            f"{reduction} {steps} {letters}",
+            resize=False,
+        )
+        for steps, letters, reduction in (
+            ((5, 3), (3, 2), "mean"),
+            ((3, 5), (1, 2), "sum"),
+            ((2, 1), (0, 1), "none"),
+        )
+    ],
+    OpRow(
+        "ctc_loss",
+        lambda z: ops.ctc_loss(z, [1, 2, 0, 0, 0], (4, 5), (3, 2), 3, "none"),
+        lambda z: np_ctc(z, (4, 5), (3, 2), "none"),
+        normal((5, 2, 4)),
+        "joined labels",
+        resize=False,
+    ),
+    OpRow(
+        "ctc_loss",
+        lambda z: ops.ctc_loss(z, [1, 2], 3, 2, 3, "none"),
+        lambda z: np_ctc(z[:, None], (3,), (2,), "none")[0],
+        normal((4, 4)),
+        "one sequence",
+        resize=False,
+    ),
+    OpRow(
+        "ctc_loss",
+        lambda z: ops.ctc_loss(z, LETTERS, (3, 2), (3, 2), 3, "sum", zero_infinity=True),
+        lambda z: np_ctc(z[:, :1], (3,), (3,), "sum"),
+        normal((5, 2, 4)),
+        "one of two without an alignment",
+        resize=False,
+    ),
+    OpRow(
+        "ctc_loss",
+        lambda z: ops.ctc_loss(z.detach(), LETTERS, (2, 2), (3, 2), 3, "none"),
+        lambda z: np.full(2, np.inf),
+        normal((5, 2, 4)),
+        "no alignment",
+        order=0,
+        resize=False,
+        failures=(
+            ctc_failure("input_lengths must be in [1, 4]", [[1], [1]], [5, 4], [1, 1]),
+            ctc_failure("input_lengths must have one length", [[1], [1]], [4], [1, 1]),
+            ctc_failure("labels must be in [0, 3) and not the", [[1], [3]], [4, 4], [1, 1]),
+            ctc_failure("labels must be in [0, 3) and not the", [[1], [0]], [4, 4], [1, 1]),
+            ctc_failure("targets must be (2, S), or all", [[1], [1]], [4, 4], [1, 2]),
+            ctc_failure("targets must be (2, S), or all", [1, 2, 1], [4, 4], [1, 1]),
+            ctc_failure("targets must be integers", [[1.5], [1]], [4, 4], [1, 1], error=DTypeError),
+            refused(lambda a: ops.ctc_loss(a, [1], 1, 1), "ctc_loss: logs must be", (3,)),
+        ),
+    ),
+]
+
+LOSS_ROWS = [*CTC, *CLASS_LOSSES, *ELEMENTWISE_LOSSES, *ROWS_OF_LOSSES]

@@ -269,6 +269,35 @@ def test_directions(axis: int, device: Any) -> None:
         )
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ctc(seed: int, device: Any) -> None:
+    r = np.random.default_rng(seed)
+    steps, n, classes, letters = (int(r.integers(1, top)) for top in (9, 4, 6, 5))
+    classes, blank = classes + 1, int(r.integers(0, classes + 1))
+    targets = (blank + r.integers(1, classes, (n, letters))) % classes
+    lengths = r.integers(1, steps + 1, n), r.integers(0, letters + 1, n)
+    options = blank, str(r.choice(REDUCTIONS))
+    compare(
+        [r.standard_normal((steps, n, classes))],
+        lambda z: ndl.ctc_loss(ndl.logsoftmax(z, axis=2), targets, *lengths, *options, True),
+        lambda z: F.ctc_loss(
+            F.log_softmax(z, 2),
+            *map(torch.tensor, [targets, *lengths]),
+            *options,
+            zero_infinity=True,
+        ),
+        device,
+        torch,
+        order=1,
+    )
+    layer = ndl.nn.CTCLoss(*options, zero_infinity=True)
+    logs = ndl.logsoftmax(ndl.Tensor(r.standard_normal((steps, n, classes))), axis=2)
+    ours, function = layer(logs, targets, *lengths), ndl.ctc_loss
+    np.testing.assert_array_equal(
+        ours.numpy(), function(logs, targets, *lengths, *options, True).numpy()
+    )
+
+
 LAYERS = [
     ("MSELoss", {}),
     ("L1Loss", {"reduction": "sum"}),

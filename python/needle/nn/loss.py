@@ -1,4 +1,4 @@
-"""Losses as modules; the formulas are in ``ops.class_losses`` and ``ops.elementwise_losses``."""
+"""Losses as modules; the formulas are in files of ``ops``, such as ``ops.class_losses``."""
 
 from __future__ import annotations
 
@@ -99,6 +99,32 @@ class NLLLoss(_ClassLoss):
 
     def forward(self, logs: Tensor, ids: Any) -> Tensor:
         return ops.nll_loss(logs, ids, self.weight, self.ignore_index, self.reduction)
+
+
+class CTCLoss(_Loss):
+    """Label sequences without an alignment, given log-probabilities (T, N, C): ``ops.ctc_loss``."""
+
+    def __init__(
+        self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
+    ) -> None:
+        super().__init__(reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
+
+    def extra_repr(self) -> str:
+        return f"blank={self.blank}, {super().extra_repr()}, zero_infinity={self.zero_infinity}"
+
+    def forward(
+        self, logs: Tensor, targets: Any, input_lengths: Any, target_lengths: Any
+    ) -> Tensor:
+        return ops.ctc_loss(
+            logs,
+            targets,
+            input_lengths,
+            target_lengths,
+            self.blank,
+            self.reduction,
+            self.zero_infinity,
+        )
 
 
 class MSELoss(_Loss):

@@ -19,6 +19,9 @@ from .class_losses import (
 from .convolution import (
     Conv, conv, conv2d, conv2d_input_grad, conv2d_weight_grad,
 )
+from .ctc import (
+    ctc_loss,
+)
 from .cumulative import (
     cumprod, cumsum, prod,
 )
@@ -107,14 +110,14 @@ __all__ = [
     "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits", "broadcast_to",
     "ceil", "chunk", "clip", "concatenate", "confusion_matrix", "conv", "conv1d", "conv2d",
     "conv2d_input_grad", "conv2d_weight_grad", "conv_transpose1d", "conv_transpose2d", "cos",
-    "cosine_embedding_loss", "cosine_similarity", "cross_entropy", "cumprod", "cumsum", "diag",
-    "diagonal", "dilate", "divide", "divide_scalar", "einsum", "elu", "embedding", "equal",
-    "erf", "exp", "expand_dims", "flatten", "flip", "floor", "fused_add_scalars", "gather",
-    "gelu", "getitem", "greater", "greater_equal", "group_norm", "hardswish", "huber_loss",
-    "index_select", "instance_norm", "interpolate", "isfinite", "isinf", "isnan", "kl_div",
-    "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "log", "log_sigmoid",
-    "logical_and", "logical_not", "logical_or", "logsoftmax", "logsumexp", "make_tuple",
-    "masked_fill", "matmul", "matmul_reversed", "max", "max_pool1d", "max_pool2d",
+    "cosine_embedding_loss", "cosine_similarity", "cross_entropy", "ctc_loss", "cumprod",
+    "cumsum", "diag", "diagonal", "dilate", "divide", "divide_scalar", "einsum", "elu",
+    "embedding", "equal", "erf", "exp", "expand_dims", "flatten", "flip", "floor",
+    "fused_add_scalars", "gather", "gelu", "getitem", "greater", "greater_equal", "group_norm",
+    "hardswish", "huber_loss", "index_select", "instance_norm", "interpolate", "isfinite",
+    "isinf", "isnan", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal",
+    "log", "log_sigmoid", "logical_and", "logical_not", "logical_or", "logsoftmax", "logsumexp",
+    "make_tuple", "masked_fill", "matmul", "matmul_reversed", "max", "max_pool1d", "max_pool2d",
     "max_unpool2d", "maximum", "mean", "min", "minimum", "mse_loss", "mul_scalar", "multiply",
     "negate", "nll_loss", "norm", "normal_cdf", "normalize", "not_equal", "pad", "permute",
     "power", "power_scalar", "prod", "relu", "repeat", "repeat_interleave", "reshape",
