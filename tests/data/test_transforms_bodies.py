@@ -82,6 +82,25 @@ def test_normalize_refuses_bytes_with_numbers_for_0_to_1():
     np.testing.assert_allclose(data.Normalize(0.0, 1.0)(x), 255.0)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint16"])
+@pytest.mark.parametrize("std", [0.25, (0.2, 0.3, 0.25)])
+def test_normalize_refuses_values_of_0_to_255_with_numbers_for_0_to_1(dtype, std):
+    x = np.full((2, 4, 4, 3), 200, dtype)
+    x[0] = 0
+    images = [(each, 0) for each in x]
+    for chain in (
+        [data.Normalize(0.5, std)],
+        [data.RandomFlipHorizontal(), data.Normalize(0.5, std)],
+    ):
+        with pytest.raises(ValueError, match="Normalize: .* 200 .* divide"):
+            data.Compose(chain)(x[1])
+        with pytest.raises(ValueError, match="Normalize: .* divide"):
+            next(iter(data.DataLoader(images, 2, transforms=chain)))
+    np.testing.assert_allclose(data.Normalize(0, 1)(x[1]), 200)
+    spread = np.array([-9, 9], np.float32).reshape(1, 2, 1)
+    np.testing.assert_allclose(data.Normalize(0.0, 0.5)(spread), 2 * spread)
+
+
 def exact_weights(size, new_size, antialias, i):
     """Return the triangle filter's weights at output index i as a dict, by its formula."""
     ratio = size / new_size

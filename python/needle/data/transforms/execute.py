@@ -195,7 +195,7 @@ def _execute(
     count = len(images)
     if not count:
         return
-    if not _has_colours(segment, images):
+    if not _values_fit(segment, images):
         _define(images, ticket, drawn)  # raises the error of the transform, if there is one
     rows = [entry.for_all[drawn.first : drawn.first + count] for entry in drawn.entries]
     try:
@@ -205,16 +205,21 @@ def _execute(
         raise
 
 
-def _has_colours(segment: Segment, images: Images) -> bool:
-    """Return False if a colour transform might get floats outside 0..1, which kernels clip.
+def _values_fit(segment: Segment, images: Images) -> bool:
+    """Return False if a step might refuse the values of images that are not bytes.
 
-    The bounds of the values before each step follow from those of the images.
+    A colour transform needs floats in 0..1, which kernels clip; Normalize needs images in the
+    unit of its mean and std. The bounds of the values before each step follow from those of the
+    images.
     """
-    if all(name != "colour" for name, _ in segment.steps):
+    names = {name for name, _ in segment.steps}
+    given = segment.parts[0].spec
+    bytes_given = given is None or given.dtype == np.uint8
+    if "colour" not in names and ("normalize" not in names or bytes_given):
         return True
     least: Any = 0
     most: Any = 255
-    if segment.parts[0].spec is not None and segment.parts[0].spec.dtype != np.uint8:
+    if not bytes_given:
         pixels = [image for image in images.each() if image.size]
         least = min((image.min() for image in pixels), default=0)
         most = max((image.max() for image in pixels), default=0)
@@ -228,6 +233,8 @@ def _has_colours(segment: Segment, images: Images) -> bool:
         elif name == "normalize":
             mean, std = np.asarray(part.transform.mean), np.asarray(part.transform.std)
             least, most = (least - mean) / std, (most - mean) / std
+            if not part.transform.fits(least, most):
+                return False
         elif name in FILLING:
             least, most = np.minimum(least, constants[-1]), np.maximum(most, constants[-1])
         if part.choices:

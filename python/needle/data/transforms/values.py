@@ -11,6 +11,8 @@ from ...errors import DTypeError, ShapeError
 from .base import Image, ImageSpec, ImageTransform, Rows, any_size
 
 FLOAT32 = np.dtype(np.float32)
+MOST_STD = 100
+"""The largest distance of a value from the mean, in std, if both are for floats in 0..1."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,9 @@ class Normalize(ImageTransform):
     """Normalisation ``(x - mean) / std`` of each channel (the last axis), in float32.
 
     mean, std: one number, or one per channel. Bytes are not scaled, so their mean and std must be
-    in units of 0..255. Raises ShapeError for another number of channels, and DTypeError for bytes
-    if every std is below 1, since such values are meant for floats in 0..1.
+    in units of 0..255. Raises ShapeError for another number of channels. An std below 1 in every
+    channel is meant for floats in 0..1: then bytes raise DTypeError, and other images raise
+    ValueError if a value is more than 100 std from the mean, as those of 0..255 are.
     """
 
     kernel = "normalize"
@@ -65,6 +68,12 @@ class Normalize(ImageTransform):
         self._check_scale(image.dtype)
         mean, std = np.asarray(self.mean, np.float32), np.asarray(self.std, np.float32)
         out: Image = (np.asarray(image, np.float32) - mean) / std
+        if out.size and not self.fits(out.min(), out.max()):
+            raise ValueError(
+                f"Normalize: values must be within {MOST_STD} std of the mean, got images of "
+                f"{image.min():g} to {image.max():g} for mean {self.mean} and std {self.std}; "
+                "divide images of 0..255 by 255 first"
+            )
         return out
 
     def output(self, spec: ImageSpec) -> ImageSpec | None:
@@ -79,8 +88,16 @@ class Normalize(ImageTransform):
         both = (np.broadcast_to(np.asarray(v, np.float64), count) for v in (self.mean, self.std))
         return count, *(v for each in both for v in each)
 
+    def fits(self, least: Any, most: Any) -> bool:
+        """Return False if normalised values show that the images have another unit than ``std``."""
+        return not (self._for_floats and max(np.max(most), -np.min(least)) > MOST_STD)
+
+    @property
+    def _for_floats(self) -> bool:
+        return bool(np.all(np.asarray(self.std) < 1))
+
     def _check_scale(self, dtype: Any) -> None:
-        if dtype == np.uint8 and np.all(np.asarray(self.std) < 1):
+        if dtype == np.uint8 and self._for_floats:
             raise DTypeError(
                 f"Normalize: mean {self.mean} and std {self.std} are for pixels of 0..1, got bytes "
                 "of 0..255; put ToFloat() before it"
