@@ -121,6 +121,29 @@ def test_a_change_after_the_second_call_is_an_error_that_names_the_calls() -> No
     assert weight.item() == 1.0 - 7 * 0.5 - 2.0
 
 
+READS = {
+    "attribute": lambda optimizer: optimizer.lr,
+    "item": lambda optimizer: optimizer.param_groups[0]["lr"],
+    "get": lambda optimizer: optimizer.param_groups[0].get("lr", 0.0),
+    "values": lambda optimizer: next(iter(optimizer.param_groups[0].values())),
+    "items": lambda optimizer: dict(optimizer.param_groups[0].items())["lr"],
+    "copy": lambda optimizer: optimizer.param_groups[0].copy()["lr"],
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_an_option_that_the_step_reads_is_guarded(read: Any) -> None:
+    weight = nn.Parameter(tensor([1.0]))
+    optimizer = optim.SGD([weight], lr=2.0)
+    step = needle.capture(lambda x: x * read(optimizer), state=[optimizer], check=False)
+    assert called(step, 3)[0] == [2.0] * 3
+    optimizer.lr = 5.0
+    assert called(step, 3)[0] == [5.0] * 3
+    optimizer.lr = 2.0
+    assert called(step, 1)[0] == [2.0]
+    assert (step.recordings, step.replays) == (2, 5)
+
+
 def test_a_check_can_be_asked_for_and_turned_off() -> None:
     hidden = types.SimpleNamespace(factor=1.0)
     step = needle.capture(lambda x: x * hidden.factor, check=False)

@@ -107,7 +107,7 @@ class Captured(Generic[P, R]):
         return "\n\n".join(program.explain(verbose) for program in self.programs)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else BoundMethod(self, instance)
 
     def __call__(self, *args: P.args, **options: P.kwargs) -> R:
         """Replay a recording that matches the arguments, or run the function and record it."""
@@ -250,6 +250,19 @@ class Captured(Generic[P, R]):
                 f"{reason}",
                 CaptureWarning,
             )
+
+
+class BoundMethod(functools.partial[Any]):
+    """A captured method of an object, with the attributes of the captured function."""
+
+    func: Captured[Any, Any]
+
+    def check(self, *args: Any, **options: Any) -> Any:
+        """Call the method, and compare the replay of this call with the method itself."""
+        return self.func.check(*self.args, *args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.func, name)
 
 
 @overload

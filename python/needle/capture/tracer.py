@@ -31,6 +31,7 @@ from .recorded import ArrayTemplate, HostCall, InputBinding, Recording, Segment,
 from .signature import CaptureError, map_leaves
 from .state import (
     GRAPH_KEYS,
+    MISSING,
     PLAIN_TYPES,
     ArrayReference,
     ContentLocation,
@@ -239,7 +240,8 @@ class Tracer:
 
     def read_option(self, holder: dict[str, Any], name: str) -> None:
         """Guard an option of an optimiser."""
-        self._guards.append((Location(holder, name, f"the option {name}"), holder[name]))
+        value = dict.get(holder, name, MISSING)  # the group's own one would call this function
+        self._guards.append((Location(holder, name, f"the option {name}"), value))
 
     def uploaded(self) -> None:
         """Raise CaptureError, since a replay would go on with the data of this call."""

@@ -179,17 +179,19 @@ class Module(PointsToKeywords, ModulePointers):
         """
         own, further = _by_name(self), self.further_names()
         given = {name: further.get(name, name) for name in state}
-        missing = sorted(own.keys() - given.values(), key=[*own].index)
+        found = set(given.values())
+        missing = [name for name in own if name not in found]
         unexpected = [name for name, first in given.items() if first not in own]
         values: dict[str, Any] = {}
         problems = []
         for name, first in given.items():
             if first in own:
                 value = np.array(state[name])
+                other = values.setdefault(first, value)
                 if value.shape != tuple(own[first].shape):
                     expected = tuple(own[first].shape)
                     problems.append(f"{name} has shape {value.shape}, expected {expected}")
-                elif not np.array_equal(value, values.setdefault(first, value), equal_nan=True):
+                elif other is not value and not np.array_equal(value, other, equal_nan=True):
                     problems.append(f"{name} differs from another name of the same tensor, {first}")
         if strict:
             problems += [f"missing {name}" for name in missing]

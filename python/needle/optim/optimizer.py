@@ -29,6 +29,42 @@ Tensors = Sequence[Tensor]
 Group = dict[str, Any]
 
 
+class ParamGroup(dict[str, Any]):
+    """A parameter group, which tells a recorder the options that a step reads from it."""
+
+    def __getitem__(self, name: str) -> Any:
+        """Return an option."""
+        value = super().__getitem__(name)
+        self._note(name)
+        return value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an option, or ``default``."""
+        self._note(name)
+        return super().get(name, default)
+
+    def values(self) -> Any:
+        """Return a view of the values."""
+        self._note(*self)
+        return super().values()
+
+    def items(self) -> Any:
+        """Return a view of the names and values."""
+        self._note(*self)
+        return super().items()
+
+    def copy(self) -> Group:
+        """Return a plain dict of the options."""
+        self._note(*self)
+        return dict(self)
+
+    def _note(self, *names: str) -> None:
+        if current.recorder is not None:
+            for name in names:
+                if name != "params":
+                    current.recorder.read_option(self, name)
+
+
 class GroupOption:
     """An option such as ``optimizer.lr``: reads the first group's value, writes every group's.
 
@@ -44,10 +80,7 @@ class GroupOption:
     def __get__(self, instance: Optimizer | None, owner: type) -> Any:
         if instance is None:
             return self
-        group = instance.param_groups[0]
-        if current.recorder is not None:
-            current.recorder.read_option(group, self.name)
-        return group[self.name]
+        return instance.param_groups[0][self.name]
 
     def __set__(self, instance: Optimizer, value: Any) -> None:
         instance.check_options({self.name: value})
@@ -131,7 +164,7 @@ class Optimizer(PointsToKeywords):
             raise ValueError(
                 f"{type(self).__name__}: a parameter appears twice; list each one in one group once"
             )
-        made = {**self._defaults, **group, "params": listed}
+        made = ParamGroup({**self._defaults, **group, "params": listed})
         self.check_options(made)
         self.param_groups.append(made)
         schedule = self.schedule() if self.schedule else None
