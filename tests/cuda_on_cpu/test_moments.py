@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import needle
 from apps.training.step import Gradients
 from needle import accelerated, backends, config, nn
-from needle.accelerated.moments import combined, partial_moments
 from needle.backend_selection import BACKEND
-from needle.backends.base import NO_EPILOGUE, Epilogue
+from needle.backends.base import MOMENT_PIXELS, NO_EPILOGUE, Epilogue
 from needle.shapes import Geometry
 from tests.cuda_on_cpu import emulated
 from tests.cuda_on_cpu.test_precision import uniform
@@ -38,6 +38,24 @@ CASES = {
     "depthwise": ((2, 9, 8, 6), (3, 3, 1, 12), (2, 1), (1, 1), (1, 1), 6),
 }
 """Numbers of pixels and channels that are not multiples of a part or tile."""
+
+
+def partial_moments(y: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Return (ceil(pixels / 64), 2, C) for y (..., C): means, and squared deviations from them."""
+    rows = y.reshape(-1, y.shape[-1]).astype("float64")
+    parts = [rows[i : i + MOMENT_PIXELS] for i in range(0, len(rows), MOMENT_PIXELS)]
+    return np.stack([[part.mean(0), ((part - part.mean(0)) ** 2).sum(0)] for part in parts])
+
+
+def combined(
+    moments: NDArray[np.generic], pixels: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean and the biased variance (C,) of all pixels, by Chan, Golub & LeVeque 1979."""
+    means, squares = np.moveaxis(moments.astype("float64"), 1, 0)
+    counts = np.full((len(moments), 1), float(MOMENT_PIXELS))
+    counts[-1] = pixels - MOMENT_PIXELS * (len(moments) - 1)
+    mean = (counts * means).sum(0) / pixels
+    return mean, (squares + counts * (means - mean) ** 2).sum(0) / pixels
 
 
 @pytest.fixture(params=[8, 9])

@@ -15,13 +15,6 @@ from needle.errors import DTypeError, ShapeError
 Pair = namedtuple("Pair", "image label")
 
 
-@pytest.fixture
-def no_tensors():
-    collate.set_tensor_type(None)
-    yield
-    collate.set_tensor_type(needle.Tensor, needle.Tensor.make_const)
-
-
 @pytest.mark.parametrize(
     "samples, want",
     [
@@ -125,13 +118,6 @@ def test_dtypes_that_tensors_lack_are_refused():
         collate.to_tensors(np.ones(2, "uint64"))
     text = np.array(["a"])
     assert collate.to_tensors(text) is text
-
-
-def test_without_the_hook_batches_are_numpy(no_tensors):
-    batch = (np.ones(2), 3)
-    assert collate.to_tensors(batch) is batch
-    got = next(iter(needle.data.DataLoader(needle.data.ArrayDataset(np.arange(4)), 2)))
-    assert isinstance(got[0], np.ndarray) and got[0].tolist() == [0, 1]
 
 
 def test_a_leaf_may_stay_a_list_where_its_shapes_differ():

@@ -457,9 +457,9 @@ class Backend(ABC):
 
         moments: float32 (ceil(pixels / 64), 2, O), compact: for each part of ``MOMENT_PIXELS``
         pixels, in the order of (N, OH, OW), the mean of each channel and the sum of squared
-        deviations from it, of the numbers as stored (``accelerated.moments``). The last part may be
-        shorter. ``needle.capture`` calls this and ``batch_norm_of_moments``, which a backend
-        overrides both, for float32 and bfloat16.
+        deviations from it, of the numbers as stored. The last part may be shorter. A backend
+        overrides this and ``batch_norm_of_moments`` together; ``needle.capture`` calls them for
+        float32 and bfloat16.
         """
         raise NotImplementedError
 

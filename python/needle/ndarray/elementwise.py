@@ -7,8 +7,9 @@ API standard. Integers given to a function of real numbers become float32.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,22 +19,7 @@ from . import kernels
 from .array import SCALARS, NDArray, from_host, same_device, wrap
 from .data_types import isdtype, result_type
 
-
-def _unary(name: str, x: Any) -> NDArray:
-    return as_array(name, x).unary(name)
-
-
-def _binary(name: str, x1: Any, x2: Any) -> NDArray:
-    if isinstance(x1, NDArray):
-        result = x1.binary(name, x2)
-    else:
-        result = as_array(name, x2).binary(name, x1, True)
-    if result is NotImplemented:
-        raise DTypeError(
-            f"{name}: operands must be arrays or scalars, got {type(x1).__name__} and "
-            f"{type(x2).__name__}; use asarray"
-        )
-    return result
+Function = TypeVar("Function", bound=Callable[..., NDArray])
 
 
 def as_array(op: str, x: Any) -> NDArray:
@@ -45,282 +31,98 @@ def as_array(op: str, x: Any) -> NDArray:
     return x
 
 
-def abs(x: NDArray, /) -> NDArray:
-    """Return the absolute value."""
-    return _unary("abs", x)
-
-
-def acos(x: NDArray, /) -> NDArray:
-    """Return the inverse cosine."""
-    return _unary("acos", x)
-
-
-def acosh(x: NDArray, /) -> NDArray:
-    """Return the inverse hyperbolic cosine."""
-    return _unary("acosh", x)
-
-
-def asin(x: NDArray, /) -> NDArray:
-    """Return the inverse sine."""
-    return _unary("asin", x)
-
-
-def asinh(x: NDArray, /) -> NDArray:
-    """Return the inverse hyperbolic sine."""
-    return _unary("asinh", x)
-
-
-def atan(x: NDArray, /) -> NDArray:
-    """Return the inverse tangent."""
-    return _unary("atan", x)
-
-
-def atanh(x: NDArray, /) -> NDArray:
-    """Return the inverse hyperbolic tangent."""
-    return _unary("atanh", x)
-
-
-def bitwise_invert(x: NDArray, /) -> NDArray:
-    """Return x with every bit inverted (bool: not)."""
-    return _unary("bitwise_invert", x)
-
-
-def ceil(x: NDArray, /) -> NDArray:
-    """Return the nearest integer above."""
-    return _unary("ceil", x)
-
-
-def cos(x: NDArray, /) -> NDArray:
-    """Return the cosine of an angle in radians."""
-    return _unary("cos", x)
-
-
-def cosh(x: NDArray, /) -> NDArray:
-    """Return the hyperbolic cosine."""
-    return _unary("cosh", x)
-
-
-def erf(x: NDArray, /) -> NDArray:
-    """Return the error function."""
-    return _unary("erf", x)
-
-
-def exp(x: NDArray, /) -> NDArray:
-    """Return e to the power of x."""
-    return _unary("exp", x)
-
-
-def expm1(x: NDArray, /) -> NDArray:
-    """Return exp(x) - 1, accurate near 0."""
-    return _unary("expm1", x)
-
-
-def floor(x: NDArray, /) -> NDArray:
-    """Return the nearest integer below."""
-    return _unary("floor", x)
-
-
-def isfinite(x: NDArray, /) -> NDArray:
-    """Return True where x is neither infinite nor NaN."""
-    return _unary("isfinite", x)
-
-
-def isinf(x: NDArray, /) -> NDArray:
-    """Return True where x is infinite."""
-    return _unary("isinf", x)
-
-
-def isnan(x: NDArray, /) -> NDArray:
-    """Return True where x is NaN."""
-    return _unary("isnan", x)
-
-
-def log(x: NDArray, /) -> NDArray:
-    """Return the natural logarithm."""
-    return _unary("log", x)
-
-
-def log10(x: NDArray, /) -> NDArray:
-    """Return the logarithm to base 10."""
-    return _unary("log10", x)
-
-
-def log1p(x: NDArray, /) -> NDArray:
-    """Return log(1 + x), accurate near 0."""
-    return _unary("log1p", x)
-
-
-def log2(x: NDArray, /) -> NDArray:
-    """Return the logarithm to base 2."""
-    return _unary("log2", x)
-
-
-def logical_not(x: NDArray, /) -> NDArray:
-    """Return True where x is 0."""
-    return _unary("logical_not", x)
-
-
-def negative(x: NDArray, /) -> NDArray:
-    """Return -x."""
-    return _unary("negative", x)
-
-
-def round(x: NDArray, /) -> NDArray:
-    """Return the nearest integer; halves round to even."""
-    return _unary("round", x)
-
-
-def sign(x: NDArray, /) -> NDArray:
-    """Return -1, 0 or 1; NaN for NaN."""
-    return _unary("sign", x)
-
-
-def sin(x: NDArray, /) -> NDArray:
-    """Return the sine of an angle in radians."""
-    return _unary("sin", x)
-
-
-def sinh(x: NDArray, /) -> NDArray:
-    """Return the hyperbolic sine."""
-    return _unary("sinh", x)
-
-
-def sqrt(x: NDArray, /) -> NDArray:
-    """Return the square root; NaN below 0."""
-    return _unary("sqrt", x)
-
-
-def square(x: NDArray, /) -> NDArray:
-    """Return x * x."""
-    return _unary("square", x)
-
-
-def tan(x: NDArray, /) -> NDArray:
-    """Return the tangent of an angle in radians."""
-    return _unary("tan", x)
-
-
-def tanh(x: NDArray, /) -> NDArray:
-    """Return the hyperbolic tangent."""
-    return _unary("tanh", x)
-
-
-def trunc(x: NDArray, /) -> NDArray:
-    """Return the nearest integer towards 0."""
-    return _unary("trunc", x)
-
-
-def add(x1: Any, x2: Any, /) -> NDArray:
-    """Return x1 + x2."""
-    return _binary("add", x1, x2)
-
-
-def atan2(x1: Any, x2: Any, /) -> NDArray:
-    """Return the angle of the point (x2, x1) in radians."""
-    return _binary("atan2", x1, x2)
-
-
-def bitwise_and(x1: Any, x2: Any, /) -> NDArray:
-    """Return the bits that are set in both."""
-    return _binary("bitwise_and", x1, x2)
-
-
-def bitwise_or(x1: Any, x2: Any, /) -> NDArray:
-    """Return the bits that are set in either."""
-    return _binary("bitwise_or", x1, x2)
-
-
-def bitwise_xor(x1: Any, x2: Any, /) -> NDArray:
-    """Return the bits that are set in exactly one."""
-    return _binary("bitwise_xor", x1, x2)
-
-
-def divide(x1: Any, x2: Any, /) -> NDArray:
-    """Return x1 / x2; float32 for integers."""
-    return _binary("divide", x1, x2)
-
-
-def equal(x1: Any, x2: Any, /) -> NDArray:
-    """Return x1 == x2."""
-    return _binary("equal", x1, x2)
-
-
-def floor_divide(x1: Any, x2: Any, /) -> NDArray:
-    """Return x1 // x2, rounded down; integer x // 0 is 0."""
-    return _binary("floor_divide", x1, x2)
-
-
-def greater(x1: Any, x2: Any, /) -> NDArray:
-    """Return x1 > x2."""
-    return _binary("greater", x1, x2)
-
-
-def greater_equal(x1: Any, x2: Any, /) -> NDArray:
-    """Return x1 >= x2."""
-    return _binary("greater_equal", x1, x2)
-
-
-def less(x1: Any, x2: Any, /) -> NDArray:
-    """Return x1 < x2."""
-    return _binary("less", x1, x2)
-
-
-def less_equal(x1: Any, x2: Any, /) -> NDArray:
-    """Return x1 <= x2."""
-    return _binary("less_equal", x1, x2)
-
-
-def logical_and(x1: Any, x2: Any, /) -> NDArray:
-    """Return True where both are not 0."""
-    return _binary("logical_and", x1, x2)
-
-
-def logical_or(x1: Any, x2: Any, /) -> NDArray:
-    """Return True where either is not 0."""
-    return _binary("logical_or", x1, x2)
-
-
-def logical_xor(x1: Any, x2: Any, /) -> NDArray:
-    """Return True where exactly one is not 0."""
-    return _binary("logical_xor", x1, x2)
-
-
-def maximum(x1: Any, x2: Any, /) -> NDArray:
-    """Return the larger; NaN if either is."""
-    return _binary("maximum", x1, x2)
-
-
-def minimum(x1: Any, x2: Any, /) -> NDArray:
-    """Return the smaller; NaN if either is."""
-    return _binary("minimum", x1, x2)
-
-
-def multiply(x1: Any, x2: Any, /) -> NDArray:
-    """Return x1 * x2."""
-    return _binary("multiply", x1, x2)
-
-
-def not_equal(x1: Any, x2: Any, /) -> NDArray:
-    """Return x1 != x2."""
-    return _binary("not_equal", x1, x2)
-
-
-def power(x1: Any, x2: Any, /) -> NDArray:
-    """Return x1 ** x2."""
-    return _binary("power", x1, x2)
-
-
+def _unary(name: str, doc: str) -> Callable[[NDArray], NDArray]:
+    """Return the function of one array that calls the kernel ``name``."""
+
+    def function(x: NDArray, /) -> NDArray:
+        return as_array(name, x).unary(name)
+
+    return _named(function, name, doc)
+
+
+def _binary(name: str, doc: str) -> Callable[[Any, Any], NDArray]:
+    """Return the function of two operands that calls the kernel ``name``."""
+
+    def function(x1: Any, x2: Any, /) -> NDArray:
+        if isinstance(x1, NDArray):
+            result = x1.binary(name, x2)
+        else:
+            result = as_array(name, x2).binary(name, x1, True)
+        if result is NotImplemented:
+            raise DTypeError(
+                f"{name}: operands must be arrays or scalars, got {type(x1).__name__} and "
+                f"{type(x2).__name__}; use asarray"
+            )
+        return result
+
+    return _named(function, name, doc)
+
+
+def _named(function: Function, name: str, doc: str) -> Function:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+# ---- the kernels ---------------------------------------------------------------------------------
+
+abs = _unary("abs", "Return the absolute value.")
+acos = _unary("acos", "Return the inverse cosine.")
+acosh = _unary("acosh", "Return the inverse hyperbolic cosine.")
+asin = _unary("asin", "Return the inverse sine.")
+asinh = _unary("asinh", "Return the inverse hyperbolic sine.")
+atan = _unary("atan", "Return the inverse tangent.")
+atanh = _unary("atanh", "Return the inverse hyperbolic tangent.")
+bitwise_invert = _unary("bitwise_invert", "Return x with every bit inverted (bool: not).")
+ceil = _unary("ceil", "Return the nearest integer above.")
+cos = _unary("cos", "Return the cosine of an angle in radians.")
+cosh = _unary("cosh", "Return the hyperbolic cosine.")
+erf = _unary("erf", "Return the error function.")
+exp = _unary("exp", "Return e to the power of x.")
+expm1 = _unary("expm1", "Return exp(x) - 1, accurate near 0.")
+floor = _unary("floor", "Return the nearest integer below.")
+isfinite = _unary("isfinite", "Return True where x is neither infinite nor NaN.")
+isinf = _unary("isinf", "Return True where x is infinite.")
+isnan = _unary("isnan", "Return True where x is NaN.")
+log = _unary("log", "Return the natural logarithm.")
+log10 = _unary("log10", "Return the logarithm to base 10.")
+log1p = _unary("log1p", "Return log(1 + x), accurate near 0.")
+log2 = _unary("log2", "Return the logarithm to base 2.")
+logical_not = _unary("logical_not", "Return True where x is 0.")
+negative = _unary("negative", "Return -x.")
+round = _unary("round", "Return the nearest integer; halves round to even.")
+sign = _unary("sign", "Return -1, 0 or 1; NaN for NaN.")
+sin = _unary("sin", "Return the sine of an angle in radians.")
+sinh = _unary("sinh", "Return the hyperbolic sine.")
+sqrt = _unary("sqrt", "Return the square root; NaN below 0.")
+square = _unary("square", "Return x * x.")
+tan = _unary("tan", "Return the tangent of an angle in radians.")
+tanh = _unary("tanh", "Return the hyperbolic tangent.")
+trunc = _unary("trunc", "Return the nearest integer towards 0.")
+
+add = _binary("add", "Return x1 + x2.")
+atan2 = _binary("atan2", "Return the angle of the point (x2, x1) in radians.")
+bitwise_and = _binary("bitwise_and", "Return the bits that are set in both.")
+bitwise_or = _binary("bitwise_or", "Return the bits that are set in either.")
+bitwise_xor = _binary("bitwise_xor", "Return the bits that are set in exactly one.")
+divide = _binary("divide", "Return x1 / x2; float32 for integers.")
+equal = _binary("equal", "Return x1 == x2.")
+floor_divide = _binary("floor_divide", "Return x1 // x2, rounded down; integer x // 0 is 0.")
+greater = _binary("greater", "Return x1 > x2.")
+greater_equal = _binary("greater_equal", "Return x1 >= x2.")
+less = _binary("less", "Return x1 < x2.")
+less_equal = _binary("less_equal", "Return x1 <= x2.")
+logical_and = _binary("logical_and", "Return True where both are not 0.")
+logical_or = _binary("logical_or", "Return True where either is not 0.")
+logical_xor = _binary("logical_xor", "Return True where exactly one is not 0.")
+maximum = _binary("maximum", "Return the larger; NaN if either is.")
+minimum = _binary("minimum", "Return the smaller; NaN if either is.")
+multiply = _binary("multiply", "Return x1 * x2.")
+not_equal = _binary("not_equal", "Return x1 != x2.")
+power = _binary("power", "Return x1 ** x2.")
+remainder = _binary("remainder", "Return x1 % x2, with the sign of x2.")
+subtract = _binary("subtract", "Return x1 - x2.")
 pow = power
-
-
-def remainder(x1: Any, x2: Any, /) -> NDArray:
-    """Return x1 % x2, with the sign of x2."""
-    return _binary("remainder", x1, x2)
-
-
-def subtract(x1: Any, x2: Any, /) -> NDArray:
-    """Return x1 - x2."""
-    return _binary("subtract", x1, x2)
 
 
 # ---- functions without a kernel of their own -------------------------------------------------

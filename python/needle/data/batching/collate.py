@@ -17,7 +17,6 @@ import numpy.typing as npt
 from ... import dtypes
 from ...errors import ShapeError
 from ..samples.pytree import Structure, leaf_order, take_apart
-from ..samples.tensor_hook import set_tensor_type as set_tensor_type
 from ..samples.tensor_hook import to_tensors as to_tensors
 
 _NUMBERS = {"bool": dtypes.bool_, "int": dtypes.int64, "float": dtypes.float64}
