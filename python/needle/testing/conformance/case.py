@@ -30,6 +30,19 @@ PAIRS = (
 """Pairs (layout of the inputs, layout of the outputs)."""
 
 
+def kernel(function: str, *parameters: Any, name: str | None = None) -> Call:
+    """Return the call of a backend's function with inputs, outputs and parameters, in this order.
+
+    ``name``: the operation, which ``unary``, ``binary`` and ``reduce`` take first.
+    """
+    first = () if name is None else (name,)
+
+    def call(backend: Backend, ins: Sequence[View], outs: Sequence[View]) -> None:
+        getattr(backend, function)(*first, *ins, *outs, *parameters)
+
+    return call
+
+
 class Mismatch(Exception):
     """Error: a result differs from the oracle's, or memory changed that must not."""
 

@@ -6,7 +6,7 @@ are in ``optional_images`` and ``optional_steps``. Called by ``run``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from ... import accelerated
 from ...backends.base import NO_EPILOGUE, Epilogue, EpilogueGrad
 from ...dtypes import COMPUTE_DTYPES, DType
-from .case import PAIRS, Case
+from .case import PAIRS, Case, kernel
 from .optional_images import image_cases
 from .optional_steps import step_cases
 from .placement import HostArray
@@ -48,15 +48,6 @@ def optional_cases() -> Iterator[Case]:
     yield from step_cases()
 
 
-def _kernel(name: str, *parameters: Any) -> Callable[[Any, Any, Any], None]:
-    """Return a call of the kernel with inputs, outputs and parameters, in this order."""
-
-    def call(backend: Any, ins: Any, outs: Any) -> None:
-        getattr(backend, name)(*ins, *outs, *parameters)
-
-    return call
-
-
 def _in_place(case: Case, *targets: int) -> Iterator[Case]:
     """Yield the case with its first output in place of each of the inputs ``targets``."""
     for target in targets:
@@ -68,7 +59,7 @@ def _relu_cases(dtype: DType) -> Iterator[Case]:
     for shape in ((), (7,), (3, 5), (2, 3, 4), (0, 3), (5, 131)):
         y, grad = large_values(shape, dtype), large_values(shape, dtype)[::-1] if shape else None
         grad = np.ones((), dtype) if grad is None else grad.copy()
-        oracle, call = in_float64(lambda *given: relu_grad(*given)[0]), _kernel("relu_grad", None)
+        oracle, call = in_float64(lambda *given: relu_grad(*given)[0]), kernel("relu_grad", None)
         case = Case("relu_grad", f"{dtype} {shape}", (grad, y), oracle, call, pairs=PAIRS)
         yield from (case, *_in_place(case, 0, 1))
         special = values(shape, dtype)
@@ -78,10 +69,7 @@ def _relu_cases(dtype: DType) -> Iterator[Case]:
 def _elementwise_cases(dtype: DType) -> Iterator[Case]:
     """Yield the cases of ``unary`` for each name that ``accelerated.elementwise`` defines."""
     for name, operation in accelerated.ELEMENTWISE.items():
-
-        def call(backend: Any, ins: Any, outs: Any, name: str = name) -> None:
-            backend.unary(name, ins[0], outs[0])
-
+        call = kernel("unary", name=name)
         oracle = in_float64(operation.definition)
         for shape in SHAPES:
             label = f"{dtype} {shape}"
@@ -126,7 +114,7 @@ def epilogue_cases(dtype: DType, shapes: Shapes = EPILOGUES) -> Iterator[Case]:
         case = Case("apply_epilogue", label, (a, bias), oracle, forward, SLACK, pairs=PAIRS)
         yield from (case, *_in_place(case, 0))
         oracle = in_float64(lambda grad, y: relu_grad(grad, y, True))
-        call = _kernel("relu_grad")
+        call = kernel("relu_grad")
         case = Case("relu_grad", f"{label} sums", (grad, y), oracle, call, SLACK, pairs=PAIRS)
         yield from (case, *_in_place(case, 0, 1))
 
@@ -152,7 +140,7 @@ def softmax_cases(dtype: DType, shapes: Shapes = ROWS) -> Iterator[Case]:
                     return in_float64(lambda wide: run(wide, axis))(a)
 
                 label = f"{dtype} {host.shape} axis {axis}"
-                yield Case(name, label, (host,), oracle, _kernel(name, axis), SLACK, pairs=PAIRS)
+                yield Case(name, label, (host,), oracle, kernel(name, axis), SLACK, pairs=PAIRS)
     for host in (*ordinary, special):
         for axes in {(0,), (host.ndim - 1,), tuple(range(host.ndim))}:
             if 0 in (host.shape[axis] for axis in axes):
@@ -164,7 +152,7 @@ def softmax_cases(dtype: DType, shapes: Shapes = ROWS) -> Iterator[Case]:
                 )
 
             label = f"{dtype} {host.shape} over {axes}"
-            yield Case("logsumexp", label, (host,), total, _kernel("logsumexp"), SLACK, pairs=PAIRS)
+            yield Case("logsumexp", label, (host,), total, kernel("logsumexp"), SLACK, pairs=PAIRS)
 
 
 def loss_cases(dtype: DType, sizes: Shapes = ((1, 1), (3, 4), (0, 3), (17, 131))) -> Iterator[Case]:
@@ -186,9 +174,9 @@ def loss_cases(dtype: DType, sizes: Shapes = ((1, 1), (3, 4), (0, 3), (17, 131))
                 return in_float64(lambda g, a, ids: run(g, a, ids, smoothing))(g, a, ids)
 
             label = f"{dtype} {(n, classes)} smoothing {smoothing}"
-            call = _kernel("cross_entropy", smoothing)
+            call = kernel("cross_entropy", smoothing)
             yield Case("cross_entropy", label, (logits, labels), loss, call, SLACK, pairs=PAIRS)
-            call, inputs = _kernel("cross_entropy_grad", smoothing), (grad, logits, labels)
+            call, inputs = kernel("cross_entropy_grad", smoothing), (grad, logits, labels)
             yield Case("cross_entropy_grad", label, inputs, slope, call, SLACK, pairs=PAIRS)
 
 
@@ -210,8 +198,8 @@ def norm_cases(dtype: DType, shapes: Shapes = NORMS) -> Iterator[Case]:
                 return in_float64(lambda *wide: run(*wide, eps)[:3])(*arrays)
 
             plain = name == "batch_norm"
-            forward_call = _kernel(name, eps, *([NO_EPILOGUE] if plain else []))
-            backward_call = _kernel(f"{name}_grad", eps, *([EpilogueGrad()] if plain else []))
+            forward_call = kernel(name, eps, *([NO_EPILOGUE] if plain else []))
+            backward_call = kernel(f"{name}_grad", eps, *([EpilogueGrad()] if plain else []))
             # Inputs are not broadcast, because that would change x but not its statistics.
             case = Case(
                 name,
@@ -298,7 +286,7 @@ def row_cases(dtype: DType, tables: Shapes = TABLES) -> Iterator[Case]:
                 label,
                 (table, index),
                 lambda a, i: (a[i],),
-                _kernel("gather"),
+                kernel("gather"),
                 pairs=PAIRS,
             )
             for name in ("scatter", "scatter_add"):
@@ -318,7 +306,7 @@ def row_cases(dtype: DType, tables: Shapes = TABLES) -> Iterator[Case]:
                     label,
                     (source, index),
                     oracle,
-                    _kernel(name),
+                    kernel(name),
                     1e-6,
                     pairs=PAIRS,
                     initial=(before,),
@@ -329,7 +317,7 @@ def row_cases(dtype: DType, tables: Shapes = TABLES) -> Iterator[Case]:
             return (accelerated.one_hot.definition(i, 3, dtype),)
 
         yield Case(
-            "one_hot", f"{dtype} {index.tolist()}", (index,), hot, _kernel("one_hot"), pairs=PAIRS
+            "one_hot", f"{dtype} {index.tolist()}", (index,), hot, kernel("one_hot"), pairs=PAIRS
         )
 
 
@@ -348,4 +336,4 @@ def extreme_cases(dtype: DType, large: Shapes = ((5, 131), (131, 5))) -> Iterato
                     return (run(a, axis, True),)
 
                 label = f"{dtype} {host.shape} axis {axis}"
-                yield Case(name, label, (host,), oracle, _kernel(name, axis), pairs=PAIRS)
+                yield Case(name, label, (host,), oracle, kernel(name, axis), pairs=PAIRS)

@@ -7,6 +7,7 @@ come first, so that the first failure reported is a small one. Called by ``run``
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,11 @@ from ...backends.base import (
     UNARY_NUMERIC,
     Scalar,
 )
-from ...backends.numpy_functions import unary
 from ...dtypes import COMPUTE_DTYPES, DType, is_floating
 from .case import PAIRS, Case
-from .placement import HostArray
 from .required_arrays import array_cases
 from .required_reductions import matmul_cases, reduce_cases
-from .required_rules import rule_cases
+from .required_rules import binary_case, rule_cases, scalar_cases, unary_case
 from .values import (
     FLOATS,
     NUMERIC,
@@ -38,11 +37,11 @@ from .values import (
     binary_values,
     in_float64,
     large_values,
+    numpy_function,
     values,
 )
 
 NOT_FLOATS = tuple(dtype for dtype in COMPUTE_DTYPES if not is_floating(dtype))
-RENAMED: dict[str, Any] = {"round": np.rint, "erf": lambda x: unary("erf", x)}
 PREDICATES = ("isnan", "isinf", "isfinite")
 
 
@@ -67,19 +66,14 @@ def _unary_dtypes(name: str) -> tuple[DType, ...]:
 def unary_cases() -> Iterator[Case]:
     """Yield cases of ``unary``: each name, dtype, shape and layout, and in place."""
     for name in UNARY:
-        function = in_float64(RENAMED.get(name) or getattr(np, name))
+        function = in_float64(numpy_function(name))
         for dtype in _unary_dtypes(name):
             yield from _unary_cases(name, dtype, function)
 
 
 def _unary_cases(name: str, dtype: DType, function: Any) -> Iterator[Case]:
-    def call(backend: Any, ins: Any, outs: Any) -> None:
-        backend.unary(name, ins[0], outs[0])
-
-    def case(label: str, host: HostArray, **options: Any) -> Case:
-        tolerance = TRANSCENDENTAL if name in UNARY_FLOAT else 0.0
-        return Case(f"unary.{name}", label, (host,), function, call, tolerance, **options)
-
+    slack = TRANSCENDENTAL if name in UNARY_FLOAT else 0.0
+    case = partial(unary_case, name, oracle=function, tolerance=slack)
     for shape in SHAPES:
         yield case(f"{dtype} {shape}", values(shape, dtype))
     yield case(f"{dtype} (2, 3, 4)", values((2, 3, 4), dtype), pairs=PAIRS)
@@ -99,53 +93,21 @@ def _binary_dtypes(name: str) -> tuple[DType, ...]:
 def binary_cases() -> Iterator[Case]:
     """Yield cases of ``binary``: as for ``unary``, and with a scalar on either side."""
     for name in BINARY:
-        function = in_float64({"atan2": np.arctan2}.get(name) or getattr(np, name))
+        function = in_float64(numpy_function(name))
         for dtype in _binary_dtypes(name):
             yield from _binary_cases(name, dtype, function)
-            yield from _scalar_cases(name, dtype, function)
 
 
 def _binary_cases(name: str, dtype: DType, function: Any) -> Iterator[Case]:
-    def call(backend: Any, ins: Any, outs: Any) -> None:
-        backend.binary(name, ins[0], ins[1], outs[0])
-
-    def case(label: str, a: HostArray, b: HostArray, **options: Any) -> Case:
-        return Case(f"binary.{name}", label, (a, b), function, call, _slack(name), **options)
-
+    slack = TRANSCENDENTAL if name in ("power", "atan2", "floor_divide") else 0.0
+    case = partial(binary_case, name, oracle=function, tolerance=slack)
     for shape in SHAPES:
         yield case(f"{dtype} {shape}", *binary_values(name, shape, dtype))
     yield case(f"{dtype} (5, 5)", *binary_values(name, (5, 5), dtype), pairs=PAIRS)
     yield case(f"{dtype} (3, 67)", *binary_values(name, (3, 67), dtype), pairs=PAIRS[:2])
+    pair = binary_values(name, (2, 3, 4), dtype)
     if name not in BINARY_COMPARE + BINARY_LOGICAL:
-        pair = binary_values(name, (2, 3, 4), dtype)
         yield case(f"{dtype} in place", *pair, in_place=True, pairs=PAIRS[1:6])
-
-
-def _slack(name: str) -> float:
-    return TRANSCENDENTAL if name in ("power", "atan2", "floor_divide") else 0.0
-
-
-def _scalar_cases(name: str, dtype: DType, function: Any) -> Iterator[Case]:
     scalar: Scalar = True if dtype == np.bool_ else 2.5 if is_floating(dtype) else 3
-    for left in (False, True):
-
-        def oracle(a: HostArray, left: bool = left) -> tuple[HostArray, ...]:
-            other = np.full_like(a, scalar)
-            result: tuple[HostArray, ...] = function(other, a) if left else function(a, other)
-            return result
-
-        def call(backend: Any, ins: Any, outs: Any, left: bool = left) -> None:
-            pair = (scalar, ins[0]) if left else (ins[0], scalar)
-            backend.binary(name, *pair, outs[0])
-
-        side = "left" if left else "right"
-        host = binary_values(name, (2, 3, 4), dtype)[1 if left else 0]
-        yield Case(
-            f"binary.{name}",
-            f"{dtype} with scalar {scalar} on the {side}",
-            (host,),
-            oracle,
-            call,
-            _slack(name),
-            pairs=(*PAIRS[:2], PAIRS[4]),
-        )
+    pairs = (*PAIRS[:2], PAIRS[4])
+    yield from scalar_cases(name, pair, scalar, function, tolerance=slack, pairs=pairs)

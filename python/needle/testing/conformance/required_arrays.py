@@ -11,9 +11,9 @@ from ...backends.base import View
 from ...backends.writes import note_write
 from ...dtypes import COMPUTE_DTYPES, DType
 from ...shapes import compact_strides
-from .case import PAIRS, Case, Mismatch, compare
+from .case import PAIRS, Case, Mismatch, compare, kernel
 from .placement import HostArray
-from .values import SHAPES, large_values, values
+from .values import SHAPES, converted, large_values, scalars_of, values
 
 WRITES = tuple(("compact", layout) for layout in ("compact", "offset", "permuted", "sliced"))
 
@@ -81,23 +81,26 @@ def _upload_cases(dtype: DType) -> Iterator[Case]:
 
 
 def _fill_cases(dtype: DType) -> Iterator[Case]:
-    scalars = [True, 3, 200] if dtype.kind == "u" else [True, False, 3, -3]
-    for scalar in [*scalars, 2.5] + ([float("nan"), float("-inf")] if dtype.kind == "f" else []):
+    for scalar in scalars_of(dtype):
         for shape in ((2, 3), (), (0,), (2, 1, 3, 1, 2, 1, 2, 2)):
 
             def oracle(scalar: Any = scalar, shape: Any = shape) -> tuple[HostArray, ...]:
-                return (np.full(shape, np.asarray(scalar).astype(dtype), dtype),)
+                return (np.full(shape, converted(scalar, dtype), dtype),)
 
             def call(backend: Any, ins: Any, outs: Any, scalar: Any = scalar) -> None:
                 backend.fill(outs[0], scalar)
 
-            yield Case("fill", f"{dtype} {shape} with {scalar}", (), oracle, call, pairs=WRITES)
+            label = f"{dtype} {shape} with {scalar}"
+            yield Case("fill", label, (), oracle, call, pairs=WRITES, signed_zeros=_signed(dtype))
+
+
+def _signed(dtype: DType) -> bool:
+    """Return True if the dtype has a zero of each sign."""
+    return dtype.kind == "f"
 
 
 def _copy_cases() -> Iterator[Case]:
-    def call(backend: Any, ins: Any, outs: Any) -> None:
-        backend.copy(ins[0], outs[0])
-
+    call = kernel("copy")
     for source in COMPUTE_DTYPES:
         for target in COMPUTE_DTYPES:
             host = _castable(values((2, 3, 4), source), target)
@@ -123,20 +126,22 @@ def _castable(host: HostArray, target: DType) -> HostArray:
 
 def _where_cases(dtype: DType) -> Iterator[Case]:
     scalar: Any = True if dtype == np.bool_ else 2
-    for form in ("arrays", "scalar left", "scalar right", "two scalars"):
+    given: list[tuple[Any, Any]] = [(None, None), (scalar, None), (scalar, not scalar)]
+    given += [(None, each) for each in scalars_of(dtype)]
+    for left, right in given:
 
-        def pick(a: Any, b: Any, form: str = form) -> tuple[Any, Any]:
-            a = scalar if form in ("scalar left", "two scalars") else a
-            return a, {"scalar right": scalar, "two scalars": not scalar}.get(form, b)
+        def oracle(c: HostArray, a: Any, b: Any, left: Any = left, right: Any = right) -> Any:
+            a = a if left is None else converted(left, dtype)
+            return (np.where(c, a, b if right is None else converted(right, dtype)),)
 
-        def oracle(c: HostArray, a: HostArray, b: HostArray, pick: Any = pick) -> Any:
-            return (np.where(c, *(np.asarray(x).astype(dtype) for x in pick(a, b))),)
-
-        def call(backend: Any, ins: Any, outs: Any, pick: Any = pick) -> None:
-            backend.where(ins[0], *pick(ins[1], ins[2]), outs[0])
+        def call(backend: Any, ins: Any, outs: Any, left: Any = left, right: Any = right) -> None:
+            a = ins[1] if left is None else left
+            backend.where(ins[0], a, ins[2] if right is None else right, outs[0])
 
         for shape in ((2, 3, 4), *SHAPES):
             a = values(shape, dtype)
             inputs = (values(shape, np.dtype(bool)), a, a.ravel()[::-1].reshape(shape))
             pairs = PAIRS if shape == (2, 3, 4) else PAIRS[:1]
-            yield Case("where", f"{dtype} {shape} {form}", inputs, oracle, call, pairs=pairs)
+            label = f"{dtype} {shape} scalars {left}, {right}"
+            zeros = _signed(dtype)
+            yield Case("where", label, inputs, oracle, call, pairs=pairs, signed_zeros=zeros)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...backends.base import REDUCE
 from ...dtypes import DType, bool_
-from .case import PAIRS, Case, Mismatch
+from .case import PAIRS, Case, Mismatch, kernel
 from .placement import HostArray
 from .values import NUMERIC, SUMMED, in_float64, large_values, values
 
@@ -78,14 +78,10 @@ def _of(name: str, host: HostArray, axes: tuple[int, ...], label: str, tolerance
         result: HostArray = getattr(np, name)(a, axis=axes, keepdims=True, **options)
         return result
 
-    def call(backend: Any, ins: Any, outs: Any) -> None:
-        backend.reduce(name, ins[0], outs[0])
-
     pairs = PAIRS if host.shape == (2, 3, 4) else PAIRS[: 3 if host.size < 10000 else 1]
     tolerance = tolerance if name in ("sum", "prod") else 0.0
-    return Case(
-        f"reduce.{name}", label, (host,), in_float64(function), call, tolerance, pairs=pairs
-    )
+    call, oracle = kernel("reduce", name=name), in_float64(function)
+    return Case(f"reduce.{name}", label, (host,), oracle, call, tolerance, pairs=pairs)
 
 
 def _same_bits() -> Case:
@@ -115,10 +111,7 @@ SIZES: tuple[tuple[tuple[int, ...], int, int, int], ...] = (
 
 def matmul_cases(sizes: Any = SIZES) -> Iterator[Case]:
     """Yield cases of ``matmul``: dtypes, batches, empty and odd sizes, every layout."""
-
-    def call(backend: Any, ins: Any, outs: Any) -> None:
-        backend.matmul(ins[0], ins[1], outs[0])
-
+    call = kernel("matmul")
     for dtype in SUMMED:
         for batch, m, k, n in sizes:
             a = large_values((*batch, m, k), dtype)

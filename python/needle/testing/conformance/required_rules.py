@@ -6,16 +6,29 @@ results, operands in the same memory, and 16 axes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...backends.base import BINARY_COMPARE, Scalar
 from ...dtypes import COMPUTE_DTYPES, DType, bool_
-from .case import PAIRS, Case
+from .case import PAIRS, Case, as_tuple, kernel
 from .placement import HostArray
-from .values import FLOATS, INTEGERS, SUMMED, TRANSCENDENTAL, in_float64, large_values, values
+from .values import (
+    FLOATS,
+    INTEGERS,
+    SUMMED,
+    TRANSCENDENTAL,
+    converted,
+    in_float64,
+    large_values,
+    numpy_function,
+    result_of,
+    scalars_of,
+    values,
+)
 
 
 def rule_cases() -> Iterator[Case]:
@@ -30,22 +43,38 @@ def rule_cases() -> Iterator[Case]:
     yield from _sixteen_axes()
 
 
-def _unary(name: str, label: str, host: HostArray, oracle: Any, **options: Any) -> Case:
-    def call(backend: Any, ins: Any, outs: Any) -> None:
-        backend.unary(name, ins[0], outs[0])
-
+def unary_case(name: str, label: str, host: HostArray, oracle: Any, **options: Any) -> Case:
+    """Return a case of ``unary``."""
+    call = kernel("unary", name=name)
     return Case(f"unary.{name}", label, (host,), oracle, call, **options)
 
 
-def _binary(name: str, label: str, a: HostArray, b: HostArray, oracle: Any, **options: Any) -> Case:
-    def call(backend: Any, ins: Any, outs: Any) -> None:
-        backend.binary(name, ins[0], ins[1], outs[0])
+def binary_case(
+    name: str, label: str, a: HostArray, b: HostArray, oracle: Any, **options: Any
+) -> Case:
+    """Return a case of ``binary``."""
+    return Case(f"binary.{name}", label, (a, b), oracle, kernel("binary", name=name), **options)
 
-    return Case(f"binary.{name}", label, (a, b), oracle, call, **options)
 
+def scalar_cases(
+    name: str, pair: Sequence[HostArray], scalar: Scalar, function: Any, **options: Any
+) -> Iterator[Case]:
+    """Yield cases of ``binary`` with a scalar in place of each operand of ``pair``.
 
-def _result(function: Callable[..., Any]) -> Callable[..., tuple[HostArray, ...]]:
-    return lambda *inputs: (np.asarray(function(*inputs)),)
+    function: the oracle of two arrays.
+    """
+    for place, host in enumerate(reversed(pair)):
+
+        def oracle(a: HostArray, left: bool = place == 0) -> tuple[HostArray, ...]:
+            other = np.full_like(a, converted(scalar, a.dtype))
+            return as_tuple(function(other, a) if left else function(a, other))
+
+        def call(backend: Any, ins: Any, outs: Any, left: bool = place == 0) -> None:
+            operands = (scalar, ins[0]) if left else (ins[0], scalar)
+            backend.binary(name, *operands, outs[0])
+
+        label = f"{host.dtype} with scalar {scalar!r} on the {'right' if place else 'left'}"
+        yield Case(f"binary.{name}", label, (host,), oracle, call, **options)
 
 
 def _all_pairs(pool: HostArray) -> tuple[HostArray, HostArray]:
@@ -69,33 +98,25 @@ def _wrapping() -> Iterator[Case]:
         pool = _ends(dtype)
         a, b = _all_pairs(pool)
         for name in ("negative", "abs", "square", "sign", "bitwise_invert"):
-            oracle = _result(getattr(np, {"bitwise_invert": "invert"}.get(name, name)))
-            yield _unary(name, f"{dtype} at the ends of its range", pool, oracle)
+            oracle = result_of(numpy_function(name))
+            yield unary_case(name, f"{dtype} at the ends of its range", pool, oracle)
         names = "add subtract multiply floor_divide remainder maximum minimum".split()
         for name in (*names, *BINARY_COMPARE):
             label = f"{dtype} at the ends of its range"
-            yield _binary(name, label, a, b, _result(getattr(np, name)))
+            yield binary_case(name, label, a, b, result_of(numpy_function(name)))
         if dtype in SUMMED:
             yield from _wrapping_sums(dtype, pool)
 
 
 def _wrapping_sums(dtype: DType, pool: HostArray) -> Iterator[Case]:
+    host = np.stack([np.resize(pool[i:], 5) for i in range(len(pool))])
     for name in ("sum", "prod"):
-
-        def call(backend: Any, ins: Any, outs: Any, name: str = name) -> None:
-            backend.reduce(name, ins[0], outs[0])
-
-        def oracle(a: HostArray, name: str = name) -> tuple[HostArray, ...]:
-            return (getattr(np, name)(a, axis=1, keepdims=True, dtype=a.dtype),)
-
-        host = np.stack([np.resize(pool[i:], 5) for i in range(len(pool))])
+        function = partial(numpy_function(name), axis=1, keepdims=True, dtype=dtype)
+        oracle, call = result_of(function), kernel("reduce", name=name)
         yield Case(f"reduce.{name}", f"{dtype} wraps around", (host,), oracle, call)
-
-    def multiply(backend: Any, ins: Any, outs: Any) -> None:
-        backend.matmul(ins[0], ins[1], outs[0])
-
     a, b = np.resize(pool, (4, 5)), np.resize(pool[::-1], (5, 3))
-    yield Case("matmul", f"{dtype} wraps around", (a, b), _result(np.matmul), multiply)
+    oracle = result_of(np.matmul)
+    yield Case("matmul", f"{dtype} wraps around", (a, b), oracle, kernel("matmul"))
 
 
 def _integer_powers() -> Iterator[Case]:
@@ -106,16 +127,9 @@ def _integer_powers() -> Iterator[Case]:
         exponents = np.array([0, 1, 2, 5, 33, *([-1, -2, -3, -64] if signed else [])], dtype)
         a, b = (np.ascontiguousarray(each) for each in np.meshgrid(bases, exponents))
         label = f"{dtype} with negative exponents" if signed else f"{dtype} wraps around"
-        yield _binary("power", label, a, b, _result(_true_power), pairs=PAIRS)
+        yield binary_case("power", label, a, b, result_of(_true_power), pairs=PAIRS)
         for exponent in (-1, -2) if signed else ():
-
-            def call(backend: Any, ins: Any, outs: Any, exponent: int = exponent) -> None:
-                backend.binary("power", ins[0], exponent, outs[0])
-
-            def oracle(a: HostArray, exponent: int = exponent) -> tuple[HostArray, ...]:
-                return (_true_power(a, np.full_like(a, exponent)),)
-
-            yield Case("binary.power", f"{dtype} to the power {exponent}", (bases,), oracle, call)
+            yield from scalar_cases("power", (exponents, bases), exponent, _true_power)
 
 
 def _true_power(a: HostArray, b: HostArray) -> HostArray:
@@ -136,75 +150,18 @@ def _true_power(a: HostArray, b: HostArray) -> HostArray:
 # ---- scalars and conversions ---------------------------------------------------------------------
 
 
-def _scalars_of(dtype: DType) -> tuple[Scalar, ...]:
-    """Return Python numbers of each type for which C defines the conversion to the dtype."""
-    if dtype == np.bool_:
-        return (False, True, 2, 0.5, 0.0, float("nan"))
-    if dtype.kind == "f":
-        return (True, 7, -3, 0.1, -0.0, float("nan"), float("inf"), float("-inf"))
-    return (True, 2.9, 200.5) if dtype.kind == "u" else (True, False, 2.9, -2.9, -7)
-
-
 def _scalars() -> Iterator[Case]:
     """Yield calls with a scalar that is converted to the dtype of the call first."""
     for dtype in COMPUTE_DTYPES:
         host = values((3, 5), dtype)
         names = ("less", "logical_and") if dtype == np.bool_ else ("add", "less", "multiply")
-        for scalar in _scalars_of(dtype):
-            with np.errstate(all="ignore"):
-                converted = np.asarray(scalar).astype(dtype)
+        for scalar in scalars_of(dtype):
             for name in names:
-                yield from _either_side(name, host, scalar, converted)
-            yield from _scalar_writes(dtype, host.shape, scalar, converted)
-
-
-def _either_side(
-    name: str, host: HostArray, scalar: Scalar, converted: HostArray
-) -> Iterator[Case]:
-    for left in (False, True):
-
-        def oracle(a: HostArray, left: bool = left) -> tuple[HostArray, ...]:
-            other = np.full_like(a, converted)
-            return (getattr(np, name)(other, a) if left else getattr(np, name)(a, other),)
-
-        def call(backend: Any, ins: Any, outs: Any, left: bool = left) -> None:
-            pair = (scalar, ins[0]) if left else (ins[0], scalar)
-            backend.binary(name, *pair, outs[0])
-
-        label = f"{host.dtype} with scalar {scalar!r}"
-        yield Case(f"binary.{name}", label, (host,), oracle, call)
-
-
-def _scalar_writes(
-    dtype: DType, shape: tuple[int, ...], scalar: Scalar, converted: HostArray
-) -> Iterator[Case]:
-    condition = values(shape, np.dtype(bool))
-
-    def filled() -> tuple[HostArray, ...]:
-        return (np.full(shape, converted, dtype),)
-
-    def fill(backend: Any, ins: Any, outs: Any) -> None:
-        backend.fill(outs[0], scalar)
-
-    def chosen(c: HostArray, a: HostArray) -> tuple[HostArray, ...]:
-        return (np.where(c, a, np.full_like(a, converted)),)
-
-    def where(backend: Any, ins: Any, outs: Any) -> None:
-        backend.where(ins[0], ins[1], scalar, outs[0])
-
-    zeros = dtype.kind == "f"
-    label = f"{dtype} with {scalar!r}"
-    yield Case("fill", label, (), filled, fill, signed_zeros=zeros)
-    inputs = (condition, values(shape, dtype))
-    yield Case("where", label, inputs, chosen, where, signed_zeros=zeros)
+                yield from scalar_cases(name, (host, host), scalar, numpy_function(name))
 
 
 def _conversions() -> Iterator[Case]:
     """Yield lossy casts: integers keep their low bits, floats truncate, NaN becomes True."""
-
-    def call(backend: Any, ins: Any, outs: Any) -> None:
-        backend.copy(ins[0], outs[0])
-
     wide = [2**40 + 300, -(2**40) - 5, 2**31, -(2**31) - 1, 255, 256, -1, 0]
     tiny = [0.0, -0.0, 1e-45, -1e-45, np.nan, np.inf, -np.inf, 0.9]
     cut = [1.9, -1.9, 0.99, -0.99, 100.5, -100.5, 2.0**30, -(2.0**30)]
@@ -224,7 +181,7 @@ def _conversions() -> Iterator[Case]:
 
             zeros = host.dtype.kind == target.kind == "f"
             label = f"{source} to {target}, values that are cut"
-            yield Case("copy", label, (host,), oracle, call, signed_zeros=zeros)
+            yield Case("copy", label, (host,), oracle, kernel("copy"), signed_zeros=zeros)
 
 
 # ---- floats --------------------------------------------------------------------------------------
@@ -239,43 +196,30 @@ def _signed_zeros() -> Iterator[Case]:
     for dtype in FLOATS:
         pool = np.array(_ZEROS, dtype)
         for name in unary:
-            if name == "erf":
-                oracle = _result(lambda a: np.where(a == 0, a, _erf_of(a)).astype(a.dtype))
-            else:
-                oracle = in_float64(getattr(np, {"round": "rint"}.get(name, name)))
-            yield _unary(
+            oracle = in_float64(numpy_function(name))
+            yield unary_case(
                 name, f"{dtype} zeros", pool, oracle, tolerance=TRANSCENDENTAL, signed_zeros=True
             )
         a, b = _all_pairs(pool)
         for name in "add subtract multiply divide remainder power atan2".split():
-            oracle = in_float64(getattr(np, {"atan2": "arctan2"}.get(name, name)))
+            oracle = in_float64(numpy_function(name))
             slack = TRANSCENDENTAL if name in ("power", "atan2") else 0.0
             if name == "remainder":  # NumPy's remainder in the dtype itself
-                oracle = _result(np.remainder)
-            yield _binary(name, f"{dtype} zeros", a, b, oracle, tolerance=slack, signed_zeros=True)
+                oracle = result_of(np.remainder)
+            yield binary_case(
+                name, f"{dtype} zeros", a, b, oracle, tolerance=slack, signed_zeros=True
+            )
         yield from _zeros_in_memory(dtype, pool)
 
 
-def _erf_of(a: HostArray) -> HostArray:
-    return np.array([_ERF[float(x)] for x in np.abs(a)]) * np.sign(a)
-
-
-_ERF = {0.0: 0.0, 1.0: 0.8427007929497149, 2.0: 0.9953222650189527, np.inf: 1.0} | {
-    float(np.dtype(kind).type(0.3)): 0.32862675945912745 for kind in ("float32", "float64")
-}
-
-
 def _zeros_in_memory(dtype: DType, pool: HostArray) -> Iterator[Case]:
-    def copy(backend: Any, ins: Any, outs: Any) -> None:
-        backend.copy(ins[0], outs[0])
-
     def upload(backend: Any, ins: Any, outs: Any) -> None:
         source = pool.copy()
         backend.upload(source, outs[0])
         source[...] = 5  # the buffer must be a copy of the host array
 
-    same = _result(lambda a: a)
-    yield Case("copy", f"{dtype} zeros", (pool,), same, copy, signed_zeros=True)
+    same = result_of(lambda a: a)
+    yield Case("copy", f"{dtype} zeros", (pool,), same, kernel("copy"), signed_zeros=True)
     yield Case("upload", f"{dtype} zeros", (), lambda: (pool,), upload, signed_zeros=True)
 
 
@@ -293,11 +237,10 @@ _SMALL = {
 
 def _small_results() -> Iterator[Case]:
     """Yield functions at arguments where a naive formula cancels."""
-    names = {"asin": "arcsin", "atan": "arctan", "asinh": "arcsinh", "atanh": "arctanh"}
     for dtype in FLOATS:
         for name, pool in _SMALL.items():
-            oracle = in_float64(getattr(np, names.get(name, {"acosh": "arccosh"}.get(name, name))))
-            yield _unary(
+            oracle = in_float64(numpy_function(name))
+            yield unary_case(
                 name,
                 f"{dtype} small results",
                 np.array(pool, dtype),
@@ -318,12 +261,12 @@ def _shared_operands() -> Iterator[Case]:
         for name in names:
             if name == "subtract" and dtype.kind not in "iuf":
                 continue
-            yield _binary(
+            yield binary_case(
                 name,
                 f"{dtype} in place of the second operand",
                 a,
                 b,
-                _result(getattr(np, name)),
+                result_of(numpy_function(name)),
                 in_place=True,
                 target=1,
                 pairs=PAIRS[:5],
@@ -342,7 +285,7 @@ def _with_its_transpose(name: str, host: HostArray) -> Iterator[Case]:
 
     function = getattr(np, name)
     row, label = f"binary.{name}", str(host.dtype)
-    oracle, alone = _result(lambda a: function(a, a.T)), _result(lambda a: function(a, a))
+    oracle, alone = result_of(lambda a: function(a, a.T)), result_of(lambda a: function(a, a))
     yield Case(row, f"{label} with its own transpose", (host,), oracle, call)
     yield Case(row, f"{label} with itself", (host,), alone, same)
     if alone(host)[0].dtype == host.dtype:
@@ -350,14 +293,11 @@ def _with_its_transpose(name: str, host: HostArray) -> Iterator[Case]:
 
 
 def _where_in_place(dtype: DType, a: HostArray, b: HostArray) -> Iterator[Case]:
-    def call(backend: Any, ins: Any, outs: Any) -> None:
-        backend.where(ins[0], ins[1], ins[2], outs[0])
-
     inputs = (values((3, 4), np.dtype(bool)), a, b)
     for target in (0, 1, 2) if dtype == np.bool_ else (1, 2):
         label = f"{dtype} in place of operand {target}"
-        oracle = _result(np.where)
-        yield Case("where", label, inputs, oracle, call, in_place=True, target=target)
+        oracle = result_of(np.where)
+        yield Case("where", label, inputs, oracle, kernel("where"), in_place=True, target=target)
 
 
 def _sixteen_axes() -> Iterator[Case]:
@@ -369,25 +309,15 @@ def _sixteen_axes() -> Iterator[Case]:
     pairs = tuple(
         pair for pair in PAIRS if "sliced" not in pair
     )  # guard elements of these layouts would take gigabytes
-    yield _unary("negative", "16 axes", a, _result(np.negative), pairs=pairs)
-    yield _binary("subtract", "16 axes", a, b, _result(np.subtract), pairs=pairs)
+    yield unary_case("negative", "16 axes", a, result_of(np.negative), pairs=pairs)
+    yield binary_case("subtract", "16 axes", a, b, result_of(np.subtract), pairs=pairs)
 
-    def copy(backend: Any, ins: Any, outs: Any) -> None:
-        backend.copy(ins[0], outs[0])
-
-    def where(backend: Any, ins: Any, outs: Any) -> None:
-        backend.where(*ins, outs[0])
-
-    def reduce(backend: Any, ins: Any, outs: Any) -> None:
-        backend.reduce("max", ins[0], outs[0])
-
-    def matmul(backend: Any, ins: Any, outs: Any) -> None:
-        backend.matmul(ins[0], ins[1], outs[0])
-
-    yield Case("copy", "16 axes", (a,), _result(lambda a: a), copy, pairs=pairs)
-    yield Case("where", "16 axes", (condition, a, b), _result(np.where), where, pairs=pairs)
-    largest = _result(lambda a: np.max(a, axis=(1, 7, 14), keepdims=True))
-    yield Case("reduce.max", "16 axes", (a,), largest, reduce, pairs=pairs)
+    yield Case("copy", "16 axes", (a,), result_of(lambda a: a), kernel("copy"), pairs=pairs)
+    yield Case(
+        "where", "16 axes", (condition, a, b), result_of(np.where), kernel("where"), pairs=pairs
+    )
+    largest = result_of(lambda a: np.max(a, axis=(1, 7, 14), keepdims=True))
+    yield Case("reduce.max", "16 axes", (a,), largest, kernel("reduce", name="max"), pairs=pairs)
     left, right = large_values((*shape[:14], 2, 3), dtype), large_values((*shape[:14], 3, 2), dtype)
     product = in_float64(np.matmul)
-    yield Case("matmul", "16 axes", (left, right), product, matmul, 2e-5)
+    yield Case("matmul", "16 axes", (left, right), product, kernel("matmul"), 2e-5)

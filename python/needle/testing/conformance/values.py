@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.base import Scalar
+from ...backends.numpy_functions import unary
 from ...dtypes import COMPUTE_DTYPES, DType, int32, int64, is_floating, is_integer
 from ...shapes import product
 from .case import as_tuple
@@ -68,6 +70,34 @@ def binary_values(name: str, shape: Shape, dtype: DType) -> tuple[HostArray, Hos
     if name == "power" and dtype.kind != "f":
         b = np.mod(np.abs(b.astype(np.int64)), 4).astype(dtype)
     return a, b
+
+
+def scalars_of(dtype: DType) -> tuple[Scalar, ...]:
+    """Return Python numbers of each type for which C defines the conversion to the dtype."""
+    if dtype == np.bool_:
+        return (False, True, 2, 0.5, 0.0, float("nan"))
+    if dtype.kind == "f":
+        return (True, 7, -3, 0.1, -0.0, float("nan"), float("inf"), float("-inf"))
+    return (True, 200, 2.9, 200.5) if dtype.kind == "u" else (True, False, 2.9, -2.9, -7)
+
+
+def converted(scalar: Scalar, dtype: DType) -> HostArray:
+    """Return the 0-d array of a scalar as C converts it to the dtype."""
+    with np.errstate(all="ignore"):
+        return np.asarray(scalar).astype(dtype)
+
+
+def numpy_function(name: str) -> Callable[..., Any]:
+    """Return NumPy's function for a name of ``unary``, ``binary`` or ``reduce``."""
+    if name == "erf":
+        return lambda x: unary("erf", x)
+    function: Callable[..., Any] = getattr(np, {"round": "rint"}.get(name, name))
+    return function
+
+
+def result_of(function: Callable[..., Any]) -> Callable[..., tuple[HostArray, ...]]:
+    """Return the function as an oracle, which gives a tuple of arrays."""
+    return lambda *inputs: as_tuple(function(*inputs))
 
 
 def in_float64(function: Callable[..., Any]) -> Callable[..., tuple[HostArray, ...]]:
