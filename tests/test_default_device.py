@@ -56,6 +56,15 @@ def test_everything_asks_for_the_default_device(make: Callable[[], Any]) -> None
     assert make().device == before
 
 
+def test_a_device_may_be_given_by_its_name() -> None:
+    like = needle.Tensor([1.0], device=needle.cpu_numpy())
+    layer = nn.Linear(2, 3, device="cpu_numpy")  # type: ignore[arg-type]
+    drawn = init.rand(2, device="cpu_numpy", generator=init.Generator(0))  # type: ignore[arg-type]
+    copied = init.zeros_like(like, device="cpu_numpy")  # type: ignore[arg-type]
+    for made in (*layer.parameters(), drawn, copied):
+        assert made.device == needle.cpu_numpy()
+
+
 def test_a_call_without_with_stays() -> None:
     needle.set_default_device("cpu_numpy")
     assert needle.default_device() == needle.cpu_numpy()

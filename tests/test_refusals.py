@@ -25,6 +25,15 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "rows of different lengths": (lambda: ndl.Tensor([[1], [2, 3]]), ValueError, "inhomogeneous"),
     "a negative size": (lambda: init.rand(-1), ShapeError, "rand: sizes must not be negative"),
     "a fraction as size": (lambda: init.randn(2.5), DTypeError, "randn: shape must be an int"),
+    **{
+        f"0 as the device of {name}": (make, UnknownNameError, "unknown device '0'")
+        for name, make in {
+            "an embedding": lambda: ndl.nn.Embedding(10, 3, 0),  # type: ignore[arg-type]
+            "zeros": lambda: init.zeros(2, device=0),  # type: ignore[arg-type]
+            "draws": lambda: init.rand(2, device=0),  # type: ignore[arg-type]
+            "copies": lambda: init.ones_like(ndl.Tensor([1.0]), device=0),  # type: ignore[arg-type]
+        }.items()
+    },
     "zeros": (lambda: init.zeros(2, -3), ShapeError, "constant: sizes must not be negative"),
     "no inputs": (
         lambda: ndl.nn.Linear(0, 3),

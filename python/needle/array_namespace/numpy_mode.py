@@ -113,7 +113,7 @@ def device(name: str | Device | None = None) -> Device:
         return name
     if name is None or name in ("cpu", "cpu()"):
         return cpu()
-    raise unknown_name("device", name, ["cpu"])
+    raise unknown_name("device", str(name), ["cpu"])
 
 
 def to_numpy(array: Any) -> Array:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
-from ..array_namespace import BACKEND, Device, default_device
+from ..array_namespace import BACKEND, Device
+from ..array_namespace import device as as_device
 from ..autograd import Tensor
 from ..dtypes import numpy_dtype
 from ..errors import ShapeError
@@ -41,7 +42,7 @@ def _scaled_draw(
         drawn = drawn.astype(numpy_dtype(dtype, "init"))
     return Tensor(
         drawn * float(scale) + float(shift),
-        device=device or default_device(),
+        device=as_device(device),
         dtype=dtype,
         requires_grad=requires_grad,
     )
@@ -56,7 +57,7 @@ def _drawn(
     dtype: DTypeLike,
     requires_grad: bool,
 ) -> Tensor:
-    target = device or default_device()
+    target = as_device(device)
     return Tensor.make_const(
         generator.draw(name, shape, *settings, target, dtype), requires_grad=requires_grad
     )
@@ -116,7 +117,7 @@ def randb(
     if BACKEND == "nd":
         drawn = drawn.astype("float32")
     hits = (drawn <= float(p)).astype(numpy_dtype(dtype, "randb"))
-    return Tensor(hits, device=device or default_device(), dtype=dtype, requires_grad=requires_grad)
+    return Tensor(hits, device=as_device(device), dtype=dtype, requires_grad=requires_grad)
 
 
 def constant(
@@ -128,7 +129,7 @@ def constant(
 ) -> Tensor:
     """Return a tensor of which every element is ``c``."""
     sizes, kind = as_shape("constant", shape), numpy_dtype(dtype, "constant")
-    return Tensor.make_const((device or default_device()).full(sizes, c, kind), requires_grad)
+    return Tensor.make_const(as_device(device).full(sizes, c, kind), requires_grad)
 
 
 def ones(
@@ -155,7 +156,7 @@ def zeros_like(
     array: Tensor, *, device: Device | None = None, requires_grad: bool = False
 ) -> Tensor:
     """Return zeros of the shape, dtype and (unless given) device of ``array``."""
-    target = device or array.device
+    target = array.device if device is None else device
     return zeros(*array.shape, device=target, dtype=array.dtype, requires_grad=requires_grad)
 
 
@@ -163,7 +164,7 @@ def ones_like(
     array: Tensor, *, device: Device | None = None, requires_grad: bool = False
 ) -> Tensor:
     """Return ones of the shape, dtype and (unless given) device of ``array``."""
-    target = device or array.device
+    target = array.device if device is None else device
     return ones(*array.shape, device=target, dtype=array.dtype, requires_grad=requires_grad)
 
 
@@ -189,4 +190,4 @@ def one_hot(
     labels = host.astype(np.int64)
     hot: NumpyArray[Any] = np.zeros((*labels.shape, n), dtype=numpy_dtype(dtype, "one_hot"))
     np.put_along_axis(hot, labels[..., None], 1, axis=-1)
-    return Tensor(hot, device=device or default_device(), dtype=dtype, requires_grad=requires_grad)
+    return Tensor(hot, device=as_device(device), dtype=dtype, requires_grad=requires_grad)
