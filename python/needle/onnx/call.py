@@ -133,11 +133,7 @@ class Call:
 
     def broadcast(self, *values: Tensor) -> tuple[int, ...]:
         """Return the common shape of values that broadcast."""
-        shapes = [tuple(value.shape) for value in values]
-        try:
-            return self.sized(np.broadcast_shapes(*shapes))
-        except ValueError as error:
-            raise self.refuse(f"shapes must broadcast, got {shapes}") from error
+        return self.sized(np.broadcast_shapes(*(value.shape for value in values)))
 
     def stretched(self, value: Tensor, shape: Sequence[int], what: str) -> Tensor:
         """Return ``value`` if it broadcasts to exactly ``shape``, else raise OnnxError."""

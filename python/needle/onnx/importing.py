@@ -21,8 +21,7 @@ from ..nn import Module, Parameter
 from .call import constant
 from .nodes import Node, array_of, dtype_of
 from .package import OnnxError, blamed, onnx_package
-from .reading import check as check_proto
-from .reading import read
+from .reading import check, read
 
 
 class OnnxModel(Module):
@@ -37,20 +36,16 @@ class OnnxModel(Module):
         self,
         proto: Any,
         device: Device | str | None = None,
-        check: bool = True,
         place: str = "onnx",
     ) -> None:
-        """Build the module from an ``onnx.ModelProto``; raise OnnxError for an unsupported node.
-
-        ``check``: validate the model with onnx first.
-        """
+        """Build the module from an ``onnx.ModelProto``; raise OnnxError for an unsupported node."""
         super().__init__()
         self.device, self.place = device, place
         self.weights: dict[str, Parameter] = {}
         self.constants: dict[str, Tensor] = {}
         onnx = onnx_package()
         with blamed(place):
-            opset = check_proto(onnx, proto) if check else proto.opset_import[0].version
+            opset = check(onnx, proto)
             self._store(onnx, proto.graph)
             self._connect(onnx, proto.graph, opset)
 

@@ -33,7 +33,9 @@ def _attention(call: Call) -> tuple[Tensor, ...]:
     columns = key.shape[2]
     call.sized((n, heads, rows, columns))
     root = math.sqrt(call.get("scale", 1 / math.sqrt(width)))
-    many_keys, many_values = (_repeated(each, heads // kv_heads) for each in (key, value))
+    many_keys, many_values = (
+        ops.repeat_interleave(each, heads // kv_heads, 1) for each in (key, value)
+    )
     scores = ops.matmul(query * root, ops.transpose(many_keys * root))
     stages = [scores]
     softcap = call.get("softcap", 0.0)
@@ -63,15 +65,6 @@ def _heads(call: Call, index: int) -> Tensor:
         raise call.refuse(f"input {index} must be (N, T, {heads} * width), got {x.shape}")
     n, t, width = x.shape
     return ops.permute(ops.reshape(x, (n, t, heads, width // heads)), (0, 2, 1, 3))
-
-
-def _repeated(x: Tensor, times: int) -> Tensor:
-    """Return keys or values with each head repeated for a group of query heads."""
-    if times == 1:
-        return x
-    n, heads, t, width = x.shape
-    many = ops.broadcast_to(ops.reshape(x, (n, heads, 1, t, width)), (n, heads, times, t, width))
-    return ops.reshape(many, (n, heads * times, t, width))
 
 
 def _masked(call: Call, scores: Tensor, past: int) -> tuple[Tensor, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ... import ops
 from ...autograd import Tensor
@@ -56,15 +57,6 @@ def _geometry(call: Call) -> tuple[int, list[int], list[int]]:
     return count, spatial(call, "strides", 1, count), spatial(call, "dilations", 1, count)
 
 
-def _pair(sizes: Sequence[int], first: int) -> tuple[int, int]:
-    """Extend the sizes of a sequence to those of an image of one row."""
-    return (first, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])
-
-
-def _image(x: Tensor) -> Tensor:
-    return ops.reshape(x, (*x.shape[:2], 1, x.shape[2])) if len(x.shape) == 3 else x
-
-
 def _reaches(kernel: Sequence[int], dilation: Sequence[int]) -> list[int]:
     return [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
 
@@ -79,11 +71,9 @@ def _conv(call: Call) -> Tensor:
     call.sized((x.shape[0], weight.shape[0], *sizes))
     if before != after:
         x, before = pad(call, x, [0, 0, *before, 0, 0, *after], 0.0), [0] * count
-    y = ops.conv2d(
-        *(_image(x), _image(weight), bias, _pair(stride, 1), _pair(before, 0)),
-        *(_pair(dilation, 1), call.get("group", 1)),
-    )
-    return y if count == 2 else ops.reshape(y, (*y.shape[:2], y.shape[3]))
+    conv: Any = ops.conv2d if count == 2 else ops.conv1d
+    found: Tensor = conv(x, weight, bias, stride, before, dilation, call.get("group", 1))
+    return found
 
 
 @operator("ConvTranspose")
@@ -97,11 +87,9 @@ def _conv_transpose(call: Call) -> Tensor:
     whole = [s * (n - 1) + r for s, n, r in zip(stride, x.shape[2:], reach, strict=True)]
     before, after = _transposed_pads(call, x, whole, extra, stride)
     channels = weight.shape[1] * groups
-    shape = call.sized((x.shape[0], channels, *(_pair(whole, 1))))
-    y = ops.conv2d_input_grad(
-        *(_image(x), _image(weight), shape, _pair(stride, 1), 0, _pair(dilation, 1), groups)
-    )
-    y = y if count == 2 else ops.reshape(y, (*y.shape[:2], y.shape[3]))
+    call.sized((x.shape[0], channels, *whole))
+    conv: Any = ops.conv_transpose2d if count == 2 else ops.conv_transpose1d
+    y: Tensor = conv(x, weight, None, stride, groups=groups, dilation=dilation)
     ends = [e - a for e, a in zip(extra, after, strict=True)]
     y = pad(call, y, [0, 0, *(-b for b in before), 0, 0, *ends], 0.0)
     if bias is None:

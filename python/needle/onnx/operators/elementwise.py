@@ -1,4 +1,4 @@
-"""Elementwise operators: arithmetic, functions, activations, casts."""
+"""Elementwise operators: arithmetic, functions, activations, casts, comparisons and logic."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from ...autograd import Tensor
 from ..call import OPERATORS, Call, operator
 
 
-def _one(name: str, function: Callable[[Tensor], Tensor]) -> None:
-    OPERATORS[name] = lambda call: function(call.x)
+def _one(name: str, function: Callable[..., Tensor], **attributes: float) -> None:
+    """Register ``function`` of the first input and of attributes, given with their defaults."""
+    OPERATORS[name] = lambda call: function(
+        call.x, *(call.get(*each) for each in attributes.items())
+    )
 
 
 def _many(name: str, function: Callable[[Any, Any], Tensor]) -> None:
@@ -28,39 +31,68 @@ def _many(name: str, function: Callable[[Any, Any], Tensor]) -> None:
     OPERATORS[name] = run
 
 
-def hard_sigmoid(x: Tensor, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
-    """Return alpha x + beta clipped to [0, 1]."""
-    return ops.clip(x * alpha + beta, 0.0, 1.0)
+def _bitwise(name: str, function: Callable[..., Any]) -> None:
+    def run(call: Call) -> Tensor:
+        call.broadcast(*(call.tensor(i) for i in range(len(call.inputs))))
+        return call.on_host(function)
+
+    OPERATORS[name] = run
 
 
 _one("Abs", ops.abs)
 _one("Ceil", ops.ceil)
+_one("Celu", lambda x, alpha: ops.elu(x / alpha) * alpha, alpha=1.0)
 _one("Cos", ops.cos)
+_one("Elu", ops.elu, alpha=1.0)
 _one("Erf", ops.erf)
 _one("Exp", ops.exp)
 _one("Floor", ops.floor)
+_one("HardSigmoid", lambda x, a, b: ops.clip(x * a + b, 0.0, 1.0), alpha=0.2, beta=0.5)
 _one("HardSwish", ops.hardswish)
 _one("Identity", lambda x: x)
+_one("IsNaN", ops.isnan)
+_one("LeakyRelu", ops.leaky_relu, alpha=0.01)
 _one("Log", ops.log)
 _one("Mish", lambda x: x * ops.tanh(ops.softplus(x)))
 _one("Neg", lambda x: -x)
+_one("Not", ops.logical_not)
 _one("Reciprocal", lambda x: 1 / x)
 _one("Relu", ops.relu)
 _one("Round", ops.round)
+_one(
+    "Selu",
+    lambda x, a, g: ops.elu(x, a) * g,
+    alpha=1.67326319217681884765625,
+    gamma=1.05070102214813232421875,
+)
 _one("Sigmoid", ops.sigmoid)
 _one("Sign", ops.sign)
 _one("Sin", ops.sin)
 _one("Softplus", ops.softplus)
 _one("Softsign", lambda x: x / (ops.abs(x) + 1))
 _one("Sqrt", ops.sqrt)
+_one("Swish", lambda x, alpha: x * ops.sigmoid(x * alpha), alpha=1.0)
 _one("Tanh", ops.tanh)
-_many("Add", lambda a, b: a + b)
-_many("Sub", lambda a, b: a - b)
-_many("Mul", lambda a, b: a * b)
-_many("Pow", lambda a, b: ops.astype(ops.power(a, b), a.dtype))
+_one("ThresholdedRelu", lambda x, a: ops.where(ops.greater(x, a), x, x * 0), alpha=1.0)
+_many("Add", ops.add)
+_many("And", ops.logical_and)
+_many("Equal", ops.equal)
+_many("Greater", ops.greater)
+_many("GreaterOrEqual", ops.greater_equal)
+_many("Less", ops.less)
+_many("LessOrEqual", ops.less_equal)
 _many("Max", ops.maximum)
 _many("Min", ops.minimum)
-_many("Sum", lambda a, b: a + b)
+_many("Mul", ops.multiply)
+_many("Or", ops.logical_or)
+_many("Pow", lambda a, b: ops.astype(ops.power(a, b), a.dtype))
+_many("Sub", lambda a, b: a - b)
+_many("Sum", ops.add)
+_many("Xor", ops.not_equal)
+_bitwise("BitwiseAnd", np.bitwise_and)
+_bitwise("BitwiseNot", np.bitwise_not)
+_bitwise("BitwiseOr", np.bitwise_or)
+_bitwise("BitwiseXor", np.bitwise_xor)
 
 
 @operator("Mean")
@@ -122,14 +154,6 @@ def _dropout(call: Call) -> Any:
     return call.x * call.constant(kept, call.x.dtype) / (1 - ratio), kept
 
 
-# ---- activations with attributes -----------------------------------------------------------------
-
-
-@operator("LeakyRelu")
-def _leaky_relu(call: Call) -> Tensor:
-    return ops.leaky_relu(call.x, call.get("alpha", 0.01))
-
-
 @operator("PRelu")
 def _prelu(call: Call) -> Tensor:
     x, slope = call.x, call.tensor(1)
@@ -137,40 +161,20 @@ def _prelu(call: Call) -> Tensor:
     return ops.where(ops.less(x, 0), x * slope, x)
 
 
-@operator("Elu")
-def _elu(call: Call) -> Tensor:
-    return ops.elu(call.x, call.get("alpha", 1.0))
-
-
-@operator("Celu")
-def _celu(call: Call) -> Tensor:
-    alpha: float = call.get("alpha", 1.0)
-    return ops.elu(call.x / alpha) * alpha
-
-
-@operator("Selu")
-def _selu(call: Call) -> Tensor:
-    alpha: float = call.get("alpha", 1.67326319217681884765625)
-    gamma: float = call.get("gamma", 1.05070102214813232421875)
-    return ops.elu(call.x, alpha) * gamma
-
-
-@operator("ThresholdedRelu")
-def _thresholded_relu(call: Call) -> Tensor:
-    return ops.where(ops.greater(call.x, call.get("alpha", 1.0)), call.x, call.x * 0)
-
-
-@operator("HardSigmoid")
-def _hard_sigmoid(call: Call) -> Tensor:
-    return hard_sigmoid(call.x, call.get("alpha", 0.2), call.get("beta", 0.5))
-
-
-@operator("Swish")
-def _swish(call: Call) -> Tensor:
-    alpha: float = call.get("alpha", 1.0)
-    return call.x * ops.sigmoid(call.x * alpha)
-
-
 @operator("Gelu")
 def _gelu(call: Call) -> Tensor:
     return ops.gelu(call.x, call.choice("approximate", "none", "tanh"))
+
+
+@operator("IsInf")
+def _is_inf(call: Call) -> Any:
+    x = call.array(0)
+    above = (x == np.inf) & call.flag("detect_positive", True)
+    return above | ((x == -np.inf) & call.flag("detect_negative", True))
+
+
+@operator("Where")
+def _where(call: Call) -> Tensor:
+    condition, a, b = (call.tensor(i) for i in (0, 1, 2))
+    call.broadcast(condition, a, b)
+    return ops.where(condition, a, b)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 from ... import ops
 from ...autograd import Tensor
 from ..call import Call, operator
+from .shape import pad
 
 
 def _standard(x: Tensor, axes: tuple[int, ...], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -98,20 +100,9 @@ def _local_response_norm(call: Call) -> Any:
     x, size = call.x, call.get("size", 0)
     if len(x.shape) < 2 or size < 1:
         raise call.refuse(f"size must be 1 or more for (N, C, ...), got {size} and {x.shape}")
-    square, total = x * x, None
-    for shift in range(-((size - 1) // 2), size - (size - 1) // 2):
-        part = _shifted(call, square, shift)
-        total = part if total is None or part is None else total + part
+    before, channels = (size - 1) // 2, x.shape[1]
+    rest = [0] * (len(x.shape) - 2)
+    square = pad(call, x * x, [0, before, *rest, 0, size - 1 - before, *rest], 0.0)
+    total = reduce(ops.add, (square[:, i : i + channels] for i in range(size)))
     scale = total * (call.get("alpha", 1e-4) / size) + call.get("bias", 1.0)
     return x / scale ** call.get("beta", 0.75)
-
-
-def _shifted(call: Call, square: Tensor, shift: int) -> Any:
-    """Return the channels shifted by ``shift``, padded with zeros."""
-    n, channels, *rest = square.shape
-    width = min(abs(shift), channels)
-    if not width:
-        return square
-    zeros = ops.broadcast_to(ops.reshape(call.constant(0, square.dtype), (1,)), (n, width, *rest))
-    kept = square[:, width:] if shift > 0 else square[:, : channels - width]
-    return ops.concatenate((kept, zeros) if shift > 0 else (zeros, kept), axis=1)

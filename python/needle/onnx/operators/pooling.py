@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import product
 from typing import Any
 
@@ -84,13 +85,6 @@ class _Windows:
         return shifts
 
 
-def _joined(parts: list[Tensor], function: Callable[[Any, Any], Tensor]) -> Tensor:
-    total = parts[0]
-    for part in parts[1:]:
-        total = function(total, part)
-    return total
-
-
 @operator("MaxPool")
 def _max_pool(call: Call) -> Any:
     """Return the largest element of each window, and its position if that output is read."""
@@ -99,7 +93,7 @@ def _max_pool(call: Call) -> Any:
     if windows.native and dtype.kind == "f":
         largest = ops.max_pool2d(call.x, *windows.pairs)
     else:
-        largest = _joined(windows.shifts(call, call.x, least), ops.maximum)
+        largest = reduce(ops.maximum, windows.shifts(call, call.x, least))
     return largest if call.outputs == 1 else (largest, _positions(call, windows, least))
 
 
@@ -125,17 +119,16 @@ def _average_pool(call: Call) -> Tensor:
     windows, include = _Windows.of(call), call.flag("count_include_pad")
     if windows.native and (include or not any(windows.before)):
         return ops.avg_pool2d(call.x, *windows.pairs)
-    total = _joined(windows.shifts(call, call.x, 0.0), lambda a, b: a + b)
+    total = reduce(ops.add, windows.shifts(call, call.x, 0.0))
     ones = call.constant(np.ones((1, 1, *call.x.shape[2:])), call.x.dtype)
     if include:  # elements that ceil_mode adds beyond the padding are never averaged
-        inner = _Windows(**{**vars(windows), "before": [0] * len(windows.before)})
         ones = pad(call, ones, [0, 0, *windows.before, 0, 0, *windows.pads], 1.0)
         rest = [a - p for a, p in zip(windows.after, windows.pads, strict=True)]
-        inner = _Windows(**{**vars(inner), "after": [max(r, 0) for r in rest]})
+        inner = replace(windows, before=[0] * len(rest), after=[max(r, 0) for r in rest])
         counts = inner.shifts(call, ones, 0.0)
     else:
         counts = windows.shifts(call, ones, 0.0)
-    return total / _joined(counts, lambda a, b: a + b)
+    return total / reduce(ops.add, counts)
 
 
 @operator("LpPool")
@@ -145,7 +138,7 @@ def _lp_pool(call: Call) -> Any:
     if p < 1:
         raise call.refuse(f"p must be 1 or more, got {p}")
     parts = _Windows.of(call).shifts(call, ops.abs(call.x) ** p, 0.0)
-    return _joined(parts, lambda a, b: a + b) ** (1 / p)
+    return reduce(ops.add, parts) ** (1 / p)
 
 
 def _global(name: str, function: Callable[..., Tensor]) -> None:

@@ -143,14 +143,8 @@ def _cubic(distance: Array, a: float) -> Array:
 
 def _weighted(call: Call, x: Tensor, axis: int, matrix: Array) -> Tensor:
     """Return x with an axis multiplied by a matrix (new size, size)."""
-    order = [i for i in range(len(x.shape)) if i != axis] + [axis]
-    moved = ops.permute(x, tuple(order))
-    if len(order) == 1:
-        moved = ops.reshape(moved, (1, -1))
-    product = ops.matmul(moved, call.constant(matrix.T, x.dtype))
-    if len(order) == 1:
-        return ops.reshape(product, (-1,))
-    return ops.permute(product, tuple(int(i) for i in np.argsort(order)))
+    product = ops.matmul(ops.transpose(x, (axis, -1)), call.constant(matrix.T, x.dtype))
+    return ops.transpose(product, (axis, -1))
 
 
 def _outside(call: Call, x: Tensor, axis: int, outside: Array) -> Tensor:

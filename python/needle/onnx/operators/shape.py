@@ -12,7 +12,8 @@ from ... import ops
 from ...autograd import Tensor
 from ..call import Call, operator
 
-PAD_MODES = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+"""ops.pad's names of ONNX's modes."""
 
 
 @operator("Reshape")
@@ -51,10 +52,7 @@ def _transpose(call: Call) -> Tensor:
 @operator("Expand")
 def _expand(call: Call) -> Tensor:
     sizes = call.sized(call.integers(1) or ())
-    try:
-        return ops.broadcast_to(call.x, call.sized(np.broadcast_shapes(call.x.shape, sizes)))
-    except ValueError as error:
-        raise call.refuse(f"shape {call.x.shape} does not broadcast with {sizes}") from error
+    return ops.broadcast_to(call.x, call.sized(np.broadcast_shapes(call.x.shape, sizes)))
 
 
 @operator("Tile")
@@ -118,7 +116,7 @@ def _split(call: Call) -> tuple[Tensor, ...]:
 def _pad(call: Call) -> Tensor:
     """Return x with padding; a negative width removes elements."""
     x, ndim = call.x, len(call.x.shape)
-    mode = call.choice("mode", "constant", *PAD_MODES)
+    mode = call.choice("mode", *PAD_MODES)
     widths, axes = call.integers(1, "pads"), call.integers(3)
     chosen = range(ndim) if axes is None else call.axes(axes)
     if widths is None or len(widths) != 2 * len(chosen):
@@ -131,42 +129,14 @@ def _pad(call: Call) -> Tensor:
 
 def pad(call: Call, x: Tensor, widths: Sequence[int], value: Any, mode: str = "constant") -> Tensor:
     """Return x with padding; ``widths`` has those before each axis, then those after each."""
-    ndim = len(x.shape)
-    sides = list(zip(x.shape, widths[:ndim], widths[ndim:], strict=True))
-    call.sized([size + before + after for size, before, after in sides])
-    for axis, (size, before, after) in enumerate(sides):
-        if mode == "constant":
-            x = _bordered(call, x, axis, (before, after), value)
-        elif before or after:
-            index: tuple[Any, ...] = (slice(None),) * axis
-            x = x[(*index, _source(call, size, before, after, mode))]
-    return x
-
-
-def _bordered(call: Call, x: Tensor, axis: int, widths: tuple[int, int], value: Any) -> Tensor:
-    size = x.shape[axis]
-    low, high = max(-widths[0], 0), size - max(-widths[1], 0)
-    if low > high:
-        raise call.refuse(f"negative pads {widths} remove more than the {size} elements of an axis")
-    if min(widths) < 0:
-        x = x[(slice(None),) * axis + (slice(low, high),)]
-    borders = []
-    for width in widths:
-        shape = [max(width, 0) if i == axis else n for i, n in enumerate(x.shape)]
-        borders.append(ops.broadcast_to(call.constant([value], x.dtype), tuple(shape)))
-    sides = (borders[0], x, borders[1])
-    parts = [part for part in sides if part.shape[axis] or part is x]
-    return ops.concatenate(parts, axis=axis) if len(parts) > 1 else x
-
-
-def _source(call: Call, size: int, before: int, after: int, mode: str) -> Any:
-    """Return the source position of each element of a padded axis."""
-    if min(before, after) < 0:
-        kept = _source(call, size, max(before, 0), max(after, 0), mode)
-        return kept[max(-before, 0) : len(kept) - max(-after, 0)]
-    if not size or (mode == "reflect" and max(before, after) >= size > 1):
-        raise call.refuse(f"mode {mode} cannot pad {size} elements by {before} and {after}")
-    return np.pad(np.arange(size), (before, after), PAD_MODES[mode])  # type: ignore[call-overload]
+    pairs = list(zip(widths[: len(x.shape)], widths[len(x.shape) :], strict=True))
+    sides = list(zip(x.shape, pairs, strict=True))
+    call.sized([size + sum(pair) for size, pair in sides])
+    if any(size < -min(before, 0) - min(after, 0) for size, (before, after) in sides):
+        raise call.refuse(
+            f"negative pads {pairs} remove more than the axes of shape {x.shape} have"
+        )
+    return ops.pad(x, pairs, PAD_MODES[mode], value)
 
 
 @operator("DepthToSpace", "SpaceToDepth")
@@ -189,10 +159,4 @@ def _depth_and_space(call: Call) -> Tensor:
 @operator("Trilu")
 def _trilu(call: Call) -> Tensor:
     """Return the upper or lower triangle of matrices, with zeros elsewhere."""
-    x, k = call.x, call.scalar(1, 0)
-    if len(x.shape) < 2:
-        raise call.refuse(f"the input must be matrices, got shape {x.shape}")
-    kept = np.ones(x.shape[-2:], bool)
-    kept = np.triu(kept, k) if call.flag("upper", True) else np.tril(kept, k)
-    zeros = ops.broadcast_to(call.constant([0], x.dtype), tuple(x.shape))
-    return ops.where(call.constant(kept), x, zeros)
+    return (ops.triu if call.flag("upper", True) else ops.tril)(call.x, call.scalar(1, 0))
