@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from random import Random
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from needle.sharing import Planner
-from needle.sharing.planner.policy import DrawPolicy
+from needle.sharing.planner.planned import Planned
+from needle.sharing.planner.policy import Members
 
 stats = pytest.importorskip("scipy.stats")
 
@@ -43,29 +44,38 @@ class Played:
     delivered: int = 0
 
 
-def play(policy: type[DrawPolicy], tasks: Sequence[Task], rounds: int, seed: int = 0) -> Played:
+class RoundByRound(Planned):
+    """The draws of the server where no task can lead: every round is drawn by ``Coupled``."""
+
+    def draw(self, slots: list[int]) -> dict[int, int]:
+        return self._coupled.draw(slots)
+
+
+def play(policy: type[Planned], tasks: Sequence[Task], rounds: int, seed: int = 0) -> Played:
     """Run all tasks for ``rounds`` rounds; each begins its next epoch when it is active again."""
-    planner: Planner = type("Planner", (Planner,), {"policy": policy})(seed)
-    names = [str(i) for i in range(len(tasks))]
-    got: dict[str, list[int]] = {name: [] for name in names}
+    members = Members()
+    draws = policy(members, Random(seed))
+    got: list[list[int]] = [[] for _ in tasks]
     played = Played([])
     for time in range(rounds):
         active = []
-        for name, task in zip(names, tasks):
-            if time == task.start:
-                planner.join(name, np.array(task.indices))
+        for slot, task in enumerate(tasks):
             if time >= task.start and task.active(time):
-                if not planner.remaining(name):
-                    planner.next_epoch(name)
-                active.append(name)
-        for draw in planner.round(active):
+                if not members.left[slot]:
+                    draws.end(slot)
+                    members.enter(slot, np.array(task.indices))
+                    draws.begin(slot, whole=True)
+                active.append(slot)
+        for index, taken in draws.draw(active).items() if active else ():
+            members.take(index, taken)
             played.reads += 1
-            played.delivered += len(draw.tasks)
-            for name in draw.tasks:
-                got[name].append(draw.index)
-    for name, task in zip(names, tasks):
-        whole = len(got[name]) // len(task.indices)
-        orders = np.array(got[name][: whole * len(task.indices)])
+            played.delivered += taken.bit_count()
+            for slot in active:
+                if taken >> slot & 1:
+                    got[slot].append(index)
+    for indices, task in zip(got, tasks):
+        whole = len(indices) // len(task.indices)
+        orders = np.array(indices[: whole * len(task.indices)])
         played.epochs.append(orders.reshape(whole, len(task.indices)))
     return played
 

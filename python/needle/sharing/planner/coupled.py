@@ -12,7 +12,7 @@ from random import Random
 
 import numpy as np
 
-from .policy import DrawPolicy, Laws, Members
+from .policy import Laws, Members
 
 REVISIONS = 64
 """Times per epoch that the first pivot is chosen anew."""
@@ -20,8 +20,11 @@ FEW = 16
 """Number of atoms up to which a loop over them is faster than NumPy calls."""
 
 
-class Coupled(DrawPolicy):
-    """Policy that draws each index uniformly from those its task misses, given the whole past.
+class Coupled:
+    """Draws of one round, each uniform among the indices that its task misses, given the past.
+
+    members: the indices that each task, given by its slot, still misses. random: the only source of
+    randomness. Which slots are active is decided before anything is drawn.
 
     Proof: task j accepts the index y of pivot p with probability q_p(y) min(1, q_j(y) / q_p(y)) =
     min(q_p, q_j)(y). It rejects with probability 1 - sum min, and then draws from (q_j - min) / (1
@@ -31,13 +34,18 @@ class Coupled(DrawPolicy):
     """
 
     def __init__(self, members: Members, random: Random) -> None:
-        super().__init__(members, random)
+        self.members, self.random = members, random
         self._seen: tuple[object, int, list[int]] = (None, 0, [])
         self._membership = np.zeros((0, 0))
         self._pivot = 0
         self._countdown = 0
 
     def draw(self, slots: list[int]) -> dict[int, int]:
+        """Return the drawn indices, each with the mask of the slots that get it.
+
+        Every slot must have an index left. Each slot is in exactly one mask, and misses the index
+        of that mask. Nothing is removed from ``members``.
+        """
         self._refresh(slots)
         members, left, random = self.members, self.members.left, self.random.random
         p = slots[self._pivot]

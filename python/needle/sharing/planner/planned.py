@@ -13,11 +13,11 @@ import numpy as np
 
 from ...data.samples.ticket import Indices
 from .coupled import Coupled, overlaps
-from .policy import DrawPolicy, Members, shuffled
+from .policy import Members, shuffled
 
 
-class Planned(DrawPolicy):
-    """Policy with a leader, whose order is drawn at the start of its epoch.
+class Planned:
+    """Draws with a leader, whose order is drawn at the start of its epoch.
 
     A follower takes the index of the leader whenever it misses it. Otherwise it fills the position
     with an index that the leader will not reach before either epoch ends. The fills of several
@@ -32,26 +32,29 @@ class Planned(DrawPolicy):
     """
 
     def __init__(self, members: Members, random: Random) -> None:
-        super().__init__(members, random)
+        self.members, self.random = members, random
         self._coupled = Coupled(members, random)
         self._fresh: set[int] = set()  # slots at the start of a whole epoch
         self._leader = -1
         self._plan: Indices = np.empty(0, np.int64)
         self._give_up()
 
-    def begin(self, slot: int, indices: Indices, whole: bool) -> None:
+    def begin(self, slot: int, whole: bool) -> None:
+        """Start an epoch of a slot, or the rest of one; ``members`` already holds the indices."""
         if whole:
             self._fresh.add(slot)
         else:  # its earlier draws are unknown, and may have been made under this plan
             self._give_up()
 
     def end(self, slot: int) -> None:
+        """End the epoch of a slot; ``members`` still holds the indices that are left."""
         if slot in self._bound and (slot == self._leader or self.members.left[slot]):
             self._give_up()
         self._bound.discard(slot)
         self._fresh.discard(slot)
 
     def draw(self, slots: list[int]) -> dict[int, int]:
+        """Return the drawn indices; see ``Coupled.draw``."""
         if not self._ready(slots):
             return self._coupled.draw(slots)
         index = int(self._plan[self._next])

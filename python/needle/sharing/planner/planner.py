@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from hashlib import sha256
 from random import Random
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +17,7 @@ from ...data.samples.random_source import check_seed
 from ...data.samples.ticket import Indices
 from ...errors import DataError, unknown_name
 from .planned import Planned
-from .policy import MAX_INDEX, MAX_TASKS, Draw, DrawPolicy, Members
-
-
-class _Joined(NamedTuple):
-    """A task in the planner: its slot number and its index set in ascending order."""
-
-    slot: int
-    indices: Indices
+from .policy import MAX_INDEX, MAX_TASKS, Draw, Members
 
 
 class Planner:
@@ -38,30 +30,23 @@ class Planner:
     reuse its seed.
     """
 
-    policy: type[DrawPolicy] = Planned
-
     def __init__(self, seed: int = 0) -> None:
         self._members = Members()
         self._random = Random(check_seed("Planner", seed))
-        self._policy = self.policy(self._members, self._random)
-        self._tasks: dict[str, _Joined] = {}
+        self._policy = Planned(self._members, self._random)
+        self._tasks: dict[str, int] = {}  # slots
         self._names: dict[int, str] = {}
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """The names of the tasks that have joined and have not left."""
-        return tuple(self._tasks)
 
     def join(
         self,
         task: str,
         indices: range | npt.NDArray[np.integer],
         *,
-        remaining: npt.NDArray[np.integer] | None = None,
+        remaining: Indices | None = None,
     ) -> None:
         """Add a task at the beginning of an epoch, or in the middle of one.
 
-        indices: the index set, int ``(n,)`` or a range: distinct, in [0, 2**31), and not empty.
+        indices: the index set, int ``(n,)`` or a range: ascending, in [0, 2**31), and not empty.
         remaining: the part of the set that the epoch still misses, by default the whole set. Raises
         DataError for a name already in use, for more than 64 tasks, or for an invalid index set.
         """
@@ -70,43 +55,38 @@ class Planner:
         slot = next((i for i in range(MAX_TASKS) if i not in self._names), None)
         if slot is None:
             raise DataError(f"Planner.join: {MAX_TASKS} tasks at most; start a second server")
-        own = _index_set("indices", indices)
-        if not len(own):
+        own = np.asarray(indices).astype(np.int64, casting="safe")
+        rising = own.ndim == 1 and len(own) and (np.diff(own, prepend=-1) > 0).all()
+        if not rising or own[-1] >= MAX_INDEX:
             raise DataError(
-                f"Planner.join: task {task!r} has an empty index set; give it one index"
+                f"Planner.join: the index set of task {task!r} must be ascending, in [0, 2**31) "
+                f"and not empty, got {indices}; use np.unique(indices)"
             )
-        left = own if remaining is None else _index_set("remaining", remaining)
-        foreign = left[~np.isin(left, own)] if remaining is not None else left[:0]
-        if len(foreign):
-            raise DataError(
-                f"Planner.join: index {foreign[0]} does not belong to the set of task {task!r}; "
-                "remaining indices must be a part of it"
-            )
+        left = own if remaining is None else remaining
+        assert np.isin(left, own).all(), "remaining indices are a part of the set"
         if len(left) < len(own):  # do not repeat the draws made before a restart
             digest = sha256(left.tobytes() + self._random.randbytes(32)).digest()
             self._random.seed(digest)
-        self._tasks[task] = _Joined(slot, own)
+        self._tasks[task] = slot
         self._names[slot] = task
-        self._begin(slot, left, whole=len(left) == len(own))
+        self._members.enter(slot, left)
+        self._policy.begin(slot, whole=len(left) == len(own))
 
     def leave(self, task: str) -> None:
         """Remove a task and the rest of its epoch."""
-        slot = self._task(task).slot
-        self._end(slot)
+        slot = self._slot(task)
+        self._policy.end(slot)
+        self._members.drop(slot)
         del self._tasks[task], self._names[slot]
 
-    def round(self, active: Collection[str]) -> list[Draw]:
-        """Draw one index for each active task that has any left; return the distinct indices.
-
-        A task that is not in ``active`` (paused or slow) gets no index and loses none. The active
-        tasks are chosen before the draw, so the choice cannot depend on it.
-        """
-        rounds = self.rounds(active, 1)
-        return rounds[0] if rounds else []
-
     def rounds(self, active: Collection[str], count: int) -> list[list[Draw]]:
-        """Return ``count`` rounds, or fewer if all active tasks reach the end of their epochs."""
-        slots = sorted({self._task(name).slot for name in active})
+        """Draw ``count`` rounds, or fewer if all active tasks reach the end of their epochs.
+
+        A round gives one index to each active task that has any left. A task that is not in
+        ``active`` (paused or slow) gets no index and loses none. The active tasks are chosen before
+        the draws, so the choice cannot depend on them.
+        """
+        slots = sorted({self._slot(name) for name in active})
         members, draw, left = self._members, self._policy.draw, self._members.left
         planned: list[list[Draw]] = []
         names: dict[int, tuple[str, ...]] = {}
@@ -123,55 +103,15 @@ class Planner:
             planned.append(row)
         return planned
 
-    def next_epoch(self, task: str) -> None:
-        """Start the next epoch of a task; the rest of the current one is dropped."""
-        slot, indices = self._task(task)
-        self._end(slot)
-        self._begin(slot, indices, whole=True)
-
-    def remaining(self, task: str) -> int:
-        """Return the number of indices that the epoch of a task has left."""
-        return self._members.left[self._task(task).slot]
-
     def need(self, index: int) -> int:
         """Return the number of tasks whose current epochs still miss this index."""
         masks = self._members.masks
         return masks[index].bit_count() if 0 <= index < len(masks) else 0
 
-    def _begin(self, slot: int, left: Indices, whole: bool) -> None:
-        self._members.enter(slot, left)
-        self._policy.begin(slot, left, whole)
-
-    def _end(self, slot: int) -> None:
-        self._policy.end(slot)
-        self._members.drop(slot)
-
-    def _task(self, name: str) -> _Joined:
+    def _slot(self, name: str) -> int:
         if name not in self._tasks:
             raise unknown_name("task", name, self._tasks)
         return self._tasks[name]
 
     def _named(self, mask: int) -> tuple[str, ...]:
         return tuple(self._names[slot] for slot in range(mask.bit_length()) if mask >> slot & 1)
-
-
-def _index_set(what: str, indices: range | npt.NDArray[np.integer]) -> Indices:
-    """Return the distinct indices in ascending order: int64 ``(n,)``."""
-    given = np.asarray(indices)
-    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-        raise DataError(
-            f"Planner.join: {what} must be a one-dimensional array of integers, got "
-            f"{given.dtype} of shape {given.shape}"
-        )
-    rising = np.sort(given.astype(np.int64))
-    if len(rising) and not (rising[0] >= 0 and rising[-1] < MAX_INDEX):
-        raise DataError(
-            f"Planner.join: {what} must be in [0, 2**31), got {rising[0]} to {rising[-1]}"
-        )
-    repeated = np.flatnonzero(rising[1:] == rising[:-1])
-    if len(repeated):
-        raise DataError(
-            f"Planner.join: {what} must be distinct, got {rising[repeated[0]]} twice; a sample "
-            "comes once an epoch"
-        )
-    return rising

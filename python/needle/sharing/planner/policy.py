@@ -1,13 +1,7 @@
-"""The interface of a policy, and the table that it draws from.
-
-A policy gives each active task its next index. Under every policy each task sees its own set in a
-uniformly random order, epoch by epoch. Policies differ in how often tasks get the same index in
-one round, which then costs one read. ``Members`` is the table of indices that tasks still miss.
-"""
+"""The table of indices that tasks still miss, from which coupled.py and planned.py draw."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Mapping
 from random import Random
@@ -148,38 +142,10 @@ class Members:
 
 
 class Draw(NamedTuple):
-    """An index and the tasks that get it in this round, in the order in which they joined."""
+    """An index and the tasks that get it in this round."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a Draw
     tasks: tuple[str, ...]
-
-
-class DrawPolicy(ABC):
-    """A rule that draws one index per round for each task; a task is given by its slot number.
-
-    members: the indices that each slot still misses. random: the only source of randomness. Which
-    slots are active is decided before anything is drawn.
-    """
-
-    def __init__(self, members: Members, random: Random) -> None:
-        self.members, self.random = members, random
-
-    def begin(self, slot: int, indices: Indices, whole: bool) -> None:
-        """Start an epoch of a slot, or the rest of one if ``whole`` is False.
-
-        ``members`` already holds the indices.
-        """
-
-    def end(self, slot: int) -> None:
-        """End the epoch of a slot; ``members`` still holds the indices that are left."""
-
-    @abstractmethod
-    def draw(self, slots: list[int]) -> dict[int, int]:
-        """Return the drawn indices, each with the mask of the slots that get it.
-
-        Every slot must have an index left. Each slot is in exactly one mask, and misses the index
-        of that mask. Nothing is removed from ``members``.
-        """
 
 
 def shuffled(random: Random, indices: Indices) -> Indices:

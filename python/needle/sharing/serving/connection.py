@@ -143,7 +143,6 @@ class Connection(FrameSocket):
         """Release everything that the task held."""
         if self.feed is not None and self.task is not None:
             self.feed.leave(self.task)
-            self.feed.store.arena.trim()
 
     # ---- answers
 

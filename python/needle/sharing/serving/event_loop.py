@@ -283,14 +283,8 @@ class Server:
         feeds = []
         for key, feed in self.feeds.items():
             tasks = [c.task for c in self.connections.values() if c.feed is feed and c.task]
-            feeds.append(
-                {
-                    "what": key,
-                    "tasks": [task.status() for task in tasks],
-                    "delivered": feed.delivered,
-                    **feed.statistics(),
-                }
-            )
+            shown = [task.status() for task in tasks]
+            feeds.append({"what": key, "tasks": shown, **feed.statistics()})
         totals = {
             name: self._past[name] + sum(getattr(feed, name) for feed in self.feeds.values())
             for name in ("reads", "delivered")

@@ -173,7 +173,6 @@ class Task:
             "drawn": len(self.indices) - len(self.left) + self._drawn,
             "waiting": len(self._queue),
             "held": sum(map(len, self._held.values())),
-            "credits": max(0, self._granted - self._sent),
             "delivered": self.delivered,
             "hits": self.hits,
             "rate": self.delivered / seconds if self.delivered else 0.0,
@@ -206,7 +205,7 @@ class Feed:
         limit = options.budget + options.spill
         self.store = SampleStore(
             limit,
-            0 if prepared else limit,
+            not prepared,
             tempfile.gettempdir() if options.spill else None,
             need=self.planner.need,
             left=self._forget,
@@ -269,13 +268,20 @@ class Feed:
             sample.holders -= 1
 
     def statistics(self) -> dict[str, Any]:
-        """Return the statistics of cache, reads and memory, and the slow samples."""
+        """Return reads, deliveries, memory and the slow samples as JSON values."""
         slow = [
             {"sample": sample.index, "seconds": seconds, "tasks": self._waiting(sample)}
             for sample, seconds in self.reading.slow_samples()
         ]
-        counts = {"reads": self.reads, "committed": self.store.arena.committed, "slow": slow}
-        return {**self.store.cache.statistics(), **counts}
+        cache = self.store.cache
+        return {
+            "reads": self.reads,
+            "delivered": self.delivered,
+            "entries": len(cache),
+            "bytes": cache.bytes,
+            "held_bytes": cache.held_bytes,
+            "slow": slow,
+        }
 
     def close(self, wait: bool = True) -> None:
         """End the workers and free the memory; ``wait`` for the workers to exit."""

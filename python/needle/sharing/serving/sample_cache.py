@@ -10,7 +10,7 @@ import bisect
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import compress
 from typing import Generic, TypeVar
 
@@ -70,19 +70,6 @@ class Arena:
         self._starts.insert(i, start)
         self._ends.insert(i, end)
 
-    def trim(self) -> None:
-        """Return free memory at the end to the system in whole steps, except for the first step."""
-        if not self._ends or self._ends[-1] != self.committed:
-            return
-        keep = max(STEP, -(-self._starts[-1] // STEP) * STEP)
-        if self.committed - keep < STEP:
-            return
-        os.ftruncate(self.memory.fd, keep)  # frees the pages
-        os.ftruncate(self.memory.fd, self.memory.size)  # leaves a hole: mappings stay valid
-        self.committed = self._ends[-1] = keep
-        if self._starts[-1] == keep:
-            del self._starts[-1], self._ends[-1]
-
     def read_only(self) -> int:
         """Return a new descriptor of the memory, read-only where the system can make one.
 
@@ -135,18 +122,6 @@ class Arena:
 
 
 @dataclass
-class CacheStatistics:
-    """Counters since the start, and the current contents."""
-
-    evictions: int = 0
-    refused: int = 0
-    entries: int = 0
-    bytes: int = 0
-    held_bytes: int = 0
-    pool_bytes: int = 0
-
-
-@dataclass
 class _Entry:
     nbytes: int
     holders: int
@@ -156,10 +131,10 @@ class _Entry:
 class SampleCache(Generic[Key]):
     """A cache of samples by key, which keeps held samples and evicts others beyond ``limit_bytes``.
 
-    Samples that no epoch needs form a pool of at most ``pool_bytes`` of the limit. They are evicted
-    first, the least recently used one first. After them, the samples that the fewest epochs need
-    are evicted, oldest first. need: returns how many epochs still miss a key; called when a key is
-    used and before it is evicted. on_evict: called with the key of every evicted sample.
+    Samples that the fewest epochs need are evicted first, the least recently used one first. need:
+    returns how many epochs still miss a key; called when a key is used and before it is evicted.
+    pool: keep samples that no epoch needs while there is room. on_evict: called with the key of
+    every evicted sample. ``bytes`` and ``held_bytes`` are the sizes of all and of the held samples.
     """
 
     def __init__(
@@ -167,19 +142,13 @@ class SampleCache(Generic[Key]):
         limit_bytes: int,
         *,
         need: Callable[[Key], int],
-        pool_bytes: int = 0,
-        on_evict: Callable[[Key], None] | None = None,
+        pool: bool = False,
+        on_evict: Callable[[Key], None] = lambda key: None,
     ) -> None:
-        if limit_bytes < 0 or not 0 <= pool_bytes <= limit_bytes:
-            raise ValueError(
-                "SampleCache: 0 <= pool_bytes <= limit_bytes must hold, got "
-                f"{pool_bytes} and {limit_bytes}; the pool is a part of the limit"
-            )
-        self.limit_bytes, self._pool_limit, self._need = limit_bytes, pool_bytes, need
-        self._on_evict = on_evict
+        self.limit_bytes, self.bytes, self.held_bytes = limit_bytes, 0, 0
+        self._need, self._pool, self._on_evict = need, pool, on_evict
         self._entries: dict[Key, _Entry] = {}
         self._queues: dict[int, OrderedDict[Key, None]] = {}
-        self._counts = CacheStatistics()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -191,19 +160,17 @@ class SampleCache(Generic[Key]):
         """Add a sample that is held ``holders`` times, evicting others if needed.
 
         Returns False and changes nothing if the key exists already, or if a sample without holders
-        exceeds the limit. A sample that no task holds and no epoch needs stays only if the pool has
-        room.
+        exceeds the limit. A sample that no task holds and no epoch needs stays only in a pool.
         """
         if key in self._entries or not self._make_room(0 if holders else nbytes):
-            self._counts.refused += 1
             return False
         entry = self._entries[key] = _Entry(nbytes, holders)
-        self._counts.bytes += nbytes
+        self.bytes += nbytes
         if holders:
-            self._counts.held_bytes += nbytes
+            self.held_bytes += nbytes
         else:
             self._enqueue(key, entry)
-            self._trim_pool()
+            self._drop_unneeded()
         return True
 
     def hold(self, key: Key) -> None:
@@ -211,18 +178,18 @@ class SampleCache(Generic[Key]):
         entry = self._entries[key]
         if not entry.holders:
             self._dequeue(key, entry)
-            self._counts.held_bytes += entry.nbytes
+            self.held_bytes += entry.nbytes
         entry.holders += 1
 
     def release(self, key: Key) -> None:
-        """Remove a holder; evict a sample that no task holds or needs, unless the pool keeps it."""
+        """Remove a holder; evict a sample that no task holds or needs, unless there is a pool."""
         entry = self._entries[key]
         assert entry.holders, f"release of {key!r}, which nobody holds"
         entry.holders -= 1
         if not entry.holders:
-            self._counts.held_bytes -= entry.nbytes
+            self.held_bytes -= entry.nbytes
             self._enqueue(key, entry)
-            self._trim_pool()
+            self._drop_unneeded()
             self._make_room(0)
 
     def refresh(self) -> None:
@@ -230,19 +197,13 @@ class SampleCache(Generic[Key]):
         for key, entry in self._entries.items():
             if not entry.holders and self._need(key) != entry.queue:
                 self._enqueue(key, entry)
-        self._trim_pool()
-
-    def statistics(self) -> dict[str, int]:
-        """Return the counters and contents as the fields of ``CacheStatistics``."""
-        self._counts.entries = len(self._entries)
-        return asdict(self._counts)
+        self._drop_unneeded()
 
     def _make_room(self, nbytes: int) -> bool:
         ### BEGIN YOUR SOLUTION [cache-evict]
-        counts = self._counts
         if nbytes > self.limit_bytes:
             return False
-        while counts.bytes - counts.held_bytes + nbytes > self.limit_bytes:
+        while self.bytes - self.held_bytes + nbytes > self.limit_bytes:
             self._evict(self._victim())
         return True
         ### END YOUR SOLUTION
@@ -262,13 +223,11 @@ class SampleCache(Generic[Key]):
     def _evict(self, key: Key) -> None:
         entry = self._entries.pop(key)
         self._dequeue(key, entry)
-        self._counts.bytes -= entry.nbytes
-        self._counts.evictions += 1
-        if self._on_evict:
-            self._on_evict(key)
+        self.bytes -= entry.nbytes
+        self._on_evict(key)
 
-    def _trim_pool(self) -> None:
-        while self._counts.pool_bytes > self._pool_limit:
+    def _drop_unneeded(self) -> None:
+        while not self._pool and self._queues.get(0):
             self._evict(next(iter(self._queues[0])))
 
     def _enqueue(self, key: Key, entry: _Entry) -> None:
@@ -276,27 +235,25 @@ class SampleCache(Generic[Key]):
         self._dequeue(key, entry)
         entry.queue = self._need(key)
         self._queues.setdefault(entry.queue, OrderedDict())[key] = None
-        self._counts.pool_bytes += entry.nbytes * (entry.queue == 0)
 
     def _dequeue(self, key: Key, entry: _Entry) -> None:
         if entry.queue >= 0:
             del self._queues[entry.queue][key]
-            self._counts.pool_bytes -= entry.nbytes * (entry.queue == 0)
             entry.queue = -1
 
 
 class SampleStore:
     """A store of samples in shared memory, cached while they are held, needed or in the pool.
 
-    limit_bytes, pool_bytes: limits of the cache. folder: see ``Arena``. need: returns how many
-    epochs still miss an index. left: called with every evicted sample. check: called with the size
-    in bytes of a sample of a new layout; raises DataError if the size is too large.
+    limit_bytes, pool: see ``SampleCache``. folder: see ``Arena``. need: returns how many epochs
+    still miss an index. left: called with every evicted sample. check: called with the size in
+    bytes of a sample of a new layout; raises DataError if the size is too large.
     """
 
     def __init__(
         self,
         limit_bytes: int,
-        pool_bytes: int,
+        pool: bool,
         folder: str | None,
         *,
         need: Callable[[int], int],
@@ -307,7 +264,7 @@ class SampleStore:
         self.cache: SampleCache[Sample] = SampleCache(
             limit_bytes,
             need=lambda sample: need(sample.index),
-            pool_bytes=pool_bytes,
+            pool=pool,
             on_evict=self._evicted,
         )
         self.layouts: list[SampleLayout] = []
