@@ -368,4 +368,56 @@ ATTENTION = [
     ),
 ]
 
-LAYER_ROWS = [*NORMALIZATION, *CONVOLUTION, *INTERPOLATION, *ATTENTION]
+FAR = 9
+
+
+def sampled(x: Any, grid: Any, mode: str, padding: str, align_corners: bool) -> Any:
+    """Return x at the places of a grid, read from an image with FAR pixels more on each side."""
+    mirror = "reflect" if align_corners else "symmetric"
+    how: Any = {"zeros": "constant", "border": "edge", "reflection": mirror}[padding]
+    wide = np.pad(x, [(0, 0), (0, 0), (FAR, FAR), (FAR, FAR)], mode=how)
+    out = np.zeros((*x.shape[:2], *grid.shape[1:3]))
+    for n, i, j in np.ndindex(*grid.shape[:3]):
+        row, column = (
+            FAR + ((g + 1) * (size - 1) if align_corners else (g + 1) * size - 1) / 2
+            for g, size in zip(grid[n, i, j, ::-1], x.shape[2:])
+        )
+        for r, c in np.ndindex(*wide.shape[2:]):
+            if mode == "nearest":
+                weight = float((r, c) == (np.round(row), np.round(column)))
+            else:
+                weight = max(1 - abs(r - row), 0) * max(1 - abs(c - column), 0)
+            out[n, :, i, j] += wide[n, :, r, c] * weight
+    return out
+
+
+def grid_refused(message: str, error: type[Exception], *shapes: Any, **options: Any) -> Failure:
+    return refused(
+        lambda x, g: ops.grid_sample(x, g, **options),
+        f"grid_sample: {message}",
+        *(shapes or ((1, 2, 3, 3), (1, 4, 4, 2))),
+        error=error,
+    )
+
+
+SAMPLING = [
+    OpRow(
+        "grid_sample",
+        lambda x, g, o=(mode, padding, align): ops.grid_sample(x, g, *o),
+        lambda x, g, o=(mode, padding, align): sampled(x, g, *o),
+        lambda r: (r.standard_normal((2, 2, 4, 3)), r.uniform(-2.5, 2.5, (2, 3, 4, 2))),
+        f"{mode} {padding} {align}",
+        failures=(
+            grid_refused("mode must be one of", UnknownNameError, mode="bicubic"),
+            grid_refused("padding_mode must be one of", UnknownNameError, padding_mode="wrap"),
+            grid_refused("x must be (N, C, H, W)", ShapeError, (1, 2, 3, 3), (1, 4, 4, 3)),
+            grid_refused("x must be (N, C, H, W)", ShapeError, (1, 2, 3, 3), (2, 4, 4, 2)),
+            grid_refused("x must be (N, C, H, W)", ShapeError, (1, 2, 0, 3), (1, 4, 4, 2)),
+        ),
+    )
+    for mode in ("bilinear", "nearest")
+    for padding in ("zeros", "border", "reflection")
+    for align in (False, True)
+]
+
+LAYER_ROWS = [*NORMALIZATION, *CONVOLUTION, *INTERPOLATION, *SAMPLING, *ATTENTION]

@@ -129,6 +129,12 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "pieces": lambda x: (*x.split([1, 2], 1), *x.chunk(3, -1), x.unbind(3)[1], x.mT),
     "limits": lambda x: x.clamp(x[:, :1], 1.5),
     "einsum": lambda x: ops.einsum("nchw,ncvw->nhv", x, x * 2),
+    "images at places": lambda x: [
+        ops.grid_sample(x, ops.permute(x[:, 1:], (0, 2, 3, 1)) * 1.3, mode, padding, align)
+        for mode in ("bilinear", "nearest")
+        for padding in ("zeros", "border", "reflection")
+        for align in (False, True)
+    ],
     "repetition": lambda x: ops.tile(x, (1, 2, 1, 1)),
     "two results": lambda x: (x * 2, [x + 1, x[:, 0]]),
 }

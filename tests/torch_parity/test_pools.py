@@ -187,3 +187,22 @@ def test_layers_that_undo_each_other(device: Any) -> None:
     y, where = ndl.nn.MaxPool2d(2, return_indices=True)(ndl.Tensor(x, device=device))
     unpooled = ndl.nn.MaxUnpool2d(2)(y, where).numpy()
     np.testing.assert_array_equal(unpooled[unpooled != 0], x[unpooled != 0])
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("size", [(4, 5), (1, 6), (1, 1)], ids=str)
+def test_grid_sample(size: Any, mode: str, padding: str, align_corners: bool, device: Any) -> None:
+    r = np.random.default_rng(8)
+    grid = r.uniform(-3, 3, (2, 3, 4, 2))
+    grid[0, 0, :2] = [[-1, 1], [1, -1]]  # corners, where gradients end
+    grid[1, 0] = 0.0
+    compare(
+        [r.standard_normal((2, 3, *size)), grid],
+        lambda x, g: ndl.grid_sample(x, g, mode, padding, align_corners),
+        lambda x, g: F.grid_sample(x, g, mode, padding, align_corners),
+        device,
+        torch,
+        order=1,
+    )

@@ -39,6 +39,9 @@ from .elementwise_losses import (
 from .gathering import (
     confusion_matrix, gather, index_select, masked_fill, scatter,
 )
+from .grid_sampling import (
+    grid_sample,
+)
 from .group_normalization import (
     group_norm, instance_norm, rms_norm,
 )
@@ -113,17 +116,18 @@ __all__ = [
     "cosine_embedding_loss", "cosine_similarity", "cross_entropy", "ctc_loss", "cumprod",
     "cumsum", "diag", "diagonal", "dilate", "divide", "divide_scalar", "einsum", "elu",
     "embedding", "equal", "erf", "exp", "expand_dims", "flatten", "flip", "floor",
-    "fused_add_scalars", "gather", "gelu", "getitem", "greater", "greater_equal", "group_norm",
-    "hardswish", "huber_loss", "index_select", "instance_norm", "interpolate", "isfinite",
-    "isinf", "isnan", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal",
-    "log", "log_sigmoid", "logical_and", "logical_not", "logical_or", "logsoftmax", "logsumexp",
-    "make_tuple", "masked_fill", "matmul", "matmul_reversed", "max", "max_pool1d", "max_pool2d",
-    "max_unpool2d", "maximum", "mean", "min", "minimum", "mse_loss", "mul_scalar", "multiply",
-    "negate", "nll_loss", "norm", "normal_cdf", "normalize", "not_equal", "pad", "permute",
-    "power", "power_scalar", "prod", "relu", "repeat", "repeat_interleave", "reshape",
-    "rms_norm", "roll", "round", "scalar_power", "scaled_dot_product_attention", "scatter",
-    "scatter_add", "sigmoid", "sign", "silu", "sin", "smooth_l1_loss", "softmax", "softplus",
-    "sort", "split", "split_with_sizes", "sqrt", "square", "squeeze", "stack", "std",
-    "summation", "tanh", "tile", "to_device", "topk", "trace", "transpose", "tril",
-    "triplet_margin_loss", "triu", "trunc", "tuple_get_item", "undilate", "var", "where",
+    "fused_add_scalars", "gather", "gelu", "getitem", "greater", "greater_equal", "grid_sample",
+    "group_norm", "hardswish", "huber_loss", "index_select", "instance_norm", "interpolate",
+    "isfinite", "isinf", "isnan", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "less",
+    "less_equal", "log", "log_sigmoid", "logical_and", "logical_not", "logical_or",
+    "logsoftmax", "logsumexp", "make_tuple", "masked_fill", "matmul", "matmul_reversed", "max",
+    "max_pool1d", "max_pool2d", "max_unpool2d", "maximum", "mean", "min", "minimum", "mse_loss",
+    "mul_scalar", "multiply", "negate", "nll_loss", "norm", "normal_cdf", "normalize",
+    "not_equal", "pad", "permute", "power", "power_scalar", "prod", "relu", "repeat",
+    "repeat_interleave", "reshape", "rms_norm", "roll", "round", "scalar_power",
+    "scaled_dot_product_attention", "scatter", "scatter_add", "sigmoid", "sign", "silu", "sin",
+    "smooth_l1_loss", "softmax", "softplus", "sort", "split", "split_with_sizes", "sqrt",
+    "square", "squeeze", "stack", "std", "summation", "tanh", "tile", "to_device", "topk",
+    "trace", "transpose", "tril", "triplet_margin_loss", "triu", "trunc", "tuple_get_item",
+    "undilate", "var", "where",
 ]

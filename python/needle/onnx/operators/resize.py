@@ -61,6 +61,14 @@ def _resize(call: Call) -> Tensor:
     return x
 
 
+@operator("GridSample")
+def _grid_sample(call: Call) -> Tensor:
+    mode = call.choice("mode", "bilinear", "linear", "nearest")
+    padding = call.choice("padding_mode", "zeros", "border", "reflection")
+    name = "nearest" if mode == "nearest" else "bilinear"
+    return ops.grid_sample(call.x, call.tensor(1), name, padding, call.flag("align_corners"))
+
+
 def _targets(call: Call, axes: tuple[int, ...]) -> tuple[list[float], list[int]]:
     """Return the scale and the new size of each axis."""
     own = [call.x.shape[axis] for axis in axes]

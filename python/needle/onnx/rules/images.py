@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ops import convolution, normalization, pool_windows, pooling
+import numpy as np
+
+from ...ops import convolution, grid_sampling, normalization, pool_windows, pooling
 from ..exported_graph import EXPORTS, Graph, formula, rule
 from ..package import OnnxError
 
@@ -54,6 +56,15 @@ def _window_max(graph: Graph, node: Any) -> Any:
     ends = [p + more for p, more in zip(padding, windows.beyond, strict=True)]
     attributes = {**_windows(kernel, stride, padding), "pads": [*padding, *ends]}
     return ("MaxPool", x, {**attributes, "dilations": dilation})
+
+
+@rule(grid_sampling.GridSample)
+def _grid_sample(graph: Graph, node: Any) -> Any:
+    """Export the pixels as places from -1 to 1; padding is done already."""
+    x, pixels = node.inputs
+    sizes = np.array(x.shape[:1:-1], x.dtype)
+    places = ("Sub", ("Div", ("Add", ("Mul", pixels, 2.0), 1.0), sizes), 1.0)
+    return ("GridSample", x, places, {"mode": "nearest" if node.op.nearest else "bilinear"})
 
 
 @rule(normalization.BatchNorm)
