@@ -134,8 +134,10 @@ template <class T, int R, int V>
 // as many is included.
 constexpr Index kPartial = 128;
 
-// Returns how many of the `left` products the next partial sum takes.
-constexpr Index partial_of(Index left) { return left > kPartial + kPartial / 2 ? kPartial : left; }
+// Returns how many of the `left` products the next partial sum of about `length` takes.
+constexpr Index partial_of(Index left, Index length = kPartial) {
+  return left > length + length / 2 ? length : left;
+}
 
 // Adds the accumulators to the total and clears them.
 template <class T, int R, int V>

@@ -85,7 +85,7 @@ void multiply_frequencies(const Winograd<T>& w, Index first, Index last, Index t
             for (Index r = 0; r < R; ++r) {
               rows[r] = rows_of + smaller(i + r, tiles - 1) * w.source.size + k;
             }
-            rows_tile<T, R, V, OneRun>(
+            rows_tile<T, R, V, kFrequencyPartial>(
                 OneRun{}, smaller(B::KC, w.inputs() - k), rows, 1, panel, width,
                 {sums + f * w.sums_step + i * w.sums_size + j, w.sums_size, 1, R, width, k > 0});
           }

@@ -12,6 +12,11 @@ namespace {
 // transforming a weight to all frequencies or back. They decide between this and the direct sum.
 constexpr Index kTransformCost = 8, kWeightCost = 864, kFewestChannels = 8;
 
+// The number of products in a partial sum of a frequency. The way back multiplies the rounding
+// errors of these sums by about 4.5, so they are shorter than those of other products, which are at
+// most 7 % faster.
+constexpr Index kFrequencyPartial = 16;
+
 // Returns true if the taps are those of a 3 x 3 kernel without gaps and of stride 1, in any order.
 [[maybe_unused]] bool is_three_by_three(const Tap* taps, Index count, const Grid& grid) {
   if (count != 9 || grid.step.h != 1 || grid.step.w != 1) return false;

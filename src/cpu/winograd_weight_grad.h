@@ -71,8 +71,9 @@ void multiply_tiles(const TileSource<T>& x, const TileSource<T>& grad, Index til
         with_tile<T>(n, width, [&]<int R, int V>() {
           const T* rows[R];
           for (Index r = 0; r < R; ++r) rows[r] = seen + smaller(c + r, inputs - 1);
-          rows_tile<T, R, V>(OneRun{}, tiles, rows, x.size, grads + o, grad.size,
-                             {sums + c * outputs + o, outputs, 1, R, width, add});
+          rows_tile<T, R, V, kFrequencyPartial>(
+              OneRun{}, tiles, rows, x.size, grads + o, grad.size,
+              {sums + c * outputs + o, outputs, 1, R, width, add});
         });
       }
     }
