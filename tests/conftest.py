@@ -29,7 +29,7 @@ TESTS = Path(__file__).parent
 CHECK = """
     accelerated/* backends/* capture/* course/* data/test_* init/* native/* ndarray/* nn/* ops/*
     optim/* properties/* test_architecture.py test_autograd.py test_course_* test_data_rooms.py
-    test_io.py test_refusals.py test_shapes.py
+    test_io*.py test_refusals.py test_shapes.py
 """.split()
 """Files of ``--suite check``, without their slow tests and on one instruction set."""
 
@@ -37,7 +37,7 @@ EXTENDED = "browser/* cuda_on_cpu/* gpu/* s3/*".split()
 """Files of ``--suite extended``, to which tests that are slow or need a GPU belong too."""
 
 NUMPY_MODE = """
-    course/* test_course_autograd.py test_draw.py test_io.py test_refusals.py
+    course/* test_course_autograd.py test_draw.py test_io*.py test_refusals.py
 """.split()
 """Files that test the differences of NumPy mode; without compiled code they pass in full."""
 

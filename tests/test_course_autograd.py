@@ -47,8 +47,6 @@ def gradient_check(f: Callable[..., Any], *args: ndl.Tensor) -> None:
 
 CHECKS: dict[str, Callable[[], Any]] = {
     "add": lambda: (ndl.add, random_tensor(5, 4), random_tensor(5, 4)),
-    "multiply": lambda: (ndl.multiply, random_tensor(5, 4), random_tensor(5, 4)),
-    "divide": lambda: (ndl.divide, random_tensor(5, 4), random_tensor(5, 4, shift=5)),
     "divide_scalar": lambda: (
         lambda a: ndl.divide_scalar(a, scalar=np.array([2.5])),
         random_tensor(5, 4),
@@ -57,28 +55,16 @@ CHECKS: dict[str, Callable[[], Any]] = {
         lambda a: ndl.power_scalar(a, scalar=np.random.randint(1)),
         random_tensor(3, 2),
     ),
-    "power_scalar 3": lambda: (lambda a: ndl.power_scalar(a, 3), random_tensor(3, 2)),
-    "matmul": lambda: (ndl.matmul, random_tensor(5, 4), random_tensor(4, 5)),
-    "reshape": lambda: (lambda a: ndl.reshape(a, (4, 5)), random_tensor(5, 4)),
-    "negate": lambda: (ndl.negate, random_tensor(5, 4)),
     "transpose": lambda: (lambda a: ndl.transpose(a, axes=(1, 2)), random_tensor(3, 5, 4)),
-    "transpose none": lambda: (ndl.transpose, random_tensor(3, 5, 4)),
-    "broadcast_to": lambda: (lambda a: ndl.broadcast_to(a, shape=(3, 3)), random_tensor(3, 1)),
     "summation": lambda: (lambda a: ndl.summation(a, axes=(0, 1)), random_tensor(5, 4, 1)),
-    "log": lambda: (ndl.log, random_tensor(5, 4, shift=8)),
-    "exp": lambda: (ndl.exp, random_tensor(5, 4)),
-    "tanh": lambda: (ndl.tanh, random_tensor(5, 4)),
     "stack": lambda: (
         lambda *args: ndl.stack(list(args), axis=1),
         *(random_tensor(2, 3) for _ in range(3)),
     ),
     "flip": lambda: (lambda a: ndl.flip(a, axes=(0, 1)), random_tensor(3, 4)),
     "dilate": lambda: (lambda a: ndl.dilate(a, dilation=1, axes=(0,)), random_tensor(3, 4)),
-    "undilate": lambda: (lambda a: ndl.undilate(a, dilation=1, axes=(1,)), random_tensor(2, 4)),
     "logsumexp": lambda: (lambda a: ndl.logsumexp(a, axes=(0, 2)), random_tensor(2, 3, 2)),
-    "logsoftmax": lambda: (ndl.logsoftmax, random_tensor(3, 4)),
     "matmul of stacks": lambda: (ndl.matmul, random_tensor(2, 1, 3, 4), random_tensor(4, 2)),
-    "conv": lambda: (ndl.conv, random_tensor(1, 4, 4, 2), random_tensor(3, 3, 2, 2)),
     "conv stride": lambda: (
         lambda a, b: ndl.conv(a, b, stride=2, padding=2),
         random_tensor(2, 5, 4, 1),
@@ -128,24 +114,6 @@ def test_operators_with_numbers(number: Any) -> None:
         np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5, err_msg=name)
 
 
-def test_operators_with_arrays() -> None:
-    values, other = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, -2.0])
-    a = ndl.Tensor(values, dtype="float32")
-    for got, expected in [
-        (a + other, values + other),
-        (other - a, other - values),
-        (a - other, values - other),
-        (other * a, other * values),
-        (other / a, other / values),
-        (abs(other) ** a, abs(other) ** values),
-        (a @ other[:, None], values @ other[:, None]),
-        (other @ a, other @ values),
-    ]:
-        assert got.dtype == "float32"
-        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5)
-    assert (a < other).op is None and (a < other).dtype == "bool"
-
-
 def test_tensor_tuples() -> None:
     a = ndl.Tensor(np.arange(6.0).reshape(3, 2))
     parts = ndl.split(a, axis=0)
@@ -164,17 +132,6 @@ def test_tensor_tuples() -> None:
     np.testing.assert_allclose(a.grad.numpy(), 2 * a.numpy())
     made = ndl.make_tuple(a, a)
     assert ndl.tuple_get_item(made, 0) is a
-
-
-def test_backward_of_many_outputs_of_split() -> None:
-    """The items' gradients are summed without an array of zeros for each item and user."""
-    a = ndl.Tensor(np.ones((200, 2)))
-    total = None
-    for i, part in enumerate(ndl.split(a, 0)):
-        term = part * i
-        total = term if total is None else total + term
-    total.sum().backward()
-    np.testing.assert_array_equal(a.grad.numpy(), np.arange(200)[:, None] * np.ones((1, 2)))
 
 
 def test_conv_defaults_of_function_and_class() -> None:

@@ -234,20 +234,6 @@ def test_batch_norm_refuses_unknown_options():
         nn.BatchNorm2d(3)(x, x)
 
 
-@pytest.mark.parametrize(
-    ("layer", "shape"),
-    [(nn.BatchNorm1d, (2, 4)), (nn.BatchNorm1d, (3,)), (nn.BatchNorm2d, (2, 3))],
-)
-def test_batch_norm_refuses_other_shapes(layer, shape):
-    with pytest.raises(ShapeError, match=r"BatchNorm.d: input must be \(N, C.* with C=3, got"):
-        layer(3)(tensor(np.zeros(shape)))
-
-
-def test_batch_norm_refuses_an_empty_batch():
-    with pytest.raises(ShapeError, match="batch_norm: there must be at least one element per"):
-        nn.BatchNorm1d(3)(ndl.init.zeros(0, 3))
-
-
 @pytest.mark.parametrize("shape", [(5, 6), (2, 3, 6)])
 def test_layer_norm(shape, device):
     module = nn.LayerNorm1d(6, eps=0.1, device=device)
@@ -323,13 +309,6 @@ def test_softmax_loss_takes_float_labels(device):
         nn.SoftmaxLoss()(tensor(logits[:1], device), tensor([0.5], device))
     with pytest.raises(DTypeError, match="got nan"):
         nn.SoftmaxLoss()(tensor(logits[:1], device), tensor([math.nan], device))
-
-
-def test_cross_entropy_loss_takes_its_options(device):
-    logits, labels = tensor(randn(6, 4) * 50, device), np.array([0, 3, 1, 2, 2, 0])
-    for reduction in ("none", "sum", "mean"):
-        loss = nn.CrossEntropyLoss(0.2, reduction)(logits, labels)
-        close(loss, ndl.cross_entropy(logits, labels, 0.2, reduction).numpy())
 
 
 def test_cross_entropy_refuses_bad_options():

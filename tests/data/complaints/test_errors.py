@@ -195,22 +195,3 @@ def test_other_errors_are_not_skipped(options):
         with pytest.raises(KeyError, match="misspelt"):
             list(loader)
         assert len(next(iter(loader))[1].numpy()) == 4
-
-
-@pytest.mark.parametrize("options", ENGINES, ids=IDS)
-def test_a_transform_that_fails_does_not_hang(options):
-    """With every engine, an error in a transform or in collate is raised in the loop."""
-
-    def fails(value: Any) -> Any:
-        raise ZeroDivisionError("on purpose")
-
-    for where in (
-        {"transforms": [fails]},
-        {"collate": fails},
-        {"transforms": [data.OnBatch(fails)]},
-    ):
-        with (
-            data.DataLoader(Numbers(20), 4, **where, **options) as loader,
-            pytest.raises(ZeroDivisionError, match="on purpose"),
-        ):
-            list(loader)

@@ -21,7 +21,6 @@ from process_checks import ask, numbers_are, one, running, stream
 from needle.data.batching.pipeline import Pipeline
 from needle.data.samples.ticket import Ticket
 from needle.data.workers import launch
-from needle.data.workers.pending import HELD
 from needle.data.workers.processes import ProcessEngine
 from needle.errors import LoaderTimeout, WorkerError
 
@@ -78,30 +77,6 @@ def test_large_leaves_over_the_socket_do_not_stop_the_others() -> None:
         for _ in range(2):
             done = engine.collect(30)
             numbers_are(done, np.arange(20) + 20 * done.ticket.serial)
-
-
-def test_held_batches_are_never_overwritten() -> None:
-    wanted = batches(60)
-    with running(datasets.Numbers(), 2) as engine:
-        done = stream(engine, wanted)
-        assert engine._memory.ring is not None and engine._memory.ring.lent <= HELD
-    for serial, each in done.items():  # still valid after close
-        numbers_are(each, wanted[serial])
-
-
-def test_a_slot_is_free_when_the_last_view_is_gone() -> None:
-    with running(datasets.Numbers(), 1) as engine:
-        one(engine, 0, [1])  # through the socket, since the fields were unknown
-        done = one(engine, 1, [2, 3])
-        ring = engine._memory.ring
-        assert ring is not None
-        free = len(ring.free)
-        part = done.batch[0][1:, 1:].reshape(-1)[1:]
-        del done
-        assert len(ring.free) == free
-        assert part[0] == 3
-        del part
-        assert len(ring.free) == free + 1
 
 
 def test_nothing_is_left_over(monkeypatch: pytest.MonkeyPatch) -> None:

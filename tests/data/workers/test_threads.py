@@ -8,11 +8,10 @@ import weakref
 import numpy as np
 import pytest
 
-from needle.data.batching.collate import default_collate
 from needle.data.batching.pipeline import Pipeline
 from needle.data.samples.ticket import Ticket
 from needle.data.workers.threads import ThreadsEngine
-from needle.errors import LoaderTimeout, WorkerError
+from needle.errors import WorkerError
 
 
 class Watched:
@@ -70,48 +69,6 @@ def test_slices_of_one_batch_are_made_side_by_side(engine_of):
     assert answer.ticket.serial == 7 and answer.samples == 6
     np.testing.assert_array_equal(answer.batch[0], np.repeat(np.arange(6), 3).reshape(6, 3))
     assert answer.batch[1] == list("012345")
-
-
-def test_other_batches_pass_one_that_is_held_up(engine_of):
-    dataset = Watched(gates=[0])
-    engine = engine_of(dataset)
-    engine.submit(request(1, 0, 1, 2))
-    engine.submit(request(2, 3, 4, 5))
-    assert engine.collect(10).ticket.serial == 2
-    with pytest.raises(LoaderTimeout, match="no batch within 0.05 s"):
-        engine.collect(0.05)
-    dataset.gates[0].set()
-    assert engine.collect(10).ticket.serial == 1
-
-
-def test_nothing_of_before_a_cancel_is_collected_after(engine_of):
-    dataset = Watched(gates=[0])
-    engine = engine_of(dataset, workers=1, prefetch=9)
-    for serial in range(5):
-        engine.submit(request(serial, 0, 50 + serial))
-    while not dataset.reads:
-        time.sleep(0.001)
-    engine.cancel()
-    dataset.gates[0].set()
-    engine.submit(request(9, 7))
-    assert engine.collect(10).ticket.serial == 9
-    assert set(dataset.reads) == {0, 7}
-    with pytest.raises(LoaderTimeout):
-        engine.collect(0.05)
-
-
-def test_a_collate_of_the_user_sees_whole_batches(engine_of):
-    sizes = []
-
-    def collate(samples):
-        sizes.append(len(samples))
-        return default_collate(samples)
-
-    engine = engine_of(Watched(), collate=collate)
-    engine.submit(request(0, *range(9)))
-    assert engine.collect(10).samples == 9 and sizes == [9]
-    engine.submit(request(1))
-    assert engine.collect(10).samples == 0
 
 
 def test_threads_do_not_keep_an_engine_alive_and_close_waits_for_them():
