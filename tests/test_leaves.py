@@ -70,16 +70,22 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def without(tree: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """Return the copy without the leaf of this test."""
-    leaf, aside = tree / "python" / "needle" / request.param, tree / "deleted"
-    if leaf.exists():
-        leaf.rename(aside)
+    """Return the copy without the leaves of this test."""
+    moved = []
+    for number, name in enumerate(request.param):
+        leaf, aside = tree / "python" / "needle" / name, tree / f"deleted {number}"
+        if leaf.exists():
+            leaf.rename(aside)
+            moved.append((aside, leaf))
     yield tree
-    if aside.exists():
+    for aside, leaf in moved:
         aside.rename(leaf)
 
 
-@pytest.mark.parametrize("without", LEAVES, indirect=True)
+ALONE = [pytest.param((leaf,), id=leaf, marks=pytest.mark.slow) for leaf in LEAVES]
+
+
+@pytest.mark.parametrize("without", [pytest.param(LEAVES, id="any"), *ALONE], indirect=True)
 def test_the_core_works_without_a_leaf(without: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *(f"tests/{name}" for name in CORE_TESTS)],

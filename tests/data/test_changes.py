@@ -14,7 +14,7 @@ from needle import data
 ENGINES: list[dict[str, Any]] = [
     {},
     {"num_workers": 2, "engine": "threads"},
-    {"num_workers": 2, "engine": "processes"},
+    {"num_workers": 1, "engine": "processes"},
 ]
 engines = pytest.mark.parametrize("options", ENGINES, ids=["inline", "threads", "processes"])
 

@@ -19,6 +19,12 @@ FOLDERS = (ROOT / "python", ROOT / "tests" / "data")
 PATIENCE = 80  # timeout of a program in seconds
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+ENGINES: list[dict[str, Any]] = [
+    {},
+    {"num_workers": 2, "engine": "threads"},
+    {"num_workers": 2, "engine": "processes"},
+]
+engines = pytest.mark.parametrize("options", ENGINES, ids=["inline", "threads", "processes"])
 
 
 def start(folder: Path, text: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:

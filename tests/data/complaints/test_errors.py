@@ -13,14 +13,8 @@ import pytest
 from needle import data
 from needle.errors import DataError, NeedleError, WorkerError
 
+from .programs import engines
 from .sets import Locked, Marking, Numbers, Raising, Refusing, TwoParts, Unprintable, Unreadable
-
-ENGINES: list[dict[str, Any]] = [
-    {},
-    {"num_workers": 2, "engine": "threads"},
-    {"num_workers": 2, "engine": "processes"},
-]
-IDS = ["inline", "threads", "processes"]
 
 
 def not_found() -> Exception:
@@ -37,7 +31,7 @@ def same_as(error: BaseException, other: BaseException) -> bool:
     )
 
 
-@pytest.mark.parametrize("options", ENGINES, ids=IDS)
+@engines
 @pytest.mark.parametrize(
     "make",
     [
@@ -123,7 +117,7 @@ def placed_at(place: str, make: Any) -> dict[str, Any]:
     return choices[place]
 
 
-@pytest.mark.parametrize("options", ENGINES, ids=IDS)
+@engines
 @pytest.mark.parametrize("place", ["sample", "transform", "collate", "batch"])
 @pytest.mark.parametrize("name", ODD)
 def test_17_odd_exceptions_come_at_their_batch_and_the_epoch_continues(name, place, options):
@@ -160,7 +154,7 @@ class Once(Exception):
     """Raised by the second attempt at a batch whose first attempt was interrupted."""
 
 
-@pytest.mark.parametrize("options", ENGINES, ids=IDS)
+@engines
 def test_a_data_set_may_write_to_its_own_arrays(options, tmp_path):
     """Worker processes get copy-on-write pages, so the program's own arrays stay unchanged."""
     dataset = Marking(20, tmp_path / "counts")
@@ -172,7 +166,7 @@ def test_a_data_set_may_write_to_its_own_arrays(options, tmp_path):
     assert dataset.mapped[:20].tolist() == dataset.counts[:20].tolist()
 
 
-@pytest.mark.parametrize("options", ENGINES, ids=IDS)
+@engines
 def test_unreadable_samples_are_left_out_and_counted_where_asked(options):
     """on_error="skip" leaves unreadable samples out, and stats() counts them."""
     with data.DataLoader(Unreadable(50), 5, on_error="skip", **options) as loader:
@@ -187,7 +181,7 @@ def test_unreadable_samples_are_left_out_and_counted_where_asked(options):
         list(loader)
 
 
-@pytest.mark.parametrize("options", ENGINES, ids=IDS)
+@engines
 def test_other_errors_are_not_skipped(options):
     """on_error="skip" applies to unreadable files, not to bugs of the program."""
     made = Raising(lambda: KeyError("a misspelt name"))

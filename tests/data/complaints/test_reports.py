@@ -9,17 +9,11 @@ import pytest
 
 from needle import data
 
+from .programs import engines
 from .sets import Numbers, Pausing
 
-ENGINES: list[dict[str, Any]] = [
-    {},
-    {"num_workers": 2, "engine": "threads"},
-    {"num_workers": 2, "engine": "processes"},
-]
-IDS = ["inline", "threads", "processes"]
 
-
-@pytest.mark.parametrize("options", ENGINES, ids=IDS)
+@engines
 def test_the_doctor_finds_slow_reading_and_says_what_to_do(options):
     """The doctor states three figures, the bottleneck and advice, and does not move the loader."""
     with data.DataLoader(Pausing(60, 2e-3), 6, True, seed=1, **options) as loader:
@@ -33,7 +27,7 @@ def test_the_doctor_finds_slow_reading_and_says_what_to_do(options):
         assert "limit: read" in str(found)
 
 
-@pytest.mark.parametrize("options", ENGINES, ids=IDS)
+@engines
 def test_explain_says_who_prepares_and_what_is_native(options):
     """explain() names a transform that has no native form."""
 
@@ -50,7 +44,7 @@ def test_explain_says_who_prepares_and_what_is_native(options):
     assert "RandomCrop" in text and "mine" in text and "ToFloat" in text
 
 
-@pytest.mark.parametrize("options", ENGINES, ids=IDS)
+@engines
 def test_progress_bars_know_the_length(options):
     """``tqdm(loader)`` knows its total and counts up to it."""
     tqdm = pytest.importorskip("tqdm")

@@ -13,14 +13,9 @@ import pytest
 
 from needle import data
 
+from .programs import ENGINES, engines
 from .sets import Counted, Shards, reads
 from .test_same_batches import augmented, plain
-
-OTHERS: list[dict[str, Any]] = [
-    {},
-    {"num_workers": 3, "engine": "threads"},
-    {"num_workers": 2, "engine": "processes"},
-]
 
 
 def stream(**options: Any) -> data.DataLoader:
@@ -47,7 +42,7 @@ def test_16_at_every_step_the_rest_is_the_same_elsewhere(make):
     alone = make()
     whole, length = rest(alone, 2), len(rest(make()))
     with ExitStack() as stack:
-        loaders = [stack.enter_context(make(**options)) for options in OTHERS]
+        loaders = [stack.enter_context(make(**options)) for options in ENGINES]
         for step in range(length + 1):
             start, other = loaders[step % 3], loaders[(step + 1 + step // 3) % 3]
             start.load_state_dict(alone.state_dict() | {"epoch": 0, "position": 0})
@@ -57,7 +52,7 @@ def test_16_at_every_step_the_rest_is_the_same_elsewhere(make):
             assert rest(other, 2) == whole[step:], (step, start.engine, other.engine)
 
 
-@pytest.mark.parametrize("options", OTHERS, ids=["inline", "threads", "processes"])
+@engines
 def test_16_no_skipped_sample_is_read(options, tmp_path: Path):
     """Samples of batches that were already delivered are not read again."""
     first = data.DataLoader(Counted(60, tmp_path / "first"), 4, True, seed=2)
@@ -87,14 +82,14 @@ def seconds_to_go_on(options: dict[str, Any]) -> float:
     return min(times)
 
 
-@pytest.mark.parametrize("options", OTHERS, ids=["inline", "threads", "processes"])
+@engines
 def test_16_going_on_at_99_percent_of_a_million_gives_the_next_batch(options):
     """The batch at a position far into an epoch is the one of the whole order."""
     seconds_to_go_on(options)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("options", OTHERS, ids=["inline", "threads", "processes"])
+@engines
 def test_16_going_on_at_99_percent_of_a_million_takes_less_than_50_milliseconds(options):
     """With running workers the time stays below the required bound."""
     assert seconds_to_go_on(options) < 0.05

@@ -139,7 +139,7 @@ def test_workers_have_what_the_program_has_now(
     assert stat(process, 0) is None  # it ended with its last loader and was reaped
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(30, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("times", [2, pytest.param(30, marks=pytest.mark.soak)])
 def test_killed_between_loaders_it_is_started_again(times: int) -> None:
     with loading(Numbers(4)) as loader:
         assert labels(loader) == list(range(4))
@@ -154,7 +154,7 @@ def test_killed_between_loaders_it_is_started_again(times: int) -> None:
     before.assert_none()
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(30, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("times", [2, pytest.param(30, marks=pytest.mark.soak)])
 def test_killed_under_two_loaders_both_go_on(times: int) -> None:
     before = Leftovers()
     with loading(Numbers(40), seed=1) as one, loading(Numbers(30), seed=1) as two:
