@@ -1,15 +1,19 @@
-"""The available devices and a comparison, shared by tests of layers and optimisers."""
+"""The available devices and a comparison, shared by tests of layers, optimisers and capture."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pytest
 
 from needle import backend_selection as selection
 
 NUMPY_MODE = selection.BACKEND == "np"
 DEVICES = [device for device in selection.all_devices() if device.enabled()]
+needs_kernels = pytest.mark.skipif(
+    NUMPY_MODE or not selection.cpu().enabled(), reason="needs the compiled backend"
+)
 
 
 def close(actual: Any, expected: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:

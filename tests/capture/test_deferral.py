@@ -13,12 +13,10 @@ import pytest
 import needle
 from needle import nn, optim
 from needle.host_steps import host_step
+from tests.nn_devices import needs_kernels
 
 pytestmark = [
-    pytest.mark.skipif(
-        needle.backend_selection.BACKEND != "nd" or not needle.cpu().enabled(),
-        reason="needs the compiled backend",
-    ),
+    needs_kernels,
     pytest.mark.filterwarnings("error::needle.CaptureWarning"),
 ]
 

@@ -14,11 +14,9 @@ import pytest
 
 import needle
 from needle import nn, optim
+from tests.nn_devices import needs_kernels
 
-pytestmark = pytest.mark.skipif(
-    needle.backend_selection.BACKEND != "nd" or not needle.cpu().enabled(),
-    reason="needs the compiled backend",
-)
+pytestmark = needs_kernels
 
 
 def ones(*shape: int) -> needle.Tensor:

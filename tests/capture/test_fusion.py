@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 
 import needle
 from needle import nn
+from tests.nn_devices import needs_kernels
 
 pytestmark = [
     pytest.mark.filterwarnings("error::needle.CaptureWarning"),
-    pytest.mark.skipif(
-        needle.backend_selection.BACKEND != "nd" or not needle.cpu().enabled(),
-        reason="needs the compiled backend",
-    ),
+    needs_kernels,
 ]
 relu = needle.ops.relu
 MINUS_ZERO, ONE = (needle.Tensor(x, dtype="float32", device=needle.cpu()) for x in (-0.0, 1.0))

@@ -9,11 +9,8 @@ import pytest
 
 import needle
 from needle import nn, optim
+from tests.nn_devices import needs_kernels
 
-needs_kernels = pytest.mark.skipif(
-    needle.backend_selection.BACKEND != "nd" or not needle.cpu().enabled(),
-    reason="needs the compiled backend",
-)
 pytestmark = [needs_kernels, pytest.mark.filterwarnings("error::needle.CaptureWarning")]
 
 

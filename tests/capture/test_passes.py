@@ -15,12 +15,9 @@ from needle.backends.base import OPTIONAL, REQUIRED
 from needle.capture.buffers import BufferSlot
 from needle.capture.calls import writes
 from needle.capture.passes import byte_count, plan
+from tests.nn_devices import needs_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
-needs_kernels = pytest.mark.skipif(
-    needle.backend_selection.BACKEND != "nd" or not needle.cpu().enabled(),
-    reason="needs the compiled backend",
-)
 pytestmark = pytest.mark.filterwarnings("error::needle.CaptureWarning")
 
 

@@ -14,12 +14,10 @@ from apps.models import LanguageModel, build_model
 from needle import nn, optim
 from needle.autograd import refs
 from needle.capture import Captured
+from tests.nn_devices import needs_kernels
 
 Step = Callable[[needle.Tensor, needle.Tensor], needle.Tensor]
-pytestmark = pytest.mark.skipif(
-    needle.backend_selection.BACKEND != "nd" or not needle.cpu().enabled(),
-    reason="needs the compiled backend",
-)
+pytestmark = needs_kernels
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,10 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
+import pytest
+
 from needle import backends, config
+from needle.backend_selection import BACKEND
 from needle.backends import cuda
 
 NAME = "cuda_emulated"
@@ -32,6 +35,12 @@ if module is not None:
             NAME + (f"_{index}" if index else ""),
             lambda index=index: cuda.backend_of_device(module, index),
         )
+
+NEEDED = [
+    pytest.mark.skipif(BACKEND == "np", reason="plain NumPy arrays have no backends"),
+    pytest.mark.skipif(module is None, reason="not built: CMake target cuda_on_cpu"),
+]
+"""Marks of tests that run on the emulated GPU."""
 
 
 def set_capability(major: int) -> None:

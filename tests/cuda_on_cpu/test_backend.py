@@ -14,16 +14,12 @@ import pytest
 
 import needle
 from needle import accelerated, backends
-from needle.backend_selection import BACKEND
 from needle.backends import View
 from needle.errors import DeviceError
 from needle.shapes import Geometry
 from tests.cuda_on_cpu import emulated
 
-pytestmark = [
-    pytest.mark.skipif(BACKEND == "np", reason="plain NumPy arrays have no backends"),
-    pytest.mark.skipif(emulated.module is None, reason="not built: CMake target cuda_on_cpu"),
-]
+pytestmark = emulated.NEEDED
 F32 = np.dtype("float32")
 
 

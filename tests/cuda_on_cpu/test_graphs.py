@@ -16,14 +16,10 @@ import pytest
 
 import needle
 from needle import nn
-from needle.backend_selection import BACKEND
 from needle.backends import View
 from tests.cuda_on_cpu import emulated
 
-pytestmark = [
-    pytest.mark.skipif(BACKEND != "nd", reason="plain NumPy arrays have no backends"),
-    pytest.mark.skipif(emulated.module is None, reason="not built: CMake target cuda_on_cpu"),
-]
+pytestmark = emulated.NEEDED
 F32 = np.dtype("float32")
 
 

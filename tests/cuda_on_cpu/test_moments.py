@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 import needle
 from apps.training.step import Gradients
 from needle import accelerated, backends, config, nn
-from needle.backend_selection import BACKEND
 from needle.backends.base import MOMENT_PIXELS, NO_EPILOGUE, Epilogue
 from needle.shapes import Geometry
 from tests.cuda_on_cpu import emulated
@@ -21,10 +20,7 @@ from tests.cuda_on_cpu.test_precision import uniform
 from tests.cuda_on_cpu.test_stored_bfloat16 import single, stored
 
 pytest.importorskip("ml_dtypes")
-pytestmark = [
-    pytest.mark.skipif(BACKEND == "np", reason="plain NumPy arrays have no backends"),
-    pytest.mark.skipif(emulated.module is None, reason="not built: CMake target cuda_on_cpu"),
-]
+pytestmark = emulated.NEEDED
 
 HOW = ((1, 1), (1, 1), (1, 1), 1)
 CASES = {

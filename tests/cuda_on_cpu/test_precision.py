@@ -12,16 +12,12 @@ import pytest
 
 import needle
 from needle import accelerated, config
-from needle.backend_selection import BACKEND
 from needle.errors import UnknownNameError
 from needle.shapes import Geometry
 from tests.cuda_on_cpu import emulated
 from tests.cuda_on_cpu.test_backend import array, train
 
-pytestmark = [
-    pytest.mark.skipif(BACKEND == "np", reason="plain NumPy arrays have no backends"),
-    pytest.mark.skipif(emulated.module is None, reason="not built: CMake target cuda_on_cpu"),
-]
+pytestmark = emulated.NEEDED
 
 
 def tf32(x: np.ndarray) -> np.ndarray:

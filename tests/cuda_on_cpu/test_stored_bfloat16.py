@@ -11,7 +11,6 @@ import pytest
 import needle
 from apps.training.evaluation import logits_of
 from needle import accelerated, backends, config, nn
-from needle.backend_selection import BACKEND
 from needle.backends import View, cuda
 from needle.backends.base import Epilogue
 from needle.dtypes import as_dtype
@@ -20,10 +19,7 @@ from tests.cuda_on_cpu import emulated
 from tests.cuda_on_cpu.test_precision import bf16, uniform
 
 pytest.importorskip("ml_dtypes")
-pytestmark = [
-    pytest.mark.skipif(BACKEND == "np", reason="plain NumPy arrays have no backends"),
-    pytest.mark.skipif(emulated.module is None, reason="not built: CMake target cuda_on_cpu"),
-]
+pytestmark = emulated.NEEDED
 
 
 @pytest.fixture(autouse=True)

@@ -17,13 +17,11 @@ from apps import train as program
 from apps.training import run as run_module
 from apps.training import sources
 from needle import nn
-from needle.backend_selection import BACKEND
 from tests.apps import few_digits
 from tests.cuda_on_cpu import emulated
 
 pytestmark = [
-    pytest.mark.skipif(BACKEND != "nd", reason="plain NumPy arrays have no backends"),
-    pytest.mark.skipif(emulated.module is None, reason="not built: CMake target cuda_on_cpu"),
+    *emulated.NEEDED,
     # The warning says that no graph can be replayed, because addresses differ between steps.
     pytest.mark.filterwarnings("error::needle.capture.CaptureWarning"),
 ]

@@ -19,6 +19,7 @@ from needle import Tensor, autograd, nn, optim
 from needle.autograd import TensorOp
 from needle.backend_selection import BACKEND
 from needle.errors import GraphError
+from tests.nn_devices import needs_kernels
 from tests.op_row import OpRow
 from tests.op_table import ROWS
 from tests.ops.test_op_table import drawn, results, tensor, typed
@@ -431,7 +432,7 @@ def test_a_hook_that_changes_a_value() -> None:
         y.backward()
 
 
-@pytest.mark.skipif(NP or not ndl.cpu().enabled(), reason="needs the compiled backend")
+@needs_kernels
 def test_captured_steps() -> None:
     """A replay changes values like the step itself: assigned by the optimiser, or written to."""
     for write_in_place in (False, True):

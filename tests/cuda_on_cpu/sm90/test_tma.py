@@ -10,17 +10,13 @@ import numpy as np
 import pytest
 
 from needle import accelerated, config
-from needle.backend_selection import BACKEND
 from needle.shapes import Geometry
 from tests.cuda_on_cpu import emulated
 from tests.cuda_on_cpu.test_precision import bf16, uniform
 from tests.cuda_on_cpu.test_stored_bfloat16 import assert_rounded, stored
 
 pytest.importorskip("ml_dtypes")
-pytestmark = [
-    pytest.mark.skipif(BACKEND == "np", reason="plain NumPy arrays have no backends"),
-    pytest.mark.skipif(emulated.module is None, reason="not built: CMake target cuda_on_cpu"),
-]
+pytestmark = emulated.NEEDED
 
 
 @pytest.fixture(autouse=True)
