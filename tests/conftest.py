@@ -7,8 +7,6 @@ NUMPY_REPEATED are the suites test and extended. A file or folder named on the c
 collected in any suite, on every instruction set.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

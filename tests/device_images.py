@@ -1,7 +1,5 @@
 """Augmentation on a device, for the tests of CUDA and of WebGPU: cases, and what they must give."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

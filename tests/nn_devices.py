@@ -1,7 +1,5 @@
 """The available devices and a comparison, shared by tests of layers, optimisers and capture."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

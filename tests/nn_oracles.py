@@ -3,8 +3,6 @@
 They are simple and slow: windows go one position at a time, adjoints column by column.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 ``op_table`` gathers the rows of the families; ``ops/test_op_table`` generates the tests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

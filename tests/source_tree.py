@@ -3,8 +3,6 @@
 Nothing here runs the code that it reads.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass

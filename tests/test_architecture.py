@@ -5,8 +5,6 @@ reads, except the docstring test, which imports the package as a user would. The
 tests of their own (test_data_rooms.py).
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Autograd: recording, the reverse pass, which values are kept or freed, hooks, leaves, copies."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import gc

@@ -1,7 +1,5 @@
 """docs/backend.md: its examples run, and its tables name the functions of the interface."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Programs as in the course, which access the graph the way its homework does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

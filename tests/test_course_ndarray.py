@@ -1,7 +1,5 @@
 """Devices and NDArray as programs written for the course use them, in both modes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

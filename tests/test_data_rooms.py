@@ -3,8 +3,6 @@
 docs/internals/data.md describes the rooms.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -5,8 +5,6 @@ setuptools, and each extra brings dependencies of its own. A test that needs suc
 elsewhere.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """The default device: arrays, tensors, initialisers, layers and loaders share it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """draw_graph: boxes with shapes, arrows, and the released part of a graph."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

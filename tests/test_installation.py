@@ -1,7 +1,5 @@
 """``python -m needle``: runs the programs of apps/, and prints the facts for a bug report."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

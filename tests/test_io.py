@@ -1,7 +1,5 @@
 """Files of named arrays: they return bit for bit, and damaged files raise errors."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

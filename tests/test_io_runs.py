@@ -1,7 +1,5 @@
 """Checkpoints of runs: every part is restored bit for bit, or nothing changes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

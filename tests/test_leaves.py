@@ -3,8 +3,6 @@
 ARCHITECTURE.md lists the leaves. The copy of the tree never has ``apps``, the programs.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

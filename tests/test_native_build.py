@@ -1,7 +1,5 @@
 """The compiled module as a whole: objects, instruction sets, threads, memory, invalid views."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import shutil

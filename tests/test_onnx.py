@@ -1,7 +1,5 @@
 """ONNX: exported models run in onnxruntime, imported ones here, and onnx's operator tests pass."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from pathlib import Path

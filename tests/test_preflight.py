@@ -1,7 +1,5 @@
 """An unfit Python or folder is reported in one line, before anything is installed."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -4,8 +4,6 @@ public_interface.txt records the names and their parameters; docs/stability.md s
 Run ``python -m tests.test_public_names`` to record an intended change.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """README.md: its example runs and prints what the page shows, and its commands exist."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -5,8 +5,6 @@ Each section under "## Recipes" is a recipe. A fenced block after a line ``**Fil
 contains TEXT; all other Python blocks of the section form one program.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

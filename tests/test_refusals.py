@@ -1,7 +1,5 @@
 """Invalid input outside of ops: functions that create tensors, values and gradients reject it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Shape arithmetic compared with NumPy, and its errors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """PyTorch's names raise errors that point to ours, and every name in the glossary exists."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import inspect

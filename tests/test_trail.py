@@ -1,7 +1,5 @@
 """docs/trail.md: files to read in a weekend, in order; each names the next."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The op table compares them with NumPy, tests/torch_parity with PyTorch.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The choice between a kernel and the definition; results are the same on every device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Fixtures of the programs' tests: few digits, the sources' path, no pictures."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A data source with few digits, for tests of the training programs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ A room is a folder, or a file that lies directly in apps/ or apps/bench/. A room
 lower floors only, so there are no cycles.
 """
 
-from __future__ import annotations
-
 from tests.source_tree import APPS, imports_of
 
 FLOORS: tuple[tuple[str, ...], ...] = (

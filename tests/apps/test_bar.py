@@ -1,7 +1,5 @@
 """The progress bar of a run: what a terminal shows, and when it shows nothing."""
 
-from __future__ import annotations
-
 import io
 import sys
 

@@ -1,7 +1,5 @@
 """Tests of the harness of all benchmarks: its arithmetic, turns, command line and report."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import time

@@ -2,8 +2,6 @@
 
 A missing peer is a message, not an error."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of the data module's benchmark: all its studies run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 ``make test-course`` proves every exercise.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

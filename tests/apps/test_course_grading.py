@@ -1,7 +1,5 @@
 """Grades of submissions: only answers count, a bad one stops no other, no file is left behind."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

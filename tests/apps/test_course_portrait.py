@@ -1,7 +1,5 @@
 """The page of ``progress --html``: its content, and the LeNet that it trains."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

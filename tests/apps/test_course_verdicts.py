@@ -1,7 +1,5 @@
 """Verdicts of the course: each cause once, the learner's own line, answers that never return."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import textwrap

@@ -4,8 +4,6 @@ Runs are stopped and resumed repeatedly. Each finished run is bitwise equal to a
 and no process outlives the one that was stopped.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Tests of the ladders' tables and pictures; C++ tests compare their steps (gemm_ladder check)."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

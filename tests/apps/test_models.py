@@ -1,7 +1,5 @@
 """Tests of the models: names, published sizes, and training on both devices."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

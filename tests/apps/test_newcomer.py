@@ -3,8 +3,6 @@
 Each step runs the command that the pages show. The compiled kernels are copied, not compiled.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """apps/train.py --data PATH: folders of pictures in several layouts, packed files, predictions."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The page answers.
 """
 
-from __future__ import annotations
-
 import base64
 import http.client
 import io

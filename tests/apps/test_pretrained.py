@@ -3,8 +3,6 @@
 torchvision is not needed: the comparison with PyTorch has the same networks, with its names.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

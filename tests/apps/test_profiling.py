@@ -1,7 +1,5 @@
 """Tests of profiles and comparisons of runs: times and work by layer, without side effects."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """apps/train.py --find-lr: the rates, losses and suggestion, and the state it leaves unchanged."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from types import SimpleNamespace

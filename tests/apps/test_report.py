@@ -1,7 +1,5 @@
 """Reports: a run's numbers are read back from its figures and from its page."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re

@@ -1,7 +1,5 @@
 """A run's files and its recovery: records, checkpoints, full disks, lost workers."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """The places of a data set (apps/training/sources.py), as apps/upload.py writes them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

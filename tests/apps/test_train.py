@@ -1,7 +1,5 @@
 """Tests of apps/train.py as users run it: results, exact resuming, Ctrl-C, user errors."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import json

@@ -1,7 +1,5 @@
 """Tests of recipes: every file builds the parts of its run; errors in a file are named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

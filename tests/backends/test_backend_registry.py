@@ -1,7 +1,5 @@
 """The registry: built-in names, registration by call and by entry point, and its errors."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import pickle

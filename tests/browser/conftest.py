@@ -1,7 +1,5 @@
 """Headless Chromium, for the tests of this folder."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ Run by make test-all and make test-browser; needs Chromium and its driver (Debia
 and chromium-driver).
 """
 
-from __future__ import annotations
-
 import base64
 import subprocess
 import sys

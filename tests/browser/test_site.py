@@ -4,8 +4,6 @@ reader.
 make test-browser builds the site in build/docs, and installs axe-core in build/axe.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The contract of capture: its inputs, its errors, and the check that finds everything else."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 import random

@@ -1,7 +1,5 @@
 """Deferred recorded calls: when they run, their state after a failure, and their memory."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

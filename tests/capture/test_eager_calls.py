@@ -1,7 +1,5 @@
 """Steps that cannot be replayed run eagerly with correct results, and warn once with the reason."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The pass "fusion": the calls that it merges, those that it keeps, and unchanged bits."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

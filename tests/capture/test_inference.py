@@ -1,7 +1,5 @@
 """Passes for inference: constants leave the replay, and batch norm is folded into convolutions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

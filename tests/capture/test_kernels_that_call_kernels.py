@@ -1,7 +1,5 @@
 """``needle.capture`` on a backend whose kernels call other functions of the same backend."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Calls that a recording must not serve, and calls that must not break the next one."""
 
-from __future__ import annotations
-
 import threading
 import time
 import warnings

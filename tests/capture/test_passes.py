@@ -1,7 +1,5 @@
 """The passes over a recording: what each removes or adds, and that the bits stay the same."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

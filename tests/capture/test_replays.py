@@ -1,7 +1,5 @@
 """Replays compared with eager steps bit for bit: models, optimisers, schedules, shapes, modes."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

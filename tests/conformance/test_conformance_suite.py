@@ -1,7 +1,5 @@
 """The conformance suite on our backends, on one of lists, and on backends with planted errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A network trains on the backend of lists: its ten functions suffice for all layers above."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Written from the formulas and independent of needle; the tests of this folder compare with them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

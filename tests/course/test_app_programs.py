@@ -1,7 +1,5 @@
 """Tests of the homework's modules simple_ml and mlp_resnet with files like the published ones."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

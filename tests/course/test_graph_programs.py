@@ -1,7 +1,5 @@
 """Tests of programs that use the graph: own ops, topological order, second derivatives."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

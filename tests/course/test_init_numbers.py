@@ -1,7 +1,5 @@
 """Tests of initial values by exact numbers: one draw of the global generator per tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

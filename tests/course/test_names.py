@@ -1,7 +1,5 @@
 """Tests of the names that course programs import, and of the order of positional arguments."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

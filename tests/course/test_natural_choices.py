@@ -1,7 +1,5 @@
 """Tests against changes that look natural but would break course programs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of the course's last homework: language models and their training loop."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests of whole programs: softmax regression, a two-layer net and ResNet9, by the formulas."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import needle as ndl

@@ -3,8 +3,6 @@
 ``make test-all`` builds the module (CMake target ``cuda_on_cpu``); without it tests are skipped.
 """
 
-from __future__ import annotations
-
 import importlib
 from types import ModuleType
 

@@ -5,8 +5,6 @@ unless ``resources.sha256`` belongs to these sources: its test has passed for th
 ``keep_ptxas.py`` stores the reports. ``python -m tests.cuda_on_cpu.resources`` writes the digest.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import sys

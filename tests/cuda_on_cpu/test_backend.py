@@ -1,7 +1,5 @@
 """The CUDA backend with its kernels on the CPU: conformance, memory, devices, training steps."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess

@@ -4,8 +4,6 @@ It names races with both lines, counts sectors and bank conflicts, and lays the 
 cores out as the PTX manual specifies.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The GPU ladders (apps/bench/cuda_ladder), emulated: every step agrees with the first."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

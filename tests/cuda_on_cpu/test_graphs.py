@@ -4,8 +4,6 @@ Also the foundations of graphs: what a recording rejects, whose memory it uses, 
 kernels reported at the operation that caused them.
 """
 
-from __future__ import annotations
-
 import gc
 import warnings
 from collections.abc import Callable, Iterator

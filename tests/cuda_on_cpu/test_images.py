@@ -3,8 +3,6 @@
 Also ``DataLoader(augment="device")`` from pinned slots.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 Under the address sanitizer they are errors (``make sanitize`` runs this file too).
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Moments written by a convolution's epilogue, and batch norm from them, on the emulated GPU."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any

@@ -3,8 +3,6 @@
 Products of each size in each precision are in tests/gpu.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """nvcc compiles src/cuda for every target, and the module reports why it has no GPU."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Arrays of bfloat16 on the emulated GPU: kernels compute in float32 and round each result once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """apps/train.py on the emulated device: the host does not wait for it within a step."""
 
-from __future__ import annotations
-
 import csv
 import os
 import signal

@@ -1,7 +1,5 @@
 """Facts about processes from Linux's /proc, for tests that kill, count and wait."""
 
-from __future__ import annotations
-
 import gc
 import os
 import threading

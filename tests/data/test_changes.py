@@ -1,7 +1,5 @@
 """Changes between epochs take effect in the next one, for any engine, or are refused."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from typing import Any

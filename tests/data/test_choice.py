@@ -1,7 +1,5 @@
 """num_workers="auto": its rule, its measurements, and batches that do not depend on the choice."""
 
-from __future__ import annotations
-
 import random
 import threading
 from types import SimpleNamespace

@@ -4,8 +4,6 @@ Tests of the transforms compare their definitions with the kernels; here each st
 few lines of NumPy. Wrong calls are errors, never crashes.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -7,8 +7,6 @@ the inline run instead. To write the table anew after an intended change:
 ``NEEDLE_PIN=1 python -m pytest -n 0 tests/data/test_pinned_batches.py``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The course's text corpus: ids, columns, slices, and malformed files."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

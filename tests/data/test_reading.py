@@ -1,7 +1,5 @@
 """Samples are read in groups and transformed while cached; grouping changes no byte."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Starts a program under mpiexec, for the tests of this folder."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

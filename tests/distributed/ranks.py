@@ -1,7 +1,5 @@
 """The program that every rank runs in these tests. Its first argument names a case."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

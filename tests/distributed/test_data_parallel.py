@@ -1,7 +1,5 @@
 """DataParallel in one process, against sums in float64, and the registry of communicators."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import sys

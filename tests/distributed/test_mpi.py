@@ -1,7 +1,5 @@
 """Communicator and DataParallel under mpiexec, with 1 to 4 processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """apps/train.py under mpiexec: equal weights, exact evaluation, resuming, errors, Ctrl-C."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """docs/dependencies.md lists pyproject.toml's requirements; importing needle loads only NumPy."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 What the tables say of it is tested beside its subject; what they say of PyTorch is tested here.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ outputs into pages. README.md, docs/backend.md and the pages on the shared loade
 their own. The site itself is built by `make docs`.
 """
 
-from __future__ import annotations
-
 import importlib
 import io
 import os

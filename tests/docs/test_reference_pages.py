@@ -3,8 +3,6 @@
 ``python -m tests.docs.test_reference_pages`` rewrites the table of environment variables.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Requirements of a release: one version everywhere, and workflows whose commands exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The tables of docs/syllabus.md agree with the exercises: hours, tags, all in ten weeks."""
 
-from __future__ import annotations
-
 import re
 
 from source_tree import ROOT

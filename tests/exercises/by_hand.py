@@ -1,7 +1,5 @@
 """Functions of several exercises' tests: errors as results, differences, softmax."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reports of open exercises: one line for each test that meets one, and a summary at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

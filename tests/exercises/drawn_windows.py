@@ -4,8 +4,6 @@ Used by the tests of convolution and pooling. Images are (N, H, W, C) and padded
 channel are drawn with the pixels of a window in brackets and the padding as dots.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest

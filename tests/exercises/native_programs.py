@@ -1,7 +1,5 @@
 """Runs the programs that contain the C++ and CUDA exercises; called by their tests."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import signal

@@ -3,8 +3,6 @@
 Used by the tests of part 7. Images are (N, H, W, C), weights (KH, KW, C/groups, O).
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

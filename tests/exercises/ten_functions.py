@@ -4,8 +4,6 @@ Arrays are built by hand as views in four layouts; needle's own arrays are not u
 test of a backend is ``python -m needle.testing.conformance``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

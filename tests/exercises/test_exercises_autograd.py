@@ -1,7 +1,5 @@
 """Part 1 of the course: recording, order, reverse pass. Each test belongs to one exercise."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Part 6 of the course: CUDA kernels on the emulated GPU, compared with plain loops."""
 
-from __future__ import annotations
-
 import pytest
 
 from apps.course.compare import Case, WrongAnswer

@@ -1,7 +1,5 @@
 """Part 8 of the course: files, random numbers, orders, batches, and memory shared by workers."""
 
-from __future__ import annotations
-
 import gc
 import io
 import struct

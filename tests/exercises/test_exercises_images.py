@@ -1,7 +1,5 @@
 """Part 7 of the course: convolution, pooling, batch norm, LeNet-5 and a block of ResNet."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import drawn_windows as drawing

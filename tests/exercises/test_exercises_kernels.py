@@ -1,7 +1,5 @@
 """Part 5 of the course: kernels compared with plain loops, and the ladders' steps with step 00."""
 
-from __future__ import annotations
-
 import pytest
 
 from apps.course.compare import Case, WrongAnswer

@@ -1,7 +1,5 @@
 """Part 9 of the course, first half: the ten functions on Python's ``array``."""
 
-from __future__ import annotations
-
 from math import copysign, fmod, inf, nan
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Part 8 of the course: datasets, flips and crops, an epoch's batches and the loader's loop."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

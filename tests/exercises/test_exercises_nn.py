@@ -1,7 +1,5 @@
 """Part 3 of the course: initial values, layers, optimisers, and an epoch of training."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@
 because tests/testing/test_compiled_backend.py tests the whole library.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Part 2 of the course: gradients of ops, compared with formulas in NumPy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

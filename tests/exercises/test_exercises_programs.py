@@ -1,7 +1,5 @@
 """Part 11 of the course: a pass over a recording, a sum in a fixed order, a ring of processes."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Part 0 of the course: a scalar autograd and a network on two moons."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

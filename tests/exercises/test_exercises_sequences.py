@@ -1,7 +1,5 @@
 """Part 10 of the course: recurrent cells, their steps over a sequence, attention."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

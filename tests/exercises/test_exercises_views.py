@@ -1,7 +1,5 @@
 """Part 4 of the course: shapes, strides and views, compared with NumPy's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Part 6 of the course: a matrix product in WGSL, run on this machine's adapter of WebGPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

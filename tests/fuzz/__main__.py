@@ -1,7 +1,5 @@
 """Garbles files of every format in turn: ``python -m tests.fuzz SECONDS [SEED]``, make fuzz."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 import time

@@ -4,8 +4,6 @@
 ``python -m tests.fuzz.fuzz_files NAME FIRST COUNT``. make fuzz and the tests call it.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

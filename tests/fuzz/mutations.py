@@ -1,7 +1,5 @@
 """Corrupted copies of bytes and of JSON values, each a function of its seed."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """ONNX models, and corrupted copies of them by fields and by bytes; fuzz_files reads them."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from collections.abc import Iterator

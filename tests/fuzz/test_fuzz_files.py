@@ -4,8 +4,6 @@ A crash of the child, such as a segmentation fault, fails the test. ``make fuzz`
 them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

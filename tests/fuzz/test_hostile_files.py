@@ -1,7 +1,5 @@
 """Malicious files: each is rejected by an error that names it, quickly and in little memory."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """The fixture ``place``: the first GPU, or the emulated one."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.gpu import place as places

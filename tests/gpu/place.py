@@ -1,7 +1,5 @@
 """The device that these tests use."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import pytest

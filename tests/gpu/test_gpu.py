@@ -4,8 +4,6 @@
 runs them on the emulated one, with fewer steps.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ differs. The emulator runs them as a GPU of sm_80 and, where other kernels take 
 its threads in shuffled order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """init.Generator: equal bits on every device, correct distributions, NumPy's stream untouched."""
 
-from __future__ import annotations
-
 from statistics import NormalDist
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fixtures for tests of single kernels: all instruction sets of this machine in turn."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compact views on the compiled module's buffers, for the tests of single kernels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """conv2d and its gradients: every path at its sizes, prepared weights, numbers not finite."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Daemon threads that are inside a kernel when the program ends: it exits as if they were not."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

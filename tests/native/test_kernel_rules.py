@@ -4,8 +4,6 @@ Each row is a valid call with the arguments that make it invalid. The last test 
 every kernel with several views.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ their tails, packed panels, several ranges of rows and parts of long sums, on ev
 and its results have the same bits for any number of threads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any

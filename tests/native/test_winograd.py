@@ -6,8 +6,6 @@ gradient's is at most seven times that of the direct algorithm, whose many parti
 errors. With 64 to 512 channels docs/internals/accuracy.md has the factors.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Arrays of every memory layout with the equal NumPy array: rows for the table tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every elementwise function against NumPy in float64, over dtypes, layouts and devices."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -3,8 +3,6 @@
 Creation, manipulation, reductions, searching, linear algebra, dtypes.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Exchange of NDArrays with NumPy, DLPack, torch, pickle, copy and text."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import pickle

@@ -1,7 +1,5 @@
 """Sorting, unique values, shifts and cumulative functions of the namespace, against NumPy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 The random counterpart is ``tests/properties``.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Attention and transformer: formulas in float64, gradients, draws, errors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

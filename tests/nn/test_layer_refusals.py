@@ -1,7 +1,5 @@
 """Options and inputs that layers reject: each error names the layer, the rule and the value."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Common behaviour of all layers: each row of the layer table on every device."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Layers: the course's numbers (order of draws, formulas), further options, error messages."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

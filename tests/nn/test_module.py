@@ -1,7 +1,5 @@
 """Module: contents and their order, modes, moving, saving, copying, repr."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

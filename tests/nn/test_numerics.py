@@ -1,7 +1,5 @@
 """Numerical behaviour of nn ops beyond the op table: huge inputs, NaN, ties, layouts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

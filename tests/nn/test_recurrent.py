@@ -1,7 +1,5 @@
 """RNN, LSTM, their cells, Embedding: draws, formulas, errors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``needle.summary``: shapes, parameters and multiplications by layer; nothing else changes."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The mapping of names and layouts, without PyTorch: shapes, values, errors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

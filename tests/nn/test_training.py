@@ -1,7 +1,5 @@
 """Training works: the loss falls, and the same seed gives the same losses."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

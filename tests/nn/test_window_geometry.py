@@ -1,7 +1,5 @@
 """Convolution and pooling of any geometry: the definition, and gradients as adjoints."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

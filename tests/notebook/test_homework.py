@@ -1,7 +1,5 @@
 """The homework notebooks: written for a student tree, they run, take answers and check them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

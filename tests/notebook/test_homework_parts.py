@@ -1,7 +1,5 @@
 """Each part's homework notebook, from first to last cell, on an empty tree and a solved one."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

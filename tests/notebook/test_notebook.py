@@ -1,7 +1,5 @@
 """Tests of hw_notebook.ipynb: it equals its source, runs from top to bottom, has no outputs."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

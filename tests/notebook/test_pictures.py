@@ -1,7 +1,5 @@
 """Tests of the notebook's pictures: positions, windows, graphs, timelines."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests of ``watch``: reloading keeps objects, and growing graphs cause warnings."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import subprocess

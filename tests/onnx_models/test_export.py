@@ -1,7 +1,5 @@
 """Exports of indexing, selection and sequence models: onnxruntime gives needle's results."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Imported operators: results of onnx's reference, and refusals that name the node."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """Malformed ONNX files: each gives an OnnxError that names the file, without side effects."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import suppress

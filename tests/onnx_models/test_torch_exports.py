@@ -1,7 +1,5 @@
 """Files of PyTorch's exporter: building blocks of its image classifiers give PyTorch's results."""
 
-from __future__ import annotations
-
 import io
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """Arguments of the wrong type, dtype or size: errors that name the op, the rule and the value."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ For every row of the op table, each input and each result is changed after the f
 gradients are those of the unchanged values, or backward raises GraphError.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Callable, Iterator

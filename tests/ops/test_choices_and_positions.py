@@ -1,7 +1,5 @@
 """Numbers as operands of ``where`` and comparisons; order, gather and scatter in more cases."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

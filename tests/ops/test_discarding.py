@@ -1,7 +1,5 @@
 """Values that no gradient reads are freed early, which changes no gradient and no later read."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any

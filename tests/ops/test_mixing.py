@@ -1,7 +1,5 @@
 """Operands of different kinds: dtypes, devices, and objects that are not tensors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests generated from every row of the op table, on every device of this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

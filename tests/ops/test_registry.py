@@ -1,7 +1,5 @@
 """The effects of registering an op: function, method, flat names, up-to-date lists of names."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

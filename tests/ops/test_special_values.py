@@ -3,8 +3,6 @@
 The expected gradients of powers are PyTorch's; where PyTorch is installed they are compared again.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

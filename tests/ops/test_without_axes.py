@@ -4,8 +4,6 @@ NumPy's arithmetic returns scalars for 0-d arrays. The result of an op, and its 
 arrays of the input's dtype nevertheless.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

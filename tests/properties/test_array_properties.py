@@ -1,7 +1,5 @@
 """Random shapes, views, indices and assignments: NDArray behaves like NumPy on every device."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A store on loopback with credentials, and small data sets to upload."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

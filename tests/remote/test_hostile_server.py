@@ -1,7 +1,5 @@
 """Hostile servers and symbolic links in the cache: reads are bounded, and no secret leaks."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import resource

@@ -1,7 +1,5 @@
 """ObjectCache: a strict limit, complete entries after any crash, no error if it cannot write."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """RemoteImageFolder: the same batches as ImageFolder, whatever faults the store has."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil

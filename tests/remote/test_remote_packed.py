@@ -1,7 +1,5 @@
 """RemotePacked: shards are fetched once, by ranges, and then read as PackedDataset reads them."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """upload: the objects it writes, resuming after an interruption, and what it refuses."""
 
-from __future__ import annotations
-
 import http.server
 import threading
 from functools import partial

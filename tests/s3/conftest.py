@@ -4,8 +4,6 @@ The fault-injecting proxy stands before it. Where Swift is not installed, its te
 a hint how to install it; make test-all installs it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

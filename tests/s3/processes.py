@@ -1,7 +1,5 @@
 """A server in the foreground that tests start and stop."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import subprocess

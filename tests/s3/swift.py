@@ -1,7 +1,5 @@
 """OpenStack Swift with its S3 interface, from PyPI: its configuration and its process."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import sys

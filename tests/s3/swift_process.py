@@ -4,8 +4,6 @@ Four processes would import Swift four times. swift.py runs this file in isolate
 file named swift.py lies beside it; FOLDER contains the configurations.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -3,8 +3,6 @@
 Run by make test-all and make test-s3.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

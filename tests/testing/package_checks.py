@@ -1,7 +1,5 @@
 """A backend's package in tests without installing it: entry point, PYTHONPATH, commands."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Every elementwise function is within 2 ulp of float64 on every device, tails included."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -3,8 +3,6 @@
 Skipped where a compiler, CMake, pybind11 or OpenMP is missing.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

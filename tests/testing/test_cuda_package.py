@@ -4,8 +4,6 @@ Without a GPU, kernels run on the emulator of tests/cuda_on_cpu; nvcc compiles t
 installed.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Packages written by new_backend: they are found, fail as listed, and pass when filled in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compares a function of needle with PyTorch's in float64: values, first and second gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

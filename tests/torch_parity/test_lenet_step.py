@@ -1,7 +1,5 @@
 """A training step of LeNet agrees with PyTorch to rounding: loss, gradients, updated state."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

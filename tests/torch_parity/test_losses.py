@@ -1,7 +1,5 @@
 """Losses compared with PyTorch: values, first and second gradients, reductions and refusals."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pools compared with PyTorch: every option, values, first and second gradients, refusals."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Attention masks, sequences of several lengths, and a saved state, compared with PyTorch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

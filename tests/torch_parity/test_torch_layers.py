@@ -4,8 +4,6 @@ Values, gradients of inputs and parameters, and running statistics, in training 
 float64 to 1e-9, float32 to 1e-5.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any

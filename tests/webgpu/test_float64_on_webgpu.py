@@ -1,7 +1,5 @@
 """float64.wgsl, 64-bit floats emulated with integers: bitwise NumPy's result for each operation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

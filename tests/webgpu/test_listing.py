@@ -1,7 +1,5 @@
 """Networks compiled to commands for a browser, run here on an adapter and compared with the CPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

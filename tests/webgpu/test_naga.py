@@ -3,8 +3,6 @@
 The translator is naga, which wgpu uses: the npm package naga-wasm, run by ``tools/naga.mjs``.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """apps/train.py --device webgpu: LeNet-5 has the same losses as on the CPU."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

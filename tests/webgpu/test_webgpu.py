@@ -3,8 +3,6 @@
 Tests with the fixture ``gpu`` need the package wgpu and a driver, for example Mesa's lavapipe.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The emulator computes wgmma and TMA loads as the PTX manual specifies, and reports misuse."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Products that load their operands by TMA on the emulated GPU are right; others do not use it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any

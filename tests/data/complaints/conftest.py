@@ -1,7 +1,5 @@
 """A watchdog for these tests: an alarm fails a test that hangs, or ends the process if need be."""
 
-from __future__ import annotations
-
 import faulthandler
 import signal
 import threading

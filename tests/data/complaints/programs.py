@@ -3,8 +3,6 @@
 They read Linux's /proc; tests that need it are skipped on other systems (``linux``).
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

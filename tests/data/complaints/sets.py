@@ -1,7 +1,5 @@
 """Data sets for the complaints' tests, in a small module that workers import quickly."""
 
-from __future__ import annotations
-
 import os
 import random
 import time

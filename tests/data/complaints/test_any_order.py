@@ -3,8 +3,6 @@
 The loaders live through all examples, so that whatever one example leaves behind shows in the next.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Workers and parents that die, Ctrl-C, and what must not be forked: complaints 4, 9, 19 and 24."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Exceptions in workers and samples that cannot be read: complaint 17 and on_error."""
 
-from __future__ import annotations
-
 import io
 import sys
 import traceback

@@ -1,7 +1,5 @@
 """Memory, descriptors and threads: complaints 1, 2, 3, 10 and 18."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re

@@ -1,7 +1,5 @@
 """A loader's reports about itself: stats, doctor, explain and progress bars."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Stopping an epoch and resuming it elsewhere: complaint 16."""
 
-from __future__ import annotations
-
 import json
 import time
 from contextlib import ExitStack

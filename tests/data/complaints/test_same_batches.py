@@ -1,7 +1,5 @@
 """Batches and random numbers do not depend on who prepares them: complaints 5, 6 and 15."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import namedtuple
 from pathlib import Path

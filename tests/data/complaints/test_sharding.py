@@ -1,7 +1,5 @@
 """Streams and distributed ranks: complaints 13 and 14."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

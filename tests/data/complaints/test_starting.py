@@ -1,7 +1,5 @@
 """Starting workers, pickling for them, and optional dependencies: complaints 7, 8, 21 and 22."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Waiting and the overhead per batch: complaints 11 and 12, prefetch and busy waiting."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Data sets and exceptions for the engines' tests, in a small module that imports quickly."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Helpers for the process engine's tests: run an engine, request batches, find leaks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Failures of the process engine: workers that die, errors, Ctrl-C, and a parent that is gone."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

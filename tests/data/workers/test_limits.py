@@ -1,7 +1,5 @@
 """Exhausted limits are typed errors that name the resource and a remedy."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Shared memory and its contents: sizes, failed allocations, in-place arrays, clear errors."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import sys

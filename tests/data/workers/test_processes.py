@@ -1,7 +1,5 @@
 """The process engine: correct batches, cheap starts, bounded resources and no leaks."""
 
-from __future__ import annotations
-
 import os
 import platform
 import signal

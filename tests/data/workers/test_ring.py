@@ -1,7 +1,5 @@
 """Slots: the offsets of leaves in them, and when slots are returned."""
 
-from __future__ import annotations
-
 import gc
 from itertools import pairwise
 from typing import Any

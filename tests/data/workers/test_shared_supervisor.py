@@ -1,7 +1,5 @@
 """One supervisor starts the workers of all loaders, in the program's state, and ends with it."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """Arrays sent to workers: one mapped from a file is sent as an offset in the file, not copied."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

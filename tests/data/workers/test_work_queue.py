@@ -1,7 +1,5 @@
 """The work queue: FIFO, each entry to one worker, even if the lock's holder dies."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
