@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ... import dtypes
 from ...errors import ShapeError
-from ..samples.pytree import Structure, leaf_order, take_apart
+from ..samples.pytree import Structure, flat_columns, flat_tree, leaf_order, take_apart
 from ..samples.tensor_hook import to_tensors as to_tensors
 
 _NUMBERS = {"bool": dtypes.bool_, "int": dtypes.int64, "float": dtypes.float64}
@@ -101,16 +101,21 @@ def collate_slice(
     """
     if not samples:
         raise ShapeError("default_collate: needs at least one sample, got none")
-    trees, rows = zip(*map(take_apart, samples))
-    like, fields = trees[0], list(rows)
-    for i, tree in enumerate(trees):
-        if tree != like:
-            try:
-                fields[i] = [fields[i][j] for j in leaf_order(tree, like)]
-            except ShapeError:
-                return Slice(Structure((MIXED, None, trees), ()), [], len(trees))
+    columns = flat_columns(samples)
+    if columns is not None:
+        like = flat_tree(len(columns))
+    else:
+        trees, rows = zip(*map(take_apart, samples))
+        like, fields = trees[0], list(rows)
+        for i, tree in enumerate(trees):
+            if tree != like:
+                try:
+                    fields[i] = [fields[i][j] for j in leaf_order(tree, like)]
+                except ShapeError:
+                    return Slice(Structure((MIXED, None, trees), ()), [], len(trees))
+        columns = list(zip(*fields))
     kinds, leaves, placed = [], [], []
-    for i, column in enumerate(zip(*fields)):
+    for i, column in enumerate(columns):
         into = None if out is None or i >= len(out) else out[i]
         if i == 0 and ready is not None:
             kind, leaf = "array", ready
@@ -119,7 +124,7 @@ def collate_slice(
         kinds.append(kind)
         leaves.append(leaf)
         placed.append(leaf is into and into is not None)
-    return Slice(Structure(like, tuple(kinds)), leaves, len(trees), tuple(placed))
+    return Slice(Structure(like, tuple(kinds)), leaves, len(samples), tuple(placed))
 
 
 def concatenate(
@@ -158,7 +163,8 @@ def concatenate(
 
 def _leaf(column: list[Any], ragged: bool, out: Any = None) -> tuple[str, Any]:
     """Return the kind and the leaf of these values; a list if they cannot be stacked."""
-    kinds = set(map(_kind, set(map(type, column))))
+    types = set(map(type, column))
+    kinds = set(map(_kind, types))
     kind = kinds.pop() if len(kinds) == 1 else MIXED
     if kind == "text":
         return kind, column
@@ -168,9 +174,11 @@ def _leaf(column: list[Any], ragged: bool, out: Any = None) -> tuple[str, Any]:
             return kind, array if out is None else place(array, out)
     if kind != "array":
         return MIXED, [_portable(value) for value in column]
-    arrays = [_as_array(value) for value in column]
+    arrays = column if types == {np.ndarray} else [_as_array(value) for value in column]
     kind = "uneven" if ragged else kind
-    if len({(array.shape, array.dtype) for array in arrays}) == 1:
+    like = arrays[0].dtype
+    one_dtype = all(array.dtype is like or array.dtype == like for array in arrays)
+    if one_dtype and len({array.shape for array in arrays}) == 1:
         return kind, stack(arrays, "array", out)
     return kind if ragged else MIXED, arrays
 
