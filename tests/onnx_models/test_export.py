@@ -243,6 +243,7 @@ WITHOUT_OPERATOR = {
     *("conv", "conv2d_weight_grad", "cross_entropy", "cumprod", "diag", "dilate", "undilate"),
     *("fused_add_scalars", "max_unpool2d", "scatter", "scatter_add", "binary_cross_entropy"),
     *("adaptive_max_pool1d", "adaptive_max_pool2d", "getitem-mask", "batch_norm-statistics"),
+    *("divide-floor 1.0", "divide-floor -1.0"),
 }
 """Ops, or rows of them, that are refused by name."""
 TABLE = [row for row in ROWS if packed(row, 0).size and all(a.size for a in inputs_of(row, 0))]
@@ -263,6 +264,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda a, b: a + b,
     "multiply": lambda a, b: a * b,
     "divide": lambda a, b: a / (b + 1),
+    "divide towards 0": lambda a, b: ops.divide(a, b + 1, "trunc"),
     "subtract": lambda a, b: a - b,
     "power": lambda a, b: ops.power(ops.abs(a), b),
     "maximum": ops.maximum,

@@ -11,6 +11,7 @@ from ...autograd.tensor import Detach
 from ...dtypes import default_float, is_floating, promote
 from ...ops import arithmetic, elementwise, rounding, selection
 from ..exported_graph import EXPORTS, Graph, formula, plain, rule
+from ..package import OnnxError
 
 OPERATORS = {
     arithmetic.EWiseAdd: "Add",
@@ -73,6 +74,19 @@ FORMULAS: dict[type[Op], Callable[..., Any]] = {
     selection.Clip: lambda op, x: ("Clip", x, op.low, op.high),
 }
 EXPORTS.update({kind: formula(expression) for kind, expression in FORMULAS.items()})
+
+
+@rule(arithmetic.RoundedDiv)
+def _rounded_division(graph: Graph, node: Any) -> Any:
+    if node.op.mode == "floor":
+        raise OnnxError(
+            "onnx.export: divide with rounding_mode='floor' has no ONNX operator; write "
+            "floor(a / b)"
+        )
+    quotient = graph.add(("Div", *(graph.add(each, node.dtype) for each in node.inputs)))
+    if not is_floating(node.dtype):
+        return quotient
+    return ("Mul", ("Sign", quotient), ("Floor", ("Abs", quotient)))
 
 
 @rule(selection.Where)
