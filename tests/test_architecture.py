@@ -19,8 +19,11 @@ SOURCES = ROOT / "src"
 COURSE_NAMES = ("backend_ndarray", "backend_numpy", "backend_selection")
 """Aliases for programs of the course; only the roof and other aliases may import them."""
 
+CONTEXTS = ("contexts", "interrupts")
+"""The second is a compiled module, which only the first imports."""
+
 FLOORS = {
-    0: ("errors", "config", "dtypes", "shapes", "contexts", "host_steps", "torch_names"),
+    0: ("errors", "config", "dtypes", "shapes", *CONTEXTS, "host_steps", "torch_names"),
     1: ("backends",),
     2: ("ndarray", "accelerated", "array_namespace", *COURSE_NAMES),
     3: ("autograd",),
@@ -272,6 +275,51 @@ def public_members() -> Iterator[tuple[str, object]]:
 def test_every_public_name_has_a_docstring() -> None:
     bare = [name for name, member in public_members() if not (member.__doc__ or "").strip()]
     assert not bare, "no docstring: " + ", ".join(sorted(bare))
+
+
+WITHOUT_STATE = {"needle.data.samples.timing"}
+"""Modules whose ``__exit__`` restores nothing that outlives the call."""
+WITHOUT_MODES = re.compile(
+    r"needle\.(contexts|backends|data\.(datasets|formats|workers)|distributed|onnx|remote|sharing)\b"
+)
+"""Modules with context managers of ``contextlib``, for files, locks and errors."""
+
+
+def is_uninterrupted(node: ast.FunctionDef) -> bool:
+    only_self = [ast.unparse(each) for each in node.body] == ["return self"]
+    return only_self or "uninterrupted" in map(ast.unparse, node.decorator_list)
+
+
+def interruptible(module: str) -> Iterator[str]:
+    """Yield the places where a Ctrl-C could be lost in a callback or leave a mode switched."""
+    nodes = list(ast.walk(ast.parse(MODULES[module].read_text())))
+    functions = [each for each in nodes if isinstance(each, ast.FunctionDef)]
+    safe = {each.name for each in functions if is_uninterrupted(each)}
+    for each in functions:
+        mode = each.name in ("__enter__", "__exit__") and module not in WITHOUT_STATE
+        if (mode or each.name == "__del__") and not is_uninterrupted(each):
+            yield f"{module}:{each.lineno} {each.name} is not uninterrupted"
+    references = {"weakref.ref"}
+    for node in nodes:
+        if isinstance(node, ast.ClassDef) and "weakref.ref" in map(ast.unparse, node.bases):
+            references.add(node.name)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "weakref":
+            if node.attr != "ref" and module != "needle.contexts":
+                yield f"{module}:{node.lineno} weakref.{node.attr} calls Python code"
+        elif isinstance(node, ast.ImportFrom) and node.module == "contextlib":
+            names = {alias.name for alias in node.names}
+            if "contextmanager" in names and not WITHOUT_MODES.match(module):
+                yield f"{module}:{node.lineno} contextmanager: use needle.contexts.context"
+    for node in nodes:
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in references:
+            for callback in map(ast.unparse, node.args[1:]):
+                if callback not in safe and not re.match(r"partial\([\w.]+\.pop, ", callback):
+                    yield f"{module}:{node.lineno} {callback} may be Python code"
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_no_ctrl_c_is_lost_in_a_callback(module: str) -> None:
+    assert not list(interruptible(module))
 
 
 def test_every_file_opens_with_what_is_in_it() -> None:

@@ -1,7 +1,7 @@
 """The default device: arrays, tensors, initialisers, layers and loaders share it."""
 
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -91,13 +91,57 @@ def test_a_device_that_cannot_be_used_is_refused_and_changes_nothing() -> None:
     assert needle.default_device() == before
 
 
-def test_it_holds_in_every_thread() -> None:
-    found = []
+def in_a_thread(function: Callable[[], Any]) -> Any:
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(function).result()
+
+
+def new_device() -> Any:
+    return needle.Tensor([1.0]).device
+
+
+def test_a_call_without_with_holds_in_every_thread() -> None:
+    def call() -> Any:
+        needle.set_default_device("cpu_numpy")
+        return in_a_thread(new_device)
+
+    try:
+        assert in_a_thread(call) == needle.cpu_numpy()
+    finally:
+        in_a_thread(lambda: needle.set_default_device(None))
+
+
+def test_a_context_holds_in_its_thread_alone() -> None:
+    before = needle.default_device()
     with needle.set_default_device("cpu_numpy"):
-        thread = threading.Thread(target=lambda: found.append(needle.Tensor([1.0]).device))
-        thread.start()
-        thread.join()
-    assert found == [needle.cpu_numpy()]
+        assert in_a_thread(new_device) == before
+        assert new_device() == needle.cpu_numpy()
+
+
+@pytest.mark.parametrize("order", ["abAB", "abBA", "aAbB"])
+@pytest.mark.parametrize("plain", [False, True])
+def test_contexts_of_two_threads_do_not_meet(order: str, plain: bool) -> None:
+    """Threads a and b call and enter in this order, and leave in the order of their calls."""
+    first, second = needle.cpu_numpy(), needle.device(automatic_device())
+    with ThreadPoolExecutor(1) as a, ThreadPoolExecutor(1) as b:
+        made: dict[str, Any] = {}
+        threads = {"a": (a, first), "b": (b, second)}
+        try:
+            for step in order:
+                thread, device = threads[step.lower()]
+                if step.islower():
+                    made[step] = thread.submit(needle.set_default_device, device).result()
+                else:
+                    thread.submit(made[step.lower()].__enter__).result()
+            if plain:
+                in_a_thread(lambda: needle.set_default_device("cpu_numpy"))
+            for name, (thread, device) in threads.items():
+                assert thread.submit(new_device).result() == device
+                thread.submit(made[name].__exit__, None, None, None).result()
+            left = {thread.submit(new_device).result() for thread, _ in threads.values()}
+            assert left == {first if plain else second}
+        finally:
+            in_a_thread(lambda: needle.set_default_device(None))
 
 
 def test_without_the_compiled_module(monkeypatch: pytest.MonkeyPatch) -> None:

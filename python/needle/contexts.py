@@ -1,4 +1,9 @@
-"""Context managers that decorate functions of every kind.
+"""Context managers that a Ctrl-C cannot leave half done and that decorate functions of every kind.
+
+Python may raise KeyboardInterrupt at the entry of any Python function. In ``__exit__`` this would
+leave a mode switched for ever; in ``__del__`` and callbacks of weak references the exception would
+be printed and dropped. So these are C functions or ``uninterrupted``; a ``try`` whose ``finally``
+only assigns, or calls one C function, needs neither.
 
 A decorator of ``contextlib`` surrounds the call alone, so the body of a generator or coroutine,
 which runs later, would be outside of the context.
@@ -9,11 +14,47 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+import weakref
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, ContextDecorator, contextmanager
-from typing import Any, ParamSpec
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def uninterrupted(function: F) -> F:
+    """Return the function as a callable that raises no KeyboardInterrupt of its own.
+
+    A Ctrl-C that arrives meanwhile is delivered afterwards, and a debugger does not see the call.
+    The function must be short and may not change the handler of SIGINT. Without the compiled
+    module a call can be interrupted.
+    """
+    return function
+
+
+@contextmanager
+def assigned(variable: ContextVar[T], value: T) -> Iterator[T]:
+    """Give the variable this value inside the context; the compiled one cannot be interrupted."""
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
+
+
+with suppress(ImportError):  # not built: the functions above stay
+    from .interrupts import assigned as assigned  # type: ignore[no-redef]
+    from .interrupts import uninterrupted  # type: ignore[no-redef]
+
+
+class finalize(weakref.finalize):  # type: ignore[type-arg]
+    """A ``weakref.finalize`` in whose callback no Ctrl-C is lost."""
+
+    __slots__ = ()
+    __call__ = uninterrupted(weakref.finalize.__call__)
 
 
 class Decorator(ContextDecorator):
@@ -74,9 +115,11 @@ class _FromGenerator(Decorator):
     def _recreate_cm(self) -> _FromGenerator:
         return _FromGenerator(self._make)
 
+    @uninterrupted
     def __enter__(self) -> Any:
         return self._made.__enter__()
 
+    @uninterrupted
     def __exit__(self, *error: Any) -> bool | None:
         return self._made.__exit__(*error)
 

@@ -11,7 +11,6 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import spawn
 from pathlib import Path
 from typing import Any
@@ -233,15 +232,7 @@ ORDERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("options", ENGINES, ids=["inline", "threads", "processes"])
 def test_an_interrupt_at_any_moment_loses_no_batch(order: str, options: dict[str, Any]) -> None:
-    """Ctrl-C at the beginning of any Python function that the second ``next`` calls.
-
-    A thread of its own runs the loop, since an interrupt may leave the thread's streams switched.
-    """
-    with ThreadPoolExecutor(1) as own:
-        own.submit(interrupt_everywhere, order, options).result()
-
-
-def interrupt_everywhere(order: str, options: dict[str, Any]) -> None:
+    """Ctrl-C at the beginning of any Python function that the second ``next`` calls."""
     step, place, calls = (1 if not options else 9), 0, 1
 
     def interrupt(*_: Any) -> None:

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -136,15 +135,7 @@ def test_a_task_that_never_releases_delays_nobody() -> None:
 
 
 def test_an_interrupt_of_a_task_arrives_as_one_and_the_task_goes_on() -> None:
-    """Ctrl-C at the beginning of any Python function that ``next`` calls.
-
-    A thread of its own runs the loop, since an interrupt may leave the thread's clock switched.
-    """
-    with served(Images(16)) as path, loader(path, timeout=10) as task, ThreadPoolExecutor(1) as own:
-        own.submit(interrupt_everywhere, task).result()
-
-
-def interrupt_everywhere(task: Any) -> None:
+    """Ctrl-C at the beginning of any Python function that ``next`` calls."""
     place, calls = 0, 1
 
     def interrupt(*_: Any) -> None:
@@ -153,17 +144,18 @@ def interrupt_everywhere(task: Any) -> None:
         if calls == place:
             raise KeyboardInterrupt
 
-    while calls >= place:
-        place, calls = place + 1, 0
-        batches = iter(task)
-        sys.settrace(interrupt)
-        try:
-            next(batches)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(None)
-        assert len(next(batches)) == 2
+    with served(Images(16)) as path, loader(path, timeout=10) as task:
+        while calls >= place:
+            place, calls = place + 1, 0
+            batches = iter(task)
+            sys.settrace(interrupt)
+            try:
+                next(batches)
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.settrace(None)
+            assert len(next(batches)) == 2
     assert place > 10
 
 

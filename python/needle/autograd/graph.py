@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..contexts import Decorator
+from ..contexts import Decorator, uninterrupted
 from .changes import check_reads
 
 
@@ -112,6 +112,7 @@ class no_grad(Decorator):
     def _recreate_cm(self) -> Any:
         return type(self)()
 
+    @uninterrupted
     def __enter__(self) -> no_grad:
         ### BEGIN YOUR SOLUTION [no-grad]
         self._before.append(recording.on)
@@ -119,6 +120,7 @@ class no_grad(Decorator):
         return self
         ### END YOUR SOLUTION
 
+    @uninterrupted
     def __exit__(self, *exc: object) -> None:
         ### BEGIN YOUR SOLUTION [no-grad]
         recording.on = self._before.pop()

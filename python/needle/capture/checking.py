@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..contexts import uninterrupted
 from ..ndarray import NDArray
 from .program import Program
 from .state import GRAPH_KEYS, PLAIN_TYPES, Roots, State, array_in, plain_key
@@ -46,6 +47,7 @@ class SavedState:
                 elif id(array_in(value)) not in rewritten:
                     self._unchanged[id(container.holder), key] = value
 
+    @uninterrupted
     def restore(self) -> None:
         """Return to the saved state."""
         self._state.restore(self._entries)

@@ -7,13 +7,13 @@ is no part of the recording.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from ..backends.base import OPTIONAL, REQUIRED, Backend
+from ..contexts import context
 from ..host_steps import current
 
 READS = ("download", "export")
@@ -49,7 +49,7 @@ class Observer(Protocol):
         """Record that the step does something that a replay cannot repeat."""
 
 
-@contextlib.contextmanager
+@context
 def intercept(observer: Observer, backends: Sequence[Backend]) -> Iterator[None]:
     """Report this thread's calls of ``backends`` to ``observer`` inside the context."""
     wrappers = [(backend, _wrappers(observer, backend)) for backend in backends]

@@ -7,7 +7,6 @@ The kernel calls are pairs (kernel, arguments), as in a CUDA graph (``device_gra
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 
 from ..autograd import Tensor
 from ..backends.base import Backend, provides
+from ..contexts import context
 from .buffers import BufferSlot
 from .constants import Constants
 from .device_graphs import DeviceGraphs
@@ -156,7 +156,7 @@ class Program:
         self.calls += 1
         return self.rebuild(leaves, values)
 
-    @contextlib.contextmanager
+    @context
     def without_memory(self) -> Iterator[None]:
         """Give the memory of the temporaries back inside the context, and graphs that use it."""
         if self.graphs is not None:

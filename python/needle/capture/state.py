@@ -19,6 +19,7 @@ import numpy as np
 from ..autograd import Tensor
 from ..autograd.value import RECORDS
 from ..backends.base import View
+from ..contexts import uninterrupted
 from ..init import Generator
 from ..ndarray import NDArray
 from ..nn.module import Module
@@ -187,6 +188,7 @@ class State:
         """Return the current entries of every container."""
         return [container.entries() for container in self.containers]
 
+    @uninterrupted
     def restore(self, snapshot: list[dict[Any, Any]]) -> None:
         """Give every container the entries of a snapshot."""
         for container, before in zip(self.containers, snapshot, strict=True):

@@ -5,6 +5,7 @@ A device makes arrays of ``BackendDevice.array_type``, which ``array`` sets.
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from .. import backends
 from ..backends.base import OPTIONAL, REQUIRED, SERVICES, Backend
+from ..contexts import uninterrupted
 from ..errors import DeviceError, UnknownNameError
 from ..torch_names import PointingFunction
 
@@ -181,7 +183,7 @@ def default_device() -> BackendDevice:
     That is ``cpu()`` where the compiled module is usable, else ``cpu_numpy()``, unless
     ``set_default_device`` has chosen another.
     """
-    chosen = set_default_device.chosen
+    chosen = (_context.choice or set_default_device.latest).where
     return device(automatic_device() if chosen is None else chosen)
 
 
@@ -191,31 +193,74 @@ def automatic_device() -> str:
     return "cpu" if backends.available("cpu") else "cpu_numpy"
 
 
+class _Choice:
+    """A device that was set, or its name; None: the automatic choice.
+
+    ``before`` is set once the choice belongs to a context: the choice that holds in its place.
+    """
+
+    __slots__ = ("before", "where")
+
+    def __init__(self, where: str | BackendDevice | None) -> None:
+        self.where = where
+        self.before: _Choice | None = None
+
+
+class _Context(threading.local):
+    choice: _Choice | None = None
+
+
+_context = _Context()
+_choosing = threading.Lock()
+
+
 class set_default_device:
     """Make ``where`` (a device or its name) the default device; None restores the automatic choice.
 
-    The setting takes effect at the call and holds for the whole process, in every thread. As a
-    context manager it restores the former default device at exit, also after an exception:
+    The setting takes effect at the call and holds for the whole process. As a context manager it
+    holds in this thread alone, and the former default device is restored at exit, also after an
+    exception:
 
     >>> with set_default_device("cpu_numpy"):
     ...     default_device()
     cpu_numpy()
 
+    A call inside the context, without a ``with`` of its own, holds until the context ends. Between
+    the call and ``with`` the setting is the process's: a Ctrl-C at this moment leaves it, and other
+    threads can see it.
+
     Raises UnknownNameError for an unknown name and DeviceError for a device that cannot be used
     here; the default device is then unchanged.
     """
 
-    chosen: ClassVar[str | BackendDevice | None] = None
-    """The device that was set, or its name; None: the automatic choice."""
+    latest: ClassVar[_Choice] = _Choice(None)
+    """The choice of the process."""
 
     def __init__(self, where: str | BackendDevice | None) -> None:
         if where is not None:
             usable_device(where)
-        self.former = set_default_device.chosen
-        set_default_device.chosen = where
+        self._choice, self._outer = _Choice(where), _context.choice
+        if self._outer is not None:
+            _context.choice = self._choice
+            return
+        with _choosing:
+            self._former = set_default_device.latest
+            set_default_device.latest = self._choice
 
+    @uninterrupted
     def __enter__(self) -> BackendDevice:
+        if self._outer is None:
+            self._leave_process()
+        _context.choice = self._choice
         return default_device()
 
+    @uninterrupted
     def __exit__(self, *error: object) -> None:
-        set_default_device.chosen = self.former
+        _context.choice = self._outer
+
+    def _leave_process(self) -> None:
+        """Restore the choice of the process; others may have been made since."""
+        with _choosing:
+            self._choice.before = self._former
+            while (before := set_default_device.latest.before) is not None:
+                set_default_device.latest = before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from ..array_namespace import is_array
 from ..autograd import Op, Tensor, TensorTuple, no_grad
+from ..contexts import context
 from ..init import zeros
 from ..ops import REGISTRY
 from ..shapes import as_shape, product
@@ -126,7 +127,7 @@ def _owners(model: Module) -> dict[int, int]:
     return counts
 
 
-@contextmanager
+@context
 def _undisturbed(model: Module) -> Iterator[None]:
     """Restore training modes and random states at the end."""
     modes = [(module, vars(module).get("training")) for _, module in model.named_modules()]
@@ -151,7 +152,7 @@ class _Counter:
         self.running: list[LayerRow] = []
         self.thread = threading.get_ident()
 
-    @contextmanager
+    @context
     def watching(self, model: Module) -> Iterator[None]:
         """Shadow ``forward`` of every module, and ``compute`` of the ops that multiply."""
         classes = {cls for row in REGISTRY.values() for cls in row.classes}

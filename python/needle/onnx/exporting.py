@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray as NumpyArray
 
 from ..autograd import Tensor
 from ..autograd.graph import Op, enable_grad, find_topo_sort
+from ..contexts import context
 from ..errors import ShapeError
 from ..nn import Module
 from . import rules  # noqa: F401  importing registers the rules
@@ -126,15 +126,10 @@ def _graph(model: Module, inputs: list[Array], batch_axis: int) -> Any:
 
 def _record(model: Module, pixels: Array) -> tuple[Tensor, list[Any]]:
     """Run the model; return its input and its results, with the graph of ops."""
-    was_training = model.training
     device = next((p.device for p in model.parameters()), None)
     x = Tensor(pixels, device=device, dtype=pixels.dtype, requires_grad=True)
-    model.eval()
-    try:
-        with enable_grad(), _every_op_recorded():
-            y = model(x)
-    finally:
-        model.train(was_training)
+    with enable_grad(), _every_op_recorded(model):
+        y = model(x)
     return x, list(_leaves(y))
 
 
@@ -146,15 +141,18 @@ def _leaves(results: Any) -> Iterator[Any]:
             yield from _leaves(each)
 
 
-@contextmanager
-def _every_op_recorded() -> Iterator[None]:
-    """Record ops without a gradient, such as comparisons, inside the context."""
+@context
+def _every_op_recorded(model: Module) -> Iterator[None]:
+    """Evaluate in the context, where ops without a gradient, such as comparisons, are recorded."""
+    was_training = model.training
     hidden = [kind for kind in _kinds(Op) if not kind.differentiable]
     for kind in hidden:
         kind.differentiable = True
+    model.eval()
     try:
         yield
     finally:
+        model.train(was_training)
         for kind in hidden:
             kind.differentiable = False
 

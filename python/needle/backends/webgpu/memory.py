@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
+from ...contexts import uninterrupted
 from ...dtypes import DType
 from ...errors import DeviceMemoryError, DTypeError
 from ..base import Scalar
@@ -82,6 +83,7 @@ class Buffer:
         """Return the number of the memory, which is unique over the device's lifetime."""
         return self.number
 
+    @uninterrupted
     def __del__(self) -> None:
         self.pool.give_back(self.number)
 

@@ -10,12 +10,13 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from ...contexts import context
 from ..batching.pipeline import Pipeline
 from ..datasets.stream import shards_of
 from ..samples.ticket import Ticket
@@ -89,7 +90,7 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-@contextmanager
+@context
 def random_state_kept() -> Iterator[None]:
     """Restore the global random streams of NumPy and Python after the block."""
     arrays, numbers = np.random.get_state(), random.getstate()

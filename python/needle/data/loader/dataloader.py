@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ...array_namespace import default_device
 from ...array_namespace import device as find_device
+from ...contexts import uninterrupted
 from ...errors import check_callables
 from ...torch_names import PointsToKeywords
 from ..batching.collate import default_collate
@@ -354,6 +355,7 @@ class DataLoader(PointsToKeywords):
     def __enter__(self) -> DataLoader:
         return self
 
+    @uninterrupted
     def __exit__(self, *exception: object) -> None:
         self.close()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ...contexts import finalize
 from ..batching.pipeline import Pipeline
 from ..workers.engine import Engine
 
@@ -45,7 +45,7 @@ class EngineHolder:
             self.engine = self._user = None
         if self.engine is None:
             engine = self.make()
-            self._finalizer = weakref.finalize(self, engine.close)
+            self._finalizer = finalize(self, engine.close)
             self.engine, self._process = engine, os.getpid()
         return self.engine
 

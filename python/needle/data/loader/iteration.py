@@ -7,7 +7,6 @@ into Tensors, and state.py counts those that were delivered.
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...contexts import finalize
 from ...errors import LoaderTimeout, WorkerError
 from ..batching.pipeline import Pipeline
 from ..samples.pytree import tagged_sample
@@ -89,7 +89,7 @@ class LoaderIterator:
         self._ready: dict[int, Completed] = {}  # completed batches, keyed by place
         self._answer: Completed | None = None  # the batch to deliver next, once it is completed
         self._failed: Ticket | None = None
-        weakref.finalize(self, self._holder.release, self._key).atexit = False
+        finalize(self, self._holder.release, self._key).atexit = False
 
     @property
     def epoch(self) -> int:

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...contexts import uninterrupted
+
 LEAST_BYTES = 1 << 20
 """Minimum bytes of a pooled array; NumPy's allocator already reuses the memory of smaller ones."""
 MOST_BYTES = 1 << 26
@@ -63,8 +65,9 @@ def _block_of(count: int) -> Any:
     return ctypes.c_char * count
 
 
+@uninterrupted
 def _given_back(lent: _Lent) -> None:
-    del _lent[id(lent)]
+    _lent.pop(id(lent), None)  # a Ctrl-C may have come before it was stored
     if sum([each.size for each in tuple(_free)]) + lent.memory.size <= MOST_BYTES:
         _free.append(lent.memory)
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import operator
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, cast
 
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...backends import philox
+from ...contexts import assigned
 from ...errors import ShapeError
 from . import native_kernels
 
@@ -120,15 +120,9 @@ def random_source() -> np.random.RandomState:
     return _active.get().source()
 
 
-@contextmanager
-def keyed(seed: int, epoch: int, index: int) -> Iterator[Draws]:
+def keyed(seed: int, epoch: int, index: int) -> AbstractContextManager[Draws]:
     """Make all random numbers inside the block a function of (seed, epoch, index) only."""
-    source = Draws(seed, epoch, index)
-    token = _active.set(source)
-    try:
-        yield source
-    finally:
-        _active.reset(token)
+    return assigned(_active, Draws(seed, epoch, index))
 
 
 def reseed_every_sample(on: bool = True) -> None:

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from time import perf_counter
 
+from ...contexts import assigned
+
 STAGES = ("read", "decode", "augment", "collate", "wait_data")
 """The stages whose time and samples a loader reports."""
 
@@ -31,9 +33,9 @@ class Clock:
         """Measure the block as ``stage``, excluding the stages measured inside the block."""
         return _Measured(self, stage)
 
-    def active(self) -> AbstractContextManager[None]:
+    def active(self) -> AbstractContextManager[Clock | None]:
         """Make ``measured`` use this clock inside the block."""
-        return _Active(self)
+        return assigned(_active, self)
 
 
 class _Measured:
@@ -52,19 +54,6 @@ class _Measured:
         clock, elapsed = self.clock, perf_counter() - self.start
         clock.add(self.stage, elapsed - clock.inner)
         clock.inner = self.before + elapsed
-
-
-class _Active:
-    __slots__ = ("clock", "token")
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-
-    def __enter__(self) -> None:
-        self.token = _active.set(self.clock)
-
-    def __exit__(self, *exception: object) -> None:
-        _active.reset(self.token)
 
 
 _active: ContextVar[Clock | None] = ContextVar("needle_stage_clock", default=None)

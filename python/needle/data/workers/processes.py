@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+from ...contexts import finalize
 from ...errors import LoaderTimeout, NeedleError, WorkerError, warn_caller
 from ..batching.pipeline import Pipeline
 from ..samples.pytree import Field
@@ -68,7 +68,7 @@ class ProcessEngine(Engine):
             self.capacity = self._ahead * self.workers
         self._pipeline_layout: list[Field] | None = pipeline.layout()
         self._packed, self._stamp = packed, stamp
-        weakref.finalize(self, packed.close)
+        finalize(self, packed.close)
 
     def renew(self, pipeline: Pipeline) -> bool:
         """Start new workers if what a new pipeline holds is not what the workers have.
@@ -97,7 +97,7 @@ class ProcessEngine(Engine):
     def _open(self) -> None:
         """Create the shared state, and the supervisor that starts the workers."""
         shared = ExitStack()  # holds no reference to the engine; closes the processes first
-        self._finalizer = weakref.finalize(self, shared.close)
+        self._finalizer = finalize(self, shared.close)
         self._records: deque[int] = deque(range(self.capacity * MOST_PARTS + self.workers))
         self._queue = WorkQueue.create(len(self._records), self.workers)
         shared.callback(self._queue.close)

@@ -18,13 +18,13 @@ import socket
 import subprocess
 import sys
 import threading
-import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing import spawn as multiprocessing_spawn
 from typing import Any
 
 from ...config import one_thread_environment
+from ...contexts import context, finalize
 from .framing import send
 from .limits import limit_error
 
@@ -72,7 +72,7 @@ class SupervisorProcess:
                 raise
         except OSError as error:
             raise limit_error(f"starting {command[0]}", error) from error
-        weakref.finalize(self, _at_exit, os.getpid(), self._control, self.process)
+        finalize(self, _at_exit, os.getpid(), self._control, self.process)
 
     def connect(self, method: str) -> socket.socket:
         """Return a channel for a new loader, whose workers start by ``method``."""
@@ -211,7 +211,7 @@ def _at_exit(parent: int, control: socket.socket, process: subprocess.Popen[byte
         process.wait()
 
 
-@contextmanager
+@context
 def interrupts_blocked() -> Iterator[None]:
     """Block SIGINT inside the block, also for processes started there."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])

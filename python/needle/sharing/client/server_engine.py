@@ -7,7 +7,6 @@ delivered.
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...contexts import finalize
 from ...data.batching.collate import Slice
 from ...data.batching.pipeline import Pipeline
 from ...data.loader.state import Progress
@@ -136,7 +136,7 @@ class TaskConnection:
             )
         if self._session is None:
             self._session = self.address.connected(self._registered)
-            self._finalizer = weakref.finalize(self, self._session.close)
+            self._finalizer = finalize(self, self._session.close)
         return self._session
 
     def _registered(self, connector: Connector) -> Session:

@@ -1,0 +1,273 @@
+// The Python module needle.interrupts: uninterrupted(function), a callable during which no
+// KeyboardInterrupt is raised, and assigned(variable, value), a context manager that a Ctrl-C
+// cannot leave half done. needle.contexts says what they are for.
+#include <Python.h>
+#include <pthread.h>
+#include <structmember.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstddef>
+#include <initializer_list>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
+
+namespace {
+
+volatile std::sig_atomic_t arrived = 0;
+struct sigaction former;
+int deferrals = 0;  // nested ones of the main thread; guarded by the GIL
+
+extern "C" void note(int) { arrived = 1; }
+
+enum class Thread { kUnknown, kMain, kOther };
+thread_local Thread this_thread = Thread::kUnknown;
+
+extern "C" void after_fork() { this_thread = Thread::kUnknown; }
+
+// Python runs signal handlers in the main thread only.
+bool is_main_thread() {
+  if (this_thread == Thread::kUnknown) {
+#ifdef __linux__
+    const bool is_main = syscall(SYS_gettid) == getpid();
+#else
+    const bool is_main = pthread_main_np() != 0;
+#endif
+    this_thread = is_main ? Thread::kMain : Thread::kOther;
+  }
+  return this_thread == Thread::kMain;
+}
+
+// Holds back SIGINT, at whichever thread of the process it arrives, and delivers it at the end. A
+// trace function does not run meanwhile, since a debugger ends a program by an exception from it.
+class Deferral {
+ public:
+  Deferral() : thread_(PyThreadState_Get()), active_(is_main_thread()) {
+#if PY_VERSION_HEX >= 0x030B0000
+    PyThreadState_EnterTracing(thread_);
+#endif
+    if (!active_ || deferrals++ != 0) return;
+    struct sigaction noting = {};
+    noting.sa_handler = note;
+    noting.sa_flags = SA_ONSTACK | SA_RESTART;
+    sigaction(SIGINT, &noting, &former);
+    pending_ = PyOS_InterruptOccurred() != 0;  // arrived, but its Python handler has not run yet
+  }
+  ~Deferral() {
+#if PY_VERSION_HEX >= 0x030B0000
+    PyThreadState_LeaveTracing(thread_);
+#endif
+    if (!active_ || --deferrals != 0) return;
+    sigaction(SIGINT, &former, nullptr);
+    if (arrived != 0) {
+      arrived = 0;
+      raise(SIGINT);
+    }
+    if (pending_) PyErr_SetInterrupt();
+  }
+  Deferral(const Deferral&) = delete;
+  Deferral& operator=(const Deferral&) = delete;
+
+ private:
+  PyThreadState* thread_;
+  bool active_, pending_ = false;
+};
+
+struct Uninterrupted {
+  PyObject_HEAD PyObject* function;
+  PyObject* attributes;  // those of the function
+  vectorcallfunc call;
+};
+
+PyObject* call(PyObject* self, PyObject* const* arguments, std::size_t count, PyObject* names) {
+  const Deferral deferral;
+  return PyObject_Vectorcall(reinterpret_cast<Uninterrupted*>(self)->function, arguments, count,
+                             names);
+}
+
+PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
+  const char* names[] = {"function", nullptr};
+  PyObject* function = nullptr;
+  if (PyArg_ParseTupleAndKeywords(arguments, keywords, "O:uninterrupted", const_cast<char**>(names),
+                                  &function) == 0) {
+    return nullptr;
+  }
+  auto* made = reinterpret_cast<Uninterrupted*>(type->tp_alloc(type, 0));
+  if (made == nullptr) return nullptr;
+  made->function = Py_NewRef(function);
+  made->call = call;
+  // __wrapped__, __doc__, __name__, ... as a decorated Python function has them
+  PyObject* functools = PyImport_ImportModule("functools");
+  PyObject* updated = functools == nullptr
+                          ? nullptr
+                          : PyObject_CallMethod(functools, "update_wrapper", "OO", made, function);
+  Py_XDECREF(functools);
+  Py_DECREF(made);  // update_wrapper has returned another reference to it, or an error
+  return updated;
+}
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  auto* object = reinterpret_cast<Uninterrupted*>(self);
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(object->function);
+  Py_VISIT(object->attributes);
+  return 0;
+}
+
+int clear(PyObject* self) {
+  auto* object = reinterpret_cast<Uninterrupted*>(self);
+  Py_CLEAR(object->function);
+  Py_CLEAR(object->attributes);
+  return 0;
+}
+
+template <int (*clear_members)(PyObject*)>
+void destroy(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  clear_members(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyObject* bind(PyObject* self, PyObject* instance, PyObject*) {
+  return instance == nullptr || instance == Py_None ? Py_NewRef(self)
+                                                    : PyMethod_New(self, instance);
+}
+
+PyMemberDef members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Uninterrupted, call), READONLY, nullptr},
+    {"__dictoffset__", T_PYSSIZET, offsetof(Uninterrupted, attributes), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyGetSetDef properties[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(make)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(destroy<clear>)},
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear)},
+    {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+    {Py_tp_descr_get, reinterpret_cast<void*>(bind)},
+    {Py_tp_members, members},
+    {Py_tp_getset, properties},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {"needle.interrupts.uninterrupted", sizeof(Uninterrupted), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+                        Py_TPFLAGS_METHOD_DESCRIPTOR,
+                    slots};
+
+// Python code runs neither at the entry nor at the exit of this context manager, so nothing needs
+// to be deferred: it costs a tenth of one whose methods are Python functions.
+struct Assigned {
+  PyObject_HEAD PyObject *variable, *value, *token;
+};
+
+PyObject* assigned_new(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
+  const char* names[] = {"variable", "value", nullptr};
+  PyObject *variable = nullptr, *value = nullptr;
+  if (PyArg_ParseTupleAndKeywords(arguments, keywords, "O!O:assigned", const_cast<char**>(names),
+                                  &PyContextVar_Type, &variable, &value) == 0) {
+    return nullptr;
+  }
+  auto* made = reinterpret_cast<Assigned*>(type->tp_alloc(type, 0));
+  if (made == nullptr) return nullptr;
+  made->variable = Py_NewRef(variable);
+  made->value = Py_NewRef(value);
+  return reinterpret_cast<PyObject*>(made);
+}
+
+PyObject* enter(PyObject* self, PyObject*) {
+  auto* object = reinterpret_cast<Assigned*>(self);
+  if (object->token != nullptr) {
+    PyErr_SetString(PyExc_RuntimeError, "assigned: it is entered already; make another one");
+    return nullptr;
+  }
+  object->token = PyContextVar_Set(object->variable, object->value);
+  return object->token == nullptr ? nullptr : Py_NewRef(object->value);
+}
+
+PyObject* leave(PyObject* self, PyObject*) {
+  auto* object = reinterpret_cast<Assigned*>(self);
+  if (object->token == nullptr) {
+    PyErr_SetString(PyExc_RuntimeError, "assigned: it is left before it is entered");
+    return nullptr;
+  }
+  const int failed = PyContextVar_Reset(object->variable, object->token);
+  Py_CLEAR(object->token);
+  if (failed != 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+int assigned_traverse(PyObject* self, visitproc visit, void* arg) {
+  auto* object = reinterpret_cast<Assigned*>(self);
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(object->variable);
+  Py_VISIT(object->value);
+  Py_VISIT(object->token);
+  return 0;
+}
+
+int assigned_clear(PyObject* self) {
+  auto* object = reinterpret_cast<Assigned*>(self);
+  Py_CLEAR(object->variable);
+  Py_CLEAR(object->value);
+  Py_CLEAR(object->token);
+  return 0;
+}
+
+PyMethodDef assigned_methods[] = {
+    {"__enter__", enter, METH_NOARGS, "Assign the value and return it."},
+    {"__exit__", leave, METH_VARARGS, "Give the variable its former value."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot assigned_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(assigned_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(destroy<assigned_clear>)},
+    {Py_tp_traverse, reinterpret_cast<void*>(assigned_traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(assigned_clear)},
+    {Py_tp_methods, assigned_methods},
+    {0, nullptr},
+};
+
+PyType_Spec assigned_spec = {"needle.interrupts.assigned", sizeof(Assigned), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, assigned_slots};
+
+int fill(PyObject* module) {
+  pthread_atfork(nullptr, nullptr, after_fork);
+  for (PyType_Spec* each : {&spec, &assigned_spec}) {
+    PyObject* type = PyType_FromSpec(each);
+    if (type == nullptr) return -1;
+    const int failed = PyModule_AddType(module, reinterpret_cast<PyTypeObject*>(type));
+    Py_DECREF(type);
+    if (failed != 0) return -1;
+  }
+  return 0;
+}
+
+PyModuleDef_Slot steps[] = {
+    {Py_mod_exec, reinterpret_cast<void*>(fill)},
+    {0, nullptr},
+};
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                          "interrupts",
+                          "Calls that a Ctrl-C cannot interrupt; see needle.contexts.",
+                          0,
+                          nullptr,
+                          steps,
+                          nullptr,
+                          nullptr,
+                          nullptr};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit_interrupts() { return PyModuleDef_Init(&definition); }

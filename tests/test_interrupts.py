@@ -1,0 +1,323 @@
+"""A Ctrl-C at any moment of a step, a batch or a change of mode is raised, and leaves no mode on.
+
+The signal arrives before a bytecode instruction; Python raises KeyboardInterrupt when it looks for
+signals next, as it does for a user. No clock decides anything, except in the soak tests.
+"""
+
+import ctypes
+import dis
+import random
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import needle as ndl
+from needle import config, nn
+from needle.autograd.graph import recording
+from needle.contexts import uninterrupted
+from needle.data import ArrayDataset, DataLoader
+from needle.data.samples import timing
+from needle.data.samples.random_source import draws, keyed
+from needle.host_steps import current
+from needle.optim import SGD, ExponentialAverage
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(uninterrupted, "__get__") or uninterrupted.__module__ == "needle.contexts",
+    reason="needs the compiled module needle.interrupts",
+)
+
+
+class Signal(int):
+    """A signal whose attribute ``sent`` sends it, without a moment at which Python looks for it."""
+
+    sent = property(ctypes.CDLL(None)["raise"])
+
+
+SIGINT = Signal(signal.SIGINT)
+
+
+LOADS = {
+    dis.opmap[name]
+    for name in ("LOAD_FAST", "LOAD_CONST", "LOAD_GLOBAL", "LOAD_DEREF", "PRECALL", "KW_NAMES")
+    if name in dis.opmap
+}
+"""Instructions after which Python does not look for signals; one before is as one after."""
+
+
+class Probe:
+    """A trace function that sends SIGINT before the ``after``-th instruction not in ``seen``."""
+
+    def __init__(self, seen: set[tuple[CodeType, int]], after: int) -> None:
+        self.seen, self.left = seen, after
+        self.place: tuple[CodeType, int] | None = None
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> Any:
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        place = frame.f_code, frame.f_lasti
+        if place in self.seen or frame.f_code.co_code[frame.f_lasti] in LOADS:
+            return self
+        self.seen.add(place)
+        self.left -= 1
+        if self.left:
+            return self
+        self.place = place
+        sys.settrace(None)  # in a trace function Python would look for the signal at once
+        SIGINT.sent  # noqa: B018 - the property is a C function
+        return self
+
+
+@pytest.fixture(autouse=True)
+def printed(monkeypatch: pytest.MonkeyPatch, interruptible: None) -> Iterator[list[Any]]:
+    """The exceptions that Python has printed and dropped."""
+    found: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", found.append)
+    yield found
+    assert not [each.exc_value for each in found]
+
+
+def interrupt_everywhere(run: Callable[[], Any], check: Callable[[], None], step: int = 1) -> int:
+    """Run it with a Ctrl-C before each ``step``-th of its instructions; return their number."""
+    seen: set[tuple[CodeType, int]] = set()
+    while True:
+        probe, raised = Probe(seen, step), False
+        try:
+            sys.settrace(probe)
+            run()
+            for _ in range(2):
+                pass
+        except KeyboardInterrupt:
+            raised = True
+        finally:
+            sys.settrace(None)
+        if probe.place is None:
+            return len(seen)
+        code, offset = probe.place
+        assert raised, f"lost in {code.co_qualname}, {code.co_filename}, offset {offset}"
+        check()
+
+
+def modes() -> dict[str, Any]:
+    backend = ndl.default_device().backend
+    return {
+        "recording": recording.on,
+        "draws": draws(),
+        "clock": timing._active.get(),
+        "device": ndl.default_device(),
+        "precision": config.matmul_precision.get(),
+        "recorder": current.recorder,
+        "functions": [*vars(backend)],
+        "random": (random.getstate(), *map(str, np.random.get_state())),
+    }
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5))
+
+    def forward(self, x: Any) -> Any:
+        return self.layers(x)
+
+
+def weights(model: Any) -> list[Any]:
+    return [p.numpy().copy() for p in model.parameters()]
+
+
+X, Y = ndl.Tensor(np.eye(3, dtype=np.float32)), ndl.Tensor(np.array([0, 1, 1]))
+
+
+def gradients(model: Any) -> list[Any]:
+    """Return the gradients of the model without dropout, from a step that records and clears."""
+    model.eval()
+    for p in model.parameters():
+        p.grad = None
+    nn.SoftmaxLoss()(model(X), Y).backward()
+    return [p.grad.numpy() for p in model.parameters()]
+
+
+@pytest.fixture
+def model() -> Any:
+    ndl.seed(3)
+    return Net()
+
+
+def same(found: list[Any], wanted: list[Any]) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_training_step(model: Any) -> None:
+    optimizer = SGD(model.layers[0].parameters(), lr=0.0)
+    before, wanted = modes(), gradients(model)
+
+    def step() -> None:
+        optimizer.reset_grad()
+        model.layers[0](X).sum().backward()
+        optimizer.step()
+
+    def check() -> None:
+        assert modes() == before
+        same(gradients(model), wanted)
+
+    assert interrupt_everywhere(step, check) > 300
+
+
+def test_an_inference_step(model: Any) -> None:
+    before, wanted = modes(), gradients(model)
+
+    @ndl.no_grad()
+    def decorated() -> Any:
+        with ndl.enable_grad():
+            return model(X)
+
+    def step() -> None:
+        with ndl.no_grad():
+            model(X)
+        decorated()
+
+    def check() -> None:
+        assert modes() == before
+        same(gradients(model), wanted)
+
+    assert interrupt_everywhere(step, check) > 100
+
+
+def halved(image: Any) -> Any:
+    draws()
+    return image / 2
+
+
+ENGINES: dict[str, dict[str, Any]] = {
+    "inline": {},
+    "threads": {"num_workers": 2, "engine": "threads"},
+    "processes": {"num_workers": 1, "engine": "processes"},
+}
+
+
+@pytest.mark.parametrize("engine", ["inline", "threads"])
+def test_an_epoch_of_a_loader(engine: str) -> None:
+    rows = np.arange(6, dtype=np.float32)
+    data = ArrayDataset(rows)
+    loader = DataLoader(data, 2, shuffle=True, seed=1, transforms=[halved], **ENGINES[engine])
+    before = modes()
+
+    def epoch() -> list[float]:
+        return [x for (batch,) in loader for x in batch.numpy().tolist()]
+
+    def check() -> None:
+        assert modes() == before
+        assert sorted(epoch()) == (rows / 2).tolist()
+
+    with loader:
+        check()
+        assert interrupt_everywhere(epoch, check) > 300
+
+
+def test_large_batches_return_to_the_pool() -> None:
+    image = np.ones((1 << 19,), np.float32)
+    before = modes()
+
+    def epoch() -> None:
+        for (batch,) in DataLoader(ArrayDataset(np.stack([image] * 3)), 2):
+            assert batch.shape[1] == len(image)
+
+    assert interrupt_everywhere(epoch, lambda: None) > 100
+    assert modes() == before
+
+
+def test_a_summary(model: Any) -> None:
+    model.layers[0].eval()
+    modules = [module for _, module in model.named_modules()]
+    trained = [module.training for module in modules]
+    before = modes()
+
+    def check() -> None:
+        assert modes() == before
+        assert [module.training for module in modules] == trained
+        assert not any("forward" in vars(module) for module in modules)
+
+    interrupt_everywhere(lambda: ndl.summary(model, (1, 3)), check)
+
+
+def test_the_weights_of_an_average(model: Any) -> None:
+    average = ExponentialAverage(model)
+    average.update()
+    for p in model.parameters():
+        p.data = p.data + 1.0
+    wanted = weights(model)
+
+    def run() -> None:
+        with average.applied():
+            assert not (weights(model)[0] == wanted[0]).all()
+
+    interrupt_everywhere(run, lambda: same(weights(model), wanted))
+
+
+def in_keyed() -> None:
+    with keyed(1, 2, 3), timing.Clock().active():
+        pass
+
+
+def in_precision() -> None:
+    with config.matmul_precision.using("bf16"):
+        pass
+
+
+@pytest.mark.parametrize("run", [in_keyed, in_precision])
+def test_a_mode(run: Callable[[], None]) -> None:
+    before = modes()
+
+    def check() -> None:
+        assert modes() == before
+
+    assert interrupt_everywhere(run, check) > 5
+
+
+def test_the_default_device() -> None:
+    before = modes()
+    waiting = [ndl.set_default_device("cpu_numpy")]
+
+    def run() -> None:
+        with waiting[0]:
+            waiting.clear()
+            ndl.zeros(1)
+
+    def check() -> None:
+        if ndl.default_device() != before["device"]:
+            assert waiting  # the interrupt came before the context was entered
+            ndl.set_default_device(None)
+        assert modes() == before
+        waiting[:] = [ndl.set_default_device("cpu_numpy")]
+
+    try:
+        assert interrupt_everywhere(run, check) > 5
+    finally:
+        ndl.set_default_device(None)
+
+
+def test_a_recorded_step(model: Any) -> None:
+    """An interrupt of a first call, which records, of the second, which checks, and of a replay."""
+    model.eval()
+    for p in model.parameters():
+        p.grad = None
+    loss, before = nn.SoftmaxLoss(), modes()
+    wanted = float(loss(model(X), Y).numpy())
+
+    def forward(x: Any, y: Any) -> Any:
+        return loss(model(x), y)
+
+    def run() -> None:
+        step = ndl.capture(forward, state=[model])
+        for _ in range(3):
+            step(X, Y)
+
+    def check() -> None:
+        assert modes() == before
+        assert float(loss(model(X), Y).numpy()) == wanted
+
+    assert interrupt_everywhere(run, check, step=61) > 3000
