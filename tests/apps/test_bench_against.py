@@ -85,7 +85,13 @@ def runs_here(case: Case) -> bool:
     return not case.missing() and (BACKEND == "nd" or is_peer(case.name))
 
 
-@pytest.mark.parametrize("work", sorted(set(STUDIES) - {"start", "resnet50"}))
+@pytest.mark.parametrize(
+    "work",
+    [
+        *sorted(set(STUDIES) - {"start", "resnet18", "resnet50"}),
+        pytest.param("resnet18", marks=pytest.mark.slow),
+    ],
+)
 def test_every_work_runs_for_each_contestant(work: str) -> None:
     if work == "limits" and limits.compiler() is None:
         pytest.skip("no C++ compiler")

@@ -9,6 +9,7 @@ from needle import init, nn
 from needle.errors import ShapeError, UnknownNameError
 
 zeros = init.zeros
+STEPS, QUERY, KEY = zeros(4, 5, 2), zeros(1, 2, 3, 4), zeros(1, 2, 3, 5)
 
 REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     *[
@@ -42,6 +43,36 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: nn.BatchNorm1d(3)(zeros(3)), ShapeError, r"BatchNorm1d: input must be \(N, C"),
     (lambda: nn.BatchNorm2d(3)(zeros(2, 3)), ShapeError, r"BatchNorm2d: input must be \(N, C"),
     (lambda: nn.BatchNorm1d(3)(zeros(0, 3)), ShapeError, "batch_norm: there must be at least one"),
+    (lambda: nn.RNNCell(2, 3, nonlinearity="gelu"), UnknownNameError, "RNNCell: nonlinearity must"),
+    (lambda: nn.LSTM(2, 3, 0), ShapeError, "LSTM: num_layers must be at least 1, got 0"),
+    (lambda: nn.RNN(2, 0), ShapeError, "RNNCell: sizes must be at least 1, got input_size=2"),
+    (lambda: nn.RNN(2, 3)(zeros(4, 2)), ShapeError, r"RNN: the input must be \(T, B, input_size\)"),
+    (lambda: nn.RNN(2, 3)(zeros(0, 5, 2)), ShapeError, r"RNN: .* at least one step"),
+    (lambda: nn.RNN(2, 3)(zeros(4, 5, 3)), ShapeError, r"RNNCell: the last axis must have"),
+    (lambda: nn.RNN(2, 3)(STEPS, zeros(5, 3)), ShapeError, r"RNN: a state must have shape"),
+    (lambda: nn.LSTM(2, 3)(STEPS, zeros(1, 5, 3)), ShapeError, "LSTM: the state must be a tuple"),
+    (lambda: nn.LSTMCell(2, 3)(zeros(5, 2), (zeros(1, 3),) * 2), ShapeError, "LSTMCell: a state"),
+    (lambda: nn.RNNCell(2, 3)(STEPS), ShapeError, r"RNNCell: the input must be \(B, input_size\)"),
+    (
+        lambda: nn.MultiHeadAttention()(QUERY, KEY, QUERY),
+        ShapeError,
+        "MultiHeadAttention: q, k and",
+    ),
+    (lambda: nn.MultiHeadAttention()(*[zeros(3, 4)] * 3), ShapeError, "MultiHeadAttention: .*got"),
+    (lambda: nn.AttentionLayer(4, 1, 2)(zeros(3, 4)), ShapeError, "AttentionLayer: q, k and v"),
+    *[
+        (
+            lambda shape=shape: nn.Transformer(4, 4, 1, num_head=1, sequence_len=3)(zeros(*shape)),
+            ShapeError,
+            r"Transformer: the input must be \(T, B, E\) with",
+        )
+        for shape in ((5, 1, 4), (3, 1, 5), (3, 4))
+    ],
+    (lambda: nn.Conv2d(1, 2, (3, 0)), ShapeError, "channels and kernel_size must be at least 1"),
+    (lambda: nn.Conv(3, 4, 3)(zeros(2, 4, 8, 8)), ShapeError, r"Conv: input must be .* with C=3"),
+    (lambda: nn.Conv(3, 4, 3)(zeros(3, 8, 8)), ShapeError, "Conv: input must be"),
+    (lambda: nn.Conv2d(3, 4, 3, groups=2), ShapeError, "groups must divide"),
+    (lambda: nn.Conv2d(3, 4, 5)(zeros(1, 3, 4, 4)), ShapeError, "conv2d: the window must fit"),
     (lambda: nn.LayerNorm((2, 3))(zeros(4, 3)), ShapeError, "LayerNorm: the last axes must be"),
     (lambda: nn.LayerNorm(3)(zeros()), ShapeError, r"LayerNorm: the last axis must have dim=3"),
     (lambda: nn.RMSNorm((2, 3))(zeros(3)), ShapeError, r"RMSNorm: the last axes must be \(2, 3\)"),

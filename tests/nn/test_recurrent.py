@@ -7,7 +7,7 @@ import pytest
 
 import needle as ndl
 from needle import init, nn
-from needle.errors import DTypeError, IndexingError, ShapeError, UnknownNameError
+from needle.errors import DTypeError, IndexingError, ShapeError
 from tests.nn_devices import close
 
 CELLS: dict[str, tuple[Any, int]] = {
@@ -146,31 +146,6 @@ def test_dropout_acts_between_the_layers_in_training(device: Any) -> None:
         wanted = second(drop(first(x)[0]))[0]
         np.random.seed(4)
         close(layer.train(training)(x)[0], wanted.numpy())
-
-
-def test_recurrent_layers_refuse_invalid_input() -> None:
-    with pytest.raises(UnknownNameError, match="RNNCell: nonlinearity must be 'tanh' or 'relu'"):
-        nn.RNNCell(2, 3, nonlinearity="gelu")
-    with pytest.raises(ShapeError, match="LSTM: num_layers must be at least 1, got 0"):
-        nn.LSTM(2, 3, 0)
-    with pytest.raises(ShapeError, match="RNNCell: sizes must be at least 1, got input_size=2, hi"):
-        nn.RNN(2, 0)
-    rnn, lstm = nn.RNN(2, 3), nn.LSTM(2, 3)
-    X = ndl.init.zeros(4, 5, 2)
-    with pytest.raises(ShapeError, match=r"RNN: the input must be \(T, B, input_size\), got shape"):
-        rnn(ndl.init.zeros(4, 2))
-    with pytest.raises(ShapeError, match=r"RNN: .* at least one step, got shape \(0, 5, 2\)"):
-        rnn(ndl.init.zeros(0, 5, 2))
-    with pytest.raises(ShapeError, match=r"RNNCell: the last axis must have in_features=2, got"):
-        rnn(ndl.init.zeros(4, 5, 3))
-    with pytest.raises(ShapeError, match=r"RNN: a state must have shape \(1, 5, 3\), got \(5, 3\)"):
-        rnn(X, ndl.init.zeros(5, 3))
-    with pytest.raises(ShapeError, match="LSTM: the state must be a tuple of 2 tensors, got"):
-        lstm(X, ndl.init.zeros(1, 5, 3))
-    with pytest.raises(ShapeError, match=r"LSTMCell: a state must have shape \(5, 3\), got \(1, 3"):
-        lstm.lstm_cells[0](ndl.init.zeros(5, 2), (ndl.init.zeros(1, 3),) * 2)
-    with pytest.raises(ShapeError, match=r"RNNCell: the input must be \(B, input_size\), got"):
-        rnn.rnn_cells[0](X)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
