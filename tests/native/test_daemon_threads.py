@@ -50,10 +50,11 @@ began.wait()
 for _ in range(3):
     call()
 """
-KINDS = ["matmul", "fill", "download", "gather", "words", "permutation", "images"]
+KINDS = ["fill", "download", "gather", "words", "permutation", *["jpeg"] * bool(jpeg_region())]
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *(["jpeg"] if jpeg_region() else [])])
+@pytest.mark.parametrize("kind", ["matmul", "images", *SLOW])
 def test_a_daemon_thread_in_a_kernel_does_not_abort_the_program(kind: str) -> None:
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, kind], capture_output=True, text=True, timeout=120

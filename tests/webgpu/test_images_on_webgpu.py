@@ -25,6 +25,7 @@ def _usable() -> None:
         pytest.skip("the compiled module is missing or old: make build")
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_chains_are_equal_to_their_definition(drawn: Any) -> None:
@@ -58,6 +59,7 @@ def test_what_does_not_fit_is_refused() -> None:
         place.run_images([], [], out.view, np.arange(2), out.view)
 
 
+@pytest.mark.slow
 def test_a_loader_augments_on_the_device() -> None:
     want, got = batches(None, "worker"), batches("webgpu", "device")
     assert len(got) == 6
