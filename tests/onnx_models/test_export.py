@@ -240,6 +240,7 @@ def packed(row: OpRow, seed: int) -> Any:
 
 
 WITHOUT_OPERATOR = {
+    "confusion_matrix",
     *("conv", "conv2d_weight_grad", "cross_entropy", "cumprod", "diag", "dilate", "undilate"),
     *("fused_add_scalars", "max_unpool2d", "scatter", "scatter_add", "binary_cross_entropy"),
     *("adaptive_max_pool1d", "adaptive_max_pool2d", "getitem-mask", "batch_norm-statistics"),
