@@ -152,6 +152,8 @@ def test_transforms_of_images_see_hwc_before_the_axes_move():
 def test_to_chw_and_layout_chw_contradict_each_other():
     with pytest.raises(ValueError, match=r"layout='CHW' moves the axes.*layout='HWC'"):
         image_arrays(transforms=[data.Compose([data.ToCHW()])])
+    with pytest.raises(ValueError, match=r"layout='CHW' moves the axes.*layout='HWC'"):
+        image_arrays(transforms=iter([data.ToCHW()]))
     _, dataset = image_arrays(transforms=[data.ToCHW()], layout="HWC")
     assert dataset[0][0].shape == (2, 4, 3)
     with pytest.raises(ValueError, match="layout must be 'CHW' or 'HWC', got 'NCHW'"):

@@ -137,6 +137,25 @@ def test_files_kept_as_they_are(tmp_path):
         packed(tmp_path, SAMPLES["tuples"], encode="keep")
 
 
+def test_kept_photographs_are_turned_as_the_data_set_turned_them(tmp_path):
+    path = tmp_path / "root" / "a" / "1.jpg"
+    path.parent.mkdir(parents=True)
+    exif = Image.Exif()
+    exif[274] = 6  # turned by 90 degrees
+    Image.fromarray(np.arange(32 * 48 * 3, dtype=np.uint8).reshape(32, 48, 3)).save(path, exif=exif)
+    options = {"layout": "HWC", "dtype": "uint8"}
+    raw, turned = (
+        data.ImageFolder(tmp_path / "root", oriented=o, **options) for o in (False, True)
+    )
+    for dataset in (raw, data.Subset(raw, [0]), data.ConcatDataset(raw, raw)):
+        found = packed(tmp_path, dataset, encode="keep")
+        assert_same(found[0], raw[0])
+    assert_same(packed(tmp_path, turned, encode="keep")[0], turned[0])
+    assert_same(data.PackedDataset(tmp_path / "x.arrow", oriented=False)[0], raw[0])
+    with pytest.raises(TypeError, match="needs datasets of one mode and orientation"):
+        packed(tmp_path, data.ConcatDataset(raw, turned), encode="keep")
+
+
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_parts_of_a_folder_are_kept_too(tmp_path, mode):
     for i, image in enumerate(IMAGES[:6]):

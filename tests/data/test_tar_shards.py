@@ -125,6 +125,15 @@ def test_files_without_an_extension_are_no_samples(tmp_path):
     assert list(data.TarShards([path], ("TXT", "cls"))) == [("7", 7)]
 
 
+def test_a_tar_whose_files_are_all_skipped_is_named(tmp_path):
+    path = write(tmp_path / "x.tar", [("README", b"7"), ("a/1", b"7")])
+    with pytest.raises(DataError, match=r"x\.tar: a tar must have members with an ext.*'README'"):
+        list(data.TarShards([path]))
+    write(path, [("1.cls", b"7")])
+    twice = iter([lambda x: 2 * x])
+    assert list(data.TarShards([path], ["cls"], twice)) == [(14,)]
+
+
 def test_folders_and_links_are_no_samples(tmp_path):
     with tarfile.open(tmp_path / "x.tar", "w") as tar:
         for name, kind in (("a", tarfile.DIRTYPE), ("a/1.lnk", tarfile.SYMTYPE)):

@@ -91,7 +91,7 @@ class ImageArrays(Dataset):
     ) -> None:
         super().__init__(transforms)
         self.images, self.labels = images, labels.astype(np.int64)
-        self.layout = check_layout(type(self).__name__, layout, transforms)
+        self.layout = check_layout(type(self).__name__, layout, self.transforms)
         self.scale, self.dtype = np.float32(scale), check_pixels(type(self).__name__, dtype)
 
     def __len__(self) -> int:

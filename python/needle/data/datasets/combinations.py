@@ -30,7 +30,7 @@ from .dataset import (
 from .decode_size import decoded_at, decoded_in
 from .indexing import Indices, check_index, given_or_listed, several
 
-KEPT = ("classes", "mode", "labels", "path", "encoded")
+KEPT = ("classes", "mode", "oriented", "labels", "path", "encoded")
 """Attributes and methods that programs use besides items."""
 
 
@@ -48,7 +48,7 @@ class _Combination(Dataset):
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
-        """Return ``classes``, ``mode``, ``labels``, ``path`` or ``encoded`` if all inside agree."""
+        """Return an attribute of ``KEPT`` if all datasets inside agree on it."""
         inside = self._inside() if name in KEPT else [None]
         found: list[Any] = [getattr(each, name, None) for each in inside]
         if any(each is None for each in found):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ...torch_names import PointsToKeywords
 from ..samples.pytree import Field
-from ..transforms.base import Compose, as_transforms, row_fields
+from ..transforms.base import Compose, listed_transforms, row_fields
 from .indexing import Indices
 
 ItemTransform = Callable[[Any], Any]
@@ -46,8 +46,7 @@ class Dataset(PointsToKeywords):
     """The order of the axes of images, "HWC" or "CHW"; None for other data."""
 
     def __init__(self, transforms: Sequence[ItemTransform] | None = None) -> None:
-        found = as_transforms(type(self).__name__, transforms or ())
-        self.transforms = transforms if isinstance(transforms, (list, tuple)) else found or None
+        self.transforms = listed_transforms(type(self).__name__, transforms)
 
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define __getitem__(index)")

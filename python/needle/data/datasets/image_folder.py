@@ -84,7 +84,7 @@ class ImageFolder(ScaledDecoding):
         owner = type(self).__name__
         pillow(owner)  # fails now if Pillow is missing, not at the first image
         super().__init__(transforms, scaled_decode, oriented)
-        self.layout = check_layout(owner, layout, transforms)
+        self.layout = check_layout(owner, layout, self.transforms)
         self.dtype, self.max_pixels = check_pixels(owner, dtype), max_pixels
         if mode not in CHANNELS:
             raise ValueError(f"{owner}: mode must be 'RGB' or 'L', got {mode!r}")

@@ -41,7 +41,8 @@ class PackedDataset(ScaledDecoding):
     path: the file, which is memory-mapped: opening takes the same time for any size, and processes
     share its pages. ``transforms`` receive the first field. Arrays are read-only views of the
     file. checked: verify each sample's checksum when this process first reads it (4 GB/s); False
-    verifies encoded images only. scaled_decode, oriented: see ``ImageFolder``. Slices and index
+    verifies encoded images only. scaled_decode, oriented: see ``ImageFolder``; images of a data set
+    with ``oriented=False`` stay as they are stored. Slices and index
     arrays give a list of items. Raises DataError, naming the file and the offset, if the file is
     truncated, damaged or in another format. Do not truncate an open file: access to the lost pages
     kills the process. Only the path is pickled; another process maps the file again.
@@ -248,6 +249,7 @@ class PackedFile:
         content, byte = self.bytes_of(number, place)
         if column.kind == "image":
             name = f"{self.name}: sample {place} at byte {byte}"
+            options["oriented"] = column.oriented and options.get("oriented", True)
             return decode(content.data, column.mode, name=name, **options)
         if column.kind == "varied":
             return self._varied(number, place, content)

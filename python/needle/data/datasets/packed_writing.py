@@ -51,12 +51,12 @@ def pack(
     A sample is an array, a number, text or bytes, or a tuple, list or dict of them. Samples are
     written as the dataset returns them, after its transforms; it is best to pack uint8 pixels and
     to augment when reading. encode: "raw" keeps arrays; "jpeg" compresses uint8 ``(H, W, 1 | 3)``
-    to JPEGs of ``quality`` 1..100; "keep" copies the files of an ``ImageFolder`` undecoded,
-    without its transforms. progress: show a progress bar on a terminal if tqdm is installed. Named
-    tuples are read back as tuples. The file is written completely or not at all, and atomically
-    replaces an older one. Writing needs the file's size a second time, in a hidden folder beside
-    it; the next call removes what a killed run left there. Raises TypeError or DataError if
-    samples are inconsistent.
+    to JPEGs of ``quality`` 1..100; "keep" copies the files of an ``ImageFolder`` undecoded, without
+    its transforms; they are read with its mode and ``oriented``. progress: show a progress bar on a
+    terminal if tqdm is installed. Named tuples are read back as tuples. The file is written
+    completely or not at all, and atomically replaces an older one. Writing needs the file's size a
+    second time, in a hidden folder beside it; the next call removes what a killed run left there.
+    Raises TypeError or DataError if samples are inconsistent.
     """
     pa = pyarrow("pack")
     target = Path(path)
@@ -129,13 +129,22 @@ def _taken_apart(dataset: Any, encode: str, quality: int) -> Iterator[tuple[str,
             f"pack: encode='keep' needs a dataset of image files with encoded(index), got "
             f"{type(dataset).__name__}; use 'raw' or 'jpeg'"
         )
+    images: dict[str, Any] = {"mode": "RGB", "oriented": True}
+    if encode == "keep":
+        inside = getattr(dataset, "datasets", (dataset,))
+        kinds = [{name: getattr(d, name, like) for name, like in images.items()} for d in inside]
+        images = kinds[0]
+        if any(kind != images for kind in kinds):
+            raise TypeError(
+                f"pack: encode='keep' needs datasets of one mode and orientation, got {kinds}; "
+                "use 'raw' or 'jpeg'"
+            )
     for i in range(len(dataset)):
         structure, values = columns_of(dataset.encoded(i) if encode == "keep" else dataset[i], i)
         if encode == "jpeg":
             values = as_jpeg(values, quality, i)
         elif encode == "keep":
-            mode = getattr(dataset, "mode", "RGB")
-            values[0] = (Column(values[0][0].name, "image", mode=mode), values[0][1])
+            values[0] = (Column(values[0][0].name, "image", **images), values[0][1])
         yield structure, values
 
 

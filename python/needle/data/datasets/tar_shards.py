@@ -19,7 +19,7 @@ from ..formats.decoding import EXTENSIONS, decode
 from ..formats.files import MAX_BYTES, MAX_HEADER, check_list, is_hidden, open_file
 from ..formats.npy import parse_npy
 from ..transforms import Compose
-from ..transforms.base import as_transforms
+from ..transforms.base import listed_transforms
 from .dataset import ItemTransform
 from .stream import IterableDataset
 
@@ -53,8 +53,9 @@ class TarShards(IterableDataset):
     files without an extension are skipped. oriented: see ``ImageFolder``.
 
     On resuming, earlier samples are skipped without being read. Raises DataError, naming file,
-    member and byte offset, if a tar is truncated or damaged, if a sample lacks a field or has two
-    members for it, and if other members lie between those of a sample.
+    member and byte offset, if a tar is truncated or damaged, if all its files are skipped, if a
+    sample lacks a field or has two members for it, and if other members lie between those of a
+    sample.
     """
 
     def __init__(
@@ -72,8 +73,7 @@ class TarShards(IterableDataset):
             raise DataError("TarShards: needs at least one tar file, got none")
         super().__init__(len(self.paths))
         self.fields = None if fields is None else tuple(f.lower().split(";") for f in fields)
-        as_transforms("TarShards", transforms or ())
-        self.transforms = transforms
+        self.transforms = listed_transforms("TarShards", transforms)
         self.layout, self.oriented = "HWC", oriented
 
     def __iter__(self) -> Iterator[Any]:
@@ -171,7 +171,7 @@ class _Headers:
 def _members(path: str, file: Any) -> Iterator[Member]:
     """Yield the regular files of a tar, checked against its size; raise ValueError if damaged."""
     size = os.fstat(file.fileno()).st_size
-    place = 0
+    place, yielded, skipped = 0, 0, ""
     try:
         headers: Any = _Headers(file)
         with tarfile.open(fileobj=headers, mode="r:") as tar:
@@ -191,15 +191,18 @@ def _members(path: str, file: Any) -> Iterator[Member]:
                     )
                 member = Member(found.name, place, found.size)
                 internal = found.name.rpartition("/")[2].startswith("__")
-                if (
-                    found.isreg()
-                    and member.parts[1]
-                    and not internal
-                    and not is_hidden(member.name)
-                ):
-                    yield member
+                if found.isreg() and not internal and not is_hidden(member.name):
+                    if member.parts[1]:
+                        yielded += 1
+                        yield member
+                    skipped = skipped or member.name
             place = tar.offset
         _check_end(file, place)
+        if skipped and not yielded:
+            raise DataError(
+                f"{path}: a tar must have members with an extension, got only others such as "
+                f"{skipped!r}; write it with names such as 0001.jpg and 0001.cls"
+            )
     except (OSError, DataError, GeneratorExit):
         raise
     except Exception as error:

@@ -38,7 +38,8 @@ class Column:
 
     dtype: NumPy's name of the dtype, for numbers and arrays. shape: the shape of an "array"; for a
     "varied" column only the rank counts. python: "int", "float" or "bool" if numbers are returned
-    as Python numbers. mode: "RGB" or "L", the mode in which images are decoded.
+    as Python numbers. mode: "RGB" or "L", the mode in which images are decoded. oriented: False if
+    images stay as they are stored, whatever their EXIF orientation.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Column:
     shape: tuple[int, ...] = ()
     python: str = ""
     mode: str = "RGB"
+    oriented: bool = True
 
     @property
     def width(self) -> int:

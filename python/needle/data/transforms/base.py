@@ -353,6 +353,12 @@ def contains(transforms: Sequence[Any] | None, kind: type[Transform]) -> bool:
     )
 
 
+def listed_transforms(op: str, transforms: Any) -> Sequence[Callable[[Any], Any]] | None:
+    """Return a list itself, since changes of it take effect, or the functions of others."""
+    found = as_transforms(op, transforms or ())
+    return transforms if isinstance(transforms, (list, tuple)) else found or None
+
+
 def as_transforms(op: str, transforms: Any) -> tuple[Callable[[Any], Any], ...]:
     """Return the functions of a list or Compose; TypeError if it has another type or item."""
     if isinstance(transforms, Compose):
