@@ -1,5 +1,6 @@
 """Files of named arrays: they return bit for bit, and damaged files raise errors."""
 
+import enum
 import json
 import os
 import resource
@@ -329,3 +330,37 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     io.save(tmp_path / "link", {"w": np.ones(2)})
     assert (tmp_path / "link").is_symlink()
     assert io.load(tmp_path / "there" / "a")["w"].sum() == 2
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Mode(str, enum.Enum):
+    FAST = "fast"
+
+
+@pytest.mark.parametrize(
+    "extra", [[1], "a", 0, {"a": Level.LOW}, {"a": [Mode.FAST]}, {Mode.FAST: 1}]
+)
+def test_extra_that_would_come_back_as_something_else_is_refused(
+    tmp_path: Path, extra: Any
+) -> None:
+    with pytest.raises(TypeError, match="save_checkpoint: "):
+        io.save_checkpoint(tmp_path / "c", model=needle.nn.Linear(2, 2), extra=extra)
+    assert not (tmp_path / "c").exists()
+
+
+HALF = "\ud83d"
+
+
+def test_halves_of_surrogate_pairs_are_refused(tmp_path: Path) -> None:
+    """Two of them in a row would come back as one character."""
+    for tensors, about in (({HALF: 1.0}, {}), ({"a": 1.0}, {"b": HALF}), ({"a": 1.0}, {HALF: "b"})):
+        with pytest.raises(ValueError, match="text must be valid Unicode, got '.ud83d'"):
+            io.save(tmp_path / "c", tensors, about)
+    for extra in ({"a": HALF + "\ude00"}, {HALF: 1}):
+        with pytest.raises(ValueError, match="text must be valid Unicode"):
+            io.save_checkpoint(tmp_path / "c", model=needle.nn.Linear(2, 2), extra=extra)
+    io.save_checkpoint(tmp_path / "c", model=needle.nn.Linear(2, 2), extra={"😀": "é"})
+    assert io.checkpoint_extra(tmp_path / "c") == {"😀": "é"}

@@ -81,6 +81,7 @@ def save(path: PathLike, tensors: Mapping[str, Any], metadata: Metadata | None =
             raise TypeError(
                 f"save: names and metadata must be strings, got {text!r}; write {str(text)!r}"
             )
+        _check_text("save", text)
     if ABOUT in tensors or "crc32" in about:
         raise ValueError(
             f"save: an array named {ABOUT} and metadata named crc32 are reserved by the format; "
@@ -140,12 +141,17 @@ def save_checkpoint(
     """Write everything that a bit-identical continuation of a run needs.
 
     This includes NumPy's global random state. ``average`` is an ``optim.ExponentialAverage``.
-    ``extra`` is anything that JSON can hold; ``load_checkpoint`` returns it. TypeError for tuples
-    and other values or keys that JSON would change. Other errors as ``save``.
+    ``extra`` is a dict of what JSON can hold; ``load_checkpoint`` returns it. TypeError for tuples,
+    enumerations and other values or keys that JSON would change. Other errors as ``save``.
     """
     arrays: Arrays = {
         f"model.{name}": _as_numpy(value) for name, value in model.state_dict().items()
     }
+    if extra is not None and not isinstance(extra, Mapping):
+        raise TypeError(
+            f"save_checkpoint: extra must be a dict, got {type(extra).__name__}; give it a name: "
+            "extra={'name': ...}"
+        )
     about: dict[str, Any] = {"model": type(model).__name__, "extra": _plain(extra or {})}
     if optimizer is not None:
         state = optimizer.state_dict()
@@ -328,18 +334,31 @@ def _as_numpy(value: Any) -> NumpyArray[Any]:
 
 def _plain(value: Any) -> Any:
     """Return a value as JSON will give it back; TypeError if it would be another one."""
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, Mapping) and all(type(key) is str for key in value):
+        return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, (str, int, float)):
+    if type(value) is str:
+        _check_text("save_checkpoint", value)
+    if value is None or type(value) in (str, int, float, bool):
         return value
     raise TypeError(
         f"save_checkpoint: JSON cannot represent {type(value).__name__} {value!r}; use numbers, "
         "strings, lists, and dicts with strings as keys in extra"
     )
+
+
+def _check_text(name: str, text: str) -> None:
+    """Raise ValueError for half of a surrogate pair, which would be another text when read."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{name}: text must be valid Unicode, got {text!r}; decode file names with "
+            "errors='replace'"
+        ) from None
 
 
 def _checksum(arrays: Arrays, metadata: Metadata) -> str:
