@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from .. import accelerated
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp
@@ -50,7 +48,7 @@ class Softmax(TensorOp):
 @op(Softmax)
 def softmax(a: Tensor, axis: int = -1) -> Tensor:
     """Return exp(a) / sum(exp(a)) along ``axis``; the shape stays."""
-    if np.ndim(a) == 0:
+    if getattr(a, "shape", None) == ():
         return reshape(softmax(reshape(a, (1,)), axis), ())
     return Softmax(axis)(a)
 
@@ -76,7 +74,7 @@ class LogSoftmax(TensorOp):
 @op(LogSoftmax)
 def logsoftmax(a: Tensor, *, axis: int = -1) -> Tensor:
     """Return a - logsumexp(a) along ``axis``, the last by default (axis 1 of (N, C))."""
-    if np.ndim(a) == 0:
+    if getattr(a, "shape", None) == ():
         return reshape(logsoftmax(reshape(a, (1,)), axis=axis), ())
     return LogSoftmax(axis)(a)
 

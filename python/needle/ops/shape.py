@@ -59,6 +59,8 @@ def broadcast_to(a: Tensor, shape: int | Sequence[int], *more: int) -> Tensor:
 
     A size of -1 stands for the size of ``a`` on that axis, counted from the right.
     """
+    if type(shape) is tuple and not more and -1 not in shape:  # the common case, without checks
+        return BroadcastTo(shape)(a)
     sizes = as_int_tuple("broadcast_to", "shape", (shape, *more) if more else shape)
     if -1 in sizes:
         own = shape_of("broadcast_to", a)
