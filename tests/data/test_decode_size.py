@@ -7,6 +7,7 @@ import pytest
 
 from needle import data
 from needle.data.batching.pipeline import Pipeline
+from needle.data.datasets.decode_size import Needed
 from needle.data.samples.ticket import Ticket
 from needle.data.transforms.base import decode_size
 
@@ -100,7 +101,7 @@ def test_a_loader_that_resizes_decodes_less_and_says_so(root):
     dataset = folder(root)
     pipeline = Pipeline(dataset, [data.Resize((16, 12))])
     half = folder(root)
-    assert half.set_decode_size(16, 12) and half[1][0].shape == (16, 12, 3)
+    assert half.set_decoding(Needed((16, 12))) and half[1][0].shape == (16, 12, 3)
     np.testing.assert_array_equal(first(pipeline), half[1][0])
     np.testing.assert_array_equal(first(pickle.loads(pickle.dumps(pipeline))), half[1][0])
     assert "half their size or less where 16 x 12 are left" in pipeline.explain()
@@ -118,7 +119,7 @@ def test_subsets_and_concatenations_pass_it_on(root):
         assert first(pipeline).shape == (16, 12, 3)
         assert dataset[1][0].shape == (64, 48, 3)
         assert "16 x 12 are left" in pipeline.explain()
-    assert not data.Subset(folder(root, scaled_decode=False), [0]).set_decode_size(16, 12)
+    assert not data.Subset(folder(root, scaled_decode=False), [0]).set_decoding(Needed((16, 12)))
 
 
 def test_not_where_it_was_not_allowed_or_the_datasets_own_transforms_come_first(root):

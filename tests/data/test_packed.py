@@ -12,6 +12,7 @@ import pytest
 
 from needle import data
 from needle.data.datasets import packed_reading as reading
+from needle.data.datasets.decode_size import Needed
 from needle.errors import DataError
 
 pa = pytest.importorskip("pyarrow")
@@ -131,7 +132,7 @@ def test_files_kept_as_they_are(tmp_path):
     for i in range(3):
         assert_same(dataset[i], folder[i])
     scaled = data.PackedDataset(tmp_path / "x.arrow", scaled_decode=True)
-    assert not dataset.set_decode_size(16, 16) and scaled.set_decode_size(16, 16)
+    assert not dataset.set_decoding(Needed((16, 16))) and scaled.set_decoding(Needed((16, 16)))
     assert [scaled[i][0].shape[0] for i in range(3)] == [16, 32, 16]
     with pytest.raises(TypeError, match="encode='keep' needs a dataset of image files"):
         packed(tmp_path, SAMPLES["tuples"], encode="keep")

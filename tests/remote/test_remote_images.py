@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from needle import data
+from needle.data.formats.decoding import jpeg_region
 from needle.errors import DataError, StoreError
 from needle.remote.catalogue import INDEX
 from needle.remote.retry import ObjectMissing
@@ -83,6 +84,28 @@ def test_photographs_are_upright(folder: Path, tmp_path: Path, packed: bool) -> 
         want = np.rot90(here[3][0], 0 if oriented else 1)
         np.testing.assert_array_equal(ours[3][0], want)
         assert want.shape == ((8, 9, 3) if oriented else (9, 8, 3))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_only_the_part_that_a_crop_reads_is_decoded(
+    folder: Path, tmp_path: Path, packed: bool
+) -> None:
+    if jpeg_region() is None:
+        pytest.skip("built without libjpeg-turbo")
+    for path in list(folder.rglob("*.png")):
+        noise = np.random.default_rng(len(path.name)).integers(0, 256, (64, 64, 3), np.uint8)
+        Image.fromarray(noise).save(path.with_suffix(".jpg"))
+        path.unlink()
+    here = data.ImageFolder(folder, layout="HWC", dtype="uint8")
+    encode = {"encode": "keep"} if packed else {}
+    data.upload(here, tmp_path / "up", packed=packed, progress=False, **encode)
+    options = {} if packed else {"layout": "HWC", "dtype": "uint8"}
+    there = data.open_remote(tmp_path / "up", **options)
+    crop = {"seed": 0, "transforms": [data.RandomCrop(size=9)]}
+    loader = data.DataLoader(there, 4, **crop)
+    assert "only the part of a JPEG" in loader.explain()
+    got, want = next(iter(loader)), next(iter(data.DataLoader(here, 4, **crop)))
+    np.testing.assert_array_equal(got[0].numpy(), want[0].numpy())
 
 
 def test_relative_paths_outlive_chdir(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,27 +22,6 @@ from .tensor import (
 )
 from .value import Value, evaluation
 
-__all__ = [
-    "BACKEND",
-    "LAZY_MODE",
-    "TENSOR_COUNTER",
-    "NDArray",
-    "Op",
-    "Tensor",
-    "TensorOp",
-    "TensorTuple",
-    "TensorTupleOp",
-    "Value",
-    "array_api",
-    "as_operand",
-    "compute_gradient_of_variables",
-    "enable_grad",
-    "find_topo_sort",
-    "no_grad",
-    "sum_node_list",
-    "topo_sort_dfs",
-]
-
 LAZY_MODE: bool
 TENSOR_COUNTER: int
 

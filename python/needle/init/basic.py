@@ -18,49 +18,36 @@ from ..autograd import Tensor
 from ..dtypes import numpy_dtype
 from ..errors import ShapeError
 from ..host_steps import host_step
-from ..shapes import as_int_tuple, as_shape
+from ..shapes import Shape, as_int_tuple, as_shape
 from .generator import Generator
 
 DTypeLike = Any
 
 
-def _scaled_draw(
-    host: Any,
-    scale: float,
-    shift: float,
-    device: Device | None,
-    dtype: DTypeLike,
-    requires_grad: bool,
-) -> Tensor:
-    """Return ``host * scale + shift``.
-
-    As in the course, needle's own arrays round the draw to the final dtype before, NumPy mode
-    after the arithmetic.
-    """
-    drawn: NumpyArray[Any] = np.asarray(host)
-    if BACKEND == "nd":
-        drawn = drawn.astype(numpy_dtype(dtype, "init"))
-    return Tensor(
-        drawn * float(scale) + float(shift),
-        device=as_device(device),
-        dtype=dtype,
-        requires_grad=requires_grad,
-    )
-
-
-def _drawn(
-    generator: Generator,
+def _random(
     name: str,
-    shape: Any,
+    sample: Any,
+    sizes: Shape,
     settings: tuple[float, float],
     device: Device | None,
     dtype: DTypeLike,
     requires_grad: bool,
+    generator: Generator | None,
 ) -> Tensor:
-    target = as_device(device)
-    return Tensor.make_const(
-        generator.draw(name, shape, *settings, target, dtype), requires_grad=requires_grad
-    )
+    """Return ``a + b * sample(*sizes)`` for settings (a, b), or a draw of the generator.
+
+    As in the course, needle's own arrays round the sample to the final dtype before, NumPy mode
+    after the arithmetic.
+    """
+    device, (a, b) = as_device(device), settings
+    if generator is not None:
+        drawn = generator.draw(name, sizes, a, b, device, dtype)
+        return Tensor.make_const(drawn, requires_grad=requires_grad)
+    host: NumpyArray[Any] = np.asarray(sample(*sizes))
+    if BACKEND == "nd":
+        host = host.astype(numpy_dtype(dtype, "init"))
+    host = host * float(b) + float(a)
+    return Tensor(host, device=device, dtype=dtype, requires_grad=requires_grad)
 
 
 @host_step
@@ -74,12 +61,8 @@ def rand(
     generator: Generator | None = None,
 ) -> Tensor:
     """Return uniform numbers in [low, high), of shape ``shape``."""
-    sizes = as_shape("rand", shape)
-    if generator is not None:
-        settings = low, high - low
-        return _drawn(generator, "uniform", sizes, settings, device, dtype, requires_grad)
-    host = np.random.rand(*sizes)
-    return _scaled_draw(host, high - low, low, device, dtype, requires_grad)
+    sizes, settings, sample = as_shape("rand", shape), (low, high - low), np.random.rand
+    return _random("uniform", sample, sizes, settings, device, dtype, requires_grad, generator)
 
 
 @host_step
@@ -93,11 +76,8 @@ def randn(
     generator: Generator | None = None,
 ) -> Tensor:
     """Return normal numbers of the given mean and standard deviation."""
-    sizes = as_shape("randn", shape)
-    if generator is not None:
-        return _drawn(generator, "normal", sizes, (mean, std), device, dtype, requires_grad)
-    host = np.random.randn(*sizes)
-    return _scaled_draw(host, std, mean, device, dtype, requires_grad)
+    sizes, settings, sample = as_shape("randn", shape), (mean, std), np.random.randn
+    return _random("normal", sample, sizes, settings, device, dtype, requires_grad, generator)
 
 
 @host_step
@@ -110,14 +90,15 @@ def randb(
     generator: Generator | None = None,
 ) -> Tensor:
     """Return 1 (True) with probability ``p``, else 0: uniform numbers compared with ``p``."""
-    sizes = as_shape("randb", shape)
+    sizes, device = as_shape("randb", shape), as_device(device)
     if generator is not None:
-        return _drawn(generator, "bernoulli", sizes, (p, 1.0), device, dtype, requires_grad)
-    drawn: NumpyArray[Any] = np.asarray(np.random.rand(*sizes))
+        drawn = generator.draw("bernoulli", sizes, p, 1.0, device, dtype)
+        return Tensor.make_const(drawn, requires_grad=requires_grad)
+    host: NumpyArray[Any] = np.asarray(np.random.rand(*sizes))
     if BACKEND == "nd":
-        drawn = drawn.astype("float32")
-    hits = (drawn <= float(p)).astype(numpy_dtype(dtype, "randb"))
-    return Tensor(hits, device=as_device(device), dtype=dtype, requires_grad=requires_grad)
+        host = host.astype("float32")
+    hits = (host <= float(p)).astype(numpy_dtype(dtype, "randb"))
+    return Tensor(hits, device=device, dtype=dtype, requires_grad=requires_grad)
 
 
 def constant(

@@ -19,12 +19,11 @@ from typing import IO, Any, TypeVar
 import numpy as np
 
 from ..data.datasets.dataset import Dataset, ItemTransform
-from ..data.datasets.decode_size import ScaledDecoding
+from ..data.datasets.decode_size import Needed, ScaledDecoding
 from ..data.datasets.indexing import Indices, check_index, several
 from ..data.datasets.packed_reading import GarbledSample, PackedDataset, PackedFile
 from ..data.samples.pytree import flatten
 from ..data.samples.ticket import check_indices
-from ..data.transforms.region import Regions
 from ..errors import DataError
 from .catalogue import Catalogue, read_catalogue
 from .object_cache import ObjectCache
@@ -103,15 +102,10 @@ class RemotePacked(ScaledDecoding):
         leaves = zip(*(flatten(part)[1] for part in parts))
         return structure.rebuild([np.concatenate(leaf)[order] for leaf in leaves])
 
-    def set_decode_size(self, height: int, width: int) -> bool:
+    def set_decoding(self, needed: Needed) -> bool:
         """See ``ScaledDecoding``. Open shards are reopened."""
         self._open = {}
-        return super().set_decode_size(height, width)
-
-    def set_decode_regions(self, regions: Regions) -> bool:
-        """See ``ScaledDecoding``. Open shards are reopened."""
-        self._open = {}
-        return super().set_decode_regions(regions)
+        return super().set_decoding(needed)
 
     def _places(self, indices: Indices) -> tuple[Indices, Indices]:
         """Return the shard of each sample, and the row in the shard."""
@@ -182,10 +176,7 @@ class RemotePacked(ScaledDecoding):
         options = {name: getattr(self, name) for name in names}
         packed = PackedFile(file, self._url(number), self._size(number))
         shard = PackedDataset(packed, self.transforms, **options)
-        if self.decode_at_least is not None:
-            shard.set_decode_size(*self.decode_at_least)
-        if self.decode_regions is not None:
-            shard.set_decode_regions(self.decode_regions)
+        shard.set_decoding(Needed(self.decode_at_least, self.decode_regions))
         if len(shard) != self.catalogue.numbers[number]:
             raise DataError(
                 f"{self._url(number)}: must have {self.catalogue.numbers[number]} samples, got "

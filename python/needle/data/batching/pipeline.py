@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from ..datasets.dataset import Dataset, fetch_of, in_memory_of, sample_spec_of
-from ..datasets.decode_size import decode_notes, decoded_for
+from ..datasets.decode_size import decode_notes, decoded_for, needed_by
 from ..samples.native_kernels import gather_rows
 from ..samples.pytree import LEAF, Field, Structure, first_field, flatten, with_first
 from ..samples.random_source import LOADER_STREAM
@@ -86,7 +86,7 @@ class Pipeline:
         uneven: bool = False,
     ) -> None:
         after = placed(transforms, LOADER_STREAM)
-        dataset = decoded_for(dataset, after, augment == "worker")
+        dataset = decoded_for(dataset, needed_by(after, augment == "worker"))
         self.dataset = dataset
         self.collate = default_collate if collate is None else collate
         self.augment, self.skip = augment, on_error == "skip"

@@ -18,7 +18,6 @@ from ...torch_names import points_to_keywords
 from ..samples.pytree import Field
 from ..samples.random_source import check_seed, keyed_permutation
 from ..samples.ticket import check_indices
-from ..transforms.region import Regions
 from .dataset import (
     Dataset,
     RowTransforms,
@@ -27,7 +26,7 @@ from .dataset import (
     reader_of,
     sample_spec_of,
 )
-from .decode_size import decoded_at, decoded_in
+from .decode_size import Needed, decoded_for
 from .indexing import Indices, check_index, given_or_listed, several
 
 KEPT = ("classes", "mode", "oriented", "labels", "path", "encoded")
@@ -128,14 +127,9 @@ class Subset(_Combination):
         """Return the inner dataset's sample spec."""
         return sample_spec_of(self.dataset)
 
-    def set_decode_size(self, height: int, width: int) -> bool:
-        """Set how many pixels of each image suffice; return True if the inner dataset uses that."""
-        inner, self.dataset = self.dataset, decoded_at(self.dataset, (height, width))
-        return self.dataset is not inner
-
-    def set_decode_regions(self, regions: Regions) -> bool:
-        """Set which part of each image suffices; return True if the inner dataset uses that."""
-        inner, self.dataset = self.dataset, decoded_in(self.dataset, regions)
+    def set_decoding(self, needed: Needed) -> bool:
+        """Set what is needed of each image; return True if the inner dataset uses that."""
+        inner, self.dataset = self.dataset, decoded_for(self.dataset, needed)
         return self.dataset is not inner
 
 
@@ -262,14 +256,8 @@ class ConcatDataset(_Combination):
         first, *others = (sample_spec_of(dataset) for dataset in self.datasets)
         return first if all(other == first for other in others) else None
 
-    def set_decode_size(self, height: int, width: int) -> bool:
-        """Set how many pixels of each image suffice; return True if a dataset uses that."""
-        inner, size = self.datasets, (height, width)
-        self.datasets = tuple(decoded_at(dataset, size) for dataset in inner)
-        return any(new is not old for new, old in zip(self.datasets, inner))
-
-    def set_decode_regions(self, regions: Regions) -> bool:
-        """Set which part of each image suffices; return True if a dataset uses that."""
+    def set_decoding(self, needed: Needed) -> bool:
+        """Set what is needed of each image; return True if a dataset uses that."""
         inner = self.datasets
-        self.datasets = tuple(decoded_in(dataset, regions) for dataset in inner)
+        self.datasets = tuple(decoded_for(dataset, needed) for dataset in inner)
         return any(new is not old for new, old in zip(self.datasets, inner))

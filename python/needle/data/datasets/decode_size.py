@@ -2,15 +2,15 @@
 
 ``transforms.base.decode_size`` computes how many pixels a list of transforms can use: a large JPEG
 is decoded at half its size or less. ``transforms.region`` computes which part of an image the
-transforms read; decoding only that part does not change its pixels. Pipelines pass both on through
-``decoded_for``; the decoding itself is in formats/decoding.py.
+transforms read; decoding only that part does not change its pixels. Pipelines pass both on as
+``Needed`` through ``decoded_for``; the decoding itself is in formats/decoding.py.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,16 @@ from ..transforms.base import ImageSpec, Size, decode_size
 from ..transforms.execute import PlacedTransform
 from ..transforms.region import Region, Regions, regions_of
 from .dataset import Dataset, ItemTransform
+
+
+class Needed(NamedTuple):
+    """The part of each image that transforms need; None for what needs all pixels.
+
+    size: the smallest (height, width) that suffices. regions: the part of an image that is read.
+    """
+
+    size: Size | None = None
+    regions: Regions | None = None
 
 
 class ScaledDecoding(Dataset):
@@ -41,16 +51,13 @@ class ScaledDecoding(Dataset):
         self.scaled_decode, self.oriented = scaled_decode, oriented
         self.decode_at_least = decode_size(self.transforms or ()) if scaled_decode else None
 
-    def set_decode_size(self, height: int, width: int) -> bool:
-        """Set that ``height`` x ``width`` pixels of an image suffice; return True if used."""
-        if self.scaled_decode:
-            self.decode_at_least = (int(height), int(width))
-        return self.scaled_decode
-
-    def set_decode_regions(self, regions: Regions) -> bool:
-        """Set which part of each image the transforms that follow will read; return True."""
-        self.decode_regions = regions
-        return True
+    def set_decoding(self, needed: Needed) -> bool:
+        """Set what the transforms that follow need of each image; return True if that is used."""
+        if self.scaled_decode and needed.size is not None:
+            self.decode_at_least = needed.size
+        if needed.regions is not None:
+            self.decode_regions = needed.regions
+        return needed.regions is not None or (self.scaled_decode and needed.size is not None)
 
     def region_of(self, mode: str, dtype: str) -> RegionOf | None:
         """Return the function that gives the part of an image that suffices; None: all of it."""
@@ -64,44 +71,35 @@ class ScaledDecoding(Dataset):
         return region
 
 
-def decoded_at(dataset: Any, size: Size | None) -> Any:
-    """Return a copy of ``dataset`` that decodes images of ``size``, or itself if it cannot.
+def decoded_for(dataset: Any, needed: Needed) -> Any:
+    """Return a copy of ``dataset`` that decodes only what is needed, or itself if it cannot.
 
     It must be a copy because other loaders of the dataset may have other transforms. The dataset's
-    own transforms run first: if they depend on the size, they have already decided it.
+    own transforms run first: if they depend on the size, they have already decided it, and they
+    read all pixels. So does a class of the user's, whose items may be computed from all pixels.
     """
+    if not hasattr(dataset, "set_decoding"):
+        return dataset
     own = getattr(dataset, "transforms", None) or ()
-    if size is None or not hasattr(dataset, "set_decode_size"):
-        return dataset
-    if decode_size(own, size) is not size:
-        return dataset
-    made = copy.copy(dataset)
-    return made if made.set_decode_size(*size) else dataset
-
-
-def decoded_in(dataset: Any, regions: Regions | None) -> Any:
-    """Return a copy of ``dataset`` that decodes only the regions, or itself if it cannot.
-
-    It cannot if it has transforms of its own, which receive the pixels first, or if its class is a
-    user's, whose items may be computed from all pixels.
-    """
-    own = getattr(dataset, "transforms", None)
-    if regions is None or own or not hasattr(dataset, "set_decode_regions"):
-        return dataset
-    if not type(dataset).__module__.startswith("needle.data."):
+    size, regions = needed
+    if size is not None and decode_size(own, size) is not size:
+        size = None
+    if own or not type(dataset).__module__.startswith("needle."):
+        regions = None
+    if size is None and regions is None:
         return dataset
     made = copy.copy(dataset)
-    return made if made.set_decode_regions(regions) else dataset
+    return made if made.set_decoding(Needed(size, regions)) else dataset
 
 
-def decoded_for(dataset: Any, parts: Sequence[PlacedTransform], next_to_it: bool) -> Any:
-    """Return a copy of ``dataset`` that decodes what these transforms need, or itself.
+def needed_by(parts: Sequence[PlacedTransform], next_to_it: bool) -> Needed:
+    """Return what these transforms need of an image.
 
     next_to_it: the transforms run where the images are decoded, image by image and with the same
     random keys.
     """
-    dataset = decoded_at(dataset, decode_size(part.transform for part in parts))
-    return decoded_in(dataset, regions_of(parts) if next_to_it else None)
+    size = decode_size(part.transform for part in parts)
+    return Needed(size, regions_of(parts) if next_to_it else None)
 
 
 def decode_notes(dataset: Any) -> list[str]:

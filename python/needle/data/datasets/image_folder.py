@@ -15,10 +15,9 @@ from ...errors import DataError, warn_caller
 from ..formats.decoding import CHANNELS, EXTENSIONS, MAX_PIXELS, decode, pillow
 from ..formats.files import check_list, is_hidden, read_file
 from ..formats.string_table import StringTable
-from ..transforms.region import Regions
 from .arrays import check_layout, check_pixels, to_chw
 from .dataset import ItemTransform
-from .decode_size import ScaledDecoding
+from .decode_size import Needed, ScaledDecoding
 from .indexing import check_index, several
 
 SPLITS = frozenset(("train", "training", "test", "testing", "val", "valid", "validation"))
@@ -100,9 +99,9 @@ class ImageFolder(ScaledDecoding):
         image = self.apply_transforms(self._pixels(place, self._contents([place])[0]))
         return (to_chw(image) if self.layout == "CHW" else image), int(self.labels[place])
 
-    def set_decode_regions(self, regions: Regions) -> bool:
-        """Set which part of each image suffices; return False if the axes are moved first."""
-        return self.layout == "HWC" and super().set_decode_regions(regions)
+    def set_decoding(self, needed: Needed) -> bool:
+        """Set what is needed of each image; of images in layout CHW that is always all of it."""
+        return super().set_decoding(needed if self.layout == "HWC" else Needed(needed.size))
 
     def path(self, index: int) -> Path:
         """Return the path of a sample's file."""

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ...data.batching.pipeline import Pipeline
 from ...data.datasets.dataset import in_memory_of
-from ...data.datasets.decode_size import decoded_at
+from ...data.datasets.decode_size import Needed, decoded_for
 from ...data.samples.pytree import Field
 from ...data.samples.ticket import Indices, Ticket
 from ...data.transforms.base import Compose, ImageSpec, Size
@@ -195,7 +195,8 @@ class Feed:
         options: ServerOptions,
         seed: int,
     ) -> None:
-        pipeline = Pipeline(decoded_at(dataset, decode_at), build(shared), uneven=True)
+        dataset = decoded_for(dataset, Needed(decode_at))
+        pipeline = Pipeline(dataset, build(shared), uneven=True)
         self.prepared, self.seed = prepared, seed
         self._sample_bytes = _sample_bytes(pipeline)
         self.planner = Planner(seed)
