@@ -47,12 +47,6 @@ def compact_strides(shape: Shape) -> Strides:
     ### END YOUR SOLUTION
 
 
-@lru_cache(_CACHED)
-def compact_size(shape: Shape, strides: Strides) -> int | None:
-    """Return the number of elements if the strides are row-major, else None."""
-    return math.prod(shape) if strides == compact_strides(shape) else None
-
-
 def shape_of(op: str, x: Any) -> Shape:
     """Return the shape of an operation's input; TypeError for an object without one, as a list."""
     try:

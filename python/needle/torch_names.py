@@ -217,6 +217,13 @@ def _is_imported() -> bool:
     return frame is not None and frame.f_code.co_name == "_handle_fromlist"
 
 
+def defined_names(package: str) -> list[str]:
+    """Return the names of a package's classes and functions that its own files define, sorted."""
+    names = vars(sys.modules[package])
+    homes = {name: str(getattr(value, "__module__", "")) for name, value in names.items()}
+    return sorted(name for name, home in homes.items() if home.startswith(f"{package}."))
+
+
 def _elsewhere(name: str) -> str | None:
     """Return the full name of a public name of another package."""
     for home in HOMES:

@@ -10,7 +10,7 @@ import importlib
 from typing import Any
 
 from ..backends import philox as philox
-from ..torch_names import missing_attribute
+from ..torch_names import defined_names, missing_attribute
 from . import datasets, transforms
 from . import sampling as sampler
 from .batching import collate
@@ -78,12 +78,6 @@ from .transforms import (
     Transform,
 )
 
-
-def _is_own(value: object) -> bool:
-    """Return True for a class or function that a file of this package defines."""
-    return getattr(value, "__module__", "").startswith(f"{__name__}.")
-
-
 _LEAVES = {
     "remote": (
         *("ObjectCache", "RemoteImageFolder", "RemotePacked", "Retry"),
@@ -93,7 +87,7 @@ _LEAVES = {
 }
 """Public names that packages above ``data`` define, keyed by package."""
 
-__all__ = sorted(each for each in globals() if _is_own(globals()[each]))
+__all__ = defined_names(__name__)
 __all__ += ["collate", "datasets", "download", "idx", "pickle_reading"]
 __all__ += ["random_source", "sampler", "transforms"]
 __all__ += [each for names in _LEAVES.values() for each in names]

@@ -111,7 +111,8 @@ class ArrayViews(ArrayOperators):
     def is_compact(self) -> bool:
         """Return True if the array is row-major and fills its whole buffer."""
         view = self.view
-        return bool(shapes.compact_size(view.shape, view.strides) == view.handle.size)
+        whole = shapes.product(view.shape) == view.handle.size
+        return bool(whole and view.strides == shapes.compact_strides(view.shape))
 
     def compact(self: Array) -> Array:
         """Return the array itself if it is compact, else a row-major copy."""

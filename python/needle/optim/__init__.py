@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..torch_names import missing_attribute
+from ..torch_names import defined_names, missing_attribute
 from .adam import Adam, AdamW, NAdam, RAdam
 from .averaging import ExponentialAverage
 from .optimizer import Optimizer, clip_grad_norm
@@ -22,29 +22,7 @@ from .schedules import (
 )
 from .sgd import SGD
 
-__all__ = [
-    "SGD",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "CosineAnnealingWarmRestarts",
-    "CosineLR",
-    "ExponentialAverage",
-    "ExponentialLR",
-    "LambdaLR",
-    "MultiStepLR",
-    "NAdam",
-    "OneCycleLR",
-    "Optimizer",
-    "RAdam",
-    "RMSprop",
-    "ReduceLROnPlateau",
-    "Schedule",
-    "SequentialLR",
-    "StepLR",
-    "WarmUp",
-    "clip_grad_norm",
-]
+__all__ = defined_names(__name__)
 
 if not TYPE_CHECKING:
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -185,13 +185,9 @@ class ThreadsEngine(Engine):
         if whole.samples:
             self._sample_seconds = smoothed(self._sample_seconds, seconds, whole.samples)
         if self._fields is None and self.pipeline.splits and whole.samples:
-            self._fields = _fields_of(whole.leaves)
-
-
-def _fields_of(leaves: Sequence[Any]) -> list[Field] | None:
-    if not all(isinstance(leaf, np.ndarray) for leaf in leaves):
-        return None
-    return [Field(leaf.shape[1:], leaf.dtype) for leaf in leaves]
+            leaves = whole.leaves
+            if all(isinstance(leaf, np.ndarray) for leaf in leaves):
+                self._fields = [Field(leaf.shape[1:], leaf.dtype) for leaf in leaves]
 
 
 def _work(tasks: _Tasks, done: SimpleQueue[_Job | None]) -> None:

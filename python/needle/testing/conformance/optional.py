@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from .case import PAIRS, Case, kernel
 from .optional_images import image_cases
 from .optional_steps import step_cases
 from .placement import HostArray
-from .values import FLOATS, SHAPES, in_float64, large_values, values
+from .values import FLOATS, SHAPES, in_float64, large_values, result_of, values
 
 SLACK = 2e-5
 Shapes = tuple[tuple[int, ...], ...]
@@ -134,23 +135,15 @@ def softmax_cases(dtype: DType, shapes: Shapes = ROWS) -> Iterator[Case]:
             for axis in range(host.ndim):
                 if name == "log_softmax" and host is special and axis == 0:
                     continue
-                definition = getattr(accelerated, name).definition
-
-                def oracle(a: HostArray, run: Any = definition, axis: int = axis) -> Any:
-                    return in_float64(lambda wide: run(wide, axis))(a)
-
+                oracle = in_float64(partial(getattr(accelerated, name).definition, axis=axis))
                 label = f"{dtype} {host.shape} axis {axis}"
                 yield Case(name, label, (host,), oracle, kernel(name, axis), SLACK, pairs=PAIRS)
     for host in (*ordinary, special):
         for axes in {(0,), (host.ndim - 1,), tuple(range(host.ndim))}:
             if 0 in (host.shape[axis] for axis in axes):
                 continue
-
-            def total(a: HostArray, axes: Any = axes) -> Any:
-                return in_float64(lambda wide: accelerated.logsumexp.definition(wide, axes, True))(
-                    a
-                )
-
+            definition = accelerated.logsumexp.definition
+            total = in_float64(partial(definition, axes=axes, keepdims=True))
             label = f"{dtype} {host.shape} over {axes}"
             yield Case("logsumexp", label, (host,), total, kernel("logsumexp"), SLACK, pairs=PAIRS)
 
@@ -162,22 +155,15 @@ def loss_cases(dtype: DType, sizes: Shapes = ((1, 1), (3, 4), (0, 3), (17, 131))
         labels = np.arange(n, dtype=np.int64) * 7 % classes
         grad = large_values((n,), dtype)
         for smoothing in (0.0, 0.1, 1.0):
-
-            def loss(a: HostArray, ids: HostArray, smoothing: float = smoothing) -> Any:
-                run = accelerated.cross_entropy.definition
-                return in_float64(lambda a, ids: run(a, ids, smoothing))(a, ids)
-
-            def slope(
-                g: HostArray, a: HostArray, ids: HostArray, smoothing: Any = smoothing
-            ) -> Any:
-                run = accelerated.cross_entropy_grad.definition
-                return in_float64(lambda g, a, ids: run(g, a, ids, smoothing))(g, a, ids)
-
             label = f"{dtype} {(n, classes)} smoothing {smoothing}"
-            call = kernel("cross_entropy", smoothing)
-            yield Case("cross_entropy", label, (logits, labels), loss, call, SLACK, pairs=PAIRS)
-            call, inputs = kernel("cross_entropy_grad", smoothing), (grad, logits, labels)
-            yield Case("cross_entropy_grad", label, inputs, slope, call, SLACK, pairs=PAIRS)
+            for name, inputs in (
+                ("cross_entropy", (logits, labels)),
+                ("cross_entropy_grad", (grad, logits, labels)),
+            ):
+                definition = getattr(accelerated, name).definition
+                oracle = in_float64(partial(definition, smoothing=smoothing))
+                call = kernel(name, smoothing)
+                yield Case(name, label, inputs, oracle, call, SLACK, pairs=PAIRS)
 
 
 def norm_cases(dtype: DType, shapes: Shapes = NORMS) -> Iterator[Case]:
@@ -191,11 +177,8 @@ def norm_cases(dtype: DType, shapes: Shapes = NORMS) -> Iterator[Case]:
             backward = getattr(accelerated, f"{name}_grad").definition
             mean, var = (a.astype(dtype) for a in forward(x, weight, bias, eps)[1:])
 
-            def normal(*arrays: HostArray, run: Any = forward) -> Any:
-                return in_float64(lambda *wide: run(*wide, eps))(*arrays)
-
             def slope(*arrays: HostArray, run: Any = backward) -> Any:
-                return in_float64(lambda *wide: run(*wide, eps)[:3])(*arrays)
+                return run(*arrays, eps)[:3]
 
             plain = name == "batch_norm"
             forward_call = kernel(name, eps, *([NO_EPILOGUE] if plain else []))
@@ -205,7 +188,7 @@ def norm_cases(dtype: DType, shapes: Shapes = NORMS) -> Iterator[Case]:
                 name,
                 f"{dtype} {shape}",
                 (x, weight, bias),
-                normal,
+                in_float64(partial(forward, eps=eps)),
                 forward_call,
                 5 * SLACK,
                 pairs=PAIRS[:6],
@@ -215,7 +198,7 @@ def norm_cases(dtype: DType, shapes: Shapes = NORMS) -> Iterator[Case]:
                 f"{name}_grad",
                 f"{dtype} {shape}",
                 (grad, x, weight, mean, var),
-                slope,
+                in_float64(slope),
                 backward_call,
                 20 * SLACK,
                 pairs=PAIRS[:6],
@@ -312,10 +295,7 @@ def row_cases(dtype: DType, tables: Shapes = TABLES) -> Iterator[Case]:
                     initial=(before,),
                 )
     for index in (np.array([2, 0, 2, 1]), np.array([], np.int64)):
-
-        def hot(i: HostArray) -> Any:
-            return (accelerated.one_hot.definition(i, 3, dtype),)
-
+        hot = result_of(partial(accelerated.one_hot.definition, num_classes=3, dtype=dtype))
         yield Case(
             "one_hot", f"{dtype} {index.tolist()}", (index,), hot, kernel("one_hot"), pairs=PAIRS
         )
@@ -331,9 +311,6 @@ def extreme_cases(dtype: DType, large: Shapes = ((5, 131), (131, 5))) -> Iterato
         definition = getattr(accelerated, name).definition
         for host in hosts:
             for axis in range(host.ndim):
-
-                def oracle(a: HostArray, run: Any = definition, axis: int = axis) -> Any:
-                    return (run(a, axis, True),)
-
+                oracle = result_of(partial(definition, axis=axis, keepdims=True))
                 label = f"{dtype} {host.shape} axis {axis}"
                 yield Case(name, label, (host,), oracle, kernel(name, axis), pairs=PAIRS)
