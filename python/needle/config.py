@@ -161,6 +161,13 @@ sm_80 and every other backend always compute in full float32 (``Backend.matmul_p
 recorded graph keeps the precision of its recording.
 """
 
+conv2d_algorithm = Setting("NEEDLE_CONV2D", CONV2D, ("auto", "direct", "winograd"))
+"""The algorithm of float32 3x3 convolutions of stride 1, and of their gradients, on the CPU.
+
+``winograd`` needs a quarter of the multiplications, but its rounding errors are about three times
+those of ``direct``; ``auto`` takes it where it is much faster.
+"""
+
 cuda_sm90 = Setting("NEEDLE_CUDA_SM90", CUDA_SM90, ("off", "on"))
 """The kernels of GPUs of sm_90: "on" for those of src/cuda/sm90, "off" for those of sm_80."""
 

@@ -11,7 +11,7 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-from ..config import CONV2D, CPU_ISA, NUM_THREADS
+from ..config import CPU_ISA, NUM_THREADS, conv2d_algorithm
 from ..errors import DeviceError
 from .base import OPTIONAL, REQUIRED, SERVICES, UNARY, Backend
 
@@ -36,8 +36,8 @@ def load() -> Backend:
 
 
 def configure(module: ModuleType) -> None:
-    """Apply the environment variables of ``config``; DeviceError for an invalid value."""
-    isa, threads, algorithm = CPU_ISA.read(), NUM_THREADS.read(), CONV2D.read()
+    """Apply the variables and settings of ``config``; an error for an invalid value."""
+    isa, threads = CPU_ISA.read(), NUM_THREADS.read()
     if isa and isa not in (available := module.available_isas()):
         raise DeviceError(
             f"cpu: {CPU_ISA.name}={isa!r} names no instruction set that runs here; "
@@ -52,13 +52,7 @@ def configure(module: ModuleType) -> None:
                 "unset it to use every core"
             )
         module.set_num_threads(int(threads))
-    try:
-        module.select_conv2d(algorithm)
-    except ValueError as reason:
-        raise DeviceError(
-            f"cpu: {CONV2D.name} must be auto, direct or winograd, got {algorithm!r}; unset it to "
-            "choose by the shape"
-        ) from reason
+    conv2d_algorithm.follow(module.select_conv2d)
 
 
 def backend_of(module: ModuleType, **special: Any) -> Backend:
