@@ -104,9 +104,10 @@ template <class T, int R>
 [[gnu::noinline]] void planes_tile(Index k, const Index* offsets, const T* weights, const T* planes,
                                    T* out, Index row_size) {
   Vector<T> acc[R][2] = {};
-  for (Index p = 0; p < k; ++p, weights += R) {
-    outer_product<T, R>(acc, planes + offsets[p], [weights](int i) { return weights[i]; });
-  }
+  add_in_parts<T>(k, acc, [&] {
+    outer_product<T, R>(acc, planes + *offsets++, [weights](int i) { return weights[i]; });
+    weights += R;
+  });
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i, out += row_size) {
     store<T>(out, acc[i][0]);

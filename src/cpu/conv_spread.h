@@ -33,9 +33,10 @@ template <class T, int V>
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) seen[r] = grad + pixels[r];
   Index offset = 0;
-  for (Index o = 0; o < outputs; ++o, weights += V * W, offset += step) {
+  add_in_parts<T>(outputs, acc, [&] {
     outer_product<T, R>(acc, weights, [&seen, offset](int r) { return seen[r][offset]; });
-  }
+    weights += V * W, offset += step;
+  });
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
     if (r >= rows) return;

@@ -40,17 +40,13 @@ template <class T, int R = Blocking<T>::MR, int V = 2, class Step = PackedStep<T
 [[gnu::noinline]] void packed_tile(Index k, const T* a, const T* b, Index b_stride,
                                    const TileOut<T>& out, Step a_step = {}) {
   prefetch_tile<T, R>(out);
-  Vector<T> acc[R][V] = {}, total[R][V];
+  Vector<T> acc[R][V] = {};
   [[maybe_unused]] const Index ahead = k * a_step;
-  for (Index left = k, n = 0; left > 0; left -= n) {
-    if (left < k) end_partial<T, R, V>(acc, total, left + kPartial == k);
-    n = partial_of(left);
-    for (Index p = 0; p < n; ++p, a += a_step, b += b_stride) {
-      if constexpr (std::is_same_v<Step, Index>) __builtin_prefetch(a + ahead, 0, 2);
-      outer_product<T, R>(acc, b, [a](int i) { return a[i]; });
-    }
-  }
-  if (partial_of(k) < k) add_total<T, R, V>(acc, total);
+  add_in_parts<T>(k, acc, [&] {
+    if constexpr (std::is_same_v<Step, Index>) __builtin_prefetch(a + ahead, 0, 2);
+    outer_product<T, R>(acc, b, [a](int i) { return a[i]; });
+    a += a_step, b += b_stride;
+  });
   store_tile<T, R>(acc, out);
 }
 

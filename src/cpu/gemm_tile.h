@@ -164,5 +164,17 @@ template <class T, int R, int V>
   }
 }
 
+// Calls `step`, which adds one product to each accumulator, k times, in partial sums.
+template <class T, int R, int V, class Step>
+[[gnu::always_inline]] inline void add_in_parts(Index k, Vector<T> (&acc)[R][V], Step step) {
+  Vector<T> total[R][V];
+  for (Index left = k, n = 0; left > 0; left -= n) {
+    if (left < k) end_partial<T, R, V>(acc, total, left + kPartial == k);
+    n = partial_of(left);
+    for (Index p = 0; p < n; ++p) step();
+  }
+  if (partial_of(k) < k) add_total<T, R, V>(acc, total);
+}
+
 }  // namespace
 }  // namespace needle::cpu::NEEDLE_ISA

@@ -15,7 +15,8 @@ import pytest
 from test_conv2d import Conv
 from test_kernels import same_for_any_threads
 
-from needle import accelerated
+import needle as ndl
+from needle import accelerated, config, ops
 
 FACTORS = (4.5, 4.5, 7.0)  # of the error of sequential sums, or of the direct weight gradient
 FACTORS_OF_DIRECT = (3.5, 3.5, 4.5)
@@ -88,6 +89,30 @@ def test_error_with_many_channels(by: Any, channels: int) -> None:
     results = zip(in_float64(conv), by("direct", conv), by("winograd", conv), strict=True)
     for (exact, slow, quick), factor in zip(results, FACTORS_OF_DIRECT, strict=True):
         assert error(quick, exact) <= factor * error(slow, exact)
+
+
+@pytest.mark.parametrize("channels", [64, 128, 256])
+@pytest.mark.usefixtures("kernels")
+def test_a_program_can_choose_the_direct_sums(channels: int) -> None:
+    """Their error is as small as that of matrix products: partial sums on every path."""
+    rng = np.random.default_rng(0)
+    weight, *images = (
+        rng.standard_normal((n, channels, side, side), "float32")
+        for n, side in ((channels, 3), (2, 12), (2, 12))
+    )
+
+    def results(dtype: str) -> list[np.ndarray]:
+        x, grad, w = (ndl.Tensor(a, device=ndl.cpu(), dtype=dtype) for a in (*images, weight))
+        y = ops.conv2d(x, w, padding=1)
+        y.backward(grad)
+        return [a.numpy() for a in (y, x.grad, w.grad)]
+
+    exact = results("float64")
+    with config.conv2d_algorithm.using("direct"):
+        direct = results("float32")
+    for got, want, fast in zip(direct, exact, results("float32"), strict=True):
+        assert not np.array_equal(got, fast)
+        assert error(got, want) <= 4 * 2.0**-24 * error(want, np.zeros_like(want))
 
 
 # Winograd pays with enough channels, enough tiles, and tiles that mostly lie inside the image.
