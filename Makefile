@@ -129,7 +129,7 @@ test-all: test build-tests  ## make test, then slow tests, all instruction sets,
 	@echo "needle: more tests in NumPy mode, without compiled code"
 	@NEEDLE_BACKEND=np $(RUN) $(PYTEST) -q --suite extended
 	@echo "needle: the tests of gradients and optimisers without reference counts"
-	@NEEDLE_REFCOUNTS=off $(RUN) $(PYTEST) -q tests/test_autograd.py tests/ops/test_changed_values.py tests/optim
+	@NEEDLE_REFCOUNTS=off $(RUN) $(PYTEST) -q tests/test_autograd*.py tests/ops/test_changed_values.py tests/optim
 	@echo "needle: the extended tests"
 	@$(RUN) $(PYTEST) --suite extended $(PYTEST_ARGS)
 
