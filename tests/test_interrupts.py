@@ -4,12 +4,18 @@ The signal arrives before a bytecode instruction; Python raises KeyboardInterrup
 signals next, as it does for a user. No clock decides anything, except in the soak tests.
 """
 
+import contextlib
 import ctypes
 import dis
+import os
 import random
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import SimpleQueue
 from types import CodeType, FrameType
 from typing import Any
 
@@ -19,17 +25,15 @@ import pytest
 import needle as ndl
 from needle import config, nn
 from needle.autograd.graph import recording
-from needle.contexts import uninterrupted
-from needle.data import ArrayDataset, DataLoader
+from needle.data import ArrayDataset, DataLoader, GlobalDataLoader
 from needle.data.samples import timing
 from needle.data.samples.random_source import draws, keyed
 from needle.host_steps import current
+from needle.io import load_checkpoint, save_checkpoint
 from needle.optim import SGD, ExponentialAverage
+from tests.nn_devices import needs_kernels
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(uninterrupted, "__get__") or uninterrupted.__module__ == "needle.contexts",
-    reason="needs the compiled module needle.interrupts",
-)
+pytestmark = needs_kernels
 
 
 class Signal(int):
@@ -80,7 +84,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, interruptible: None) -> Iterator[li
     assert not [each.exc_value for each in found]
 
 
-def interrupt_everywhere(run: Callable[[], Any], check: Callable[[], None], step: int = 1) -> int:
+def interrupt_everywhere(run: Callable[[], Any], check: Callable[[], None], step: int) -> int:
     """Run it with a Ctrl-C before each ``step``-th of its instructions; return their number."""
     seen: set[tuple[CodeType, int]] = set()
     while True:
@@ -99,6 +103,9 @@ def interrupt_everywhere(run: Callable[[], Any], check: Callable[[], None], step
         code, offset = probe.place
         assert raised, f"lost in {code.co_qualname}, {code.co_filename}, offset {offset}"
         check()
+
+
+EVERY = pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.slow)])
 
 
 def modes() -> dict[str, Any]:
@@ -151,11 +158,12 @@ def same(found: list[Any], wanted: list[Any]) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_training_step(model: Any) -> None:
+@EVERY
+def test_a_training_step(model: Any, step: int) -> None:
     optimizer = SGD(model.layers[0].parameters(), lr=0.0)
     before, wanted = modes(), gradients(model)
 
-    def step() -> None:
+    def once() -> None:
         optimizer.reset_grad()
         model.layers[0](X).sum().backward()
         optimizer.step()
@@ -164,10 +172,11 @@ def test_a_training_step(model: Any) -> None:
         assert modes() == before
         same(gradients(model), wanted)
 
-    assert interrupt_everywhere(step, check) > 300
+    assert interrupt_everywhere(once, check, step) > 300
 
 
-def test_an_inference_step(model: Any) -> None:
+@EVERY
+def test_an_inference_step(model: Any, step: int) -> None:
     before, wanted = modes(), gradients(model)
 
     @ndl.no_grad()
@@ -175,7 +184,7 @@ def test_an_inference_step(model: Any) -> None:
         with ndl.enable_grad():
             return model(X)
 
-    def step() -> None:
+    def once() -> None:
         with ndl.no_grad():
             model(X)
         decorated()
@@ -184,7 +193,7 @@ def test_an_inference_step(model: Any) -> None:
         assert modes() == before
         same(gradients(model), wanted)
 
-    assert interrupt_everywhere(step, check) > 100
+    assert interrupt_everywhere(once, check, step) > 100
 
 
 def halved(image: Any) -> Any:
@@ -199,8 +208,9 @@ ENGINES: dict[str, dict[str, Any]] = {
 }
 
 
+@EVERY
 @pytest.mark.parametrize("engine", ["inline", "threads"])
-def test_an_epoch_of_a_loader(engine: str) -> None:
+def test_an_epoch_of_a_loader(engine: str, step: int) -> None:
     rows = np.arange(6, dtype=np.float32)
     data = ArrayDataset(rows)
     loader = DataLoader(data, 2, shuffle=True, seed=1, transforms=[halved], **ENGINES[engine])
@@ -215,10 +225,11 @@ def test_an_epoch_of_a_loader(engine: str) -> None:
 
     with loader:
         check()
-        assert interrupt_everywhere(epoch, check) > 300
+        assert interrupt_everywhere(epoch, check, step) > 300
 
 
-def test_large_batches_return_to_the_pool() -> None:
+@EVERY
+def test_large_batches_return_to_the_pool(step: int) -> None:
     image = np.ones((1 << 19,), np.float32)
     before = modes()
 
@@ -226,11 +237,12 @@ def test_large_batches_return_to_the_pool() -> None:
         for (batch,) in DataLoader(ArrayDataset(np.stack([image] * 3)), 2):
             assert batch.shape[1] == len(image)
 
-    assert interrupt_everywhere(epoch, lambda: None) > 100
+    assert interrupt_everywhere(epoch, lambda: None, step) > 100
     assert modes() == before
 
 
-def test_a_summary(model: Any) -> None:
+@EVERY
+def test_a_summary(model: Any, step: int) -> None:
     model.layers[0].eval()
     modules = [module for _, module in model.named_modules()]
     trained = [module.training for module in modules]
@@ -241,7 +253,7 @@ def test_a_summary(model: Any) -> None:
         assert [module.training for module in modules] == trained
         assert not any("forward" in vars(module) for module in modules)
 
-    interrupt_everywhere(lambda: ndl.summary(model, (1, 3)), check)
+    interrupt_everywhere(lambda: ndl.summary(model, (1, 3)), check, step)
 
 
 def test_the_weights_of_an_average(model: Any) -> None:
@@ -255,7 +267,7 @@ def test_the_weights_of_an_average(model: Any) -> None:
         with average.applied():
             assert not (weights(model)[0] == wanted[0]).all()
 
-    interrupt_everywhere(run, lambda: same(weights(model), wanted))
+    interrupt_everywhere(run, lambda: same(weights(model), wanted), 1)
 
 
 def in_keyed() -> None:
@@ -268,14 +280,24 @@ def in_precision() -> None:
         pass
 
 
-@pytest.mark.parametrize("run", [in_keyed, in_precision])
+def in_no_grad() -> None:
+    with ndl.no_grad(), ndl.enable_grad():
+        pass
+
+
+def in_loader() -> None:
+    with DataLoader([1, 2]):
+        pass
+
+
+@pytest.mark.parametrize("run", [in_keyed, in_precision, in_no_grad, in_loader])
 def test_a_mode(run: Callable[[], None]) -> None:
     before = modes()
 
     def check() -> None:
         assert modes() == before
 
-    assert interrupt_everywhere(run, check) > 5
+    assert interrupt_everywhere(run, check, 1) > 5
 
 
 def test_the_default_device() -> None:
@@ -295,12 +317,13 @@ def test_the_default_device() -> None:
         waiting[:] = [ndl.set_default_device("cpu_numpy")]
 
     try:
-        assert interrupt_everywhere(run, check) > 5
+        assert interrupt_everywhere(run, check, 1) > 5
     finally:
         ndl.set_default_device(None)
 
 
-def test_a_recorded_step(model: Any) -> None:
+@EVERY
+def test_a_recorded_step(model: Any, step: int) -> None:
     """An interrupt of a first call, which records, of the second, which checks, and of a replay."""
     model.eval()
     for p in model.parameters():
@@ -312,12 +335,120 @@ def test_a_recorded_step(model: Any) -> None:
         return loss(model(x), y)
 
     def run() -> None:
-        step = ndl.capture(forward, state=[model])
+        recorded = ndl.capture(forward, state=[model])
         for _ in range(3):
-            step(X, Y)
+            recorded(X, Y)
 
     def check() -> None:
         assert modes() == before
         assert float(loss(model(X), Y).numpy()) == wanted
 
-    assert interrupt_everywhere(run, check, step=61) > 3000
+    assert interrupt_everywhere(run, check, 5 * step) > 3000
+
+
+# ---- soak ----------------------------------------------------------------------------------------
+
+TIMES = 2000
+Loop = tuple[Callable[[], Any], Callable[[], None]]
+
+
+class Interrupter:
+    """A thread that sends this process a Ctrl-C, up to ``seconds`` after it is asked to."""
+
+    def __init__(self) -> None:
+        self.asked, self.sent = SimpleQueue[float | None](), SimpleQueue[bool]()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while (seconds := self.asked.get()) is not None:
+            time.sleep(seconds)
+            os.kill(os.getpid(), signal.SIGINT)
+            self.sent.put(True)
+
+    def interrupted(self, loop: Callable[[], Any], seconds: float) -> bool:
+        """Run ``loop`` again and again; return whether the Ctrl-C was raised."""
+        try:
+            self.asked.put(seconds)
+            while self.sent.empty():
+                loop()
+            for _ in range(3):
+                loop()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            self.sent.get()
+        return False
+
+    def close(self) -> None:
+        self.asked.put(None)
+        self._thread.join()
+
+
+def steps(model: Any, tmp_path: Path, kind: str) -> Loop:
+    optimizer, loss = SGD(model.parameters(), lr=0.0), nn.SoftmaxLoss()
+    wanted = gradients(model)
+
+    def step(x: Any, y: Any) -> Any:
+        optimizer.reset_grad()
+        value = loss(model(x), y)
+        value.backward()
+        optimizer.step()
+        return value
+
+    def inference(x: Any, y: Any) -> Any:
+        with ndl.no_grad():
+            return model(x)
+
+    def save(x: Any, y: Any) -> None:
+        save_checkpoint(tmp_path / "checkpoint", model=model, optimizer=optimizer)
+
+    def check() -> None:
+        same(gradients(model), wanted)
+        if kind == "save":
+            load_checkpoint(tmp_path / "checkpoint", model=model)
+            assert len([*tmp_path.iterdir()]) == 1
+
+    if kind == "captured":
+        captured = ndl.capture(step, state=[model, optimizer])
+        return (lambda: captured(X, Y)), lambda: None
+    chosen = {"eager": step, "inference": inference, "save": save}[kind]
+    return (lambda: chosen(X, Y)), check
+
+
+def epochs(loader: Any) -> Loop:
+    wanted = [*range(24)]
+
+    def epoch() -> list[int]:
+        return [i for (batch,) in loader for i in batch.numpy().tolist()]
+
+    def check() -> None:
+        assert sorted(epoch()) == wanted
+
+    return epoch, check
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["eager", "captured", "inference", "save", *ENGINES, "global"])
+def test_interrupts_at_random_moments(kind: str, model: Any, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        if kind in ("eager", "captured", "inference", "save"):
+            model.eval()
+            loop, check = steps(model, tmp_path, kind)
+        else:
+            data = ArrayDataset(np.arange(24))
+            options = ENGINES.get(kind, {"name": f"interrupts-{os.getpid()}", "num_workers": 1})
+            make = GlobalDataLoader if kind == "global" else DataLoader
+            loop, check = epochs(stack.enter_context(make(data, 4, True, seed=1, **options)))
+        loop()
+        began = time.perf_counter()
+        loop()
+        longest, times = 2 * (time.perf_counter() - began), random.Random(7)
+        before, lost = modes(), 0
+        thread = Interrupter()
+        stack.callback(thread.close)
+        for _ in range(TIMES):
+            lost += not thread.interrupted(loop, times.uniform(0, longest))
+            check()
+            assert {**modes(), "random": before["random"]} == before
+        assert not lost
