@@ -209,7 +209,7 @@ def test_places() -> None:
     [
         (None, "does not exist; give a folder of pictures"),
         (["cat"], "only one of them has dog"),
-        ([], "must have one folder a class.*a folder of its own"),
+        ([], "must have one folder per class.*a folder of its own"),
     ],
 )
 def test_places_that_are_refused(classes: list[str] | None, message: str, tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_a_damaged_file_is_named(root, content):
 
 
 def test_folders_without_classes_or_images(tmp_path, root):
-    with pytest.raises(DataError, match="root must be a folder with one folder a class, got"):
+    with pytest.raises(DataError, match="root must be a folder with one folder per class, got"):
         data.ImageFolder(root / "nowhere")
     with pytest.raises(DataError, match="got no folder in it"):
         data.ImageFolder(root / "dog")

@@ -1,7 +1,8 @@
 """Collation: samples become arrays with a new first axis (``default_collate``).
 
-All values of a batch decide what becomes of them, however the batch was divided: a ``Slice`` keeps
-values that do not fit each other as they are, and ``Slice.batch`` judges the whole batch.
+Whether values are stacked depends on the whole batch, not on how it was split into slices: a
+``Slice`` keeps values that cannot be stacked as they are, and ``Slice.batch`` decides for the whole
+batch.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Slice:
     """Prepared samples that form a batch or a part of one.
 
     structure: None if there are no samples. leaves: arrays whose first axis is the samples, or
-    lists; none if the trees of the samples differ, which the structure then holds as ``trees``.
+    lists; empty if the trees of the samples differ, and the structure then holds them as ``trees``.
     placed: for each leaf, True if it was written to the rows given to ``prepare``. skipped: the
     number of unreadable samples that were skipped.
     """
@@ -55,7 +56,7 @@ class Slice:
         return tree[2] if tree and tree[0] == MIXED else ()
 
     def rows(self, rows: slice) -> Slice:
-        """Return some of the samples, arrays as views; no sample may have been skipped."""
+        """Return the samples ``rows`` with views of the arrays; no sample may have been skipped."""
         assert self.structure is not None and not self.trees
         kinds, leaves = list(self.structure.kinds), [leaf[rows] for leaf in self.leaves]
         for i, leaf in enumerate(leaves):
@@ -94,7 +95,7 @@ def collate_slice(
     ragged: int | None = None,
     ready: npt.NDArray[Any] | None = None,
 ) -> Slice:
-    """Return the samples, part of a batch, collated like ``default_collate`` as a Slice.
+    """Collate samples of part of a batch like ``default_collate``, and return them as a Slice.
 
     out: for each leaf the rows to write to, used if shape and dtype match. ragged: the number of a
     leaf that stays a list if its shapes differ. ready: the first leaf, if it is already stacked.
@@ -184,7 +185,7 @@ def _leaf(column: list[Any], ragged: bool, out: Any = None) -> tuple[str, Any]:
 
 
 def _joined(kinds: list[str], pieces: list[Any], whole: Any) -> tuple[str, Any]:
-    """Return the kind and the leaf of several slices; ``whole`` if they already lie in it."""
+    """Return the kind and the joined leaf of slices; if ``whole`` exists, it is that leaf."""
     several = set(kinds)
     kind = kinds[0] if len(several) == 1 else "array"
     if "uneven" in several and several <= {"array", "uneven"}:
@@ -199,12 +200,12 @@ def _joined(kinds: list[str], pieces: list[Any], whole: Any) -> tuple[str, Any]:
 
 
 def _unstacked(kind: str, piece: Any) -> list[Any]:
-    """Return the values that were stacked to this leaf."""
+    """Return the separate values of this leaf."""
     if isinstance(piece, list):
         return piece
     if kind in _NUMBERS:
         return piece.tolist()  # type: ignore[no-any-return]
-    return [piece[i, ...] for i in range(len(piece))]  # an array of no axes stays an array
+    return [piece[i, ...] for i in range(len(piece))]  # "..." keeps 0-d rows arrays
 
 
 def _judged(kind: str, leaf: Any) -> Any:

@@ -98,7 +98,7 @@ class Pipeline:
         self.reader = Reader(dataset, self.skip)
 
     def with_plans_of(self, before: Pipeline) -> Pipeline:
-        """Return this pipeline, with the plans of an earlier one for equal transforms of needle."""
+        """Return this pipeline, which reuses earlier plans of the same built-in transforms."""
         for name in ("chain", "later", "memory_chain"):
             mine, known = getattr(self, name), getattr(before, name)
             own = not any(map(may_draw, mine.transforms))
@@ -204,7 +204,7 @@ class Pipeline:
 
     @property
     def _notes_indices(self) -> bool:
-        """True if a slice includes the indices of its samples, since some may have been skipped."""
+        """True if a slice includes its samples' indices, as some may have been skipped."""
         return self.augment != "worker" and (self.skip or self.stream)
 
     def _after_transforms(self, declared: list[Field]) -> list[Field] | None:

@@ -20,9 +20,10 @@ class ArrayDataset(Dataset):
     """Rows of one or more arrays of equal length; an item is a tuple of rows, even for one array.
 
     arrays: anything that NumPy can convert to an array with at least one axis; not copied if that
-    can be avoided. ``transforms`` receive the row of the first array. Items by int, slice or index
-    array. Raises ShapeError if there is no array, if one is a scalar, or if the lengths differ, and
-    TypeError for a list of arrays alone, which may mean several arrays or the rows of one.
+    can be avoided. ``transforms`` receive the row of the first array. An index is an int, a slice
+    or an index array. Raises ShapeError if there is no array, if one is a scalar, or if the lengths
+    differ, and TypeError for a single list of arrays, which could mean several arrays or the rows
+    of one.
     """
 
     def __init__(self, *arrays: Any, transforms: Sequence[ItemTransform] | None = None) -> None:
@@ -39,7 +40,7 @@ class ArrayDataset(Dataset):
             shapes = ", ".join(str(array.shape) for array in self.arrays) or "none"
             raise ShapeError(
                 f"ArrayDataset: needs arrays with the same first axis, got shapes {shapes}; "
-                f"give one row a sample in each"
+                f"give one row per sample in each"
             )
 
     def __len__(self) -> int:

@@ -56,7 +56,7 @@ class _Combination(Dataset):
             kinds = (list, tuple, np.ndarray)
             pairs = zip(found, inside, strict=True)
             if not all(isinstance(own, kinds) and len(own) == len(each) for own, each in pairs):
-                raise AttributeError(f"{type(self).__name__}: labels are not one a sample inside")
+                raise AttributeError(f"{type(self).__name__}: labels are not one per sample")
             return self._labels(found)
         if callable(found[0]):
             return partial(self._of_sample, name)
@@ -94,7 +94,7 @@ class Subset(_Combination):
         return np.asarray(labels[0])[self.indices]
 
     def reader(self) -> Callable[[int], Any]:
-        """Return the function that reads a sample by the inner dataset's."""
+        """Return a function that reads a sample with the inner dataset's reader."""
         read = reader_of(self.dataset)
         return lambda index: read(int(self.indices[index]))
 
@@ -135,7 +135,7 @@ class Subset(_Combination):
 
 @points_to_keywords
 def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None) -> list[Subset]:
-    """Return disjoint random Subsets of ``dataset`` with these lengths, which together are all.
+    """Partition ``dataset`` at random into Subsets of these lengths.
 
     lengths: whole numbers that sum to the length of the dataset, or fractions that sum to 1. Each
     fraction is rounded down, and the samples that remain go to the first subsets, one each. seed:
@@ -181,11 +181,11 @@ def _sizes(lengths: Sequence[float], total: int) -> list[int]:
 
 
 class ConcatDataset(_Combination):
-    """Several datasets, or a list of them, one after another.
+    """The concatenation of several datasets, given one by one or as a list.
 
     A slice or index array returns a list of items. It has ``classes``, ``labels``, ``path`` and
     ``encoded`` if all datasets have; UserWarning if their classes differ, since a label then means
-    several classes. Raises TypeError for what has no length or no items.
+    several classes. Raises TypeError for an object without a length or items.
     """
 
     def __init__(self, *datasets: Any) -> None:
@@ -233,7 +233,7 @@ class ConcatDataset(_Combination):
         return np.concatenate(labels)
 
     def reader(self) -> Callable[[int], Any]:
-        """Return a function that reads a sample, with the lengths of this moment."""
+        """Return a function that reads a sample; it relies on the datasets' current lengths."""
         ends = self.ends
 
         def read(index: int) -> Any:
@@ -247,7 +247,7 @@ class ConcatDataset(_Combination):
 
     def __getitem__(self, index: Any) -> Any:
         read = self.reader()
-        listed = isinstance(index, (slice, list, np.ndarray))  # a length asks every dataset
+        listed = isinstance(index, (slice, list, np.ndarray))  # len() calls every dataset
         places = several(index, len(self)) if listed else None
         return read(index) if places is None else [read(i) for i in places.tolist()]
 

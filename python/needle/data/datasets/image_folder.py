@@ -140,7 +140,7 @@ def _read(path: str) -> bytes:
         if error.errno not in (errno.ENOENT, errno.ELOOP):
             raise
         raise DataError(
-            f"{path}: the image is gone, or a link to nothing; restore or remove it"
+            f"{path}: the image is gone, or a broken link; restore or remove it"
         ) from error
 
 
@@ -173,13 +173,13 @@ def check_classes(owner: str, root: Any, empty: Sequence[str], endings: Sequence
 
 def _class_names(root: Path) -> tuple[str, ...]:
     if not root.is_dir():
-        raise DataError(f"ImageFolder: root must be a folder with one folder a class, got {root}")
+        raise DataError(f"ImageFolder: root must be a folder with one folder per class, got {root}")
     with os.scandir(root) as entries:
         names = sorted(
             entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name)
         )
     if not names:
-        raise DataError(f"ImageFolder: {root} must have one folder a class, got no folder in it")
+        raise DataError(f"ImageFolder: {root} must have one folder per class, got no folder in it")
     if len(names) > 1 and all(name.lower() in SPLITS for name in names):
         warn_caller(
             f"ImageFolder: the classes of {root} are {', '.join(names)}, which are names of "
@@ -192,8 +192,8 @@ def _class_names(root: Path) -> tuple[str, ...]:
 def image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
     """Return the sorted paths of the images below ``root/name``, relative to root.
 
-    Hidden files and folders are left out. Links to files are followed; links to folders are not,
-    which is a UserWarning.
+    Hidden files and folders are left out. Links to files are followed; links to folders are skipped
+    with a UserWarning.
     """
     found: list[str] = []
     links: list[str] = []

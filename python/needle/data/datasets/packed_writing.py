@@ -209,7 +209,7 @@ def _classes(dataset: Any) -> tuple[str, ...] | None:
 
 @contextmanager
 def _scratch_beside(target: Path) -> Iterator[Path]:
-    """Yield a hidden scratch folder next to ``target``, and remove it and those of killed runs."""
+    """Yield a hidden scratch folder next to ``target``; remove stale ones first, and it last."""
     start = f".{target.name}.packing~{socket.gethostname()}~"
     for left in target.parent.glob(f"{glob.escape(start)}*"):
         if not _lives(left.name[len(start) :].split("~")[0]):

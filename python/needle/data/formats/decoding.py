@@ -204,7 +204,7 @@ def _turn_of_jpeg(content: bytes | memoryview) -> int:
     except ImportError:
         raise
     except Exception:
-        return 1  # decoding tells what is wrong with the file
+        return 1  # decoding will report the error
 
 
 def _turn_of(image: Any) -> int:
@@ -359,7 +359,7 @@ def _deep_grey(image: Any) -> Pixels:
         )
     if image.mode == "F":
         return np.array(pixels, np.float32)
-    clear = image.info.get("transparency")  # the one grey that is transparent
+    clear = image.info.get("transparency")  # the grey level that is transparent
     return np.where(pixels == (-1 if clear is None else clear), full, pixels).astype(np.uint16)
 
 

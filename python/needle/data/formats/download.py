@@ -34,9 +34,9 @@ TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 @dataclass(frozen=True)
 class Digest:
-    """An expected digest, ``kind`` "sha256" or "md5".
+    """An expected digest; ``kind`` is "sha256" or "md5".
 
-    of_content: that of the unzipped content, which is small (``MAX_METADATA``).
+    of_content: the digest is that of the unzipped content (at most ``MAX_METADATA`` bytes).
     """
 
     kind: str
@@ -188,7 +188,7 @@ def _whole_already(error: HTTPError, part: Path, have: int) -> bool:
     if error.headers.get("Content-Range") == f"bytes */{have}":
         return True
     part.unlink()
-    raise _Interrupted(f"the partial file of {have} bytes does not fit what the server has")
+    raise _Interrupted(f"the partial file of {have} bytes does not match the server's file")
 
 
 def _start_of(answer: Any, have: int) -> int:

@@ -61,7 +61,7 @@ def find_file(folder: Path, *names: str) -> Path | None:
 
 
 def find_folder(folder: Path, name: str) -> Path:
-    """Return the folder in ``folder`` whose name is ``name`` but for case and punctuation.
+    """Return the folder in ``folder`` whose name equals ``name`` up to case and punctuation.
 
     Return ``folder / name`` if there is none.
     """
@@ -98,12 +98,12 @@ def open_file(path: PathLike, buffering: int = -1) -> IO[bytes]:
 
 
 def read_file(path: PathLike, limit: int = MAX_BYTES) -> bytes:
-    """Return a file's content; raise DataError as open_file, or if it exceeds ``limit`` bytes."""
+    """Return a file's content; raise DataError as open_file does, or above ``limit`` bytes."""
     with open_file(path, buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
             raise DataError(
-                f"{os.fspath(path)}: it is read whole and may have at most {limit} bytes, got "
+                f"{os.fspath(path)}: a file read in one piece may have at most {limit} bytes, got "
                 f"{size}; remove or split it"
             )
         return file.read()  # read to EOF: with a size, Python would allocate that many bytes first

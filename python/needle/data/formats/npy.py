@@ -32,7 +32,7 @@ def parse_npy(name: str, file: IO[bytes], content: bytes | mmap.mmap) -> npt.NDA
     try:
         version = np.lib.format.read_magic(file)
         if version not in HEADERS:
-            raise ValueError(f"version {version} is for names of fields, which are not read")
+            raise ValueError(f"version {version} is for structured dtypes, which are not supported")
         start = file.tell()
         length = int.from_bytes(content[start : start + (2 if version == (1, 0) else 4)], "little")
         if length > MAX_HEADER:

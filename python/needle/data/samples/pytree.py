@@ -94,7 +94,7 @@ def flat_tree(leaves: int) -> Any:
 
 
 def leaf_order(tree: Any, like: Any, sample: int = 0, first: int = 0) -> list[int]:
-    """Return the numbers of the leaves of ``tree``, from ``first`` on, in the order of ``like``.
+    """Return the leaf numbers of ``tree``, which begin at ``first``, in the order of ``like``.
 
     Only the order of the keys of dicts may differ. Raises ShapeError, which names ``sample``, for
     any other difference.
@@ -191,7 +191,7 @@ def _same_container(tree: Any, like: Any) -> bool:
 
 
 def _keys(tree: Any) -> Sequence[Any]:
-    """Return the keys of a dict's tree, and the positions in that of any other container."""
+    """Return the keys of a dict's tree, or the positions 0, 1, ... of any other container."""
     return tree[1] if tree[0] == "dict" else range(len(tree[2]))
 
 

@@ -244,7 +244,7 @@ class OneOf(Transform):
         if len(weights) != len(children) or not weights.any():
             raise ValueError(
                 f"OneOf: weights must be {len(children)} numbers of at least 0 with a sum above "
-                f"0, got {weights.tolist()}; give one a transform"
+                f"0, got {weights.tolist()}; give one per transform"
             )
         object.__setattr__(self, "weights", tuple(weights.tolist()))
 

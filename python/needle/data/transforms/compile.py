@@ -122,7 +122,7 @@ class Chain:
     def _run_by_kind(
         self, images: list[Any], ticket: Ticket, into: Destination
     ) -> Array | list[Any]:
-        """Run adjacent images of the same kind by their own plan, more of which is native."""
+        """Transform runs of images of one kind by their own plans, which are more often native."""
         made: list[Any] = []
         out = into.out
         in_place = out is not None

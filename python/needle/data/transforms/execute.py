@@ -75,7 +75,7 @@ class Segment:
 
     @cached_property
     def kept(self) -> dict[int, tuple[Integers, Rows]]:
-        """Cached parameters by the part's index, with the image sizes that they hold for."""
+        """Cached parameters and the image sizes they are valid for, keyed by the part's index."""
         return {}
 
     @cached_property
@@ -122,7 +122,7 @@ class Images:
 
 
 class Destination(NamedTuple):
-    """Where results go: the array to write to if it fits, the threads (0: all), and the device."""
+    """The destination of results: an array (used if it fits), the threads (0: all), the device."""
 
     out: Array | None = None
     threads: int = 0

@@ -129,7 +129,7 @@ class MixUp(Mixing):
 
 @dataclass(frozen=True)
 class CutMix(Mixing):
-    """Replacement of a rectangle in every image, ``1 - share`` of its area, by that of another.
+    """Replacement of a rectangle, ``1 - share`` of each image's area, by another image's pixels.
 
     Yun et al. (2019). The rectangle is the same for the whole batch and has a random centre; labels
     are mixed by the area inside the image. layout: the axes of one image, "CHW" or "HWC".
@@ -165,7 +165,7 @@ class CutMix(Mixing):
 
 
 def _cut(size: int, share: float) -> slice:
-    """Return an interval of that share of an axis around a random centre, clipped at the ends."""
+    """Return an interval with this share of an axis, clipped, around a random centre."""
     length = int(size * share)
     start = int(random_source().randint(max(size, 1))) - length // 2
     return slice(max(0, start), max(0, min(size, start + length)))

@@ -52,7 +52,7 @@ class Move:
     width: int
 
     def input_region(self, of: Region) -> Region:
-        """Return the region of the input that the region ``of`` the output depends on."""
+        """Return the region of the input that is needed to compute a region of the output."""
         across, down = (of.left, of.right), (of.top, of.bottom)
         if self.step.name == "flip":
             across = (self.width - of.right, self.width - of.left) if self.row[0] else across

@@ -83,7 +83,7 @@ class Resize(_Resizing):
         return int(self.size * height / width), self.size
 
     def input_size(self, size: Size | None) -> Size | None:
-        """Return the output's size if pixels are averaged: an image of that size is as good."""
+        """Return the output's size if pixels are averaged: an image of that size then suffices."""
         if not self.is_smooth:
             return None
         return self.size if isinstance(self.size, tuple) else (self.size, self.size)

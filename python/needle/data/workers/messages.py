@@ -24,7 +24,7 @@ from .framing import receive_body, send_body
 from .pickling import dumps, pack_value, unpack_value
 from .shared_memory import readable_bytes
 
-# sent by a worker; DIED is reported about one
+# sent by a worker, except DIED, which the pool reports about a worker
 READY, DONE, FAILED, DROPPED, BROKEN, DIED = range(6)
 SHARE, FORGET, WAKE = range(3)  # sent to a worker
 

@@ -46,11 +46,11 @@ class Stamp(pickle.Pickler):
         super().__init__(SimpleNamespace(write=self._found.update), protocol=5)
         self._seen: set[int] = set()
         self.kept: list[Any] = []
-        self.digest: bytes | None = None  # if the value nests too deeply
+        self.digest: bytes | None = None  # None if the value cannot be digested
         with suppress(Exception):
             self.dump(value)
             self.digest = self._found.digest()
-        self.clear_memo()  # it holds every object
+        self.clear_memo()  # the memo references every object it has seen
 
     def unchanged(self, before: Stamp) -> bool:
         """Return True if the value has the state that it had before."""
@@ -97,7 +97,7 @@ class Stamp(pickle.Pickler):
 
 
 def _is_frozen(array: Any) -> bool:
-    """Return True if neither an array nor one whose memory it shows can be written to."""
+    """Return True if the array and every array that it is a view of are read-only."""
     while isinstance(array, np.ndarray):
         if array.flags.writeable:
             return False

@@ -71,9 +71,9 @@ class ProcessEngine(Engine):
         finalize(self, packed.close)
 
     def renew(self, pipeline: Pipeline) -> bool:
-        """Start new workers if what a new pipeline holds is not what the workers have.
+        """Start new workers if the new pipeline differs from the copy that the workers have.
 
-        Warns if it has changed and can no longer be pickled; the workers then keep what they have.
+        Warns if it has changed and can no longer be pickled; the workers then keep their copy.
         """
         with self._using:
             stamp = Stamp(pipeline)

@@ -70,7 +70,7 @@ class Memory:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
-        with contextlib.suppress(BufferError):  # the memory is unmapped with its last view
+        with contextlib.suppress(BufferError):  # views still exist; the last one unmaps the memory
             self.buffer.close()
 
 
