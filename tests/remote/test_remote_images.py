@@ -235,7 +235,7 @@ def test_addresses_hold_no_secrets(store: LoopbackStore) -> None:
     with pytest.raises(DataError, match="without [?] and #") as info:
         data.open_remote(f"https://host/path?signature={SECRET}")
     assert SECRET not in str(info.value)
-    with pytest.raises(StoreError, match="web server lists nothing.*data.upload"):
+    with pytest.raises(StoreError, match="web server has no listings.*data.upload"):
         data.open_remote(f"{store.endpoint}/bucket/nothing")
     with pytest.raises(DataError, match="no data set is there"):
         data.open_remote("s3://bucket/nothing")

@@ -81,7 +81,7 @@ def test_an_index_that_could_not_be_read_is_not_written(
 
 
 def test_what_cannot_be_uploaded_is_named(store: LoopbackStore, folder: Path) -> None:
-    with pytest.raises(StoreError, match="a web server is not written to; give s3://"):
+    with pytest.raises(StoreError, match="a web server cannot be written to; give s3://"):
         data.upload(data.ImageFolder(folder), f"{store.endpoint}/bucket/x", progress=False)
     rows = data.ArrayDataset(np.zeros((3, 4)), np.zeros(3))
     rows.classes = ("a",)  # type: ignore[attr-defined]

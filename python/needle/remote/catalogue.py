@@ -115,7 +115,7 @@ def _from_index(found: dict[str, Any]) -> Catalogue:
             raise ValueError(f"{name!r} has {size} bytes, and an image at most {MAX_BYTES}")
     different = len(set(names))
     if different < len(names) and different < len(set(map(tuple, rows))):
-        raise ValueError("an object is there twice, with different contents or classes")
+        raise ValueError("an object is listed twice, with different contents or classes")
     if sum(numbers) > MAX_SAMPLES:
         raise ValueError(f"it has {sum(numbers)} samples, more than {MAX_SAMPLES}")
     if kind == "images" and max(numbers) >= len(classes):
@@ -145,7 +145,7 @@ def _from_listing(store: Store, endings: tuple[str, ...]) -> Catalogue:
         hint = (
             f"packed files need {INDEX}, which data.upload() writes"
             if packed
-            else (f"it must have {INDEX}, or images ({', '.join(endings)}) in a folder a class")
+            else (f"it must have {INDEX}, or images ({', '.join(endings)}) in one folder per class")
         )
         raise DataError(f"{store.url}: no data set is there; {hint}")
     rows.sort(key=lambda each: (each[0], each[1].name))

@@ -61,7 +61,7 @@ class ObjectCache:
             return int(float(text))
         except (ValueError, OverflowError):
             raise DataError(
-                f"{config.CACHE_BYTES.name}: must be a number of bytes as 10e9, got {text!r}"
+                f"{config.CACHE_BYTES.name}: must be a number of bytes such as 10e9, got {text!r}"
             ) from None
 
     def fingerprint(self) -> str:

@@ -193,12 +193,12 @@ class Web:
 
     async def put(self, name: str, content: bytes) -> str:
         """See Client."""
-        raise Refused("a web server is not written to; give s3://bucket/prefix or a folder")
+        raise Refused("a web server cannot be written to; give s3://bucket/prefix or a folder")
 
     async def page(self, after: str | None) -> tuple[list[Listed], str | None]:
         """See Client."""
         raise Refused(
-            "a web server lists nothing, and needle-index.json is not there; data.upload() to a "
+            "a web server has no listings, and needle-index.json is missing; data.upload() to a "
             "folder writes it, and the folder can then be served"
         )
 

@@ -59,7 +59,7 @@ class RemoteImageFolder(ImageFolder):
         self.catalogue = catalogue or read_catalogue(self.store, extensions)
         if self.catalogue.kind != "images" or self.catalogue.classes is None:
             raise DataError(
-                f"RemoteImageFolder: {self.store.url} must have an object an image, got packed "
+                f"RemoteImageFolder: {self.store.url} must have one object per image, got packed "
                 f"files; open it with RemotePacked or open_remote"
             )
         self.classes = self.catalogue.classes

@@ -190,7 +190,7 @@ class RemotePacked(ScaledDecoding):
         if damaged:
             raise DataError(
                 f"{self._url(damaged[0])}: its bytes must have the MD5 "
-                f"{self.catalogue.wanted(damaged[0]).md5}, and have not, got twice; upload the "
+                f"{self.catalogue.wanted(damaged[0]).md5}, got another one twice; upload the "
                 f"data set again"
             )
 

@@ -64,7 +64,7 @@ class Wanted:
             raise Damaged(f"it must have {wanted} bytes, got {length}")
         md5 = self.md5 or (answer.etag if answer.digests and self.end is None else "")
         if md5 and md5 != md5_of(answer.content):
-            raise Damaged(f"its {length} bytes must have the MD5 {md5}, and have not")
+            raise Damaged(f"its {length} bytes must have the MD5 {md5}, got another")
 
 
 class Store:

@@ -62,11 +62,11 @@ def upload(
         raise DataError(f"upload: the dataset must have a sample, got none for {store.url}")
     if store.url.startswith(("http://", "https://")):
         raise StoreError(
-            f"upload: a web server is not written to; give s3://bucket/prefix or a folder, got "
+            f"upload: a web server cannot be written to; give s3://bucket/prefix or a folder, got "
             f"{store.url}"
         )
     if not packed:
-        _check_index(store, total * MIN_ROW)  # now, not after all images are there
+        _check_index(store, total * MIN_ROW)  # fails before anything is uploaded
     encode = encode or ("keep" if hasattr(dataset, "encoded") else "raw")
     made = _packed(dataset, samples_per_shard, encode) if packed else _images(dataset)
     with progress_bar(progress, total, f"uploading to {store.url}", " samples") as bar:
@@ -127,7 +127,7 @@ def _images(dataset: Any) -> Iterator[Made]:
     classes = getattr(dataset, "classes", None)
     if classes is None:
         raise TypeError(
-            f"upload: images go into a folder a class, got {type(dataset).__name__} without "
+            f"upload: images go into one folder per class, got {type(dataset).__name__} without "
             f"classes; set dataset.classes, or give packed=True"
         )
     folders = [str(name).replace("/", "-") or "-" for name in classes]

@@ -1,7 +1,8 @@
 """Assembly of a batch from blocks in shared memory, by one native call where possible.
 
-The native call gathers and augments. A loader's own transforms give what DataLoader gives: their
-random numbers depend on (seed, epoch, index). session.py receives the list of blocks of a batch.
+The native call gathers and augments. A loader's own transforms give the same results as in
+DataLoader, since their random numbers depend on (seed, epoch, index) alone. session.py receives the
+list of blocks of a batch.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Assembler:
         return Slice(layout.structure, leaves, len(rows)).batch()
 
     def _from_samples(self, blocks: Blocks, ticket: Ticket, clock: Clock, views: bool) -> Any:
-        """Make a batch of whole samples; they may be ``views`` of shared memory if none is kept."""
+        """Make a batch of whole samples; ``views``: without copying from shared memory."""
         samples = []
         for number, leaves in zip(blocks.layouts.tolist(), self._leaves(blocks)):
             if not views:

@@ -52,9 +52,9 @@ class GlobalDataLoader(DataLoader):
 
     source: a data set, or the address of a server (a name, or the path of its socket). The server
     of a data set is found by the contents of the set; if none runs, one is started, and it ends
-    with its last task. A class with a method ``fingerprint()`` states by it what its samples depend
-    on. indices: the samples of this task, by default all. task: its name, which must be unique
-    among the tasks of the server.
+    with its last task. A class can define a method ``fingerprint()`` that returns what its samples
+    depend on. indices: the samples of this task, by default all. task: its name, which must be
+    unique among the tasks of the server.
     share: "decoded" runs the transforms up to the first random one on the server, and each task
     augments for itself with DataLoader's random numbers, which depend on (seed, epoch, index).
     "prepared" runs all transforms on the server: it costs less, but tasks that get an index in the
@@ -154,7 +154,7 @@ class GlobalDataLoader(DataLoader):
         except CANNOT_SERVE:
             if not self.fallback:
                 raise
-        self._stamp = Stamp(self.dataset)  # now, since reading the first sample may fill a cache
+        self._stamp = Stamp(self.dataset)  # taken now, as reading a first sample may fill a cache
 
     def _registration(self) -> dict[str, Any]:
         return {

@@ -35,7 +35,7 @@ from ..wire.fingerprint import fingerprint, surroundings
 from ..wire.protocol import Connector, FrameKind, text_of_error
 
 READY = b"ready"
-MOST_KILLS = 5  # of starting servers, in a row
+MOST_KILLS = 5  # consecutive servers that were killed while they started
 LACKS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 END_SECONDS = 2.0
 START_SECONDS = 60.0  # seconds for a server to listen; a first import from a slow disk takes long
@@ -50,7 +50,7 @@ from needle.sharing.client import joining
 joining.run_child(settings)
 """
 """Main program of a server, which exits at once if its parent dies before it listens."""
-_started: dict[Path, subprocess.Popen[bytes]] = {}  # servers, by their sockets
+_started: dict[Path, subprocess.Popen[bytes]] = {}  # servers by socket path
 Found = TypeVar("Found")
 
 

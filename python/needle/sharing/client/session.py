@@ -75,10 +75,10 @@ class Session:
 
     def __init__(self, connector: Connector, assembler: Assembler, prefetch: int) -> None:
         self._connector, self._assembler, self._prefetch = connector, assembler, prefetch
-        self.ended_server = False  # its BYE says so: this was its last task
+        self.ended_server = False  # the server's BYE said that it ends with this task
         self._state = State.OPEN
         self._lock = threading.RLock()
-        self._closed = threading.Event()  # for the thread of heartbeats
+        self._closed = threading.Event()  # ends the heartbeat thread
         self._wake = Bell()
         self._arrived: deque[ServedBatch] = deque()
         # batches of this generation and answers to ``status``; None once there is an error

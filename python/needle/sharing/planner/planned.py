@@ -122,6 +122,6 @@ class Planned:
     def _give_up(self) -> None:
         self._leader, self._next = -1, 0
         self._bound: set[int] = set()  # slots that drew under this plan in this epoch
-        self._refused: dict[int, int] = {}  # by index of the plan, the slots that pass on it
+        self._refused: dict[int, int] = {}  # slots that do not take an index of the plan
         self._fills = Members()
         self._coupled_fills = Coupled(self._fills, self.random)

@@ -238,7 +238,8 @@ class Reading:
                 self.reads += len(chunk)
                 if answer.error is None:
                     self._learn(sum(answer.seconds.values()) / len(chunk))
-                # read them one by one to find the one that failed, or as their structures differ
+                # read them one by one, to find the one that failed or because their structures
+                # differ
                 if len(chunk) > 1 and (answer.error is not None or answer.made.trees):
                     self.doubtful += chunk
                     continue

@@ -49,10 +49,10 @@ def fingerprint(dataset: Any) -> str:
     contents = _Contents()
     try:
         contents.add(dataset)
-    except Exception:  # __reduce__ failed, or it nests too deeply: it cannot be pickled
+    except Exception:  # unpicklable, so equal to no other data set
         contents.digest.update(os.urandom(16))
     if contents.own_code:
-        contents.note("folder", os.path.realpath(os.curdir))  # it may open relative names
+        contents.note("folder", os.path.realpath(os.curdir))  # its code may open relative paths
         if contents.files:
             with suppress(BaseException):  # it may write a log; errors do not matter here
                 dataset[0]
@@ -215,7 +215,7 @@ class _Contents:
                 self.note("global", name)
                 try:
                     self.add(function.__globals__[name])
-                except Exception:  # it cannot reach the server, so no sample depends on it
+                except Exception:  # unpicklable, so no sample on the server depends on it
                     self.note("unreadable", name)
 
     def _is_new(self, value: Any) -> bool:
