@@ -133,7 +133,7 @@ Batch device_batch(int device, const py::object& images, const py::object& indic
 data::OutputRow output_of(const View& out, std::int64_t count, int device) {
   NEEDLE_CHECK(out.device == device && !out.is_scalar, "run_images: out must be on the device");
   NEEDLE_CHECK(out.ndim == 4 && out.shape[0] == count && is_compact(out),
-               "run_images: out must have 4 axes, a row an image, and be compact");
+               "run_images: out must have 4 axes, one row per image, and be compact");
   return {{out.shape[1], out.shape[2], out.shape[3]}, element_of("out", out.dtype)};
 }
 

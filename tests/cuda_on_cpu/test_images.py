@@ -63,7 +63,7 @@ def test_what_does_not_fit_is_refused(steps: Any, rows: Any, message: str | None
         return place.run_images(steps, rows, images, None, out.view)
     with pytest.raises(ValueError, match=message):
         place.run_images(steps, rows, images, None, out.view)
-    with pytest.raises(ValueError, match="out must have 4 axes, a row an image, and be compact"):
+    with pytest.raises(ValueError, match="out must have 4 axes, one row per image, and be compact"):
         place.run_images([], [], images, None, place.empty((1, 5, 6, 3), "uint8").view)
 
 

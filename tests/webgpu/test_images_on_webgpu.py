@@ -47,7 +47,7 @@ def test_what_does_not_fit_is_refused() -> None:
     flips = np.full((2, 2), 2.0)
     with pytest.raises(ValueError, match=r"flip: parameters must be 0 or 1, got 2 \(image"):
         place.run_images([("flip", ())], [flips], images, None, out.view)
-    with pytest.raises(ValueError, match="out must have 4 axes, a row an image, and be compact"):
+    with pytest.raises(ValueError, match="out must have 4 axes, one row per image, and be compact"):
         place.run_images([], [], images, None, place.empty((1, 5, 6, 3), "uint8").view)
     with pytest.raises(ValueError, match="images must be uint8 or float32, got int32"):
         place.run_images([], [], images.astype("int32"), None, out.view)

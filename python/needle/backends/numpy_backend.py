@@ -47,7 +47,7 @@ def _buffer_dtype(dtype: DType) -> DType:
 
 
 def _values(view: View) -> Array:
-    """Return the array that NumPy computes with: of bfloat16, a copy in float32."""
+    """Return the array that NumPy computes with: for bfloat16, a float32 copy."""
     return array_of(view).astype(compute_dtype(view.dtype), copy=False)
 
 

@@ -1,4 +1,4 @@
-"""When a buffer was written to, and whether a host array shares its memory: the buffer knows both.
+"""Two facts that each buffer keeps: its last write, and whether a host array shares its memory.
 
 A handle has two attributes. ``written`` is the time of the last write that replaced older values, 0
 if there was none; times are counts of events. ``shared`` is True if a host array has ever had the

@@ -71,7 +71,7 @@ class ImageBackend(WebGpuBackend):
         batch = _on_device(images, indices) if is_view else self._sent(images, indices)
         if len(out.shape) != 4 or out.shape[0] != len(batch.places) or not is_compact(out):
             raise ValueError(
-                "run_images: out must have 4 axes, a row an image, and be compact, got shape "
+                "run_images: out must have 4 axes, one row per image, and be compact, got shape "
                 f"{out.shape} for {len(batch.places)} images"
             )
         if not len(batch.places):

@@ -107,7 +107,7 @@ class NormKernels(RequiredKernels):
         eps: float,
         epilogue: EpilogueGrad,
     ) -> View:
-        """Return the gradient before the epilogue, from that of its result."""
+        """Return the gradient of the epilogue's input, given the gradient of its output."""
         if epilogue.bias is not None:
             out = self._compact_like(x)
             self._normalise(x, weight, epilogue.bias, out, mean, var, eps, Epilogue())
