@@ -305,7 +305,7 @@ def capture(
     Without ``function``, return a decorator. state: the modules, optimisers, schedules, averages,
     generators and tensors that the step reads or changes, or collections of these. If ``function``
     is a module or a method of one, the module need not be listed. Arguments and state are the
-    inputs of a recording. Everything else that Python computes is part of it.
+    inputs of a recording. Everything else that Python computes is a constant of it.
 
     A recording matches calls whose Tensors, NDArrays and NumPy arrays have the same shapes,
     strides, dtypes and devices, whose other arguments are equal plain values or identical objects,

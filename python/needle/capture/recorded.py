@@ -50,7 +50,7 @@ class InputBinding:
 
 @dataclass(eq=False)
 class ArrayTemplate:
-    """A template of a Tensor of class ``kind``, or without ``kind`` of an NDArray, on a slot."""
+    """A template of a Tensor of class ``kind``, or of an NDArray if that is None, on a slot."""
 
     slot: BufferSlot
     like: View

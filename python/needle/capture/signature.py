@@ -18,7 +18,7 @@ class CaptureWarning(UserWarning):
 
 
 class CaptureError(NeedleError, RuntimeError):
-    """A step uses data outside of its arguments and its state, or replays have been stale."""
+    """Raised if a step uses data outside its arguments and state, or if replays have been stale."""
 
 
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The state of a captured step: what hangs on its arguments and on ``capture(state=...)``.
+"""The state of a captured step: all that its arguments and ``capture(state=...)`` refer to.
 
 The walk follows tensors, modules, optimisers, schedules, averages, generators, objects of the
 program's own classes, and dicts, lists, tuples and sets of these. ``tracer`` looks arrays up in it,

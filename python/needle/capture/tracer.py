@@ -114,7 +114,7 @@ class Tracer:
         """Return the finished step in a form that can be replayed."""
         guards = [g for g in self._guards if _key(g[0]) not in self._writes]
         for i, leaf in enumerate(self.leaves):
-            if isinstance(leaf, np.ndarray) and i not in self._passed:  # read by Python, if at all
+            if isinstance(leaf, np.ndarray) and i not in self._passed:  # only Python can use it
                 content = ContentLocation(None, None, f"the content of argument {i}", i)
                 guards.append((content, leaf.tobytes()))
         rebuild = _rebuilder(self._plan)
@@ -240,13 +240,13 @@ class Tracer:
 
     def read_option(self, holder: dict[str, Any], name: str) -> None:
         """Guard an option of an optimiser."""
-        value = dict.get(holder, name, MISSING)  # the group's own one would call this function
+        value = dict.get(holder, name, MISSING)  # the group's own ``get`` would recurse
         self._guards.append((Location(holder, name, f"the option {name}"), value))
 
     def uploaded(self) -> None:
-        """Raise CaptureError, since a replay would go on with the data of this call."""
+        """Raise CaptureError, since every replay would use the data of this call."""
         raise CaptureError(
-            f"capture: host data must be an argument of a step, as it is, but {self._name} uploads "
+            f"capture: host data must be an argument of a step, as is, but {self._name} uploads "
             f"other or computed data, {place_in_program()}; pass that array in, or make a Tensor "
             "of it before and add it to state=[...]"
         )
@@ -416,9 +416,8 @@ class Tracer:
     def check_released(self) -> None:
         """Raise RefusedError if the program keeps an array of the step that a replay cannot update.
 
-        Called after ``finish``, when the caller holds no more than what that has returned: other
-        objects on the same buffers, so that an array which was returned is only found if the
-        program keeps it elsewhere, too.
+        Called after ``finish``, which returns new objects on the same buffers. The caller keeps
+        only these, so an original array is still alive only if the program keeps it elsewhere.
         """
         self._before = self._safe = []
         for collected in (False, True):

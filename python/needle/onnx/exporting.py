@@ -190,4 +190,4 @@ def _export(graph: Graph, node: Any) -> str:
             f"inputs {shapes}); supported: {known}. Replace it in the model, or add a rule to "
             "needle.onnx.rules"
         )
-    return graph.add(rule(graph, node), getattr(node, "dtype", None))  # a tuple has none
+    return graph.add(rule(graph, node), getattr(node, "dtype", None))  # a tuple has no dtype

@@ -74,7 +74,7 @@ class _Folder:
     def _next(
         self, calls: list[Call], view: View, name: str, channels: int
     ) -> tuple[Call, View] | None:
-        """Return the call of ``name`` on this result and a per-channel constant, and the latter."""
+        """Return the call of ``name`` on this result and a constant, and that constant."""
         users = only_users(self.recording, view)
         call = users[1] if users else None
         if call is None or call not in calls or not is_binary(call, name):

@@ -60,7 +60,7 @@ def _window_max(graph: Graph, node: Any) -> Any:
 
 @rule(grid_sampling.GridSample)
 def _grid_sample(graph: Graph, node: Any) -> Any:
-    """Export the pixels as places from -1 to 1; padding is done already."""
+    """Export pixel coordinates scaled to [-1, 1]; the op's input is already padded."""
     x, pixels = node.inputs
     sizes = np.array(x.shape[:1:-1], x.dtype)
     places = ("Sub", ("Div", ("Add", ("Mul", pixels, 2.0), 1.0), sizes), 1.0)
@@ -69,7 +69,7 @@ def _grid_sample(graph: Graph, node: Any) -> Any:
 
 @rule(normalization.BatchNorm)
 def _batch_norm(graph: Graph, node: Any) -> Any:
-    """Export the norm by the batch's own statistics."""
+    """Export batch norm in training mode, which uses the statistics of the batch."""
     x, weight, bias, *residual = node.inputs
     over = {"axes": [0, *range(2, len(x.shape))], "keepdims": 1}
     channel = [1, -1, *(1 for _ in x.shape[2:])]

@@ -34,7 +34,7 @@ def _gather_elements(graph: Graph, node: Any) -> Any:
 
 @rule(repetition.Roll)
 def _roll(graph: Graph, node: Any) -> Any:
-    """Export each shift as the joined halves of the axis."""
+    """Export each shift as the concatenation of two slices of the axis in swapped order."""
     x = graph.of(node.inputs[0])
     for shift, axis in zip(node.op.shifts, node.op.axes, strict=True):
         size = node.shape[axis]
@@ -47,7 +47,7 @@ def _roll(graph: Graph, node: Any) -> Any:
 
 @rule(indexing.GetItem)
 def _getitem(graph: Graph, node: Any) -> Any:
-    """Export slices, then added and removed axes; index arrays become Gather or GatherND."""
+    """Export slices first, then removed and added axes; index arrays become Gather or GatherND."""
     entries = _complete(node.op.index, len(node.inputs[0].shape))
     taken = [entry for entry in entries if entry is not None]
     name = _slices(graph.of(node.inputs[0]), taken)
