@@ -1,4 +1,4 @@
-"""Data-parallel training, which averages the gradients that processes compute of their samples.
+"""Data-parallel training, which averages the gradients that processes compute from their samples.
 
 A batch is divided into slices. Each process computes the gradients of one or more slices, and the
 gradients are averaged over all samples. Called by training programs between backward and the

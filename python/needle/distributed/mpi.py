@@ -179,7 +179,7 @@ def _started_in_time() -> Iterator[None]:
         f"{seconds / 4:g} seconds"
     )
     command = [sys.executable, "-I", "-S", "-c", WATCH, str(seconds), message]
-    with subprocess.Popen(command, stdin=subprocess.PIPE):  # its exit closes the input, and waits
+    with subprocess.Popen(command, stdin=subprocess.PIPE):  # leaving closes stdin, and waits
         yield
 
 

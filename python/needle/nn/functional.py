@@ -1,4 +1,4 @@
-"""The place where PyTorch has its functions; importing it is an error that says where ours are."""
+"""A placeholder for PyTorch's ``nn.functional``; importing it raises an error that names ours."""
 
 from ..torch_names import NAMES
 

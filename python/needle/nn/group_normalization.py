@@ -69,10 +69,9 @@ class GroupNorm(Module):
 
 
 class _InstanceNorm(BatchStatistics):
-    """Instance norm, in which statistics are those of each channel of each sample.
+    """Base class of instance norms, whose statistics are those of each channel of each sample.
 
-    Running statistics take in the averages over the batch, and the *unbiased* variance, as in
-    PyTorch.
+    Running statistics average these over the batch and use the *unbiased* variance, as in PyTorch.
     """
 
     def __init__(

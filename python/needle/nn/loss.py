@@ -102,7 +102,7 @@ class NLLLoss(_ClassLoss):
 
 
 class CTCLoss(_Loss):
-    """Label sequences without an alignment, given log-probabilities (T, N, C): ``ops.ctc_loss``."""
+    """CTC loss of label sequences, given log-probabilities (T, N, C): ``ops.ctc_loss``."""
 
     def __init__(
         self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
@@ -128,21 +128,21 @@ class CTCLoss(_Loss):
 
 
 class MSELoss(_Loss):
-    """Squared differences: ``ops.mse_loss``."""
+    """Loss of squared differences: ``ops.mse_loss``."""
 
     def forward(self, a: Tensor, target: Any) -> Tensor:
         return ops.mse_loss(a, target, self.reduction)
 
 
 class L1Loss(_Loss):
-    """Absolute differences: ``ops.l1_loss``."""
+    """Loss of absolute differences: ``ops.l1_loss``."""
 
     def forward(self, a: Tensor, target: Any) -> Tensor:
         return ops.l1_loss(a, target, self.reduction)
 
 
 class SmoothL1Loss(_Loss):
-    """Squares of small differences and absolute values of others: ``ops.smooth_l1_loss``."""
+    """Loss that is quadratic in small differences, else linear: ``ops.smooth_l1_loss``."""
 
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
         super().__init__(reduction)
@@ -156,7 +156,7 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """Squares of small differences and multiples of others: ``ops.huber_loss``."""
+    """Huber loss, quadratic in small differences, else linear: ``ops.huber_loss``."""
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction)
@@ -188,7 +188,8 @@ class BCELoss(_Loss):
 class BCEWithLogitsLoss(BCELoss):
     """Cross entropy of sigmoid(a) and targets: ``ops.binary_cross_entropy_with_logits``.
 
-    ``weight`` and ``pos_weight``: factors of all terms and of those with the target, buffers.
+    ``weight`` and ``pos_weight``: factors of all terms, and of the terms of positive targets; both
+    are buffers.
     """
 
     pos_weight: Tensor | None
@@ -204,7 +205,7 @@ class BCEWithLogitsLoss(BCELoss):
 
 
 class CosineEmbeddingLoss(_Loss):
-    """Angles between similar and dissimilar rows: ``ops.cosine_embedding_loss``."""
+    """Loss of the angles between similar and dissimilar rows: ``ops.cosine_embedding_loss``."""
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
         super().__init__(reduction)
@@ -218,7 +219,7 @@ class CosineEmbeddingLoss(_Loss):
 
 
 class TripletMarginLoss(_Loss):
-    """Distances of an anchor to a positive and a negative: ``ops.triplet_margin_loss``."""
+    """Loss of an anchor's distances to a positive and a negative: ``ops.triplet_margin_loss``."""
 
     def __init__(
         self,
@@ -248,7 +249,7 @@ class TripletMarginLoss(_Loss):
 
 
 class KLDivLoss(_Loss):
-    """Divergence of log-probabilities from a target: ``ops.kl_div``."""
+    """Kullback-Leibler divergence of log-probabilities from a target: ``ops.kl_div``."""
 
     def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
         super().__init__(reduction)

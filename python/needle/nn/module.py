@@ -263,7 +263,7 @@ def _tensors(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str,
 def _all_names(
     module: Module, prefix: str, above: tuple[Module, ...]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield what ``_tensors`` does under all of its names; a module below itself is left out."""
+    """Yield each tensor under all of its names; a module that contains itself is not repeated."""
     for name, value in module.named_members():
         for path, leaf in _leaves(name, value):
             if isinstance(leaf, Module) and leaf not in above:

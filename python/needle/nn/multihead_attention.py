@@ -166,7 +166,7 @@ def _masks(
 
 
 def _shaped(name: str, mask: Mask, shapes: dict[Shape, Shape], like: Tensor) -> Tensor:
-    """Return the mask in the shape that ``shapes`` maps its own to."""
+    """Return the mask, reshaped to the shape to which ``shapes`` maps its own."""
     given = as_operand(mask, like)
     if given.shape not in shapes or not (given.dtype.kind == "b" or is_floating(given.dtype)):
         wanted = " or ".join(map(str, shapes))

@@ -179,10 +179,10 @@ class SumOverProcesses(Protocol):
 
 
 class _BatchNorm(BatchStatistics):
-    """Batch norm, in which statistics are over the batch and all positions.
+    """Base class of batch norms, whose statistics span the batch and all positions.
 
-    The *biased* variance is used both in the normalisation and for the running one (Ioffe & Szegedy
-    2015; PyTorch keeps the unbiased one). Addition and relu run in the same passes over memory.
+    The running variance is the *biased* one, which the normalisation uses too (Ioffe & Szegedy
+    2015; PyTorch's is unbiased). Addition and relu run in the same passes over memory.
     """
 
     over_processes: SumOverProcesses | None = None

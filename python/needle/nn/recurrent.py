@@ -137,10 +137,10 @@ class RNN(Recurrent):
     Called with X (T, B, input_size) and h0 (num_layers, B, hidden_size), None for zeros. Returns
     the outputs of the last layer (T, B, hidden_size) and the final state of every layer
     (num_layers, B, hidden_size). Further options, as in PyTorch: ``batch_first`` for X and outputs
-    (B, T, ...), ``dropout`` of the outputs between layers, ``bidirectional`` for two cells a layer,
-    the second one from the last step to the first, whose outputs and states are joined to the
-    first's. ``lengths`` (B,) ends each sequence after so many steps: outputs beyond are 0, and the
-    final state is that of its last step.
+    (B, T, ...), ``dropout`` of the outputs between layers, ``bidirectional`` for two cells per
+    layer, the second of which runs from the last step to the first; the outputs and states of both
+    are concatenated. ``lengths`` (B,) ends each sequence after so many steps: outputs beyond are 0,
+    and the final state is that of its last step.
     """
 
     def __init__(

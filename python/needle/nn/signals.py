@@ -70,7 +70,7 @@ class ConvTranspose2d(WindowLayer):
 
     @property
     def output_padding(self) -> tuple[int, ...]:
-        """The number of rows and of columns that the output has in addition."""
+        """The number of rows and of columns added to the output on one side."""
         return self.more[-self.axes :]
 
     def extra_repr(self) -> str:

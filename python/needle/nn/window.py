@@ -91,7 +91,7 @@ class WindowLayer(Module):
 
     @property
     def padding(self) -> tuple[int, ...] | str:
-        """The number of rows and of columns added on each side, "same" or "valid"."""
+        """The number of rows and of columns added on each side, or "same" or "valid"."""
         given = self.given_padding
         return given if isinstance(given, str) else given[-self.axes :]
 
@@ -132,7 +132,7 @@ class WindowLayer(Module):
         return ops.pad(x, ((0, 0), (0, 0), *self.border), self.padding_mode)
 
     def result(self, y: Tensor) -> Tensor:
-        """Return the images without what the kernels padded too much, signals without the row."""
+        """Crop the excess padding of the kernels, and drop the axis of a signal's single row."""
         if any(self.cut):
             y = y[:, :, self.cut[0] :, self.cut[1] :]
         return y if self.axes == 2 else ops.squeeze(y, 2)

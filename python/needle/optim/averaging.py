@@ -31,7 +31,7 @@ class NamesTensors(Protocol):
 
 
 class ExponentialAverage:
-    """Moving average += (1 - decay) * (value - average) of parameters and floating buffers.
+    """Moving average of parameters and floating buffers: average += (1-decay) * (value-average).
 
     The first update copies the values, as PyTorch's AveragedModel does. ValueError unless 0 <=
     decay < 1.

@@ -127,7 +127,7 @@ class Optimizer(PointsToKeywords):
         return [p for group in self.param_groups for p in group["params"]]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes that a copy has: its schedule is the copy of this one, if any."""
+        """Return the attributes of a copy without a schedule: a copied schedule attaches itself."""
         return {name: value for name, value in vars(self).items() if name != "schedule"}
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: pure functions of the step number and the base rate, but for one.
+"""Learning-rate schedules: all but one are pure functions of the step number and the base rate.
 
 Call ``schedule.step()`` after each optimiser step (or epoch; the unit is up to you) to set every
 group's ``lr``. The base rate is the group's ``lr`` when the first schedule was created, or when the
@@ -32,7 +32,7 @@ class Schedule(PointsToKeywords):
         self._apply()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Make a copied schedule the one of its copied optimiser."""
+        """Attach a copied schedule to its copied optimiser."""
         vars(self).update(state)
         self.optimizer.schedule = weakref.ref(self)
 
@@ -119,7 +119,7 @@ class LambdaLR(Schedule):
         if not callable(lr_lambda):
             raise TypeError(
                 f"LambdaLR: lr_lambda must be one function of the step, got "
-                f"{type(lr_lambda).__name__}; give groups that differ rates of their own"
+                f"{type(lr_lambda).__name__}; set lr per parameter group instead"
             )
         self.lr_lambda = lr_lambda
         super().__init__(optimizer)
@@ -146,7 +146,7 @@ class CosineLR(Schedule):
 
 
 class CosineAnnealingWarmRestarts(Schedule):
-    """Half cosines from base to ``min_lr``, again and again (SGDR, Loshchilov & Hutter 2017).
+    """Repeated half cosines from base to ``min_lr`` (SGDR, Loshchilov & Hutter 2017).
 
     The first takes ``first_steps``, each later one ``factor`` times as many as the one before.
     """
@@ -159,7 +159,7 @@ class CosineAnnealingWarmRestarts(Schedule):
         if not isinstance(factor, int) or factor < 1:
             raise ValueError(
                 f"{name}: factor must be a whole number of at least 1, got {factor!r}; use 1 for "
-                "restarts at equal distances"
+                "restarts at regular intervals"
             )
         self.first_steps, self.factor, self.min_lr = first_steps, factor, min_lr
         super().__init__(optimizer)
@@ -221,11 +221,11 @@ class WarmUp(Schedule):
 
 
 class ReduceLROnPlateau(Schedule):
-    """Multiplication by ``factor`` when a metric has not improved for more than ``patience`` steps.
+    """Multiplication by ``factor`` after more than ``patience`` steps without improvement.
 
-    Call ``schedule.step(metric)``, once an epoch as a rule. mode: "min" or "max", what is better. A
-    metric improves if it passes the best one by ``threshold``, as a share of the best one
-    (threshold_mode "rel") or as a difference ("abs"); NaN never does. After a reduction,
+    Call ``schedule.step(metric)``, usually once per epoch. mode: "min" if a lower metric is better,
+    else "max". A metric improves if it passes the best one by ``threshold``, as a share of the best
+    one (threshold_mode "rel") or as a difference ("abs"); NaN never does. After a reduction,
     ``cooldown`` steps are not counted. No rate falls below ``min_lr`` or by ``eps`` or less. The
     numbers are PyTorch's.
     """
@@ -273,7 +273,7 @@ class ReduceLROnPlateau(Schedule):
 
     @host_step
     def step(self, metric: Any) -> None:  # type: ignore[override]
-        """Compare ``metric``, a number or a Tensor of one value; reduce the rates if it is due."""
+        """Compare ``metric``, a number or a Tensor of one value; reduce the rates if due."""
         self.steps += 1
         value = float(metric.item() if hasattr(metric, "item") else metric)
         if self._improves(value):

@@ -54,7 +54,7 @@ def version_of(package: str) -> str | None:
 
 
 def processor() -> str:
-    """Return the processor's model name, or what Python knows where the system does not tell it."""
+    """Return the processor's model name, or Python's own description if the system has none."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -64,7 +64,7 @@ def processor() -> str:
 
 
 def _memory() -> int | None:
-    """Return the machine's memory in bytes, None where the system does not tell it."""
+    """Return the machine's memory in bytes, or None if the system does not report it."""
     if not hasattr(os, "sysconf"):
         return None
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,4 +1,4 @@
-"""The conformance suite: the judge of every backend, those outside this repository included.
+"""The conformance suite, which checks any backend, also one outside this repository.
 
 ``run(name)`` calls every required function and every optional kernel of a registered backend on
 views of all layouts and compares with NumPy (in float64) and the definitions in ``accelerated``.

@@ -44,7 +44,7 @@ def kernel(function: str, *parameters: Any, name: str | None = None) -> Call:
 
 
 class Mismatch(Exception):
-    """Error: a result differs from the oracle's, or memory changed that must not."""
+    """Raised if a result differs from the oracle's, or if memory changed that must not change."""
 
 
 @dataclass(frozen=True)
