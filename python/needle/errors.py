@@ -97,7 +97,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
 
 
 def check_callables(op: str, kind: str, given: Iterable[Any]) -> None:
-    """Raise TypeError for what cannot be called, and for a class whose instances can be called.
+    """Raise TypeError for an object that is not callable, and for a class whose instances are.
 
     >>> check_callables("Compose", "transforms", [abs, float])
     """

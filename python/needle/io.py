@@ -373,7 +373,7 @@ def _checksum(arrays: Arrays, metadata: Metadata) -> str:
 
 def _is_whole(arrays: Arrays, metadata: Metadata) -> bool:
     """Return False for a wrong checksum, or for one whose own name is damaged."""
-    if "crc32" not in metadata:  # a file of another program, unless a name is nearly that
+    if "crc32" not in metadata:  # from another program, unless a name is almost "crc32"
         alike = (name for name in metadata if len(name) == len("crc32"))
         return not any(sum(map(operator.eq, name, "crc32")) >= 3 for name in alike)
     rest = {name: value for name, value in metadata.items() if name != "crc32"}
@@ -403,7 +403,7 @@ def _write_whole(path: Path, content: bytes) -> None:
             "free some space or choose another folder. A file saved there before is untouched"
         ) from error
     finally:
-        with contextlib.suppress(OSError):  # after the rename there is none
+        with contextlib.suppress(OSError):  # the rename has removed it
             partial.unlink()
 
 

@@ -48,7 +48,7 @@ def compact_strides(shape: Shape) -> Strides:
 
 
 def shape_of(op: str, x: Any) -> Shape:
-    """Return the shape of an operation's input; TypeError for an object without one, as a list."""
+    """Return the shape of an operation's input; TypeError for one without a shape."""
     try:
         shape: Shape = tuple(x.shape)
     except AttributeError:

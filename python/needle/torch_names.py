@@ -233,7 +233,7 @@ def _elsewhere(name: str) -> str | None:
 
 
 class PointingFunction:
-    """A function with the name of a package of PyTorch, whose names are errors with a hint."""
+    """A function named like a package of PyTorch; names of that package are errors with a hint."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
@@ -287,12 +287,12 @@ def _lacking(home: str) -> Callable[[type[Class]], type[Class]]:
 
 @_lacking("Tensor")
 class MethodPointers(_Pointers):
-    """Base class of Tensor: PyTorch's methods that it does not have, at no cost for the others."""
+    """Base class of Tensor, in which PyTorch's other methods raise errors that name needle's."""
 
 
 @_lacking("Module")
 class ModulePointers(_Pointers):
-    """Base class of Module, as ``MethodPointers``."""
+    """Base class of Module; see ``MethodPointers``."""
 
 
 # ---- keywords ------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ class _InitSignature:
 
 
 class PointsToKeywords:
-    """Base class of layers, optimisers and data classes: it names the keyword for PyTorch's."""
+    """Base class of layers, optimisers and data classes; its errors name keywords for PyTorch's."""
 
     if not TYPE_CHECKING:
         __signature__ = _InitSignature()

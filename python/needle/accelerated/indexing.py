@@ -2,7 +2,7 @@
 
 Indices are integers in range: the callers (``ndarray``'s indexing and ``ops``) check them and wrap
 negative ones. The definitions of the row operations are plain loops over rows; NumPy's own indexing
-stands for them on NumPy arrays.
+replaces them on NumPy arrays.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _like(src: Array, out: Array) -> Array:
 
 @accelerated(floating=False)
 def one_hot(index: Array, num_classes: int, dtype: Any) -> Array:
-    """Return (n, num_classes): 1 where column == index[i], else 0, also in a row without one."""
+    """Return (n, num_classes): 1 where column == index[i], else 0; out of bounds, the row is 0."""
     xp = index.__array_namespace__()
     columns = xp.arange(num_classes, dtype=index.dtype, device=index.device)
     return (xp.expand_dims(index, axis=1) == columns).astype(dtype)

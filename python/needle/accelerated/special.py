@@ -167,7 +167,8 @@ def _gelu_tanh_factors(
 ) -> tuple[registry.Array, registry.Array]:
     """Return two factors of e**-v, v = 2 sqrt(2/pi) (a + 0.044715 a**3), 0 <= a <= 24.
 
-    v is split at the nearest 1/16 of a, of which 26 bits of each factor have exact products.
+    v is split at ``head``, the nearest 1/16 of a. The coefficients are split after 26 bits, so that
+    the products of ``head`` and ``cube`` with the upper parts are exact.
     """
     head = xp.floor(a * 16 + 0.5) / 16
     cube = head * head * head

@@ -20,7 +20,7 @@ from .refs import unheld
 
 
 class Discarded:
-    """The layout of a discarded array, which it replaces in the graph."""
+    """A stand-in for a discarded array in the graph, with its shape, dtype and device."""
 
     __slots__ = ("array", "device", "dtype", "shape", "size")
     view = None
@@ -45,8 +45,8 @@ SMALLEST = 4096
 def discard_inputs(node: Any) -> None:
     """Discard the inputs of ``node`` that no gradient reads and no program refers to.
 
-    ``node`` is about to be used by a new node. An input that is still referred to, as by a variable
-    of the function that computes, is tried once more when the user of ``node`` is used.
+    ``node`` is about to be used by a new node. An input that is still referred to, for example by a
+    local variable of a layer, is tried once more when the user of ``node`` is itself used.
     """
     if node.saved is None:
         return

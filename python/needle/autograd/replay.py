@@ -158,7 +158,7 @@ class ReplayedValue(_Replayed):
 
 
 class ReplayedGradient(_Replayed):
-    """Op that computes the gradient of the tape's last value with respect to ``position``'s."""
+    """Op that computes the gradient of the tape's last value in the value at ``position``."""
 
     def __call__(self, *leaves: Any) -> Any:
         """Return the gradient, recomputed from ``leaves``."""

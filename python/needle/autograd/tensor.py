@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 else:
 
     class TensorMethods(MethodPointers):
-        """The methods that ops attach, for type checkers; at run time pointers to other names."""
+        """The methods that ops attach, for type checkers; at run time, hints for other names."""
 
 
 class TensorOp(Op):
@@ -74,8 +74,8 @@ def _as_values(args: Sequence[Any]) -> tuple[Value, ...]:
 def as_operand(b: Any, like: Any = None) -> Tensor:
     """Return a Tensor as it is, an array or number as a constant on the device of ``like``.
 
-    Floating values take the dtype of a floating ``like``, and so do ints, of any. DTypeError for
-    anything that is not a number or an array of numbers.
+    Floating values take the dtype of a floating ``like``, and Python ints that of any ``like``.
+    DTypeError for anything that is not a number or an array of numbers.
     """
     if isinstance(b, Tensor):
         return b

@@ -1,4 +1,4 @@
-"""Generator: random numbers of a seed of their own, computed on the device; ``needle.seed``.
+"""Generator: random numbers with a seed of their own, computed on the device; ``needle.seed``.
 
 ``rand``, ``randn``, ``randb`` and ``nn.Dropout`` accept one. Without a generator they draw from
 NumPy's global stream on the host, as programs of the course expect.

@@ -159,7 +159,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
         return _Rows(self, items).take()
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Write a value, cast and broadcast; with ints and slices only also one of equal size."""
+        """Write a value, cast and broadcast; basic indices also accept a value of equal size."""
         items = key if type(key) is tuple else (key,)
         if indexing.is_basic(items):
             self._basic(items).assign(value)
@@ -170,7 +170,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
             _Rows(self, items).put(source)
 
     def assign(self, value: Any, *, new: bool = False) -> None:
-        """Do ``self[...] = value``, which may share memory; ``new``: no value is overwritten."""
+        """Set ``self[...] = value``, which may share memory; ``new``: nothing is overwritten."""
         if not new:
             prepare_write(self)
         value = self._source(value)

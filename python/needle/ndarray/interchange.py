@@ -1,7 +1,7 @@
 """Conversion of an array from and to NumPy, DLPack, pickles, strings and scalars, as a mixin.
 
 On devices in host memory nothing is copied: the backend's ``export`` gives a host array on the same
-memory. ``host_array`` and ``upload`` are the way in; ``creation`` has the functions made of them.
+memory. ``host_array`` and ``upload`` convert input; the functions of ``creation`` call them.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def upload(
     """Return a row-major view on the device with the host array's elements, cast to ``dtype``.
 
     PrecisionWarning if the cast to the ``default`` dtype, float32, rounds integers. DTypeError if
-    elements do not fit an integer dtype. source: what the array was made of; numbers written in a
-    step are part of its recording, other data is not.
+    elements do not fit an integer dtype. source: the object that the array was made from; a
+    recording keeps numbers written in a step, and no other data.
     """
     if current.recorder is not None and source is not None and _is_literal(source):
         return _upload(host.tolist(), device, dtype, default)

@@ -239,7 +239,7 @@ def reduce(backend: Backend, name: str, a: View, axes: tuple[int, ...], keepdims
 def _reduced_layout(
     shape: Shape, strides: Strides, axes: tuple[int, ...], keepdims: bool
 ) -> tuple[Shape, Strides, Shape, Strides]:
-    """Return shape and strides with reduced axes kept, for the kernel, then the result's."""
+    """Return the kernel's shape and strides, with reduced axes kept, then those of the result."""
     whole = reduced_shape(shape, axes, True)
     dense = dense_strides_like(whole, strides)
     kept = [axis for axis in range(len(shape)) if keepdims or axis not in axes]

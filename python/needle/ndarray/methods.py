@@ -1,4 +1,4 @@
-"""Functions as methods of NDArray, as a mixin: reductions, positions, and the course's few.
+"""A mixin with functions as methods of NDArray: reductions, positions, and some of the course's.
 
 The namespace's functions of these names call the methods. Every one is made of kernels, operators
 and the operations of ``accelerated``.

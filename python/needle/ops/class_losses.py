@@ -49,7 +49,7 @@ def cross_entropy(
     ``ids``: labels in [0, C) of shape (N,), (N, d1, ...) or (), in a Tensor, array or list; or
     probabilities of the shape of the logits, which may require gradients. ``label_smoothing`` in
     [0, 1] as in Szegedy et al. 2016. ``weight`` (C,): the factor of each class. Labels equal to
-    ``ignore_index`` count nothing.
+    ``ignore_index`` are not counted.
 
     ``reduction``: "none" (the shape of the labels), "sum", or "mean": the sum divided by the
     weights of the labels that count, or by the number of rows for probabilities. The mean is NaN if

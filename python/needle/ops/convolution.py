@@ -36,7 +36,7 @@ TO_HWIO, TO_OIHW = (2, 3, 1, 0), (3, 2, 0, 1)
 
 def _check(name: str, x: Shape, weight: Shape, groups: int) -> None:
     """Raise ShapeError unless x (N, C, H, W) and weight (KH, KW, C/groups, O) fit each other."""
-    layout = "(KH, KW, C, O)" if name == "conv" else "(O, C/groups, KH, KW)"  # of the program's
+    layout = "(KH, KW, C, O)" if name == "conv" else "(O, C/groups, KH, KW)"  # as the user has it
     if len(x) != 4 or len(weight) != 4:
         raise ShapeError(
             f"{name}: input and weight {layout} must have 4 axes, got shapes {x} and {weight}; "

@@ -1,4 +1,4 @@
-"""Norms, what they scale, and the standard deviation: roots of sums, with gradient 0 at 0."""
+"""Norms, functions that divide by them, and std: roots of sums, with gradient 0 at 0."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class WindowMax(Embedding):
 
 
 def taken(x: Tensor, positions: Host, windows: PoolWindows | None = None) -> tuple[Tensor, Tensor]:
-    """Return the elements of x (N, C, H, W) at positions (N, C, OH, OW) in H * W, and these."""
+    """Return x (N, C, H, W) at positions (N, C, OH, OW) in H * W, and the positions."""
     device = device_of(x.realize_cached_data())
     rows = _flat_positions(positions, product(x.shape[2:]), device)
     return WindowMax(rows, windows)(x), Tensor.make_const(on_device(positions, device))

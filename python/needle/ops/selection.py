@@ -236,10 +236,10 @@ def greater_equal(a: Tensor, b: Any) -> Tensor:
 
 
 class Identity:
-    """The result of ``==`` and ``!=`` of Tensors: the truth about identity, as in the course.
+    """The result of ``==`` and ``!=`` of Tensors, which compare identities as in the course.
 
-    It is a condition and no array: whatever else is done with it raises an error that names
-    ``equal``. As a condition it warns if the elements must have been meant (``doubtful``).
+    It can only serve as a condition: any other use raises an error that names ``equal``. As a
+    condition it warns if a comparison of elements was probably meant (``doubtful``).
     """
 
     __slots__ = ("doubtful", "truth")

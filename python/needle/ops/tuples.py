@@ -186,7 +186,7 @@ def _divided(name: str, a: Tensor, axis: int) -> int:
 
 
 def _pieces(a: Tensor, axis: int, total: int, size: int) -> TensorTuple:
-    """Return pieces of one ``size``, of which the last has the rest; one piece of nothing."""
+    """Return pieces of one ``size``, the last with the rest; an empty axis is one empty piece."""
     sizes = [min(size, total - start) for start in range(0, total, size)] if total else [0]
     return SplitWithSizes(sizes, normalize_axis("split", axis, a.ndim))(a)
 
