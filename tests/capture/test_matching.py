@@ -3,6 +3,7 @@
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -162,13 +163,10 @@ def test_threads_that_begin_together_share_a_recording() -> None:
         start.wait()
         found.extend(step(x).numpy() for _ in range(5))
 
-    threads = [threading.Thread(target=call) for _ in range(12)]
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, ThreadPoolExecutor(12) as threads:
         warnings.simplefilter("always")
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        for _ in range(12):
+            threads.submit(call)
     assert len(found) == 60 and not caught
     np.testing.assert_array_equal(found, [expected] * 60)
     assert step.recordings == 1

@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -300,9 +301,7 @@ def test_two_threads_that_begin_at_once_get_whole_epochs(options: dict[str, Any]
                 batches = iter(loader)
                 found.append((batches.epoch, sorted(i for b in batches for i in plain(b))))  # noqa: B023
 
-            threads = [threading.Thread(target=consume) for _ in range(3)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(30)
+            with ThreadPoolExecutor(3) as threads:
+                for _ in range(3):
+                    threads.submit(consume)
             assert sorted(found) == [(number, list(range(60))) for number in range(3)]

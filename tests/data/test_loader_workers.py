@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
@@ -172,11 +173,9 @@ def test_threads_that_share_an_iterator_get_each_batch_once(options):
         def take():
             got.extend(ids(batch)[0] for batch in iterator)
 
-        threads = [threading.Thread(target=take) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(20)
+        with ThreadPoolExecutor(4) as threads:
+            for _ in range(4):
+                threads.submit(take)
     assert sorted(got) == list(range(0, 400, 2))
 
 

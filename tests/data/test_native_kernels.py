@@ -4,7 +4,6 @@ Tests of the transforms compare their definitions with the kernels; here each st
 few lines of NumPy. Wrong calls are errors, never crashes.
 """
 
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -529,9 +528,6 @@ def test_several_threads_call_at_once(native: Any) -> None:
         for _ in range(20):
             native.run_images(steps, parameters[i], images, None, outs[i], 0)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
     assert all(np.array_equal(o, w) for o, w in zip(outs, wants, strict=True))

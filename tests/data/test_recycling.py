@@ -2,7 +2,7 @@
 
 import gc
 import pickle
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -66,9 +66,6 @@ def test_threads_never_share_memory():
             if (array[::4096] != number).any():
                 wrong.append((number, i))
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
     assert not wrong

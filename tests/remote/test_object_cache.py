@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +60,8 @@ def test_the_limit_holds_and_the_oldest_go_first(tmp_path: Path) -> None:
             sizes.append(size_of(cache))
 
     sizes: list[int] = []
-    threads = [threading.Thread(target=write, args=(1000 * n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write, range(0, 4000, 1000)))
     partial = 4 * 316  # bytes of entries still being written
     assert max(sizes) <= 10_000 + partial and size_of(cache) <= 10_000
     assert int((tmp_path / "bytes").read_text()) == size_of(cache)

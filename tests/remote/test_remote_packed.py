@@ -1,6 +1,6 @@
 """RemotePacked: shards are fetched once, by ranges, and then read as PackedDataset reads them."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -93,20 +93,17 @@ def test_image_files_of_several_sizes(store: LoopbackStore, folder: Path) -> Non
 
 def test_a_shard_is_fetched_once_by_all_who_want_it(store: LoopbackStore) -> None:
     data.upload(images(), "s3://bucket/set", packed=True, samples_per_shard=15, progress=False)
-    url, found = f"{store.endpoint}/bucket/set", []
+    url = f"{store.endpoint}/bucket/set"
     datasets = [data.open_remote(url, retry=QUICK) for _ in range(4)]
     store.delay = 0.05
     store.gets.clear()
 
-    def fetch(dataset: Any, start: int) -> None:
+    def fetch(dataset: Any, start: int) -> list[int]:
         order = np.roll(np.arange(0, 60, 10), start)
-        found.append(np.sort(dataset.fetch(order)[1]).tolist())
+        return np.sort(dataset.fetch(order)[1]).tolist()
 
-    threads = [threading.Thread(target=fetch, args=(d, i)) for i, d in enumerate(datasets)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(fetch, datasets, range(4)))
     assert len(store.gets) == 4 and found == [sorted(range(0, 60, 10) % np.int64(7))] * 4
 
 

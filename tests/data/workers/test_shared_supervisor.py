@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -89,18 +90,13 @@ def test_an_edited_file_of_needle_reaches_the_workers_of_the_next_loader(
 
 
 def test_loaders_of_many_threads_share_it() -> None:
-    found: list[tuple[list[int], int]] = []
-
-    def load(count: int) -> None:
+    def load(count: int) -> tuple[list[int], int]:
         with loading(Numbers(count)) as loader:
-            found.append((labels(loader), starter(loader)))
+            return labels(loader), starter(loader)
 
-    threads = [threading.Thread(target=load, args=(count,)) for count in range(2, 8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(seen for seen, _ in found) == [list(range(count)) for count in range(2, 8)]
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(load, range(2, 8)))
+    assert [seen for seen, _ in found] == [list(range(count)) for count in range(2, 8)]
     (pid,) = {pid for _, pid in found}
     assert pid in supervisors()
 
