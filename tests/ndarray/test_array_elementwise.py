@@ -1,6 +1,7 @@
 """Every elementwise function against NumPy in float64, over dtypes, layouts and devices."""
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,7 @@ def test_numpy_scalars_count_as_python_scalars(scalar: Any, device: Any) -> None
 def test_a_scalar_is_converted_before_comparing(device: Any) -> None:
     a = nd.array([0.1, 0.2], device=device)
     assert (a == 0.1).tolist() == [True, False]
-    assert (nd.array([300.0], device=device).astype("uint8") < 300).tolist() == [True]
+    assert (nd.array([44], device=device).astype("uint8") < 300).tolist() == [True]
     assert (nd.asarray(np.array([5], np.uint8), device=device) > -1).tolist() == [True]
     big = nd.asarray([2**40 + 1], device=device)
     assert not bool(big == float(2**40)) and bool(big > float(2**40))
@@ -268,3 +269,41 @@ def test_mixed_devices_are_refused() -> None:
         a[0] = b[0]
     with pytest.raises(DeviceError, match="one device"):
         nd.concat([a, b])
+
+
+LOST = [np.nan, np.inf, -np.inf, 3e9, -3e9]
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_a_float_without_a_value_in_an_integer_dtype_is_told(lost: float, device: Any) -> None:
+    floats = nd.array([1.0, lost, 2.0], device=device)
+    whole = nd.array([7, 8, 9], device=device).astype("int32")
+
+    def assign(key: Any) -> None:
+        whole[key] = floats
+
+    for convert in (
+        lambda: floats.astype("int32"),
+        lambda: nd.NDArray(floats, dtype="int32"),
+        lambda: nd.astype(floats, "uint8"),
+        lambda: assign(...),
+        lambda: assign([0, 2, 1]),
+    ):
+        with pytest.warns(
+            RuntimeWarning, match="a float must have a value in .*int.*, got"
+        ) as seen:
+            convert()
+        assert len(seen) == 1
+    assert whole.numpy()[1:].tolist() == [2, whole.numpy()[2]]
+
+
+def test_floats_that_have_a_value_are_converted_without_a_word(device: Any) -> None:
+    limits = nd.array([-(2.0**31), 2.0**31 - 1, -0.9, 255.9], device=device, dtype="float64")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert limits.astype("int32").tolist() == [-(2**31), 2**31 - 1, 0, 255]
+        assert limits[2:].astype("uint8").tolist() == [0, 255]
+        assert nd.array([np.nan], device=device).astype("float64").dtype == "float64"
+        assert nd.array([], device=device).astype("int32").shape == (0,)
+        wide = nd.array(np.array([257, -1]), device=device, dtype="int64")
+        assert wide.astype("uint8").tolist() == [1, 255]  # wraps around, as in NumPy

@@ -58,6 +58,13 @@ def test_differences_with_bytes_do_not_wrap_around(dtype: str, device: Any) -> N
         assert ops.l1_loss(other, small, reduction="sum").item() == 262
         (other - small).sum().backward()
         assert other.grad.numpy().tolist() == [1, 1, 1]
+        assert small.grad.numpy().tolist() == [-1, -1, -1]
+
+
+def test_gradients_of_integers_keep_their_fractions(device: Any) -> None:
+    whole = of([1, 2], "int64", device)
+    (whole.astype("float32") * 0.25).sum().backward()
+    assert whole.grad.numpy().tolist() == [0.25, 0.25]
 
 
 def test_functions_take_numbers_and_arrays(device: Any) -> None:

@@ -24,7 +24,14 @@ from ..errors import DeviceError, DTypeError, ShapeError
 from ..shapes import Shape, Strides
 from . import indexing, kernels
 from .device import BackendDevice, usable_device
-from .interchange import ArrayInterchange, HostArray, host_array, may_share_memory, upload
+from .interchange import (
+    ArrayInterchange,
+    HostArray,
+    host_array,
+    may_share_memory,
+    upload,
+    warn_if_lost,
+)
 from .methods import ArrayMethods
 
 SCALARS = (bool, int, float)
@@ -47,6 +54,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
         if isinstance(other, NDArray):
             self._device = other.device if device is None else usable_device(device)
             wanted = other.dtype if dtype is None else as_dtype(dtype, "array")
+            warn_if_lost("array", other, wanted)
             self.view = copy_view(other, self._device, wanted)
             return
         host = host_array("array", other)
@@ -100,13 +108,15 @@ class NDArray(ArrayMethods, ArrayInterchange):
         return wrap(kernels.compact(self._device.backend, self.view), self._device)
 
     def astype(self, dtype: Any, *, copy: bool = True) -> NDArray:
-        """Return the array in another dtype (C conversion).
+        """Return the array in another dtype; integers wrap around, as in C and NumPy.
 
-        With ``copy=False`` an array that has the dtype already is returned itself.
+        With ``copy=False`` an array that has the dtype already is returned itself. RuntimeWarning
+        if a float, NaN or infinity has no value in an integer dtype; its result is undefined.
         """
         wanted = as_dtype(dtype, "astype")
         if wanted == self.dtype and not copy:
             return self
+        warn_if_lost("astype", self, wanted)
         return wrap(kernels.cast(self._device.backend, self.view, wanted), self._device)
 
     def copy(self) -> NDArray:
@@ -192,6 +202,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
         """Return a value to assign as an NDArray on this device or a Python scalar."""
         if isinstance(value, NDArray):
             same_device("setitem", self, value)
+            warn_if_lost("setitem", value, self.dtype)
             return value
         if type(value) in _PLAIN_SCALARS:
             return value  # type: ignore[no-any-return]
@@ -406,7 +417,10 @@ class _Rows:
             value = value.reshape(value.shape[1:])
         placed = fit_view(value, tuple(self.shape[axis] for axis in order), reshaped=False)
         inverse = sorted(range(len(order)), key=order.__getitem__)
-        rows = placed.astype(array.dtype, copy=False).permute(inverse)
+        if placed.dtype != array.dtype:
+            view = kernels.cast(array.device.backend, placed.view, array.dtype)
+            placed = wrap(view, array.device)
+        rows = placed.permute(inverse)
         return rows.reshape((self.index.size, *self.rest))
 
 

@@ -38,7 +38,7 @@ pi = math.pi
 
 
 def astype(x: NDArray, dtype: Any, /, *, copy: bool = True, device: Any = None) -> NDArray:
-    """Return ``x`` in another dtype (C conversion), on another device if one is given."""
+    """Return ``x.astype(dtype)``, on another device if one is given."""
     result = x.astype(dtype, copy=copy)
     return result if device is None else result.to(device)
 

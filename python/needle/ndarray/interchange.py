@@ -16,7 +16,7 @@ from numpy.typing import NDArray as NumpyArray
 from .. import shapes
 from ..backends.base import View
 from ..backends.writes import note_shared
-from ..dtypes import DType, check_fits, is_real
+from ..dtypes import DType, check_fits, is_floating, is_real, is_storage
 from ..errors import DeviceError, DTypeError, PrecisionWarning, ShapeError, warn_caller
 from ..host_steps import current, host_step
 from . import kernels
@@ -100,6 +100,28 @@ def warn_if_rounded(host: HostArray, cast: HostArray) -> None:
             f"array: float32, the default dtype, cannot hold the integer {first} exactly; pass "
             f"dtype={str(host.dtype)!r} or dtype='float64'",
             PrecisionWarning,
+        )
+
+
+def warn_if_lost(op: str, array: Any, dtype: DType) -> None:
+    """Give a RuntimeWarning if floats have no value in an integer ``dtype``, as NumPy does.
+
+    It is one more pass over the floats. Within a captured step nothing is read, and none is given.
+    """
+    if dtype.kind not in "iu" or not is_floating(array.dtype) or not array.size:
+        return
+    if current.recorder is not None:
+        return
+    if is_storage(array.dtype):
+        array = array.astype("float32")
+    low, high = array.min().item(), array.max().item()
+    info = np.iinfo(dtype)
+    if not (low > int(info.min) - 1 and high < int(info.max) + 1):  # true for NaN
+        got = low if low <= int(info.min) - 1 else high
+        warn_caller(
+            f"{op}: a float must have a value in {dtype} ({info.min}..{info.max}), got {got}; it "
+            "becomes another number, so clip the values, or replace NaN and infinity first",
+            RuntimeWarning,
         )
 
 

@@ -522,10 +522,11 @@ class AsType(TensorOp):
         return xp.astype(a, self.dtype)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor | None:
-        """Return the gradient cast back; None through an integer or bool result."""
+        """Return the gradient, cast back to a floating dtype; None through an integer result."""
         if not is_floating(self.dtype):
             return None
-        return astype(out_grad, node.inputs[0].dtype)
+        before = node.inputs[0].dtype
+        return astype(out_grad, before) if is_floating(before) else out_grad
 
 
 @op(AsType, methods=["astype"])
