@@ -7,7 +7,6 @@ not depend on the draw.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from random import Random
 
 import numpy as np
@@ -16,8 +15,6 @@ from .policy import Laws, Members
 
 REVISIONS = 64
 """Times per epoch that the first pivot is chosen anew."""
-FEW = 16
-"""Number of atoms up to which a loop over them is faster than NumPy calls."""
 
 
 class Coupled:
@@ -49,11 +46,8 @@ class Coupled:
         self._refresh(slots)
         members, left, random = self.members, self.members.left, self.random.random
         p = slots[self._pivot]
-        if len(members.rows) <= FEW:
-            index = self._item(self._row(p, random()))
-        else:
-            ends = (self._membership[self._pivot] * members.counts()).cumsum()
-            index = self._item(_choose(ends, random()))
+        ends = (self._membership[self._pivot] * members.counts()).cumsum()
+        index = self._item(_choose(ends, random()))
         ### BEGIN YOUR SOLUTION [shared-draw]
         mask, share, limit = members.masks[index], random(), left[p]
         taken, refused = 1 << p, []
@@ -65,11 +59,7 @@ class Coupled:
                     refused.append(place)
         ### END YOUR SOLUTION
         drawn = {index: taken}
-        if len(refused) == 1 and len(members.rows) <= FEW:
-            slot = slots[refused[0]]
-            index = self._item(self._residual_row(slot, p, random()))
-            drawn[index] = drawn.get(index, 0) | 1 << slot
-        elif refused:
+        if refused:
             self._couple_refused(drawn, slots, refused)
         return drawn
 
@@ -95,29 +85,6 @@ class Coupled:
             rest = np.maximum(others - laws[p], 0.0)
             # If rounding leaves a residual of zero (probability below 1e-9), keep the law.
             laws = np.where(rest.any(1, keepdims=True), rest, others)
-
-    def _row(self, slot: int, u: float) -> int:
-        """Return the row that a uniform u in [0, 1) selects by the law of this slot."""
-        wanted, end, found = u * self.members.left[slot], 0, -1
-        for mask, row in self.members.rows.items():
-            if mask >> slot & 1 and self.members.items[row]:
-                end, found = end + len(self.members.items[row]), row
-                if end > wanted:
-                    break
-        return found
-
-    def _residual_row(self, slot: int, pivot: int, u: float) -> int:
-        """Return the row that a uniform u selects by the residual of this slot's law."""
-        members = self.members
-        own, common = 1.0 / members.left[slot], 1.0 / members.left[pivot]
-        rows, ends, end = [], [], 0.0
-        for mask, row in members.rows.items():
-            density = own - common if mask >> pivot & 1 else own
-            if mask >> slot & 1 and density > 0.0 and members.items[row]:
-                end += density * len(members.items[row])
-                rows.append(row)
-                ends.append(end)
-        return rows[min(bisect_right(ends, u * end), len(rows) - 1)]
 
     def _item(self, row: int) -> int:
         items = self.members.items[row]

@@ -27,7 +27,6 @@ from ..wire.protocol import MISSED_HEARTBEATS, Bell, text_of
 from .connection import Connection
 from .feed import Feed, ServerOptions, Task
 
-MOST_CONNECTIONS = 256
 FIRST_TASK = 30.0
 """Seconds without a first task after which a server with ``until_last`` ends."""
 
@@ -166,18 +165,7 @@ class Server:
             return
         peer = pidfd(process) if process not in (0, os.getpid()) else None
         connection = Connection(channel, self, -1 if peer is None else peer)
-        if len(self.connections) >= MOST_CONNECTIONS:
-            self._make_room(connection)
         self.connections[channel.fileno()] = connection
-
-    def _make_room(self, connection: Connection) -> None:
-        """End the connection without a task that is silent longest, or refuse the new one."""
-        idle = [each for each in self.connections.values() if each.task is None]
-        if idle:
-            self._end(min(idle, key=lambda each: (each.greeted, each.last_received)))
-            return
-        text = f"server: at most {MOST_CONNECTIONS} tasks can connect, got one more; close one"
-        connection.refuse(LoaderServerError(text))
 
     def _step(self, key: str) -> None:
         feed = self.feeds[key]
