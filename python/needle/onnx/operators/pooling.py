@@ -131,16 +131,6 @@ def _average_pool(call: Call) -> Tensor:
     return total / reduce(ops.add, counts)
 
 
-@operator("LpPool")
-def _lp_pool(call: Call) -> Any:
-    """Return (sum of |x| ** p) ** (1/p) of each window."""
-    p = call.get("p", 2)
-    if p < 1:
-        raise call.refuse(f"p must be 1 or more, got {p}")
-    parts = _Windows.of(call).shifts(call, ops.abs(call.x) ** p, 0.0)
-    return reduce(ops.add, parts) ** (1 / p)
-
-
 def _global(name: str, function: Callable[..., Tensor]) -> None:
     def run(call: Call) -> Tensor:
         if len(call.x.shape) < 3:

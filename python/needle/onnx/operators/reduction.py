@@ -141,14 +141,3 @@ def _cumulative(call: Call) -> Tensor:
     x = ops.flip(x, (axis,)) if back else x
     found = ops.cumsum(x, axis) if call.kind == "CumSum" else ops.cumprod(x, axis)
     return ops.astype(ops.flip(found, (axis,)) if back else found, call.x.dtype)
-
-
-@operator("LpNormalization")
-def _lp_norm(call: Call) -> Tensor:
-    axis, p = call.axis(call.get("axis", -1)), call.get("p", 2)
-    if p not in (1, 2):
-        raise call.refuse(f"p must be 1 or 2, got {p}")
-    size = ops.abs(call.x) if p == 1 else call.x * call.x
-    total = ops.summation(size, (axis,), True)
-    norm = total if p == 1 else ops.sqrt(total)
-    return call.x / ops.where(ops.equal(norm, 0), norm + 1, norm)
