@@ -45,8 +45,12 @@ def assigned(variable: ContextVar[T], value: T) -> Iterator[T]:
         variable.reset(token)
 
 
+main_interpreter = True
+"""False in a sub-interpreter, where the compiled kernels would wait for themselves for ever."""
+
 with suppress(ImportError):  # not built: the functions above stay
     from .interrupts import assigned as assigned  # type: ignore[no-redef]
+    from .interrupts import main_interpreter as main_interpreter  # type: ignore[no-redef]
     from .interrupts import uninterrupted  # type: ignore[no-redef]
 
 

@@ -250,7 +250,8 @@ int fill(PyObject* module) {
     Py_DECREF(type);
     if (failed != 0) return -1;
   }
-  return 0;
+  PyObject* is_main = PyInterpreterState_Get() == PyInterpreterState_Main() ? Py_True : Py_False;
+  return PyModule_AddObjectRef(module, "main_interpreter", is_main);
 }
 
 PyModuleDef_Slot steps[] = {

@@ -4,6 +4,8 @@ import inspect
 import math
 import pickle
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from needle.backends.base import Backend, View
 from needle.backends.numpy_backend import NumpyBackend
 from needle.backends.numpy_functions import unary
 from needle.errors import DeviceError, UnknownNameError
+from tests.nn_devices import needs_kernels
 
 
 def test_the_pages_name_every_attribute_that_declares_a_capability() -> None:
@@ -169,3 +172,19 @@ def test_a_kernel_never_warns(recwarn: pytest.WarningsRecorder) -> None:
 def test_devices_pickle_by_name() -> None:
     device = needle.cpu()
     assert pickle.loads(pickle.dumps(device)) == device
+
+
+IN_A_SUB_INTERPRETER = """
+import _xxsubinterpreters as interpreters
+program = "import needle; needle.ones(1)"
+interpreters.run_string(interpreters.create(), program)
+"""
+
+
+@needs_kernels
+def test_the_compiled_backend_refuses_a_sub_interpreter() -> None:
+    """It would wait for itself for ever."""
+    pytest.importorskip("_xxsubinterpreters", reason="Python 3.13 renamed it")
+    command = [sys.executable, "-W", "ignore", "-c", IN_A_SUB_INTERPRETER]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 1 and "main interpreter only" in ended.stderr

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from ..config import CPU_ISA, NUM_THREADS, conv2d_algorithm
+from ..contexts import main_interpreter
 from ..errors import DeviceError
 from .base import OPTIONAL, REQUIRED, SERVICES, UNARY, Backend
 
@@ -22,7 +23,15 @@ COURSE = ("matmul_tiled", "__tile_size__", "__device_name__")
 
 
 def load() -> Backend:
-    """Return the CPU backend; DeviceError, with the remedy, if it cannot be imported."""
+    """Return the CPU backend; DeviceError, with the remedy, if it cannot be imported.
+
+    Raises RuntimeError in a sub-interpreter.
+    """
+    if not main_interpreter:
+        raise RuntimeError(
+            "cpu: needle's compiled kernels work in the main interpreter only, got a "
+            "sub-interpreter; set NEEDLE_BACKEND=np in it, or use a process"
+        )
     try:
         # Imported by name, because the compiled module is optional.
         module = importlib.import_module(MODULE)
