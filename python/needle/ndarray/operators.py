@@ -5,9 +5,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 Array = TypeVar("Array", bound="ArrayOperators")
+
+
+def _binary(name: str) -> Callable[[Array, Any], Array]:
+    """Return the operator that calls a binary kernel."""
+
+    def operator(self: Array, other: Any) -> Array:
+        return self.binary(name, other)
+
+    return operator
+
+
+def _arithmetic(
+    name: str,
+) -> tuple[
+    Callable[[Array, Any], Array], Callable[[Array, Any], Array], Callable[[Array, Any], Array]
+]:
+    """Return ``a + b``, ``b + a`` and ``a += b`` of a binary kernel."""
+
+    def reflected(self: Array, other: Any) -> Array:
+        return self.binary(name, other, True)
+
+    def inplace(self: Array, other: Any) -> Array:
+        return self.inplace(name, other)
+
+    return _binary(name), reflected, inplace
 
 
 class ArrayOperators:
@@ -47,112 +73,21 @@ class ArrayOperators:
     def __invert__(self: Array) -> Array:
         return self.unary("bitwise_invert")
 
-    def __add__(self: Array, other: Any) -> Array:
-        return self.binary("add", other)
+    __add__, __radd__, __iadd__ = _arithmetic("add")
+    __sub__, __rsub__, __isub__ = _arithmetic("subtract")
+    __mul__, __rmul__, __imul__ = _arithmetic("multiply")
+    __truediv__, __rtruediv__, __itruediv__ = _arithmetic("divide")
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _arithmetic("floor_divide")
+    __mod__, __rmod__, __imod__ = _arithmetic("remainder")
+    __pow__, __rpow__, __ipow__ = _arithmetic("power")
+    __and__, __rand__, __iand__ = _arithmetic("bitwise_and")
+    __or__, __ror__, __ior__ = _arithmetic("bitwise_or")
+    __xor__, __rxor__, __ixor__ = _arithmetic("bitwise_xor")
 
-    def __radd__(self: Array, other: Any) -> Array:
-        return self.binary("add", other, True)
-
-    def __iadd__(self: Array, other: Any) -> Array:
-        return self.inplace("add", other)
-
-    def __sub__(self: Array, other: Any) -> Array:
-        return self.binary("subtract", other)
-
-    def __rsub__(self: Array, other: Any) -> Array:
-        return self.binary("subtract", other, True)
-
-    def __isub__(self: Array, other: Any) -> Array:
-        return self.inplace("subtract", other)
-
-    def __mul__(self: Array, other: Any) -> Array:
-        return self.binary("multiply", other)
-
-    def __rmul__(self: Array, other: Any) -> Array:
-        return self.binary("multiply", other, True)
-
-    def __imul__(self: Array, other: Any) -> Array:
-        return self.inplace("multiply", other)
-
-    def __truediv__(self: Array, other: Any) -> Array:
-        return self.binary("divide", other)
-
-    def __rtruediv__(self: Array, other: Any) -> Array:
-        return self.binary("divide", other, True)
-
-    def __itruediv__(self: Array, other: Any) -> Array:
-        return self.inplace("divide", other)
-
-    def __floordiv__(self: Array, other: Any) -> Array:
-        return self.binary("floor_divide", other)
-
-    def __rfloordiv__(self: Array, other: Any) -> Array:
-        return self.binary("floor_divide", other, True)
-
-    def __ifloordiv__(self: Array, other: Any) -> Array:
-        return self.inplace("floor_divide", other)
-
-    def __mod__(self: Array, other: Any) -> Array:
-        return self.binary("remainder", other)
-
-    def __rmod__(self: Array, other: Any) -> Array:
-        return self.binary("remainder", other, True)
-
-    def __imod__(self: Array, other: Any) -> Array:
-        return self.inplace("remainder", other)
-
-    def __pow__(self: Array, other: Any) -> Array:
-        return self.binary("power", other)
-
-    def __rpow__(self: Array, other: Any) -> Array:
-        return self.binary("power", other, True)
-
-    def __ipow__(self: Array, other: Any) -> Array:
-        return self.inplace("power", other)
-
-    def __and__(self: Array, other: Any) -> Array:
-        return self.binary("bitwise_and", other)
-
-    def __rand__(self: Array, other: Any) -> Array:
-        return self.binary("bitwise_and", other, True)
-
-    def __iand__(self: Array, other: Any) -> Array:
-        return self.inplace("bitwise_and", other)
-
-    def __or__(self: Array, other: Any) -> Array:
-        return self.binary("bitwise_or", other)
-
-    def __ror__(self: Array, other: Any) -> Array:
-        return self.binary("bitwise_or", other, True)
-
-    def __ior__(self: Array, other: Any) -> Array:
-        return self.inplace("bitwise_or", other)
-
-    def __xor__(self: Array, other: Any) -> Array:
-        return self.binary("bitwise_xor", other)
-
-    def __rxor__(self: Array, other: Any) -> Array:
-        return self.binary("bitwise_xor", other, True)
-
-    def __ixor__(self: Array, other: Any) -> Array:
-        return self.inplace("bitwise_xor", other)
-
-    def __eq__(self: Array, other: object) -> Array:  # type: ignore[override]
-        return self.binary("equal", other)
-
-    def __ne__(self: Array, other: object) -> Array:  # type: ignore[override]
-        return self.binary("not_equal", other)
-
-    def __lt__(self: Array, other: Any) -> Array:
-        return self.binary("less", other)
-
-    def __le__(self: Array, other: Any) -> Array:
-        return self.binary("less_equal", other)
-
-    def __gt__(self: Array, other: Any) -> Array:
-        return self.binary("greater", other)
-
-    def __ge__(self: Array, other: Any) -> Array:
-        return self.binary("greater_equal", other)
-
+    __eq__ = _binary("equal")  # type: ignore[assignment]
+    __ne__ = _binary("not_equal")  # type: ignore[assignment]
+    __lt__ = _binary("less")
+    __le__ = _binary("less_equal")
+    __gt__ = _binary("greater")
+    __ge__ = _binary("greater_equal")
     __hash__ = None  # type: ignore[assignment]
