@@ -1,6 +1,6 @@
 """Datasets: the base class, arrays, combinations, readers of files, and published data sets.
 
-Called by users, by the pipeline in ``batching/`` and by ``storage/``. dataset.py has the base
+Called by users, by the pipeline in ``batching/`` and by ``needle.remote``. dataset.py has the base
 class; each published data set has its own file.
 """
 

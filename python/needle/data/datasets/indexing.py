@@ -1,4 +1,4 @@
-"""Checks of a single index, and items by slice; used by the datasets and storage/."""
+"""Checks of an index, and the items of a slice. Called by the datasets."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Corpus:
 
 def _lines(path: PathLike, max_lines: int | None) -> Iterator[list[str]]:
     """Yield the words of each line."""
-    check_is_there("Corpus", path, "any text with one sentence a line, such as the Penn Treebank")
+    check_is_there("Corpus", path, "any text with one sentence per line, such as the Penn Treebank")
     try:
         with io.TextIOWrapper(open_file(path), encoding="utf-8") as text:
             for line in islice(text, max_lines):

@@ -1,6 +1,6 @@
 """Opening of files that may be damaged or hostile, and removal of secrets from URLs in messages.
 
-Called by every reader of files in ``formats/``, ``datasets/`` and ``storage/``.
+Called by everything that reads files in ``formats/`` and ``datasets/``.
 """
 
 from __future__ import annotations

@@ -54,37 +54,37 @@ def read_state(
     as well. batches: the number of batches of an epoch, if known.
     """
     if not isinstance(state, dict):
-        raise TypeError(
-            f"DataLoader.load_state_dict: a state must be a dict, got {type(state).__name__}; give "
-            "what state_dict() returned"
-        )
+        raise TypeError(_refusal("a state must be a dict", type(state).__name__))
     for name, value in {"version": STATE_VERSION, **identity}.items():
         found = state.get(name)
         if not is_count(found) or found != value:
             raise ValueError(
                 f"DataLoader.load_state_dict: the state's {name} must be {value}, got "
-                f"{_short(found)}; resume with the dataset and options it was saved with"
+                f"{reprlib.repr(found)}; resume with the dataset and options it was saved with"
             )
-    saved = state.get("seed")
-    progress = _read_progress(state)
+    saved, epoch, position = (state.get(name) for name in ("seed", "epoch", "position"))
+    if not (is_count(epoch) and is_count(position)):
+        got = f"{reprlib.repr(epoch)} and {reprlib.repr(position)}"
+        raise ValueError(_refusal("epoch and position must be counts", got))
+    progress = Progress(epoch, position)  # type: ignore[arg-type]
     if batches is not None and progress.position > batches:
-        raise ValueError(
-            f"DataLoader.load_state_dict: position must be at most {batches}, the batches of an "
-            f"epoch, got {progress.position}; give what state_dict() returned"
-        )
+        rule = f"position must be at most {batches}, the batches of an epoch"
+        raise ValueError(_refusal(rule, position))
     if saved is None and seed_drawn:
         return seed, progress
     if saved is not None and type(saved) is not int:
-        raise TypeError(
-            f"DataLoader.load_state_dict: the state's seed must be an int or None, got "
-            f"{_short(saved)}; give what state_dict() returned"
-        )
+        rule = "the state's seed must be an int or None"
+        raise TypeError(_refusal(rule, reprlib.repr(saved)))
     if (saved is None) != (seed is None):
         raise ValueError(
             f"DataLoader.load_state_dict: the state's seed is {saved}, this loader's {seed}; make "
             f"the loader with a seed exactly if it was saved with one"
         )
     return None if saved is None else check_seed("DataLoader.load_state_dict", saved), progress
+
+
+def _refusal(rule: str, got: Any) -> str:
+    return f"DataLoader.load_state_dict: {rule}, got {got}; give what state_dict() returned"
 
 
 def check_resumable(method: str, sampler: Any, shuffle: bool) -> None:
@@ -96,21 +96,6 @@ def check_resumable(method: str, sampler: Any, shuffle: bool) -> None:
         )
 
 
-def _read_progress(state: dict[str, Any]) -> Progress:
-    epoch, position = state.get("epoch"), state.get("position")
-    if not (is_count(epoch) and is_count(position)):
-        raise ValueError(
-            f"DataLoader.load_state_dict: epoch and position must be counts, got {_short(epoch)} "
-            f"and {_short(position)}; give what state_dict() returned"
-        )
-    return Progress(epoch, position)  # type: ignore[arg-type]
-
-
 def is_count(value: Any) -> bool:
     """Return True if ``value`` is an int from 0 to 2**62."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2**62
-
-
-def _short(value: Any) -> str:
-    """Return a short ``repr(value)``, however deeply the value is nested."""
-    return reprlib.repr(value)

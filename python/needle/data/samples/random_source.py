@@ -154,8 +154,8 @@ def check_weights(op: str, weights: Any) -> npt.NDArray[np.float64]:
     array = np.array(weights, dtype=np.float64)
     if array.ndim != 1:
         raise ShapeError(
-            f"{op}: weights must be a flat list of numbers, got shape {array.shape}; give one a "
-            "sample or transform"
+            f"{op}: weights must be a flat list of numbers, got shape {array.shape}; give one "
+            "per sample or transform"
         )
     wrong = array[~(np.isfinite(array) & (array >= 0))]
     if len(wrong):

@@ -63,7 +63,8 @@ def _to_tensor(array: npt.NDArray[Any], device: Any, owned: bool) -> Any:
         if shared is not None:
             return array_namespace.tensor_constant(shared)
     dtype = None if array.dtype.kind == "f" else _tensor_dtype(array.dtype)
-    return as_tensor(array, device, dtype)
+    make = array_namespace.tensor_type
+    return make(array, device=device, dtype=dtype, requires_grad=False)
 
 
 @lru_cache(maxsize=64)  # NumPy needs microseconds to compute a dtype's name

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--shrink",
         type=Path,
         metavar="FILE",
-        help="take the rows that pass off the list of known failures in FILE, one a line",
+        help="remove the rows that pass from the list of known failures in FILE, one per line",
     )
     options = parser.parse_args(arguments)
     try:
