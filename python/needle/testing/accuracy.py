@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import backends, ops
+from .. import ops
 from ..accelerated import special
 from ..array_namespace import BACKEND, all_devices, from_numpy, to_numpy
 from ..array_namespace import array_api as xp
@@ -27,7 +27,6 @@ from ..ops import REGISTRY
 
 Doubles = NDArray[np.float64]
 Floats = NDArray[np.float32]
-Call = Callable[[Floats], Floats]
 
 LIMIT = 2.0
 """The largest error that a function may have, in ulp."""
@@ -96,46 +95,35 @@ def ulps(got: Floats, want: Doubles) -> Doubles:
     return error
 
 
-def targets() -> dict[str, Callable[[str], Call]]:
-    """Return, for each device and instruction set of this machine, what evaluates a function."""
-    found: dict[str, Callable[[str], Call]] = {}
-    for device in all_devices():
-        if not device.enabled():
-            continue
+def targets() -> dict[str, tuple[Any, str | None]]:
+    """Return each device of this machine by name; cpu once for each of its instruction sets."""
+    found: dict[str, tuple[Any, str | None]] = {}
+    for device in filter(lambda each: each.enabled(), all_devices()):
         name = str(device).removesuffix("()")
         if BACKEND == "nd" and name == "cpu":
-            for isa in backends.get("cpu").module.available_isas():  # type: ignore[attr-defined]
-                found[f"cpu {isa}"] = _evaluator(device, isa)
+            isas = device.backend.module.available_isas()
+            found.update({f"cpu {isa}": (device, isa) for isa in isas})
         else:
-            found["NumPy mode" if BACKEND == "np" else name] = _evaluator(device)
+            found["NumPy mode" if BACKEND == "np" else name] = device, None
     return found
 
 
-def _evaluator(device: Any, isa: str | None = None) -> Callable[[str], Call]:
-    def of(name: str) -> Call:
-        def call(host: Floats) -> Floats:
-            if isa is None:
-                return _evaluated(name, host, device)
-            module = backends.get("cpu").module  # type: ignore[attr-defined]
-            before = module.isa
-            module.select_isa(isa)
-            try:
-                return _evaluated(name, host, device)
-            finally:
-                module.select_isa(before)
-
-        return call
-
-    return of
-
-
-def _evaluated(name: str, host: Floats, device: Any) -> Floats:
+def evaluated(name: str, host: Floats, device: Any, isa: str | None = None) -> Floats:
+    """Return a function's results on a device, by this instruction set or the current one."""
     array = from_numpy(host, device, np.dtype("float32"))
     row = _CALLS.get(name) or (REGISTRY[name].function if name in REGISTRY else None)
-    if row is None:
-        got = getattr(xp, name)(array)
-    else:
-        got = row(Tensor.make_const(array)).realize_cached_data()
+    module = None if isa is None else device.backend.module
+    before = None if module is None else module.isa
+    try:
+        if module is not None:
+            module.select_isa(isa)
+        if row is None:
+            got = getattr(xp, name)(array)
+        else:
+            got = row(Tensor.make_const(array)).realize_cached_data()
+    finally:
+        if module is not None:
+            module.select_isa(before)
     result: Floats = to_numpy(got)
     return result
 
@@ -157,12 +145,11 @@ def _blocks(stride: int, size: int = 1 << 20) -> Iterator[Floats]:
 def measure(name: str, stride: int = 997) -> dict[str, Worst]:
     """Return the largest error of a function on each device over every ``stride``-th float32."""
     worst = {target: Worst(0.0, 0.0) for target in targets()}
-    calls = {target: of(name) for target, of in targets().items()}
     for host in _blocks(stride):
         with np.errstate(all="ignore"):
             want = REFERENCES[name](host.astype(np.float64))
-            for target, call in calls.items():
-                error = ulps(call(host), want)
+            for target, place in targets().items():
+                error = ulps(evaluated(name, host, *place), want)
                 i = int(np.argmax(error))
                 if error[i] > worst[target].ulps:
                     worst[target] = Worst(float(error[i]), float(host[i]))

@@ -6,7 +6,9 @@ with probability zero.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -95,10 +97,7 @@ def _weighted(f: Function, points: Sequence[Any], random: np.random.Generator) -
 
     def scalar(*args: Any) -> Tensor:
         terms = [(y * _constant(w, y)).sum() for y, w in zip(_outputs(f(*args)), weights)]
-        total = terms[0]
-        for term in terms[1:]:
-            total = total + term
-        return total
+        return reduce(operator.add, terms)
 
     return scalar
 
@@ -109,10 +108,7 @@ def _slope(scalar: Function, directions: dict[int, Host]) -> Function:
     def slope(*args: Any) -> Tensor:
         gradients = grad(scalar, tuple(directions))(*args)
         terms = [(g * _constant(d, g)).sum() for g, d in zip(gradients, directions.values())]
-        total = terms[0]
-        for term in terms[1:]:
-            total = total + term
-        return total
+        return reduce(operator.add, terms)
 
     return slope
 
