@@ -139,6 +139,8 @@ FOLDERS: list[Path] = []
 
 def packed(dataset: Any, name: str, **options: Any) -> Any:
     pytest.importorskip("pyarrow")
+    if options.get("encode") == "jpeg":
+        pytest.importorskip("simplejpeg")
     return data.PackedDataset(data.pack(dataset, files() / name, progress=False, **options))
 
 
