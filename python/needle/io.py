@@ -195,7 +195,7 @@ def load_checkpoint(
     given = {
         "model": model,
         "optimizer": optimizer,
-        "schedule": schedule,  # after the optimiser, whose rates it sets
+        "schedule": schedule,  # sets rates of the optimiser, so it is restored after it
         "loader": loader,
         "average": average,
     }

@@ -22,7 +22,7 @@ def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
     ### BEGIN YOUR SOLUTION [normalise]
     xp = x.__array_namespace__()
     mean = xp.mean(x, axis=axes, keepdims=True)
-    centred = x - mean  # in a second pass: mean(x * x) - mean**2 cancels if the mean is large
+    centred = x - mean  # two passes: mean(x * x) - mean**2 cancels if the mean is large
     return mean, xp.mean(centred * centred, axis=axes, keepdims=True)
     ### END YOUR SOLUTION
 

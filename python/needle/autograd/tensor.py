@@ -393,7 +393,7 @@ def _backward_releasing(
 ) -> None:
     """Run ``backward`` and free the graph; with ``again``, leave a tape (see ``replay``)."""
     order = find_topo_sort([output])
-    del output  # then only the caller and the graph refer to it
+    del output  # leaves only the references of the caller and the graph
     if not again:
         with no_grad():
             reverse_pass(order, out_grad, visit, release_for_good)

@@ -93,8 +93,8 @@ UNARY_FLOAT = tuple(
     "exp expm1 log log1p log2 log10 sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh "
     "atanh erf floor ceil trunc round".split()
 )
-UNARY_NUMERIC = ("negative", "abs", "sign", "square")  # not bool
-UNARY_TO_BOOL = ("isnan", "isinf", "isfinite", "logical_not")  # out is bool; is*: float only
+UNARY_NUMERIC = ("negative", "abs", "sign", "square")  # any dtype but bool
+UNARY_TO_BOOL = ("isnan", "isinf", "isfinite", "logical_not")  # to bool; is*: of floats only
 UNARY_INTEGER = ("bitwise_invert",)  # integers and bool (there: not)
 UNARY = UNARY_FLOAT + UNARY_NUMERIC + UNARY_TO_BOOL + UNARY_INTEGER
 

@@ -73,7 +73,7 @@ class DeferredCalls:
         recording = Recording(backend, [segment], list(slots.values()))
         _, plan = optimise(recording, self.options)
         linked = [call.linked(backend) for call in recording.calls()]
-        backend.empty_cache()  # else the arena would add to the cached memory
+        backend.empty_cache()  # makes room for the arena
         plan.allocate(backend)
         for slot, handle in (*held.items(), *alive.items()):
             slots[slot].bind(handle, slot.offset)

@@ -413,7 +413,7 @@ class _Rows:
             value.assign(number, new=True)
         elif may_share_memory(value, array):
             value = value.copy()
-        while value.ndim > len(order) and value.shape[0] == 1:  # as in NumPy
+        while value.ndim > len(order) and value.shape[0] == 1:  # NumPy drops them too
             value = value.reshape(value.shape[1:])
         placed = fit_view(value, tuple(self.shape[axis] for axis in order), reshaped=False)
         inverse = sorted(range(len(order)), key=order.__getitem__)

@@ -135,7 +135,7 @@ def _host_from_dlpack(x: Any) -> Any:
     try:
         return np.from_dlpack(x)
     except (BufferError, RuntimeError) as error:
-        if isinstance(x, np.ndarray):  # in another byte order, or not aligned
+        if isinstance(x, np.ndarray):  # byte-swapped or unaligned arrays
             return x
         raise DeviceError(
             f"from_dlpack: the array must be in the CPU's memory in a form that NumPy reads, got "

@@ -58,7 +58,7 @@ def as_number(op: str, scalar: Any, what: str = "the scalar") -> Number:
     A Python number takes the array's dtype instead of widening it. ShapeError for more than one
     element, DTypeError for anything that is not a real number.
     """
-    if type(scalar) in (float, int, bool):  # not isinstance: np.float64 is a float
+    if type(scalar) in (float, int, bool):  # isinstance would accept np.float64
         number: Number = scalar
         return number
     if isinstance(scalar, Tensor):

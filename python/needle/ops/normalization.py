@@ -140,7 +140,7 @@ class BatchNorm(_PerChannel):
 
     def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
         x, weight, *rest = node.inputs
-        results = node.realize_cached_data()  # read one by one, so that y may have changed since
+        results = node.realize_cached_data()  # y may have changed, so read only mean and var
         mean, var = results[1], results[2]
         if len(rest) > 1:
             y = results[0]

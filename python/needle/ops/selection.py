@@ -302,7 +302,7 @@ def _is_not(a: Tensor, b: object) -> Any:
 def _compares_labels(a: Tensor, b: Tensor) -> bool:
     """Return True for tensors of one shape of which one has integers, such as labels."""
     mine, others = a.cached_data, b.cached_data
-    if mine is None or others is None:  # not computed yet
+    if mine is None or others is None:  # a lazy value is not computed yet
         return False
     return (mine.dtype.kind in "biu" or others.dtype.kind in "biu") and a.shape == b.shape
 

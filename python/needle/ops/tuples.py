@@ -84,7 +84,7 @@ class TupleGetItem(TensorOp):
         shapes = node.inputs[0].shape
         zeros = {
             shape: _Zeros(shape, out_grad) for shape in set(shapes)
-        }  # one array serves all items of a shape
+        }  # items of one shape share an array of zeros
         parts: list[Tensor] = [zeros[shape] for shape in shapes]
         parts[self.index] = out_grad
         return make_tuple(*parts)

@@ -57,7 +57,7 @@ class SGD(Optimizer):
         fresh = [i for i, p in enumerate(params) if "velocity" not in self.state.get(p, {})]
         velocities = self._state_arrays(params, "velocity") if momentum else []
         if momentum and dampening:
-            for i in fresh:  # so that momentum*v + (1-dampening)*g, which the step computes, is g
+            for i in fresh:  # makes momentum*v + (1-dampening)*g equal to g
                 velocities[i][...] = (grads[i] + values[i] * decay) * (dampening / momentum)
         if dampening is None:
             dampening = 0.0 if group["nesterov"] else momentum

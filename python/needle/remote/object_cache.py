@@ -145,7 +145,7 @@ class ObjectCache:
             try:
                 yield file
             finally:
-                if _is_at(file, partial):  # not committed
+                if _is_at(file, partial):  # the entry was not committed
                     partial.unlink(missing_ok=True)
                 fcntl.flock(file, fcntl.LOCK_UN)  # a map of the file would keep the lock
 

@@ -141,7 +141,7 @@ def _worst_element(
     scalar: Function, points: Sequence[Any], i: int, gradient: Host, step: float
 ) -> str:
     """Return a line that names the element whose partial derivative is furthest off."""
-    if gradient.size > 1000:  # each element costs two calls
+    if gradient.size > 1000:  # each element costs two evaluations of f
         return ""
     expected = np.zeros_like(gradient)
     for index in np.ndindex(*gradient.shape):

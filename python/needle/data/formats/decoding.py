@@ -317,7 +317,7 @@ def _by_pillow(
     with image:
         width, height = image.size
         _check_size(f"{height} x {width}", height * width, max_pixels)
-        if image.format == "PNG":  # its metadata may follow the pixels
+        if image.format == "PNG":  # a PNG's metadata may follow the pixels
             image.load()
         turn = _turn_of(image)
         if image.format in ("JPEG", "MPO"):

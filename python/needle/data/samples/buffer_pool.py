@@ -42,7 +42,7 @@ class _Lent(weakref.ref):  # type: ignore[type-arg]
     memory: _Memory
 
 
-_free: deque[_Memory] = deque()  # its methods need no lock; the most recent is last
+_free: deque[_Memory] = deque()  # deque needs no lock; most recently used last
 _lent: dict[int, _Lent] = {}  # keyed by id
 
 

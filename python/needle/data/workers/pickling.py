@@ -27,7 +27,7 @@ from .shared_memory import Memory
 
 try:
     import cloudpickle
-except ImportError:  # without it, only objects that can be imported by name are pickled
+except ImportError:  # then only importable objects can be pickled
     cloudpickle = None
 
 _ALIGN = 64

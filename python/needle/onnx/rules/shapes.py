@@ -86,7 +86,7 @@ def _flip(graph: Graph, node: Any) -> Any:
     return ("Slice", node.inputs[0], first, last, chosen, back)
 
 
-# each used part exports itself
+# A split has no node of its own: each item that is used exports a Slice.
 EXPORTS[shape.Split] = EXPORTS[tuples.SplitWithSizes] = formula(lambda op, x: None)
 EXPORTS[triangles.Triangle] = formula(
     lambda op, x: ("Trilu", x, np.array(op.diagonal), {"upper": int(not op.lower)})

@@ -149,7 +149,7 @@ class Server:
             if fd in ready:
                 self._guard(connection, connection.execute)
                 self._had_tasks = self._had_tasks or connection.task is not None
-            if connection.peer in ready:  # it has died; a child may keep the socket open
+            if connection.peer in ready:  # the peer has died
                 connection.ended = True
 
     def _accept(self) -> None:

@@ -42,7 +42,7 @@ class Arena:
     def __init__(self, folder: str | None = None) -> None:
         self.memory = Memory(STEP, PURPOSE, folder)
         self.committed = self.memory.size
-        self._starts = [0]  # of free ranges, ascending; no two are adjacent
+        self._starts = [0]  # free ranges, ascending, not adjacent
         self._ends = [self.committed]
 
     def allocate(self, size: int) -> int:
@@ -312,7 +312,7 @@ class SampleStore:
         sample.layout, sample.nbytes = layout, nbytes
         if not self.cache.put(sample, nbytes, holders=sample.holders):
             self._evicted(sample)
-        sample.cached = sample in self.cache  # it may have been evicted at once
+        sample.cached = sample in self.cache  # the cache may have evicted it already
         if sample.cached:
             sample.offset = self.arena.allocate(nbytes)
         return sample.cached

@@ -118,7 +118,7 @@ class ListeningSocket:
         with suppress(FileNotFoundError):
             self.path.unlink()
         with suppress(FileNotFoundError):
-            self._lock_path.unlink()  # still locked: a server that waits sees that the file is gone
+            self._lock_path.unlink()  # still locked, so a waiting server notices
         self.listener.close()
         os.close(self._lock)
         self._lock = -1
@@ -150,7 +150,7 @@ def peer_of(channel: socket.socket) -> tuple[int, int]:
     """Return the peer's process and user ids; 0 and this user's if the system cannot tell."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
-        return 0, os.getuid()  # only this user can access the folder
+        return 0, os.getuid()  # the folder's mode already excludes other users
     process, user, _ = _PEER.unpack(channel.getsockopt(socket.SOL_SOCKET, option, _PEER.size))
     return process, user
 

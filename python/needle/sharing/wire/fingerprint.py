@@ -54,7 +54,7 @@ def fingerprint(dataset: Any) -> str:
     if contents.own_code:
         contents.note("folder", os.path.realpath(os.curdir))  # its code may open relative paths
         if contents.files:
-            with suppress(BaseException):  # it may write a log; errors do not matter here
+            with suppress(BaseException):  # reading a sample may write a log file
                 dataset[0]
     unchanged = [row for row in contents.files.items() if _times_of(row[0]) == row[1]]
     contents.note("files", sorted(unchanged, key=repr))
@@ -207,7 +207,7 @@ class _Contents:
         self.note("function", (function.__module__, function.__qualname__))
         if _is_imported(function):
             self._add_module(function.__module__)
-        elif self._is_new(function):  # its code and what it refers to reach the server
+        elif self._is_new(function):  # pickled by value
             self._add_code(function.__code__)
             self._add_all((function.__defaults__, function.__kwdefaults__))
             self._add_all(cell.cell_contents for cell in function.__closure__ or ())

@@ -349,6 +349,6 @@ def named_error(name: Any, text: Any) -> Exception:
     """Return an error of the server as an exception, of its class if needle or Python has it."""
     kind = getattr(errors, str(name), getattr(builtins, str(name), None))
     if isinstance(kind, type) and issubclass(kind, Exception):
-        with suppress(TypeError):  # its constructor takes more than a text
+        with suppress(TypeError):  # kind() may require other arguments
             return kind(str(text))
     return WorkerError(f"GlobalDataLoader: the server failed with {name}: {text}")
