@@ -240,7 +240,7 @@ ACTIVATIONS = [
             " Softplus Softsign Tanh"
         ).split()
     ],
-    row("Hardsigmoid", (), ("N", "L"), placed=False, tolerance=1e-7),  # its constant 1/6 is float32
+    row("Hardsigmoid", (), ("N", "L"), placed=False, tolerance=1e-7),  # 1/6 is a float32
     row("ELU", (0.3,), IMAGES, case="alpha", placed=False),
     row("GELU", ("tanh",), IMAGES, case="tanh", placed=False),
     row("Hardtanh", (-0.2, 0.7), IMAGES, case="limits", placed=False),

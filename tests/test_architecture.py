@@ -180,8 +180,8 @@ def test_an_array_does_not_look_its_functions_up() -> None:
 
 
 PUBLIC_BY_CONVENTION = {
-    *("_replace", "_fields", "_asdict", "_make"),  # NamedTuple's
-    *("_getframe", "_exit", "_args_from_interpreter_flags"),  # of sys, os and subprocess
+    *("_replace", "_fields", "_asdict", "_make"),  # methods of NamedTuple
+    *("_getframe", "_exit", "_args_from_interpreter_flags"),  # functions of sys, os and subprocess
     "_call_s3",  # of s3fs
 }
 

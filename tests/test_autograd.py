@@ -289,7 +289,7 @@ def test_accumulate_adds_to_the_gradient_of_leaves(retain_graph: bool | None) ->
         np.testing.assert_allclose(product.grad.numpy(), gradient, rtol=1e-12)
         assert x.grad.is_leaf() and not x.grad.requires_grad
     (x * w).sum().backward()
-    np.testing.assert_array_equal(x.grad.numpy(), w.numpy())  # the default overwrites
+    np.testing.assert_array_equal(x.grad.numpy(), w.numpy())  # backward overwrites .grad
 
 
 def test_accumulate_keeps_the_earlier_sum_as_it_was() -> None:

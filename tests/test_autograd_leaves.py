@@ -40,7 +40,7 @@ def test_identity() -> None:
     before = a
     a += 1
     assert a is not before and before.item() == 1.0
-    before.numpy()[0] = 5.0  # a copy
+    before.numpy()[0] = 5.0  # changes a copy only
     assert before.item() == 1.0
 
 

@@ -141,7 +141,7 @@ def test_every_flipped_byte_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     io.save(path, {"w": np.arange(4.0)}, {"note": "text"})
     content = path.read_bytes()
-    name = content.index(b"crc32")  # without it the file appears to be another program's
+    name = content.index(b"crc32")  # a file without crc32 counts as another program's
     for place in set(range(len(content))) - set(range(name, name + 5)):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         try:

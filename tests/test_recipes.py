@@ -120,7 +120,7 @@ def compile_(tree: Path) -> list[str]:
     """Build the copy on the lowest instruction set only; return the sources that were compiled."""
     pybind11 = pytest.importorskip("pybind11")
     options = [
-        "-DNEEDLE_ONLY_ISA=baseline;neon",  # the baseline of the architecture
+        "-DNEEDLE_ONLY_ISA=baseline;neon",  # the lowest instruction set of each architecture
         "-DCMAKE_CXX_FLAGS_RELEASE=-O0",
         "-DNEEDLE_CUDA=off",
         f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",

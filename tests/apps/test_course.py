@@ -172,7 +172,7 @@ def test_a_wrong_answer_says_its_likely_cause() -> None:
     expect("f(x)", right + 1e-9, right)
     with pytest.raises(WrongAnswer) as caught:
         expect("f(n)", 3, 4, given={"n": 2})
-    assert (caught.value.case.given, caught.value.case.got) == ("n = 2", "3")  # not 2. and 3.
+    assert (caught.value.case.given, caught.value.case.got) == ("n = 2", "3")  # not as floats
 
 
 def test_a_missing_error_names_its_input() -> None:

@@ -76,7 +76,7 @@ def test_the_page_says_what_is_done_in_one_file_without_scripts() -> None:
     assert names.count("li") == len(exercises())
     earned, most = exercises()["scalar-add"].points, sum(e.points for e in exercises().values())
     assert f"{earned} <small>of {most}</small>" in text
-    assert f"1 <small>of {len(exercises()) - 1}</small>" in text  # one was solved from the start
+    assert f"1 <small>of {len(exercises()) - 1}</small>" in text  # one exercise was solved before
     assert "1 <small>h</small> 15 <small>min</small>" in text
     assert "20.0 GFLOP/s: 25% of the core's limit of 80, 40% of the library's kernel" in text
     assert text.count("<details>") == 2  # the user's own answer and the one given by solve
@@ -138,7 +138,7 @@ def test_time_and_rates_are_kept(tmp_path: Path) -> None:
     result = Result(exercises()["hooks"], [])
     progress.begin(tree)
     kept = tree / ".course/progress.json"
-    for minutes, total in ((12, 12.0), (progress.LONGEST_BREAK + 1, 12.0)):  # followed by a break
+    for minutes, total in ((12, 12.0), (progress.LONGEST_BREAK + 1, 12.0)):  # time before a break
         moment = time.time() - 60 * minutes
         os.utime(kept, (moment, moment))
         progress.remember(tree, [result])

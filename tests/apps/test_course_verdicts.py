@@ -114,7 +114,7 @@ def test_a_line_that_fails_many_exercises_is_shown_once(answered: Path) -> None:
     assert said.count("SyntaxError: expected ':'") == said.count("first failing case") == 1
     assert ", in the answer to backward\n" in said and "it also fails" in said
     assert said.endswith("apps.course hint backward")
-    # exercises that are still open
+    # Exercises that are still open are not listed as failures.
     assert "pass-on" not in said.partition("it also fails")[2].partition("for a hint")[0]
 
 
@@ -178,7 +178,7 @@ def test_a_program_that_never_ends_is_stopped_and_named(
 
 def expressions(text: str) -> Iterator[str]:
     """Yield the expressions of a solution that are long enough to be recognised, without spaces."""
-    with contextlib.suppress(SyntaxError):  # not a complete expression
+    with contextlib.suppress(SyntaxError):  # text may be no complete expression
         body = ast.parse("def f():\n" + textwrap.indent(textwrap.dedent(text), "    "))
         kinds = (ast.BinOp, ast.Call, ast.Compare, ast.Subscript)
         found = (ast.unparse(node) for node in ast.walk(body) if isinstance(node, kinds))

@@ -141,7 +141,7 @@ def test_stores_give_the_pictures_of_the_folder(
                 found = [[(np.sum(x, dtype=int), y) for x, y in each] for each in (part, wanted)]
                 if splits or not packed:
                     assert found[0] == found[1]
-                else:  # only a sample's index is known
+                else:  # workers report only the index of a sample
                     assert len(found[0]) == len(found[1])
 
 
@@ -190,7 +190,7 @@ def test_classes_without_pictures_are_named(tmp_path: Path) -> None:
 def test_a_file_cut_short_is_left_out(tmp_path: Path) -> None:
     write_pictures(tmp_path, {"cat": 10, "dog": 10})
     cut = tmp_path / "cat" / "3.png"
-    cut.write_bytes(cut.read_bytes()[:-60])  # its header is intact
+    cut.write_bytes(cut.read_bytes()[:-60])  # the header stays intact
     parts = [open_own(str(tmp_path), flag) for flag in (True, False)]
     assert sum(map(len, parts)) == 19
     assert [*getattr(parts[0], "unreadable", []), *getattr(parts[1], "unreadable", [])] == [

@@ -225,7 +225,7 @@ def test_clients_that_send_little_by_little_keep_nobody_out(
 
         def dribble() -> None:
             while not done.wait(0.05):
-                for connection in connections[::2]:  # the others say nothing
+                for connection in connections[::2]:  # the other connections stay idle
                     with suppress(OSError):
                         connection.send(b"x")
 

@@ -111,7 +111,7 @@ def test_classes_and_their_confusion(page: Outline) -> None:
     rows = report.class_rows(FOUND, CLASSES)
     assert rows == [("ant", 1, 1, ""), ("bee", 2, 3, "ant (1)"), ("cat", 1, 2, "bee (1)")]
     cells = [text for tag, text in page.texts if tag == "td"]
-    assert cells[:5] == ["1", "1", "2", "1", "1"]  # without zeros, in row-major order
+    assert cells[:5] == ["1", "1", "2", "1", "1"]  # nonzero cells in row-major order
 
 
 def test_the_page_begins_with_the_result_and_ends_with_the_options(page: Outline) -> None:

@@ -310,7 +310,7 @@ def test_a_run_killed_between_two_files_of_an_epoch_is_completed_by_resuming(
         original, history = os.replace, tmp_path / "epochs.csv"
 
         def replace(source: Any, target: Any) -> None:
-            if Path(target).name == at and history.exists():  # in the second epoch
+            if Path(target).name == at and history.exists():  # kills the run in the second epoch
                 raise Killed
             original(source, target)
 

@@ -47,5 +47,5 @@ def test_a_limit_keeps_every_class(tmp_path: Path) -> None:
         sources.limited(whole, 9)
     upload.put_split(few, "digits", "train", "packed", True, tmp_path)
     packed = sources.open_source("digits", "packed", tmp_path, True, False)
-    thirds = sources.limited(packed, 12)  # whose labels are unknown until they are read
+    thirds = sources.limited(packed, 12)  # labels are unknown before reading
     assert [int(thirds[i][1]) for i in range(12)] == [int(packed[2 * i][1]) for i in range(12)]

@@ -93,7 +93,7 @@ def test_a_run_leaves_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert page.count('<img class="pixels" src="data:image/png') == min(24, 40 - int(right[2]))
     before = weights(tmp_path)
     (tmp_path / "report.html").unlink()
-    assert program.main(["--out", str(tmp_path), "--resume"]) == 0  # finished: written again
+    assert program.main(["--out", str(tmp_path), "--resume"]) == 0  # writes only the report
     assert (tmp_path / "report.html").exists() and weights(tmp_path) == before
 
 
@@ -233,7 +233,7 @@ def test_an_extended_run_follows_the_schedule_of_the_new_length(
         out = ["--out", str(tmp_path / name)]
         assert program.main([*asked, *out]) == 0
         assert program.main([*out, "--resume", "--epochs", "4"]) == 0
-        assert program.main([*out, "--resume"]) == 0  # a finished run stays finished
+        assert program.main([*out, "--resume"]) == 0  # resuming a finished run changes nothing
         found.append((weights(tmp_path / name), epochs(tmp_path / name)))
     assert found[0] == found[1]
     assert "2 epochs were planned, now 4: the learning rate goes on" in capsys.readouterr().out
@@ -255,7 +255,7 @@ def test_a_run_extended_twice_is_one_run_if_its_rate_is_constant(
     constant = [*SMALL, "--schedule", "constant"]
     parts = ["--out", str(tmp_path / "parts")]
     with monkeypatch.context() as patch:
-        stop_at(patch, 3, "_step")  # in the middle of the first epoch
+        stop_at(patch, 3, "_step")  # stops in the middle of the first epoch
         assert program.main([*constant, "--epochs", "1", *parts]) == 130
     for count in ("2", "4"):
         assert program.main([*parts, "--resume", "--epochs", count]) == 0

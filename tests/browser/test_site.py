@@ -104,7 +104,7 @@ def test_a_version_offers_the_others(opened: Any, site: str, tmp_path: Path) -> 
         assert offered().first_selected_option.text == "0.2.0"
         offered().select_by_visible_text("0.3.0")
         wait.until(lambda b: b.current_url == f"{address}/0.3.0/docs/index.html")
-        offered().select_by_visible_text("0.1.0")  # that version has no such page
+        offered().select_by_visible_text("0.1.0")  # version 0.1.0 lacks this page
         wait.until(lambda b: b.title == "first page")
     browser = opened(f"{site}/docs/index.html")
     assert browser.find_elements("css selector", "select.versions") == []

@@ -111,7 +111,7 @@ def test_a_change_after_the_second_call_is_an_error_that_names_the_calls() -> No
     assert weight.item() == 1.0 - 7 * 0.5  # calls 6 and 7 were stale
     with pytest.raises(needle.CaptureError, match="since call 4 of 8"):
         step(tensor([1.0]))
-    assert weight.item() == 1.0 - 7 * 0.5 - 1.0  # the state of the step itself
+    assert weight.item() == 1.0 - 7 * 0.5 - 1.0  # the eager step's state
     assert optimizer.steps == 8
     step(tensor([1.0]))
     assert weight.item() == 1.0 - 7 * 0.5 - 2.0
@@ -169,7 +169,7 @@ class Scaled(nn.Module):
     ],
 )
 def test_attributes_of_a_module_are_guarded(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("slope", "table"):  # restored afterwards
+    for name in ("slope", "table"):  # setattr by monkeypatch, which restores them
         monkeypatch.setattr(Scaled, name, vars(Scaled)[name])
     layer = Scaled()
     step = needle.capture(layer)

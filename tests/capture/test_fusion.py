@@ -72,7 +72,7 @@ def test_relu_runs_in_a_convolution() -> None:
     layer = conv(bias=True)
     calls = compare(lambda x: relu(layer(x)), [layer])
     assert calls["conv2d"] == 1 and calls["relu_grad"] == 1
-    assert calls["binary"] == 3  # the loss and its gradient
+    assert calls["binary"] == 3  # these belong to the loss and its gradient
 
 
 def test_relu_and_its_gradient_run_in_batch_norm() -> None:

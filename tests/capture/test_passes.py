@@ -195,7 +195,7 @@ def test_a_value_is_not_computed_again_from_an_array_that_changed(written: bool)
         early = doubled + x
         if written:
             buffer[...] = x
-        wide = early.reshape((64, 1)) + x.reshape((1, 64))  # while ``doubled`` is live
+        wide = early.reshape((64, 1)) + x.reshape((1, 64))  # ``doubled`` is live here
         return wide.sum() + (doubled * 3.0).sum()
 
     def run(function: Any) -> list[np.ndarray[Any, Any]]:

@@ -160,7 +160,7 @@ def test_epochs_of_the_mlp(device: Any) -> None:
     for seed in (5, 6):
         np.random.seed(1)
         model = mlp_resnet.MLPResNet(100, 20, 1, device=device)
-        np.random.seed(seed)  # the epoch seeds with 4 itself
+        np.random.seed(seed)  # epoch() itself seeds with 4
         opt = ndl.optim.SGD(model.parameters(), lr=0.1)
         trained = [mlp_resnet.epoch(loader, model, opt) for _ in range(8)]
         assert model.training

@@ -46,7 +46,7 @@ def test_a_language_model_is_its_three_layers(kind: str, device: Any) -> None:
     elif kind == "rnn":
         assert h.shape == (2, 3, 5)
         np.testing.assert_array_equal(h.numpy(), state.numpy())
-    out.backward()  # ones for every logit
+    out.backward()  # the initial gradient is 1 for every logit
     for name, p in model.named_parameters():
         assert p.grad is not None and p.grad.shape == p.shape, name
 
@@ -99,7 +99,7 @@ def test_an_epoch_is_the_loop_of_the_course(
 ) -> None:
     words = len(corpus.dictionary)
     data = ndl.data.batchify(corpus.train, 4, device, "float32")
-    assert (len(data) - 1) % 8 != 0  # the last piece is shorter
+    assert (len(data) - 1) % 8 != 0  # so the last sequence is shorter
     results = []
     for by_hand in (False, True):
         model = language_model(kind, device, words)

@@ -64,7 +64,7 @@ def array(host: np.ndarray, device: str = emulated.NAME) -> Any:
 def test_matmul_of_every_tile(m: int, k: int, n: int, dtype: str, shuffled: None) -> None:
     random = np.random.default_rng(m)
     a, b = (random.integers(-9, 9, shape).astype(dtype) for shape in [(m, k), (k, n)])
-    want = a @ b  # integers, so exact in every dtype
+    want = a @ b  # exact in every dtype, as a and b hold integers
     for left in (array(a), array(np.ascontiguousarray(a.T)).T):
         for right in (array(b), array(np.ascontiguousarray(b.T)).T):
             np.testing.assert_array_equal((left @ right).numpy(), want)
@@ -272,7 +272,7 @@ def test_out_of_memory_names_sizes_and_is_survived(backend: Any) -> None:
         kept = [backend.allocate(2 << 18, F32)]
         with pytest.raises(MemoryError, match=r"the GPU has no 4194304 bytes left, 2\d+ bytes are"):
             kept.append(backend.allocate(1 << 20, F32))
-        kept.clear()  # now cached; the cache is freed for the next request
+        kept.clear()  # now cached; the next request frees the cache
         assert backend.allocate(800_000, F32).size == 800_000
     finally:
         emulated.module.set_memory_limit(1 << 30)

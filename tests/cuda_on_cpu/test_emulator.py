@@ -57,14 +57,14 @@ def test_right_kernels_give_right_results(order: None) -> None:
     assert faults.copy_twice_by_registers(VALUES, True) == both
     assert faults.copy_twice(VALUES, True) == both
     found = np.array(faults.write_bytes(VALUES), "float32").view("uint8")[:64]
-    np.testing.assert_array_equal(found, np.arange(64))  # bytes of a word may be of several threads
+    np.testing.assert_array_equal(found, np.arange(64))  # threads may write bytes of one word
 
 
 def test_uninitialised_memory_is_nan(order: None) -> None:
-    for _ in range(2):  # also where an earlier block has written
+    for _ in range(2):  # a second block finds no values of the first
         got = faults.uninitialised_shared(VALUES)
         assert np.isnan(got[0]) and got[1:] == [1.0] * 63
-    assert np.isnan(faults.count_threads(VALUES)).all()  # also where a kernel only adds to it
+    assert np.isnan(faults.count_threads(VALUES)).all()  # NaN remains after atomic additions
 
 
 RACES = {
@@ -96,7 +96,7 @@ FAULTS: list[tuple[str, tuple[Any, ...], str]] = [
     ("half_wait", (), "wait at a barrier that others never reach: thread .* in line"),
     ("two_barriers", (), "wait at the barriers of lines"),
     ("lanes_missing", (), "wait at a barrier that others never reach"),
-    ("throws", (), "thrown by a thread"),  # like an empty block of the course
+    ("throws", (), "thrown by a thread"),  # an exercise that is still open throws
     ("copy_twice", (False,), UNWAITED),
     ("copy_in_groups", (False,), UNWAITED),
     ("copy_too_early", (), UNWAITED),
@@ -109,7 +109,7 @@ FAULTS: list[tuple[str, tuple[Any, ...], str]] = [
 def test_a_fault_is_an_error(kernel: str, arguments: Any, message: str, order: None) -> None:
     with pytest.raises(RuntimeError, match=message):
         getattr(faults, kernel)(VALUES, *arguments)
-    assert faults.turn_around(VALUES, True) == VALUES[::-1]  # the next kernel runs
+    assert faults.turn_around(VALUES, True) == VALUES[::-1]  # the next kernel runs normally
 
 
 def test_host_code_that_follows_a_device_pointer_is_stopped() -> None:

@@ -99,7 +99,7 @@ def test_graphs_give_the_bits_of_the_eager_step(device: Any) -> None:
     parts = sum(len(part.calls) > 1 for part in program.segments)
     assert parts >= 2  # dropout's draw splits the graph
     assert program.graphs.launched == 11 * parts
-    assert program.graphs.recorded <= 10 * parts  # some after each of the checks at calls 2, 4, 8
+    assert program.graphs.recorded <= 10 * parts  # each check (calls 2, 4, 8) adds some
 
 
 def test_graphs_of_a_step_with_a_budget_give_the_same_bits(device: Any) -> None:
@@ -132,7 +132,7 @@ def test_what_kernels_took_while_they_were_recorded_stays_theirs(device: Any) ->
 
 
 def test_memory_goes_back_with_the_graphs(device: Any) -> None:
-    gc.collect()  # left by other tests
+    gc.collect()  # collects garbage that other tests left
     before = device.memory_stats()["in_use"]
     captured = Training(device, True)
     captured.steps(4)
@@ -177,7 +177,7 @@ def test_a_recording_runs_nothing_and_refuses_to_wait(device: Any) -> None:
     }.items():
         with pytest.raises(RuntimeError, match=f"{name}: this waits for the host or the device"):
             backend.record_graph(waits)
-    backend.fill(view, 3.0)  # the next kernel runs at once again
+    backend.fill(view, 3.0)  # recording has ended, so the kernel runs at once
     assert backend.download(view).tolist() == [3.0] * 4
 
 

@@ -70,7 +70,7 @@ def test_what_does_not_fit_is_refused(steps: Any, rows: Any, message: str | None
 def test_uploads_from_pinned_memory_may_change_at_once() -> None:
     """The emulator copies from pinned memory as late as possible."""
     backend = backends.get(emulated.NAME)
-    for size in (100, 50_000):  # the host copies the first of them
+    for size in (100, 50_000):  # a buffer of 100 elements is copied by the host
         memory = bytearray(4 * size)
         pinned = backend.pin(memory)
         source = np.frombuffer(memory, np.float32)

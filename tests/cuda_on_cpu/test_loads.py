@@ -41,7 +41,7 @@ def test_it_is_seen(kernel: str, place: int) -> None:
     if faults.under_address_sanitizer:
         done = ended(kernel)
         assert done.returncode != 0 and "AddressSanitizer: use-after-poison" in done.stderr
-        assert kernel in done.stderr  # and the line of the load
+        assert kernel in done.stderr  # the report names the kernel
         return
     assert np.flatnonzero(np.isnan(getattr(faults, kernel)(VALUES))).tolist() == [place]
 

@@ -60,12 +60,12 @@ def test_results_are_read_together_and_are_the_same(
             read(run)
 
         with monkeypatch.context() as patch:
-            unchecked = partial(needle.capture, check=False)  # a check reads what it compares
+            unchecked = partial(needle.capture, check=False)  # a check would read values
             patch.setattr(needle, "capture", unchecked)
             patch.setattr(run_module, "STEPS_AHEAD", ahead)
             patch.setattr(run_module.Run, "_step", counted)
             patch.setattr(run_module.Run, "_read", noted)
-            if ahead == 1:  # as on the CPU
+            if ahead == 1:  # the CPU reads each loss at once
                 patch.setattr(run_module, "LossOnDevice", nn.CrossEntropyLoss)
             assert program.main([*SMALL, "--out", str(tmp_path / str(ahead))]) == 0
         assert seen == reads * 2

@@ -249,7 +249,7 @@ def test_what_can_no_longer_be_sent_to_the_workers_is_told() -> None:
         dataset[0]
         with pytest.warns(RuntimeWarning, match=r"dataset.handle -> .* the copy they have"):
             assert len(epoch(loader)) == len(first)
-        epoch(loader)  # without a second warning
+        epoch(loader)  # warns only once
 
 
 @pytest.mark.parametrize(

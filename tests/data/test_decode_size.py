@@ -105,7 +105,7 @@ def test_a_loader_that_resizes_decodes_less_and_says_so(root):
     np.testing.assert_array_equal(first(pipeline), half[1][0])
     np.testing.assert_array_equal(first(pickle.loads(pickle.dumps(pipeline))), half[1][0])
     assert "half their size or less where 16 x 12 are left" in pipeline.explain()
-    assert dataset[1][0].shape == (64, 48, 3)  # another loader of it has other transforms
+    assert dataset[1][0].shape == (64, 48, 3)  # the dataset itself still decodes whole images
     later = Pipeline(dataset, [data.Resize((16, 12))], augment="main")
     assert first(later).shape == (16, 12, 3)
 

@@ -114,7 +114,7 @@ def test_every_cut_and_every_flipped_byte_of_a_gz_is_noticed_or_harmless(tmp_pat
         damaged[place] ^= 0x55
         path.write_bytes(damaged)
         try:
-            # only gzip's own header is damaged
+            # Damage in gzip's own header may go unnoticed.
             np.testing.assert_array_equal(read_idx(path), PIXELS)
             assert 3 <= place < 10
         except DataError as error:

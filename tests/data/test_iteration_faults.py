@@ -122,7 +122,7 @@ def test_a_dropped_iterator_cancels_nothing_while_the_engine_is_in_use() -> None
     assert cancelled == [True]
 
 
-# os.fork in a process with threads
+# os.fork warns in a process with threads.
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_copy_does_not_inherit_a_held_lock() -> None:
     loader = data.DataLoader(list(range(4)), 2)

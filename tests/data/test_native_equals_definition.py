@@ -84,7 +84,7 @@ def chains(draw, spec):
             continue
         kinds += sizing() + [st.just(T.ToFloat())]
         if draw(st.integers(0, 5)) == 0:
-            stays = T.Normalize(-51.0, 318.75), T.Normalize(-0.2, 1.25)  # in 0..1, for colours
+            stays = T.Normalize(-51.0, 318.75), T.Normalize(-0.2, 1.25)  # keeps 0..1 for colours
             kinds = [st.just(stays[spec.dtype != np.uint8])]
         found.append(draw(st.one_of(kinds)))
         spec = output_of(found[-1], spec)

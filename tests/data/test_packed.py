@@ -142,7 +142,7 @@ def test_kept_photographs_are_turned_as_the_data_set_turned_them(tmp_path):
     path = tmp_path / "root" / "a" / "1.jpg"
     path.parent.mkdir(parents=True)
     exif = Image.Exif()
-    exif[274] = 6  # turned by 90 degrees
+    exif[274] = 6  # orientation 6: turned by 90 degrees
     Image.fromarray(np.arange(32 * 48 * 3, dtype=np.uint8).reshape(32, 48, 3)).save(path, exif=exif)
     options = {"layout": "HWC", "dtype": "uint8"}
     raw, turned = (

@@ -226,7 +226,7 @@ def test_a_choice_of_colours_leaves_other_floats_as_they_are():
     assert plan.segments[0].kind == "native"
     images = (pixels(16, 4, 4, 3, dtype="f4") - 300) / 100
     refused = 0
-    for i in range(16):  # outside 0..1, unless a colour step, which clips, sees the image
+    for i in range(16):  # values leave 0..1 unless a colour step clips them
         try:
             one_by_one(chain, images[i : i + 1], None, 1, 0, np.arange(i, i + 1))
         except ValueError as error:

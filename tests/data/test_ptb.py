@@ -65,7 +65,7 @@ def test_columns_are_read_downwards(batch_size):
 
 @pytest.mark.parametrize("bptt", [1, 3, 100])
 def test_targets_are_the_next_words(bptt, device):
-    columns = batchify(list(range(22)), 3, device, "float32")  # 7 rows
+    columns = batchify(list(range(22)), 3, device, "float32")  # 22 ids in 3 columns: 7 rows
     seen = []
     for i in range(0, len(columns) - 1, bptt):
         x, y = get_batch(columns, i, bptt, device=device, dtype="float32")

@@ -108,11 +108,11 @@ def test_buckets_are_sent_during_backward(monkeypatch: pytest.MonkeyPatch) -> No
             at_first_layer.append(list(group.sums))
         parallel.average()
         found = [p.grad.numpy() for p in model.parameters()]
-        passes(x)  # its hooks do nothing outside of a slice
+        passes(x)  # hooks do nothing outside of a slice
         for p, grad in zip(model.parameters(), found):
             np.testing.assert_allclose(grad, p.grad.numpy(), rtol=1e-6)
     assert at_first_layer == [[6, 8]] * 3
-    assert group.sums == [6, 8, 15 + 6, 1]  # the number of samples comes last
+    assert group.sums == [6, 8, 15 + 6, 1]  # the last sum is the number of samples
 
 
 def test_a_bucket_with_an_unused_parameter_is_sent_after_backward(

@@ -59,7 +59,7 @@ def test_overlap_with_a_rank_without_samples(tmp_path: Path) -> None:
 
 
 def test_gradients_of_gpus_are_averaged(tmp_path: Path) -> None:
-    assert gpu.first().device.enabled()  # otherwise the test is skipped
+    assert gpu.first().device.enabled()  # skips the test where there is no GPU
     host = trained(tmp_path / "cpu.npz", 2, 0, 1, 8)
     found = trained(tmp_path / "gpu.npz", 2, 0, 1, 8, "gpu")
     for name, value in host.items():

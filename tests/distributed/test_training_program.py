@@ -96,7 +96,7 @@ def test_synchronised_batch_norm_trains_like_one_process(tmp_path: Path) -> None
     trained(tmp_path / "together", 2, *options, "--sync-batch-norm")
     one, apart, together = (
         float(results(tmp_path / name)[0][2]) for name in ("one", "apart", "together")
-    )  # the training losses
+    )  # training losses of the three runs
     assert abs(together / one - 1) < 1e-3 < abs(apart / one - 1)
 
 

@@ -14,7 +14,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 def test_the_version_is_one_and_the_changelog_knows_it() -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert 'input = "python/needle/__init__.py"' in project  # the one place of the version
+    assert 'input = "python/needle/__init__.py"' in project  # the version is stored only there
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert headings[0] == "Unreleased" and {*headings[1:]} <= {needle.__version__, *headings[2:]}
 

@@ -12,7 +12,7 @@ def outcome(function: Callable[[], Any], *kinds: type[Exception]) -> Any:
     """Return the function's result, or the name of the error of one of these kinds."""
     try:
         return function()
-    except NotImplementedError:  # an open exercise
+    except NotImplementedError:  # the exercise is still open
         raise
     except kinds as error:
         return type(error).__name__

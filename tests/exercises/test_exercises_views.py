@@ -250,7 +250,7 @@ def test_reshape_is_a_view_where_it_can_be() -> None:
 
 @pytest.mark.exercise("keep-order")
 def test_results_keep_the_order_of_axes_in_memory() -> None:
-    nhwc = np.empty((2, 5, 5, 3)).transpose(0, 3, 1, 2)  # viewed as NCHW
+    nhwc = np.empty((2, 5, 5, 3)).transpose(0, 3, 1, 2)  # NHWC in memory, viewed as NCHW
     want = strides_of(np.empty_like(nhwc))
     dense = shapes.dense_strides_like.__wrapped__
     mistakes = {"the order of the axes is lost": shapes.compact_strides(nhwc.shape)}

@@ -224,7 +224,7 @@ def mutated_model(_: bytes, seed: int) -> bytes:
             content = _change_field(content, rng)
         except (ValueError, TypeError, UnicodeError):
             continue
-        except Exception:  # protobuf's DecodeError: no field can be changed any more
+        except Exception:  # DecodeError: protobuf cannot parse the file any more
             content = mutated(content or b"\0", rng.randrange(2**32))
     return content
 

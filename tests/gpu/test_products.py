@@ -59,7 +59,7 @@ def assert_products(got: Any, want: np.ndarray, unrounded: np.ndarray) -> None:
     )
     mean = np.linalg.norm(distance) / np.linalg.norm(want)
     assert mean <= 2e-5
-    if not np.array_equal(unrounded, want):  # not for float32
+    if not np.array_equal(unrounded, want):  # true unless the precision is float32
         assert np.linalg.norm(got.numpy() - unrounded) / np.linalg.norm(want) > 5 * mean
 
 

@@ -18,7 +18,7 @@ from test_kernels import same_for_any_threads
 import needle as ndl
 from needle import accelerated, config, ops
 
-FACTORS = (4.5, 4.5, 7.0)  # of the error of sequential sums, or of the direct weight gradient
+FACTORS = (4.5, 4.5, 7.0)  # output, input and weight gradient
 FACTORS_OF_DIRECT = (3.5, 3.5, 4.5)
 
 

@@ -91,7 +91,7 @@ def test_batch_norm_in_training_and_evaluation(layer, shape, axes, device):
     y = module(tensor(x, device))
     w, b = weight.reshape(along), bias.reshape(along)
     close(y, normalised(x, axes, eps=0.1) * w + b, atol=2e-6)
-    mean, var = 0.3 * x.mean(axes), 0.7 + 0.3 * x.var(axes)  # biased
+    mean, var = 0.3 * x.mean(axes), 0.7 + 0.3 * x.var(axes)  # the biased variance
     close(module.running_mean, mean)
     close(module.running_var, var)
     assert module.running_mean.is_leaf() and not module.running_mean.requires_grad
@@ -99,7 +99,7 @@ def test_batch_norm_in_training_and_evaluation(layer, shape, axes, device):
     module.eval()
     expected = (x - mean.reshape(along)) / np.sqrt(var.reshape(along) + 0.1) * w + b
     close(module(tensor(x, device)), expected, atol=2e-6)
-    close(module.running_mean, mean)  # evaluation does not change them
+    close(module.running_mean, mean)  # evaluation leaves the statistics unchanged
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -254,11 +254,11 @@ def test_dropout_draws_one_mask_and_scales(device):
     np.random.seed(7)
     mask = np.random.rand(20, 10) <= 0.75
     close(y, x * mask / 0.75)
-    assert after == np.random.rand()  # exactly one draw of this shape
+    assert after == np.random.rand()  # dropout made exactly one draw of this shape
     layer.eval()
     close(layer(tensor(x, device)), x, rtol=0, atol=0)
     np.random.seed(7)
-    nn.Dropout(0.0)(tensor(x[:1], device))  # it draws as well
+    nn.Dropout(0.0)(tensor(x[:1], device))  # p = 0 draws a mask as well
     assert np.random.rand() == np.random.RandomState(7).rand(11)[10]
     with pytest.raises(ValueError, match=r"Dropout: p must be in \[0, 1\], got 1.5"):
         nn.Dropout(1.5)
@@ -343,7 +343,7 @@ def test_conv_takes_tuples_by_their_first_item_and_keyword_options():
     assert layer.kernel_size == (3, 3) and layer.stride == (2, 2) and layer.bias is None
     layer = nn.Conv(4, 6, 3, padding=0, dilation=2, groups=2)
     assert layer.weight.shape == (3, 3, 2, 6) and layer.padding == (0, 0)
-    assert nn.Conv(1, 1, 3, dilation=2).padding == (2, 2)  # still "same"
+    assert nn.Conv(1, 1, 3, dilation=2).padding == (2, 2)  # the default keeps the image's size
     x = tensor(randn(1, 4, 9, 9), layer.weight.device)
     assert layer(x).shape == (1, 6, 5, 5)
 

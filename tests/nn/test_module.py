@@ -116,7 +116,7 @@ def test_to_device_moves_parameters_and_buffers():
 
 def test_state_dict_round_trip(device):
     first, second = Net().to(device), Net().to(device)
-    first(ndl.init.randn(5, 2, device=device))  # moves the running statistics
+    first(ndl.init.randn(5, 2, device=device))  # updates the running statistics
     assert second.load_state_dict(first.state_dict()) == ([], [])
     for (name, a), (_, b) in zip(
         first.state_dict().items(), second.state_dict().items(), strict=True

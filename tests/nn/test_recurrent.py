@@ -173,7 +173,7 @@ def test_a_padding_row_is_zeros_and_gets_no_gradient(padding_idx: int, device: A
     weight[2] = 0
     np.testing.assert_array_equal(layer.weight.numpy(), weight)
     ids, slopes = np.array([[2, 1, 2], [6, 6, 0]]), np.arange(18.0).reshape(2, 3, 3)
-    weight = np.arange(21.0).reshape(7, 3)  # the row is read like all others
+    weight = np.arange(21.0).reshape(7, 3)  # row padding_idx is not zero here
     layer.load_state_dict({"weight": weight})
     y = layer(ids)
     np.testing.assert_array_equal(y.numpy(), weight[ids])

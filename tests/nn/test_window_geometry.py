@@ -47,7 +47,7 @@ def test_convolution(case: Any, device: Any) -> None:
     np.testing.assert_allclose(
         ops.conv2d(tx, tw, **options).numpy(), expected, rtol=1e-10, atol=1e-12
     )
-    inner = (expected * g).sum()  # <A x, g> = <x, A' g>, in x and in w
+    inner = (expected * g).sum()  # adjoints: <A x, g> = <x, A' g>, in x and in w
     x_grad = ops.conv2d_input_grad(tg, tw, x_shape, **options).numpy()
     w_grad = ops.conv2d_weight_grad(tg, tx, w_shape, **options).numpy()
     assert (x_grad * x).sum() == pytest.approx(inner, rel=1e-9, abs=1e-9)

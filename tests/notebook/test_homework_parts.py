@@ -35,7 +35,7 @@ def test_an_empty_notebook_invites_to_its_exercises(part: Part, tmp_path: Path) 
     assert f"a student tree, {len(exercises())} of " in out
     assert "Traceback" not in out
     assert set(re.findall(r"^RAISED (\w+)", out, re.MULTILINE)) <= {
-        "NotImplementedError",  # an invitation to solve the exercise explains it
+        "NotImplementedError",  # the cell shows an invitation to solve it
         "Unavailable",
     }
     for exercise in part.exercises:

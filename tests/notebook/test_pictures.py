@@ -25,11 +25,11 @@ def test_a_memory_map_names_the_place_of_every_element() -> None:
     a = nd.array(np.arange(12).reshape(3, 4))
     views = {"a": a, "flipped": a[::-1, 1:3], "column": a[:, 1], "b": a.permute((1, 0))}
     for view in views.values():
-        # for arange the value equals the position
+        # Values of arange equal their positions.
         np.testing.assert_array_equal(memory.places(view), view.numpy())
     found = texts(pictures.draw_memory(views))
     assert "flipped: shape (3, 2), strides (-4, 1), offset 9" in found
-    assert found.count("5") == 5 and found.count("4") == 3  # 4 is not in column and flipped
+    assert found.count("5") == 5 and found.count("4") == 3  # 4 is in three of five views
     with pytest.raises(ValueError, match="share one buffer"):
         pictures.draw_memory({"a": a, "other": a + 1})
     with pytest.raises(ValueError, match="at most"):
@@ -62,7 +62,7 @@ def test_the_window_slides_as_conv2d_does() -> None:
     result = sliding.convolved(image, kernel)
     by_hand = [[(image[i : i + 3, j : j + 2] * kernel).sum() for j in range(5)] for i in range(3)]
     np.testing.assert_allclose(result, by_hand, rtol=1e-5)
-    axes = pictures.draw_sliding(image, kernel, step=6).axes  # row 1, column 1
+    axes = pictures.draw_sliding(image, kernel, step=6).axes  # step 6 is at row 1, column 1
     assert f"sum {result[1, 1]:.2f}" in axes[1].get_title()
     assert axes[2].get_title() == "the result so far, 7 of 15"
     assert int(np.isfinite(np.ma.filled(axes[2].images[0].get_array(), np.nan)).sum()) == 7

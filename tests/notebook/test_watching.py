@@ -83,7 +83,7 @@ def test_objects_stay_instances_and_functions_change_for_everybody(edit: Edit) -
     assert module.Derived is derived and isinstance(kept, module.Derived)
     assert isinstance(kept, module.Base) and isinstance(module.Added(), derived)
     assert kept.name() == "second" and not hasattr(kept, "gone")
-    assert module.Derived().parts == ["new base", "derived"]  # super() means the class that stays
+    assert module.Derived().parts == ["new base", "derived"]  # super() finds the kept class
     x = ndl.Tensor([1.0])
     assert function(x).item() == 35 and x.tripled().item() == 35
     assert isinstance(function(x).inputs[0].op, module.Tripled)

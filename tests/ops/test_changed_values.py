@@ -186,7 +186,7 @@ def test_values_that_no_gradient_needs_may_change() -> None:
     w = make(3, 4)
     expected_slope = np.exp(w.numpy())
     y = w.exp() + 1
-    assign(y)  # exp needs its own result, + does not
+    assign(y)  # the gradient of exp reads its result; that of + reads none
     y.sum().backward()
     np.testing.assert_allclose(w.grad.numpy(), expected_slope)
 

@@ -66,7 +66,7 @@ def reads(node: Any, device: Any) -> set[int | str]:
         value.cached_data = unreadable(kept, device)
         try:
             node.op.gradient_as_tuple(grad, node)
-        except (ReadError, AttributeError, TypeError):  # the last two: an item of a tuple
+        except (ReadError, AttributeError, TypeError):  # items of tuples raise the last two
             found.add(which)
         finally:
             value.cached_data = kept
@@ -93,7 +93,7 @@ def test_each_op_declares_what_its_gradient_reads(
 def test_a_value_between_two_ops_that_do_not_read_it_is_discarded() -> None:
     (a,) = tensors((3, 4))
     y = ndl.relu(a + 1)
-    assert not is_discarded(y.inputs[0])  # until the result is used
+    assert not is_discarded(y.inputs[0])  # discarded only once y is used
     z = y * 2
     assert is_discarded(y.inputs[0]) and not is_discarded(y)
     middle = y.inputs[0]

@@ -190,7 +190,7 @@ def test_gradients_of_powers_at_zero(dtype: str, device: Any) -> None:
             assert by_b[str((base, exponent))] == want
         assert abs(by_a[str((base, -1.0))]) == INF
     assert by_b[str((0.0, -1.0))] == -INF
-    assert by_a[str((NAN, 0.0))] == 0  # the constant 1, as in PyTorch
+    assert by_a[str((NAN, 0.0))] == 0  # a**0 is constant, also at NaN
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, -1, 0.5, -0.5, 3.0])
@@ -213,7 +213,7 @@ def test_second_gradients_of_zero_to_the_zero_are_finite(device: Any) -> None:
     by_a, by_b = a.grad, b.grad
     by_a.sum().backward()
     np.testing.assert_allclose(a.grad.numpy(), [0, 0])
-    np.testing.assert_allclose(b.grad.numpy(), [1, 0.5])  # a**(b - 1), where it is finite
+    np.testing.assert_allclose(b.grad.numpy(), [1, 0.5])  # a**(b - 1), where that is finite
     by_b.sum().backward()
     np.testing.assert_allclose(b.grad.numpy(), [0, np.log(2) ** 2])
 

@@ -44,11 +44,11 @@ def test_the_average_follows_its_formula(device: Any) -> None:
             before = expected.get(name, value.astype(np.float64))
             expected[name] = 0.9 * before + 0.1 * value
     own = values(model)
-    assert len(own) == 6  # six includes the running mean and variance
+    assert len(own) == 6  # with running mean and variance
     with average.applied():
         for name, value in values(model).items():
             np.testing.assert_allclose(value, expected[name], rtol=2e-6, atol=1e-7)
-            moved = name != "0.bias"  # batch norm cancels its gradient
+            moved = name != "0.bias"  # batch norm makes this bias's gradient 0
             assert np.array_equal(value, own[name]) != moved
     for name, value in values(model).items():
         np.testing.assert_array_equal(value, own[name])

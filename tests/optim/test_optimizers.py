@@ -310,7 +310,7 @@ def test_a_value_with_another_reference_is_not_changed(keeper, native):
     optimizer.step()
     assert id(buffer_of(w)) != buffer
     assert (w.numpy() == before / 2).all()
-    assert np.isin(values_of(kept, native), before).all()  # 0.5 would be new
+    assert np.isin(values_of(kept, native), before).all()  # the old buffer has no new values
 
 
 @pytest.mark.skipif(NUMPY_MODE, reason="NumPy has no kernel that steps in place")
@@ -475,9 +475,9 @@ def test_clip_grad_norm(device):
     kept = params[0].grad
     optimizer = optim.SGD(params)
     assert optimizer.clip_grad_norm(1e6) == pytest.approx(norm, rel=1e-6)
-    assert params[0].grad is kept  # nothing to clip
+    assert params[0].grad is kept  # the norm is below the limit
     assert optimizer.clip_grad_norm(0.5) == pytest.approx(norm, rel=1e-6)
-    close(kept, grads[0])  # replaced, not changed
+    close(kept, grads[0])  # clipping replaces gradients and changes none in place
     for p, g in zip(params, grads, strict=True):
         close(p.grad, g * 0.5 / norm)
         assert p.grad.dtype == "float32"
@@ -582,5 +582,5 @@ def test_a_parameter_without_axes(make, device):
         (p * p).backward()
         optimizer.step()
     assert p.shape == () and p.dtype == "float32" and 0 < p.item() < 2
-    p.realize_cached_data()[...] = 5.0  # still an array that can be assigned to
+    p.realize_cached_data()[...] = 5.0  # a 0-d array, not a NumPy scalar
     assert p.item() == 5.0

@@ -156,7 +156,7 @@ def test_index_arrays(data: Any, shape: tuple[int, ...], device: Any) -> None:
     assume("array" in kinds or "mask" in kinds)
     together = data.draw(hnp.array_shapes(max_dims=2, max_side=3))
     if "mask" in kinds:
-        together = (data.draw(st.integers(1, min(shape))),)  # as many as each mask has elements
+        together = (data.draw(st.integers(1, min(shape))),)  # the length of the masks
     key: list[Any] = []
     for kind, size in zip(kinds, shape, strict=True):
         index = st.integers(-size, size - 1)

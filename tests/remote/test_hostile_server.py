@@ -297,7 +297,7 @@ def test_a_flipped_bit_is_found_wherever_it_is(cached: Any, store: LoopbackStore
         kept = [entry.read_bytes() for entry in entries(again)]
         assert len(kept) == (4 if isinstance(dataset, data.RemotePacked) else 60)
         store.gets.clear()
-        np.testing.assert_array_equal(read(cached()[0]), pixels)  # it was fetched and cached
+        np.testing.assert_array_equal(read(cached()[0]), pixels)  # in the cache again
         assert len(store.gets) == 1 or isinstance(dataset, data.RemotePacked)
 
 

@@ -37,7 +37,7 @@ def test_what_was_fetched_is_not_fetched_again(store: LoopbackStore, web: str) -
     again = data.RemoteImageFolder(web, retry=QUICK)
     store.down = True
     assert [again.encoded(i) for i in range(30)] == want
-    assert len(store.gets) == 1  # the index
+    assert len(store.gets) == 1  # only the index was fetched again
 
 
 def test_the_limit_holds_and_the_oldest_go_first(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_the_limit_holds_and_the_oldest_go_first(tmp_path: Path) -> None:
         cache.write(f"{i}", bytes([i]) * 1000)
         os.utime(cache._path(f"{i}"), ns=(i, i))
     assert size_of(cache) == 9 * 1016
-    assert cache.read("0") == bytes(1000)  # now most recently used
+    assert cache.read("0") == bytes(1000)  # makes "0" the most recently used entry
     cache.write("new", b"n" * 1000)
     kept = [i for i in range(9) if cache.read(f"{i}") is not None]
     assert size_of(cache) <= 10_000 and kept == [0, 2, 3, 4, 5, 6, 7, 8]

@@ -112,7 +112,7 @@ def test_damage_and_lack_of_room(store: LoopbackStore, tmp_path: Path) -> None:
     url = f"{store.endpoint}/bucket/set"
     dataset = data.RemotePacked(url, retry=QUICK)
     want = dataset.fetch(np.arange(60))
-    for entry in dataset.cache.root.glob("??/*"):  # as a crash of the machine may leave them
+    for entry in dataset.cache.root.glob("??/*"):  # zeros, as after a crash of the machine
         entry.write_bytes(bytes(entry.stat().st_size))
     store.gets.clear()
     again = data.RemotePacked(url, retry=QUICK)

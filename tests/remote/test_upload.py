@@ -22,7 +22,7 @@ def test_it_goes_on_where_it_was_interrupted(store: LoopbackStore, folder: Path)
     store.faults = {local.paths[20]: [403]}
     with pytest.raises(StoreError, match=r"put s3://bucket/set/.*attempt 1 of 4; check the creden"):
         data.upload(local, "s3://bucket/set", retry=QUICK, progress=False)
-    assert f"bucket/set/{INDEX}" not in store.objects  # the set is incomplete
+    assert f"bucket/set/{INDEX}" not in store.objects  # without an index the set is incomplete
     there = {f"/{name}" for name in store.objects}
     store.puts.clear()
     store.faults = {local.paths[20]: [503, "reset"]}
@@ -75,7 +75,7 @@ def test_an_index_that_could_not_be_read_is_not_written(
     monkeypatch.setattr(uploading, "MAX_INDEX", limit)
     with pytest.raises(DataError, match=f"the index of .* may have {limit} bytes.*packed=True"):
         data.upload(data.ImageFolder(folder), folder.parent / "set", progress=False)
-    early = limit < 30 * 40  # before any image is sent
+    early = limit < 30 * 40  # the limit is noticed before any image is sent
     assert (folder.parent / "set").exists() != early
     assert not (folder.parent / "set" / INDEX).exists()
 

@@ -78,10 +78,10 @@ def test_another_user_cannot_connect() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="nl") as name:
         path = Path(name) / "s.sock"
         with server_process(path, "server_sets:images") as server:
-            assert _as_nobody(path) == "refused"  # by the folder's permissions
+            assert _as_nobody(path) == "refused"  # the folder's mode forbids it
             Path(name).chmod(0o755)
             path.chmod(0o777)
-            assert _as_nobody(path) == "hung up"  # by the server, which checks the peer's user id
+            assert _as_nobody(path) == "hung up"  # the server checks user ids
             Path(name).chmod(0o700)
             with loader(path) as task:
                 assert len(by_index(task)) == 100

@@ -341,7 +341,7 @@ def test_workers_that_begin_delay_no_other_task(monkeypatch: pytest.MonkeyPatch)
         go_on.clear()
         loader(path, task="gone", transforms=[data.CenterCrop(3)]).close()
         assert becomes(lambda: len(mine.server_status()["feeds"]) == 1)
-        go_on.set()  # let the read that nobody needs any more end
+        go_on.set()  # lets the abandoned read end
         assert len(by_index(mine)) == 40
     before.assert_none()
 

@@ -103,7 +103,7 @@ def test_a_sample_that_hangs_delays_only_the_tasks_that_wait_for_it(workers: int
         for _ in range(2):
             assert_whole(free, dataset, range(10, 60))
         assert time.monotonic() - start < 60
-        while True:  # first come the batches before that sample
+        while True:  # batches before the bad sample still arrive
             try:
                 next(waiting)
             except TimeoutError as error:

@@ -249,7 +249,7 @@ def test_what_memory_has_no_room_for_lies_in_a_file(
         options = ServerOptions(workers=0, budget=0, spill=spill)
         with served(Images(100), options) as path, loader(path, task="late", seed=2) as late:
             epoch = iter(late)
-            found = [next(epoch)]  # the other task's samples are still to come
+            found = [next(epoch)]  # task "early" has not begun
             with loader(path, task="early") as early:
                 assert len(by_index(early)) == 100
             assert_same(by_index([*found, *epoch]), as_data_loader(Images(100), 2, 0), range(100))

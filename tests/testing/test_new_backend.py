@@ -41,7 +41,7 @@ def test_an_empty_package_fails_exactly_as_listed(skeleton: Any) -> None:
     assert "unary 0 of 33" in report.table() and "known failures: " in report.table()
     first = report.row("fill").failures[0]
     assert "NotImplementedError: " in first and first.endswith("still to be written")
-    # its own list of known failures is filtered too
+    # ``only`` also filters the package's list of known failures.
     assert conformance.run(backend, only="where").ok
 
 

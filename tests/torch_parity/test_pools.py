@@ -110,7 +110,7 @@ def test_max_unpool(seed: int, device: Any) -> None:
     ours = ndl.max_unpool2d(a, where.numpy(), 3, stride, padding, size)
     theirs = F.max_unpool2d(y, where, 3, stride, padding, size)
     np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
-    if stride == 3:  # otherwise windows share maxima, and only one of these gets the gradient here
+    if stride == 3:  # windows do not overlap
         compare(
             [y.numpy()],
             lambda a: ndl.max_unpool2d(a, where.numpy(), 3, stride, padding, size),

@@ -64,7 +64,7 @@ class Epochs(RuleBasedStateMachine):
     def kill(self, which: int, number: int) -> None:
         pids = self.pids()
         if pids:
-            with suppress(ProcessLookupError):  # killed earlier, and reaped a moment ago
+            with suppress(ProcessLookupError):  # the process may just have been reaped
                 os.kill(pids[which % len(pids)], number)
 
     @rule()

@@ -54,7 +54,7 @@ def test_17_an_exception_comes_back_as_it_was(make, options):
         assert data.samples.pytree.tagged_sample(caught.value) == 5
         # before Python 3.11 exceptions have no notes
         assert "sample 5" in told or sys.version_info < (3, 11)
-        assert sum(len(labels.numpy()) for _, labels in batches) == 12  # the others are there
+        assert sum(len(labels.numpy()) for _, labels in batches) == 12  # all other samples arrive
 
 
 def test_17_exit_in_a_worker_is_raised_in_the_program():
@@ -121,7 +121,7 @@ def placed_at(place: str, make: Any) -> dict[str, Any]:
 def test_17_odd_exceptions_come_at_their_batch_and_the_epoch_continues(name, place, options):
     """An exception raised once at batch 2 leaves the epoch usable; that batch is prepared again."""
     make = ODD[name]
-    inside = not options or place == "batch"  # in the calling thread
+    inside = not options or place == "batch"  # the error is raised in the calling thread
     if name == "KeyboardInterrupt" and inside:
         times = iter([True])
         raised = make

@@ -157,7 +157,7 @@ def test_10_nothing_named_is_left_when_everything_is_killed(method: str, tmp_pat
     pids = [int(word) for word in program.stdout.readline().split()]
     try:
         assert len(pids) == 3, program.communicate(timeout=60)
-        shared = Path(f"/proc/{program.pid}/root/dev/shm")  # those of this program itself
+        shared = Path(f"/proc/{program.pid}/root/dev/shm")  # the program's own /dev/shm
         segments = Path("/proc/sysvipc/shm").read_text()
         assert os.listdir(shared) == []
         keeper = os.open(shared, os.O_RDONLY)

@@ -66,7 +66,7 @@ def test_12_the_other_workers_go_on_while_a_sample_is_slow(engine, tmp_path: Pat
     dataset = Last(64, tmp_path / "reads")
     with data.DataLoader(dataset, 8, num_workers=2, engine=engine, prefetch=4) as loader:
         index = [i for batch in loader for i in batch.numpy().tolist()]
-    assert index == list(range(64))  # the order is kept nevertheless
+    assert index == list(range(64))  # waiting does not change the order
 
 
 @pytest.mark.soak

@@ -79,7 +79,7 @@ def test_large_leaves_over_the_socket_do_not_stop_the_others() -> None:
 
 
 def test_nothing_is_left_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(datasets.Numbers(), 1) as engine:  # load what the first engine of a process loads
+    with running(datasets.Numbers(), 1) as engine:  # the first engine loads modules
         one(engine, 0, [1])
     before = Leftovers()
     for method in ("forkserver", "spawn"):
@@ -97,7 +97,7 @@ def test_closing_does_not_wait_for_a_process_that_has_not_started_a_worker() -> 
     engine = ProcessEngine(Pipeline(datasets.Numbers()), workers=2)
     stopped = children() - before
     for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)  # as if it were importing for a long time
+        os.kill(pid, signal.SIGSTOP)  # simulates a slow import
     start = time.monotonic()
     engine.close()
     assert time.monotonic() - start < 0.9  # the timeout is one second

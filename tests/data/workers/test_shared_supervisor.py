@@ -130,7 +130,7 @@ def test_workers_have_what_the_program_has_now(
             resource.setrlimit(resource.RLIMIT_CORE, limit)
         assert lines(first) == before
         assert alive(process)
-    assert stat(process, 0) is None  # it ended with its last loader and was reaped
+    assert stat(process, 0) is None  # the supervisor ended with its last loader
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(30, marks=pytest.mark.soak)])

@@ -18,7 +18,7 @@ from needle.data.workers import work_queue
 from needle.data.workers.work_queue import ANY_WORKER, Entry, WorkQueue, key_of
 from needle.errors import WorkerError
 
-pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # os.fork
+pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # os.fork warns
 
 
 def entry(number: int, worker: int = ANY_WORKER) -> Entry:
@@ -81,7 +81,7 @@ def test_the_lock_of_a_process_that_dies_is_free() -> None:
     pid = forked(hold_the_lock, queue, writer)
     assert reader.recv() == "held"
     threading.Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
-    queue.put(0, entry(1))  # blocks until then
+    queue.put(0, entry(1))  # blocks until the lock's holder is killed
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     assert queue.claim(0) == (0, entry(1))
     queue.close()
