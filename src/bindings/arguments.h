@@ -46,7 +46,8 @@ std::span<const char* const> unary_names();
 // Returns the position of the name in `names`; the error lists them.
 int to_row(const char* function, PyObject* object, const char* const* names, int count);
 
-// A Python scalar in each representation that a kernel may take; a View of stride 0 can show it.
+// A Python scalar in each representation that a kernel may take; a View of stride 0 can point to
+// it.
 struct ScalarValue {
   double floating = 0;
   std::int64_t integer = 0;

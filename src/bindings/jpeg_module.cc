@@ -55,7 +55,7 @@ bool is_plain(const jpeg_decompress_struct& d) {
   return colours && d.data_precision == 8 && !d.progressive_mode;
 }
 
-// Decodes into the rows and columns of the part and some columns around it.
+// Decodes the rows and columns of the part, and some more columns on either side.
 bool decode(jpeg_decompress_struct& d, unsigned scale, const Part& part, const Pixels& out) {
   jpeg_read_header(&d, TRUE);
   if (!is_plain(d)) return false;

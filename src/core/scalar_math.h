@@ -2,7 +2,7 @@
 // without branches where a loop over them should vectorise. Every function is static, because
 // objects compiled for different instruction sets must share no code. CUDA compiles the same text.
 // float32 exp, log, tanh and erf are here, within 1.5 ulp; wide_math.h has the other functions of
-// real numbers. What no file has is the C library's.
+// real numbers. Formulas call the C library for the rest.
 #pragma once
 
 #include <cmath>
@@ -204,7 +204,7 @@ NEEDLE_MATH float exp_in_range(float x) {
   p = p * r + 0.166665763f;
   p = p * r + 0.5f;
   p = p * r * r + r + 1.0f;
-  // 2^n in two factors, so that results in the subnormal range and up to the largest come out.
+  // 2^n as two factors: one float cannot hold it if the result is subnormal or near the maximum.
   std::int32_t i = __builtin_bit_cast(std::int32_t, shifted) - 0x4b400000;
   std::int32_t half = i >> 1;
   float first = __builtin_bit_cast(float, std::uint32_t(half + 127) << 23);

@@ -273,7 +273,8 @@ NEEDLE_MATH float gelu_tanh(float x) {
   return float(a * wide_sigmoid(1.5957691216057308 * (a + 0.044715 * (a * a * a))));
 }
 // Returns e^-v, v = 2 sqrt(2 / pi) (a + 0.044715 a^3), as two factors, for 0 <= a <= 24: v is split
-// at the nearest 1/16 of a, and 26 bits of each factor have exact products.
+// at `head`, the nearest 1/16 of a, and the coefficients after 26 bits, so that products with the
+// upper parts are exact.
 struct Factors {
   double most, last;
 };

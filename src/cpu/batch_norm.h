@@ -215,9 +215,10 @@ template <class T, class V>
   put(to, value);
 }
 
-// Computes to[at[out] + i] = formula(V{}, constants, at, i), where the elements are at at[v] + i in
-// each view. Tasks go from the last rows to the first: the previous pass read the last rows last,
-// so the cache still holds them, and it will hold the results that the next kernel reads first.
+// Computes to[at[out] + i] = formula(V{}, constants, at, i), where the elements of view v are at
+// position at[v] + i. Tasks go from the last rows to the first: the previous pass read the last
+// rows last, so the cache still holds them, and it will hold the results that the next kernel reads
+// first.
 template <class T, class F>
 void apply_rows(const ChannelRows& rows, T* to, int out, F&& formula) {
   const Index grain = kTaskElements / rows.width() + 1, all = rows.count();

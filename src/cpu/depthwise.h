@@ -1,9 +1,9 @@
 // Depthwise convolution, one filter for each channel, and its weight gradient. There is no matrix
 // product, so vectors of channels are added up tap by tap, for a few neighbouring pixels at once,
 // whose sums stay in registers; the weight gradient sums a few taps over the pixels of a row. If
-// the number of channels is no multiple of a vector, the last vector begins earlier. For contiguous
-// channels that fill a vector; others are computed group by group, as any grouped convolution.
-// conv2d.cc and conv2d_weight_grad.cc call it.
+// the number of channels is no multiple of a vector, the last vector begins earlier. It is used for
+// contiguous channels that fill a vector; others are computed group by group, as any grouped
+// convolution. conv2d.cc and conv2d_weight_grad.cc call it.
 #pragma once
 
 #include "conv_taps.h"
@@ -69,8 +69,8 @@ struct SeenTap {
 
 constexpr int kPixelsAtOnce = 4, kTriplePixels = 8;
 
-// Adds to sums[p] what pixel p, `step` apart in the source, sees through the taps; one vector of
-// channels from c on.
+// Adds to sums[p] the products of pixel p with the taps, for one vector of channels from c on;
+// pixels are `step` apart in the source.
 template <class T, int P>
 [[gnu::always_inline]] inline void add_taps(const SeenTap<T>* taps, Index count, Index c,
                                             const T* from, Index step, Vector<T> (&sums)[P]) {
@@ -229,8 +229,8 @@ struct DepthwiseSums {
 
 constexpr int kTapsAtOnce = 4;
 
-// Adds to sums[t], over n pixels, what K taps see times the gradient: V vectors of channels, the
-// last one from lane `skip` on.
+// Adds to sums[t], for each of K taps, source times gradient over n pixels: V vectors of channels,
+// the last one from lane `skip` on.
 template <class T, int K, int V>
 [[gnu::always_inline]] inline void tap_sums(Index n, const T* const* x, Index x_step, const T* grad,
                                             Index grad_step, Index skip, T* const* sums) {

@@ -199,8 +199,8 @@ void where_loop(const LoopPlan& plan) {
       so == sizeof(T) && sc == 1 && (sa == sizeof(T) || sa == 0) && (sb == sizeof(T) || sb == 0);
   parallel_runs(plan, kGrain, [=](std::int64_t n, char* const data[]) {
     T* out = reinterpret_cast<T*>(data[0]);
-    // Bytes, because GCC compiles a choice by bool to a branch, and vectors of a choice by a
-    // comparison.
+    // Bytes instead of bool: GCC compiles a selection by bool to a branch, and vectorises a
+    // selection by a comparison.
     const std::uint8_t* c = reinterpret_cast<const std::uint8_t*>(data[1]);
     const T* a = reinterpret_cast<const T*>(data[2]);
     const T* b = reinterpret_cast<const T*>(data[3]);

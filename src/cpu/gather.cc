@@ -36,7 +36,7 @@ void with_word(DType dtype, F&& f) {  // copying rows depends on the element's s
 }
 
 // Calls f(n, out, a) for each i in [begin, end) and each run of columns [from, to) of the row plan
-// (operand 0: out, operand 1: a), at the rows that entry i of `index` pairs.
+// (operand 0: out, operand 1: a), at the two rows that entry i of `index` pairs.
 template <bool kIndexOut, class F>
 void pair_rows(const LoopPlan& plan, In a, In index, Out out, std::int64_t begin, std::int64_t end,
                std::int64_t from, std::int64_t to, F&& f) {

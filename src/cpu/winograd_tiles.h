@@ -12,9 +12,9 @@ namespace {
 // transforming a weight to all frequencies or back. They decide between this and the direct sum.
 constexpr Index kTransformCost = 8, kWeightCost = 864, kFewestChannels = 8;
 
-// The number of products in a partial sum of a frequency. The way back multiplies the rounding
-// errors of these sums by about 4.5, so they are shorter than those of other products, which are at
-// most 7 % faster.
+// The number of products in a partial sum of a frequency. The output transform multiplies the
+// rounding errors of these sums by about 4.5, so they are shorter than in other products, which
+// costs at most 7 % of the speed.
 constexpr Index kFrequencyPartial = 16;
 
 // Returns true if the taps are those of a 3 x 3 kernel without gaps and of stride 1, in any order.

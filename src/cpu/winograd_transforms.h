@@ -4,7 +4,8 @@
 // one-dimensional steps, on vectors of channels. They interpolate polynomials at 0, a, -a, b, -b
 // and infinity. A transform multiplies the rounding errors of the sums by about 11 with the usual a
 // = 1, b = 2. With the values below it is 4.8; no six points have less than 4.7. Each step is a
-// chain of fused multiply-adds, which round once; the scale of a point is applied on the way back.
+// chain of fused multiply-adds, which round once; the output transform applies the scale of a
+// point.
 #pragma once
 
 #include "gemm.h"

@@ -138,7 +138,7 @@ struct Windows {
   const WindowGrid& grid;
   const Taps& taps;
 
-  // Out of bounds the first window is read: its results are not stored.
+  // Out of bounds, the first window is read instead, and its results are not stored.
   __device__ MnCoord mn_coord(std::uint32_t m) const {
     return window_position(image, grid, m < grid.pixels.size ? m : 0);
   }

@@ -1,8 +1,8 @@
 // Partial moments of a convolution's result, for batch norm: for each 64 consecutive pixels (rows
 // of the product) the mean of each channel and the sum of squared deviations from it, of the
-// numbers as they are stored. They lie as (ceil(pixels / 64), 2, C) and combine by the formula of
-// Chan, Golub & LeVeque (1979). conv2d.cu reads the result for them; sm90/moments_epilogue.h has it
-// in registers.
+// numbers as they are stored. Their array has shape (ceil(pixels / 64), 2, C); the formula of Chan,
+// Golub & LeVeque (1979) combines them. conv2d.cu reads the result for them;
+// sm90/moments_epilogue.h has it in registers.
 #pragma once
 
 #include <cstdint>

@@ -32,8 +32,8 @@ struct alignas(512) SwizzledStage {
 template <class Operand, Load kLoad, int kTileMn, class Tile>
 struct RoundingLoader {
   using Stage = SwizzledStage<kTileMn>;
-  // Threads side by side in a row of the stage: all of a row if K-major; if MN-major, so many that
-  // all vectors of a thread have the same k.
+  // The number of threads per row of the stage. K-major: as many as the row has vectors. MN-major:
+  // so many that all vectors of a thread have the same k.
   static constexpr std::uint32_t kThreadsInRow =
       kLoad == Load::kKMajor ? Stage::kRow / 4 : Tile::kThreads / Stage::kRow;
   static constexpr std::uint32_t kRows = Tile::kThreads / kThreadsInRow;  // loaded together

@@ -5,7 +5,7 @@
 //
 // Rows go through small arrays in pieces, which vectorises on every instruction set for pixels in
 // planes; bytes next to each other have loops of their own. A table of a diagonal matrix's 256
-// results would be slower: a look-up a value.
+// results would be slower: it needs one look-up per value.
 #include <cstring>
 
 #include "core/not_implemented.h"

@@ -35,8 +35,8 @@ using pixel::kWeightBits;
 // centre = (i + 0.5) * scale; for x from max(0, floor(centre - support + 0.5)) to (exclusive)
 // min(in, floor(centre + support + 0.5)): w = max(0, 1 - |(x + 0.5 - centre) / support|), divided
 // by their sum, which is taken from the first to the last. 2**14 w is rounded half to even; the
-// largest, the first of several, takes what is missing to 2**14. `mirrored`: for an input whose
-// places are met from the last to the first. Owned by the calling thread's cache: valid until this
+// largest (the first of several) absorbs the difference to 2**14. `mirrored`: for an input that is
+// read from the last position to the first. Owned by the calling thread's cache: valid until this
 // thread has asked for eight other tables.
 const ResizeAxis& resize_axis(std::int64_t in, std::int64_t out, bool antialias, bool mirrored);
 

@@ -3,8 +3,9 @@
 // through which program.cc calls them. As in src/cpu nothing in these files may have weak linkage:
 // anonymous namespaces, static functions, ThreadScratch instead of std::vector.
 //
-// `in` may have any strides, negative ones too (flips), and is not written; its pixels all exist.
-// resize and affine: out has its channels next to each other and overlaps nothing of in.
+// `in` may have any strides, negative ones too (flips), and is not written; all of its pixels are
+// valid memory. resize and affine: out has its channels next to each other and overlaps nothing of
+// in.
 #pragma once
 
 #include <cstdint>

@@ -35,9 +35,9 @@ struct WindowAxis {
   std::int64_t first, stride, count;
 };
 
-// The map of images (C, W, H, N) of bfloat16 for boxes of 32 channels x `pixels`: one pixel, that
-// of one tap, of each of consecutive windows. `across` and `down` say where the windows begin for
-// the tap nearest to the first pixel; other taps are at most 255 pixels further on.
+// The map of images (C, W, H, N) of bfloat16 for boxes of 32 channels x `pixels`: the pixel that
+// one tap reads in each of `pixels` consecutive windows. `across` and `down` say where the windows
+// begin for the tap nearest to the first pixel; other taps are at most 255 pixels further on.
 std::optional<TensorMap> im2col_map(const BFloat16* data, const TensorAxis (&axes)[4],
                                     const WindowAxis& across, const WindowAxis& down,
                                     std::uint32_t pixels);

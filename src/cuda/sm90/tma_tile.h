@@ -91,8 +91,9 @@ struct TmaWindows {
   }
 };
 
-// As tile_product, of operands as above. A result may have finish(accumulator, row, column), an
-// epilogue after the tile is stored. `end` - `begin` is a multiple of 32, or memory ends at `end`.
+// Like tile_product, for operands with the interface above. A result may have finish(accumulator,
+// row, column), an epilogue after the tile is stored. `end` - `begin` is a multiple of 32, or
+// memory ends at `end`.
 template <class Tile, class A, class B, class Result>
 __device__ void tma_product(const A& a, const B& b, std::uint32_t row, std::uint32_t column,
                             std::uint32_t begin, std::uint32_t end, const Result& result) {

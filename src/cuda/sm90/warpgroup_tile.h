@@ -34,7 +34,8 @@ struct WarpgroupAccumulator : WarpFragments<Tile> {
            WarpFragments<Tile>::lane() / 4 + i % 2 * 8;
   }
   // For moments_epilogue.h: a warp has a slice of kSliceRows of each 64 rows of its warpgroup,
-  // kSlices are those of all warps, and moment_row is the first of the n-th 64 rows of a warpgroup.
+  // kSlices counts the slices of all warps, and moment_row returns the first of the n-th 64 rows of
+  // a warpgroup.
   static constexpr int kSliceRows = 16, kSlices = Tile::kThreads / kWarp;
   static constexpr int kTileN = Tile::kTileN;
   static __device__ int moment_row(int group, int n) { return (group * kMmaM + n) * 64; }
