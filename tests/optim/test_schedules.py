@@ -92,6 +92,8 @@ PLATEAUS = [
     ({"patience": 0, "min_lr": 0.25, "factor": 0.5}, [1] * 4, [1, 0.5, 0.25, 0.25]),
     ({"patience": 0, "eps": 0.3, "factor": 0.5}, [1] * 4, [1, 0.5, 0.5, 0.5]),
     ({"patience": 0}, [math.nan, 1, math.nan], [0.1, 0.1, 0.01]),
+    ({"patience": 1}, [math.inf, 3, 2, 1, 0.5], [1] * 5),
+    ({"patience": 0, "mode": "max"}, [-math.inf, 3, 4], [0.1] * 3),
 ]
 
 
@@ -128,6 +130,9 @@ def test_wrong_plateaus_are_refused():
         optim.ReduceLROnPlateau(opt, "least")
     with pytest.raises(ValueError, match=r"factor must be a number in \[0, 1\), got 1.5"):
         optim.ReduceLROnPlateau(opt, factor=1.5)
+    for options in ({"min_lr": [0.1, 0.2]}, {"patience": -1}, {"cooldown": 0.5}, {"eps": "small"}):
+        with pytest.raises(ValueError, match=f"ReduceLROnPlateau: {next(iter(options))} must be"):
+            optim.ReduceLROnPlateau(opt, **options)
     with pytest.raises(TypeError, match="depend on the step alone, got a ReduceLROnPlateau"):
         optim.SequentialLR([optim.WarmUp(opt, 2), optim.ReduceLROnPlateau(opt)], [2])
 
@@ -211,6 +216,15 @@ def test_a_copied_optimizer_has_a_schedule_of_its_own():
     assert [group["lr"] for group in twin.param_groups] == [1.0, 0.25]
 
 
+def test_the_copy_of_a_schedule_leaves_the_optimizer_its_own():
+    opt = optimizer(1.0)
+    schedule = optim.SequentialLR([optim.StepLR(opt, 1, 0.5), optim.StepLR(opt, 1)], [9])
+    assert copy.copy(schedule).state_dict() == schedule.state_dict()
+    schedule.step()
+    opt.add_param_group({"params": [ndl.nn.Parameter([1.0])], "lr": 0.25})
+    assert [group["lr"] for group in opt.param_groups] == [0.5, 0.125]
+
+
 def test_schedule_and_optimizer_copied_together_stay_together():
     opt = optimizer(1.0)
     schedule = optim.SequentialLR([optim.StepLR(opt, 1, 0.5), optim.StepLR(opt, 1)], [9])
@@ -246,6 +260,26 @@ def test_state_continues_where_it_stopped():
     assert rates(second, 6) == whole[4:]
     with pytest.raises(CheckpointError, match="saved for 1 parameter groups"):
         optim.StepLR(optimizer(1.0, 2.0), 1).load_state_dict(first.state_dict())
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda opt: optim.StepLR(opt, 1, -0.5),
+        lambda opt: optim.MultiStepLR(opt, [1], float("nan")),
+        lambda opt: optim.ExponentialLR(opt, -0.5),
+        lambda opt: optim.LambdaLR(opt, lambda step: -step),
+        lambda opt: optim.CosineLR(opt, 1, -1.0),
+        lambda opt: optim.CosineAnnealingWarmRestarts(opt, 2, min_lr=-2.0),
+        lambda opt: optim.OneCycleLR(opt, 1.0, 2, div_factor=-10.0),
+        lambda opt: optim.WarmUp(opt, 2, -0.5),
+    ],
+)
+def test_rates_that_the_optimizer_would_refuse_are_errors(build: Any):
+    opt = optimizer(1.0)
+    with pytest.raises(ValueError, match="the rate must be a finite number of at least 0"):
+        rates(build(opt), 2)
+    assert opt.lr >= 0
 
 
 def test_wrong_arguments_are_refused():

@@ -13,13 +13,13 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import CheckpointError
 from ..host_steps import host_step
 from ..torch_names import PointsToKeywords
 from .optimizer import Optimizer
-from .options import FRACTION, NOT_NEGATIVE, broken_rule
+from .options import COUNT, FRACTION, NOT_NEGATIVE, Rule, broken_rule
 
 
 class Schedule(PointsToKeywords):
@@ -28,8 +28,14 @@ class Schedule(PointsToKeywords):
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self.steps = 0
-        optimizer.schedule = weakref.ref(self)
         self._apply()
+        optimizer.schedule = weakref.ref(self)
+
+    def __copy__(self) -> Schedule:
+        """Return a copy for the same optimiser, whose schedule stays this one."""
+        made = object.__new__(type(self))
+        vars(made).update(vars(self))
+        return made
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Attach a copied schedule to its copied optimiser."""
@@ -53,7 +59,12 @@ class Schedule(PointsToKeywords):
     def set_rate(self, group: dict[str, Any]) -> None:
         """Set the current rate of a group, whose ``lr`` is its base rate if it has none."""
         group.setdefault("initial_lr", group["lr"])
-        group["lr"] = self.rate(self.steps, group["initial_lr"])
+        rate = float(self.rate(self.steps, group["initial_lr"]))
+        if wrong := broken_rule({"the rate": NOT_NEGATIVE}, {"the rate": rate}):
+            raise ValueError(
+                f"{type(self).__name__}: {wrong} at step {self.steps}; correct the arguments"
+            )
+        group["lr"] = rate
 
     def state_dict(self) -> dict[str, Any]:
         """Return ``{"steps": int, "base_lrs": [...]}``; constructor arguments are not included."""
@@ -125,10 +136,7 @@ class LambdaLR(Schedule):
         super().__init__(optimizer)
 
     def rate(self, step: int, base_lr: float) -> float:
-        rate = float(base_lr * self.lr_lambda(step))
-        if wrong := broken_rule({"the rate": NOT_NEGATIVE}, {"the rate": rate}):
-            raise ValueError(f"LambdaLR: {wrong} at step {step}; correct lr_lambda")
-        return rate
+        return float(base_lr * self.lr_lambda(step))
 
 
 class CosineLR(Schedule):
@@ -230,6 +238,14 @@ class ReduceLROnPlateau(Schedule):
     numbers are PyTorch's.
     """
 
+    _RULES: ClassVar[dict[str, Rule]] = {
+        "factor": FRACTION,
+        "patience": COUNT,
+        "threshold": NOT_NEGATIVE,
+        "cooldown": COUNT,
+        "min_lr": NOT_NEGATIVE,
+        "eps": NOT_NEGATIVE,
+    }
     _COUNTERS = ("best", "bad_steps", "cooldown_left", "reductions")
 
     def __init__(
@@ -247,11 +263,11 @@ class ReduceLROnPlateau(Schedule):
         name = type(self).__name__
         _check_choice(name, "mode", mode, ("min", "max"))
         _check_choice(name, "threshold_mode", threshold_mode, ("rel", "abs"))
-        if wrong := broken_rule({"factor": FRACTION}, {"factor": factor}):
-            raise ValueError(f"{name}: {wrong}; 0.1 divides the rates by ten")
         self.mode, self.factor, self.patience = mode, factor, patience
         self.threshold, self.threshold_mode = threshold, threshold_mode
         self.cooldown, self.min_lr, self.eps = cooldown, min_lr, eps
+        if wrong := broken_rule(self._RULES, vars(self)):
+            raise ValueError(f"{name}: {wrong}; pass one such number for all groups")
         self.best: float | None = None
         self.bad_steps = self.cooldown_left = self.reductions = 0
         super().__init__(optimizer)
@@ -291,7 +307,7 @@ class ReduceLROnPlateau(Schedule):
 
     def _improves(self, value: float) -> bool:
         if self.best is None:
-            return not math.isnan(value)
+            return value < math.inf if self.mode == "min" else value > -math.inf
         margin = self.threshold * (self.best if self.threshold_mode == "rel" else 1.0)
         return value > self.best + margin if self.mode == "max" else value < self.best - margin
 
