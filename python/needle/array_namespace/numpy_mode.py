@@ -117,8 +117,8 @@ def device(name: str | Device | None = None) -> Device:
 
 
 def to_numpy(array: Any) -> Array:
-    """Return ``array`` itself, as an ndarray (also for a NumPy scalar)."""
-    return np.asarray(array)
+    """Return the elements as a NumPy array (a copy)."""
+    return np.array(array)
 
 
 def from_numpy(array: Any, device: Any = None, dtype: Any = None) -> Array:
