@@ -1,5 +1,6 @@
 """PyTorch's names raise errors that point to ours, and every name in the glossary exists."""
 
+import ast
 import copy
 import importlib
 import inspect
@@ -7,6 +8,7 @@ import pickle
 import re
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,23 @@ def test_a_pointer_exists(home: str, name: str) -> None:
             found = ndl.Tensor([1.0])
         for part in dotted.split(".")[1:]:
             found = getattr(found, part)
+
+
+CALLS = [
+    (dotted, arguments)
+    for names in NAMES.values()
+    for pointer in names.values()
+    for dotted, arguments in re.findall(r"needle\.([\w.]+)\(([^()]*)\)", pointer)
+]
+
+
+@pytest.mark.parametrize(("dotted", "arguments"), sorted(set(CALLS)))
+def test_a_call_that_is_pointed_to_fits_its_function(dotted: str, arguments: str) -> None:
+    if dotted == "cuda" and ndl.BACKEND == "np":
+        pytest.skip("devices are of needle's own arrays")
+    call: Any = ast.parse(f"f({arguments})").body[0]
+    keywords = {each.arg: None for each in call.value.keywords}
+    inspect.signature(attrgetter(dotted)(ndl)).bind(*call.value.args, **keywords)
 
 
 def test_a_keyword_that_is_pointed_to_exists() -> None:
