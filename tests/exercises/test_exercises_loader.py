@@ -254,7 +254,7 @@ class Loop:
         self.engine = SimpleNamespace(capacity=capacity)
         self._waiting: dict[int, str] = {}
         self._ready: dict[int, str] = {}
-        self._epoch = SimpleNamespace(tickets=SimpleNamespace(next=self._next_ticket))
+        self._tickets = SimpleNamespace(next=self._next_ticket)
         self.left, self.asked = iter(range(tickets)), 0
         self.submitted: list[int] = []
 

@@ -42,7 +42,7 @@ from ..workers.engine import Engine
 from . import options
 from .choice import ChosenEngine, choose
 from .engine_holder import EngineHolder
-from .iteration import Delivery, LoaderIterator, RunningEpoch
+from .iteration import Delivery, LoaderIterator
 from .state import Progress, check_resumable, is_count, read_state, write_state
 from .statistics import Stats
 
@@ -198,16 +198,7 @@ class DataLoader(PointsToKeywords):
     ) -> LoaderIterator:
         self._current = progress
         delivery = Delivery(self.pipeline, self.batch_transforms, self.device, self._owns_batches())
-        return LoaderIterator(
-            RunningEpoch(
-                tickets,
-                progress,
-                engine,
-                delivery,
-                self._stats,
-                self.timeout,
-            )
-        )
+        return LoaderIterator(tickets, progress, engine, delivery, self._stats, self.timeout)
 
     def _owns_batches(self) -> bool:
         """Return True if nothing else references the arrays of a batch.

@@ -55,22 +55,6 @@ class Delivery:
             return to_tensors(batch, self.device, self.owned)
 
 
-@dataclass(frozen=True)
-class RunningEpoch:
-    """The parts that a ``LoaderIterator`` works with.
-
-    tickets: the batches to submit. progress: counts the delivered batches. holder: owns the
-    engine. delivery: finishes a batch. timeout: seconds to wait for a batch.
-    """
-
-    tickets: EpochTickets
-    progress: Progress
-    holder: EngineHolder
-    delivery: Delivery
-    stats: Stats
-    timeout: float | None
-
-
 class LoaderIterator:
     """An iterator over the batches of one epoch; threads that share it get different batches.
 
@@ -78,10 +62,22 @@ class LoaderIterator:
     back at its next ``next()``: both yield all their batches, but prefetched batches are prepared
     again. (A server's engine is not given back; see ``GlobalDataLoader``.) Dropping an iterator
     cancels its submitted tickets.
+
+    tickets: the batches to submit. progress: counts the delivered batches. holder: owns the
+    engine. delivery: finishes a batch. timeout: seconds to wait for a batch.
     """
 
-    def __init__(self, epoch: RunningEpoch) -> None:
-        self._epoch, self._progress, self._holder = epoch, epoch.progress, epoch.holder
+    def __init__(
+        self,
+        tickets: EpochTickets,
+        progress: Progress,
+        holder: EngineHolder,
+        delivery: Delivery,
+        stats: Stats,
+        timeout: float | None,
+    ) -> None:
+        self._tickets, self._progress, self._holder = tickets, progress, holder
+        self._delivery, self._stats, self._timeout = delivery, stats, timeout
         # identifies this iterator to the engine holder without keeping the iterator alive
         self._key = object()
         # tickets taken from the order but not delivered, keyed by place
@@ -143,21 +139,21 @@ class LoaderIterator:
 
     def _delivered(self, engine: Engine, answer: Completed) -> Any:
         """Return the batch of an answer, or ``_NONE`` if it has none."""
-        ticket, stats = answer.ticket, self._epoch.stats
+        ticket, stats = answer.ticket, self._stats
         if answer.error is not None:
             self._failed, self._answer = ticket, None
-            error = _raisable(answer.error, self._epoch.delivery.pipeline.dataset)
+            error = _raisable(answer.error, self._delivery.pipeline.dataset)
             try:
                 raise error
             finally:  # the traceback must not keep this iterator alive
                 del answer, error
-        complete = self._epoch.tickets.answered(ticket, answer.samples)
+        complete = self._tickets.answered(ticket, answer.samples)
         clock, batch = Clock(), _NONE
         if complete and engine.capacity > 1:
             self._submit_ahead(engine)  # keeps the workers busy while the program uses the batch
         try:
             if complete:
-                batch = self._epoch.delivery(answer.batch, ticket, clock)
+                batch = self._delivery(answer.batch, ticket, clock)
                 stats.samples, stats.batches = stats.samples + answer.samples, stats.batches + 1
                 add_seconds(stats.seconds, answer.seconds)
                 add_seconds(stats.seconds, clock.seconds)
@@ -172,7 +168,7 @@ class LoaderIterator:
         except BaseException as error:
             self._failed, self._answer = ticket, None
             if isinstance(error, StopIteration):
-                raise _raisable(error, self._epoch.delivery.pipeline.dataset) from error
+                raise _raisable(error, self._delivery.pipeline.dataset) from error
             raise
         return batch
 
@@ -189,7 +185,7 @@ class LoaderIterator:
         """Submit tickets until ``engine.capacity`` of them are in flight or the order has ended."""
         ### BEGIN YOUR SOLUTION [loader-loop]
         while len(self._waiting) < engine.capacity:
-            ticket = self._epoch.tickets.next()
+            ticket = self._tickets.next()
             if ticket is None:
                 return
             self._waiting[ticket.place] = ticket
@@ -212,7 +208,7 @@ class LoaderIterator:
             self._collect(engine, started)
         if engine.capacity > 1:
             waited = {"wait_data": time.perf_counter() - started}
-            add_seconds(self._epoch.stats.seconds, waited)
+            add_seconds(self._stats.seconds, waited)
         self._answer = self._ready[place]  # no call may interrupt these three statements
         del self._waiting[place]
         del self._ready[place]
@@ -225,7 +221,7 @@ class LoaderIterator:
         ### END YOUR SOLUTION
 
     def _collect(self, engine: Engine, started: float) -> None:
-        timeout = self._epoch.timeout
+        timeout = self._timeout
         left = None if timeout is None else timeout - (time.perf_counter() - started)
         try:
             answer = engine.collect(None if left is None else max(left, 0.0))
