@@ -4,8 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 import needle as ndl
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)
+F = torch.nn.functional
 
 
 def compare(
@@ -13,7 +18,6 @@ def compare(
     ours: Callable[..., Any],
     theirs: Callable[..., Any],
     device: Any,
-    torch: Any,
     order: int = 2,
 ) -> None:
     """Assert equal y, gradients of <y, c>, and gradients of <gradient, d>, for random c and d.
@@ -53,6 +57,41 @@ def compare(
         wanted = np.zeros(t.shape) if other is None else other.numpy(force=True)
         got = np.zeros(t.shape) if t.grad is None else t.grad.numpy()
         np.testing.assert_allclose(got, wanted, rtol=1e-7, atol=1e-9)
+
+
+def compare_functions(
+    name: str, values: Sequence[Any], device: Any, *args: Any, order: int = 2, **options: Any
+) -> None:
+    """Compare the functions of this name; PyTorch takes arrays of the arguments as tensors."""
+    compare(
+        values,
+        lambda *a: getattr(ndl, name)(*a, *args, **options),
+        lambda *b: getattr(F, name)(
+            *b, *map(_given, args), **{key: _given(value) for key, value in options.items()}
+        ),
+        device,
+        order,
+    )
+
+
+def both(name: str, *args: Any, **options: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Return the calls of both functions of this name, of which the first argument is an array."""
+    return (
+        lambda: getattr(ndl, name)(ndl.Tensor(args[0]), *args[1:], **options),
+        lambda: getattr(F, name)(*map(_given, args), **options),
+    )
+
+
+def check_refused(calls: tuple[Callable[[], Any], Callable[[], Any]]) -> None:
+    ours, theirs = calls
+    with pytest.raises((RuntimeError, IndexError, ValueError, TypeError)):
+        theirs()
+    with pytest.raises((ndl.errors.NeedleError, ValueError, TypeError)):
+        ours()
+
+
+def _given(value: Any) -> Any:
+    return torch.tensor(value) if isinstance(value, np.ndarray) else value
 
 
 def _is_node(gradient: Any) -> bool:
