@@ -96,6 +96,8 @@ recording = _Recording()
 class no_grad(Decorator):
     """Context manager and decorator: operations inside are not recorded, results are constants.
 
+    It holds in the thread that enters it. Threads must not share one object: each makes its own.
+
     >>> with no_grad():
     ...     pass
     """
