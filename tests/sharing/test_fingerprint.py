@@ -119,6 +119,7 @@ EQUAL: dict[str, tuple[Any, Any]] = {
     "classes": (Images(30), Images(30)),
     "functions": (Scaled(1.0, plus(1)), Scaled(1.0, plus(1))),
     "what the class says": (Marked(1.0), Marked(1.1)),
+    "one text or two": (Scaled(1.0, ["a b"] * 2), Scaled(1.0, ["a b", " ".join("ab")])),
 }
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import copyreg
 import hashlib
 import os
+import pickle
 import resource
 import stat
 import sys
 import types
-from collections.abc import Iterable
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path, PurePath
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,6 @@ INSTALLED = tuple(
     for path in (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
 )
 """Folders of code identified by name alone: Python, installed packages, needle."""
-_ATOMS = (int, float, complex, bool, str, type(None), type(Ellipsis))
 _OF_PYTHON = ("__doc__", "__firstlineno__", "__annotations__", "_abc_impl")
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 """Attributes of a class that Python adds."""
@@ -48,16 +47,16 @@ def fingerprint(dataset: Any) -> str:
     """
     contents = _Contents()
     try:
-        contents.add(dataset)
+        contents.dump(dataset)
     except Exception:  # unpicklable, so equal to no other data set
         contents.digest.update(os.urandom(16))
     if contents.own_code:
-        contents.note("folder", os.path.realpath(os.curdir))  # its code may open relative paths
+        contents.digest.update(os.fsencode(os.path.realpath(os.curdir)))  # for relative names
         if contents.files:
             with suppress(BaseException):  # reading a sample may write a log file
                 dataset[0]
     unchanged = [row for row in contents.files.items() if _times_of(row[0]) == row[1]]
-    contents.note("files", sorted(unchanged, key=repr))
+    contents.digest.update(repr(sorted(unchanged, key=repr)).encode(errors="surrogatepass"))
     return contents.digest.hexdigest()
 
 
@@ -70,163 +69,122 @@ def surroundings() -> str:
     names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
     limits = [(name, resource.getrlimit(getattr(resource, name))[1]) for name in names]
     values = (limits, os.getpriority(os.PRIO_PROCESS, 0), sys.version, INSTALLED)
-    contents = _Contents()
-    contents.add([repr(values), reading_environment()])
-    return contents.digest.hexdigest()[:12]
+    return _digest_of([repr(values), reading_environment()])[:12]
 
 
-class _Contents:
-    """A digest of values, each hashed with its type, so that no two are confused."""
+class _Contents(pickle.Pickler):
+    """A digest of pickled values, in which arrays, sets, paths and code have stand-ins."""
 
-    def __init__(self) -> None:
+    def __init__(self, outer: _Contents | None = None) -> None:
         self.digest = hashlib.blake2b(digest_size=12)
-        self._open: dict[int, int] = {}  # ids of values being added, to detect cycles
-        self._code: dict[int, int] = {}  # functions and classes that have been added
-        self._modules: set[str] = set()
-        self.files: dict[str | bytes, tuple[int, ...]] = {}  # files with their times
+        super().__init__(SimpleNamespace(write=self.digest.update), protocol=5)
+        # functions and classes that have been added, modules, and files with their times
+        self.code: dict[int, int] = {} if outer is None else outer.code
+        self.modules: set[str] = set() if outer is None else outer.modules
+        self.files: dict[str | bytes, tuple[int, ...]] = {} if outer is None else outer.files
 
     @property
     def own_code(self) -> bool:
         """True if a class or function is not installed."""
-        return bool(self._modules or self._code)
+        return bool(self.modules or self.code)
 
-    def add(self, value: Any) -> None:
-        """Add a value and, recursively, everything in it."""
+    def persistent_id(self, value: Any) -> Any:
+        """Add the file that a text names; return the stand-in of a text or an unordered set."""
         kind = type(value)
-        if kind in _ATOMS:
-            self.note(kind.__name__, value)
-            if kind is str:
-                self._add_path(value)
-        elif kind in (np.ndarray, np.memmap):
-            self._add_array(value)
-        elif id(value) in self._open:
-            self.note("cycle", len(self._open) - self._open[id(value)])
-        else:
-            self._open[id(value)] = len(self._open)
-            try:
-                self._add_parts(value, kind)
-            finally:
-                del self._open[id(value)]
-
-    def note(self, what: str, value: Any) -> None:
-        """Add the text of a value."""
-        text = repr(value).encode("utf-8", "surrogatepass")
-        self.digest.update(b"%s %d:" % (what.encode(), len(text)))
-        self.digest.update(text)
-
-    def _add_parts(self, value: Any, kind: type) -> None:
-        if kind in (tuple, list):
-            self.note(kind.__name__, len(value))
-            if all(type(each) in _ATOMS for each in value):  # there may be a million names
-                self.note("values", value)
-                for each in value:
-                    if type(each) is str:
-                        self._add_path(each)
-            else:
-                self._add_all(value)
-        elif kind in (bytes, bytearray):
-            self.note(kind.__name__, len(value))
-            self.digest.update(value)
+        if kind in (set, frozenset):
+            return kind.__name__, sorted(map(_digest_of, value))
+        if kind in (str, bytes, bytearray):
             self._add_path(value)
-        elif kind in (set, frozenset):
-            self.note(kind.__name__, sorted(map(_digest_of, value)))
-        elif kind is dict:
-            self.note("dict", len(value))
-            self._add_all(chain.from_iterable(value.items()))
-        elif isinstance(value, PurePath):
+        # a new object for each text: the pickle must not tell whether two texts are one object
+        return f"text {value}" if kind is str else None
+
+    def reducer_override(self, value: Any) -> Any:
+        """Return the parts that stand for an object; the pickler calls this."""
+        kind = type(value)
+        if value is _parts:
+            return NotImplemented
+        if kind in (np.ndarray, np.memmap):
+            return _parts, self._array(value)
+        if isinstance(value, PurePath):
             name = os.path.realpath(value)
-            self.note("path", name if self._add_path(name, folders=True) else str(value))
-        elif isinstance(value, types.ModuleType):
+            return _parts, ("path", name if self._add_path(name, folders=True) else str(value))
+        if isinstance(value, types.ModuleType):
             self._add_module(value.__name__)
-        elif isinstance(value, types.FunctionType):
-            self._add_function(value)
-        elif isinstance(value, types.CodeType):
-            self._add_code(value)
-        elif isinstance(value, (staticmethod, classmethod)):
-            self.add(value.__func__)
-        elif isinstance(value, property):
-            self._add_all((value.fget, value.fset))
-        elif isinstance(value, type):
-            self._add_class(value)
-        elif callable(getattr(kind, "fingerprint", None)):
-            self.note("fingerprint", kind.__qualname__)
-            self.add(value.fingerprint())
-        else:
-            self._add_object(value, kind)
+            return _parts, ("module", value.__name__)
+        if isinstance(value, (type, types.FunctionType)):
+            return _parts, self._named(value)
+        if isinstance(value, types.CodeType):
+            return _parts, self._instructions(value)
+        if isinstance(value, (staticmethod, classmethod)):
+            return _parts, (kind, value.__func__)
+        if isinstance(value, property):
+            return _parts, (kind, value.fget, value.fset)
+        if callable(getattr(kind, "fingerprint", None)):
+            return _parts, (kind.__qualname__, value.fingerprint())
+        return self._object(value, kind)
 
-    def _add_all(self, values: Iterable[Any]) -> None:
-        for value in values:
-            self.add(value)
-
-    def _add_array(self, array: npt.NDArray[Any]) -> None:
-        self.note("array", (str(array.dtype), array.shape))
+    def _array(self, array: npt.NDArray[Any]) -> tuple[Any, ...]:
+        known = ("array", str(array.dtype), array.shape)
         file = _mapped_file(array)
         if file is not None:
-            self.note("mapped", (file, array.strides))
             self._add_path(file[0])
-        elif array.dtype.hasobject:
-            self._add_all(array.ravel().tolist())
-        else:  # memory order needs no copy
-            order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
-            dense = np.ascontiguousarray(array.transpose(order))
-            self.note("order", order)
-            self.digest.update(dense.reshape(-1).view(np.uint8).data)
+            return (*known, file, array.strides)
+        if array.dtype.hasobject:
+            return (*known, array.ravel().tolist())
+        # memory order needs no copy
+        order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+        dense = np.ascontiguousarray(array.transpose(order)).reshape(-1).view(np.uint8)
+        return (*known, order, hashlib.blake2b(dense.data).digest())
 
-    def _add_object(self, value: Any, kind: type) -> None:
-        """Add the state that pickling an object would keep."""
+    def _object(self, value: Any, kind: type) -> Any:
+        """Return what pickling an object would keep."""
         reduce = copyreg.dispatch_table.get(kind)
-        reduced = value.__reduce_ex__(5) if reduce is None else reduce(value)
+        reduced: Any = value.__reduce_ex__(5) if reduce is None else reduce(value)
         if isinstance(reduced, str):  # a global name, such as a cached function
-            self.note("global", (getattr(value, "__module__", None), reduced))
-            self._add_module(str(getattr(value, "__module__", None)))
-            self.add(getattr(value, "__wrapped__", None))
-            return
-        function, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
-        self.note("object", kind.__qualname__)
-        self._add_all((function, arguments))
-        if isinstance(state, dict):
-            for each in state.values():
-                if isinstance(each, str):  # an attribute that holds a folder
-                    self._add_path(each, folders=True)
-        self._add_all((state, list(items or ()), list(pairs or ())))
+            module = str(getattr(value, "__module__", None))
+            self._add_module(module)
+            return _parts, (module, reduced, getattr(value, "__wrapped__", None))
+        state = reduced[2] if len(reduced) > 2 else None
+        for each in state.values() if isinstance(state, dict) else ():
+            if isinstance(each, str):  # an attribute that holds a folder
+                self._add_path(each, folders=True)
+        return reduced
 
     # ---- code
 
-    def _add_class(self, kind: type) -> None:
-        self.note("class", (kind.__module__, kind.__qualname__))
-        if _is_imported(kind):
-            self._add_module(kind.__module__)
-        elif self._is_new(kind):
-            self._add_all(kind.__bases__)
-            for name, value in sorted(vars(kind).items()):
-                if name not in _OF_PYTHON and type(value) not in _DESCRIPTORS:
-                    self.note("member", name)
-                    self.add(value)
+    def _named(self, value: Any) -> tuple[Any, ...]:
+        """Return the parts of a class or function, with its code if no module can be imported."""
+        name = (value.__module__, value.__qualname__)
+        if _is_imported(value):
+            self._add_module(value.__module__)
+            return name
+        new = id(value) not in self.code
+        number = self.code.setdefault(id(value), len(self.code))
+        if not new:
+            return *name, number
+        if isinstance(value, type):
+            members = sorted(vars(value).items())
+            kept = [m for m in members if m[0] not in _OF_PYTHON and type(m[1]) not in _DESCRIPTORS]
+            return *name, number, value.__bases__, kept
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        found = value.__globals__
+        names = sorted(_names(value.__code__) & found.keys())
+        given = (value.__defaults__, value.__kwdefaults__, cells)
+        used = [(name, self._of_global(found[name])) for name in names]
+        return *name, number, value.__code__, given, used
 
-    def _add_function(self, function: types.FunctionType) -> None:
-        self.note("function", (function.__module__, function.__qualname__))
-        if _is_imported(function):
-            self._add_module(function.__module__)
-        elif self._is_new(function):  # pickled by value
-            self._add_code(function.__code__)
-            self._add_all((function.__defaults__, function.__kwdefaults__))
-            self._add_all(cell.cell_contents for cell in function.__closure__ or ())
-            for name in sorted(_names(function.__code__) & function.__globals__.keys()):
-                self.note("global", name)
-                try:
-                    self.add(function.__globals__[name])
-                except Exception:  # unpicklable, so no sample on the server depends on it
-                    self.note("unreadable", name)
+    def _of_global(self, value: Any) -> str:
+        """Return the digest of a global value that a function may look up."""
+        part = _Contents(self)
+        try:
+            part.dump(value)
+        except Exception:  # unpicklable, so no sample on the server depends on it
+            return "unreadable"
+        return part.digest.hexdigest()
 
-    def _is_new(self, value: Any) -> bool:
-        new = id(value) not in self._code
-        self.note("number", self._code.setdefault(id(value), len(self._code)))
-        return new
-
-    def _add_code(self, code: types.CodeType) -> None:
-        self.note("code", (code.co_code, code.co_names, code.co_varnames, code.co_freevars))
-        for constant in code.co_consts:
-            self.add(constant)
+    def _instructions(self, code: types.CodeType) -> tuple[Any, ...]:
+        names = (code.co_names, code.co_varnames, code.co_freevars)
+        return code.co_code, names, code.co_consts
 
     def _add_module(self, name: str) -> None:
         """Add the files of a module and of those it uses, except for installed ones."""
@@ -236,12 +194,12 @@ class _Contents:
     def _files_of(self, name: str) -> set[str]:
         module, found = sys.modules.get(name), set[str]()
         file = getattr(module, "__file__", None)
-        if name in self._modules or not file:
+        if name in self.modules or not file:
             return found
         file = os.path.realpath(file)
         if file.startswith(INSTALLED):
             return found
-        self._modules.add(name)
+        self.modules.add(name)
         found.add(file)
         for value in list(vars(module).values()):
             name_of = "__name__" if isinstance(value, types.ModuleType) else "__module__"
@@ -279,7 +237,11 @@ class _Contents:
             if len(rows) > MOST_FILES:
                 rows.append((os.urandom(16),))
                 break
-        self.note("folder", (folder, sorted(rows, key=repr)))
+        self.digest.update(repr((folder, sorted(rows, key=repr))).encode(errors="surrogatepass"))
+
+
+def _parts(*parts: Any) -> None:
+    """Stand for an object in a pickle that nobody reads."""
 
 
 def _times_of(path: str | bytes) -> tuple[int, ...] | None:
@@ -296,7 +258,7 @@ def _times(status: os.stat_result) -> tuple[int, ...]:
 
 def _digest_of(value: Any) -> str:
     contents = _Contents()
-    contents.add(value)
+    contents.dump(value)
     return contents.digest.hexdigest()
 
 
