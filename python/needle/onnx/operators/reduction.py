@@ -48,33 +48,13 @@ def _square_sum(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
     return ops.summation(x * x, axes, keepdims)
 
 
-def _log_sum_exp(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
-    if x.size:
-        return ops.logsumexp(x, axes=axes, keepdims=keepdims)
-    return ops.log(ops.summation(x, axes, keepdims))
-
-
-def _extreme(function: Callable[..., Tensor], sign: int) -> Callable[..., Any]:
-    def run(x: Tensor, axes: Axes, keepdims: bool) -> Any:
-        if x.size:
-            return function(x, axes, keepdims)
-        dtype = np.dtype(x.dtype)
-        least = -math.inf if dtype.kind == "f" else np.iinfo(dtype).min if dtype.kind != "b" else 0
-        most = math.inf if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind != "b" else 1
-        empty = np.zeros(x.shape, dtype)
-        pick: Callable[..., Any] = np.max if sign > 0 else np.min
-        return pick(empty, axis=axes, keepdims=keepdims, initial=least if sign > 0 else most)
-
-    return run
-
-
 _reduction("ReduceL1", lambda x, axes, keep: ops.summation(ops.abs(x), axes, keep))
 _reduction("ReduceL2", lambda x, axes, keep: ops.sqrt(_square_sum(x, axes, keep)))
 _reduction("ReduceLogSum", lambda x, axes, keep: ops.log(ops.summation(x, axes, keep)))
-_reduction("ReduceLogSumExp", _log_sum_exp)
-_reduction("ReduceMax", _extreme(ops.max, 1))
+_reduction("ReduceLogSumExp", lambda x, a, keep: ops.logsumexp(x, axes=a, keepdims=keep))
+_reduction("ReduceMax", ops.max)
 _reduction("ReduceMean", ops.mean)
-_reduction("ReduceMin", _extreme(ops.min, -1))
+_reduction("ReduceMin", ops.min)
 _reduction("ReduceProd", ops.prod)
 _reduction("ReduceSum", ops.summation)
 _reduction("ReduceSumSquare", _square_sum)
