@@ -32,23 +32,16 @@ def model(
     """Return a model of one node with the input x; names in ``stored`` are its further inputs."""
     names = ["x", *("" if value is None else name for name, value in stored.items())]
     node = helper.make_node(kind, names, outputs.split(), name="the_node", **attributes)
+    info, of = helper.make_tensor_value_info, helper.np_dtype_to_tensor_dtype
     graph = helper.make_graph(
         [node],
         "g",
-        [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)],
-        [helper.make_value_info("y", onnx.TypeProto())],
+        [info("x", of(x.dtype), x.shape)],
+        [info("y", of(np.dtype(np.int64) if kind == "ArgMax" else x.dtype), [])],
         [numpy_helper.from_array(v, name) for name, v in stored.items() if v is not None],
     )
-    kinds = [each.op_type for each in graph.node]
-    graph.output[0].CopyFrom(_described(kinds[0], x, stored))
     imports = [helper.make_opsetid("", opset)]
     return helper.make_model(graph, opset_imports=imports, ir_version=8)
-
-
-def _described(kind: str, x: Any, stored: dict[str, Any]) -> Any:
-    whole = kind in ("ArgMax", "NonZero", "Shape")
-    dtype = np.dtype(np.int64) if whole else x.dtype
-    return helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(dtype), None or [])
 
 
 def run(proto: Any, x: Any) -> Any:
