@@ -272,3 +272,27 @@ def test_the_numpy_device_is_recorded_too() -> None:
     found = [step(x).numpy() for _ in range(3)]
     np.testing.assert_array_equal(found, [(x * 2.0).exp().numpy()] * 3)
     assert step.replays == 2
+
+
+@pytest.mark.parametrize("made", ["before", "within"])
+@pytest.mark.parametrize("kind", [optim.Adam, optim.RMSprop])
+def test_a_step_of_an_optimizer_outside_of_the_state(made: str, kind: Any) -> None:
+    def losses(capturing: bool) -> list[float]:
+        weight = nn.Parameter(needle.Tensor([1.0, -2.0], device=needle.cpu()))
+        kept = [kind([weight], lr=0.1)] if made == "before" else []
+
+        def step(x: Any) -> Any:
+            if not kept:
+                kept.append(kind([weight], lr=0.1))
+            kept[0].reset_grad()
+            loss = (weight * weight * x).sum()
+            loss.backward()
+            kept[0].step()
+            return loss
+
+        call: Any = needle.capture(step, state=[weight]) if capturing else step
+        results, messages = reasons(call, *[(ones(1),)] * 6)
+        assert len(messages) == capturing and all("state=[" in each for each in messages)
+        return [r.item() for r in results]
+
+    assert losses(True) == losses(False)

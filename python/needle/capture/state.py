@@ -182,6 +182,10 @@ class State:
         self.containers.append(container)
         return ((v, container.location(k).label) for k, v in container.entries().items())
 
+    def holds(self, value: Any) -> bool:
+        """Return True if an object of ``SERVICES`` is part of the state."""
+        return id(value) in self._seen
+
     # ---- contents ----------------------------------------------------------------------------
 
     def snapshot(self) -> list[dict[Any, Any]]:

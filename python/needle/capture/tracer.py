@@ -33,6 +33,7 @@ from .state import (
     GRAPH_KEYS,
     MISSING,
     PLAIN_TYPES,
+    SERVICES,
     ArrayReference,
     ContentLocation,
     Location,
@@ -266,6 +267,12 @@ class Tracer:
     ) -> Any:
         """Run a host step without interception and record the call."""
         call = None
+        for value in args:
+            if isinstance(value, SERVICES) and not self._state.holds(value):
+                self.refuse(
+                    f"it calls {function.__qualname__} of an object outside of the state, which a "
+                    f"check cannot restore; add that {type(value).__name__} to state=[...]"
+                )
         if self.refusal is None:
             self._check_random()
             self._note_state_changes()
