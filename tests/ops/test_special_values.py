@@ -349,6 +349,26 @@ def test_norms_do_not_overflow(device: Any) -> None:
     np.testing.assert_allclose(a.grad.numpy(), [0.6, 0.8], rtol=1e-6)
 
 
+@pytest.mark.parametrize("p", [-0.5, -1, -2, -np.inf])
+def test_a_zero_makes_norms_of_negative_p_zero(p: float, device: Any) -> None:
+    a = Tensor(np.array([1.0, 0.0, -2.0]), device=device)
+    norm = a.norm(p)
+    norm.backward()
+    assert norm.item() == 0 and np.isfinite(a.grad.numpy()).all()
+
+
+def test_ctc_loss_reads_no_padding(device: Any) -> None:
+    logs = np.log(np.full((6, 2, 3), 1 / 3, np.float32))
+    results = []
+    for padding in (0.0, np.nan, np.inf):
+        logs[4:, 1] = padding
+        a = Tensor(logs, device=device)
+        loss = ops.ctc_loss(a, [[1, 1], [1, 2]], [6, 4], [2, 2])
+        loss.backward()
+        results.append((loss.item(), a.grad.numpy().tolist()))
+    assert results[0] == results[1] == results[2] and results[0][0] > 0
+
+
 @pytest.mark.parametrize("p", [0.5, 1, 2, 3, np.inf])
 def test_norms_of_zeros_have_finite_gradients(p: float, device: Any) -> None:
     a = Tensor(np.array([[0.0, 0.0], [0.0, 2.0]]), device=device)

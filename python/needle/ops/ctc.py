@@ -154,10 +154,14 @@ def _rows(labels: Host, lengths: Host, batch: int) -> Host:
 
 @host_step
 def _places(states: Host, shape: Shape, device: Any) -> Array:
-    """Return the positions in the flat logs of what each state emits at each step."""
+    """Return the positions in the flat logs of what each state emits at each step.
+
+    After its last step a sequence emits that step's again, so that no padding is read.
+    """
     steps, batch, classes = shape
-    row = np.arange(steps * batch).reshape(steps, batch, 1) * classes
-    return from_numpy(row + states[:, :-2], device, np.int64)
+    step = np.minimum(np.arange(steps)[:, None], states[:, -2] - 1)
+    row = (step * batch + np.arange(batch)) * classes
+    return from_numpy(row[:, :, None] + states[:, :-2], device, np.int64)
 
 
 @host_step

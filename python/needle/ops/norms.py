@@ -34,9 +34,9 @@ def std(a: Tensor, axes: Axes = None, keepdims: bool = False, correction: float 
 
 def _power(a: Tensor, exponent: float) -> Tensor:
     """Return ``a ** exponent`` for non-negative elements, with gradient 0 at 0."""
-    zero = equal(a, 0)
+    zero, at_zero = equal(a, 0), 0.0 if exponent > 0 else math.inf
     root = Sqrt() if exponent == 0.5 else PowerScalar(exponent)
-    return where(zero, 0.0, root(where(zero, 1.0, a)))
+    return where(zero, at_zero, root(where(zero, 1.0, a)))
 
 
 @op(Summation, Max, methods=["norm"])
