@@ -45,6 +45,15 @@ def test_integers_beside_floats(device: Any) -> None:
         ids**-1
 
 
+def test_an_int_beside_bool_stays_an_int(device: Any) -> None:
+    a = of([True, False], "bool", device)
+    assert a.div(2).numpy().tolist() == [0.5, 0]
+    assert ops.maximum(a, 2).numpy().tolist() == [2, 2]
+    assert ops.where(a, 3, a).numpy().tolist() == [3, 0]
+    assert ops.equal(a, 2).numpy().tolist() == [False, False]
+    assert (a < 2).numpy().all() and ops.maximum(a, True).dtype == "bool"
+
+
 @pytest.mark.parametrize("dtype", ["bool", "int32", "int64", "float32", "float64"])
 def test_differences_with_bytes_do_not_wrap_around(dtype: str, device: Any) -> None:
     small, other = of([0, 7, 255], "uint8", device), of([1, 1, 0], dtype, device)

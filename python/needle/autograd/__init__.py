@@ -19,6 +19,7 @@ from .tensor import (
     TensorTupleOp,
     as_operand,
     compute_gradient_of_variables,
+    number_dtype,
 )
 from .value import Value, evaluation
 

@@ -74,7 +74,7 @@ def _as_values(args: Sequence[Any]) -> tuple[Value, ...]:
 def as_operand(b: Any, like: Any = None) -> Tensor:
     """Return a Tensor as it is, an array or number as a constant on the device of ``like``.
 
-    Floating values take the dtype of a floating ``like``, and Python ints that of any ``like``.
+    Floating values take the dtype of a floating ``like``, and Python numbers ``number_dtype``.
     DTypeError for anything that is not a number or an array of numbers.
     """
     if isinstance(b, Tensor):
@@ -86,11 +86,20 @@ def as_operand(b: Any, like: Any = None) -> Tensor:
         raise DTypeError(
             f"Tensor: an operand must be a number or an array of numbers, got {b!r}; convert it"
         )
-    both_floating = is_floating(host.dtype) and is_floating(like.dtype)
-    dtype = like.dtype if both_floating or isinstance(b, int) else host.dtype
-    if isinstance(b, float) and not both_floating:
-        dtype = "float32"
+    dtype = like.dtype if is_floating(host.dtype) and is_floating(like.dtype) else host.dtype
+    if isinstance(b, (int, float)):
+        dtype = number_dtype(b, like.dtype)
     return Tensor(b, device=like.device, dtype=dtype, requires_grad=False)
+
+
+def number_dtype(number: float, dtype: Any) -> Any:
+    """Return the dtype of a Python number as an operand of an array of ``dtype``.
+
+    That is ``dtype``, but float32 for a float beside integers, and int64 for an int beside bool.
+    """
+    if isinstance(number, float):
+        return dtype if is_floating(dtype) else "float32"
+    return "int64" if dtype == "bool" and not isinstance(number, bool) else dtype
 
 
 class TensorTuple(Value):

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..array_namespace import BACKEND
 from ..array_namespace import array_api as xp
-from ..autograd import Tensor
+from ..autograd import Tensor, number_dtype
 from ..dtypes import float_limits, is_floating
 from ..errors import DTypeError, ShapeError
 from ..shapes import broadcast_shapes
@@ -90,9 +90,9 @@ def tensors_of(op: str, args: Any) -> tuple[Any, ...]:
 
 
 def constant_like(x: Tensor, shape: tuple[int, ...], value: float) -> Tensor:
-    """Return a constant of ``shape`` and of the dtype and device of x; a float beside integers."""
+    """Return a constant of ``shape`` on the device of x, of a dtype that fits x and ``value``."""
     like = x.realize_cached_data()
-    dtype = "float32" if isinstance(value, float) and not is_floating(like.dtype) else like.dtype
+    dtype = number_dtype(value, like.dtype)
     return Tensor.make_const(xp.full(shape, value, dtype=dtype, device=like.device))
 
 
