@@ -104,6 +104,11 @@ ARITHMETIC = [
                     ValueError,
                     "divide: rounding_mode must be None, 'floor' or 'trunc', got 'up'",
                 ),
+                Failure(
+                    lambda t: ops.divide(t(np.ones(2)).astype("int32"), 0, "trunc"),
+                    ZeroDivisionError,
+                    "divide: integers must not be divided by 0",
+                ),
             ),
         )
         for mode, oracle in (("floor", np.floor_divide), ("trunc", lambda a, b: np.trunc(a / b)))

@@ -16,6 +16,7 @@ from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, as_operand
 from ..dtypes import is_floating
 from ..errors import DTypeError
+from ..host_steps import host_step
 from .broadcasting import (
     Number,
     as_number,
@@ -190,7 +191,8 @@ def divide(a: Tensor, b: Tensor, rounding_mode: str | None = None) -> Tensor:
     """Return a / b with broadcasting.
 
     ``rounding_mode``: "floor" rounds the quotient down as ``//`` of Python does, "trunc" towards 0;
-    both keep the dtype of integers and have gradient 0. ValueError for another mode.
+    both keep the dtype of integers and have gradient 0. ValueError for another mode,
+    ZeroDivisionError for integers by 0.
     """
     if rounding_mode is None:
         return EWiseDiv()(a, b)
@@ -198,7 +200,19 @@ def divide(a: Tensor, b: Tensor, rounding_mode: str | None = None) -> Tensor:
         raise ValueError(
             f"divide: rounding_mode must be None, 'floor' or 'trunc', got {rounding_mode!r}"
         )
+    a = as_operand(a, b)
+    b = as_operand(b, a)
+    if not (is_floating(a.dtype) or is_floating(b.dtype)):
+        _check_divisor(b)
     return RoundedDiv(rounding_mode)(a, b)
+
+
+@host_step
+def _check_divisor(b: Tensor) -> None:
+    if not bool(xp.all(b.realize_cached_data())):
+        raise ZeroDivisionError(
+            "divide: integers must not be divided by 0; cast them to float32, which gives inf"
+        )
 
 
 class DivScalar(TensorOp):
