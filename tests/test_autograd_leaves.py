@@ -66,6 +66,12 @@ def labels(*numbers: int) -> Tensor:
         lambda p, y: (p == y)[0],
         lambda p, y: list(p == y),
         lambda p, y: (p == y) & (p == p),
+        lambda p, y: (p == y) ** 2,
+        lambda p, y: (p == y) // 1,
+        lambda p, y: 100 % (p == y),
+        lambda p, y: round(p == y),
+        lambda p, y: abs(p == y),
+        lambda p, y: 1 in (p == y),
     ],
 )
 def test_identity_is_no_array(accuracy: Any) -> None:
@@ -89,6 +95,7 @@ def test_identity_is_no_array(accuracy: Any) -> None:
 )
 def test_identity_of_what_looks_like_labels_warns_as_a_condition(comparison: Any) -> None:
     p, y = labels(1, 2), labels(1, 2)
+    assert "needle.equal" in repr(comparison(p, y))
     with pytest.warns(UserWarning, match=r"needle\.equal\(a, b\)"):
         assert not comparison(p, y)
 

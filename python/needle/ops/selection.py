@@ -259,7 +259,8 @@ class Identity:
         return hash(self.truth)
 
     def __repr__(self) -> str:
-        return repr(self.truth)
+        hint = " (of identity; needle.equal compares elements)" if self.doubtful else ""
+        return f"{self.truth}{hint}"
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"Tensor: {_ADVICE}, got .{name}", name=name)
@@ -276,8 +277,9 @@ def _as_elements(result: Identity, *others: Any, **options: Any) -> Any:
 
 
 for _name in (
-    "add radd sub rsub mul rmul truediv rtruediv and rand or ror xor rxor invert neg lt le gt ge "
-    "array float int index iter len getitem"
+    "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul "
+    "rmatmul and rand or ror xor rxor lshift rlshift rshift rrshift invert neg pos abs round "
+    "lt le gt ge array float int index iter len contains getitem"
 ).split():
     setattr(Identity, f"__{_name}__", _as_elements)
 
