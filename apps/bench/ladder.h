@@ -40,8 +40,8 @@ int status_of(F&& program) {
   }
 }
 
-// Prints the first NaN, or else the first element that is not near `want`, and the likely cause
-// ("" if it is unknown).
+// Prints the first NaN, or else the first element that is not near `want`, and its likely cause (""
+// if unknown).
 template <class Cause>
 void explain(const std::vector<float>& got, const std::vector<float>& want, double tolerance,
              Cause&& cause) {

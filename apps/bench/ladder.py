@@ -25,8 +25,7 @@ def run(
     """Return one core's limits, and a row for each step with "gflops" and "share" of the peak.
 
     step: run only this step ("03") and then the library's kernel. The limits are "peak" in GFLOP/s,
-    and GB/s from the cache or memory of the other names. RuntimeError with the program's message if
-    it fails.
+    and the other names' bandwidths in GB/s. RuntimeError with the program's message if it fails.
     """
     command = [str(program), str(size), str(threads), *([step] if step else [])]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -75,7 +74,7 @@ def climb(
     flops: Callable[[int], float],
     arguments: Sequence[str] | None = None,
 ) -> None:
-    """Run the command line of a ladder. size: its option, default and help. flops: of a step."""
+    """Run the command line of a ladder. size: its option, default and help. flops: per step."""
     option, default, meaning = size
     parser = argparse.ArgumentParser(prog=f"python -m apps.bench.{name}")
     parser.add_argument("--program", type=Path, required=True, help=f"CMake's {name}")

@@ -1,4 +1,4 @@
-"""One interface to needle and PyTorch with everything that a piece of work needs.
+"""One interface to needle and PyTorch for the pieces of work.
 
 ``Needle`` and ``Torch`` have the same methods. A side imports its library in its constructor, so
 that a process loads only one library. Host arrays are NumPy's; images are (N, C, H, W). Products
@@ -94,7 +94,7 @@ class Needle:
         return out.astype("float32") if self.short else out
 
     def optimizer(self, name: str, parameters: Sequence[Any]) -> Any:
-        """Return the optimiser "sgd" (with momentum) or "adam"."""
+        """Return an optimiser by name: "sgd" (with momentum) or "adam"."""
         if name == "adam":
             return self.needle.optim.Adam(parameters, lr=1e-3)
         return self.needle.optim.SGD(parameters, lr=1e-3, momentum=0.9, dampening=0.0)
@@ -102,7 +102,7 @@ class Needle:
     def training_step(self, model: Any, images: Any, labels: Any) -> Step:
         """Return a training step: forward, backward and SGD with momentum.
 
-        In bf16 a replay may round otherwise than the eager step, as in apps/training/step.py.
+        In bf16 a replay may round differently from the eager step, as in apps/training/step.py.
         """
         optimizer = self.optimizer("sgd", model.parameters())
         loss_function = self.needle.nn.CrossEntropyLoss()
@@ -181,11 +181,11 @@ class Torch:
         precision = importlib.import_module("needle").config.matmul_precision.get()
         backends = self.torch.backends
         backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = precision == "tf32"
-        backends.cudnn.benchmark = True  # measures the algorithms and takes the fastest
+        backends.cudnn.benchmark = True  # cuDNN measures its algorithms and takes the fastest
         self.short = {"bf16": self.torch.bfloat16, "fp16": self.torch.float16}.get(precision)
         if self.short is not None:
             self.torch.set_autocast_dtype(self.place, self.short)
-            self.torch.set_autocast_cache_enabled(False)  # weights change at every step
+            self.torch.set_autocast_cache_enabled(False)  # as weights change at every step
         self.torch.set_autocast_enabled(self.place, self.short is not None)
 
     def tensor(self, array: Host, gradient: bool = False) -> Any:

@@ -24,9 +24,10 @@ Builds = Callable[[Settings], dict[str, Build]]
 class PieceStudy:
     """A study of pieces.
 
-    what: heading of the column of names. builds: the pieces by name for the settings. contestants:
-    names in sides.py. flops, moved: operations or bytes of a piece, for its rate. targets: of a
-    result. peaks: measure the machine's peak with each of needle's samples.
+    what: heading of the column of names. builds: returns the pieces by name for the settings.
+    contestants: names in sides.py. flops, moved: operations or bytes of a piece, which give its
+    rate. targets: returns the targets of a result. peaks: measure the machine's peak with each of
+    needle's samples.
     """
 
     TITLE: str
@@ -85,6 +86,6 @@ def _opened(name: str, builds: Builds, peaks: bool, settings: Settings) -> Subje
 def calls_of(
     side: Side, builds: dict[str, Build], least: float, peak: Callable[[], float] | None = None
 ) -> Calls:
-    """Return the pieces of a side, with samples of ``least`` seconds or more."""
+    """Return the pieces of a side; a sample takes ``least`` seconds or more."""
     calls = {name: build(side) for name, build in builds.items()}
     return Calls(calls, least, wait=side.wait, release=side.release, peak=peak)

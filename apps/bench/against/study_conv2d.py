@@ -43,7 +43,7 @@ class Shape:
         return (self.side + 2 * self.padding - self.size) // self.stride + 1
 
     def flops(self, batch: int) -> float:
-        """Return the FLOPs of the direct method; each gradient needs as many."""
+        """Return the FLOPs of the direct method, which each gradient needs too."""
         area = batch * self.out_side**2 * self.size**2
         return 2.0 * area * self.outputs * self.inputs / self.groups
 

@@ -1,4 +1,4 @@
-"""The limits of the machine, to which shares in the other studies refer."""
+"""The limits of the machine; the other studies give rates as shares of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEYS = {
 
 
 def cases(settings: Settings) -> list[Case]:
-    """Return the one case, the machine or its GPU."""
+    """Return the only case, which measures the machine or its GPU."""
 
     def open_it(given: Settings) -> Once:
         if given.device != "cpu":

@@ -29,7 +29,7 @@ PARAMETERS = (("large", 21), ("small", 1))  # count of 512 x 512 x 3 x 3 arrays:
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation. passes: how often the large array must at least be read or written."""
+    """An operation. passes: the least number of times that the large array is read or written."""
 
     build: Callable[[Side, Any], Step]
     passes: float

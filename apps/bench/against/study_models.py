@@ -29,7 +29,7 @@ MEGA = 1e6
 
 @dataclass(frozen=True)
 class ModelStudy:
-    """The study of a model. goal: of the ratio of speeds. batches: the batch sizes."""
+    """The study of a model. goal: the least ratio of speeds. batches: the batch sizes."""
 
     model: str
     title: str
@@ -42,7 +42,7 @@ class ModelStudy:
         return f"Training step of {self.title}, float32"
 
     def cases(self, settings: Settings) -> list[Case]:
-        """Return cases of steps in turns, then of memory in separate processes."""
+        """Return the cases that time steps in turns, then those that measure memory."""
         steps = cases_of((*OURS, *PEERS), self._builds, settings)
         if settings.device != "cpu":
             return steps
@@ -127,7 +127,7 @@ def peak_memory() -> float:
     if status.is_file():
         lines = status.read_text(encoding="utf-8").splitlines()
         return next(float(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-    import resource  # macOS, where it counts bytes
+    import resource  # macOS counts bytes, Linux KiB
 
     scale = 1 if sys.platform == "darwin" else 1024
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale)

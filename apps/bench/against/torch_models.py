@@ -78,7 +78,7 @@ class ZeroPad(nn.Module):
 
 
 class Block(nn.Module):
-    """A residual block. sizes: of its convolutions. stride: of the 3 x 3 one."""
+    """A residual block. sizes: kernel sizes of its convolutions. stride: that of the 3 x 3 one."""
 
     def __init__(
         self, inputs: int, channels: int, stride: int, sizes: tuple[int, ...], zero_pad: bool

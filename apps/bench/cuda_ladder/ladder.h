@@ -107,8 +107,8 @@ constexpr double intensity(double rows, double columns) {
 
 // The last steps of a ladder are the library's kernel in three precisions, and with arrays stored
 // in bfloat16, which TMA loads on sm_90 (src/cuda/sm90/tma_tile.h). A convolution then writes the
-// moments of its result for batch norm, too (src/cuda/moments.h): what they cost replaces a pass
-// that reads the result. Kernels of sm_90 are opt-in here too: NEEDLE_CUDA_SM90=on.
+// moments of its result for batch norm, too (src/cuda/moments.h): their cost replaces that of a
+// pass that reads the result. Kernels of sm_90 are opt-in here too: NEEDLE_CUDA_SM90=on.
 template <class Problem>
 constexpr Step<Problem> kSteps[] = {
     {"00 naive", Problem::template step<Naive>, 0.25},
@@ -128,7 +128,7 @@ constexpr Step<Problem> kSteps[] = {
      Problem::finish},
 };
 
-// Returns true if the step is asked for and runs on this GPU.
+// Returns true if the step was requested and can run on this GPU.
 template <class Problem>
 bool runs(const Step<Problem>& step, const char* wanted) {
   return step.run != nullptr && asked(step.name, wanted) &&

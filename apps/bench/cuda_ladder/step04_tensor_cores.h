@@ -1,7 +1,7 @@
 // Step 04: tensor cores. One instruction of a warp multiplies 16 x 8 by 8 x 8: 1024 multiply-adds
 // for six numbers per lane. Operands are rounded to TF32 (11 bits); sums stay float32.
-// src/cuda/tensor_tile.h defines how lanes share the pieces. Before sm_80 there is no such
-// instruction and nothing runs.
+// src/cuda/tensor_tile.h defines how lanes share the pieces. GPUs before sm_80 lack this
+// instruction, so the step does not run there.
 #pragma once
 
 #include "step.h"

@@ -1,8 +1,9 @@
 // Step 05: operands rounded once. Step 04 rounds a number each time a warp reads it. Here a thread
 // rounds four numbers to bf16 on their way to shared memory, where they take half the space, and
-// one ldmatrix brings a warp what took it 8 loads and as many conversions: 32 multiply-adds of
-// tensor cores need 12 loads. src/cuda/swizzled_tile.h says where the numbers lie. Step 06 needs
-// none: on sm_90 four warps multiply what lies there (src/cuda/sm90/warpgroup_tile.h).
+// one ldmatrix replaces 8 loads and as many conversions of a warp: 32 multiply-adds of tensor cores
+// need 12 loads. src/cuda/swizzled_tile.h defines the layout in shared memory. Step 06 needs no
+// such loads: on sm_90 four warps multiply operands in shared memory directly
+// (src/cuda/sm90/warpgroup_tile.h).
 #pragma once
 
 #include "cuda/sm90/warpgroup_tile.h"

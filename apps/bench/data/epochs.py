@@ -19,8 +19,8 @@ class Epochs(Subject):
     """A loader as a subject.
 
     build: returns an iterable whose iteration is one epoch of (images, labels) batches. parts:
-    converts a batch to two NumPy arrays. least: seconds that a timed run lasts, which repeats short
-    epochs.
+    converts a batch to two NumPy arrays. least: seconds that a timed run lasts at least; short
+    epochs are repeated.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The same work for PyTorch's DataLoader, with NumPy, OpenCV and simplejpeg.
+"""The contestants of needle's loaders: PyTorch's DataLoader with NumPy, OpenCV and simplejpeg.
 
 Data sets and transforms are written as users write them: sample by sample, or in whole batches with
 torch's own operations. This module is imported only if PyTorch is installed.
@@ -44,7 +44,7 @@ def augment_small(image: Any, generator: np.random.Generator) -> Any:
 
 
 class BatchedSmallPictures:
-    """A loader that does the same with whole batches in torch's operations."""
+    """A loader that crops, flips and normalises whole batches with torch's operations."""
 
     def __init__(self, images: Any, labels: Any, batch: int) -> None:
         import torch
@@ -145,5 +145,5 @@ def own_generator(worker: int) -> None:
 
 
 def torch_arrays(batch: Any) -> tuple[Any, Any]:
-    """Return images and labels of torch's batch as NumPy arrays."""
+    """Return the images and labels of a batch of torch as NumPy arrays."""
     return batch[0].numpy(), batch[1].numpy()

@@ -12,15 +12,15 @@ import needle.data as data
 from apps.bench.harness.settings import Settings
 
 CLASSES = 4
-SIZE = (375, 500)  # size of a made-up photograph
+SIZE = (375, 500)  # size of a generated photograph
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
 def photo_folder(settings: Settings, count: int) -> str:
-    """Return a folder with ``count`` JPEG files in class folders, which is made if need be.
+    """Return a folder with ``count`` JPEG files in class folders; create it if it is missing.
 
-    The files are separate copies of the given photographs, or made-up ones.
+    The files are separate copies of the given photographs, or generated ones.
     """
     root = Path(settings.folder) / f"photos-{count}"
     if root.is_dir():

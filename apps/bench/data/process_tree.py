@@ -1,6 +1,6 @@
 """CPU seconds of a process and all its descendants, from /proc.
 
-Without /proc (macOS) they are those of the process and its ended children.
+Without /proc (macOS), only the process and its children that have ended are counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def cpu_seconds(root: int) -> float:
 def stat_fields(process: Path) -> list[str]:
     """Return the fields of /proc/PID/stat after the name (state, parent, ...).
 
-    Empty if it ended.
+    The list is empty if the process has ended.
     """
     try:
         text = (process / "stat").read_text(encoding="utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""A folder of photographs to normalised float32 batches: decoding is most of the work.
+"""Batches of normalised float32 images from a folder of photographs, mostly a test of decoding.
 
 The limit is the rate of the decoder with the resize on one thread, times the number of cores.
 needle's resize is antialiased, which reads more pixels; OpenCV's is not.
@@ -70,7 +70,7 @@ def open_decoder(settings: Settings, resize: bool) -> Subject:
 
 
 class Decoded:
-    """The first pixel of each file as a batch of their own, after all of it was decoded."""
+    """An iterable that decodes each file and yields its first pixel as a batch."""
 
     def __init__(self, paths: list[str], resize: bool) -> None:
         self.paths, self.resize = paths, resize

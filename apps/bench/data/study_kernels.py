@@ -1,8 +1,8 @@
 """Single transforms and the fused chain on one thread, beside OpenCV.
 
 needle runs compiled plans over a batch of 64 images, including the draw of parameters, into the
-array of the batch. OpenCV is called image by image and writes into the same array. Times are those
-of the one thread that does all work.
+array of the batch. OpenCV is called image by image and writes into the same array. All work is
+done, and timed, in one thread.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Image = Any
 
 
 def small(size: int) -> int:
-    """Return the side of a crop and of a resized image."""
+    """Return the side lengths of a crop and of a resized image."""
     return size * 7 // 8
 
 
@@ -148,7 +148,7 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def open_work(settings: Settings, library: str, size: int) -> Subject:
-    """Open all work of a library; numbers have the names of the work."""
+    """Open all work of a library; results are named after the work."""
     generator = np.random.default_rng(0)
     images = generator.integers(0, 256, (BATCH, size, size, 3), dtype=np.uint8)
     make = our_call if library == "needle" else opencv_call

@@ -27,7 +27,7 @@ from . import ours, peers, pictures
 from .process_tree import cpu_seconds
 
 TITLE = "Several tasks on the same photographs: the shared loader beside separate ones"
-BATCH, PHOTOS, EPOCHS = 32, 256, 4  # enough that batches prepared before a run hardly count
+BATCH, PHOTOS, EPOCHS = 32, 256, 4  # many, so that batches prepared before a run hardly count
 OURS = "server"
 SYSTEMS = (OURS, "needle apart", "torch apart")
 GOALS = {2: 1.8, 4: 3.0}
@@ -60,12 +60,12 @@ def name_of(tasks: int, system: str) -> str:
 
 
 class Tasks(Subject):
-    """The tasks, and the server if there is one; a run is some epochs of each task."""
+    """A subject: the tasks, and the server if there is one; a run is a few epochs of each task."""
 
     def __init__(self, settings: Settings, tasks: int, system: str) -> None:
         count, self.batch = settings.pick((PHOTOS, BATCH), (16, 4))
         self.batches = settings.pick(EPOCHS, 1) * (count // self.batch)
-        self.folder = tempfile.TemporaryDirectory(prefix="needle-bench-")  # of this user only
+        self.folder = tempfile.TemporaryDirectory(prefix="needle-bench-")  # for this user only
         photos, address = pictures.photo_folder(settings, count), f"{self.folder.name}/s.sock"
         self.server = server(photos, count, address) if system == OURS else None
         workers = max(1, (os.cpu_count() or 1) // tasks)  # separate loaders share the cores
@@ -76,7 +76,7 @@ class Tasks(Subject):
             given = (theirs, system, photos, self.batch, workers, address, name)
             process = spawn.Process(target=serve, args=given)
             process.start()
-            theirs.close()  # so that reading fails once the process has ended
+            theirs.close()  # then reading fails once the process has ended
             self.tasks.append((process, mine))
         self._take(1)
 
@@ -98,7 +98,7 @@ class Tasks(Subject):
         self.folder.cleanup()
 
     def _take(self, count: int) -> list[float]:
-        """Return the seconds in which each task takes so many batches, all at once."""
+        """Return the seconds that each task takes for ``count`` batches, all running at once."""
         for _, connection in self.tasks:
             connection.send(count)
         return [connection.recv() for _, connection in self.tasks]
@@ -127,7 +127,7 @@ def loader(system: str, photos: str, batch: int, workers: int, address: str, nam
 
 
 def serve(connection: Connection, system: str, *given: Any) -> None:
-    """Run as one task: take as many batches as asked for and send the seconds that it took."""
+    """Run as one task: take as many batches as requested and send the seconds taken."""
     source = loader(system, *given)
     batches = itertools.chain.from_iterable(itertools.repeat(source))
     parts = peers.torch_arrays if system == "torch apart" else ours.tensors

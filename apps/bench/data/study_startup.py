@@ -1,6 +1,6 @@
-"""Start-up: seconds to the first batch, and how many more with 1.2 million paths.
+"""Start-up: seconds to the first batch, and the additional seconds with 1.2 million paths.
 
-needle's paths are in the table of text in which ImageFolder holds them, torch's in a list.
+needle's paths are in a StringTable, as ImageFolder stores them, and torch's in a list.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ def open_torch(settings: Settings) -> Subject:
 
 
 def both(build: Callable[[Any], Any], names: Any) -> Numbers:
-    """Return seconds with all paths, and how many more these are than without paths."""
+    """Return the seconds with all paths, and how many more that is than without paths."""
     empty, full = (to_first_batch(build, Paths(found)) for found in ([], names))
     return {"full": full, "more": full - empty}
 
 
 def to_first_batch(build: Callable[[Any], Any], dataset: Any) -> float:
-    """Return the seconds from before the loader is made to the first batch."""
+    """Return the seconds from before the loader's construction to its first batch."""
     started = time.perf_counter()
     loader = build(dataset)
     batches = iter(loader)
@@ -87,7 +87,7 @@ def to_first_batch(build: Callable[[Any], Any], dataset: Any) -> float:
 
 
 def targets(result: Result) -> list[Target]:
-    """Return the target: at most a second more with paths."""
+    """Return the target: paths cost at most one second."""
     words = [
         f"{median_and_range(result, name, 'more')} s more, first batch after "
         f"{median_and_range(result, name, 'full')} s"

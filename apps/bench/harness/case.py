@@ -34,8 +34,8 @@ class Case:
 
     name: unique in the study. open: called with the settings in the contestant's process.
     environment: additional variables of that process. needs: modules without which the case is left
-    out, which the report mentions. group: cases of one group take turns. rounds: replaces the
-    number of rounds of the run. timeout: seconds allowed for one answer.
+    out, as the report then says. group: cases of one group take turns. rounds: replaces the number
+    of rounds of the run. timeout: seconds allowed for one answer.
     """
 
     name: str
@@ -54,10 +54,10 @@ class Case:
 class Calls(Subject):
     """Milliseconds per call of each function, repeated until a sample lasts ``least`` seconds.
 
-    Every sample starts with an untimed call, because the process was idle before. items: the number
-    that results are divided by. wait: returns when the device has finished all work. release:
-    called after each sample. peak: measures the machine's GFLOP/s before and after each sample; the
-    result is stored as "NAME (peak)".
+    Every sample starts with an untimed call, because the process was idle before. items: results
+    are divided by this number. wait: returns when the device has finished all work. release: called
+    after each sample. peak: measures the machine's GFLOP/s before and after each sample; the result
+    is stored as "NAME (peak)".
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The process of one case: how the harness starts and asks it, and what runs in it."""
+"""The process of one case: the code that controls it, and the code that runs in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ContestantError(Exception):
 
 
 class Contestant:
-    """The process of a case, seen from the harness; it leads a session of its own."""
+    """The harness's handle of a case's process, which leads a session of its own."""
 
     def __init__(self, study: str, case: Case, settings: Settings) -> None:
         self.case = case
@@ -29,7 +29,7 @@ class Contestant:
         self.process = spawn.Process(target=serve, args=(theirs, study, case.name, settings))
         with _variables(case.environment):
             self.process.start()
-        theirs.close()  # so that reading fails once the process has ended
+        theirs.close()  # then reading fails once the process has ended
         try:
             self._answer()
         except ContestantError:
@@ -81,14 +81,14 @@ def _variables(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def serve(pipe: Connection, study: str, name: str, settings: Settings) -> None:
-    """Open a case and run it once for each message; a text is the answer to an error."""
+    """Open a case and run it once for each message; an error is answered by its text."""
     os.setsid()
     subjects: list[Subject] = []
 
     def opening() -> Numbers:
         cases = importlib.import_module(settings.studies).STUDIES[study].cases(settings)
         case = next(case for case in cases if case.name == name)
-        for module in case.needs:  # imports must not count in the times
+        for module in case.needs:  # excludes imports from the times
             importlib.import_module(module)
         subjects.append(case.open(settings))
         return {}

@@ -95,14 +95,14 @@ def parse(benchmark: Benchmark, arguments: Sequence[str] | None) -> argparse.Nam
 def settings_of(
     benchmark: Benchmark, options: argparse.Namespace, threads: int, folder: str
 ) -> Settings:
-    """Return the settings of one study: its fields are those options that this benchmark has."""
+    """Return the settings of one study from the options that this benchmark has."""
     names = {field.name for field in fields(Settings)}
     given = {name: value for name, value in vars(options).items() if name in names}
     return Settings(**{**given, "studies": benchmark.module, "threads": threads, "folder": folder})
 
 
 def measured(benchmark: Benchmark, work: str, settings: Settings) -> Result:
-    """Measure a study; its notes tell when and how."""
+    """Measure a study; its notes record when and how."""
     started, load, study = time.perf_counter(), os.getloadavg()[0], benchmark.studies[work]
     if hasattr(study, "prepare"):
         study.prepare(settings)

@@ -1,7 +1,7 @@
 """The report of a benchmark: the numbers on disk, the pages and the picture of its targets.
 
-``results.json`` and ``DETAILS.md`` hold every number and lie in an ignored folder. The page that
-the repository keeps, ``RESULTS.md``, has one table, the targets, and one picture of it.
+``results.json`` and ``DETAILS.md`` hold every number and lie in an ignored folder. The committed
+page, ``RESULTS.md``, has one table, that of the targets, and a picture of it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ LIMITS = "limits"
 class Benchmark:
     """A set of studies with one command line and one page.
 
-    name: of the package in apps/bench. how: how its numbers are measured, for the page. packages:
-    those whose versions the page states. counts: repeat the studies for each number of threads.
+    name: the package in apps/bench. how: the page's text on how numbers are measured. packages: the
+    page states their versions. counts: repeat the studies for each number of threads.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Benchmark:
 
     @property
     def studies(self) -> dict[str, Any]:
-        """The studies by name: each has TITLE, cases, targets, perhaps tables and prepare."""
+        """The studies by name: each has TITLE, cases, targets, and may have tables and prepare."""
         found: dict[str, Any] = importlib.import_module(self.module).STUDIES
         return found
 
@@ -125,7 +125,7 @@ def details(benchmark: Benchmark, results: Mapping[str, Result]) -> list[str]:
 
 
 def tables_of(study: Any, result: Result) -> list[str]:
-    """Return the tables of a study, which is one of all numbers if it defines none."""
+    """Return the tables of a study, by default one table of all numbers."""
     tables: list[str] = getattr(study, "tables", all_numbers)(result)
     return tables
 
@@ -196,7 +196,7 @@ def draw_targets(path: Path, targets: Sequence[Target]) -> bool:
 
 
 def _draw_bars(axes: Any, targets: Sequence[Target]) -> None:
-    """Draw how many times each goal is reached: 1 is the goal itself."""
+    """Draw each result as a multiple of its goal."""
     scores = [max(score(target), 1e-3) for target in targets]
     colours = ["C2" if target.reached else "C3" for target in targets]
     axes.barh(range(len(targets)), scores, color=colours)

@@ -14,10 +14,10 @@ class Settings:
     """The settings of a run.
 
     studies: module that defines STUDIES, a dict of studies by name. threads: threads of every
-    library; 0 if each case sets its own. device: needle's name of the device. precision: of
-    products on a GPU. compiled: include torch.compile, which takes minutes to warm up. folder: for
-    files that studies prepare. photos: folder of JPEG photographs; None means generated ones.
-    cifar: folder of CIFAR-10's batch files; None means random pixels of the same size.
+    library; 0 if each case sets its own. device: needle's name of the device. precision: that of
+    products on a GPU. compiled: include torch.compile, which takes minutes to warm up. folder: the
+    place for files that studies prepare. photos: folder of JPEG photographs; None means generated
+    ones. cifar: folder of CIFAR-10's batch files; None means random pixels of the same size.
     """
 
     studies: str

@@ -1,4 +1,4 @@
-"""Targets and their results, a row of a report's table each; formatting of numbers."""
+"""Targets with their results, each a row of the report's table; formatting of numbers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def versus(
     unit: str = "",
     **options: Any,
 ) -> Target:
-    """Return the ratio of the medians of two cases as a target. unit: of each measurement."""
+    """Return the ratio of the medians of two cases as a target. unit: that of the measurements."""
     words = [f"{name}: {median_and_range(result, name, key)} {unit}".rstrip() for name in cases]
     return Target(what, result.ratio(*cases, key), goal, *words, **options)
 

@@ -22,7 +22,7 @@ Log = Callable[[str], None]
 
 @dataclass
 class Outcome:
-    """The numbers of one case, by name. error: the reason why there are none or no more."""
+    """The numbers of one case, by name. error: the reason why the case has failed, if it has."""
 
     case: str
     values: dict[str, list[float]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Result:
     """The result of a study: the outcome of each case, and notes.
 
     study: the study's name, and the number of threads if that was the same for all cases. limits:
-    the measured limits of the machine on as many threads, from the study of that name.
+    the machine's limits with as many threads, measured by the study "limits".
     """
 
     study: str
@@ -83,7 +83,7 @@ class Result:
         return (max(known)[1], max(known)[0]) if known else ("", float("nan"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values; those of ``limits`` belong to another study."""
+        """Return JSON values without ``limits``, which belongs to another study."""
         return asdict(dataclasses.replace(self, limits=None))
 
     @staticmethod

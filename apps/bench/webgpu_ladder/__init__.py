@@ -1,1 +1,1 @@
-"""A matrix product in WGSL: one thread a result, tiles, and results in registers."""
+"""A matrix product in WGSL: one thread per result, tiles, and results in registers."""

@@ -37,7 +37,7 @@ EMPTY = "// NotImplementedError: "
 
 
 class Run(NamedTuple):
-    """A product on the device: the result, the rows behind it, and the reads of a and b."""
+    """The result of a product on the device, the guard rows after it, and the reads of a and b."""
 
     result: Matrix
     behind: Matrix
@@ -67,7 +67,7 @@ def source(step: str, counted: bool = False) -> str:
 class Product:
     """The product of two matrices of float32 on the device, in C or in Fortran order.
 
-    Whatever lies around the matrices is NaN, so a read outside of them spoils the result.
+    The memory around the matrices is NaN, so that an out-of-bounds read makes the result NaN.
     """
 
     def __init__(self, backend: WebGpuBackend, a: Matrix, b: Matrix) -> None:
@@ -79,7 +79,7 @@ class Product:
         self.reads = self._filled(np.zeros((1, 1), FLOAT32))
 
     def _operand(self, matrix: Matrix) -> tuple[View, int, int]:
-        """Return a matrix on the device, the step between its rows, and that between columns."""
+        """Return a matrix on the device, with the strides of its rows and columns."""
         if not matrix.flags.c_contiguous:
             view, right, down = self._operand(matrix.T)
             return view, down, right
@@ -96,13 +96,13 @@ class Product:
         return np.frombuffer(found, FLOAT32).reshape(view.shape)
 
     def launch(self, step: str, text: str) -> None:
-        """Dispatch a step with this text."""
+        """Dispatch a step with this source text."""
         groups = (-(-self.shape[1] // STEPS[step]), -(-self.shape[0] // STEPS[step]), 1)
         buffers = [view.handle for view in (self.out, self.a, self.b, self.reads)]
         self.backend.queue.dispatch(text, self.parameters, buffers, groups)
 
     def run(self, step: str) -> Run:
-        """Return what a step computes."""
+        """Return the result of a step."""
         self.launch(step, source(step, counted=True))
         out, reads = self._read(self.out), self._read(self.reads).view("uint32")
         return Run(out[: self.shape[0]], out[self.shape[0] :], int(reads[0, 0]))

@@ -1,4 +1,4 @@
-// What the steps of the ladder share: the bindings of out = a b, and the access to the matrices.
+// The common part of all steps: the bindings of out = a b, and access to matrix elements.
 
 struct Product {
   rows: u32,     // of a and out
