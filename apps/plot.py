@@ -1,8 +1,8 @@
 """Compare runs in one picture: python apps/plot.py runs/a runs/b ... --out comparison.png
 
-The left panel shows the test accuracy over the epochs. The right one has a bar for each run: the
-mean seconds per training epoch spent waiting for data and computing, by source and number of
-workers. The program reads the files that train.py writes.
+The left panel shows the test accuracy over the epochs. The right panel has a bar for each run: the
+mean seconds per training epoch spent waiting for data and computing, grouped by source and number
+of workers. The program reads the files that train.py writes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-if not __package__:  # run as a file: apps.training is found from the folder above
+if not __package__:  # run as a script: makes the package ``apps`` importable
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from apps.training.figures import figure_of

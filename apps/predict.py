@@ -1,7 +1,7 @@
 """Classify pictures: python -m apps.predict --checkpoint runs/a/best.safetensors cat.jpg
 
-Prints the five most probable classes of each picture, given as files or folders. ``--serve`` opens
-a page on this machine instead, on which one can draw; ``--onnx`` writes an ONNX file.
+Prints the five most probable classes of each picture, given as files or folders. ``--serve`` serves
+a page on which one can draw instead; ``--onnx`` writes an ONNX file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import warnings
 from pathlib import Path
 
-if not __package__:  # run as a file: apps.prediction is found from the folder above
+if not __package__:  # run as a script: makes the package ``apps`` importable
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run the program; return its exit code, 1 if any picture cannot be read."""
     options = parser().parse_args(arguments)
-    # The classifier has a limit of its own, and answers with a sentence.
+    # The classifier has its own size limit, with a clear error.
     warnings.filterwarnings("ignore", "Image size .* exceeds limit")
     try:
         if bool(options.serve) + bool(options.pictures) + bool(options.onnx) != 1:
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def export(classifier: Classifier, path: Path) -> None:
-    """Write the model as an ONNX file and print what it takes and returns."""
+    """Write the model as an ONNX file and print its inputs and outputs."""
     example = np.zeros(classifier.input_shape, np.float32)
     onnx.save(classifier.model, path, example)
     mean, std = classifier.source.mean, classifier.source.std

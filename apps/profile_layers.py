@@ -2,9 +2,9 @@
 
 Prints a table for each batch size with a column for each device: inference, and the forward and the
 backward pass of training, on random images and labels. ``cpu_numpy`` uses the definitions in NumPy;
-``cpu`` has a column with one thread and one with all; that of ``webgpu`` has the adapter's name.
-ReLU is a layer of its own unless --fused is given. The first device is the reference: losses and
-gradients of the others must agree with its (1e-3). --picture draws the tables.
+``cpu`` has two columns, one thread and all threads; the column of ``webgpu`` names the adapter.
+ReLU is a layer of its own unless --fused is given. The first device is the reference: the losses
+and gradients of the others must agree with it to 1e-3. --picture draws the tables.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-if not __package__:  # run as a file: apps.models is found from the folder above
+if not __package__:  # run as a script: makes the package ``apps`` importable
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
@@ -98,7 +98,7 @@ class Column(NamedTuple):
     threads: int = 0
 
     def __str__(self) -> str:
-        """Return the title: the device, its threads or its adapter, and if that is software."""
+        """Return the title: the device, and its threads or adapter (marked if in software)."""
         adapter = getattr(needle.device(self.device), "adapter_name", None)
         threads = f" ({self.threads} thread)" if self.threads else ""
         return self.device + threads + (f": {adapter}" if adapter else "")
@@ -236,7 +236,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the program; return its exit code, which is 1 also if results differ."""
+    """Run the program; return its exit code, which is also 1 if results differ."""
     options = parse(arguments)
     work = Work(options.model, options.channels, options.fused)
     tables: dict[int, Measured] = {}

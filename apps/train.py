@@ -24,7 +24,7 @@ from typing import Any
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     # Until main() handles Ctrl-C, it ends the program without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-if not __package__:  # run as a file: apps.training is found from the folder above
+if not __package__:  # run as a script: makes the package ``apps`` importable
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 if importlib.util.find_spec("needle") is None:
     sys.exit("apps/train.py: needle is not installed; make train, or pip install '.[train]' here")
@@ -216,7 +216,7 @@ def train(options: dict[str, Any]) -> int:
     with contextlib.closing(chosen_folder(group, out, resume, force)) as folder:
         if resume:
             settings = _saved_settings(folder, options)
-            resume = folder.checkpoint.exists()  # else it starts again
+            resume = folder.checkpoint.exists()  # else the epoch starts again
         try:
             run = Run(settings, data_dir, download, workers, group)
         except DataError as error:
@@ -275,7 +275,7 @@ def _train(run: Run, folder: RunFolder, keep: int, resume: bool) -> None:
     kept = run.progress.records if resume else None
     records = Records(folder.path, kept, done) if run.writes else NoRecords()
     again = command(f"--out {folder.path} --resume")
-    write_history()  # a kill may have kept the run that is resumed from doing it
+    write_history()  # the interrupted run may not have got this far
     with contextlib.closing(records), StopRequest() as stop:
         try:
             run.train(folder, records, stop, after_epoch, keep)
@@ -291,7 +291,7 @@ def _train(run: Run, folder: RunFolder, keep: int, resume: bool) -> None:
 
 
 def _find_rate(run: Run, out: Path) -> int:
-    """Make a range test, which uses up the run in memory but not its folder; return 0."""
+    """Run a range test, which changes the run in memory but not in its folder; return 0."""
     found = range_test(run)
     write_range_test(out, found)
     print(f"range test of {len(found.rates)} steps: {out / RATE_PICTURE}, {RATE_TABLE}")
@@ -322,8 +322,8 @@ def _workers(count: int, engine: str | None) -> Workers:
 def _name_pictures(options: dict[str, Any]) -> None:
     """Replace a folder, packed file or URL in ``--data`` by the data set ``pictures`` there.
 
-    A folder may have the name of a data set: ``pictures`` alone means the folder, since nothing
-    else says where they are, and the other names mean the data set, which is told.
+    If a folder has the name of a data set, the data set is meant, and a note says so; only
+    ``pictures`` means the folder, as no other option tells where they are.
     """
     given = options["data"]
     place = None if given is None else as_place(given)
@@ -353,7 +353,7 @@ def _default_folder(options: dict[str, Any], recipe: Recipe, resume: bool) -> Pa
 
 
 def _data_name(name: str, source: str) -> str:
-    """Return the name of the data set; of one's own pictures that of their folder or file."""
+    """Return the name of the data set; for one's own pictures, that of their folder or file."""
     return Path(source).stem if name == "pictures" else name
 
 
@@ -449,7 +449,7 @@ def _say_start(run: Run, resume: bool) -> None:
 
 
 def _show_pictures(run: Run, folder: RunFolder) -> None:
-    """Print what the user's own pictures are like, and write a sheet of them."""
+    """Print an overview of the user's own pictures, and write a sheet of them."""
     for line in (*remarks(*run.datasets), write_overview(folder.path, *run.datasets)):
         print(line)
 
@@ -511,7 +511,7 @@ def _suggestions(settings: Settings) -> list[str]:
 
 
 def command(arguments: str) -> str:
-    """Return the command line that calls this program again, by make if make called it."""
+    """Return the command line that starts this program again, by make if make started it."""
     if "MAKELEVEL" in os.environ:
         return f'make train ARGS="{arguments}"'
     return f"python -m needle train {arguments}"

@@ -1,7 +1,8 @@
 """Copy a data set for train.py --source: python apps/upload.py --data cifar10 --to URL
 
-``--to folder`` and ``--to packed`` write it below the data folder; a URL (s3://bucket/prefix) or a
-path writes it there. The same command continues an interrupted copy. Calls needle.data.upload.
+``--to folder`` and ``--to packed`` write the copy below the data folder; a URL (s3://bucket/prefix)
+or a path names another place. The same command continues an interrupted copy. Calls
+needle.data.upload.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # run as a file: apps.training is found from the folder above
+if not __package__:  # run as a script: makes the package ``apps`` importable
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from apps.training.sources import SOURCES, open_source

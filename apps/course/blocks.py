@@ -44,7 +44,7 @@ LANGUAGES = {".py": PYTHON, ".cc": CPP, ".h": CPP, ".cu": CPP, ".wgsl": WGSL}
 
 
 class MarkerError(ValueError):
-    """A file has a marker without its partner."""
+    """Raised if a file has a marker without its partner."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def replaced(text: str, blocks: Iterable[Block], bodies: Mapping[int, str]) -> s
 def fill(root: Path, bodies: Mapping[str, list[str]]) -> None:
     """Write ``bodies``, the texts of each tag's blocks in order, into the files.
 
-    Raise MarkerError, and write nothing, if a tag has another number of blocks in the tree.
+    Raise MarkerError, and write nothing, if the number of a tag's blocks in the tree differs.
     """
     found = blocks_in(root)
     by_file: dict[str, list[tuple[Block, str]]] = {}

@@ -1,4 +1,4 @@
-"""Builds of the programs that C++ and CUDA exercises need, and of part 9's Python module.
+"""Builds the programs that C++ and CUDA exercises need, and the Python module of part 9.
 
 Everything is built in build/course. Called by ``checking``, ``proof`` and the tests of part 9.
 """
@@ -65,7 +65,7 @@ def build(root: Path, names: Collection[str], guard: Guard = UNLIMITED) -> str:
 
 
 def build_module(root: Path) -> str:
-    """Compile what changed of the tree's module of kernels, the device ``cpu``.
+    """Compile the changed parts of the tree's kernel module, the device ``cpu``.
 
     Returns "" or the compiler's output from the first error on. The module is written to its place
     among the Python sources. Objects are shared with the programs of ``build``.
@@ -106,7 +106,7 @@ def build_backend(root: Path, optimisation: str = PLAIN, guard: Guard = UNLIMITE
     if find_spec("pybind11") is None:
         return "pybind11 is not installed; python -m pip install pybind11"
     options = [
-        "-DSKBUILD=ON",  # the module stays in the build folder
+        "-DSKBUILD=ON",  # leaves the module in the build folder
         f"-DCMAKE_CXX_FLAGS_RELEASE={optimisation}",
         *_python_options(),
     ]
@@ -120,7 +120,7 @@ def _build(
     """Configure once, then compile what changed."""
     cache = folder / "CMakeCache.txt"
     if cache.is_file() and _source_of(cache) != source.resolve():
-        shutil.rmtree(folder)  # the tree was moved or copied: it would build the other place's
+        shutil.rmtree(folder)  # the tree has moved, and would build its old sources
     if not (folder / "build.ninja").is_file():
         configured = _run(
             [

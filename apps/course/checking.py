@@ -152,8 +152,8 @@ def run_tests(
 ) -> list[Record]:
     """Return the records of these pytest node ids, run in the tree ``root`` under ``backend``.
 
-    A test that ends the process, or a file that cannot be imported, does not stop the others: they
-    run in another process, but for those that build on an exercise that ended one.
+    If a test ends the process, or a file cannot be imported, the remaining tests run in another
+    process, except those that build on the exercise at fault.
     """
     records: list[Record] = []
     left = list(tests)
@@ -185,7 +185,7 @@ def _tests_behind(tags: set[str]) -> set[str]:
 def _run_once(
     root: Path, tests: Sequence[str], backend: str, guard: Guard
 ) -> tuple[list[Record], bool]:
-    """Run pytest once; return the records, at least one, and True if it came to its end."""
+    """Run pytest once; return the records, at least one, and True if pytest finished."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report"
         command = [*guard.prefix, sys.executable, "-m", "pytest", "-q", "--tb=short"]
@@ -208,7 +208,7 @@ def _run_once(
 
 
 def _ended(record: Record, root: Path, stack: str, status: int) -> Record:
-    """Return what to say of a test in which the process ended, from its stack; else {}."""
+    """Return a record's fields for a test in which the process ended, from its stack; else {}."""
     if record["outcome"] != "running":
         return {}
     error = f"the process ended with {_signal_or_status(status)} before the test did"

@@ -43,7 +43,7 @@ class Case:
 
 
 class WrongAnswer(AssertionError):
-    """A test of an exercise got another value than it expected."""
+    """Raised if a test of an exercise gets another value than it expects."""
 
     def __init__(self, case: Case) -> None:
         super().__init__("\n" + "\n".join(case.lines()))
@@ -63,7 +63,7 @@ def expect(
     """Raise WrongAnswer unless ``got`` equals ``expected``, numbers within rtol and atol.
 
     Both may be Tensors, arrays, numbers, or lists and tuples of anything; shapes must agree.
-    mistakes: the value that each likely cause would give, by the words for the cause.
+    mistakes: maps each likely cause, in words, to the value that it would give.
     """
     if _same(got, expected, rtol, atol):
         return

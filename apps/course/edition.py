@@ -27,7 +27,7 @@ LEFT_OUT_ON_TOP = {"build", "dist", "runs", "data", STATE}
 
 
 class EditionError(ValueError):
-    """A student tree cannot be written, or a command needs one."""
+    """Raised if a student tree cannot be written, or if a command needs one."""
 
 
 def is_student_tree(root: Path) -> bool:
@@ -58,7 +58,7 @@ def write_edition(
         return set(LEFT_OUT(folder, names)) | (top & set(names)) | own
 
     shutil.copytree(source, target, ignore=left_out, dirs_exist_ok=True)
-    if not (source / "python").is_dir():  # in an installed package, a folder beside its modules
+    if not (source / "python").is_dir():  # as in an installed package
         without = shutil.ignore_patterns(source.name, *COMPILED)
         shutil.copytree(source.parent, target / "python" / "needle", ignore=without)
     solutions = {tag: blocks for tag, blocks in blocks_in(target).items() if tag in tags}
@@ -79,7 +79,7 @@ def empty_blocks(root: Path, blocks: dict[str, list[Block]]) -> None:
 
 
 def solutions_of(root: Path) -> dict[str, list[str]]:
-    """Return the solutions kept aside, the texts of each tag's blocks; none if they are held back.
+    """Return the stored solutions, the texts of each tag's blocks; none if they are withheld.
 
     EditionError in another tree.
     """
@@ -101,7 +101,7 @@ def put_back(root: Path, tags: Collection[str]) -> list[Path]:
     held = [tag for tag in tags if not solutions[tag]]
     if held:
         raise EditionError(
-            f"{', '.join(held)}: this tree has no solutions; whoever gave it to you holds them back"
+            f"{', '.join(held)}: this tree has no solutions; ask the person who gave it to you"
         )
     taken = sorted({*_recorded_as_taken(root), *(tag for tag in tags if tag not in _own(root))})
     kept = [path for tag in tags if (path := _keep_attempt(root, tag))]

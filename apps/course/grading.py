@@ -57,7 +57,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Grade:
-    """The results of a submission, the seconds that it took, and a note on problems with it."""
+    """The results of a submission, its grading time in seconds, and a note on problems."""
 
     name: str
     results: Sequence[Result]
@@ -132,9 +132,9 @@ def _plain(cell: object) -> object:
 
 
 class Bench:
-    """A place where one submission after the other is graded.
+    """A workplace that grades one submission after another.
 
-    ``tree`` is written anew for each, from ``fresh``, which holds the builds of the empty tree.
+    ``tree`` is rewritten for each from ``fresh``, which holds the builds of the empty tree.
     """
 
     def __init__(self, root: Path, folder: Path, chosen: Sequence[Exercise], rules: Rules) -> None:
@@ -147,7 +147,7 @@ class Bench:
         self.tree.rename(self.fresh)
 
     def grade(self, name: str, submission: Path) -> Grade:
-        """Return the grade of a submission; a problem with it becomes its note."""
+        """Return the grade of a submission, with a note on any problem."""
         begun = time.monotonic()
         home = self.folder / "home"
         try:
@@ -190,7 +190,7 @@ def limits(hidden: Collection[Path], memory: float, minutes: float) -> tuple[str
     processor time of each process.
     """
     isolation = _isolation()
-    hidden = [*hidden, Path("/dev/shm")] if isolation else []  # its contents end with the namespace
+    hidden = [*hidden, Path("/dev/shm")] if isolation else []  # a private mount
     lines = [f"mount -t tmpfs none {shlex.quote(str(path))} || exit 1" for path in hidden]
     lines += [f"ulimit -v {round(memory * 2**20)}", f"ulimit -t {round(60 * minutes)}"]
     lines += ["ulimit -c 0", "ulimit -f 4000000"]
@@ -209,7 +209,7 @@ def _isolation() -> tuple[str, ...]:
 
 
 def take_answers(tree: Path, submission: Path, chosen: Collection[Exercise]) -> str:
-    """Write a submission's answers into the blocks of a tree; return what was wrong with them.
+    """Write a submission's answers into the blocks of a tree; return their faults as text.
 
     A Python answer that does not parse is left out, so it does not fail the others of its file.
     """
@@ -242,7 +242,7 @@ def _sources(submission: Path, places: Collection[str]) -> Mapping[str, str]:
     for name, content in _files(submission, tuple(places)):
         path = next(place for place in places if f"/{name}".endswith(f"/{place}"))
         if path in found:
-            raise ValueError(f"{path} is there twice; give a folder or zip file of one student")
+            raise ValueError(f"{path} occurs twice; give a folder or zip file of one student")
         found[path] = content.decode("utf-8").replace("\r\n", "\n")
     if not found:
         raise ValueError("no source file of the homework; expected python/needle/... or src/...")
@@ -250,7 +250,7 @@ def _sources(submission: Path, places: Collection[str]) -> Mapping[str, str]:
 
 
 def _files(submission: Path, ends: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, content) of a submission's files whose names end so; links are not followed."""
+    """Yield (name, content) of a submission's files with these endings; links are not followed."""
     if submission.is_dir():
         for folder, _, names in os.walk(submission):
             for path in (Path(folder, name) for name in names):

@@ -1,4 +1,4 @@
-"""The homework notebooks: one for each part of the course, made of its registry and its sources.
+"""The homework notebooks, one for each part of the course, made from the registry and sources.
 
 ``python -m apps.course student DIR`` writes them into ``DIR/homework``. The text of an exercise is
 that of ``apps/course/parts``; its cell names the place of the marked block.
@@ -66,7 +66,7 @@ def write_notebooks(root: Path, tags: Iterable[str]) -> list[Path]:
 
 
 def notebook_text(root: Path, part: Part, blocks: dict[str, list[Block]]) -> str:
-    """Return a part's notebook as the text of its file, without outputs."""
+    """Return the text of a part's notebook file, without outputs."""
     minutes = sum(exercise.minutes for exercise in part.exercises)
     cells = [
         _text(

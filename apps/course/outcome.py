@@ -1,7 +1,7 @@
 """The exercise and the line that an error belongs to.
 
 The error of an empty block starts with its tag. Called by ``recorder``, which sees exceptions, and
-by ``checking``, which reads what a stopped process has written.
+by ``checking``, which reads the report of a stopped process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def frames_in(text: str) -> list[tuple[str, int]]:
 
 
 def gist(text: str, root: Path) -> dict[str, str]:
-    """Return the error, its place and the owner of that line, from the report of a failed import.
+    """Return the error of a failed import, its place, and the exercise that owns that line.
 
     text: what pytest has written about it.
     """
@@ -57,10 +57,7 @@ def place_of(
 
 
 def open_tag(error: BaseException | None) -> str:
-    """Return the tag of the open exercise that raised ``error`` or an error in its chain.
-
-    Else "".
-    """
+    """Return the tag of the open exercise behind ``error`` or an error in its chain, else ""."""
     while error is not None:
         tag = str(error).partition(":")[0]
         if isinstance(error, NotImplementedError) and tag in exercises():

@@ -94,7 +94,7 @@ def score_table(results: Sequence[Result]) -> str:
 def _causes(results: Sequence[Result]) -> list[tuple[Record, list[str]]]:
     """Return the first failure of each exercise, and all exercises that fail at its line.
 
-    A line that does not parse, or a wrong answer that others build on, fails many of them.
+    A syntax error, or a wrong answer that others build on, makes many exercises fail.
     """
     found: dict[str, tuple[Record, list[str]]] = {}
     for result in results:

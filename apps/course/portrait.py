@@ -1,4 +1,4 @@
-"""``progress --html``: one page of what a learner has built, without scripts or other files.
+"""``progress --html``: one page that shows a learner's work, without scripts or other files.
 
 The colours follow the reader's light or dark scheme. The filters are those of a LeNet which
 ``own_lenet`` trains with the learner's own tree. Called by __main__.py.
@@ -139,7 +139,7 @@ def _kernel(exercise: Exercise, own: float, reference: float, peak: float) -> st
 
 
 def own_lenet(root: Path, found: Mapping[str, str]) -> dict[str, Any]:
-    """Return what ``own_lenet`` prints in a process; or "open", a tag, or "problem", a text."""
+    """Return the output of ``own_lenet``; on failure, "open" (a tag) or "problem" (a text)."""
     if found["lenet5"] not in DONE:
         return {"open": "lenet5"}
     command = [sys.executable, "-m", "apps.course.own_lenet"]

@@ -27,8 +27,8 @@ MOST_OUTPUT = 1_000_000
 class Guard:
     """Limits of processes.
 
-    prefix: a command that runs the rest of its arguments under limits. environment: what replaces
-    this process's. deadline: the moment, by ``time.monotonic``, at which all have to end.
+    prefix: a command that runs the rest of its arguments under limits. environment: replaces this
+    process's environment. deadline: the time, by ``time.monotonic``, at which all must have ended.
     """
 
     prefix: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Guard:
     deadline: float = math.inf
 
     def limit(self, seconds: float) -> float:
-        """Return ``seconds``, or what is left until the deadline if that is less."""
+        """Return ``seconds``, or the time until the deadline if that is less."""
         return max(0.0, min(seconds, self.deadline - time.monotonic()))
 
 

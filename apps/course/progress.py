@@ -1,6 +1,6 @@
 """The progress of a learner: opened hints, results of checks, solutions taken; kept in ``.course``.
 
-The full source tree keeps no progress: there everything is solved.
+The full source tree stores no progress, as every exercise is solved there.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def save(root: Path, entries: dict[str, Entry]) -> None:
 
 
 def begin(root: Path) -> None:
-    """Start to count the time of an exercise, because the learner reads its task now."""
+    """Start to count the time of an exercise when the learner reads its task."""
     save(root, load(root))
 
 
@@ -185,7 +185,7 @@ DONE = {"own", "given", "solved"}
 
 
 def points_of(part: Part, found: Mapping[str, str]) -> tuple[int, int]:
-    """Return the points of a part that are earned, and all, from the states of all exercises."""
+    """Return the earned points and all points of a part, given the states of all exercises."""
     earned = sum(exercise.points for exercise in part.exercises if found[exercise.tag] == "own")
     return earned, sum(exercise.points for exercise in part.exercises)
 

@@ -1,8 +1,8 @@
 """A pytest plugin that writes the outcome of each test of an exercise, a line of JSON for each.
 
 ``checking`` loads it with ``-p apps.course.recorder --course-report FILE``. Each line is written at
-once, a test that begins has one too, and FILE.trace gets the stack of a process that is stopped or
-crashes: so an answer that never returns is known by its test and its line.
+once, also when a test begins, and FILE.trace gets the stack of a process that is stopped or
+crashes. So even an answer that never returns is reported with its test and line.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _write(config: pytest.Config, record: dict[str, Any]) -> None:
 
 
 class TooLong(BaseException):
-    """An answer computes for too long; no ``except Exception`` of the answer catches it."""
+    """Raised if an answer computes for too long; not caught by ``except Exception``."""
 
 
 STOPPED: set[str] = set()
@@ -153,7 +153,7 @@ def _frames(error: BaseException | None) -> Iterator[tuple[str, int]]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write that the process has come to its end."""
+    """Record that the process has finished."""
     for test, text in COLLECTION:
         found = gist(text, session.config.rootpath)
         _write(session.config, {"test": test, "outcome": "failed", **found})

@@ -29,10 +29,10 @@ class Exercise:
 
     minutes: expected time. prerequisites: tags whose code the solution or the tests call. contract:
     what the block must do. why: why it matters, in two sentences and perhaps a formula. hints: from
-    a nudge to nearly the answer. tests: pytest node ids. explanation: what to remember of it, in
-    ideas and not in the names of the reference's variables. homework: the question of the public
-    course that it answers, a row of docs/course.md, if any. rate: the timing to report, if any.
-    builds: names for ``building.build`` that the tests need; a part may give them for all.
+    a nudge to nearly the answer. tests: pytest node ids. explanation: what to remember, in terms of
+    ideas instead of the reference's variable names. homework: the question of the public course
+    that it answers, a row of docs/course.md, if any. rate: the timing to report, if any. builds:
+    names for ``building.build`` that the tests need; a part may give them for all.
     """
 
     tag: str

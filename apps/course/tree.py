@@ -1,7 +1,7 @@
 """The tree that a notebook runs; its first cell calls this before it imports needle.
 
-A notebook runs the needle of the tree that it lies in, never an installed one: in a student tree
-with open exercises, too.
+A notebook runs the needle of the tree that contains it, never an installed one, also in a student
+tree with open exercises.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def use_tree(root: Path = ROOT) -> None:
     """Make ``import needle`` take this tree's sources, and print which tree it is.
 
     Where exercises of part 4 are open, NumPy's arrays are used (NEEDLE_BACKEND=np). ImportError if
-    needle was imported from another place before.
+    needle was imported from another place earlier.
     """
     source = root / "python"
     imported = getattr(sys.modules.get("needle"), "__file__", None)

@@ -99,8 +99,8 @@ def _rounds(
 def refused(bench: Workbench, together: Sequence[Wrong]) -> Problems:
     """Check wrong answers of exercises that do not build on each other, in one tree.
 
-    An answer may keep the tests of the others from running, by a crash or a syntax error: those
-    whose tests did not run are checked again, one at a time.
+    An answer that crashes or has a syntax error may prevent the tests of the others from running;
+    these are checked again, one at a time.
     """
     shown = blocks_in(bench.tree)
     bench.set_open((), {each.tag: _indented(each, shown[each.tag]) for each in together})

@@ -1,4 +1,4 @@
-"""The course's language model: what word comes next."""
+"""The course's language model, which predicts the next word."""
 
 from __future__ import annotations
 

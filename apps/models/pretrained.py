@@ -34,10 +34,10 @@ def read_weights(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def load_weights(model: nn.Module, path: Path, only_matching: bool = False) -> int:
-    """Puts the file's values into ``model``, whichever of the two layouts they are in.
+    """Load the file's values, in either of the two layouts, into ``model``.
 
     Returns the number of arrays that were loaded. only_matching: leave arrays of other names or
-    shapes out. CheckpointError, and nothing changed, if they are of another model.
+    shapes out. CheckpointError, without any change, if they belong to another model.
     """
     state = read_weights(path)
     of_torch = _is_torch_layout(model, state)
@@ -60,7 +60,7 @@ def load_weights(model: nn.Module, path: Path, only_matching: bool = False) -> i
 def _differences(
     path: Path, own: dict[str, Any], state: dict[str, Any], matching: dict[str, Any]
 ) -> str:
-    """Returns three lines: the kinds of differences with an example each, and the remedy."""
+    """Return three lines: the kinds of differences with an example each, and the remedy."""
     shapes = [
         f"{name} {tuple(state[name].shape)} instead of {tuple(own[name].shape)}"
         for name in own
@@ -102,7 +102,7 @@ def _read_torch(path: Path) -> dict[str, NDArray[Any]]:
         return {str(name): np.asarray(value.numpy()) for name, value in state.items()}
     except FileNotFoundError:
         raise CheckpointError(f"no file at {path}; check the path") from None
-    except Exception as error:  # what torch raises for damaged files has no common class
+    except Exception as error:  # torch's errors for damaged files have no common class
         raise CheckpointError(
             f"{path} is no PyTorch file of named tensors ({str(error).splitlines()[0]}); save "
             "model.state_dict()"

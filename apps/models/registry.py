@@ -16,7 +16,7 @@ has ``image_size``, the (height, width) of the images it takes."""
 
 
 def model(name: str) -> Callable[[M], M]:
-    """Registers a model class under ``name``."""
+    """Register a model class under ``name``."""
 
     def register(build: M) -> M:
         MODELS[name] = build
@@ -26,7 +26,7 @@ def model(name: str) -> Callable[[M], M]:
 
 
 def find_model(name: str) -> Callable[..., nn.Module]:
-    """The class registered as ``name``; UnknownNameError lists the names and the nearest."""
+    """Return the class registered as ``name``; UnknownNameError lists the names and the nearest."""
     if name not in MODELS:
         raise unknown_name("model", name, MODELS)
     return MODELS[name]
@@ -39,5 +39,5 @@ def image_size(name: str, pixels: int = 0) -> tuple[int, int]:
 
 
 def build_model(name: str, **options: Any) -> nn.Module:
-    """A new model: ``build_model("lenet5", in_channels=1, num_classes=10)``."""
+    """Return a new model: ``build_model("lenet5", in_channels=1, num_classes=10)``."""
     return find_model(name)(**options)

@@ -15,9 +15,9 @@ from .registry import model
 class LeNet5(nn.Module):
     """LeCun et al. 1998: x (N, in_channels, 32, 32) -> logits (N, num_classes).
 
-    Its five trained layers and their sizes, 61 706 parameters for one channel and ten classes;
-    with max pooling and ReLU where the paper had scaled averages and tanh, and every map of the
-    second convolution seeing all six of the first.
+    It has the paper's five trained layers and their sizes, 61 706 parameters for one channel and
+    ten classes. Max pooling and ReLU replace the paper's scaled averages and tanh, and every map of
+    the second convolution reads all six of the first.
     """
 
     image_size = (32, 32)

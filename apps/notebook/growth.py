@@ -1,4 +1,4 @@
-"""Detection of variables that keep a graph alive which grows with each step: a missing detach.
+"""Detection of variables that keep a growing graph alive, because of a missing detach.
 
 A notebook's variables are examined after each cell, so training itself is not slowed down.
 """
@@ -20,7 +20,7 @@ MOST_STEPS = 8
 
 
 class GraphGrowthWarning(UserWarning):
-    """A variable keeps the graphs of many steps alive; ``line`` of the cell assigns it."""
+    """A warning of a variable, assigned in ``line`` of the cell, that keeps many graphs alive."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)

@@ -52,7 +52,7 @@ class Page:
 
 
 class Unavailable(NotImplementedError):
-    """A cell needs a part of needle that this session does not have."""
+    """Raised if a cell needs a part of needle that this session lacks."""
 
 
 def own_arrays() -> ModuleType:
@@ -149,7 +149,7 @@ def answer_of(cell: str) -> str:
 
 
 def _syntax_problem(block: Block, text: str) -> str:
-    """Return what is wrong with a Python answer that does not parse; else an empty string."""
+    """Return the syntax error of a Python answer as text, or "" if it parses."""
     path = ROOT / block.path
     if path.suffix != ".py":
         return ""
@@ -193,7 +193,7 @@ def check(tag: str) -> Page:
 
 
 def verdict(result: Result) -> list[str]:
-    """Return the paragraphs that tell a learner how the answer did."""
+    """Return the paragraphs that report a result to the learner."""
     exercise, count = result.exercise, len(result.records)
     marks = "".join("✓" if record["outcome"] == "passed" else "✗" for record in result.records)
     head = f"`{marks}` **{exercise.tag}: {result.passed} of {count} tests pass**"
@@ -243,7 +243,7 @@ def rebuild() -> Page:
         return Page(
             "The sources do not compile; the kernels stay as they were.", _shown(problem), *own
         )
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")  # builds for other Pythons may lie beside it
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")  # not that of another Python
     use_module(ROOT / f"python/needle/backend_ndarray/ndarray_backend_cpu{suffix}")
     if array_namespace.BACKEND != "nd":
         return Page(

@@ -128,7 +128,7 @@ def _take_over(old: Any, new: Any) -> bool:
 def _take_over_class(old: type, new: type, replaced: dict[Any, Any]) -> None:
     """Give the class ``old`` the attributes of ``new``, with methods that refer to ``old``."""
     for name in set(vars(old)) - set(vars(new)):
-        own = f"{old.__qualname__}.{name}"  # keeps additions of other modules, such as ops
+        own = f"{old.__qualname__}.{name}"  # keeps attributes that other modules added, such as ops
         if getattr(vars(old)[name], "__qualname__", None) == own:
             delattr(old, name)
     for name, value in vars(new).items():
@@ -149,7 +149,7 @@ def _is_slot(value: Any) -> bool:
 
 
 def _aim(value: Any, replaced: dict[Any, Any]) -> None:
-    """Make ``super()`` and ``__class__`` in a method refer to the class that stays."""
+    """Make ``super()`` and ``__class__`` in a method refer to the kept class."""
     for cell in _cells(value):
         try:
             content = cell.cell_contents
@@ -178,7 +178,7 @@ def _forget_ops_of(name: str) -> None:
 
 
 def _settle_ops(rows: dict[str, Row], stays: dict[int, Any]) -> None:
-    """Make the registry refer to the functions and classes that stay, in its old order."""
+    """Make the registry refer to the kept functions and classes, in its old order."""
     found = {name: REGISTRY[name] for name in (*rows, *REGISTRY) if name in REGISTRY}
     for name, row in found.items():
         function = stays.get(id(row.function), row.function)

@@ -1,6 +1,6 @@
 """The computational graph as a picture: leaves on the left, results on the right.
 
-What the graph is comes from ``needle.draw_graph``; here are only places and strokes.
+``needle.draw_graph`` provides the graph; this file only computes positions and draws.
 """
 
 from __future__ import annotations

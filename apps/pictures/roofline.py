@@ -43,8 +43,8 @@ class Kernel:
 def measured_kernels(device: Any = None, seconds: float = 0.05) -> list[Kernel]:
     """Return measured kernels: elementwise, sum, matrix products and a convolution in float32.
 
-    device: ``needle.default_device()`` by default. seconds: time for each of them; the best call
-    counts.
+    device: ``needle.default_device()`` by default. seconds: time for each kernel, of which the best
+    call counts.
     """
     place = needle.device(device)
 

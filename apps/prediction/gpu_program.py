@@ -26,11 +26,11 @@ def program_of(classifier: Classifier) -> tuple[dict[str, Any], bytes]:
     """Return the commands that classify one prepared picture, as JSON holds them, and the weights.
 
     The dict has "sources", the WGSL texts; "sizes", the bytes of each buffer; "commands", each a
-    dispatch or a copy (``needle.backends.webgpu.listing``); "weights", (buffer, offset in it,
-    first byte, last byte) of parts of the weights; "input" and "output", places of the picture and
-    the probabilities; and "layers", the place of each layer's result and the range of its commands.
-    A place is a dict of buffer, offset in elements, shape and strides. DeviceError if the network
-    cannot be listed.
+    dispatch or a copy (``needle.backends.webgpu.listing``); "weights", rows (buffer, offset in the
+    buffer, first byte, last byte) that place the weights; "input" and "output", the places of the
+    picture and the probabilities; and "layers", the place of each layer's result and the range of
+    its commands. A place is a dict of buffer, offset in elements, shape and strides. DeviceError if
+    the network cannot be listed.
     """
     if BACKEND != "nd":
         raise DeviceError("predict: NEEDLE_BACKEND=np has no kernels for a GPU; unset it")

@@ -5,7 +5,7 @@ as a program for the visitor's GPU, and answers to pictures of limited size; it 
 
 Limits: a picture has at most 8 MB and 50 million pixels; 256 connections are served at once and
 1 024 more wait; a connection that is silent for 20 s is closed. While others wait, each has 2 s to
-send its request: clients that say nothing, or little by little, keep nobody out.
+send its request, so that silent or slow clients cannot block the server.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MOST_CONNECTIONS, WAITING_CONNECTIONS = 256, 1024
 IDLE_SECONDS = 20
 SENDING_SECONDS = 2
 LINGER_SECONDS = 10
-MOST_MAPS, CELL = 16, 48  # feature maps shown of a layer, and the side of each in pixels
+MOST_MAPS, CELL = 16, 48  # feature maps shown per layer, and their side in pixels
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -118,9 +118,9 @@ def _plain_error(error: Any) -> str:
 def _check_sender(request: Any, bound: str) -> None:
     """Refuse requests that another site makes through the user's browser.
 
-    Such a request has a foreign ``Origin``, or a foreign name in ``Host`` (DNS rebinding). A page
-    that listens on loopback answers to loopback's names, another one also to ``bound``, to the
-    machine's name and to numeric addresses, which cannot be rebound.
+    Such a request has a foreign ``Origin``, or a foreign name in ``Host`` (DNS rebinding). A server
+    on loopback accepts only loopback's host names. Any other server also accepts ``bound``, the
+    machine's name, and numeric addresses, which cannot be rebound.
     """
     name = _host_name("//" + request.get_header("Host", ""))
     if not (name in LOOPBACK or (bound not in LOOPBACK and _is_own(name, bound))):
@@ -195,7 +195,7 @@ def tiled(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 class _Handler(WSGIRequestHandler):
-    """One request; prints nothing, and gives up on a silent client."""
+    """A handler of one request, which prints nothing and gives up on a silent client."""
 
     timeout = IDLE_SECONDS
 
@@ -218,7 +218,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         while not self._free.acquire(timeout=0.1):
             for connection, begun in [*self._begun.items()]:
                 if time.monotonic() - begun > SENDING_SECONDS:
-                    with suppress(OSError):  # an answer can still be sent
+                    with suppress(OSError):  # closes only the receiving side
                         connection.shutdown(socket.SHUT_RD)
         self._begun[request] = time.monotonic()
         super().process_request(request, client_address)
@@ -242,12 +242,12 @@ class _Server(ThreadingMixIn, WSGIServer):
             end = time.monotonic() + LINGER_SECONDS
             while request.recv(1 << 16) and time.monotonic() < end:
                 pass
-        except OSError:  # the client is gone
+        except OSError:  # the client has disconnected
             pass
         self.close_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print nothing for a client that is silent or gone: that is no error of the server."""
+        """Print nothing for a silent or disconnected client, which is no error of the server."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 

@@ -19,7 +19,7 @@ FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-pthread")
 
 
 def compiler() -> str | None:
-    """Return CXX, or the first usual name of a C++ compiler that is installed; None if none is."""
+    """Return the C++ compiler: CXX, or the first common name that is installed, or None."""
     names = (os.environ.get("CXX"), "c++", "g++", "clang++")
     return next((name for name in names if name and shutil.which(name)), None)
 
@@ -39,9 +39,8 @@ def measure(threads: int, seconds: float = 0.1) -> dict[str, float]:
 def peak_now(threads: int) -> Callable[[], float] | None:
     """Return a function that measures the current GFLOP/s of multiply-adds in this process.
 
-        None without a compiler. The clock of a shared machine changes from second to second;
-    work that
-        is measured next to this call sees the same clock.
+    None without a compiler. The clock frequency of a shared machine changes from second to
+    second; work measured right before or after this call runs at the same frequency.
     """
     if compiler() is None:
         return None

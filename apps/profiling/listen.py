@@ -26,7 +26,7 @@ OTHER, LOSS = "(between layers)", "loss"
 
 @dataclass(frozen=True)
 class Call:
-    """A kernel call: its start (seconds after that of the step), its duration and its work."""
+    """A kernel call: its start in seconds since the step's start, its duration, and its work."""
 
     kernel: str
     layer: str
@@ -132,7 +132,7 @@ class Listener:
         for node in needle.autograd.find_topo_sort([loss]):
             if node.requires_grad and node.op is not None:
                 node.register_hook(self._announce(self.owners.get(node, OTHER)))
-        self.owners.clear()  # no longer keeps values alive
+        self.owners.clear()  # removed, as hooks keep values alive
 
     def _announce(self, layer: str) -> Callable[[Any], None]:
         return lambda grad: self.turn(layer, BACKWARD)
@@ -173,7 +173,7 @@ def profile_step(
 def profile_inference(model: nn.Module, images: needle.Tensor, labels: needle.Tensor) -> Profile:
     """Return the profile of a forward pass and the loss in evaluation mode, without a graph.
 
-    A pass that is not timed comes first. images: (N, C, H, W). labels: (N,).
+    An untimed pass comes first. images: (N, C, H, W). labels: (N,).
     """
     loss_function, before = nn.CrossEntropyLoss(), model.training
     leaves = _leaves(model, loss_function)

@@ -32,8 +32,8 @@ def layer_rows(profile: Profile) -> list[dict[str, Any]]:
 def layer_table(profile: Profile, limits: Mapping[str, float] | None = None) -> str:
     """Return a Markdown table of the layers.
 
-    limits: of the machine, from ``limits.measure``; they add a column with the share of the peak.
-    That is the share of the arithmetic or of the memory limit, whichever is larger.
+    limits: those of the machine, from ``limits.measure``; they add a column with the share of the
+    arithmetic or the memory limit, whichever is larger.
     """
     rows = layer_rows(profile)
     head = (

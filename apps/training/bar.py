@@ -11,8 +11,9 @@ def bar_of(
 ) -> Any:
     """Return an iterator over the items that shows their count, rate and time left on a terminal.
 
-    It is tqdm's: ``set_postfix(loss=..., refresh=False)`` sets what the next drawing shows behind
-    the bar. done: the number of items before, in a resumed epoch. shown: False hides the bar.
+    It is a tqdm bar: ``set_postfix(loss=..., refresh=False)`` sets the text that the next update
+    shows after the bar. done: the number of items done before, in a resumed epoch. shown: False
+    hides the bar.
     """
     from tqdm import tqdm
 

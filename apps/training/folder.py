@@ -50,7 +50,7 @@ class RunFolder:
     def __init__(
         self, path: Path, resume: bool = False, force: bool = False, writes: bool = True
     ) -> None:
-        """Open the folder, which is made if need be; without ``writes`` leave it to another rank.
+        """Open the folder; create it if it is missing. Without ``writes``, another rank does so.
 
         NeedleError if it cannot be written to, if another process writes to it, or if it holds a
         run and neither ``resume`` nor ``force`` is given.
@@ -61,7 +61,7 @@ class RunFolder:
             return
         self._lock = _locked(path)
         try:
-            for each in OWN:  # a writer that was killed left them; the lock says that it is gone
+            for each in OWN:  # left by a killed writer, as this process holds the lock
                 for left in (*path.glob(f".{each}.partial"), *path.glob(f".{each}.*.partial")):
                     left.unlink()
             if not resume:
@@ -160,7 +160,7 @@ def _commit() -> str | None:
 
 
 def _locked(path: Path) -> IO[str]:
-    """Make the folder if need be and return its lock file, locked."""
+    """Create the folder if it is missing, and return its lock file, locked."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         file = open(path / LOCK, "a+", encoding="utf-8")  # noqa: SIM115
@@ -192,4 +192,4 @@ def _same_file(source: Path, target: Path) -> None:
     except OSError:
         shutil.copyfile(source, partial)
     partial.replace(target)
-    partial.unlink(missing_ok=True)  # there is one if both were links to one file
+    partial.unlink(missing_ok=True)  # exists if both were links to one file

@@ -15,7 +15,7 @@ from typing import Any
 
 
 class Interrupted(Exception):
-    """The run was stopped by a signal between two steps, and is saved."""
+    """Raised if a signal has stopped the run between two steps; the run is saved."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)

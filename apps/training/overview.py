@@ -26,7 +26,7 @@ LABEL, MOST_LETTERS = 120, 18
 
 
 def remarks(train: Any, test: Any) -> list[str]:
-    """Return lines that describe the pictures, and warnings of what is probably a mistake."""
+    """Return lines that describe the pictures, and warnings of probable mistakes."""
     unreadable = [path for part in (train, test) for path in getattr(part, "unreadable", ())]
     lines = [f"{len(train.classes)} classes: {_listed(train.classes)}"]
     if unreadable:

@@ -70,7 +70,7 @@ def _split_of(place: str, names: Sequence[str]) -> Any:
         for name in names:
             try:
                 found = _stored(f"{place.rstrip('/')}/{name}")
-            except (DataError, StoreError):  # each name is tried, since a web server lists nothing
+            except (DataError, StoreError):  # each name is tried, as a web server has no listings
                 continue
             return _packed(found)
         return None
@@ -128,7 +128,7 @@ def _packed(dataset: Any) -> Any:
     if image.dtype != np.uint8 or image.shape[2:] != (3,) or first_axis:
         dataset.transforms = [partial(as_colour, channels_first=first_axis)]
         dataset.layout = "HWC"
-        dataset[0]  # raises if these are no pictures
+        dataset[0]  # raises unless these are pictures
     if (labels := _packed_labels(dataset)) is not None:
         dataset.labels = labels
     if dataset.classes is None and labels is not None:
@@ -200,7 +200,7 @@ def chosen(dataset: Any, places: Any) -> Any:
 def _readable(dataset: Any) -> Any:
     """Return the dataset without the files that cannot be decoded.
 
-    Only files of a folder are looked at, and only the first 20 000.
+    Only the files of a folder are checked, and only the first 20 000.
     """
     folder = getattr(dataset, "dataset", dataset)
     if type(folder) is not data.ImageFolder:

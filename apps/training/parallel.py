@@ -1,7 +1,7 @@
-"""A training run in several processes: shards, slices, agreement, and who writes. Called by run.py.
+"""A training run in several processes: shards, slices, agreement, and which rank writes.
 
-Rank 0 writes the run's folder; every other rank computes the same and writes nothing. A batch of
-the settings is that of all ranks together.
+Called by run.py. Rank 0 writes the run's folder; every other rank computes the same and writes
+nothing. A batch of the settings is that of all ranks together.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Ranks:
             )
 
     def sampler(self, length: int, shuffle: bool) -> DistributedSampler:
-        """Return this rank's sampler of a data set of so many samples."""
+        """Return this rank's sampler of a data set of ``samples`` samples."""
         rank, size = self.group.rank, self.group.size
         return DistributedSampler(
             length, rank, size, shuffle=shuffle, seed=self.seed, valid_mask=True
@@ -189,7 +189,7 @@ class Ranks:
     def stop_check(self, own: Callable[[], int | None]) -> Callable[[], None]:
         """Return a function that raises Interrupted on all ranks if one of them got a signal.
 
-        own: returns the number of the signal that this process got.
+        own: returns the number of the signal that this process received.
         """
 
         def check() -> None:
@@ -201,12 +201,12 @@ class Ranks:
         return check
 
     def await_all(self) -> None:
-        """Wait until all ranks are here, where one of them has long work to do."""
+        """Wait for all ranks at a point where one of them may have long work to do."""
         self.group.barrier(LONG_WORK)
 
 
 class SharedState:
-    """The state of a loader as that of one process, so that other numbers of processes resume."""
+    """A loader with the state of one process, so that any number of processes can resume it."""
 
     def __init__(self, loader: data.DataLoader, size: int) -> None:
         self.loader, self.size = loader, size
@@ -217,7 +217,7 @@ class SharedState:
         return {**state, "batch_size": state["batch_size"] * self.size}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state of ``state_dict``, perhaps of another number of processes."""
+        """Restore a result of ``state_dict``, perhaps saved by another number of processes."""
         self.loader.load_state_dict({**state, "batch_size": state["batch_size"] // self.size})
 
 

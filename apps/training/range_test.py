@@ -56,7 +56,8 @@ class RangeTest:
 def range_test(run: Run) -> RangeTest:
     """Train the model with growing learning rates and return the losses.
 
-    The run is used up: its weights, optimiser and loader are changed and must not be saved.
+    The run cannot be used afterwards: its weights, optimiser and loader have changed and must not
+    be saved.
     """
     found = RangeTest([], [], [])
     average, batches = 0.0, _endless(run.loader)

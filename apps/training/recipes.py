@@ -52,7 +52,7 @@ def find_recipe(name: str) -> Recipe:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Read a recipe file; DataError names the file and what is wrong in it."""
+    """Read a recipe file; DataError names the file and the mistake."""
     if tomllib is None:
         raise ImportError("recipes need tomli on Python 3.10; pip install 'needle[train]'")
     try:

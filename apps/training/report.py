@@ -238,7 +238,7 @@ def _count(number: int) -> str:
 
 
 def _commands(facts: dict[str, Any], folder: Path) -> str:
-    """Return the commands that made the run, and those to go on with it."""
+    """Return the commands that made the run, and those that continue it."""
     parts = [*facts.get("parts", []), facts]
     made = [shlex.join(["python", "-m", "needle", "train", *part["command"][1:]]) for part in parts]
     made = [line for line, _ in groupby(made)]

@@ -133,7 +133,7 @@ class Run:
         began = time.time(), time.perf_counter()
         place = settings.data, settings.source, data_dir
         if download and group.rank:
-            group.barrier(LONG_WORK)  # until rank 0 has downloaded the data
+            group.barrier(LONG_WORK)  # other ranks wait until rank 0 has downloaded the data
         training = limited(open_source(*place, True, download), settings.limit)
         training_read = time.perf_counter()
         self.classes: tuple[str, ...] = tuple(training.classes)
@@ -273,10 +273,10 @@ class Run:
                 print(f"{count} of {len(self.model.state_dict())} arrays loaded from {path}")
 
     def resume(self, path: Path) -> None:
-        """Restore the state that the checkpoint holds, perhaps with another number of epochs.
+        """Restore the state in the checkpoint, perhaps with another number of epochs.
 
-        The schedule then continues as that of a run of the new length, at the step that it has
-        reached. CheckpointError if the run has trained more epochs already.
+        The schedule then becomes that of a run of the new length, at the step reached so far.
+        CheckpointError if the run has trained more epochs already.
         """
         before, epochs = needle.io.checkpoint_extra(path), self.settings.epochs
         done, planned = before["progress"]["epochs_done"], before["settings"]["epochs"]
@@ -343,7 +343,7 @@ class Run:
             after_epoch(self.progress)
 
     def _keep(self, folder: RunFolder, keep: int) -> None:
-        """Keep the latest checkpoint under its other names if it is of an epoch's end."""
+        """Keep the latest checkpoint under its other names if it is from the end of an epoch."""
         progress = self.progress
         inside = progress.batches or progress.batches_done
         if inside or not progress.history or not self.writes:
@@ -416,7 +416,7 @@ class Run:
             self._record_batch(records)
         try:
             self._train_batches(check_stop, records)
-        finally:  # also of a run that stops: its checkpoint has the results of all steps
+        finally:  # also before stopping, so that the checkpoint has the results of all steps
             began = time.perf_counter()
             if self._unread:
                 self._read()
@@ -467,7 +467,7 @@ class Run:
             self.average.update()
 
     def _placed(self, labels: needle.Tensor) -> needle.Tensor:
-        """Return labels that are kept until they are read at the address of each step's labels.
+        """Return a copy of the labels at a fixed address, kept until it has been read.
 
         A graph of the device's kernels is launched again for the same addresses.
         """
@@ -525,7 +525,7 @@ class Run:
         progress.begin_epoch()
 
     def _bar(self) -> Any:
-        """Return the rest of this epoch's batches behind a progress bar, on rank 0."""
+        """Return the rest of this epoch's batches, with a progress bar on rank 0."""
         title = f"epoch {self.progress.epochs_done + 1}/{self.settings.epochs}"
         done = self.progress.batches
         return bar_of(self.loader, title, " batches", done=done, shown=self.writes)

@@ -82,9 +82,9 @@ SCHEDULES: dict[str, Callable[[optim.Optimizer, Settings, int], optim.Schedule]]
 
 
 class LossOnDevice(nn.CrossEntropyLoss):
-    """The same loss of labels in [0, classes), on the device of the logits.
+    """Mean cross entropy of labels in [0, classes), on the device of the logits.
 
-    Labels are not checked, for which the host would wait for the device: another one gives NaN.
+    Labels are not checked, since the host would wait for the device: an invalid label gives NaN.
     """
 
     def forward(self, logits: Tensor, ids: Tensor) -> Tensor:
@@ -125,8 +125,8 @@ def build_schedule(
 def resumed(saved: dict[str, Any], given: dict[str, Any]) -> Settings:
     """Return the saved settings of a run; CheckpointError if a given option differs.
 
-    Only ``epochs`` may differ: it extends the run, whose schedule is then that of a run of so many
-    epochs from the beginning.
+    Only ``epochs`` may differ: it extends the run, whose schedule is then that of a run planned
+    with so many epochs.
     """
     names = {field.name for field in fields(Settings)}
     settings = {name: value for name, value in saved.items() if name in names}

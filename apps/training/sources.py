@@ -22,7 +22,7 @@ from .own_pictures import open_own
 
 Images = NDArray[np.float32]
 CHUNK = 2000
-FEW = 32  # large pictures of different sizes that are in memory together
+FEW = 32  # large pictures of different sizes in memory at one time
 WIDEST_FRAME = 4
 
 
@@ -157,7 +157,7 @@ def limited(dataset: Any, count: int) -> Any:
 
 
 def _spread(length: int, count: int, labels: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """Return ``count`` indices: the first ones of each class, else evenly spaced ones."""
+    """Return ``count`` indices: the first ones of each class, without labels evenly spaced."""
     if labels is None:
         return np.arange(count) * length // count
     by_class = np.argsort(labels, kind="stable")
@@ -239,7 +239,7 @@ def training_loader(
 ) -> data.DataLoader:
     """Return a loader of shuffled, augmented batches.
 
-    sampler: of one of several processes; its batches say which samples are valid.
+    sampler: the sampler of one of several processes; its batches mark the valid samples.
 
     Order and random numbers depend on (seed, epoch) only. Pixels stay bytes in memory; one pass
     fits, augments, normalises and transposes a batch to channels first, on the device if it can.
@@ -266,7 +266,7 @@ def training_loader(
 def evaluation_loader(
     split: Split, batch_size: int, device: Any, sampler: data.Sampler | None = None
 ) -> data.DataLoader:
-    """Return a loader of all samples, once and in order; of several processes by a sampler."""
+    """Return a loader of all samples, once and in order; several processes pass a sampler."""
     plain = data.ArrayDataset(_channels_first(split.images), split.labels)
     return data.DataLoader(plain, batch_size, device=device, sampler=sampler)
 

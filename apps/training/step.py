@@ -29,7 +29,7 @@ class Gradients:
         self.model, self.loss_function, self.parts = model, loss_function, parts
         self.parameters = model.parameters()
         passes = self._forward_and_backward
-        # In bf16 the last bits are noise, and passes over memory are what a step takes.
+        # In bf16 the last bits are noise, and passes over memory determine the time of a step.
         exact = config.matmul_precision.get() != "bf16"
         self.passes = (
             needle.capture(passes, state=[model, loss_function], exact=exact)

@@ -50,7 +50,7 @@ MIXING: dict[str, Any] = {
 
 
 def photographs() -> list[Any]:
-    """Return square pictures, made up but for the first: uint8 (SIDE, SIDE, 3)."""
+    """Return square pictures, all but the first generated: uint8 (SIDE, SIDE, 3)."""
     found = [decode(made_up_photo(seed, (150, 200))) for seed in range(MIXED)]
     portrait = sample_photograph()
     return [square(image) for image in ([portrait, *found[1:]] if portrait is not None else found)]
@@ -89,14 +89,14 @@ def gallery(photos: list[Any]) -> bytes:
 
 
 def augmented(photo: Any, steps: list[Any]) -> list[Any]:
-    """Return the photograph in three epochs of a loader."""
+    """Return the photograph as a loader augments it in three epochs."""
     pictures = data.ImageArrays(photo[None], np.zeros(1, np.int64), dtype="uint8", layout="HWC")
     loader = data.DataLoader(pictures, 1, seed=5, transforms=steps)
     return [shown(batch[0].numpy()[0]) for _ in range(EPOCHS) for batch in loader]
 
 
 def mixed(photos: list[Any], step: Any) -> list[Any]:
-    """Return the first photograph of a mixed batch, in three epochs."""
+    """Return the first photograph of a mixed batch, as a loader yields it in three epochs."""
     pictures = data.ImageArrays(np.stack(photos), np.arange(MIXED), dtype="uint8", layout="HWC")
     loader = data.DataLoader(pictures, MIXED, seed=8, transforms=[data.ToFloat(), step])
     batches = [batch[0].numpy()[0] for _ in range(EPOCHS) for batch in loader]
