@@ -201,7 +201,7 @@ def test_onnxs_own_tests_of_operators_pass_or_are_refused() -> None:
         dropout_default_mask einsum_sum expand_dim_changed flatten_axis2 gather_1 gelu_tanh_1
         gemm_all_attributes gru_with_initial_bias group_normalization_epsilon lrn lstm_defaults
         layer_normalization_4d_axis2 logsoftmax_axis_1 matmul_4d max_example
-        maxpool_with_argmax_2d_precomputed_pads mod_int64_fmod nonzero_example onehot_with_axis
+        maxpool_2d_pads mod_int64_fmod nonzero_example onehot_with_axis
         pow_bcast_array prelu_broadcast reduce_prod_keepdims_random reflect_pad
         reshape_reordered_all_dims resize_downsample_scales_cubic scatternd_add shape
         simple_rnn_defaults slice_neg_steps softmax_axis_0 split_variable_parts_2d squeeze
