@@ -5,7 +5,6 @@
 #pragma once
 
 #include "core/kernel_table.h"
-#include "core/scratch.h"
 #include "core/thread_pool.h"
 #include "pool_pixels.h"
 
@@ -102,41 +101,16 @@ void tile_gradient(const View& grad, const View& x_grad, const Pool2dParams& p, 
   });
 }
 
-// Returns rows of an output gradient that can be loaded as vectors: in place, or copied from
-// another layout (NCHW, after a Flatten).
-template <class T>
-struct GradientRows {
-  const View& grad;
-  bool copies = !takes_vectors<T>(grad);
-
-  Index step() const { return copies ? grad.shape[3] : grad.strides[2]; }
-  std::size_t room() const {
-    return copies ? static_cast<std::size_t>(grad.shape[2] * grad.shape[3]) * sizeof(T) : 0;
-  }
-  const T* row(Index n, Index i, T* to) const {
-    const T* from = element_at<const T>(grad, n, i, 0, 0);
-    if (!copies) return from;
-    for (Index j = 0; j < grad.shape[2]; ++j, from += grad.strides[2]) {
-      for (Index c = 0; c < grad.shape[3]; ++c) {
-        to[j * grad.shape[3] + c] = from[c * grad.strides[3]];
-      }
-    }
-    return to;
-  }
-};
-
 template <class T>
 void split_tiles(const View& grad, const View& x, const View& x_grad, const Pool2dParams& p) {
-  const GradientRows<T> rows{grad};
-  const Index channels = x.shape[3], columns = grad.shape[2], grad_step = rows.step();
+  const Index channels = x.shape[3], columns = grad.shape[2], grad_step = grad.strides[2];
   const Index x_step = p.kernel.w * x.strides[2], to_step = p.kernel.w * x_grad.strides[2];
   const Index in_x = whole_vectors<T>(x, p.kernel.w), in_grad = whole_vectors<T>(grad, 1);
   const Index whole = in_x < in_grad ? in_x : in_grad;
   const auto split_rows = [&](auto seen, auto written) {
-    tile_gradient<T>(grad, x_grad, p, [=, &rows, &x, &x_grad](Index n, Index i) {
-      const ThreadScratch room(rows.room());
+    tile_gradient<T>(grad, x_grad, p, [=, &grad, &x, &x_grad](Index n, Index i) {
       const T *from = element_at<const T>(x, n, i * p.kernel.h, 0, 0),
-              *g = rows.row(n, i, room.as<T>());
+              *g = element_at<const T>(grad, n, i, 0, 0);
       T* to = element_at<T>(x_grad, n, i * p.kernel.h, 0, 0);
       for (Index j = 0; j < columns; ++j, from += x_step, to += to_step, g += grad_step) {
         split_pixels(from, seen, g, channels, j < whole, to, written);
@@ -148,15 +122,13 @@ void split_tiles(const View& grad, const View& x, const View& x_grad, const Pool
 
 template <class T>
 void spread_tiles(const View& grad, const View& x_grad, T share, const Pool2dParams& p) {
-  const GradientRows<T> rows{grad};
-  const Index channels = grad.shape[3], columns = grad.shape[2], grad_step = rows.step();
+  const Index channels = grad.shape[3], columns = grad.shape[2], grad_step = grad.strides[2];
   const Index to_step = p.kernel.w * x_grad.strides[2];
   const Index in_x = whole_vectors<T>(x_grad, p.kernel.w);
   const Index in_grad = whole_vectors<T>(grad, 1), whole = in_x < in_grad ? in_x : in_grad;
   const auto spread_rows = [&](auto written) {
-    tile_gradient<T>(grad, x_grad, p, [=, &rows, &x_grad](Index n, Index i) {
-      const ThreadScratch room(rows.room());
-      const T* g = rows.row(n, i, room.as<T>());
+    tile_gradient<T>(grad, x_grad, p, [=, &grad, &x_grad](Index n, Index i) {
+      const T* g = element_at<const T>(grad, n, i, 0, 0);
       T* to = element_at<T>(x_grad, n, i * p.kernel.h, 0, 0);
       for (Index j = 0; j < columns; ++j, to += to_step, g += grad_step) {
         spread_pixels(g, share, channels, j < whole, to, written);

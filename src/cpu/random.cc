@@ -2,10 +2,8 @@
 // (core/random_formulas.h), so any thread may compute them, four at a time, as Philox produces
 // words.
 #include "core/random_formulas.h"
-#include "core/scratch.h"
 #include "core/thread_pool.h"
-#include "core/view_rules.h"
-#include "kernels.h"
+#include "row_major.h"
 
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
@@ -41,11 +39,9 @@ void fill_of(RandomOp op, T* out, Index size, const RandomParams& params) {
 
 template <class T>
 void draw_all(RandomOp op, Out out, const RandomParams& params) {
-  const Index size = size_of(out);
-  if (is_compact(out)) return fill_of(op, data_of<T>(out), size, params);
-  const Scratch straight(static_cast<std::size_t>(size) * sizeof(T));
-  fill_of(op, straight.as<T>(), size, params);
-  copy(row_major(out, straight.as<void>()), out);
+  const RowMajor written(out, is_compact(out));
+  fill_of(op, data_of<T>(written.view), size_of(out), params);
+  written.store();
 }
 
 }  // namespace

@@ -1,0 +1,32 @@
+// Copies of views for kernels whose loops take one layout: pooling, batch norm, random numbers.
+#pragma once
+
+#include "core/scratch.h"
+#include "core/view_rules.h"
+#include "kernels.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+// A view itself where the kernel works in place, else an uninitialised row-major copy of it.
+struct RowMajor {
+  const View& whole;
+  const bool in_place;
+  const Scratch memory;
+  const View view;
+
+  RowMajor(const View& v, bool in_place)
+      : whole(v),
+        in_place(in_place),
+        memory(in_place ? 0 : static_cast<std::size_t>(size_of(v)) * size_of(v.dtype)),
+        view(in_place ? v : row_major(v, memory.as<void>())) {}
+  void load() const {
+    if (!in_place) copy(whole, view);
+  }
+  void store() const {
+    if (!in_place) copy(view, whole);
+  }
+};
+
+}  // namespace
+}  // namespace needle::cpu::NEEDLE_ISA
