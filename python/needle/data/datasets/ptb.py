@@ -91,7 +91,7 @@ def batchify(
     if not 1 <= batch_size <= len(data):
         raise ShapeError(
             f"batchify: batch_size must be from 1 to the {len(data)} ids there are, got "
-            f"{batch_size}; take fewer columns"
+            f"{batch_size}; use fewer columns"
         )
     rows = len(data) // batch_size
     ids = np.array(data[: rows * batch_size], dtype=dtype)

@@ -134,7 +134,7 @@ def check_stream(
     if num_workers > shards:
         raise ValueError(
             f"DataLoader: each worker of a stream needs a shard of its own, got "
-            f"num_workers={num_workers} for {shards}; take at most {shards}, or write the "
+            f"num_workers={num_workers} for {shards}; use at most {shards}, or write the "
             "stream with more (num_shards, iter_shard)"
         )
 

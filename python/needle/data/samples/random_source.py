@@ -190,7 +190,7 @@ def check_seed(op: str, seed: Any) -> int:
     except TypeError:
         raise TypeError(f"{op}: seed must be an int or None, got {seed!r}") from None
     if not 0 <= value < 2**64:
-        raise ValueError(f"{op}: seed must be in [0, 2**64), got {value}; take a smaller one")
+        raise ValueError(f"{op}: seed must be in [0, 2**64), got {value}; use a smaller one")
     return value
 
 

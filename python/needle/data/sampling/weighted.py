@@ -101,7 +101,7 @@ class WeightedRandomSampler(Sampler):
         if not self.replacement and positive < count:
             raise ValueError(
                 f"{op}: {count} samples without replacement need as many positive weights, got "
-                f"{positive}; take fewer, or replacement=True"
+                f"{positive}; use fewer, or replacement=True"
             )
 
 

@@ -56,7 +56,7 @@ class Deaths:
             f"before they finished anything (the last time: {death})"
         )
         if now - self._since > _PATIENCE:
-            raise WorkerError(f"{text}; look for what kills them, or take engine='threads'")
+            raise WorkerError(f"{text}; look for what kills them, or use engine='threads'")
         if self._count == _AT_ONCE + 1:
             warnings.warn(f"{text}; starting them again", RuntimeWarning, stacklevel=2)
 

@@ -37,7 +37,7 @@ def check_system() -> None:
     if os.name != "posix":
         raise WorkerError(
             f"DataLoader: engine='processes' needs a POSIX system (Linux, macOS), got "
-            f"{sys.platform}; take engine='threads'"
+            f"{sys.platform}; use engine='threads'"
         )
     if getattr(multiprocessing_process.current_process(), "_inheriting", False):
         raise WorkerError(
@@ -158,7 +158,7 @@ class Launcher:
             kind = SupervisorKilled if code is not None and code < 0 else WorkerError
             raise kind(
                 "DataLoader: the process that starts the workers has died, or cannot start "
-                f"(exit code {code}); look for its message above, or take engine='threads'"
+                f"(exit code {code}); look for its message above, or use engine='threads'"
             )
         return answer
 

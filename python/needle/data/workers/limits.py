@@ -52,7 +52,7 @@ def described_limit(error: BaseException, folder: str | None = None) -> str:
     where = limit.format(folder=folder or "memory files")
     return (
         f"the limit on {where} is reached{_current(name)} ({error}); raise it, close what is not "
-        f"needed, or take fewer workers"
+        f"needed, or use fewer workers"
     )
 
 

@@ -135,7 +135,7 @@ class AnswerReader:
             self.ended = True  # the bytes that follow would be misread as a header
             raise MemoryError(
                 f"DataLoader: there is no memory for a worker's message of {readable_bytes(size)}; "
-                f"take a smaller batch_size or prefetch"
+                f"use a smaller batch_size or prefetch"
             ) from None
 
     def _read(self, view: memoryview) -> int:

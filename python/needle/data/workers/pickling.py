@@ -191,7 +191,7 @@ def unpack_value(payload: bytearray | mmap.mmap) -> Any:
 def explain_failure(value: Any, name: str, error: BaseException) -> TypeError:
     """Return an error that gives the path to the part of ``value`` that cannot be pickled."""
     path, part, cause = _culprit(value, name, error)
-    remedy = "make it in the worker (when first used), or take engine='threads'"
+    remedy = "make it in the worker (when first used), or use engine='threads'"
     if cloudpickle is None:
         remedy += "; functions of the main program can be pickled after pip install cloudpickle"
     return TypeError(

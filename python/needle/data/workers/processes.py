@@ -431,7 +431,7 @@ def _not_unpickled(member: WorkerHandle, answer: Completed) -> WorkerError:
     cause = answer.error
     error = WorkerError(
         f"DataLoader: {member} could not unpickle the data set ({cause!r}); what it needs "
-        f"must be importable in a new process, else take engine='threads'"
+        f"must be importable in a new process, else use engine='threads'"
     )
     error.__cause__ = None if cause is None else cause.__cause__
     return error

@@ -102,7 +102,7 @@ def _no_room(size: int, purpose: str, have: int | None, error: BaseException | N
     if error is not None:
         return WorkerError(f"{need}; {described_limit(error)}; engine='threads' shares nothing")
     return WorkerError(
-        f"{need}, have {readable_bytes(have or 0)}; take a smaller batch_size or prefetch, or "
+        f"{need}, have {readable_bytes(have or 0)}; use a smaller batch_size or prefetch, or "
         f"engine='threads', which shares nothing"
     )
 

@@ -106,7 +106,7 @@ class GlobalDataLoader(DataLoader):
         if shuffle is not True:
             raise ValueError(
                 f"GlobalDataLoader: shuffle must be True, got {shuffle!r}; tasks share samples by "
-                "a random order only, take DataLoader for samples in order"
+                "a random order only, use DataLoader for samples in order"
             )
         address = source if isinstance(source, (str, os.PathLike)) else None
         dataset = _data_set(source, address, fallback)
