@@ -78,7 +78,7 @@ def test_another_program_can_read_the_file(tmp_path: Path) -> None:
 
 
 def test_two_saves_of_one_state_give_the_same_bytes(tmp_path: Path) -> None:
-    """Also in processes that hash strings differently, and for a state in another order."""
+    """Equal bytes also come from processes that hash strings differently, in any order of keys."""
     program = (
         "import sys, numpy as np; from needle import io, nn, optim; np.random.seed(0);"
         "model = nn.Linear(2, 2); adam = optim.Adam(model.parameters());"

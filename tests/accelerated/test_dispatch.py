@@ -162,7 +162,7 @@ def _same(wanted: Any, got: Any) -> None:
 
 @pytest.mark.parametrize("name", ["sgd_step", "adam_step"])
 def test_state_that_is_no_compact_array_changes_in_place(name: str, device: Any) -> None:
-    """For a parameter with permuted axes an update of a compact copy would be lost."""
+    """If a parameter has permuted axes, an update of a compact copy would be lost."""
 
     def array(seed: int) -> Any:
         host = np.random.default_rng(seed).random((3, 2), np.float32)

@@ -34,7 +34,7 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a run on the digits, which its classifier is tested with."""
+    """Return the folder of a run on the digits; the tests of its classifier use it."""
     for package in (*train.PACKAGES, "PIL"):
         pytest.importorskip(package)
     out = tmp_path_factory.mktemp("run")

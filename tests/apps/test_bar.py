@@ -11,7 +11,7 @@ pytest.importorskip("tqdm")
 
 
 class Screen(io.StringIO):
-    """A stream that says that it is a terminal."""
+    """A stream that reports that it is a terminal."""
 
     def isatty(self) -> bool:
         return True

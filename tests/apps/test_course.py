@@ -110,7 +110,7 @@ SLOPES = "return Scalar(self.value * other.value, (self, other), (self.value, ot
 
 @pytest.mark.slow
 def test_wrong_answers_must_be_refused_with_their_cause(tmp_path: Path) -> None:
-    """Check three wrong answers in one tree, one of which keeps all tests from running."""
+    """Check three wrong answers in one tree, one of which prevents all tests from running."""
     bench = proof.Workbench(ROOT, tmp_path)
     assert not (bench.tree / WRONG).exists()
     swapped = wrong.Wrong("scalar-multiply", "swapped", (SLOPES,), "it must be the other one")

@@ -34,7 +34,7 @@ def given(**other: str) -> dict[str, str]:
 
 
 class Outline(HTMLParser):
-    """Headings, images, elements by name and the text of a page; checks that elements nest."""
+    """A parser of a page's headings, images, elements and text; it checks that elements nest."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -77,7 +77,7 @@ def left_over(out: Path) -> list[int]:
 
 
 def nothing_left(out: Path) -> bool:
-    """Return True if all of them end within some seconds."""
+    """Return True if all of these processes end within some seconds."""
     end = time.monotonic() + 10
     while left_over(out):
         if time.monotonic() > end:

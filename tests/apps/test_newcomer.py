@@ -76,7 +76,7 @@ def student(clone: Path) -> Path:
 
 
 def test_two_commands_train_a_network(clone: Path) -> None:
-    """The option -o takes the target build as done."""
+    """The option -o makes make skip the target build."""
     make = ["make", "-o", "build", "PACKAGES=present", f"VENV={clone.parent / 'venv'}"]
     said = run(clone, *make, "train", "ARGS=--epochs 3")
     accuracy = re.search(r"test accuracy ([\d.]+)%", said)

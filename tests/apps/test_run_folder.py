@@ -299,7 +299,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
 
 
 class Killed(BaseException):
-    """Ends the program where it is raised."""
+    """Raised to end the program at a certain point."""
 
 
 @pytest.mark.parametrize("at", [CHECKPOINT, BEST, "checkpoint-0002.safetensors", "epochs.csv"])

@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Mine(NumpyBackend):
-    """A user's backend."""
+    """A backend as a user would write it."""
 
     name = "mine"
 

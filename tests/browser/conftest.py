@@ -20,7 +20,7 @@ SOFTWARE_GPU = ("enable-unsafe-webgpu", "use-webgpu-adapter=swiftshader")
 
 
 def chromium(profile: Path, *switches: str) -> Iterator[Any]:
-    """Yield a browser with these switches."""
+    """Yield a browser started with these command-line switches."""
     webdriver = pytest.importorskip("selenium.webdriver")
     found = [shutil.which(name) for name in ("chromium", "chromedriver")]
     if None in found:

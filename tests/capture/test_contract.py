@@ -23,7 +23,7 @@ def tensor(values: Any) -> needle.Tensor:
 
 
 def called(step: Any, count: int, before: Any = lambda number: None) -> tuple[list[Any], list[str]]:
-    """Return the results of ``count`` calls with a one, and the messages of capture warnings."""
+    """Return the results of ``count`` calls with the argument 1, and the capture warnings."""
     found = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -42,7 +42,7 @@ class Namespace:
 
 
 def hidden_numbers() -> dict[str, Any]:
-    """Return functions that yield 1, 2, 3 ... from places that no one can look into."""
+    """Return functions that yield 1, 2, 3 ... from state that capture cannot inspect."""
     table, slotted, module = np.zeros(1), Slotted(), types.ModuleType("settings")
     slotted.value = module.value = Namespace.value = 0.0  # type: ignore[attr-defined]
     holder = types.SimpleNamespace(value=0.0)
@@ -242,7 +242,7 @@ def test_an_array_of_numpy_that_is_read_by_python_is_part_of_the_recording(read:
 
 @pytest.mark.parametrize("parts", [3, 1100])
 def test_a_check_restores_every_service_array(parts: int) -> None:
-    """A thousand parameters or more have averages, too, and these are updated once a call."""
+    """A thousand parameters have averages, too, which are updated once per call."""
 
     def run(captured: bool) -> Any:
         weights = [nn.Parameter(tensor([1.0])) for _ in range(parts)]
@@ -289,7 +289,7 @@ def test_a_collection_that_a_step_changes_changes_at_every_call(kept: Any, chang
 
 
 def test_a_check_restores_a_list_of_arrays() -> None:
-    """Arrays have no truth value, so the list before cannot be compared with the one after."""
+    """Arrays have no truth value, so ``==`` cannot compare the lists before and after a call."""
     kept = {"last": [needle.ndarray.zeros((2,), device=needle.cpu())]}
 
     def step(x: Any) -> Any:
@@ -357,7 +357,7 @@ def test_state_must_be_something_that_can_be_restored(given: Any) -> None:
 
 
 def test_a_thread_beside_the_first_call_is_no_part_of_it() -> None:
-    """Each round a buffer of the other thread takes the place of a temporary of the step."""
+    """In each round, the other thread's buffer reuses the memory of a temporary of the step."""
     x = tensor(np.ones((8, 8)))
     turn, done = threading.Barrier(2), threading.Event()
 

@@ -177,7 +177,7 @@ def test_nothing_is_moved_with_gradients_or_if_memory_is_limited() -> None:
 
 
 def test_small_parameters_are_read_from_copies() -> None:
-    """A replay then binds only its argument; a large parameter is not copied."""
+    """A replay with copies of small parameters binds only its argument; large ones stay."""
     np.random.seed(4)
     model = nn.Sequential(
         nn.Linear(30, 20, device=needle.cpu()),
@@ -218,7 +218,7 @@ def test_weights_are_prepared_once() -> None:
 
 
 def test_a_parameter_that_is_returned_is_the_present_one() -> None:
-    """Only constants read it, but a replay must return its current value."""
+    """Only constants read the parameter, but a replay must return its current value."""
     norm = nn.BatchNorm2d(3, device=needle.cpu()).eval()
     x = needle.Tensor(np.random.randn(1, 3, 4, 4), device=needle.cpu(), requires_grad=False)
     step = needle.capture(lambda x: (norm(x), norm.running_mean), state=[norm])
@@ -268,7 +268,7 @@ def test_zeros_made_in_a_step_are_a_kernel_call() -> None:
 
 
 def test_a_batch_of_the_program_is_no_constant() -> None:
-    """Otherwise its activations would be kept, although a replay needs two at a time."""
+    """Otherwise all activations would be kept, although a replay needs two at a time."""
     model, x = trained()
     step = needle.capture(lambda: model(x), state=[model, x])
     with needle.no_grad():
@@ -280,7 +280,7 @@ def test_a_batch_of_the_program_is_no_constant() -> None:
 
 @pytest.mark.parametrize("name", ["weight", "bias"])
 def test_a_convolution_with_computed_weights_is_not_folded(name: str) -> None:
-    """Computed weights are another array in each call, so they cannot become constants."""
+    """Weights that are computed in each call are new arrays, so they cannot become constants."""
     norm = nn.BatchNorm2d(4, device=needle.cpu()).eval()
     weight, bias = tensor(np.random.randn(4, 3, 3, 3)), tensor(np.random.randn(4))
 
@@ -334,7 +334,7 @@ def test_writes_of_numpy_to_a_shared_parameter_are_seen(adopted: bool) -> None:
 
 
 def test_an_argument_that_shares_a_parameter_is_written_first() -> None:
-    """Constants are computed before the replay, so such a call runs eagerly."""
+    """Constants are computed before the replay, so a call that changes them runs eagerly."""
     scale = tensor([1.0, 2.0])
 
     def doubling(x: Any) -> Any:

@@ -59,7 +59,7 @@ def test_an_object_is_not_taken_for_a_later_one_with_its_id() -> None:
 
 
 def test_the_gradient_of_an_unused_parameter_is_reset() -> None:
-    """Resetting it changed nothing while the step was recorded, so the replay must do it too."""
+    """The reset changed nothing while the step was recorded, but a replay must repeat it."""
 
     def weights(captured: bool) -> list[Any]:
         np.random.seed(0)
@@ -96,7 +96,7 @@ def test_a_step_that_reads_a_gradient_notices_that_it_appears() -> None:
 
 
 def test_gradients_that_a_step_adds_itself() -> None:
-    """It reads the gradient of the call before and then assigns it."""
+    """The step reads the gradient that the previous call assigned, and then assigns a new one."""
 
     def gradients(captured: bool) -> list[Any]:
         np.random.seed(0)

@@ -99,7 +99,7 @@ TEST(jobs_arrive_after_pauses_of_any_length) {
   }
 }
 
-// Like a training step beside a busy process: with too few cores no thread may spin forever.
+// Simulates a training step beside a busy process: with too few cores no thread may spin forever.
 TEST(more_threads_than_cores) {
   set_num_threads(static_cast<int>(3 * std::thread::hardware_concurrency() + 1));
   for (int repeat = 0; repeat < 300; ++repeat) EXPECT(chunk_starts(64, 1).back() == 63);

@@ -21,7 +21,7 @@ __global__ void turn_around(const float* in, float* out, bool waits) {
   out[threadIdx.x] = all[kThreads - 1 - threadIdx.x];
 }
 
-// The same within warps, with lanes reversed and the warp's barrier.
+// Reverses the lanes of each warp through shared memory, with the warp's barrier.
 __global__ void turn_warps_around(const float* in, float* out, bool waits) {
   NEEDLE_SHARED(all, float[kThreads]);
   all[threadIdx.x] = in[threadIdx.x];
@@ -189,7 +189,8 @@ __global__ void sum_in_place(const float* in, float* out, bool atomic) {
   out[threadIdx.x] = sum;
 }
 
-// The same over all blocks in device memory: each adds to an element that the host has zeroed.
+// Computes the sum over all blocks in device memory: each adds to an element that the host has
+// zeroed.
 __global__ void sum_of_blocks(const float* in, float* out, bool atomic) {
   if (threadIdx.x != 0) return;
   if (blockIdx.x == 0) out[1] = 0;

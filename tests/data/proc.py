@@ -53,7 +53,7 @@ def _name(descriptor: int) -> str:
 
 
 def descriptors() -> Counter[str]:
-    """Return the open files of this process, each as often as it is open.
+    """Return the open files of this process, with one entry for each descriptor.
 
     ``descriptors() <= before`` is true if nothing opened since then is still open. A plain count
     would change when an earlier test's garbage is collected, and could hide leaks. The sockets of
@@ -70,14 +70,14 @@ def descriptors() -> Counter[str]:
 
 
 class Leftovers:
-    """What this process holds: children, descriptors, threads and shared mappings."""
+    """A snapshot of this process's resources: children, descriptors, threads, shared mappings."""
 
     def __init__(self) -> None:
         self.files, self.children = descriptors(), remaining()
         self.threads, self.mapped = set(threading.enumerate()), mappings()
 
     def new(self) -> list[object]:
-        """Return what is held beyond the start; less, as garbage of earlier tests goes, is none."""
+        """Return the resources held beyond the start; a decrease (after a collection) is none."""
         found: list[object] = [
             *(descriptors() - self.files),
             *(remaining() - self.children),
@@ -86,7 +86,7 @@ class Leftovers:
         return found if mappings() <= self.mapped else [*found, "shared mappings"]
 
     def assert_none(self) -> None:
-        """Assert that soon no more is held than at the start."""
+        """Assert that the process soon holds no more resources than at the start."""
         assert becomes(lambda: not self.new()), self.new()
 
 

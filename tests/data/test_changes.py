@@ -98,7 +98,7 @@ def setting(name: str, value: Any, *path: str) -> Any:
 
 
 def changing(make: Any, change: Any) -> Any:
-    """Return a case of the options that ``make`` returns, which ``change`` changes."""
+    """Return a case: ``change`` modifies the options that ``make`` returns."""
 
     def case() -> tuple[Any, Any]:
         options = make()
@@ -216,7 +216,7 @@ def process_ids(loader: data.DataLoader) -> list[int]:
 
 
 class Handles(Scaled):
-    """Opens what cannot be pickled when the first sample is read."""
+    """A data set that opens an unpicklable handle when the first sample is read."""
 
     handle: Any = None
 
@@ -226,7 +226,7 @@ class Handles(Scaled):
 
 
 class OwnHandles(Handles):
-    """Does not send its handle to the workers."""
+    """A data set that does not send its handle to the workers."""
 
     def __getstate__(self) -> Any:
         return {**self.__dict__, "handle": None}

@@ -186,7 +186,7 @@ def test_a_concatenation_counts_through():
 
 
 class Asked(list):
-    """A list that counts how often its length is asked for."""
+    """A list that counts the calls of its ``__len__``."""
 
     asked = 0
 

@@ -36,7 +36,7 @@ class OneByOne(data.Dataset):
 
 
 class Fetching(OneByOne):
-    """The same, with ``fetch``."""
+    """The dataset of ``OneByOne``, with ``fetch``."""
 
     def fetch(self, indices):
         return self.inner.fetch(indices)

@@ -319,7 +319,7 @@ def test_buckets_keep_padding_small_and_change_with_the_epoch():
         (
             lambda: data.WeightedRandomSampler([1, 0, 2], 3, replacement=False),
             ValueError,
-            "as many positive weights, got 2; take fewer, or replacement=True",
+            "as many positive weights, got 2; use fewer, or replacement=True",
         ),
         (lambda: data.LengthBucketBatchSampler([1], 2, [3, 3]), ValueError, "must rise, got .3, 3"),
         (lambda: data.LengthBucketBatchSampler([1], 0), ValueError, "batch_size must be at least"),

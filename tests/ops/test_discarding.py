@@ -218,9 +218,7 @@ def test_gradients_have_the_same_bits_as_without_discarding(
 
 
 def test_a_residual_block_keeps_what_its_gradients_read() -> None:
-    """These are each convolution's result, for batch norm, and each relu's; no other large array
-    is.
-    """
+    """The only large arrays kept are the results of convolutions (for batch norm) and of relus."""
     np.random.seed(0)
     (x,) = tensors((5, 3, 6, 6))
     out = nn.Sequential(Block(3), Block(3))(x) * 1

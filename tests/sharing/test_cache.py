@@ -34,7 +34,7 @@ def test_what_fewest_need_goes_first_the_longest_unused_of_these() -> None:
 
 
 class Model:
-    """The same rules in their simplest form: a list, sorted again for each eviction."""
+    """The rules of SampleCache in their simplest form: a list, sorted again for each eviction."""
 
     def __init__(self, limit: int, pool: bool) -> None:
         self.limit, self.pool, self.clock = limit, pool, 0

@@ -297,7 +297,7 @@ def test_a_module_of_ones_own_that_changes_is_seen(tmp_path: Path) -> None:
 
 
 def test_two_data_sets_never_share_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They differ in 149 labels, but not in the first, the middle and the last sample."""
+    """The data sets differ in 149 labels, but not in the first, middle and last sample."""
     labels = LABELS.copy()
     labels[20:169] += 1000
     one, other = data.ArrayDataset(PIXELS, LABELS), data.ArrayDataset(PIXELS, labels)

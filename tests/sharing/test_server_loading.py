@@ -398,7 +398,7 @@ def test_what_is_refused() -> None:
             loader(path, indices=[3, 25])
         with pytest.raises(ValueError, match="must be distinct"):
             loader(path, indices=[3, 3])
-        with pytest.raises(ValueError, match="take DataLoader"):
+        with pytest.raises(ValueError, match="use DataLoader"):
             loader(path, shuffle=False)
         with pytest.raises(ValueError, match="needle's own"):
             loader(path, share="prepared", transforms=[abs])

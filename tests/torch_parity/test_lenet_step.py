@@ -32,7 +32,7 @@ class TorchLeNet(torch.nn.Module):
 
 
 class LeNet(nn.Module):
-    """The same net in needle."""
+    """The net of ``TorchLeNet``, built from needle's layers."""
 
     def __init__(self, device) -> None:
         super().__init__()

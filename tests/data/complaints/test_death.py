@@ -144,7 +144,7 @@ def test_4_processes_killed_faster_than_they_start_cost_time_and_not_the_epoch()
 @pytest.mark.soak
 @pytest.mark.parametrize("interval", [0.01, 0.1, 0.5, 1.0])
 def test_4_a_minute_of_kills(interval: float):
-    """The same holds for a minute at each of four rates."""
+    """Signals at each of four rates for a minute lose no sample."""
     epochs_in_a_storm(60.0, interval, 2)
 
 
@@ -202,7 +202,7 @@ def busy(folder: Path, engine: str, state: str) -> tuple[subprocess.Popen[str], 
 
 
 def interrupt(folder: Path, engine: str, state: str, delay: float) -> float:
-    """Send Ctrl-C to the whole process group, as a terminal does; return how long it lived on."""
+    """Send Ctrl-C to the whole process group, as a terminal does; return the seconds to its end."""
     program, pids = busy(folder, engine, state)
     time.sleep(delay)
     began = time.monotonic()
@@ -228,7 +228,7 @@ def test_9_control_c_is_one_traceback_and_no_process_is_left(engine, state, tmp_
 @pytest.mark.soak
 @pytest.mark.parametrize("engine", ["forkserver", "spawn", "threads"])
 def test_9_control_c_at_forty_moments_takes_less_than_a_second(engine, tmp_path: Path):
-    """The same holds, within a second, at random moments."""
+    """SIGINT at random moments ends the whole group cleanly within a second."""
     rng = random.Random(3)
     times = [interrupt(tmp_path, engine, "busy", rng.random() * 0.2) for _ in range(40)]
     assert max(times) < 1

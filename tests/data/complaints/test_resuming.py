@@ -82,12 +82,12 @@ def seconds_to_go_on(options: dict[str, Any]) -> float:
 
 @engines
 def test_16_going_on_at_99_percent_of_a_million_gives_the_next_batch(options):
-    """The batch at a position far into an epoch is the one of the whole order."""
+    """The batch after resuming far into an epoch is that of the uninterrupted order."""
     seconds_to_go_on(options)
 
 
 @pytest.mark.soak
 @engines
 def test_16_going_on_at_99_percent_of_a_million_takes_less_than_50_milliseconds(options):
-    """With running workers the time stays below the required bound."""
+    """With running workers, resuming takes less than the required time."""
     assert seconds_to_go_on(options) < 0.05

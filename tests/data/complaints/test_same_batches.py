@@ -99,7 +99,7 @@ def verdicts(samples: Any, **options: Any) -> list[Any]:
 
 @pytest.mark.parametrize("options", ENGINES, ids=named)
 def test_6_all_values_of_a_batch_decide_its_verdict(options):
-    """Kinds, dtypes, keys and containers that differ within a batch: one verdict everywhere."""
+    """Samples that differ in kind, dtype, keys or container give one result on every engine."""
     samples = [sample for batch in KINDS for sample in batch]
     wanted = verdicts(samples)
     assert len(wanted) == len(KINDS)
@@ -162,7 +162,7 @@ def test_5_unseeded_loaders_do_not_repeat_each_other():
 
 
 class Remembers(data.Sampler):
-    """A user's sampler that needs to be told the epoch."""
+    """A user's sampler whose order depends on ``set_epoch``."""
 
     def __init__(self) -> None:
         self.told: list[int] = []

@@ -25,7 +25,7 @@ def given_out(loader: data.DataLoader) -> list[int]:
     ("engine", "workers"), [("threads", 3), ("processes", 2), ("processes", 5)]
 )
 def test_13_a_stream_is_given_once_by_any_number_of_workers(engine, workers):
-    """The samples come in the same order as with one worker."""
+    """Samples of a stream come in the same order as with one worker."""
     alone = given_out(data.DataLoader(Shards(SIZES), 3, seed=1))
     assert Counter(alone) == EVERY
     shared = data.DataLoader(Shards(SIZES), 3, seed=1, num_workers=workers, engine=engine)
@@ -41,7 +41,7 @@ def test_13_a_stream_that_cannot_be_shared_is_refused_for_two_workers(engine):
             return iter(range(10))
 
     for stream in (Shards((10,)), Lines()):
-        with pytest.raises(ValueError, match=r"num_workers=2 for 1; take at most 1, or write"):
+        with pytest.raises(ValueError, match=r"num_workers=2 for 1; use at most 1, or write"):
             data.DataLoader(stream, 3, num_workers=2, engine=engine)
         loader = data.DataLoader(stream, 3, num_workers=1, engine=engine)
         assert sum(1 for _ in loader) == 4

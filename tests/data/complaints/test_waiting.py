@@ -18,7 +18,7 @@ ENGINES = ("threads", "processes")
 
 
 def best(action: Any, times: int = 5) -> float:
-    """Return the shortest of several times, in seconds."""
+    """Return the shortest time of several runs, in seconds."""
     found = []
     for _ in range(times):
         began = time.perf_counter()
@@ -48,7 +48,7 @@ def overhead() -> float:
 
 @pytest.mark.soak
 def test_11_arrays_in_memory_cost_at_most_three_times_plain_indexing():
-    """The bound holds for batches of 1000 rows."""
+    """The bound on overhead holds for batches of 1000 rows."""
     assert overhead() < 3
 
 

@@ -12,7 +12,7 @@ from complaints.sets import Slow as Slow
 
 
 class Fetched(Numbers):
-    """The same samples, fetched a slice at a time."""
+    """The samples of ``Numbers``, fetched a slice at a time."""
 
     def fetch(self, indices: Any) -> Any:
         images = np.empty((len(indices), *self.shape), np.float32)
@@ -44,7 +44,7 @@ class Deadly(Numbers):
 
 
 class DeadlyFetch(Deadly):
-    """The same for a whole slice."""
+    """The dataset of ``Deadly``, which fetches a whole slice at a time."""
 
     def fetch(self, indices: Any) -> Any:
         rows = [self[index] for index in indices.tolist()]

@@ -72,7 +72,7 @@ def test_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     with data.DataLoader(list(range(8)), 2, num_workers=3, engine="threads") as loader:
         iterator = iter(loader)
         monkeypatch.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(WorkerError, match=r"thread 3 of 3 failed: .*ulimit -u.*take fewer"):
+        with pytest.raises(WorkerError, match=r"thread 3 of 3 failed: .*ulimit -u.*use fewer"):
             next(iterator)
         assert not any(thread.is_alive() for thread in started)
         monkeypatch.setattr(threading.Thread, "start", start)
@@ -90,7 +90,7 @@ def test_no_more_processes(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
             patch.setenv("ANOTHER", "environment, so another supervisor")
             patch.setattr(subprocess, "Popen", refuse)
-            with pytest.raises(WorkerError, match=r"starting .* failed: .*ulimit -u.*take fewer"):
+            with pytest.raises(WorkerError, match=r"starting .* failed: .*ulimit -u.*use fewer"):
                 next(iterator)
         assert len(list(iterator)) == 4
 
