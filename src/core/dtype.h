@@ -87,7 +87,7 @@ static inline decltype(auto) with_type(DType dtype, F&& f) {
   __builtin_unreachable();
 }
 
-// The same for the two floating dtypes; any other dtype is a bug of the caller.
+// Calls f(Tag<T>{}) for the two floating dtypes; any other dtype is a bug of the caller.
 template <class F>
 static inline decltype(auto) with_float(DType dtype, F&& f) {
   if (dtype == DType::kFloat32) return f(Tag<float>{});
@@ -95,7 +95,7 @@ static inline decltype(auto) with_float(DType dtype, F&& f) {
   return f(Tag<double>{});
 }
 
-// Both functions for kernels that also take bfloat16.
+// These two functions serve kernels that also take bfloat16.
 template <class F>
 static inline decltype(auto) with_stored_type(DType dtype, F&& f) {
   if (dtype == DType::kBFloat16) return f(Tag<BFloat16>{});

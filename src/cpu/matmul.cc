@@ -78,7 +78,7 @@ void multiply_panel(const Matrix<const T>& a, const T* b, Index b_stride, const 
   }
 }
 
-// The same with packed rows.
+// Computes the same product from packed rows.
 template <class T>
 void multiply_packed_panel(Index k, const T* a, const T* b, const Matrix<T>& c, Index j, bool add) {
   constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;

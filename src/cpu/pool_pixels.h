@@ -26,7 +26,7 @@ struct Pixels {
   }
 };
 
-// The same with a size known at compile time.
+// The pixels of a window whose size is known at compile time.
 template <int kRows, int kColumns>
 struct FixedPixels {
   std::int64_t row_stride, column_stride;

@@ -130,7 +130,7 @@ template <class T, int kSide, void (*kStep)(const Vector<T> (&)[kSide], Vector<T
       [&](int i, int j, const Vector<T>& v) { store<T>(to + (i * kSeenSide + j) * step, v); });
 }
 
-// The same for pixels that lie inside the image, from `corner` on.
+// Transforms a tile whose pixels lie inside the image, from `corner` on.
 template <class T, int kSide, void (*kStep)(const Vector<T> (&)[kSide], Vector<T> (&)[6])>
 [[gnu::noinline]] void transform_inner_tile(const T* corner, Index row_stride, Index column_stride,
                                             Index step, T* to) {
