@@ -82,6 +82,14 @@ def test_normalize_refuses_bytes_with_numbers_for_0_to_1():
     np.testing.assert_allclose(data.Normalize(0.0, 1.0)(x), 255.0)
 
 
+def test_normalize_takes_images_of_0_to_1_with_a_small_std():
+    x = np.zeros((4, 4, 1), np.float32)
+    x[1, 2] = 1
+    np.testing.assert_allclose(data.Normalize(0.0, 0.005)(x), x * 200)
+    with pytest.raises(ValueError, match="within 400 std .* divide"):
+        data.Normalize(0.0, 0.005)(x * 255)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint16"])
 @pytest.mark.parametrize("std", [0.25, (0.2, 0.3, 0.25)])
 def test_normalize_refuses_values_of_0_to_255_with_numbers_for_0_to_1(dtype, std):

@@ -11,8 +11,9 @@ from ...errors import DTypeError, ShapeError
 from .base import Image, ImageSpec, ImageTransform, Rows, any_size
 
 FLOAT32 = np.dtype(np.float32)
-MOST_STD = 100
-"""The largest distance of a value from the mean, in std, if both are for floats in 0..1."""
+MOST_STD, LARGEST = 100, 2.0
+"""The largest distance of a value from the mean if both are for floats in 0..1, which may be many
+tiny std: MOST_STD of them, or LARGEST if that is more."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Normalize(ImageTransform):
     mean, std: one number, or one per channel. Bytes are not scaled, so their mean and std must be
     in units of 0..255. Raises ShapeError for another number of channels. An std below 1 in every
     channel is meant for floats in 0..1: then bytes raise DTypeError, and other images raise
-    ValueError if a value is more than 100 std from the mean, as those of 0..255 are.
+    ValueError if a value is 2 and 100 std from the mean or more, as those of 0..255 are.
     """
 
     kernel = "normalize"
@@ -70,7 +71,7 @@ class Normalize(ImageTransform):
         out: Image = (np.asarray(image, np.float32) - mean) / std
         if out.size and not self.fits(out.min(), out.max()):
             raise ValueError(
-                f"Normalize: values must be within {MOST_STD} std of the mean, got images of "
+                f"Normalize: values must be within {self._most:g} std of the mean, got images of "
                 f"{image.min():g} to {image.max():g} for mean {self.mean} and std {self.std}; "
                 "divide images of 0..255 by 255 first"
             )
@@ -90,7 +91,11 @@ class Normalize(ImageTransform):
 
     def fits(self, least: Any, most: Any) -> bool:
         """Return False if normalised values show that the images have another unit than ``std``."""
-        return not (self._for_floats and max(np.max(most), -np.min(least)) > MOST_STD)
+        return not (self._for_floats and max(np.max(most), -np.min(least)) > self._most)
+
+    @property
+    def _most(self) -> float:
+        return max(MOST_STD, LARGEST / float(np.min(self.std)))
 
     @property
     def _for_floats(self) -> bool:
