@@ -417,6 +417,12 @@ POSITIONS = [
                     lambda a: ops.confusion_matrix(a, a), "predicted must be", error=DTypeError
                 ),
                 refused(lambda a: ops.confusion_matrix(a.argmax(1), [0]), "have one shape"),
+                refused(lambda a: ops.confusion_matrix([], [], -1), "must not be negative"),
+                refused(
+                    lambda a: ops.confusion_matrix([0], [0], 1.5),
+                    "num_classes must be an int",
+                    error=DTypeError,
+                ),
                 *(
                     refused(
                         lambda a, wrong=wrong: ops.confusion_matrix([1, 0], wrong, 2),

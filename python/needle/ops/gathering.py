@@ -14,7 +14,7 @@ from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, TensorOp, as_operand
 from ..errors import DTypeError, IndexingError, ShapeError
 from ..host_steps import host_step
-from ..shapes import compact_strides, normalize_axis, product, shape_of
+from ..shapes import as_int_tuple, as_shape, compact_strides, normalize_axis, product, shape_of
 from .elementwise import astype
 from .indexing import Embedding, EmbeddingGrad, GetItem, integers, on_device
 from .registry import op
@@ -164,6 +164,8 @@ def _confusion(predicted: Any, labels: Any, num_classes: int | None, device: Any
     given = np.concatenate([columns, rows], None)
     if num_classes is None:
         num_classes = int(given.max(initial=-1)) + 1
+    (num_classes,) = as_int_tuple(name, "num_classes", (num_classes,))
+    shape = as_shape(name, (num_classes, num_classes))
     wrong = given[(given < 0) | (given >= num_classes)]
     if wrong.size:
         raise IndexingError(
@@ -172,7 +174,7 @@ def _confusion(predicted: Any, labels: Any, num_classes: int | None, device: Any
         )
     places = (rows * num_classes + columns).reshape(-1)
     counts = np.bincount(places, minlength=num_classes**2)
-    return from_numpy(counts.reshape(num_classes, num_classes), device, np.int64)
+    return from_numpy(counts.reshape(shape), device, np.int64)
 
 
 def _fitting(src: Any, a: Tensor, shape: Shape) -> Tensor:

@@ -160,7 +160,7 @@ def _sizes(lengths: Sequence[float], total: int) -> list[int]:
         sizes = [int(n) for n in given]
     elif not all(isinstance(n, Real) and 0 <= n <= 1 for n in given):
         sizes = []
-    elif math.isclose(math.fsum(given), 1.0):
+    elif math.isclose(math.fsum(given), 1.0, rel_tol=1e-6):  # float32's rounding
         sizes = [math.floor(total * n) for n in given]
         for i in range(total - sum(sizes)):
             sizes[i % len(sizes)] += 1
