@@ -194,7 +194,7 @@ def models() -> list[bytes]:
                 node("Trilu", "h k", "t", upper=0),
                 node("MatMul", "t w", "m"),
                 node("Gelu", "m", "l"),
-                node("LayerNormalization", "l scale", "y"),
+                node("Attention", "l l l", "y", q_num_heads=2, kv_num_heads=2, is_causal=1),
             ],
             (2, 4, 4),
             3,
@@ -204,7 +204,6 @@ def models() -> list[bytes]:
             updates=f(2, 4),
             k=np.int64(0),
             w=f(4, 4),
-            scale=f(4),
         ),
     ]
 

@@ -308,7 +308,6 @@ def test_every_attribute_of_a_known_operator_is_read() -> None:
         *("momentum", "ratio"),  # used only in training
         *("saturate", "round_mode"),  # for dtypes that needle lacks
         *("stash_type", "sorted"),  # needle's result is already as precise and as sorted
-        "extrapolation_value",  # of tf_crop_and_resize, which is refused
         # refused, since the value is then missing
         *("value_string", "value_strings", "sparse_value"),
     }

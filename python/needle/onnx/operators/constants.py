@@ -52,3 +52,10 @@ def _range(call: Call) -> Any:
     return (
         start + np.arange(count, dtype=np.float64 if dtype.kind == "f" else dtype) * step
     ).astype(dtype)
+
+
+@operator("EyeLike")
+def _eye_like(call: Call) -> Any:
+    if len(call.x.shape) != 2:
+        raise call.refuse(f"the input must be a matrix, got shape {call.x.shape}")
+    return np.eye(*call.x.shape, k=call.get("k", 0), dtype=call.get("dtype", call.x.dtype))

@@ -31,6 +31,14 @@ def _many(name: str, function: Callable[[Any, Any], Tensor]) -> None:
     OPERATORS[name] = run
 
 
+def _bitwise(name: str, function: Callable[..., Any]) -> None:
+    def run(call: Call) -> Tensor:
+        call.broadcast(*(call.tensor(i) for i in range(len(call.inputs))))
+        return call.on_host(function)
+
+    OPERATORS[name] = run
+
+
 _one("Abs", ops.abs)
 _one("Ceil", ops.ceil)
 _one("Celu", lambda x, alpha: ops.elu(x / alpha) * alpha, alpha=1.0)
@@ -81,6 +89,10 @@ _many("Pow", lambda a, b: ops.astype(ops.power(a, b), a.dtype))
 _many("Sub", lambda a, b: a - b)
 _many("Sum", ops.add)
 _many("Xor", ops.not_equal)
+_bitwise("BitwiseAnd", np.bitwise_and)
+_bitwise("BitwiseNot", np.bitwise_not)
+_bitwise("BitwiseOr", np.bitwise_or)
+_bitwise("BitwiseXor", np.bitwise_xor)
 
 
 @operator("Mean")

@@ -10,6 +10,14 @@ from ... import ops
 from ...autograd import Tensor
 from ..call import Call, operator
 
+REDUCTIONS: dict[str, Any] = {
+    "none": None,
+    "add": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
 
 @operator("Slice")
 def _slice(call: Call) -> Tensor:
@@ -97,12 +105,12 @@ def _gather_nd(call: Call) -> Tensor:
 
 @operator("ScatterElements")
 def _scatter_elements(call: Call) -> Tensor:
-    return _scattered(call, call.choice("reduction", "none", "add"), _elements(call))
+    return _scattered(call, call.choice("reduction", *REDUCTIONS), _elements(call))
 
 
 @operator("ScatterND")
 def _scatter_nd(call: Call) -> Tensor:
-    return _scattered(call, call.choice("reduction", "none", "add"), _tuples(call, 0))
+    return _scattered(call, call.choice("reduction", *REDUCTIONS), _tuples(call, 0))
 
 
 def _scattered(call: Call, mode: str, index: tuple[Any, ...]) -> Tensor:
@@ -116,9 +124,17 @@ def _scattered(call: Call, mode: str, index: tuple[Any, ...]) -> Tensor:
         raise call.refuse(f"updates must have shape {flat[index].shape}, got {updates.shape}")
     if mode == "add":
         return x + ops.scatter_add(updates, index, tuple(x.shape))
+    if mode != "none":
+        return call.on_host(lambda a, _, values: _reduced(REDUCTIONS[mode], a, index, values))
     flat[index] = x.size + np.arange(updates.size).reshape(updates.shape)
     both = ops.concatenate([ops.reshape(x, (-1,)), ops.reshape(updates, (-1,))])
     return both[flat]
+
+
+def _reduced(function: Any, a: Any, index: tuple[Any, ...], values: Any) -> Any:
+    result = a.copy()
+    function.at(result, index, values)
+    return result
 
 
 @operator("OneHot")
@@ -141,3 +157,15 @@ def _one_hot(call: Call) -> Any:
 @operator("NonZero")
 def _non_zero(call: Call) -> Any:
     return np.array(np.nonzero(call.array(0)), np.int64)
+
+
+@operator("Compress")
+def _compress(call: Call) -> Tensor:
+    chosen = np.flatnonzero(call.array(1))
+    axis = call.get("axis")
+    x = ops.reshape(call.x, (-1,)) if axis is None else call.x
+    axis = 0 if axis is None else call.axis(axis)
+    if chosen.size and chosen[-1] >= x.shape[axis]:
+        raise call.refuse(f"the condition is longer than the {x.shape[axis]} elements of the axis")
+    before: tuple[Any, ...] = (slice(None),) * axis
+    return x[(*before, chosen)]

@@ -88,6 +88,12 @@ def _group_norm(call: Call) -> Tensor:
     return ops.reshape(y * scale + bias, tuple(x.shape))
 
 
+@operator("MeanVarianceNormalization")
+def _mean_variance_norm(call: Call) -> Tensor:
+    axes = call.axes(call.listed("axes") or [0, 2, 3])
+    return _standard(call.x, axes, 1e-9)[0]
+
+
 @operator("LRN")
 def _local_response_norm(call: Call) -> Any:
     """Return x / (bias + alpha/size * sum of squares of ``size`` adjacent channels) ** beta."""

@@ -87,12 +87,30 @@ class _Windows:
 
 @operator("MaxPool")
 def _max_pool(call: Call) -> Any:
-    call.only(storage_order=0)
+    """Return the largest element of each window, and its position if that output is read."""
     windows, dtype = _Windows.of(call), np.dtype(call.x.dtype)
-    if windows.native and dtype.kind == "f":
-        return ops.max_pool2d(call.x, *windows.pairs)
     least = -math.inf if dtype.kind == "f" else np.iinfo(dtype).min
-    return reduce(ops.maximum, windows.shifts(call, call.x, least))
+    if windows.native and dtype.kind == "f":
+        largest = ops.max_pool2d(call.x, *windows.pairs)
+    else:
+        largest = reduce(ops.maximum, windows.shifts(call, call.x, least))
+    return largest if call.outputs == 1 else (largest, _positions(call, windows, least))
+
+
+def _positions(call: Call, windows: _Windows, least: Any) -> Any:
+    """Return the flat positions of the largest elements in row-major or column-major order."""
+    order = "F" if call.flag("storage_order") else "C"
+    n, c, *sizes = call.x.shape
+    area = math.prod(sizes)
+    one = np.arange(area).reshape(sizes, order=order)  # type: ignore[call-overload]
+    flat = one + np.arange(n * c).reshape(n, c, *[1] * len(sizes)) * area
+    values = [each.numpy() for each in windows.shifts(call, call.x, least)]
+    places = [each.numpy() for each in windows.shifts(call, call.constant(flat), -1)]
+    best, found = values[0], places[0]
+    for value, place in zip(values[1:], places[1:], strict=True):
+        better = ((value > best) | (found < 0)) & (place >= 0)
+        best, found = np.where(better, value, best), np.where(better, place, found)
+    return found.astype(np.int64)
 
 
 @operator("AveragePool")
@@ -111,6 +129,16 @@ def _average_pool(call: Call) -> Tensor:
     else:
         counts = windows.shifts(call, ones, 0.0)
     return total / reduce(ops.add, counts)
+
+
+@operator("LpPool")
+def _lp_pool(call: Call) -> Any:
+    """Return (sum of |x| ** p) ** (1/p) of each window."""
+    p = call.get("p", 2)
+    if p < 1:
+        raise call.refuse(f"p must be 1 or more, got {p}")
+    parts = _Windows.of(call).shifts(call, ops.abs(call.x) ** p, 0.0)
+    return reduce(ops.add, parts) ** (1 / p)
 
 
 def _global(name: str, function: Callable[..., Tensor]) -> None:

@@ -26,7 +26,7 @@ class _Layer:
         self.states = states
         way = call.choice("direction", "forward", "reverse", "bidirectional")
         self.reversed = {"forward": [False], "reverse": [True]}.get(way, [False, True])
-        call.only(clip=0.0, input_forget=0, layout=0)
+        call.only(clip=0.0, input_forget=0)
         if (
             call.get("clip") is not None
             or call.get("activation_alpha")
@@ -34,7 +34,8 @@ class _Layer:
         ):
             raise call.refuse("clip, activation_alpha and activation_beta are not supported")
         self.activations = self._named(activations * len(self.reversed))
-        self.x = call.x
+        self.batch_first = call.flag("layout")
+        self.x = ops.transpose(call.x, (0, 1)) if self.batch_first else call.x
         self._check()
 
     def _named(self, default: list[str]) -> list[Callable[[Tensor], Tensor]]:
@@ -69,6 +70,7 @@ class _Layer:
                 zeros = self.call.constant([0], self.x.dtype)
                 found.append(ops.broadcast_to(zeros, (batch, self.hidden)))
                 continue
+            given = ops.transpose(given, (0, 1)) if self.batch_first else given
             if tuple(given.shape) != (len(self.reversed), batch, self.hidden):
                 raise self.call.refuse(f"a state has the wrong shape {tuple(given.shape)}")
             found.append(given[way])
@@ -102,6 +104,8 @@ class _Layer:
             finals.append(state)
         y = ops.stack(outputs, 1)  # (T, directions, B, hidden)
         last = [ops.stack(list(each), 0) for each in zip(*finals, strict=True)]
+        if self.batch_first:
+            return ops.permute(y, (2, 0, 1, 3)), *(ops.transpose(each, (0, 1)) for each in last)
         return y, *last
 
     def from_state(self, way: int, h: Tensor) -> Tensor:
@@ -123,17 +127,24 @@ def _rnn(call: Call) -> tuple[Tensor, ...]:
 
 @operator("LSTM")
 def _lstm(call: Call) -> tuple[Tensor, ...]:
+    """Run an LSTM with gates i, o, f, c; optional peepholes add P_i c, P_o c' and P_f c."""
     layer = _Layer(call, 4, 2, ["Sigmoid", "Tanh", "Tanh"])
-    if call.optional(7) is not None:
-        raise call.refuse("peepholes are not supported")
+    h, peep = layer.hidden, call.optional(7)
+    if peep is not None and tuple(peep.shape) != (len(layer.reversed), 3 * h):
+        raise call.refuse(f"the peepholes must have 3 * {h} numbers, got shape {peep.shape}")
 
     def step_of(way: int) -> Step:
         sigma, g, out = layer.activations[3 * way : 3 * way + 3]
+        peeps = [None] * 3 if peep is None else [peep[way, k * h : (k + 1) * h] for k in range(3)]
+
+        def seen(gate: Tensor, weight: Tensor | None, c: Tensor) -> Tensor:
+            return gate if weight is None else gate + weight * c
 
         def step(part: Tensor, state: State) -> State:
             i, o, f, new = layer.split(part + layer.from_state(way, state[0]))
-            c = sigma(f) * state[1] + sigma(i) * g(new)
-            return sigma(o) * out(c), c
+            old = state[1]
+            c = sigma(seen(f, peeps[2], old)) * old + sigma(seen(i, peeps[0], old)) * g(new)
+            return sigma(seen(o, peeps[1], c)) * out(c), c
 
         return step
 

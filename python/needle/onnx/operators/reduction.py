@@ -48,13 +48,33 @@ def _square_sum(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
     return ops.summation(x * x, axes, keepdims)
 
 
+def _log_sum_exp(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+    if x.size:
+        return ops.logsumexp(x, axes=axes, keepdims=keepdims)
+    return ops.log(ops.summation(x, axes, keepdims))
+
+
+def _extreme(function: Callable[..., Tensor], sign: int) -> Callable[..., Any]:
+    def run(x: Tensor, axes: Axes, keepdims: bool) -> Any:
+        if x.size:
+            return function(x, axes, keepdims)
+        dtype = np.dtype(x.dtype)
+        least = -math.inf if dtype.kind == "f" else np.iinfo(dtype).min if dtype.kind != "b" else 0
+        most = math.inf if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind != "b" else 1
+        empty = np.zeros(x.shape, dtype)
+        pick: Callable[..., Any] = np.max if sign > 0 else np.min
+        return pick(empty, axis=axes, keepdims=keepdims, initial=least if sign > 0 else most)
+
+    return run
+
+
 _reduction("ReduceL1", lambda x, axes, keep: ops.summation(ops.abs(x), axes, keep))
 _reduction("ReduceL2", lambda x, axes, keep: ops.sqrt(_square_sum(x, axes, keep)))
 _reduction("ReduceLogSum", lambda x, axes, keep: ops.log(ops.summation(x, axes, keep)))
-_reduction("ReduceLogSumExp", lambda x, a, keep: ops.logsumexp(x, axes=a, keepdims=keep))
-_reduction("ReduceMax", ops.max)
+_reduction("ReduceLogSumExp", _log_sum_exp)
+_reduction("ReduceMax", _extreme(ops.max, 1))
 _reduction("ReduceMean", ops.mean)
-_reduction("ReduceMin", ops.min)
+_reduction("ReduceMin", _extreme(ops.min, -1))
 _reduction("ReduceProd", ops.prod)
 _reduction("ReduceSum", ops.summation)
 _reduction("ReduceSumSquare", _square_sum)
@@ -121,3 +141,14 @@ def _cumulative(call: Call) -> Tensor:
     x = ops.flip(x, (axis,)) if back else x
     found = ops.cumsum(x, axis) if call.kind == "CumSum" else ops.cumprod(x, axis)
     return ops.astype(ops.flip(found, (axis,)) if back else found, call.x.dtype)
+
+
+@operator("LpNormalization")
+def _lp_norm(call: Call) -> Tensor:
+    axis, p = call.axis(call.get("axis", -1)), call.get("p", 2)
+    if p not in (1, 2):
+        raise call.refuse(f"p must be 1 or 2, got {p}")
+    size = ops.abs(call.x) if p == 1 else call.x * call.x
+    total = ops.summation(size, (axis,), True)
+    norm = total if p == 1 else ops.sqrt(total)
+    return call.x / ops.where(ops.equal(norm, 0), norm + 1, norm)

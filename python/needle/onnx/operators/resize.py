@@ -18,8 +18,8 @@ from ..call import Call, operator
 
 Array = NumpyArray[Any]
 COORDINATES = (
-    *("half_pixel", "asymmetric", "align_corners"),
-    *("pytorch_half_pixel", "half_pixel_symmetric", "tf_half_pixel_for_nn"),
+    *("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"),
+    *("half_pixel_symmetric", "tf_crop_and_resize", "tf_half_pixel_for_nn"),
 )
 ROUNDING: dict[str, Callable[[Array], Array]] = {
     "round_prefer_floor": lambda at: np.ceil(at - 0.5),
@@ -40,14 +40,15 @@ def _resize(call: Call) -> Tensor:
     axes = call.axes(call.listed("axes") or range(ndim))
     scales, sizes = _targets(call, axes)
     call.sized([*(n for i, n in enumerate(x.shape) if i not in axes), *sizes])
-    call.only(keep_aspect_ratio_policy="stretch", exclude_outside=0)
+    region = _region(call, axes) if coordinates == "tf_crop_and_resize" else None
     for i, axis in enumerate(axes):
         size, target = x.shape[axis], sizes[i]
-        if target == size and scales[i] == 1.0:
+        part = None if region is None else (region[i], region[len(axes) + i])
+        if target == size and scales[i] == 1.0 and part is None:
             continue
         if not size:
             raise call.refuse(f"an axis of size 0 cannot be resized to {target}")
-        at = _places(coordinates, size, target, scales[i])
+        at = _places(coordinates, size, target, scales[i], part)
         if mode == "nearest":
             picked = np.clip(rounding(at), 0, size - 1).astype(np.int64)
             before: tuple[Any, ...] = (slice(None),) * axis
@@ -55,6 +56,8 @@ def _resize(call: Call) -> Tensor:
         else:
             call.sized((size, target))
             x = _weighted(call, x, axis, _weights(call, mode, at, size, scales[i]))
+        if part is not None:
+            x = _outside(call, x, axis, (at < 0) | (at > size - 1))
     return x
 
 
@@ -75,13 +78,25 @@ def _targets(call: Call, axes: tuple[int, ...]) -> tuple[list[float], list[int]]
         if len(sizes) != len(own):
             raise call.refuse(f"sizes must name {len(own)} axes, got {sizes}")
         scales = [target / max(size, 1) for target, size in zip(sizes, own, strict=True)]
+        policy = call.choice("keep_aspect_ratio_policy", "stretch", "not_larger", "not_smaller")
+        if policy != "stretch":
+            scale = min(scales) if policy == "not_larger" else max(scales)
+            scales = [scale] * len(own)
+            sizes = [math.floor(size * scale + 0.5) for size in own]
         return scales, sizes
     if len(scales) != len(own) or not all(0 < s < math.inf for s in scales):
         raise call.refuse(f"scales must be {len(own)} positive numbers, got {scales}")
     return scales, [math.floor(size * s) for size, s in zip(own, scales, strict=True)]
 
 
-def _places(mode: str, size: int, target: int, scale: float) -> Array:
+def _region(call: Call, axes: tuple[int, ...]) -> list[float]:
+    region = call.array(1).reshape(-1)
+    if region.size != 2 * len(axes):
+        raise call.refuse(f"roi must be two numbers for each axis, got {region.size}")
+    return [float(each) for each in region]
+
+
+def _places(mode: str, size: int, target: int, scale: float, part: Any) -> Array:
     """Return the coordinate of each new element among the old ones."""
     i = np.arange(target, dtype=np.float64)
     if mode == "asymmetric":
@@ -94,6 +109,12 @@ def _places(mode: str, size: int, target: int, scale: float) -> Array:
         return i * step
     if mode == "pytorch_half_pixel" and target <= 1:
         return np.zeros(target)
+    if mode == "tf_crop_and_resize":
+        start, end = part
+        if target <= 1:
+            return np.full(target, 0.5 * (start + end) * (size - 1))
+        step = (end - start) * (size - 1) / (target - 1)
+        return np.asarray(start * (size - 1) + i * step)
     at = (i + 0.5) / scale - 0.5
     if mode == "half_pixel_symmetric":
         at += size / 2 * (1 - target / (scale * size))
@@ -108,6 +129,8 @@ def _weights(call: Call, mode: str, at: Array, size: int, scale: float) -> Array
     span = math.ceil(reach / shrink)
     first = np.floor(at).astype(np.int64)[:, None] + np.arange(1 - span, span + 1)
     weight = kernel((first - at[:, None]) * shrink)
+    if call.flag("exclude_outside"):
+        weight = np.where((first < 0) | (first >= size), 0.0, weight)
     weight /= weight.sum(axis=1, keepdims=True)
     matrix = np.zeros((at.size, size))
     rows = np.broadcast_to(np.arange(at.size)[:, None], first.shape)
@@ -130,3 +153,10 @@ def _weighted(call: Call, x: Tensor, axis: int, matrix: Array) -> Tensor:
     """Return x with an axis multiplied by a matrix (new size, size)."""
     product = ops.matmul(ops.transpose(x, (axis, -1)), call.constant(matrix.T, x.dtype))
     return ops.transpose(product, (axis, -1))
+
+
+def _outside(call: Call, x: Tensor, axis: int, outside: Array) -> Tensor:
+    """Return x with the extrapolation value at coordinates outside the input."""
+    mask = outside.reshape([-1 if i == axis else 1 for i in range(len(x.shape))])
+    value = call.constant([call.get("extrapolation_value", 0.0)], x.dtype)
+    return ops.where(call.constant(mask), value, x)
