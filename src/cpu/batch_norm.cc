@@ -72,7 +72,7 @@ void chunk_moments(const ChannelRows& rows, const T* x, Index begin, Index end, 
 }
 
 template <class T>
-void moments_by_rows(const ChannelRows& rows, const T* x, Moments* totals) {
+void moments(const ChannelRows& rows, const T* x, Moments* totals) {
   const Index channels = rows.channels, chunk = chunk_of(rows);
   const Index chunks = (rows.count() + chunk - 1) / chunk;
   const ThreadScratch scratch(static_cast<std::size_t>(2 * chunks * channels) * sizeof(double));
@@ -95,19 +95,6 @@ void moments_by_rows(const ChannelRows& rows, const T* x, Moments* totals) {
   });
 }
 
-template <class T>
-void moments_by_runs(const Layout& layout, const T* x, Moments* totals) {
-  parallel_for(layout.channels, 1, [&](Index begin, Index end) {
-    for (Index c = begin; c < end; ++c) {
-      Moments total;
-      layout.each_run(c, [&](const Index* positions) {
-        total.add(moments_of(Run<T>{x + positions[0], layout.run_stride(0)}, layout.run()));
-      });
-      totals[c] = total;
-    }
-  });
-}
-
 // ---- normalisation -----------------------------------------------------------------------------
 
 template <Then then, class V>
@@ -118,24 +105,28 @@ template <Then then, class V>
 }
 
 template <class T, Then then>
-void normalize(const View& x, const View& weight, const View& bias, const View& added,
+void normalize(const View& x_view, const View& weight, const View& bias, const View& added_view,
                const View& out, const View& mean, const View& var, double eps) {
-  const View* views[] = {&x, &out, &added};
-  const Layout layout = layout_of(views, then == Then::kAddRelu ? 3 : 2);
-  const Index channels = layout.channels;
+  constexpr bool kAdds = then == Then::kAddRelu;
+  const RowMajor x(x_view, has_rows(x_view)), written(out, has_rows(out));
+  const RowMajor added(added_view, !kAdds || has_rows(added_view));
+  x.load();
+  added.load();
+  const View* views[] = {&x.view, &written.view, &added.view};
+  const ChannelRows rows(views, kAdds ? 3 : 2);
+  const Index channels = rows.channels;
   const ThreadScratch statistics(static_cast<std::size_t>(channels) * sizeof(Moments));
-  Moments* moments = statistics.as<Moments>();
-  const T* from = data_of<const T>(x);
-  layout.rows ? moments_by_rows(ChannelRows(layout.leading, channels), from, moments)
-              : moments_by_runs(layout, from, moments);
+  Moments* totals = statistics.as<Moments>();
+  const T* from = data_of<const T>(x.view);
+  moments(rows, from, totals);
 
   // out = (x - center) * scale + shift; the shift includes the rounding error of the mean.
-  const Constants<T, 3> constants(layout);
+  const Constants<T, 3> constants(rows);
   T *center = constants[0], *scale = constants[1], *shift = constants[2];
   for (Index c = 0; c < channels; ++c) {
     const double none = std::numeric_limits<double>::quiet_NaN();
-    const double m = layout.leading.size > 0 ? moments[c].mean : none;
-    const double v = layout.leading.size > 0 ? moments[c].variance() : none;
+    const double m = rows.leading.size > 0 ? totals[c].mean : none;
+    const double v = rows.leading.size > 0 ? totals[c].variance() : none;
     const double s = double(element<T>(weight, c)) / std::sqrt(v + eps);
     center[c] = T(m);
     scale[c] = T(s);
@@ -143,20 +134,22 @@ void normalize(const View& x, const View& weight, const View& bias, const View& 
     data_of<T>(mean)[c * mean.strides[0]] = T(m);
     data_of<T>(var)[c * var.strides[0]] = T(v);
   }
-  constants.repeat(layout);
-  const T* other = data_of<const T>(added);
-  apply(layout, data_of<T>(out), 1, [=](auto kind, auto place, const Index* positions, Index i) {
+  constants.repeat();
+  const T* other = data_of<const T>(added.view);
+  apply(rows, data_of<T>(written.view), 1, [=](auto kind, const Index* positions, Index i) {
     using V = decltype(kind);
-    const V centred = get<V>(from + positions[0] + i) - place.template constant<V>(center);
-    const V value = centred * place.template constant<V>(scale) + place.template constant<V>(shift);
-    return activated<then>(value, then == Then::kAddRelu ? get<V>(other + positions[2] + i) : V{});
+    const V centred = get<V>(from + positions[0] + i) - get<V>(center + i);
+    const V value = centred * get<V>(scale + i) + get<V>(shift + i);
+    return activated<then>(value, kAdds ? get<V>(other + positions[2] + i) : V{});
   });
+  written.store();
 }
 
 }  // namespace
 
 void batch_norm(In x, In weight, In bias, Out out, Out mean, Out var, double eps,
                 const Epilogue& epilogue) {
+  if (x.shape[x.ndim - 1] == 0) return;
   with_float(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (epilogue.residual != nullptr) {

@@ -37,10 +37,12 @@ template <int kCount, class F>
 
 // Rows of `channels` adjacent elements along the leading dimensions of up to four views.
 struct ChannelRows {
-  const Leading& leading;      // of the creator
+  Leading leading;             // all dimensions but the channels
   Index channels, merged = 1;  // rows in a wide row
 
-  ChannelRows(const Leading& lead, Index channel_count) : leading(lead), channels(channel_count) {
+  ChannelRows(const View* const* views, int count)
+      : leading(leading_dims(views[0]->ndim - 1, -1, views, count)),
+        channels(views[0]->shape[views[0]->ndim - 1]) {
     bool dense = leading.ndim <= 1;
     for (int v = 0; v < leading.views && leading.ndim == 1; ++v) {
       dense = dense && leading.strides[v][0] == channels;

@@ -12,19 +12,22 @@ namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
 template <class T>
-void bias_relu(In a, In bias, Out out) {
-  const View* views[] = {&a, &out};
-  const Layout layout = layout_of(views, 2);
-  const Constants<T, 1> constants(layout);
+void bias_relu(In a_view, In bias, Out out) {
+  const RowMajor a(a_view, has_rows(a_view)), written(out, has_rows(out));
+  a.load();
+  const View* views[] = {&a.view, &written.view};
+  const ChannelRows rows(views, 2);
+  const Constants<T, 1> constants(rows);
   T* biases = constants[0];
-  for (Index c = 0; c < layout.channels; ++c) biases[c] = element<T>(bias, c);
-  constants.repeat(layout);
-  const T* from = data_of<const T>(a);
-  apply(layout, data_of<T>(out), 1, [=](auto kind, auto place, const Index* positions, Index i) {
+  for (Index c = 0; c < rows.channels; ++c) biases[c] = element<T>(bias, c);
+  constants.repeat();
+  const T* from = data_of<const T>(a.view);
+  apply(rows, data_of<T>(written.view), 1, [=](auto kind, const Index* positions, Index i) {
     using V = decltype(kind);
-    const V sum = get<V>(from + positions[0] + i) + place.template constant<V>(biases);
+    const V sum = get<V>(from + positions[0] + i) + get<V>(biases + i);
     return V{} > sum ? V{} : sum;
   });
+  written.store();
 }
 
 // out = grad where y > 0, else 0; NaN where y is NaN.
@@ -62,9 +65,8 @@ struct Passing {
   T* kept;
 
   // Element i relative to `positions` in grad, y and kept.
-  template <class V, class Place>
-  [[gnu::always_inline]] void terms(Place, const Index* positions, Index i, V& passed,
-                                    V& unused) const {
+  template <class V>
+  [[gnu::always_inline]] void terms(const Index* positions, Index i, V& passed, V& unused) const {
     passed = math::relu_passed(get<V>(grad + positions[0] + i), get<V>(y + positions[1] + i));
     unused = V{};
     put(kept + positions[2] + i, passed);
@@ -72,14 +74,20 @@ struct Passing {
 };
 
 template <class T>
-void gradient_and_sums(In grad, In y, Out out, Out bias_grad) {
-  const View* views[] = {&grad, &y, &out};
-  const Layout layout = layout_of(views, 3);
-  const Index channels = layout.channels;
+void gradient_and_sums(In grad_view, In y_view, Out out, Out bias_grad) {
+  const RowMajor grad(grad_view, has_rows(grad_view)), y(y_view, has_rows(y_view));
+  const RowMajor written(out, has_rows(out));
+  grad.load();
+  y.load();
+  const View* views[] = {&grad.view, &y.view, &written.view};
+  const ChannelRows rows(views, 3);
+  const Index channels = rows.channels;
   const ThreadScratch scratch(static_cast<std::size_t>(channels) * sizeof(ChannelSums));
   ChannelSums* totals = scratch.as<ChannelSums>();
-  const Passing<T> passing{data_of<const T>(grad), data_of<const T>(y), data_of<T>(out)};
-  sum_channels<T>(layout, passing, totals);
+  const Passing<T> passing{data_of<const T>(grad.view), data_of<const T>(y.view),
+                           data_of<T>(written.view)};
+  sum_channels<T>(rows, passing, totals);
+  written.store();
   for (Index c = 0; c < channels; ++c) {
     data_of<T>(bias_grad)[c * bias_grad.strides[0]] = T(totals[c].first);
   }
@@ -88,6 +96,7 @@ void gradient_and_sums(In grad, In y, Out out, Out bias_grad) {
 }  // namespace
 
 void apply_epilogue(In a, Out out, const Epilogue& epilogue) {
+  if (out.shape[out.ndim - 1] == 0) return;
   with_float(out.dtype,
              [&](auto tag) { bias_relu<typename decltype(tag)::type>(a, *epilogue.bias, out); });
 }
@@ -95,7 +104,7 @@ void apply_epilogue(In a, Out out, const Epilogue& epilogue) {
 void relu_grad(In grad, In y, Out out, MaybeOut bias_grad) {
   with_float(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if (bias_grad != nullptr) {
+    if (bias_grad != nullptr && bias_grad->shape[0] > 0) {
       gradient_and_sums<T>(grad, y, out, *bias_grad);
     } else {
       relu_grad_loop<T>(make_plan(out, grad, y));

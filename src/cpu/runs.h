@@ -65,22 +65,8 @@ template <class T, int Count, class Term>
 struct Moments {
   double n = 0, mean = 0, squares = 0;
 
-  // Combines the moments of two sets (Chan, Golub, LeVeque).
-  void add(const Moments& other) {
-    if (other.n == 0) return;
-    const double total = n + other.n, delta = other.mean - mean;
-    mean += delta * (other.n / total);
-    squares += other.squares + delta * delta * (n * other.n / total);
-    n = total;
-  }
   double variance() const { return n > 0 ? squares / n : 0.0; }
 };
-
-// Computes moments from sums of (x - shift) and (x - shift)^2 over n elements.
-[[maybe_unused]] Moments shifted_moments(double n, double shift, double first, double second) {
-  const double squares = second - first * first / n;
-  return {n, shift + first / n, squares < 0 ? 0.0 : squares};
-}
 
 template <class T>
 Moments moments_of(const Run<T>& x, Index n) {
@@ -95,7 +81,8 @@ Moments moments_of(const Run<T>& x, Index n) {
     s[0] += d;
     s[1] += d * d;
   });
-  return shifted_moments(double(n), double(shift), sums[0], sums[1]);
+  const double squares = sums[1] - sums[0] * sums[0] / double(n);
+  return {double(n), double(shift) + sums[0] / double(n), squares < 0 ? 0.0 : squares};
 }
 
 // The first `ndim` dimensions of up to four views, merged where all strides allow it.
