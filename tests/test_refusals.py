@@ -1,5 +1,6 @@
 """Invalid input outside of ops: functions that create tensors, values and gradients reject it."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -113,6 +114,35 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "grad: the function must return a Tensor, got float",
     ),
 }
+
+
+MASKED = np.ma.array([1.0, 2.0], mask=[False, True], dtype="float32")
+TAKE_NO_MASKS: dict[str, Callable[[Any], Any]] = {
+    "a tensor": ndl.Tensor,
+    "a list of arrays": lambda a: ndl.Tensor([a, a]),
+    "a parameter": ndl.nn.Parameter,
+    "an operand": lambda a: ndl.Tensor([1.0, 2.0]) * a,
+    "labels": lambda a: ndl.cross_entropy(ndl.ones(2, 3), a.astype("int64")),
+    "indices of a layer": lambda a: ndl.nn.Embedding(3, 2)(a.astype("int64")),
+    "a saved array": lambda a: ndl.io.save(os.devnull, {"a": a}),
+    "a state dict": lambda a: ndl.nn.Linear(2, 1, bias=False).load_state_dict(
+        {"weight": a.reshape(2, 1)}
+    ),
+    "a sample": lambda a: ndl.data.default_collate([(a, 1), (np.ones(2), 2)]),
+    "a masked number": lambda a: ndl.data.default_collate([a[0], a[1]]),
+    "a dataset": ndl.data.ArrayDataset,
+    "a batch": lambda a: next(iter(ndl.data.DataLoader([a, a], collate=np.ma.stack))),
+}
+
+
+@pytest.mark.parametrize("name", TAKE_NO_MASKS)
+def test_masked_elements_are_refused(name: str) -> None:
+    with pytest.raises(DTypeError, match="no masked elements, got"):
+        TAKE_NO_MASKS[name](MASKED)
+
+
+def test_arrays_that_mask_nothing_are_plain_arrays() -> None:
+    assert ndl.Tensor(np.ma.array([1.0, 2.0])).numpy().tolist() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("name", CASES)

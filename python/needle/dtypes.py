@@ -146,6 +146,25 @@ def is_floating(dtype: DType) -> bool:
     return dtype.kind == "f" or is_storage(dtype)
 
 
+def unmasked(op: str, source: Any) -> np.ndarray[Any, DType]:
+    """Return ``source`` as a NumPy array; DTypeError if an element of a masked array is masked."""
+    host = np.asarray(source)
+    _check_masks(op, source)
+    return host
+
+
+def _check_masks(op: str, source: Any) -> None:
+    if isinstance(source, (list, tuple)):
+        if not {*map(type, source)} <= {int, float}:
+            for part in source:
+                _check_masks(op, part)
+    elif isinstance(source, np.ma.MaskedArray) and (count := np.count_nonzero(source.mask)):
+        raise DTypeError(
+            f"{op}: arrays must have no masked elements, got {count}; write array.filled(value) "
+            "or array.compressed()"
+        )
+
+
 def check_fits(op: str, host: Any, dtype: DType | None) -> None:
     """Raise DTypeError unless an integer ``dtype`` holds all numbers of an array, truncated."""
     if dtype is None or dtype.kind not in "iu" or dtype == host.dtype or host.dtype.kind == "b":

@@ -24,6 +24,7 @@ from numpy.typing import NDArray as NumpyArray
 
 from .array_namespace import is_array, to_numpy
 from .autograd import Tensor
+from .dtypes import unmasked
 from .errors import CheckpointError, DTypeError
 
 PathLike = str | os.PathLike[str]
@@ -323,7 +324,7 @@ def _as_numpy(value: Any) -> NumpyArray[Any]:
     """Return a host copy of a Tensor, an array of either mode, or anything that NumPy converts."""
     if isinstance(value, Tensor):
         value = value.detach().numpy()
-    array = np.asarray(to_numpy(value) if is_array(value) else value)
+    array = unmasked("save", to_numpy(value) if is_array(value) else value)
     dtype = array.dtype.newbyteorder("<")
     if dtype not in DTYPES.values():
         raise DTypeError(

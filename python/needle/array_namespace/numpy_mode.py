@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
-from ..dtypes import NAMES, check_fits, is_real, numpy_dtype
+from ..dtypes import NAMES, check_fits, is_real, numpy_dtype, unmasked
 from ..errors import DTypeError, unknown_name
 
 Array = NumpyArray[Any]
@@ -127,7 +127,7 @@ def from_numpy(array: Any, device: Any = None, dtype: Any = None) -> Array:
     Raises DTypeError for text, objects, complex numbers and integers out of the range of ``dtype``.
     """
     dtype = None if dtype is None else numpy_dtype(dtype, "array")
-    check_fits("array", np.asarray(array), dtype)
+    check_fits("array", unmasked("array", array), dtype)
     made: Array = np.array(array, dtype=dtype)
     if not is_real(made.dtype):
         raise DTypeError(
@@ -148,5 +148,5 @@ def device_of(array: Any) -> Device:
 
 
 def is_array(x: Any) -> bool:
-    """Return True if ``x`` is an array of this mode."""
-    return isinstance(x, np.ndarray)
+    """Return True if ``x`` is an array of this mode, which a masked array is not."""
+    return isinstance(x, np.ndarray) and not isinstance(x, np.ma.MaskedArray)

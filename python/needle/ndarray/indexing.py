@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
+from ..dtypes import unmasked
 from ..errors import DTypeError, IndexingError, ShapeError
 from ..shapes import Shape, Strides
 
@@ -176,7 +177,7 @@ def as_mask(item: Any) -> HostArray | None:
     """Return the item as a bool array of the host, or None if it is no mask."""
     if is_basic_item(item):
         return None
-    array = np.asarray(item)
+    array = unmasked("getitem", item)
     return array if array.dtype == bool else None
 
 

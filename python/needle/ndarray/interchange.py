@@ -16,7 +16,7 @@ from numpy.typing import NDArray as NumpyArray
 from .. import shapes
 from ..backends.base import View
 from ..backends.writes import note_shared
-from ..dtypes import DType, check_fits, is_floating, is_real, is_storage
+from ..dtypes import DType, check_fits, is_floating, is_real, is_storage, unmasked
 from ..errors import DeviceError, DTypeError, PrecisionWarning, ShapeError, warn_caller
 from ..host_steps import current, host_step
 from . import kernels
@@ -31,7 +31,7 @@ def host_array(op: str, source: Any) -> HostArray:
     Raises DTypeError or ShapeError.
     """
     try:
-        host = np.asarray(source)
+        host = unmasked(op, source)
     except ValueError as error:
         raise ShapeError(f"{op}: rows must have equal lengths, got {error}") from None
     if not is_real(host.dtype):

@@ -17,7 +17,7 @@ import numpy as np
 from ..array_namespace import Device
 from ..array_namespace import device as as_device
 from ..autograd import Tensor, as_operand
-from ..dtypes import as_dtype, is_floating
+from ..dtypes import as_dtype, is_floating, unmasked
 from ..errors import CheckpointError
 from ..ops.elementwise import as_stored
 from ..torch_names import ModulePointers, PointsToKeywords
@@ -186,7 +186,7 @@ class Module(PointsToKeywords, ModulePointers):
         problems = []
         for name, first in given.items():
             if first in own:
-                value = np.array(state[name])
+                value = unmasked("load_state_dict", state[name])
                 other = values.setdefault(first, value)
                 if value.shape != tuple(own[first].shape):
                     expected = tuple(own[first].shape)

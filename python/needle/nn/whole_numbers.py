@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes import unmasked
 from ..errors import DTypeError
 from ..host_steps import host_step
 
@@ -19,7 +20,7 @@ def whole_numbers(what: str, values: Any) -> np.ndarray[Any, np.dtype[Any]]:
 
     DTypeError, whose message starts with ``what`` (layer and argument), for a NaN or a fraction.
     """
-    host = np.asarray(values)
+    host = unmasked(what, values)
     if host.dtype.kind != "f":
         return host
     whole = np.isfinite(host) & (host == np.floor(host))

@@ -15,6 +15,7 @@ from .. import accelerated
 from ..array_namespace import array_api as xp
 from ..array_namespace import device_of, from_numpy, is_array, to_numpy
 from ..autograd import Tensor, TensorOp, as_operand
+from ..dtypes import unmasked
 from ..errors import DTypeError, IndexingError, ShapeError
 from ..host_steps import host_step
 from ..shapes import as_int_tuple, as_shape, normalize_axis, product, shape_of
@@ -226,7 +227,7 @@ def integers(name: str, what: str, value: Any) -> Host:
     """
     data = value.realize_cached_data() if isinstance(value, Tensor) else value
     try:
-        host = np.asarray(to_numpy(data) if is_array(data) else data)
+        host = unmasked(name, to_numpy(data) if is_array(data) else data)
     except ValueError:  # the rows of a nested list differ in length
         raise ShapeError(f"{name}: {what} must be a regular array, got {value!r}; pad it") from None
     if host.dtype.kind not in "iu" and host.size:

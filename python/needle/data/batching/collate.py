@@ -339,5 +339,5 @@ def _named(value: Any) -> str:
 
 def _as_array(value: Any) -> npt.NDArray[Any]:
     if hasattr(value, "__array__") or isinstance(value, (int, float)):
-        return np.asarray(value)
+        return dtypes.unmasked("default_collate", value)
     return np.asarray(value.numpy())

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...dtypes import unmasked
 from ...errors import ShapeError
 from ..transforms.axes import ToCHW
 from ..transforms.base import contains
@@ -34,7 +35,7 @@ class ArrayDataset(Dataset):
                 "ArrayDataset: arrays must be given one by one, got a list of arrays; unpack it "
                 "with *, or stack it if it has the rows of one array"
             )
-        self.arrays = tuple(np.asarray(array) for array in arrays)
+        self.arrays = tuple(unmasked("ArrayDataset", array) for array in arrays)
         lengths = [array.shape[0] if array.ndim else None for array in self.arrays]
         if not lengths or None in lengths or len(set(lengths)) != 1:
             shapes = ", ".join(str(array.shape) for array in self.arrays) or "none"

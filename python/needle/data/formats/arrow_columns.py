@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import unmasked
 from .decoding import simplejpeg
 
 VERSION = 1
@@ -205,7 +206,7 @@ def _value(name: str, field: Any) -> Value:
         kind = next(each for each in (bool, int, float) if isinstance(field, each)).__name__
         dtype = {"bool": "bool", "float": "float64"}.get(kind, "int64")
         return Column(name, "number", dtype, python=kind), np.array(field, dtype).tobytes()
-    found = np.asarray(field)
+    found = unmasked("pack", field)
     if found.dtype.kind not in "biufc":
         raise TypeError(
             f"field {name!r} must be an array of numbers, a number, text or bytes, got "

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import unmasked
 from ...errors import DataError
 from .decoding import pillow
 from .files import check_list
@@ -98,7 +99,7 @@ def _contents(sample: Any, index: int, fields: Sequence[str]) -> list[bytes]:
 
 def _image(form: str) -> Callable[[Any], bytes]:
     def write(value: Any) -> bytes:
-        pixels = np.asarray(value)
+        pixels = unmasked("write_tar_shards", value)
         if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in (1, 3):
             raise TypeError(f"{pixels.dtype} {pixels.shape}")
         stream = io.BytesIO()
@@ -113,7 +114,7 @@ def _image(form: str) -> Callable[[Any], bytes]:
 
 def _array(value: Any) -> bytes:
     stream = io.BytesIO()
-    np.save(stream, np.asarray(value), allow_pickle=False)
+    np.save(stream, unmasked("write_tar_shards", value), allow_pickle=False)
     return stream.getvalue()
 
 
