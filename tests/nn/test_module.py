@@ -8,7 +8,7 @@ import pytest
 
 import needle as ndl
 from needle import nn
-from needle.errors import CheckpointError
+from needle.errors import CheckpointError, DTypeError
 from tests.nn_devices import DEVICES, NUMPY_MODE, close
 
 
@@ -144,6 +144,27 @@ def test_load_takes_arrays_of_any_kind_and_copies():
     close(layer.weight, [[1], [2]])
     assert layer.weight.dtype == "float32"
     layer.load_state_dict({"weight": layer.weight.realize_cached_data(), "bias": layer.bias})
+
+
+@pytest.mark.parametrize("value", [1.5, float("nan"), 2.0**40, -1])
+def test_numbers_that_a_buffer_cannot_hold_are_refused_and_change_nothing(value):
+    layer = nn.Linear(1, 1)
+    layer.register_buffer("count", ndl.Tensor([3], dtype="uint8", requires_grad=False))
+    state = {**layer.state_dict(), "bias": np.full((1, 1), 9.0), "count": np.array([value])}
+    before = layer.bias.numpy().copy()
+    with pytest.raises(CheckpointError, match="count has values that uint8 cannot hold"):
+        layer.load_state_dict(state)
+    np.testing.assert_array_equal(layer.bias.numpy(), before)
+    layer.load_state_dict({**state, "count": np.array([4.0])})
+    assert layer.count.item() == 4 and layer.bias.item() == 9
+
+
+def test_an_array_of_text_changes_nothing():
+    layer = nn.Linear(1, 1)
+    before = layer.weight.numpy().copy()
+    with pytest.raises(DTypeError):
+        layer.load_state_dict({"weight": np.full((1, 1), 9.0), "bias": np.array([["1.5"]])})
+    np.testing.assert_array_equal(layer.weight.numpy(), before)
 
 
 def test_errors_name_every_mismatch_and_change_nothing():

@@ -71,6 +71,14 @@ def test_a_sort_is_stable_and_nan_is_the_largest(descending: bool, device: Any) 
     assert a.argmax().item() == a.argmin().item() == 1  # the first NaN is the extremum
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "bool"])
+def test_running_products_of_integers_are_as_wide_as_their_product(dtype: str, device: Any) -> None:
+    a = of([200, 1, 200, 200, 200, 200], device, dtype)
+    products = a.cumprod(0)
+    assert products.dtype == a.prod(0).dtype == a.cumsum(0).dtype == "int64"
+    assert products.numpy().tolist() == np.cumprod(a.numpy().astype("int64")).tolist()
+
+
 def test_tensors_without_axes(device: Any) -> None:
     a = of(2.5, device)
     for name in ("cumsum", "cumprod"):

@@ -545,6 +545,19 @@ def test_state_of_other_parameters_is_refused_and_changes_nothing():
 
 
 @pytest.mark.parametrize(
+    ("saved", "other"),
+    [(optim.Adam, optim.SGD), (optim.SGD, optim.Adam), (optim.RMSprop, optim.SGD)],
+)
+def test_the_state_of_another_optimizer_is_refused_and_changes_nothing(saved, other):
+    params = make_params(None)
+    state = saved(params, lr=0.5).state_dict()
+    optimizer = other(params, lr=0.25)
+    with pytest.raises(CheckpointError, match=f"{other.__name__}: only one of .* has the options"):
+        optimizer.load_state_dict(state)
+    assert optimizer.lr == 0.25
+
+
+@pytest.mark.parametrize(
     ("option", "value"),
     [("lr", -1.0), ("lr", "0.1"), ("lr", [0.1]), ("initial_lr", float("nan")), ("beta1", 1.5)],
 )

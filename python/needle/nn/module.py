@@ -175,7 +175,8 @@ class Module(PointsToKeywords, ModulePointers):
 
         A shared tensor may be given by any of its names. Returns the lists of missing and
         unexpected names. CheckpointError, without any change, if a shape or two values of a shared
-        tensor differ or, with ``strict``, if a name is missing or unexpected.
+        tensor differ, if an integer or bool tensor cannot hold a value or, with ``strict``, if a
+        name is missing or unexpected.
         """
         own, further = _by_name(self), self.further_names()
         given = {name: further.get(name, name) for name in state}
@@ -193,6 +194,8 @@ class Module(PointsToKeywords, ModulePointers):
                     problems.append(f"{name} has shape {value.shape}, expected {expected}")
                 elif other is not value and not np.array_equal(value, other, equal_nan=True):
                     problems.append(f"{name} differs from another name of the same tensor, {first}")
+                elif not _holds(own[first].dtype, value):
+                    problems.append(f"{name} has values that {own[first].dtype} cannot hold")
         if strict:
             problems += [f"missing {name}" for name in missing]
             problems += [f"unexpected {name}" for name in unexpected]
@@ -202,9 +205,12 @@ class Module(PointsToKeywords, ModulePointers):
                 f"{'; '.join(problems)}; load it into the model it was saved from"
                 + (" or pass strict=False" if strict and (missing or unexpected) else "")
             )
-        for name, value in values.items():
-            tensor = own[name]
-            tensor.data = Tensor(value, device=tensor.device, dtype=tensor.dtype)
+        loaded = [
+            (own[name], Tensor(value, device=own[name].device, dtype=own[name].dtype))
+            for name, value in values.items()
+        ]
+        for tensor, data in loaded:
+            tensor.data = data
         return missing, unexpected
 
     # ---- representation ----------------------------------------------------------------------
@@ -215,6 +221,14 @@ class Module(PointsToKeywords, ModulePointers):
 
     def __repr__(self) -> str:
         return describe(self)
+
+
+def _holds(dtype: Any, values: Any) -> bool:
+    """Return False if a cast of numbers to an integer dtype or bool would change one of them."""
+    if is_floating(dtype) or values.dtype.kind not in "biuf":
+        return True
+    with np.errstate(invalid="ignore"):
+        return bool((values.astype(dtype) == values).all())
 
 
 def _join(prefix: str, name: str) -> str:

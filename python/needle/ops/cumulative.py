@@ -7,6 +7,7 @@ from typing import Any
 
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp
+from ..dtypes import is_floating
 from ..shapes import normalize_axes, normalize_axis, product, shape_of
 from .indexing import GetItem
 from .padding import Pad
@@ -62,7 +63,7 @@ class CumProd(TensorOp):
 
     def compute(self, a: Array) -> Array:
         """Return the running products, combining 2, 4, 8, ... neighbours in turn."""
-        out, reach = a * 1, 1
+        out, reach = (a if is_floating(a.dtype) else a.astype("int64")) * 1, 1
         while reach < a.shape[self.axis]:
             later, earlier = _slice(self.axis, reach, None), _slice(self.axis, None, -reach)
             out[later] = out[later] * out[earlier]

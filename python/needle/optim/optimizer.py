@@ -252,6 +252,12 @@ class Optimizer(PointsToKeywords):
                 f"{name}: the saved state has parameter groups of {sizes} parameters, this "
                 f"optimizer has {own_sizes}; create it for the same model and groups"
             )
+        for saved, own in zip(groups, self.param_groups, strict=True):
+            if other := (saved.keys() ^ own.keys()) - {"initial_lr"}:
+                raise CheckpointError(
+                    f"{name}: only one of the saved state and this optimizer has the options "
+                    f"{sorted(other)}; create an optimizer of the class it was saved from"
+                )
         rules = {"steps": COUNT, **_rules(type(self))}
         if "lr" in rules:
             rules["initial_lr"] = rules["lr"]  # schedules add this option
