@@ -155,7 +155,7 @@ def test_a_convolution_that_is_read_twice_is_not_folded() -> None:
 
 
 def test_a_scale_of_columns_is_not_one_of_channels() -> None:
-    """With one channel, the columns of the result are contiguous."""
+    """If there is one channel, the columns of the convolution's result are contiguous."""
     conv = nn.Conv2d(2, 1, 3, padding=1, bias=False, device=needle.cpu())
     scale = needle.Tensor(np.arange(5) + 1.0, device=needle.cpu())
     step = needle.capture(
@@ -248,7 +248,7 @@ def test_a_view_of_a_larger_array_is_copied_as_it_lies() -> None:
 
 
 def test_zeros_made_in_a_step_are_a_kernel_call() -> None:
-    """No host step splits the calls, so a batch norm after it is folded too."""
+    """No host step splits the calls, so the batch norm is still folded."""
     conv = nn.Conv2d(3, 4, 3, padding=1, bias=False, device=needle.cpu())
     norm = nn.BatchNorm2d(4, device=needle.cpu()).eval()
 

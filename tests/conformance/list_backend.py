@@ -1,4 +1,4 @@
-"""The example backend on Python's arrays, registered as ``lists`` without being installed."""
+"""Registers the example backend on Python's arrays as ``lists``, without installing it."""
 
 from examples.backend_lists.needle_lists.backend import ListsBackend
 from needle.backends import register

@@ -142,8 +142,8 @@ void enter(unsigned thread) {
   threadIdx = {thread % size.x, thread / size.x % size.y, thread / size.x / size.y};
 }
 
-// A fiber runs threads in the order's sequence as long as they are new and end without waiting;
-// then it becomes idle for reuse.
+// A fiber runs new threads one after another as long as they end without waiting; then it is idle
+// and can be reused.
 void fiber_main(unsigned low, unsigned high) {
   auto* fiber = reinterpret_cast<Fiber*>((std::uintptr_t(high) << 32) | low);
 #ifdef __SANITIZE_ADDRESS__

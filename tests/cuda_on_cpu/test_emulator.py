@@ -133,7 +133,7 @@ def rows(kernel: Any) -> dict[tuple[str, str], tuple[int, int, int]]:
     ("step", "sectors", "turns"), [(1, 8, 2), (2, 16, 4), (8, 16, 16), (31, 16, 2), (32, 4, 64)]
 )
 def test_sectors_and_bank_conflicts_are_counted(step: int, sectors: int, turns: int) -> None:
-    """Two warps read in[i * step % 64] and write shared memory with this stride."""
+    """Two warps read in[i * step % 64] and write to shared memory with stride ``step``."""
     found = rows(lambda: faults.strided(VALUES, step))
     assert found["device", "read"][:2] == (2, sectors)
     assert found["shared", "write"] == found["shared", "read"] == (2, turns, 2)

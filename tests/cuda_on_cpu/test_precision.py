@@ -74,7 +74,7 @@ def test_operands_are_rounded_to_the_nearest(rounded: Callable[[np.ndarray], np.
 
 
 def test_a_convolution_refuses_distances_beyond_32_bits() -> None:
-    """A dilation leads out of every image by more than the kernels' 32-bit offsets can count."""
+    """With this dilation, taps lie so far from the image that 32-bit offsets would overflow."""
     how = Geometry((1, 1), (1 << 29, 0), (1 << 30, 1), 1)
     x, weight = array(uniform(1, 2, 2, 1)), array(uniform(2, 1, 1, 3))
     with pytest.raises(Exception, match="conv2d: .* within 2147483648 elements, got .*; cut"):

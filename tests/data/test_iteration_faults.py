@@ -25,7 +25,7 @@ from needle.errors import WorkerError
 
 
 class Failing(data.Dataset):
-    """The first row raises; the others take a while."""
+    """A data set whose first row raises while the others take a moment."""
 
     def __getitem__(self, index: int) -> int:
         if index == 0:
@@ -153,7 +153,7 @@ ENGINES: list[dict[str, Any]] = [
 
 
 class Waiting(data.Dataset):
-    """Rows from 6 on take a second."""
+    """A data set whose rows from 6 on take a second each."""
 
     def __getitem__(self, index: int) -> int:
         if index >= 6:
@@ -212,7 +212,7 @@ def test_a_copy_of_a_loader_begins_with_the_next_epoch(how: str, options: dict[s
 
 
 class Steps(data.IterableDataset):
-    """Two shards of seven and five samples."""
+    """A stream of two shards with seven and five samples."""
 
     def __init__(self) -> None:
         super().__init__(2)
@@ -232,7 +232,7 @@ ORDERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("options", ENGINES, ids=["inline", "threads", "processes"])
 def test_an_interrupt_at_any_moment_loses_no_batch(order: str, options: dict[str, Any]) -> None:
-    """Ctrl-C at the beginning of any Python function that the second ``next`` calls."""
+    """Ctrl-C may come at the beginning of any Python function that the second ``next`` calls."""
     step, place, calls = (1 if not options else 9), 0, 1
 
     def interrupt(*_: Any) -> None:

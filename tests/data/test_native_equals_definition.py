@@ -157,7 +157,7 @@ def test_lists_of_images_of_many_sizes(data, dtype, channels):
 
 
 def test_the_chains_above_do_run_natively():
-    """Otherwise the comparisons would compare the definitions with themselves."""
+    """Without native steps, the comparisons would compare the definitions with themselves."""
     spec = ImageSpec(32, 32, 3, np.dtype(np.uint8))
     every = [
         T.RandomFlipHorizontal(), T.RandomFlipVertical(), T.RandomCrop(4), T.RandomRotation(10.0),

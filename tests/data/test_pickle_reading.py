@@ -1,4 +1,4 @@
-"""The data sets' unpickler reads old and new spellings of what files hold, and refuses the rest."""
+"""The restricted unpickler reads old and new names of the needed globals and refuses others."""
 
 import os
 import pickle
@@ -15,7 +15,7 @@ RECORD = {b"data": PIXELS, b"labels": [1, 2, 3], b"filenames": [b"a.png"] * 3}
 
 
 def python2_pickle(pixels=PIXELS, core="numpy.core", dtype=b"u1"):
-    """{'data': pixels, 'labels': [7]} as Python 2 with an old NumPy pickled it, protocol 2."""
+    """{'data': pixels, 'labels': [7]}, pickled by Python 2 with an old NumPy in protocol 2."""
 
     def text(value):
         return b"U" + bytes([len(value)]) + value

@@ -43,7 +43,7 @@ class Point(NamedTuple):
 
 
 class Samples(data.Dataset):
-    """Samples made by the method that ``kind`` names, read one by one."""
+    """A data set of samples made by the method named ``kind``, read one by one."""
 
     def __init__(self, kind: str, length: int = 29) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Samples(data.Dataset):
 
 
 class Shards(data.IterableDataset):
-    """Three shards of unequal length; a sample is an image and a random number."""
+    """A stream of three unequal shards; a sample is an image and a random number."""
 
     def __init__(self) -> None:
         super().__init__(3)
@@ -92,7 +92,7 @@ class Shards(data.IterableDataset):
 
 
 class Noise(data.Transform):
-    """Adds an offset from one of the three sources of random numbers."""
+    """A transform that adds an offset from one of the three sources of random numbers."""
 
     def __init__(self, source: str) -> None:
         self.source = source

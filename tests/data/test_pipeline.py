@@ -158,7 +158,7 @@ def test_getitem_of_a_subclass_decides_the_delivered_items():
 
 
 class Damaged(data.Dataset):
-    """Every third sample is damaged."""
+    """A data set in which every third sample is damaged."""
 
     def __getitem__(self, index):
         if index % 3 == 0:
@@ -245,7 +245,7 @@ def test_stages_within_stages_are_counted_once(monkeypatch):
 
 
 class Counting(data.IterableDataset):
-    """Two shards of five samples; drawn numbers show which sample they belong to."""
+    """A stream of two shards of five samples, whose random numbers identify the sample."""
 
     def __init__(self):
         super().__init__(2)

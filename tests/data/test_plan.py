@@ -34,7 +34,7 @@ from needle.data.transforms.execute import Destination, Images
 
 @dataclass(frozen=True)
 class Add(Transform):
-    """Adds a drawn number below ``most``; bytes wrap around."""
+    """A transform that adds a random number below ``most``; bytes wrap around."""
 
     most: int = 50
     native: bool = True
@@ -58,7 +58,7 @@ class Add(Transform):
 
 @dataclass(frozen=True)
 class Halve(Transform):
-    """Keeps every second row and column."""
+    """A transform that keeps every second row and column."""
 
     def apply(self, image, row):
         return image[::2, ::2]
@@ -73,7 +73,7 @@ class Halve(Transform):
 
 @dataclass(frozen=True)
 class Place(Transform):
-    """Adds ten times the height plus the width of the image."""
+    """A transform that adds ten times the height plus the width of the image."""
 
     def parameters(self, words, sizes, spec=None):
         return sizes.astype(np.float64) @ np.array([[10.0], [1.0]])

@@ -10,7 +10,7 @@ from needle.data.transforms import streams_of
 
 
 class Notes(data.Transform):
-    """Records its words and changes nothing."""
+    """A transform that records its words and changes nothing."""
 
     words = 3
 

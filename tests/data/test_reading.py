@@ -15,7 +15,7 @@ SIZES = [(7, 9), (5, 4), (12, 12), (7, 9), (3, 8), (6, 6), (7, 9)] * 4
 
 
 class Photos:
-    """Images of many sizes and labels, read one by one; some are unreadable."""
+    """A data set of images of many sizes, read one by one; some are unreadable."""
 
     def __init__(self, broken: tuple[int, ...] = ()) -> None:
         self.broken = broken
@@ -79,7 +79,7 @@ def test_images_that_stay_of_many_sizes_are_told_of(monkeypatch):
 
 
 def test_a_group_is_transformed_before_the_next_is_read(monkeypatch):
-    """Otherwise all images of a batch would be in memory at once."""
+    """Without groups, all images of a batch would be in memory at once."""
     monkeypatch.setattr(reading, "GROUP_BYTES", 1)
     order: list[Any] = []
 

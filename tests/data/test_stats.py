@@ -10,7 +10,7 @@ from needle.data.loader.doctor import _judge
 
 
 class Slow(data.Dataset):
-    """Reading a sample takes a while."""
+    """A data set in which reading a sample takes a moment."""
 
     def __len__(self):
         return 24
@@ -21,7 +21,7 @@ class Slow(data.Dataset):
 
 
 class SlowTransform(data.Transform):
-    """Takes 2 ms per image."""
+    """A transform that takes 2 ms per image."""
 
     def __call__(self, x):
         time.sleep(0.002)

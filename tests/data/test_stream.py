@@ -10,7 +10,7 @@ from needle import data
 
 
 class Shards(data.IterableDataset):
-    """Shard s has ``sizes[s]`` samples 1000 s + i; ``opened`` lists each (shard, start) opened."""
+    """A stream whose shard s has the samples 1000 s + i; ``opened`` lists (shard, start)."""
 
     def __init__(self, sizes):
         super().__init__(len(sizes))
@@ -24,7 +24,7 @@ class Shards(data.IterableDataset):
 
 
 class Count:
-    """A plain iterable."""
+    """A plain iterable, which is a stream of one shard."""
 
     def __iter__(self):
         return iter(range(7))

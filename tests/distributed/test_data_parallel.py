@@ -298,7 +298,7 @@ def test_engines_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert communicator("single").size == 1
 
     class Own(Communicator):
-        """A user-defined engine."""
+        """A user-defined communicator."""
 
     register("own", Own)
     monkeypatch.setenv("NEEDLE_COMMUNICATOR", "own")

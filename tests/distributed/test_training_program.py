@@ -177,7 +177,7 @@ def ranked(process: int, rank: int) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_rank_that_dies_or_stops_ends_all(tmp_path: Path, number: int) -> None:
-    """A complete checkpoint remains, from which one process resumes."""
+    """If a rank dies or stops, a complete checkpoint remains, from which one process resumes."""
     out = tmp_path / "run"
     program = running(out)
     os.kill(process_of_rank(program, 1), number)

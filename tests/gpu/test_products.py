@@ -85,7 +85,7 @@ MATMULS = {
 @pytest.mark.parametrize("flipped", ["", "a", "b", "ab"], ids="flipped {}".format)
 @pytest.mark.parametrize("case", MATMULS)
 def test_matmul(case: str, flipped: str, place: Place, rounded: Round) -> None:
-    """With ``flipped``, operands are stored transposed."""
+    """Operands named in ``flipped`` are stored transposed."""
     m, k, n = MATMULS[case].gpu if place.real else MATMULS[case].emulated
     a, b = uniform(m, k), uniform(k, n)
     of = place.device
@@ -264,7 +264,7 @@ def test_convolutions_of_stored_bfloat16(case: str, place: Place, stored: Any) -
 @pytest.mark.parametrize("layout", ["compact", "strided"])
 @pytest.mark.parametrize("size", [7, 50_000, 9_000_000])
 def test_the_source_of_an_upload_may_change_at_once(size: int, layout: str, place: Place) -> None:
-    """On a GPU three uploads follow kernels that run for a while."""
+    """Three uploads follow kernels that keep the GPU busy."""
     device = place.device
     host = np.empty((size, 1), "float32")
     want = np.arange(size, dtype="float32")[:, None]

@@ -1,4 +1,4 @@
-"""Daemon threads that are inside a kernel when the program ends: it exits as if they were not."""
+"""A program exits normally even if daemon threads are inside a kernel."""
 
 import subprocess
 import sys

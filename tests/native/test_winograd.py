@@ -94,7 +94,7 @@ def test_error_with_many_channels(by: Any, channels: int) -> None:
 @pytest.mark.parametrize("channels", [64, 128, 256])
 @pytest.mark.usefixtures("kernels")
 def test_a_program_can_choose_the_direct_sums(channels: int) -> None:
-    """Their error is as small as that of matrix products: partial sums on every path."""
+    """Direct convolutions use partial sums too, so their error is that of matrix products."""
     rng = np.random.default_rng(0)
     weight, *images = (
         rng.standard_normal((n, channels, side, side), "float32")

@@ -119,7 +119,7 @@ def kaiming(fan_in: int, fan_out: int) -> Any:
 
 
 def test_draws_of_the_transformer(device: Any) -> None:
-    """The draws are positions, then per layer the projections q, k, v and out and two linears."""
+    """Parameters are drawn in order: positions, then per layer the projections and two linears."""
     np.random.seed(2)
     model = nn.Transformer(6, 10, 2, num_head=2, dim_head=4, sequence_len=5, device=device)
     np.random.seed(2)

@@ -371,7 +371,7 @@ def test_float32_stays_float32_through_a_training_step(device):
 
 
 def test_float64_input_leaves_float32_state_float32(device):
-    """The dtypes are those of NumPy mode when a program passes plain NumPy arrays."""
+    """In NumPy mode, a program that passes plain NumPy arrays has float64 inputs."""
     model = nn.Sequential(
         nn.Conv(1, 2, 3, device=device),
         nn.BatchNorm2d(2, device=device),

@@ -185,7 +185,7 @@ def test_errors_name_every_mismatch_and_change_nothing():
 
 
 class Tied(nn.Module):
-    """Two layers with one weight, one layer under two names, and a module in itself and below."""
+    """A model with a shared weight, a layer under two names, and a module that contains itself."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -66,7 +66,7 @@ def test_multiplications_are_those_of_the_definition() -> None:
 
 
 class Twice(nn.Module):
-    """One layer called twice, a product of its own, and a layer that never runs."""
+    """A model with a layer called twice, its own matrix product, and a layer that never runs."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -162,7 +162,7 @@ def test_attention_and_embedding() -> None:
 
 @pytest.mark.parametrize("kind", ["rnn", "lstm", "transformer"])
 def test_a_language_model_from_ids(kind: str) -> None:
-    """The course's shapes: ids (T, B), embedding, layers, logits of (T * B) rows."""
+    """A language model with the course's shapes: ids (T, B), logits of T * B rows."""
     np.random.seed(0)
     layers = {
         "rnn": lambda: nn.RNN(8, 8, 2, device=CPU),
@@ -226,7 +226,7 @@ TABLE = [row for row in ROWS if packed(row, 0).size and all(a.size for a in inpu
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.id)
 def test_an_op_exports_as_it_is_or_is_refused_by_name(row: OpRow) -> None:
-    """No op decides by its own values what it computes: exporters and replays would not see it."""
+    """No op branches on the values of its inputs, which exporters and replays would not notice."""
     try:
         agree(Table(row), packed(row, 0), packed(row, 1))
     except (OnnxError, ValueError) as error:

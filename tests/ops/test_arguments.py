@@ -46,7 +46,7 @@ def test_arguments_that_must_be_numbers(name: str, call: Any, wrong: Any, device
 
 
 def test_numpy_numbers_are_numbers(device: Any) -> None:
-    """NumPy's scalars serve as Python's numbers do."""
+    """NumPy scalars are accepted wherever Python numbers are."""
     a = of([[1.0, 2.0, 4.0], [0.0, 1.0, 5.0]], device)
     half = np.float32(0.5)
     assert nn.Dropout(half).p == 0.5

@@ -100,7 +100,7 @@ def test_first_gradients(row: OpRow, device: Any) -> None:
 @DIFFERENTIABLE
 @pytest.mark.parametrize("retain_graph", [None, True], ids=["released", "retained"])
 def test_second_gradients(row: OpRow, retain_graph: Any, device: Any) -> None:
-    """The change comes before the first backward, or between the first and the second."""
+    """Values change before the first backward, or between the first and the second."""
 
     def run(early: bool, position: int = -1, change: Any = None) -> list[Any]:
         inputs, outputs, loss = forward(row, device)
@@ -243,7 +243,7 @@ def test_steps_of_optimizers(name: str, dtype: str, device: Any) -> None:
     "make_layer", [lambda: nn.Linear(3, 4), lambda: nn.Conv2d(3, 4, 1)], ids=["Linear", "Conv2d"]
 )
 def test_a_step_between_two_losses_of_one_layer(make_layer: Any) -> None:
-    """The gradient of a weight reads the samples, and theirs, which reads it, is not computed."""
+    """The gradient of a weight reads the samples; that of the samples is not needed."""
     layer = make_layer()
     shape = (2, 3) if isinstance(layer, nn.Linear) else (2, 3, 2, 2)
     x = Tensor(np.ones(shape), dtype="float32", requires_grad=False)
@@ -307,7 +307,7 @@ def test_models() -> None:
 
 
 def test_running_statistics() -> None:
-    """Training replaces them between a forward pass and its backward."""
+    """A step replaces the running statistics between a forward pass and its backward."""
     norm = nn.BatchNorm1d(3)
     x = Tensor(np.random.default_rng(0).standard_normal((4, 3)), dtype="float32")
     norm.eval()

@@ -38,7 +38,7 @@ def is_discarded(node: Any) -> bool:
 
 
 class ReadError(Exception):
-    """A gradient has read a discarded value."""
+    """Raised if a gradient reads a discarded value."""
 
 
 def unreadable(data: Any, device: Any) -> Any:

@@ -65,7 +65,7 @@ def run(make_optimizer, reference, device, dtype, steps=4):
 
 
 def sgd(lr, momentum, decay, dampening, nesterov=False, whole=False):
-    """With ``whole``, the first velocity is the gradient, as in PyTorch."""
+    """Return a step of SGD; ``whole``: the first velocity is the gradient, as in PyTorch."""
 
     def step(p, g, state, t):
         g = g + decay * p

@@ -169,7 +169,7 @@ def _etag(content: bytes) -> str:
 def _forwarded(
     upstream: str, method: str, target: str, headers: dict[str, str], body: bytes
 ) -> Answer:
-    """Forward the request unchanged, with its Host, which is signed."""
+    """Forward the request with its original Host header, which the signature covers."""
     parts = urlsplit(upstream)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
     try:
