@@ -99,7 +99,7 @@ class Progress:
 def check_precision(precision: str, device: needle.Device) -> None:
     """Raise NeedleError if the device cannot multiply matrices in this precision."""
     if not device.enabled():
-        return  # the first array that is made raises the reason
+        return  # making an array raises the reason
     known = getattr(device, "matmul_precisions", ("float32",))
     if precision not in known:
         raise NeedleError(

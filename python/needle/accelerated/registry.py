@@ -128,7 +128,7 @@ class Elementwise(Accelerated[[Array], Array]):
         self._adapter = self._run
 
     def is_provided_by(self, backend: Backend) -> bool:
-        """Return True if the backend's ``unary`` takes the name."""
+        """Return True if the backend's ``unary`` computes this operation."""
         return self.name in backend.optional_unary
 
     def _run(self, backend: Backend, a: Array) -> Array:

@@ -68,7 +68,7 @@ def get(name: str) -> Backend:
 
 
 def loaded() -> list[Backend]:
-    """Return the loaded backends, without those whose name was registered again since."""
+    """Return the loaded backends, except those whose name has been registered anew."""
     return list(_loaded.values())
 
 

@@ -94,16 +94,16 @@ UNARY_FLOAT = tuple(
     "atanh erf floor ceil trunc round".split()
 )
 UNARY_NUMERIC = ("negative", "abs", "sign", "square")  # any dtype but bool
-UNARY_TO_BOOL = ("isnan", "isinf", "isfinite", "logical_not")  # to bool; is*: of floats only
+UNARY_TO_BOOL = ("isnan", "isinf", "isfinite", "logical_not")  # result: bool; is*: floats only
 UNARY_INTEGER = ("bitwise_invert",)  # integers and bool (there: not)
 UNARY = UNARY_FLOAT + UNARY_NUMERIC + UNARY_TO_BOOL + UNARY_INTEGER
 
 BINARY_NUMERIC = tuple(
     "add subtract multiply divide floor_divide remainder power maximum minimum".split()
-)  # not bool; divide floats only; floor_divide/remainder as Python's // and %; integer x // 0 = 0
+)  # not bool; divide: floats only; floor_divide, remainder: Python's //, %; integer x // 0 = 0
 BINARY_FLOAT = ("atan2",)
 BINARY_INTEGER = ("bitwise_and", "bitwise_or", "bitwise_xor")  # integers and bool
-BINARY_LOGICAL = ("logical_and", "logical_or", "logical_xor")  # any dtype, out is bool
+BINARY_LOGICAL = ("logical_and", "logical_or", "logical_xor")  # any dtype; result: bool
 BINARY_COMPARE = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 BINARY = BINARY_NUMERIC + BINARY_FLOAT + BINARY_INTEGER + BINARY_LOGICAL + BINARY_COMPARE
 

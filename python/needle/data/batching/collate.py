@@ -326,7 +326,7 @@ def _kind(of: type) -> str:
 
 
 def _portable(value: Any) -> Any:
-    """Return a value that can be pickled and still decides what the batch becomes."""
+    """Return a picklable stand-in for the value, which gives the batch the same kind."""
     kind = _kind(type(value))
     if kind == "other":
         return value if isinstance(value, Unbatchable) else Unbatchable(type(value).__name__)

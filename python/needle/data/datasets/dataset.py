@@ -98,7 +98,7 @@ class Dataset(PointsToKeywords):
 
 
 def in_memory_of(dataset: Any) -> tuple[npt.NDArray[Any], ...] | None:
-    """Return ``dataset.in_memory()``; None for other objects or a subclass's own items."""
+    """Return ``dataset.in_memory()``; None for other objects or if a subclass has its own items."""
     if not isinstance(dataset, Dataset) or is_replaced(dataset, "in_memory", "__getitem__"):
         return None
     return None if is_replaced(dataset, "in_memory", "apply_transforms") else dataset.in_memory()

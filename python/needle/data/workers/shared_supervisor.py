@@ -34,7 +34,7 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 _LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
-_PRELOADED = ("PIL.Image", "simplejpeg")  # imported if this program has imported them
+_PRELOADED = ("PIL.Image", "simplejpeg")  # the supervisor imports these if the program has
 _START = (
     # imports create too little garbage to be worth collecting
     "import gc, json, sys; gc.disable(); settings = json.loads(sys.argv[1]); "

@@ -112,7 +112,7 @@ class ServerAddress:
                     return use(connector)
                 except LoaderServerError:
                     connector.close()
-                    refused = not connector.ended  # False: that server was shutting down
+                    refused = not connector.ended  # False if that server was shutting down
                     if refused or not self.starts or time.monotonic() > end:
                         raise
                 except BaseException:

@@ -95,7 +95,7 @@ class _Contents(pickle.Pickler):
             return kind.__name__, sorted(map(_digest_of, value))
         if kind in (str, bytes, bytearray):
             self._add_path(value)
-        # a new object for each text: the pickle must not tell whether two texts are one object
+        # a new object for each text, so that the digest does not depend on shared objects
         return f"text {value}" if kind is str else None
 
     def reducer_override(self, value: Any) -> Any:

@@ -346,7 +346,7 @@ def refusal(values: dict[str, Any]) -> NeedleError:
 
 
 def named_error(name: Any, text: Any) -> Exception:
-    """Return an error of the server as an exception, of its class if needle or Python has it."""
+    """Return the server's error as an exception, of the same class if needle or Python has it."""
     kind = getattr(errors, str(name), getattr(builtins, str(name), None))
     if isinstance(kind, type) and issubclass(kind, Exception):
         with suppress(TypeError):  # kind() may require other arguments
