@@ -263,6 +263,30 @@ def test_state_continues_where_it_stopped():
 
 
 @pytest.mark.parametrize(
+    "damage",
+    [
+        {"steps": -3},
+        {"base_lrs": [-1.0]},
+        {"base_lrs": [math.nan]},
+        {"rates": [-1.0]},
+        {"rates": [0.1, 0.1]},
+        {"bad_steps": "many"},
+        {"best": "low"},
+        None,
+    ],
+)
+def test_a_damaged_state_changes_nothing(damage: Any):
+    schedule = optim.ReduceLROnPlateau(optimizer(1.0), patience=0)
+    for metric in (1.0, 2.0, 3.0):
+        schedule.step(metric)
+    before = schedule.state_dict()
+    step_state = {name: before[name] for name in ("steps", "base_lrs")}
+    with pytest.raises(CheckpointError, match="ReduceLROnPlateau: the"):
+        schedule.load_state_dict(step_state if damage is None else {**before, **damage})
+    assert schedule.state_dict() == before
+
+
+@pytest.mark.parametrize(
     "build",
     [
         lambda opt: optim.StepLR(opt, 1, -0.5),

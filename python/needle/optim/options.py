@@ -25,6 +25,11 @@ COUNT: Rule = (
     "a whole number of at least 0",
     lambda v: isinstance(v, Integral) and not isinstance(v, bool) and int(v) >= 0,
 )
+RATES: Rule = (
+    "a list of finite numbers of at least 0",
+    lambda v: isinstance(v, (list, tuple)) and all(map(NOT_NEGATIVE[1], v)),
+)
+BEST: Rule = ("a number or None", lambda v: v is None or isinstance(v, Real))
 FLAG: Rule = ("True or False", lambda v: isinstance(v, bool))
 
 

@@ -19,11 +19,13 @@ from ..errors import CheckpointError
 from ..host_steps import host_step
 from ..torch_names import PointsToKeywords
 from .optimizer import Optimizer
-from .options import COUNT, FRACTION, NOT_NEGATIVE, Rule, broken_rule
+from .options import BEST, COUNT, FRACTION, NOT_NEGATIVE, RATES, Rule, broken_rule
 
 
 class Schedule(PointsToKeywords):
     """Base class of schedules; subclasses define ``rate``."""
+
+    _SAVED: ClassVar[dict[str, Rule]] = {"steps": COUNT, "base_lrs": RATES}
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
@@ -72,9 +74,19 @@ class Schedule(PointsToKeywords):
         return {"steps": self.steps, "base_lrs": base}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go to the saved step and set its rates; CheckpointError if the groups differ."""
+        """Go to the saved step and set its rates.
+
+        CheckpointError, without any change, if the state is another schedule's or the groups
+        differ.
+        """
+        lacking = [f"state has no {name}" for name in self._SAVED if name not in state]
+        if wrong := lacking[0] if lacking else broken_rule(self._SAVED, state):
+            raise CheckpointError(
+                f"{type(self).__name__}: the saved {wrong}; the state is damaged or belongs to "
+                "another schedule"
+            )
         groups, base = self.optimizer.param_groups, state["base_lrs"]
-        if len(base) != len(groups):
+        if {len(base), len(state.get("rates", base))} != {len(groups)}:
             raise CheckpointError(
                 f"{type(self).__name__}: the state was saved for {len(base)} parameter groups, the "
                 f"optimizer has {len(groups)}; create it with the same groups"
@@ -247,6 +259,13 @@ class ReduceLROnPlateau(Schedule):
         "eps": NOT_NEGATIVE,
     }
     _COUNTERS = ("best", "bad_steps", "cooldown_left", "reductions")
+    _SAVED: ClassVar[dict[str, Rule]] = {
+        "steps": COUNT,
+        "base_lrs": RATES,
+        "rates": RATES,
+        **dict.fromkeys(_COUNTERS, COUNT),
+        "best": BEST,
+    }
 
     def __init__(
         self,
@@ -318,11 +337,10 @@ class ReduceLROnPlateau(Schedule):
         return {**super().state_dict(), "rates": rates, **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore counters and rates; CheckpointError if the groups differ."""
-        own, rates = {name: state[name] for name in self._COUNTERS}, state["rates"]
+        """Restore counters and rates; errors as for every schedule."""
         super().load_state_dict(state)
-        vars(self).update(own)
-        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+        vars(self).update({name: state[name] for name in self._COUNTERS})
+        for group, rate in zip(self.optimizer.param_groups, state["rates"], strict=True):
             group["lr"] = rate
 
 
