@@ -83,6 +83,24 @@ def test_own_tuple_op() -> None:
     assert out.detach()[0].op is None
 
 
+class SumAndDifference(MinMax):
+    """An op with two results in a list."""
+
+    def compute(self, a: Any, b: Any) -> Any:
+        return [a + b, a - b]
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_own_tuple_op_may_return_a_list(lazy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ndl.autograd, "LAZY_MODE", lazy)
+    a, b = ndl.Tensor([3.0]), ndl.Tensor([5.0])
+    out = SumAndDifference()(a, b)
+    ndl.Tensor([1.0]).realize_cached_data()[0] = 7.0  # any write into an array
+    (out[0] * 2 + out[1] * 10).sum().backward()
+    assert a.grad.numpy() == 12 and b.grad.numpy() == -8
+    assert isinstance(out.realize_cached_data(), tuple)
+
+
 def test_dfs_and_node_sums_as_the_skeleton_has_them() -> None:
     a = ndl.Tensor([2.0])
     b = a * a

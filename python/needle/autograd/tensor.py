@@ -48,7 +48,7 @@ class TensorOp(Op):
 
 
 class TensorTupleOp(Op):
-    """An op whose result is a TensorTuple; ``compute`` returns a tuple of arrays."""
+    """An op whose result is a TensorTuple; ``compute`` returns a tuple or list of arrays."""
 
     def __call__(self, *args: Any) -> TensorTuple:
         """Return the result for Tensors, arrays and numbers as a TensorTuple."""

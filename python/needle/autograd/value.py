@@ -136,7 +136,12 @@ def _arrays_of(inputs: Sequence[Value]) -> list[Any]:
 
 
 def as_array(data: Any) -> Any:
-    """Return ``data`` as an array. NumPy returns scalars for 0-d results, which are immutable."""
+    """Return ``data`` as an array, and a list of arrays as a tuple.
+
+    NumPy returns scalars for 0-d results, which are immutable.
+    """
     if type(data) is NDArray:
         return data
+    if type(data) is list:
+        return tuple(data)
     return np.asarray(data) if isinstance(data, np.generic) else data
