@@ -154,8 +154,8 @@ class Workbench:
         fill(self.tree, {tag: texts for tag, texts in bodies.items() if tag not in tags})
         found = blocks_in(self.tree)
         empty_blocks(self.tree, {tag: found[tag] for tag in tags})
-        # Python takes cached bytecode for stale by the source's size and modification time in whole
-        # seconds. So each state gets a second of its own, later than all files built before.
+        # Python compares the source's size and modification time in whole seconds to detect stale
+        # bytecode. So each state gets its own second, later than all files built before.
         self._clock = max(self._clock + 2 * 10**9, time.time_ns())
         for path, (text, moment) in before.items():
             changed = path.read_bytes() != text

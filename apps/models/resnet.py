@@ -157,28 +157,28 @@ class CifarResNet(ResNet):
 
 @model("resnet20")
 class ResNet20(CifarResNet):
-    """269 722 parameters for three channels and ten classes."""
+    """Network of 269 722 parameters for three channels and ten classes."""
 
     depths = (3, 3, 3)
 
 
 @model("resnet32")
 class ResNet32(CifarResNet):
-    """464 154 parameters for three channels and ten classes."""
+    """Network of 464 154 parameters for three channels and ten classes."""
 
     depths = (5, 5, 5)
 
 
 @model("resnet56")
 class ResNet56(CifarResNet):
-    """853 018 parameters for three channels and ten classes."""
+    """Network of 853 018 parameters for three channels and ten classes."""
 
     depths = (9, 9, 9)
 
 
 @model("resnet110")
 class ResNet110(CifarResNet):
-    """1 727 962 parameters for three channels and ten classes."""
+    """Network of 1 727 962 parameters for three channels and ten classes."""
 
     depths = (18, 18, 18)
 
@@ -192,31 +192,31 @@ class ImageNetStem(ResNet):
 
 @model("resnet18")
 class ResNet18(ResNet):
-    """With the stem for small images: 11 173 962 parameters for three channels and ten classes."""
+    """Network for small images: 11 173 962 parameters for three channels and ten classes."""
 
     depths = (2, 2, 2, 2)
 
 
 @model("resnet18_imagenet")
 class ImageNetResNet18(ImageNetStem, ResNet18):
-    """11 689 512 parameters for three channels and 1000 classes."""
+    """Network of 11 689 512 parameters for three channels and 1000 classes."""
 
 
 @model("resnet34")
 class ResNet34(ResNet):
-    """With the stem for small images: 21 282 122 parameters for three channels and ten classes."""
+    """Network for small images: 21 282 122 parameters for three channels and ten classes."""
 
     depths = (3, 4, 6, 3)
 
 
 @model("resnet34_imagenet")
 class ImageNetResNet34(ImageNetStem, ResNet34):
-    """21 797 672 parameters for three channels and 1000 classes."""
+    """Network of 21 797 672 parameters for three channels and 1000 classes."""
 
 
 @model("resnet50")
 class ResNet50(ResNet):
-    """With the stem for small images: 23 520 842 parameters for three channels and ten classes."""
+    """Network for small images: 23 520 842 parameters for three channels and ten classes."""
 
     block = Bottleneck
     depths = (3, 4, 6, 3)
@@ -224,4 +224,4 @@ class ResNet50(ResNet):
 
 @model("resnet50_imagenet")
 class ImageNetResNet50(ImageNetStem, ResNet50):
-    """25 557 032 parameters for three channels and 1000 classes."""
+    """Network of 25 557 032 parameters for three channels and 1000 classes."""

@@ -121,7 +121,7 @@ def write_overview(folder: Path, train: Any, test: Any) -> str:
 
 
 def _write_split(path: Path, train: Any, test: Any) -> bool:
-    """Write the files, or the numbers of the samples, of each split; False if neither is known."""
+    """Write the files of each split, or its sample numbers; return False if neither is known."""
     kind = "file" if hasattr(train, "paths") else "sample"
     names = "paths" if kind == "file" else "indices"
     if not (hasattr(train, names) and hasattr(test, names)):

@@ -134,7 +134,7 @@ template <int kChannels, class T>
 
 #ifdef __AVX2__
 
-// Loads a pixel of three adjacent bytes; eight bytes are read, of three pixels.
+// Loads a pixel of three adjacent bytes; it reads eight bytes, which span three pixels.
 [[gnu::always_inline]] inline __m128i mix_along(const Byte* from, __m128i weights, __m128i mask) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
   return _mm_madd_epi16(_mm_shuffle_epi8(bytes, mask), weights);

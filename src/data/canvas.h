@@ -41,7 +41,7 @@ struct Canvas {
 
 Rectangle intersection(const Rectangle& a, const Rectangle& b);
 
-// Reduces the canvas to the window, which may reach outside.
+// Reduces the canvas to the window, which may extend beyond it.
 void take_window(Canvas& canvas, const Rectangle& window);
 
 // Mirrors left and right, or top and bottom.

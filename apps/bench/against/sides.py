@@ -71,7 +71,7 @@ class Needle:
         return self.needle.nn.CrossEntropyLoss()(logits, labels)
 
     def conv2d(self, what: str, x: Any, weight: Any, grad: Any, **geometry: int) -> Step:
-        """Return a call of one of "forward", "input gradient", "weight gradient"."""
+        """Return a function that computes "forward", "input gradient" or "weight gradient"."""
         ops = self.needle.ops
         x, weight, grad = (self._stored(each) for each in (x, weight, grad))
         return {
@@ -83,7 +83,7 @@ class Needle:
     def forward_and_backward(
         self, function: Callable[..., Any], inputs: Sequence[Any], grad: Any
     ) -> Step:
-        """Return a call of the function and its gradient."""
+        """Return a function that computes ``function`` and its gradient."""
         return lambda: function(*inputs).backward(grad)
 
     def model(self, name: str) -> Any:
@@ -119,7 +119,7 @@ class Needle:
         return lambda: taken(images, labels)
 
     def inference(self, model: Any, images: Host) -> Step:
-        """Return a call of a model in evaluation mode, from the images to an array of logits."""
+        """Return a function that maps images to logits by a model in evaluation mode."""
         taken = self.needle.capture(model, exact=False) if self.captured else model
         x = self.tensor(images)
 

@@ -43,7 +43,7 @@ def goal_of(piece: str) -> float:
 
 
 def builds(settings: Settings) -> dict[str, Build]:
-    """Return a call of each model on each size of batch."""
+    """Return a function for each model and batch size."""
     return {
         f"{MODELS[name]}, batch {batch}": partial(call_of, name=name, batch=batch)
         for name in settings.pick(tuple(MODELS), ("lenet5",))
@@ -52,7 +52,7 @@ def builds(settings: Settings) -> dict[str, Build]:
 
 
 def call_of(side: Side, name: str, batch: int) -> Step:
-    """Return a call of the model from a NumPy array in memory to an array of logits."""
+    """Return a function that maps a NumPy array to logits by the model."""
     random = np.random.default_rng(0)
     images = random.standard_normal((batch, CHANNELS.get(name, 3), 32, 32), np.float32)
     model = side.model(name)

@@ -29,7 +29,7 @@ def builds(settings: Settings) -> dict[str, Build]:
 
 
 def product(side: Side, shape: tuple[int, int, int]) -> Step:
-    """Return a call of a (rows, inner) @ b (inner, columns)."""
+    """Return a function that computes a (rows, inner) @ b (inner, columns)."""
     rows, inner, columns = shape
     random = np.random.default_rng(0)
     a, b = (

@@ -158,7 +158,7 @@ def open_work(settings: Settings, library: str, size: int) -> Subject:
 
 
 def our_call(work: Work, images: Image) -> Callable[[], object]:
-    """Return a call that runs a plan over the whole batch into one array, on this thread."""
+    """Return a function that runs a plan over the whole batch into one array, on this thread."""
     plan = compile_plan(work.transforms(images.shape[1]), ImageSpec(*images.shape[1:], np.uint8))
     ticket = Ticket(0, ours.SEED, 0, np.arange(BATCH))
     out = plan.run(Images(images), ticket, Destination(threads=1))
@@ -166,7 +166,7 @@ def our_call(work: Work, images: Image) -> Callable[[], object]:
 
 
 def opencv_call(work: Work, images: Image) -> Callable[[], object]:
-    """Return a call that writes image by image into the batch's array without further copies."""
+    """Return a function that writes images into the batch's array without further copies."""
     opencv, spec = OpenCV(), ImageSpec(*images.shape[1:], np.uint8)
     made = compile_plan(work.transforms(images.shape[1]), spec).output
     assert made is not None

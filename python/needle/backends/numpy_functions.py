@@ -43,7 +43,7 @@ _RENAMED = {"round": "rint", "bitwise_invert": "invert", "atan2": "arctan2"} | {
 
 
 def _in_float64(name: str) -> Any:
-    """Return NumPy's function in float64, rounded to ``out``: its float32 ones err by 4 ulp."""
+    """Return NumPy's function in float64, rounded to ``out``; in float32 it errs by up to 4 ulp."""
     function = getattr(np, _RENAMED.get(name, name))
 
     def compute(*operands: Array, out: Array) -> None:

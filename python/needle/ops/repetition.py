@@ -53,7 +53,7 @@ def roll(a: Tensor, shifts: int | Sequence[int], axes: Axes = None) -> Tensor:
 
 @op(BroadcastTo, methods=["tile"])
 def tile(a: Tensor, repetitions: int | Sequence[int], *more: int) -> Tensor:
-    """Return ``a`` laid out ``repetitions[i]`` times along axis i; missing ones are 1, in front."""
+    """Return ``a`` repeated ``repetitions[i]`` times along axis i; missing leading ones are 1."""
     first = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
     times = as_int_tuple("tile", "repetitions", (*first, *more))
     if any(count < 0 for count in times):

@@ -52,7 +52,7 @@ class DeadlyFetch(Deadly):
 
 
 class Held:
-    """Each sample says whether the worker's large arrays are views of shared memory."""
+    """A data set whose samples say if the worker's large arrays are views of shared memory."""
 
     def __init__(self) -> None:
         self.plain = np.arange(1 << 16, dtype=np.int64)

@@ -136,7 +136,7 @@ def test_cancelled_batches_never_come() -> None:
 
 
 class Gated(Counted):
-    """Counts its reads in a file; the read of ``gate`` lasts until the file "open" exists."""
+    """A data set that counts its reads; the read of ``gate`` lasts until the file "open" exists."""
 
     def __init__(self, length: int, gate: int, folder: Path) -> None:
         super().__init__(length, folder / "reads")
