@@ -34,8 +34,7 @@ void check_dtype(const char* function, PyObject* dtype, DType expected) {
 
 // Returns true if `dtype` can represent the integer scalar.
 bool fits(std::int64_t value, int overflow, DType dtype) {
-  return with_type(computed(dtype), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  return with_type(computed(dtype), [&]<class T>(Tag<T>) {
     if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, bool>)
       return true;
     else
@@ -189,8 +188,7 @@ int to_row(const char* function, PyObject* object, const char* const* names, int
 }
 
 View ScalarValue::as_view(DType dtype, const View& like) {
-  with_type(computed(dtype), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_type(computed(dtype), [&]<class T>(Tag<T>) {
     const T value =
         std::is_floating_point_v<T> ? static_cast<T>(floating) : math::convert<T>(integer);
     std::memcpy(bytes, &value, sizeof value);

@@ -105,13 +105,11 @@ void arg_reduce(const View& a, const View& out, int axis) {
 }  // namespace
 
 void argmax(In a, Out out, int axis) {
-  with_type(a.dtype,
-            [&](auto tag) { arg_reduce<Greater, typename decltype(tag)::type>(a, out, axis); });
+  with_type(a.dtype, [&]<class T>(Tag<T>) { arg_reduce<Greater, T>(a, out, axis); });
 }
 
 void argmin(In a, Out out, int axis) {
-  with_type(a.dtype,
-            [&](auto tag) { arg_reduce<Less, typename decltype(tag)::type>(a, out, axis); });
+  with_type(a.dtype, [&]<class T>(Tag<T>) { arg_reduce<Less, T>(a, out, axis); });
 }
 
 }  // namespace needle::cpu::NEEDLE_ISA

@@ -54,8 +54,7 @@ void chunk_moments(const ChannelRows& rows, const T* x, Index begin, Index end, 
   rows.each(begin, end,
             [&](const Index* positions, const Index* strides, Index count, Index columns) {
               sums.add(positions, strides, count, columns,
-                       [=](auto kind, const Index* row, Index c, auto& first, auto& second) {
-                         using V = decltype(kind);
+                       [=]<class V>(V, const Index* row, Index c, auto& first, auto& second) {
                          first = get<V>(x + row[0] + c) - get<V>(shift + c);
                          second = first * first;
                        });
@@ -136,8 +135,7 @@ void normalize(const View& x_view, const View& weight, const View& bias, const V
   }
   constants.repeat();
   const T* other = data_of<const T>(added.view);
-  apply(rows, data_of<T>(written.view), 1, [=](auto kind, const Index* positions, Index i) {
-    using V = decltype(kind);
+  apply(rows, data_of<T>(written.view), 1, [=]<class V>(V, const Index* positions, Index i) {
     const V centred = get<V>(from + positions[0] + i) - get<V>(center + i);
     const V value = centred * get<V>(scale + i) + get<V>(shift + i);
     return activated<then>(value, kAdds ? get<V>(other + positions[2] + i) : V{});
@@ -150,8 +148,7 @@ void normalize(const View& x_view, const View& weight, const View& bias, const V
 void batch_norm(In x, In weight, In bias, Out out, Out mean, Out var, double eps,
                 const Epilogue& epilogue) {
   if (x.shape[x.ndim - 1] == 0) return;
-  with_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_float(x.dtype, [&]<class T>(Tag<T>) {
     if (epilogue.residual != nullptr) {
       normalize<T, Then::kAddRelu>(x, weight, bias, *epilogue.residual, out, mean, var, eps);
     } else if (epilogue.relu) {

@@ -110,8 +110,7 @@ void gradient(In grad_view, In x_view, In weight, In mean, In var, Out x_grad, O
                                 applying[0],
                                 applying[1],
                                 applying[2]};
-  apply(apply_rows, data_of<T>(written.view), 2, [=](auto kind, const Index* positions, Index i) {
-    using V = decltype(kind);
+  apply(apply_rows, data_of<T>(written.view), 2, [=]<class V>(V, const Index* positions, Index i) {
     const V centred = behind.template centred<V>(positions, i);
     const V g = behind.template gradient<V>(positions, i, centred);
     return get<V>(scales + i) * g - (centred * get<V>(slopes + i) + get<V>(offsets + i));
@@ -124,8 +123,7 @@ void gradient(In grad_view, In x_view, In weight, In mean, In var, Out x_grad, O
 void batch_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out weight_grad,
                      Out bias_grad, double eps, const EpilogueGrad& epilogue) {
   if (x.shape[x.ndim - 1] == 0) return;
-  with_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_float(x.dtype, [&]<class T>(Tag<T>) {
     const auto run = [&](auto kernel) {
       kernel(grad, x, weight, mean, var, x_grad, weight_grad, bias_grad, eps, epilogue);
     };

@@ -132,8 +132,7 @@ struct ColumnSums {
       for (int r = 0; r < kRows; ++r) {
         for (int v = 0; v < 4; ++v) row_offsets[r][v] = offsets[v] + (row + r) * strides[v];
       }
-      each_column<T>(columns, [&](auto kind, Index c) {
-        using V = decltype(kind);
+      each_column<T>(columns, [&]<class V>(V, Index c) {
         V a[kRows], b[kRows];
         for (int r = 0; r < kRows; ++r) {
           local(V{}, static_cast<const Index*>(row_offsets[r]), c, a[r], b[r]);

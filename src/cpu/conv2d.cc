@@ -301,15 +301,14 @@ void input_gradient(const View& grad_view, const View& whole, const View& x_grad
 }  // namespace
 
 void conv2d(In x, In weight, Out out, const Geometry& geometry, const Epilogue& epilogue) {
-  with_float(out.dtype, [&](auto tag) {
-    forward_then<typename decltype(tag)::type>(x, weight, nullptr, out, geometry, epilogue);
+  with_float(out.dtype, [&]<class T>(Tag<T>) {
+    forward_then<T>(x, weight, nullptr, out, geometry, epilogue);
   });
 }
 
 void conv2d_input_grad(In grad, In weight, Out x_grad, const Geometry& geometry) {
-  with_float(x_grad.dtype, [&](auto tag) {
-    input_gradient<typename decltype(tag)::type>(grad, weight, x_grad, geometry);
-  });
+  with_float(x_grad.dtype,
+             [&]<class T>(Tag<T>) { input_gradient<T>(grad, weight, x_grad, geometry); });
 }
 
 namespace {

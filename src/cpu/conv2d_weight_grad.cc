@@ -271,9 +271,8 @@ void weight_gradient(const View& grad, const View& x, const View& whole,
 }  // namespace
 
 void conv2d_weight_grad(In grad, In x, Out weight_grad, const Geometry& geometry) {
-  with_float(weight_grad.dtype, [&](auto tag) {
-    weight_gradient<typename decltype(tag)::type>(grad, x, weight_grad, geometry);
-  });
+  with_float(weight_grad.dtype,
+             [&]<class T>(Tag<T>) { weight_gradient<T>(grad, x, weight_grad, geometry); });
 }
 
 }  // namespace needle::cpu::NEEDLE_ISA

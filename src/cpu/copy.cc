@@ -110,8 +110,7 @@ void copy_words(const LoopPlan& plan) {
 
 void fill(Out out, double value, std::int64_t integer) {
   const LoopPlan plan = make_plan(out);
-  with_type(out.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_type(out.dtype, [&]<class T>(Tag<T>) {
     if constexpr (std::is_floating_point_v<T>) {
       fill_loop<T>(plan, static_cast<T>(value));
     } else {
@@ -130,10 +129,8 @@ void copy(In a, Out out) {
     if (word == 4) return copy_words<std::uint32_t>(plan);
     return copy_words<std::uint64_t>(plan);
   }
-  with_type(a.dtype, [&](auto from) {
-    with_type(out.dtype, [&](auto to) {
-      convert_loop<typename decltype(from)::type, typename decltype(to)::type>(plan);
-    });
+  with_type(a.dtype, [&]<class From>(Tag<From>) {
+    with_type(out.dtype, [&]<class To>(Tag<To>) { convert_loop<From, To>(plan); });
   });
 }
 

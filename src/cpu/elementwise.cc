@@ -143,8 +143,7 @@ void unary_typed(DType dtype, DType out, const LoopPlan& plan) {
   if (out != (Unary<op>::result == Result::kBool ? DType::kBool : dtype)) {
     raise_error("unary: out must have the operands' dtype, or bool for a predicate");
   }
-  with_type(dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_type(dtype, [&]<class T>(Tag<T>) {
     if constexpr (allows<T>(Unary<op>::domain)) {
       unary_loop<Unary<op>, T>(plan, grain_of<T>(op));
     } else {
@@ -158,8 +157,7 @@ void binary_typed(DType dtype, DType out, const LoopPlan& plan) {
   if (out != (Binary<op>::result == Result::kBool ? DType::kBool : dtype)) {
     raise_error("binary: out must have the operands' dtype, or bool for a predicate");
   }
-  with_type(dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_type(dtype, [&]<class T>(Tag<T>) {
     if constexpr (allows<T>(Binary<op>::domain)) {
       binary_loop<Binary<op>, T>(plan, grain_of(op));
     } else {
@@ -257,7 +255,7 @@ void where(In condition, In a, In b, Out out) {
   check_same_dtype("where", a, out);
   check_same_dtype("where", b, out);
   const LoopPlan plan = make_plan(out, condition, a, b);
-  with_type(out.dtype, [&](auto tag) { where_loop<typename decltype(tag)::type>(plan); });
+  with_type(out.dtype, [&]<class T>(Tag<T>) { where_loop<T>(plan); });
 }
 
 }  // namespace needle::cpu::NEEDLE_ISA

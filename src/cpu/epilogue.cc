@@ -22,8 +22,7 @@ void bias_relu(In a_view, In bias, Out out) {
   for (Index c = 0; c < rows.channels; ++c) biases[c] = element<T>(bias, c);
   constants.repeat();
   const T* from = data_of<const T>(a.view);
-  apply(rows, data_of<T>(written.view), 1, [=](auto kind, const Index* positions, Index i) {
-    using V = decltype(kind);
+  apply(rows, data_of<T>(written.view), 1, [=]<class V>(V, const Index* positions, Index i) {
     const V sum = get<V>(from + positions[0] + i) + get<V>(biases + i);
     return V{} > sum ? V{} : sum;
   });
@@ -97,13 +96,11 @@ void gradient_and_sums(In grad_view, In y_view, Out out, Out bias_grad) {
 
 void apply_epilogue(In a, Out out, const Epilogue& epilogue) {
   if (out.shape[out.ndim - 1] == 0) return;
-  with_float(out.dtype,
-             [&](auto tag) { bias_relu<typename decltype(tag)::type>(a, *epilogue.bias, out); });
+  with_float(out.dtype, [&]<class T>(Tag<T>) { bias_relu<T>(a, *epilogue.bias, out); });
 }
 
 void relu_grad(In grad, In y, Out out, MaybeOut bias_grad) {
-  with_float(out.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_float(out.dtype, [&]<class T>(Tag<T>) {
     if (bias_grad != nullptr && bias_grad->shape[0] > 0) {
       gradient_and_sums<T>(grad, y, out, *bias_grad);
     } else {

@@ -91,8 +91,7 @@ void gather(In a, In index, Out out) {
   const int last = plan.ndim - 1;
   const std::int64_t so = plan.strides[0][last], sa = plan.strides[1][last];
   const std::int64_t grain = std::max<std::int64_t>(1, kGrain / plan.size);
-  with_word(a.dtype, [&](auto tag) {
-    using Word = typename decltype(tag)::type;
+  with_word(a.dtype, [&]<class Word>(Tag<Word>) {
     parallel_for(index.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
       pair_rows<false>(plan, a, index, out, begin, end, 0, plan.size,
                        [&](std::int64_t n, char* to, const char* from) {
@@ -103,15 +102,13 @@ void gather(In a, In index, Out out) {
 }
 
 void scatter(In a, In index, Out out) {
-  with_word(a.dtype, [&](auto tag) {
-    using Word = typename decltype(tag)::type;
+  with_word(a.dtype, [&]<class Word>(Tag<Word>) {
     scatter_rows<Word>(a, index, out, [](Word& x, Word y) { x = y; });
   });
 }
 
 void scatter_add(In a, In index, Out out) {
-  with_type(a.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_type(a.dtype, [&]<class T>(Tag<T>) {
     if constexpr (std::is_same_v<T, bool>) {
       scatter_rows<T>(a, index, out, [](T& x, T y) { x |= y; });
     } else {

@@ -80,12 +80,12 @@ void gradient_row(const GradientRow<T>& row, const T* weight, Index n, T* weight
   const Run<T> w{weight, 1};
   const T center = row.center, scale = row.scale;
   double sums[2] = {};
-  sum_terms<T>(n, row.grad.stride == 1 && row.x.stride == 1, sums, [&](auto v, Index i, auto* s) {
-    using V = decltype(v);
-    const V product = row.grad.template get<V>(i) * w.template get<V>(i);
-    s[0] += product;
-    s[1] += product * ((row.x.template get<V>(i) - center) * scale);
-  });
+  sum_terms<T>(n, row.grad.stride == 1 && row.x.stride == 1, sums,
+               [&]<class V>(V, Index i, auto* s) {
+                 const V product = row.grad.template get<V>(i) * w.template get<V>(i);
+                 s[0] += product;
+                 s[1] += product * ((row.x.template get<V>(i) - center) * scale);
+               });
   const T offset = T(sums[0] / double(n)), slope = T(sums[1] / double(n));
   const auto element = [&](Index i, T g, T x) {
     const T normal = (x - center) * scale;
@@ -185,16 +185,13 @@ void gradient(const View& grad, const View& x, const View& weight, const View& m
 }  // namespace
 
 void layer_norm(In x, In weight, In bias, Out out, Out mean, Out var, double eps) {
-  with_float(x.dtype, [&](auto tag) {
-    normalize<typename decltype(tag)::type>(x, weight, bias, out, mean, var, eps);
-  });
+  with_float(x.dtype, [&]<class T>(Tag<T>) { normalize<T>(x, weight, bias, out, mean, var, eps); });
 }
 
 void layer_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out weight_grad,
                      Out bias_grad, double eps) {
-  with_float(x.dtype, [&](auto tag) {
-    gradient<typename decltype(tag)::type>(grad, x, weight, mean, var, x_grad, weight_grad,
-                                           bias_grad, eps);
+  with_float(x.dtype, [&]<class T>(Tag<T>) {
+    gradient<T>(grad, x, weight, mean, var, x_grad, weight_grad, bias_grad, eps);
   });
 }
 

@@ -84,16 +84,13 @@ void gradient(const View& grad, const View& logits, const View& labels, const Vi
 
 void cross_entropy(In logits, In labels, Out out, double smoothing) {
   check_labels_in_range("cross_entropy", labels, logits.shape[1]);
-  with_float(logits.dtype, [&](auto tag) {
-    forward<typename decltype(tag)::type>(logits, labels, out, smoothing);
-  });
+  with_float(logits.dtype, [&]<class T>(Tag<T>) { forward<T>(logits, labels, out, smoothing); });
 }
 
 void cross_entropy_grad(In grad, In logits, In labels, Out out, double smoothing) {
   check_labels_in_range("cross_entropy_grad", labels, logits.shape[1]);
-  with_float(logits.dtype, [&](auto tag) {
-    gradient<typename decltype(tag)::type>(grad, logits, labels, out, smoothing);
-  });
+  with_float(logits.dtype,
+             [&]<class T>(Tag<T>) { gradient<T>(grad, logits, labels, out, smoothing); });
 }
 
 }  // namespace needle::cpu::NEEDLE_ISA

@@ -27,7 +27,7 @@ void fill_rows(const View& index, const View& out) {
 }  // namespace
 
 void one_hot(In index, Out out) {
-  with_type(out.dtype, [&](auto tag) { fill_rows<typename decltype(tag)::type>(index, out); });
+  with_type(out.dtype, [&]<class T>(Tag<T>) { fill_rows<T>(index, out); });
 }
 
 }  // namespace needle::cpu::NEEDLE_ISA

@@ -100,16 +100,15 @@ void adam_typed(Views params, Views grads, Views firsts, Views seconds, Views ou
 
 void sgd_step(Views params, Views grads, Views velocities, Views outs, const SgdParams& settings) {
   if (params.empty()) return;
-  with_float(params[0].dtype, [&](auto tag) {
-    sgd_typed<typename decltype(tag)::type>(params, grads, velocities, outs, settings);
-  });
+  with_float(params[0].dtype,
+             [&]<class T>(Tag<T>) { sgd_typed<T>(params, grads, velocities, outs, settings); });
 }
 
 void adam_step(Views params, Views grads, Views firsts, Views seconds, Views outs,
                const AdamParams& settings) {
   if (params.empty()) return;
-  with_float(params[0].dtype, [&](auto tag) {
-    adam_typed<typename decltype(tag)::type>(params, grads, firsts, seconds, outs, settings);
+  with_float(params[0].dtype, [&]<class T>(Tag<T>) {
+    adam_typed<T>(params, grads, firsts, seconds, outs, settings);
   });
 }
 

@@ -69,8 +69,7 @@ template <class T, class Fold, class Window>
                                                const Window& window, std::int64_t channels,
                                                bool beyond, T* to) {
   /// BEGIN SOLUTION [kernel-max-pool]
-  each_channel_block<T>(channels, beyond, [&](auto kind, auto count, std::int64_t c) {
-    using V = decltype(kind);
+  each_channel_block<T>(channels, beyond, [&]<class V>(V, auto count, std::int64_t c) {
     constexpr int kCount = decltype(count)::value;
     constexpr std::int64_t kStep = sizeof(V) / sizeof(T);
     V best[kCount];
@@ -92,9 +91,8 @@ template <class T, class Window>
                                                 std::int64_t channels, bool beyond, T* to,
                                                 const Window& to_window) {
   /// BEGIN SOLUTION [kernel-max-pool-grad]
-  each_channel_block<T>(channels, beyond, [&](auto kind, auto count, std::int64_t first) {
-    using V = decltype(kind);
-    using Places = std::conditional_t<sizeof(V) == sizeof(T), int, decltype(kind < kind)>;
+  each_channel_block<T>(channels, beyond, [&]<class V>(V, auto count, std::int64_t first) {
+    using Places = std::conditional_t<sizeof(V) == sizeof(T), int, decltype(V{} < V{})>;
     constexpr std::int64_t kStep = sizeof(V) / sizeof(T);
     for (int k = 0; k < decltype(count)::value; ++k) {
       const std::int64_t c = first + k * kStep;
@@ -123,8 +121,7 @@ template <class T, class Window>
 template <class T, class Window>
 [[gnu::always_inline]] inline void spread_pixels(const T* grad, T share, std::int64_t channels,
                                                  bool beyond, T* to, const Window& window) {
-  each_channel_block<T>(channels, beyond, [&](auto kind, auto count, std::int64_t first) {
-    using V = decltype(kind);
+  each_channel_block<T>(channels, beyond, [&]<class V>(V, auto count, std::int64_t first) {
     constexpr std::int64_t kStep = sizeof(V) / sizeof(T);
     for (int k = 0; k < decltype(count)::value; ++k) {
       const std::int64_t c = first + k * kStep;

@@ -191,29 +191,21 @@ void average_gradient(const View& grad_view, const View& x_grad, const Pool2dPar
 }  // namespace
 
 void max_pool2d(In x, Out out, const Pool2dParams& params) {
-  with_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    forward<T>(x, out, params, Maximum<T>{});
-  });
+  with_float(x.dtype, [&]<class T>(Tag<T>) { forward<T>(x, out, params, Maximum<T>{}); });
 }
 
 void max_pool2d_grad(In grad, In x, Out x_grad, const Pool2dParams& params) {
-  with_float(x.dtype, [&](auto tag) {
-    max_gradient<typename decltype(tag)::type>(grad, x, x_grad, params);
-  });
+  with_float(x.dtype, [&]<class T>(Tag<T>) { max_gradient<T>(grad, x, x_grad, params); });
 }
 
 void avg_pool2d(In x, Out out, const Pool2dParams& params) {
-  with_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_float(x.dtype, [&]<class T>(Tag<T>) {
     forward<T>(x, out, params, Average<T>{T(1) / T(params.kernel.h * params.kernel.w)});
   });
 }
 
 void avg_pool2d_grad(In grad, Out x_grad, const Pool2dParams& params) {
-  with_float(grad.dtype, [&](auto tag) {
-    average_gradient<typename decltype(tag)::type>(grad, x_grad, params);
-  });
+  with_float(grad.dtype, [&]<class T>(Tag<T>) { average_gradient<T>(grad, x_grad, params); });
 }
 
 }  // namespace needle::cpu::NEEDLE_ISA

@@ -406,8 +406,7 @@ void reduce(ReduceOp op, In a, Out out) {
   check_reduced_shape("reduce", a, out);
   check_same_dtype("reduce", a, out);
   const Plan plan = plan_of(a, out);
-  with_type(a.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_type(a.dtype, [&]<class T>(Tag<T>) {
     if constexpr (std::is_same_v<T, bool>) {
       if (op == ReduceOp::any) return reduce_typed<Extreme<bool, true>, bool>(plan);
       if (op == ReduceOp::all) return reduce_typed<Extreme<bool, false>, bool>(plan);

@@ -177,17 +177,15 @@ void logsumexp_typed(const View& a, const View& out) {
 }  // namespace
 
 void softmax(In a, Out out, int axis) {
-  with_float(a.dtype,
-             [&](auto tag) { softmax_typed<typename decltype(tag)::type, false>(a, out, axis); });
+  with_float(a.dtype, [&]<class T>(Tag<T>) { softmax_typed<T, false>(a, out, axis); });
 }
 
 void log_softmax(In a, Out out, int axis) {
-  with_float(a.dtype,
-             [&](auto tag) { softmax_typed<typename decltype(tag)::type, true>(a, out, axis); });
+  with_float(a.dtype, [&]<class T>(Tag<T>) { softmax_typed<T, true>(a, out, axis); });
 }
 
 void logsumexp(In a, Out out) {
-  with_float(a.dtype, [&](auto tag) { logsumexp_typed<typename decltype(tag)::type>(a, out); });
+  with_float(a.dtype, [&]<class T>(Tag<T>) { logsumexp_typed<T>(a, out); });
 }
 
 }  // namespace needle::cpu::NEEDLE_ISA
