@@ -290,6 +290,15 @@ def test_dropout_of_everything_gives_zeros_and_no_gradient(kind, device):
     close(layer.eval()(x), x.numpy())
 
 
+@pytest.mark.parametrize("kind", [nn.Dropout, nn.Dropout2d])
+@pytest.mark.parametrize("p", [0.5, 1.0])
+def test_dropout_takes_arrays_and_no_lists(kind, p):
+    y = kind(p)(np.ones((2, 3, 2, 2), np.float32)).numpy()
+    assert y.shape == (2, 3, 2, 2) and set(y.reshape(-1)) <= {0, 2}
+    with pytest.raises(TypeError, match="the input must be a Tensor or an array, got list"):
+        kind(p)([1.0])
+
+
 def test_softmax_loss_takes_lists_and_arrays(device):
     logits = tensor(randn(3, 4), device)
     expected = nn.SoftmaxLoss()(logits, tensor([2, 0, 1], device, "int64")).item()
