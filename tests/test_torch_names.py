@@ -23,7 +23,11 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "glossary.md"
 ROWS = [(home, name) for home, names in NAMES.items() for name in names]
 
 
-CLASSES = {"Tensor": ndl.Tensor([1.0]), "Module": nn.ReLU()}
+CLASSES = {
+    "Tensor": ndl.Tensor([1.0]),
+    "Module": nn.ReLU(),
+    "Schedule": optim.StepLR(optim.SGD([ndl.Tensor([1.0])]), 1),
+}
 LEFT_OUT = ("nothing", "a list", "a dict", "the function itself")
 """How pointers begin that name nothing."""
 
@@ -169,6 +173,10 @@ WRONG: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
     (optim.SGD, (P,), {"learning_rate": 0.1}, "use lr= instead of learning_rate="),
     (optim.Adam, (P,), {"betas": (0.9, 0.999)}, "use beta1= and beta2= instead of betas="),
     (optim.CosineAnnealingWarmRestarts, (), {"T_0": 5}, "use first_steps= instead of T_0="),
+    (optim.RAdam, (P,), {"foreach": True}, "leave foreach= out"),
+    (optim.SGD([X]).zero_grad, (), {"set_to_none": True}, "leave set_to_none= out"),
+    (nn.CTCLoss, (), {"size_average": True}, "use reduction= instead of size_average="),
+    (X.split, (), {"split_size": 1}, "use sizes= instead of split_size="),
     (data.DataLoader, (DIGITS, 2), {"collate_fn": len}, "use collate= instead of collate_fn="),
     (data.DataLoader, (DIGITS, 2), {"pin_memory": True}, "leave pin_memory= out"),
     (data.ImageFolder, ("x",), {"transform": None}, "use transforms= instead of transform="),

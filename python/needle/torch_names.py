@@ -144,6 +144,10 @@ NAMES: dict[str, dict[str, str]] = {
         "requires_grad_": "x.requires_grad = True or False",
         "grad_fn": ".op",
     },
+    "Schedule": {
+        "get_last_lr": ".optimizer.lr, or the lr of each of .optimizer.param_groups",
+        "last_epoch": ".steps",
+    },
     "Module": {
         "cpu": ".to(needle.cpu())",
         "cuda": ".to(needle.cuda())",
@@ -170,6 +174,8 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "T_0": ("first_steps",),
     "T_mult": ("factor",),
     "eta_min": ("min_lr",),
+    "split_size": ("sizes",),
+    "size_average": ("reduction",),
     "collate_fn": ("collate",),
     "prefetch_factor": ("prefetch",),
     "worker_init_fn": ("seed",),
@@ -178,6 +184,11 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "num_features": ("dim",),
     "normalized_shape": ("dim",),
     "inplace": (),
+    "set_to_none": (),
+    "foreach": (),
+    "fused": (),
+    "capturable": (),
+    "verbose": (),
     "pin_memory": (),
     "persistent_workers": (),
     "multiprocessing_context": (),
@@ -293,6 +304,11 @@ class MethodPointers(_Pointers):
 @_lacking("Module")
 class ModulePointers(_Pointers):
     """Base class of Module; see ``MethodPointers``."""
+
+
+@_lacking("Schedule")
+class SchedulePointers(_Pointers):
+    """Base class of schedules, as ``MethodPointers``."""
 
 
 # ---- keywords ------------------------------------------------------------------------------------

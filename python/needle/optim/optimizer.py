@@ -20,7 +20,7 @@ from ..autograd.refs import unheld
 from ..autograd.replay import forget_leaf
 from ..errors import CheckpointError, ShapeError
 from ..host_steps import current, host_step
-from ..torch_names import PointsToKeywords
+from ..torch_names import PointsToKeywords, points_to_keywords
 from .options import COUNT, Rule, broken_rule
 
 Array = Any
@@ -208,6 +208,7 @@ class Optimizer(PointsToKeywords):
                 own[name] = xp.full_like(_value(p), start)
         return [self.state[p][name] for p in params]
 
+    @points_to_keywords
     def reset_grad(self) -> None:
         """Set every gradient to None."""
         for p in self.params:

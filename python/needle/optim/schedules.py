@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 
 from ..errors import CheckpointError
 from ..host_steps import host_step
-from ..torch_names import PointsToKeywords
+from ..torch_names import PointsToKeywords, SchedulePointers
 from .optimizer import Optimizer
 from .options import BEST, COUNT, FRACTION, NOT_NEGATIVE, RATES, Rule, broken_rule
 
 
-class Schedule(PointsToKeywords):
+class Schedule(PointsToKeywords, SchedulePointers):
     """Base class of schedules; subclasses define ``rate``."""
 
     _SAVED: ClassVar[dict[str, Rule]] = {"steps": COUNT, "base_lrs": RATES}
