@@ -1,9 +1,13 @@
 """Calls that a recording must not serve, and calls that must not break the next one."""
 
+import copy
 import threading
 import time
 import warnings
+from collections import Counter, deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -170,3 +174,59 @@ def test_threads_that_begin_together_share_a_recording() -> None:
     assert len(found) == 60 and not caught
     np.testing.assert_array_equal(found, [expected] * 60)
     assert step.recordings == 1
+
+
+class Scaled(nn.Module):
+    factor = Fraction(1)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = np.ones(2)
+
+    def scale(self) -> float:
+        return float(self.factor) * float(self.table[0])
+
+    def forward(self, x: Any) -> Any:
+        return x * self.scale()
+
+
+CHANGES: dict[str, Callable[[Scaled], None]] = {
+    "a value of the class": lambda layer: setattr(Scaled, "factor", Fraction(5)),
+    "a method of the class": lambda layer: setattr(Scaled, "scale", lambda self: 5.0),
+    "forward": lambda layer: setattr(Scaled, "forward", lambda self, x: x * 5.0),
+    "an element of an array": lambda layer: layer.table.__setitem__(0, 5.0),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_class_or_array_is_recorded_again(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for attribute in ("factor", "scale", "forward"):  # which monkeypatch then restores
+        monkeypatch.setattr(Scaled, attribute, vars(Scaled)[attribute])
+    layer = Scaled()
+    step = needle.capture(layer)
+    assert [step(tensor([1.0])).item() for _ in range(4)] == [1.0] * 4
+    CHANGES[name](layer)
+    assert step(tensor([1.0])).item() == 5.0
+    assert step.recordings == 2
+
+
+@pytest.mark.parametrize(
+    "kept, change",
+    [
+        (deque([1.0]), lambda kept: kept.__setitem__(0, 5.0)),
+        ({1.0}, lambda kept: (kept.clear(), kept.add(5.0))),
+        (Counter([1.0]), lambda kept: (kept.clear(), kept.update([5.0]))),
+    ],
+    ids=["deque", "set", "counter"],
+)
+def test_a_changed_entry_is_recorded_again_and_a_check_changes_none(
+    kept: Any, change: Callable[[Any], Any]
+) -> None:
+    step = needle.capture(lambda x: x * next(iter(kept)), state=[kept])
+    before = copy.copy(kept)
+    assert [step(tensor([1.0])).item() for _ in range(4)] == [1.0] * 4
+    assert kept == before
+    change(kept)
+    assert step(tensor([1.0])).item() == 5.0

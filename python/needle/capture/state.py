@@ -81,12 +81,21 @@ class LengthLocation(Location):
 
 @dataclass(frozen=True)
 class ContentLocation(Location):
-    """A guarded argument, a NumPy array, whose value is its content."""
+    """A guarded place of a NumPy array, whose value is its content."""
 
     def get(self, leaves: Sequence[Any]) -> Any:
         """Return the bytes of the array."""
-        assert self.leaf is not None
-        return leaves[self.leaf].tobytes()
+        value = super().get(leaves)
+        return value.tobytes() if isinstance(value, np.ndarray) else value
+
+
+@dataclass(frozen=True)
+class SetLocation(Location):
+    """A guarded set, whose value is the hash of its entries."""
+
+    def get(self, leaves: Sequence[Any]) -> Any:
+        """Return the hash of the entries."""
+        return hash(frozenset(self.holder))
 
 
 @dataclass(frozen=True)
@@ -205,7 +214,8 @@ class State:
             elif isinstance(holder, dict):
                 for key in holder.keys() - before.keys():
                     del holder[key]
-                holder.update(before)
+                for key, value in before.items():
+                    holder[key] = value
 
     def arrays(self) -> dict[int, list[ArrayReference]]:
         """Return all references to arrays by the id of their buffer.
@@ -254,11 +264,21 @@ class State:
                     found.append((container.location("grad"), expected))
             elif not container.service and not isinstance(holder, (tuple, frozenset)):
                 # The entries of a tuple are guarded by the object that holds it.
-                if not isinstance(holder, (set, deque)) and len(entries) <= MAX_LENGTH:
+                if isinstance(holder, MappingProxyType):  # replays depend on the methods too
+                    entries = {k: v for k, v in holder.items() if not k.startswith("__")}
+                if isinstance(holder, set):
+                    place = SetLocation(holder, None, container.label)
+                    found.append((place, place.get(())))
+                elif len(entries) <= MAX_LENGTH:
                     found += [
                         (container.location(key), _expected(value, holders[id(value)]))
                         for key, value in entries.items()
                         if not isinstance(value, NDArray)
+                    ]
+                    found += [
+                        (ContentLocation(holder, key, container.location(key).label), v.tobytes())
+                        for key, v in entries.items()
+                        if isinstance(v, np.ndarray) and v.size <= MAX_LENGTH
                     ]
                 found.append((LengthLocation(holder, None, container.label), len(holder)))
         return found
