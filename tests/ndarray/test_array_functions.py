@@ -145,6 +145,37 @@ def test_manipulation(device: Any) -> None:
     check(nd.tile(many, (2,)), np.tile(host.reshape(many.shape), 2))
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_numpys_names_of_axis_orders_and_padding(layout: str, device: Any) -> None:
+    """Test functions that course programs call on ``array_api`` in both modes."""
+    a, host = case(layout, "float32", device)
+    check(nd.transpose(a), np.transpose(host))
+    check(nd.pad(a, 2), np.pad(host, 2))
+    check(nd.pad(a, (1, 0), constant_values=-1.5), np.pad(host, (1, 0), constant_values=-1.5))
+    if not host.ndim:
+        return
+    order = tuple(range(1, host.ndim)) + (0,)
+    check(nd.transpose(a, order), np.transpose(host, order))
+    check(nd.transpose(a, axes=list(order)), np.transpose(host, order))
+    check(nd.permute(a, order), np.transpose(host, order))
+    check(nd.swapaxes(a, 0, -1), np.swapaxes(host, 0, -1))
+    assert nd.swapaxes(a, -1, 0)._handle is nd.transpose(a)._handle is a._handle
+    widths = tuple((axis, 2 - axis % 3) for axis in range(host.ndim))
+    check(nd.pad(a, widths), np.pad(host, widths))
+    check(nd.pad(a, widths, "constant", constant_values=3), np.pad(host, widths, constant_values=3))
+    check(a.pad(widths, 7), np.pad(host, widths, constant_values=7))
+
+
+def test_the_product_of_a_shape_is_an_int() -> None:
+    """Test what the course's array module does with tuples and lists."""
+    for shape in ((2, 3), [4, np.int64(5)], (), (2**31, 2**20)):
+        found = nd.prod(shape)
+        assert type(found) is int and found == math.prod(map(int, shape))
+    for wrong in ((2.5, 2), ([1, 2], 3)):
+        with pytest.raises(DTypeError, match="prod: the shape must be"):
+            nd.prod(wrong)
+
+
 def test_concat_promotes(device: Any) -> None:
     a, host_a, b, host_b = both(device, ((2, 3), "int32"), ((1, 3), "float32"))
     joined = nd.concat([a, b])
@@ -447,6 +478,11 @@ ERRORS = [
     (lambda a: nd.stack([]), ShapeError, "stack: .* got none"),
     (lambda a: nd.split(a, 2, axis=0), ShapeError, "split: the size must divide evenly, got 3 by"),
     (lambda a: nd.squeeze(a, axis=0), ShapeError, "squeeze: axes .* must have size 1"),
+    (lambda a: nd.swapaxes(a, 0, 2), IndexError, "swapaxes: axis 2 is out of range"),
+    (lambda a: nd.transpose(a, (0, 0)), ShapeError, "axes must be distinct"),
+    (lambda a: nd.pad(a, 1, "edge"), UnknownNameError, "mode must be 'constant', got 'edge'"),
+    (lambda a: nd.pad(a, [1, 2, 3]), ShapeError, "pad: pad_width must be an int, or"),
+    (lambda a: nd.pad(a, 1, constant_values=(1, 2)), ShapeError, "must be one number, got"),
     (lambda a: nd.moveaxis(a, (0, 1), 0), ShapeError, "moveaxis: source and destination"),
     (lambda a: nd.flip(a, 0, axes=1), DTypeError, "flip: only one of axis and axes may be given"),
     (lambda a: nd.roll(a, (1, 2), axis=0), ShapeError, "roll: there must be one shift per axis"),

@@ -147,6 +147,8 @@ from .manipulation import (
     flip,
     matrix_transpose,
     moveaxis,
+    pad,
+    permute,
     permute_dims,
     repeat,
     reshape,
@@ -154,7 +156,9 @@ from .manipulation import (
     split,
     squeeze,
     stack,
+    swapaxes,
     tile,
+    transpose,
     unstack,
 )
 from .reduction import (

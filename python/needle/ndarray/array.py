@@ -123,8 +123,8 @@ class NDArray(ArrayMethods, ArrayInterchange):
         """Return a copy in the same axis order."""
         return self.astype(self.dtype)
 
-    def pad(self, axes: Any) -> NDArray:
-        """Return a copy with ``axes[i] = (before, after)`` zeros added along axis i."""
+    def pad(self, axes: Any, value: Any = 0) -> NDArray:
+        """Return a copy with ``axes[i] = (before, after)`` times ``value`` added along axis i."""
         pairs = [shapes.pair("pad", "axes", item) for item in axes]
         if len(pairs) != self.ndim or any(n < 0 for item in pairs for n in item):
             raise ShapeError(
@@ -133,7 +133,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
             )
         shape = tuple(n + left + right for n, (left, right) in zip(self.shape, pairs, strict=True))
         out = NDArray.make(shape, device=self._device, dtype=self.dtype)
-        out.assign(0, new=True)
+        out.assign(value, new=True)
         inner = tuple(slice(left, left + n) for n, (left, _) in zip(self.shape, pairs, strict=True))
         self._device.backend.copy(self.view, out[inner].view)
         return out

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DTypeError, ShapeError
+from ..errors import DTypeError, ShapeError, UnknownNameError
 from ..shapes import (
     as_int_tuple,
     broadcast_shapes,
@@ -33,6 +33,23 @@ def reshape(x: NDArray, /, shape: Any, *, copy: bool | None = None) -> NDArray:
 def permute_dims(x: NDArray, /, axes: Any) -> NDArray:
     """Return a view whose axis i is ``x``'s axis ``axes[i]``."""
     return as_array("permute_dims", x).permute(axes)
+
+
+permute = permute_dims
+
+
+def transpose(x: NDArray, /, axes: Any = None) -> NDArray:
+    """Return a view whose axis i is ``x``'s axis ``axes[i]`` (None: all in reverse order)."""
+    order = tuple(range(as_array("transpose", x).ndim)[::-1])
+    return x.permute(order if axes is None else axes)
+
+
+def swapaxes(x: NDArray, /, axis1: int, axis2: int) -> NDArray:
+    """Return a view with two axes exchanged."""
+    order = list(range(as_array("swapaxes", x).ndim))
+    one, two = (normalize_axis("swapaxes", axis, x.ndim) for axis in (axis1, axis2))
+    order[one], order[two] = two, one
+    return x.permute(tuple(order))
 
 
 def matrix_transpose(x: NDArray, /) -> NDArray:
@@ -179,6 +196,34 @@ def split(x: NDArray, sections: int | Sequence[int], /, *, axis: int = 0) -> lis
     before = (slice(None),) * axis
     parts = pairwise(bounds)
     return [x[(*before, slice(start, stop))] for start, stop in parts]
+
+
+def pad(
+    x: NDArray, /, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0
+) -> NDArray:
+    """Return a copy of ``x`` with the number ``constant_values`` around it.
+
+    ``pad_width``: one (before, after) for each axis, one for all axes, or an int, as in NumPy.
+    ``mode`` must be "constant".
+    """
+    if mode != "constant":
+        raise UnknownNameError(
+            f"pad: mode must be 'constant', got {mode!r}; needle.pad of a Tensor has other modes"
+        )
+    ndim = as_array("pad", x).ndim
+    if np.ndim(constant_values):
+        raise ShapeError(
+            f"pad: constant_values must be one number, got {constant_values!r}; pad one axis at a "
+            f"time for several"
+        )
+    try:
+        pairs = np.broadcast_to(pad_width, (ndim, 2)).tolist()
+    except ValueError:
+        raise ShapeError(
+            f"pad: pad_width must be an int, or a (before, after) pair for each axis or for all, "
+            f"got {pad_width!r} for shape {x.shape}"
+        ) from None
+    return x.pad(pairs, constant_values)
 
 
 def tile(x: NDArray, repetitions: Any, /) -> NDArray:

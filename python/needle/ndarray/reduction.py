@@ -10,7 +10,7 @@ from typing import Any
 
 from ..dtypes import as_dtype, bool_
 from ..errors import ShapeError
-from ..shapes import normalize_axis
+from ..shapes import as_int_tuple, normalize_axis, product
 from .array import NDArray
 from .elementwise import as_array
 from .manipulation import concat
@@ -21,8 +21,13 @@ def sum(x: NDArray, /, axis: Any = None, *, dtype: Any = None, keepdims: bool = 
     return _summed("sum", x, axis, dtype, keepdims)
 
 
-def prod(x: NDArray, /, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> NDArray:
-    """Return the product, computed in ``dtype`` if one is given."""
+def prod(x: Any, /, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Any:
+    """Return the product, computed in ``dtype`` if one is given.
+
+    The product of a shape, a tuple or list of ints, is an int, as in the course.
+    """
+    if isinstance(x, tuple | list) and axis is dtype is None and not keepdims:
+        return product(as_int_tuple("prod", "the shape", x))
     return _summed("prod", x, axis, dtype, keepdims)
 
 
