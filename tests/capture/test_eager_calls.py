@@ -296,3 +296,18 @@ def test_a_step_of_an_optimizer_outside_of_the_state(made: str, kind: Any) -> No
         return [r.item() for r in results]
 
     assert losses(True) == losses(False)
+
+
+def test_a_generator_outside_of_the_state() -> None:
+    def draws(capturing: bool) -> list[float]:
+        generator = needle.init.Generator(3)
+
+        def step(x: Any) -> Any:
+            return x + needle.init.rand(1, device=needle.cpu(), generator=generator)
+
+        call: Any = needle.capture(step) if capturing else step
+        results, messages = reasons(call, *[(ones(1),)] * 5)
+        assert len(messages) == capturing
+        return [r.item() for r in results]
+
+    assert draws(True) == draws(False)

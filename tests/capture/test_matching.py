@@ -230,3 +230,28 @@ def test_a_changed_entry_is_recorded_again_and_a_check_changes_none(
     assert kept == before
     change(kept)
     assert step(tensor([1.0])).item() == 5.0
+
+
+def add_to_state(kept: dict[str, Any], x: Any) -> Any:
+    kept["sum"] = x if kept["sum"] is None else kept["sum"] + x
+    return kept["sum"] * 1.0
+
+
+def add_to_one_of_two(kept: dict[str, Any], x: Any) -> Any:
+    kept["one"] = kept["one"] + x
+    return kept["one"] + kept["other"]
+
+
+@pytest.mark.parametrize("step", [add_to_state, add_to_one_of_two])
+def test_a_state_that_a_step_replaces_is_guarded(step: Any) -> None:
+    def results(check: bool | None) -> list[float]:
+        shared = tensor([0.0])
+        kept = {"sum": None, "one": shared, "other": shared}
+
+        def call(x: Any) -> Any:
+            return step(kept, x)
+
+        captured = call if check is None else needle.capture(call, state=[kept], check=check)
+        return [captured(tensor([float(i)])).item() for i in range(6)]
+
+    assert results(check=False) == results(check=True) == results(check=None)

@@ -113,13 +113,21 @@ class Tracer:
 
     def program(self, as_graphs: bool) -> Program:
         """Return the finished step in a form that can be replayed."""
-        guards = [g for g in self._guards if _key(g[0]) not in self._writes]
+        guards = [g for g in self._guards if _key(g[0]) not in self._writes or self._stays(*g)]
         for i, leaf in enumerate(self.leaves):
             if isinstance(leaf, np.ndarray) and i not in self._passed:  # only Python can use it
                 content = ContentLocation(None, None, f"the content of argument {i}", i)
                 guards.append((content, leaf.tobytes()))
         rebuild = _rebuilder(self._plan)
         return Program(self.recording(), rebuild, guards, self.options, as_graphs)
+
+    def _stays(self, location: Location, expected: Any) -> bool:
+        """Return True if a guard of a location that the step writes is needed: of no gradient."""
+        held = any(
+            c.owner is not None and c.holder is location.holder for c in self._state.containers
+        )
+        replaced = isinstance(expected, Tensor) and expected.requires_grad
+        return location.leaf is None and not held and not replaced
 
     def recording(self) -> Recording:
         """Return the recorded calls of the finished step."""
@@ -267,10 +275,10 @@ class Tracer:
     ) -> Any:
         """Run a host step without interception and record the call."""
         call = None
-        for value in args:
+        for value in (*args, *options.values()):
             if isinstance(value, SERVICES) and not self._state.holds(value):
                 self.refuse(
-                    f"it calls {function.__qualname__} of an object outside of the state, which a "
+                    f"it calls {function.__qualname__} for an object outside of the state, which a "
                     f"check cannot restore; add that {type(value).__name__} to state=[...]"
                 )
         if self.refusal is None:
