@@ -31,8 +31,8 @@ def test_the_courses_dataset(tmp_path, suffix):
     dataset = data.MNISTDataset(*map(str, pair(write_set(tmp_path, suffix), suffix=suffix)))
     assert len(dataset) == 20
     image, label = dataset[3]
-    assert image.shape == (28, 28, 1) and image.dtype == np.float32 and label == 3
-    np.testing.assert_array_equal(image[..., 0], IMAGES[3].astype(np.float32) / 255)
+    assert image.shape == (784,) and image.dtype == np.float32 and label == 3
+    np.testing.assert_array_equal(image, IMAGES[3].ravel().astype(np.float32) / 255)
     images, labels = dataset[2:5]
     np.testing.assert_array_equal(images, np.stack([dataset[i][0] for i in (2, 3, 4)]))
     assert labels.tolist() == [2, 3, 4]
@@ -55,6 +55,7 @@ def test_the_courses_batches_are_the_slices(tmp_path):
     dataset = data.MNISTDataset(*pair(write_set(tmp_path)))
     for i, (images, labels) in enumerate(data.DataLoader(dataset, 6)):
         want = dataset[i * 6 : (i + 1) * 6]
+        assert images.shape[1:] == (784,)
         np.testing.assert_array_equal(images.numpy(), want[0])
         np.testing.assert_array_equal(labels.numpy(), want[1])
 
@@ -67,7 +68,8 @@ def test_the_courses_transforms_see_28_28_1_from_the_global_stream(tmp_path):
     got = dataset[5][0]
     np.random.seed(0)
     sx, sy = np.random.randint(low=-3, high=4, size=2)
-    want = np.pad(plain[5][0], ((3, 3), (3, 3), (0, 0)))[3 + sx : 31 + sx, 3 + sy : 31 + sy]
+    image = plain[5][0].reshape(28, 28, 1)
+    want = np.pad(image, ((3, 3), (3, 3), (0, 0)))[3 + sx : 31 + sx, 3 + sy : 31 + sy]
     want = want[:, ::-1] if np.random.rand() < 0.5 else want
     np.testing.assert_array_equal(got, want)
 

@@ -6,6 +6,7 @@ formats/download.py downloads the files, formats/idx.py reads them.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,8 +29,9 @@ IMAGES, LABELS = "{}-images-idx3-ubyte", "{}-labels-idx1-ubyte"
 class MNISTDataset(ImageArrays):
     """The course's dataset over a pair of IDX files, gzipped or not.
 
-    Items are ``(float32 (28, 28, 1) in 0..1, int64 label)``; transforms receive the same shape.
-    Raises DataError if files are missing or damaged, or if the numbers of images and labels differ.
+    Items are ``(float32 (784,) in 0..1, int64 label)``. If there are transforms, they receive
+    ``(28, 28, 1)``, and items have the shape that they return. Raises DataError if files are
+    missing or damaged, or if the numbers of images and labels differ.
     """
 
     def __init__(
@@ -41,6 +43,8 @@ class MNISTDataset(ImageArrays):
         for path in (image_filename, label_filename):
             check_is_there("MNISTDataset", path, "MNIST(root, download=True)")
         images, labels = read_pair(image_filename, label_filename)
+        if not transforms:
+            images = images.reshape(len(images), math.prod(images.shape[1:]))
         super().__init__(images, labels, transforms, layout="HWC")
 
 
