@@ -46,8 +46,14 @@ def test_shared_inputs_add_up(retain_graph: bool | None) -> None:
 
 
 def test_backward_of_a_constant() -> None:
-    with pytest.raises(GraphError, match="backward: the tensor must require grad"):
-        leaf([1.0], requires_grad=False).backward()
+    x, c = leaf([1.0]), leaf([1.0], requires_grad=False)
+    with pytest.warns(UserWarning, match="backward: the tensor is a constant"):
+        c.backward()
+    with ndl.no_grad():
+        y = x * c
+    with pytest.warns(UserWarning, match="backward: the tensor is a constant"):
+        y.backward(retain_graph=False, accumulate=True)
+    assert x.grad is None and c.grad is None and y.grad is None
 
 
 # ---- retained and freed values -----------------------------------------------------------------

@@ -19,7 +19,7 @@ import numpy as np
 from ..array_namespace import array_api, device_of, from_numpy, is_array, to_numpy
 from ..array_namespace import device as as_device
 from ..dtypes import is_floating, is_real, numpy_dtype
-from ..errors import DTypeError, GraphError, ShapeError
+from ..errors import DTypeError, ShapeError, warn_caller
 from ..host_steps import host_step
 from ..torch_names import MethodPointers
 from .discarding import Discarded
@@ -283,14 +283,16 @@ class Tensor(Value, TensorMethods):
 
         ``out_grad``: the gradient of this tensor, ones by default. ``retain_graph``: see the top of
         this module. ``accumulate``: add to the ``.grad`` that leaves have, as PyTorch does, instead
-        of overwriting it; the sums are constants. GraphError if nothing was recorded or the graph
-        has been released.
+        of overwriting it; the sums are constants. UserWarning if this tensor is a constant,
+        GraphError if the graph has been released.
         """
         if not self.requires_grad:
-            raise GraphError(
-                "backward: the tensor must require grad, got a constant; compute it from tensors "
-                "with requires_grad=True, outside no_grad"
+            warn_caller(
+                "backward: the tensor is a constant, so no gradient was computed; compute it from "
+                "tensors with requires_grad=True, outside no_grad",
+                UserWarning,
             )
+            return
         seed = seed_gradient(self, out_grad)
         found: list[tuple[Value, Any]] = []
         visit = _collect_for_leaves(found) if accumulate else _set_grad
