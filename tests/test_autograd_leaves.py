@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from needle import Tensor, autograd
+import needle as ndl
+from needle import Tensor, autograd, nn
 from needle.errors import DTypeError, ShapeError
 from tests.test_autograd import leaf
 
@@ -42,6 +43,42 @@ def test_identity() -> None:
     assert a is not before and before.item() == 1.0
     before.numpy()[0] = 5.0  # changes a copy only
     assert before.item() == 1.0
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (3,), (0,), (2, 3)])
+def test_a_weight_is_true_as_an_object(shape: tuple[int, ...]) -> None:
+    weight = nn.Parameter(np.zeros(shape))
+    frozen = nn.Parameter(np.zeros(shape), requires_grad=False)
+    assert weight and frozen and (weight or None) is weight
+    assert Tensor(np.ones(shape))  # programs replace a layer's weight by a plain Tensor
+
+
+def test_a_plain_weight_of_0_warns_of_its_truth() -> None:
+    with pytest.warns(UserWarning, match="its only element is 0"):
+        assert Tensor(0.0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda w: w > 0,
+        lambda w: ndl.logical_and(w > 0, w < 1),
+        lambda w: ndl.equal(w, 1),
+        lambda w: w * 1,
+        lambda w: w.detach(),
+        lambda w: Tensor(w.numpy(), requires_grad=False),
+        lambda w: Tensor(w.numpy(), dtype="int64"),
+        lambda w: Tensor(w.numpy(), dtype="bool"),
+    ],
+)
+def test_the_truth_of_a_result_is_that_of_its_only_element(make: Any) -> None:
+    for value in (0.0, 1.0):
+        weight = nn.Parameter([value])
+        result = make(weight)
+        assert weight and bool(result) is bool(result.item())
+    for shape in [(2,), (0,), (2, 2)]:
+        with pytest.raises(ShapeError):
+            bool(make(nn.Parameter(np.ones(shape))))
 
 
 def labels(*numbers: int) -> Tensor:

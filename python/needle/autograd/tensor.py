@@ -151,7 +151,8 @@ class Tensor(Value, TensorMethods):
     ``array``: a Tensor (its data is shared if device and dtype agree), an array, or anything that
     NumPy converts. ``device``: that of the array, otherwise ``default_device()``. ``dtype``:
     float32 by default for anything but arrays of needle (in np mode NumPy's own dtype). ``==`` and
-    ``hash`` compare identities.
+    ``hash`` compare identities. ``bool`` of a floating leaf that requires grad is True; of other
+    tensors it is that of their only element, ShapeError if there are several.
     """
 
     __array_ufunc__ = None  # ``ndarray * tensor`` then calls our reflected operators
@@ -266,6 +267,19 @@ class Tensor(Value, TensorMethods):
         return int(self.item())
 
     def __bool__(self) -> bool:
+        if self.op is None and self.requires_grad and is_floating(self.dtype):
+            if self.size == 1 and not self.item():
+                warn_caller(
+                    "bool: a tensor that is trained is True as an object, though its only element "
+                    "is 0; write item() != 0 for its value, or `is not None`",
+                    UserWarning,
+                )
+            return True
+        if self.size != 1:
+            raise ShapeError(
+                f"bool: the tensor must have one element, got shape {self.shape}; use all() or "
+                "any(), or `is not None` to ask whether there is one"
+            )
         return bool(self.item())
 
     def __len__(self) -> int:

@@ -27,7 +27,10 @@ Self = TypeVar("Self", bound="Module")
 
 
 class Parameter(Tensor):
-    """A Tensor that is trained as part of a module."""
+    """A Tensor that is trained as part of a module; True as an object, whatever its values."""
+
+    def __bool__(self) -> bool:
+        return True
 
 
 def operands(x: Any, *parameters: Any) -> tuple[Any, ...]:
