@@ -29,19 +29,20 @@ FLOORS = {
     3: ("autograd",),
     4: ("ops",),
     5: ("init", "optim", "distributed"),
-    6: ("nn", "testing", "io", "capture", "onnx"),
+    6: ("nn", "testing", "io", "capture", "course_names", "onnx"),
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 DATA_MAY_SEE = {0, 1, 2}
 ABOVE_DATA = ("remote", "sharing")
 """Leaf rooms that may import ``data`` and everything that ``data`` may import."""
-LEAVES = (*ABOVE_DATA, "backends.webgpu", "capture", "distributed", "onnx")
+LEAVES = (*ABOVE_DATA, "backends.webgpu", "capture", "course_names", "distributed", "onnx")
 """Rooms that only some users need; only the roof may import them."""
 AT_FIRST_USE = {
+    ("needle.data", "needle.course_names"),
     ("needle.data", "needle.remote"),
     ("needle.data", "needle.sharing"),
 }
-"""Packages with names that a leaf defines: imported for type checkers, otherwise on first use."""
+"""Packages with names that a leaf defines, which they import on first use or if it exists."""
 
 
 def room(module: str) -> str:

@@ -102,6 +102,11 @@ if BACKEND == "nd":
 
     __all__ += ["backend_ndarray", "cpu_numpy", "cuda", "webgpu"]
 
+if find_spec(".course_names", __name__) is not None:
+    from . import course_names
+
+    course_names.add_to(__name__)
+
 
 def __getattr__(name: str) -> Any:
     """Import ``needle.data`` and ``needle.distributed`` at first use: it takes time."""

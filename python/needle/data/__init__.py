@@ -7,6 +7,7 @@ into Tensors.
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 from typing import Any
 
 from ..backends import philox as philox
@@ -91,6 +92,9 @@ __all__ = defined_names(__name__)
 __all__ += ["collate", "datasets", "download", "idx", "pickle_reading"]
 __all__ += ["random_source", "sampler", "transforms"]
 __all__ += [each for names in _LEAVES.values() for each in names]
+
+if find_spec("needle.course_names") is not None:
+    importlib.import_module("needle.course_names").add_to(__name__)
 
 
 def __getattr__(name: str) -> Any:
