@@ -102,6 +102,20 @@ def test_links_to_folders_are_told(root):
         assert len(data.ImageFolder(root)) == 5
 
 
+def test_broken_links_and_images_of_other_formats_are_told(root):
+    (root / "eel").symlink_to("nowhere")
+    (root / "cat" / "phone.HEIC").write_bytes(b"no matter")
+    with pytest.warns(UserWarning) as caught:
+        dataset = data.ImageFolder(root)
+    told = [str(each.message) for each in caught]
+    assert len(told) == 2 and "eel" in told[0] and "cat/phone.HEIC" in told[1]
+    assert dataset.classes == ("ant", "cat", "dog") and len(dataset) == 5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (root / "eel").unlink()
+        assert len(data.ImageFolder(root, extensions=[".bmp", ".png", ".heic"])) == 6
+
+
 def folder_as_files(root, kind):
     """Return the folder's data set by a relative path, copied to a file of this kind."""
     folder = data.ImageFolder(root.name, dtype="uint8", layout="HWC")

@@ -20,6 +20,8 @@ from .dataset import ItemTransform
 from .decode_size import Needed, ScaledDecoding
 from .indexing import check_index, several
 
+OTHER_IMAGES = (".heic", ".heif", ".avif", ".jfif", ".jxl", ".jp2")
+"""Extensions of images that are not read unless they are asked for."""
 SPLITS = frozenset(("train", "training", "test", "testing", "val", "valid", "validation"))
 
 
@@ -28,8 +30,9 @@ class ImageFolder(ScaledDecoding):
 
     Each folder directly below root is a class, so pass the folder of one split
     (``ImageFolder("data/train")``), not the folder that contains the splits. Hidden files and
-    folders are left out at every depth, and so are links to folders below a class, with a
-    UserWarning, since they may be cyclic. An item is ``(image,
+    folders are left out at every depth. Left out with a UserWarning are links to folders below a
+    class, since they may be cyclic, broken links in place of a class, and images in formats such as
+    HEIC that ``extensions`` does not name. An item is ``(image,
     label)``: the image as RGB float32 in 0..1 or, with ``dtype="uint8"``, as bytes; the label is
     the index in ``classes``. ``transforms`` receive ``(H, W, 3)``; the result is returned in
     ``layout`` "CHW" or "HWC". extensions: file extensions of images, case-insensitive. mode: "L"
@@ -175,8 +178,14 @@ def _class_names(root: Path) -> tuple[str, ...]:
     if not root.is_dir():
         raise DataError(f"ImageFolder: root must be a folder with one folder per class, got {root}")
     with os.scandir(root) as entries:
-        names = sorted(
-            entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name)
+        seen = [entry for entry in entries if not is_hidden(entry.name)]
+        names = sorted(entry.name for entry in seen if entry.is_dir())
+        broken = sorted(e.name for e in seen if e.is_symlink() and not os.path.exists(e.path))
+    if broken:
+        warn_caller(
+            f"ImageFolder: broken links in {root} are no classes, got {', '.join(broken[:5])}; "
+            "restore what they link to, or remove them",
+            UserWarning,
         )
     if not names:
         raise DataError(f"ImageFolder: {root} must have one folder per class, got no folder in it")
@@ -192,11 +201,12 @@ def _class_names(root: Path) -> tuple[str, ...]:
 def image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
     """Return the sorted paths of the images below ``root/name``, relative to root.
 
-    Hidden files and folders are left out. Links to files are followed; links to folders are skipped
-    with a UserWarning.
+    Hidden files and folders are left out. Links to files are followed; links to folders and files
+    of ``OTHER_IMAGES`` are skipped with a UserWarning.
     """
     found: list[str] = []
     links: list[str] = []
+    others: list[str] = []
     folders = [name]
     while folders:
         folder = folders.pop()
@@ -211,6 +221,14 @@ def image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
                     links.append(path)
                 elif entry.name.lower().endswith(endings):
                     found.append(path)
+                elif entry.name.lower().endswith(OTHER_IMAGES):
+                    others.append(path)
+    if others and found:  # without any image it is an error, which is raised by the caller
+        warn_caller(
+            f"{root}: {len(others)} images are left out, such as {min(others)}; convert them, or "
+            f"name their extension in extensions=",
+            UserWarning,
+        )
     if links:
         warn_caller(
             f"{root}: links to folders below a class are not followed, got {', '.join(links[:5])}; "
