@@ -87,6 +87,7 @@ def test_a_call_that_is_pointed_to_fits_its_function(dotted: str, arguments: str
 def test_a_keyword_that_is_pointed_to_exists() -> None:
     homes = [importlib.import_module(home) for home in HOMES]
     public = [vars(home).get(name) for home in homes for name in home.__all__]
+    public.append(ndl.Tensor.backward)
     plain = [f for f in public if inspect.isclass(f) or inspect.isfunction(f)]
     plain = [f for f in plain if not (inspect.isclass(f) and issubclass(f, Exception))]
     known = {n for f in plain for n in inspect.signature(f).parameters}
@@ -157,6 +158,7 @@ def test_an_unknown_name_is_an_ordinary_error() -> None:
 
 
 X = ndl.Tensor([[1.0, 2.0], [3.0, 4.0]])
+IMAGE = ndl.Tensor(np.ones((1, 4, 4, 1)))
 P = [ndl.Tensor([1.0])]
 DIGITS = data.ArrayDataset(np.zeros((4, 2)))
 WRONG: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
@@ -167,6 +169,22 @@ WRONG: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
     (ndl.softmax, (X,), {"dim": 1}, "use axis= instead of dim="),
     (ndl.concatenate, ([X, X],), {"dim": 1}, "use axis= instead of dim="),
     (ndl.var, (X,), {"unbiased": True}, "use correction= instead of unbiased="),
+    (ndl.max_pool2d, (IMAGE,), {"kernel_size": 2}, "use kernel= instead of kernel_size="),
+    (ndl.avg_pool1d, (IMAGE,), {"kernel_size": 2}, "use kernel= instead of kernel_size="),
+    (ndl.max_unpool2d, (IMAGE, IMAGE), {"kernel_size": 2}, "use kernel= instead of kernel_size="),
+    (ndl.softmax, (), {"input": X, "axis": 1}, "use a= instead of input="),
+    (ndl.max_pool2d, (), {"input": IMAGE, "kernel": 2}, "use x= instead of input="),
+    (ndl.cross_entropy, (), {"input": X, "target": X}, "use logits= instead of input="),
+    (ndl.cross_entropy, (X,), {"target": X}, "use ids= instead of target="),
+    (ndl.stack, (), {"tensors": [X]}, "use args= instead of tensors="),
+    (ndl.flatten, (IMAGE,), {"start_dim": 1}, "use start= instead of start_dim="),
+    (ndl.pad, (X,), {"pad": (1, 1)}, "use widths= instead of pad="),
+    (ndl.transpose, (X,), {"dim0": 0, "dim1": 1}, "use axes= instead of dim0="),
+    (ndl.diagonal, (X,), {"dim1": 0, "dim2": 1}, "use axis1= instead of dim1="),
+    (ndl.tile, (X,), {"dims": (2, 2)}, "use repetitions= instead of dims="),
+    (ndl.Tensor.backward, (X.sum(),), {"gradient": X}, "use out_grad= instead of gradient="),
+    (ndl.Tensor.backward, (X.sum(),), {"create_graph": True}, "leave create_graph= out"),
+    (data.RandomSampler, (), {"data_source": DIGITS}, "use source= instead of data_source="),
     (nn.Softmax, (), {"axis": 1}, "use dim= instead of axis="),
     (nn.ReLU, (), {"inplace": True}, "leave inplace= out"),
     (nn.BatchNorm2d, (), {"num_features": 3}, "use dim= instead of num_features="),

@@ -21,7 +21,7 @@ from ..array_namespace import device as as_device
 from ..dtypes import is_floating, is_real, numpy_dtype
 from ..errors import DTypeError, ShapeError, warn_caller
 from ..host_steps import host_step
-from ..torch_names import MethodPointers
+from ..torch_names import MethodPointers, points_to_keywords
 from .discarding import Discarded
 from .graph import Op, find_topo_sort, no_grad, recording, reverse_pass
 from .replay import ReplayedGradient, Tape, release_for_good, release_onto
@@ -290,6 +290,7 @@ class Tensor(Value, TensorMethods):
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
 
+    @points_to_keywords
     def backward(
         self, out_grad: Any = None, retain_graph: bool | None = None, accumulate: bool = False
     ) -> None:

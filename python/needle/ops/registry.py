@@ -38,7 +38,8 @@ class Row:
 
 
 REGISTRY: dict[str, Row] = {}
-TAKES_AXES = frozenset({"axis", "axes"})
+RENAMED = frozenset("axis axes axis1 ids kernel logits repetitions start widths".split())
+"""Parameters that PyTorch names otherwise, of functions in which a wrapper's cost is negligible."""
 METHODS: dict[str, Callable[..., Any] | property] = {}
 """All methods and properties attached to Tensor."""
 COURSE_CLASSES = frozenset(
@@ -53,12 +54,12 @@ def op(*classes: type[Op], methods: Sequence[str] = ()) -> Callable[[Function], 
     """Register a public function, the op classes behind it, and its Tensor methods.
 
     ``methods`` are names on Tensor, operators included (``"__add__"``); the function's first
-    argument is then the tensor. The function itself is returned; if it takes axes, it is wrapped
-    such that a TypeError for ``dim=`` names the keyword.
+    argument is then the tensor. The function itself is returned; if it has a parameter of
+    ``RENAMED``, it is wrapped such that a TypeError for PyTorch's keyword names needle's.
     """
 
     def register(function: Function) -> Function:
-        if not TAKES_AXES.isdisjoint(function.__annotations__):
+        if not RENAMED.isdisjoint(function.__annotations__):
             function = points_to_keywords(function)
         name = function.__name__
         assert name not in REGISTRY, f"op {name!r} is registered twice"
