@@ -56,6 +56,53 @@ def test_backward_of_a_constant() -> None:
     assert x.grad is None and c.grad is None and y.grad is None
 
 
+@pytest.mark.parametrize("retain_graph", [None, True])
+@pytest.mark.parametrize("assign", [False, True])
+def test_constants_that_operations_made_have_gradients(
+    retain_graph: bool | None, assign: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    data, first, second = rng.normal(size=(5, 4)), rng.normal(size=(4, 3)), rng.normal(size=(3, 2))
+    v, w = leaf(first).detach(), leaf(second) * 1
+    w = w.detach()
+    for _ in range(3):
+        hidden = np.tanh(data @ first)
+        w_grad = hidden.T @ (2 * hidden @ second)
+        v_grad = data.T @ ((2 * hidden @ second @ second.T) * (1 - hidden**2))
+        x = leaf(data)
+        y = x.matmul(v).tanh().matmul(w)
+        (y * y).sum().backward(retain_graph=retain_graph)
+        np.testing.assert_allclose(v.grad.numpy(), v_grad)
+        if assign:
+            v.data = v - 0.01 * v.grad
+        else:
+            v = (v - 0.01 * v.grad).detach()
+            v.grad = leaf([0.0])
+        np.testing.assert_allclose(w.grad.numpy(), w_grad)
+        w = w - 0.01 * w.grad
+        first, second = first - 0.01 * v_grad, second - 0.01 * w_grad
+
+
+def test_a_gradient_that_was_not_kept_is_an_error() -> None:
+    def step(**options: Any) -> tuple[Tensor, Tensor]:
+        w, x = leaf([2.0]).detach(), leaf([3.0])
+        (w * x).sum().backward(**options)
+        return w, x
+
+    for options in [{"retain_graph": False}, {"accumulate": True}]:
+        with pytest.raises(GraphError, match="requires_grad=True"):
+            _ = step(**options)[0].grad
+    w, x = step()
+    x.data = leaf([4.0])
+    with pytest.raises(GraphError, match="requires_grad=True"):
+        _ = w.grad
+    w.grad = None
+    assert w.grad is None
+    frozen = leaf([1.0], requires_grad=False)
+    (frozen * x).sum().backward()
+    assert frozen.grad is None
+
+
 # ---- retained and freed values -----------------------------------------------------------------
 
 

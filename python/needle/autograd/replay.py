@@ -12,9 +12,11 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 from ..backends.writes import now
+from ..dtypes import is_floating
 from ..errors import GraphError
+from ..host_steps import current
 from .changes import has_changed, was_written
-from .graph import Op, enable_grad, gradients_of
+from .graph import Op, enable_grad, gradients_of, no_grad
 
 
 class Leaves:
@@ -170,9 +172,70 @@ class ReplayedGradient(_Replayed):
             return gradients_of(values[last], seed, [values[self.position]])[0]
 
 
+class LateGradients:
+    """The gradients of constants in a graph, all computed when the first one is read.
+
+    Programs of the course read ``W.grad`` after ``W = (W - lr * W.grad).detach()``. The constants
+    are those that an operation made: nobody said that they require no gradient.
+    """
+
+    def __init__(self, nodes: Sequence[Any], tape: Tape | None) -> None:
+        self._tape = tape
+        self._references = [weakref.ref(node) for node in nodes]
+        self._positions = [tape.position[node] for node in nodes] if tape else []
+        for node in nodes:
+            vars(node).pop("grad", None)
+            node.late = self
+
+    def __call__(self, node: Any) -> Any:
+        """Return the gradient of ``node``; GraphError if it was not kept."""
+        try:
+            found = self._compute()
+        except GraphError as error:
+            raise GraphError(
+                f"grad: the gradient of this constant of shape {node.shape}, which detach() or "
+                "another operation made, was not kept; read it after a default backward() and "
+                "before other data changes, or set requires_grad=True before the forward pass"
+            ) from error
+        for reference, gradient in zip(self._references, found, strict=True):
+            constant = reference()
+            if constant is not None and constant.late is self:
+                constant.grad, constant.late = gradient, None
+        return node.grad
+
+    def _compute(self) -> list[Any]:
+        if self._tape is None:
+            raise GraphError("backward: the graph was released, or gradients were accumulated")
+        leaves = list(self._tape.leaves)
+        for i in self._positions:
+            leaves[i] = type(leaves[i]).make_const(leaves[i], requires_grad=True)
+        last = len(leaves) + len(self._tape.rows) - 1
+        values = self._tape.run(leaves, last)
+        with no_grad():
+            seed = values[len(leaves) - 1]
+            return gradients_of(values[last], seed, [leaves[i] for i in self._positions])
+
+
+def promise_gradients(order: Sequence[Any], tape: Tape | None) -> None:
+    """Let ``.grad`` of the constants that operations made be computed from ``tape`` when read.
+
+    Without a tape, reading it raises GraphError. A captured step keeps no such gradients.
+    """
+    made = [
+        node
+        for node in order
+        if node.op is None
+        and "requires_grad" not in vars(node)
+        and type(node.cached_data) is not tuple
+        and is_floating(node.dtype)
+    ]
+    if made and current.recorder is None:
+        LateGradients(made, tape)
+
+
 def forget_leaf(node: Any) -> None:
     """Let the tape of ``node.grad`` drop the data of ``node``, which is about to be replaced."""
-    op = getattr(node.grad, "op", None)
+    op = getattr(vars(node).get("grad"), "op", None)
     if type(op) is ReplayedGradient:
         op.tape.leaves.forget(op.position, node)
 

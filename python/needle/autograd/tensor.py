@@ -24,7 +24,13 @@ from ..host_steps import host_step
 from ..torch_names import MethodPointers, points_to_keywords
 from .discarding import Discarded
 from .graph import Op, find_topo_sort, no_grad, recording, reverse_pass
-from .replay import ReplayedGradient, Tape, release_for_good, release_onto
+from .replay import (
+    ReplayedGradient,
+    Tape,
+    promise_gradients,
+    release_for_good,
+    release_onto,
+)
 from .value import RECORDS, Value, as_array
 
 if TYPE_CHECKING:
@@ -312,7 +318,11 @@ class Tensor(Value, TensorMethods):
         found: list[tuple[Value, Any]] = []
         visit = _collect_for_leaves(found) if accumulate else _set_grad
         if retain_graph:
-            reverse_pass(find_topo_sort([self]), seed, visit)
+            order = find_topo_sort([self])
+            tape = Tape(order, seed)
+            promise_gradients(order, None if accumulate else tape)
+            tape.position.clear()  # the graph itself is kept by the program alone
+            reverse_pass(order, seed, visit)
         else:
             _backward_releasing(self, seed, retain_graph is None and recording.on, visit)
         if found:
@@ -421,10 +431,12 @@ def _backward_releasing(
     order = find_topo_sort([output])
     del output  # leaves only the references of the caller and the graph
     if not again:
+        promise_gradients(order, None)
         with no_grad():
             reverse_pass(order, out_grad, visit, release_for_good)
         return
     tape = Tape(order, out_grad)
+    promise_gradients(order, tape if visit is _set_grad else None)
 
     def record(node: Value, grad: Any) -> None:
         # A separate node, because an op may pass one gradient object to several inputs.

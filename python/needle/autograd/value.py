@@ -27,8 +27,15 @@ Self = TypeVar("Self", bound="Value")
 _new = object.__new__
 
 
-RECORDS = ("saved", "held", "changed_by")
+RECORDS = ("saved", "held", "late", "changed_by")
 """The attributes of a Value about its memory and its changes: no part of its state."""
+
+
+class _Gradient:
+    """``grad`` of a Value to which none was assigned: None, or what ``late`` computes."""
+
+    def __get__(self, node: Any, kind: type[Any]) -> Any:
+        return None if node is None or node.late is None else node.late(node)
 
 
 class Value:
@@ -40,8 +47,10 @@ class Value:
     requires_grad: bool = False
     num_outputs: int = 1
     hooks: dict[int, Callable[[Any], Any]] | None = None
-    grad: Any = None
+    grad: Any = _Gradient()
     """The gradient of the last backward that reached this node; every backward overwrites it."""
+    late: Callable[[Any], Any] | None = None
+    """Computes the gradient when it is read, for a constant that an operation made (``replay``)."""
     saved: list[Any] | None = None
     """The arrays of the inputs, the array of the result, and the time; None for a leaf."""
     held: bool = False
