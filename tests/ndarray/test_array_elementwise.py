@@ -159,6 +159,14 @@ def test_maximum_of_bool_stays_bool(device: Any) -> None:
     assert nd.minimum(a, b).tolist() == [False, False]
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
+def test_integers_are_clipped_to_fractions(dtype: str, device: Any) -> None:
+    a = nd.asarray([1, 2, 3], dtype=dtype, device=device)
+    assert nd.clip(a, 1.5, 2.5).tolist() == [1.5, 2.0, 2.5]
+    assert nd.clip(a, max=nd.asarray([1.5], device=device)).tolist() == [1.0, 1.5, 1.5]
+    assert nd.clip(a, 2, 2).dtype == dtype
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_composed(layout: str, device: Any) -> None:
     a, host_a = case(layout, "float32", device, 1)

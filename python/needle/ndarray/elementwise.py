@@ -156,7 +156,10 @@ def _operand(array: NDArray, item: Any) -> Any:
 
 
 def clip(x: NDArray, /, min: Any = None, max: Any = None) -> NDArray:
-    """Return ``x`` limited to [min, max], each an array, a scalar or None; x's dtype is kept."""
+    """Return ``x`` limited to [min, max], each an array, a scalar or None.
+
+    x's dtype is kept, unless x holds integers and a limit is floating.
+    """
     result = as_array("clip", x)
     if min is not None:
         result = maximum(result, min)
@@ -164,7 +167,8 @@ def clip(x: NDArray, /, min: Any = None, max: Any = None) -> NDArray:
         result = minimum(result, max)
     if result is x:
         return x.copy()
-    return result.astype(x.dtype, copy=False)
+    rounds = is_floating(result.dtype) and not is_floating(x.dtype)
+    return result if rounds else result.astype(x.dtype, copy=False)
 
 
 def positive(x: NDArray, /) -> NDArray:
