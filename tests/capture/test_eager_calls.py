@@ -174,6 +174,26 @@ def test_a_result_that_is_returned_and_kept_outside_of_the_state_stays_current(
     assert len(messages) == 1
 
 
+def test_gradients_that_are_kept_outside_of_the_state_stay_current() -> None:
+    def gradients(capture: bool) -> list[float]:
+        weight = nn.Parameter(ones(1))
+        optimizer, kept = optim.SGD([weight], 0.25), []
+
+        def step(x: Any) -> Any:
+            optimizer.reset_grad()
+            (weight * weight * x).sum().backward()
+            kept.append(weight.grad)
+            optimizer.step()
+
+        run = needle.capture(step, state=[weight, optimizer]) if capture else step
+        for _ in range(5):
+            run(ones(1))
+        return [grad.item() for grad in kept]
+
+    with pytest.warns(needle.CaptureWarning, match="keeps 1 results"):
+        assert gradients(capture=True) == gradients(capture=False)
+
+
 def test_a_result_stored_in_a_new_attribute_is_updated_by_replays() -> None:
     class Trainer:
         def step(self, x: Any) -> Any:

@@ -29,10 +29,9 @@ from .recorded import (
     Recording,
     Segment,
     StaleRecordingError,
+    exchanges_messages,
 )
 from .state import MISSING, LengthLocation, Location, array_in, unchanged
-
-DISTRIBUTED = __package__.rpartition(".")[0] + ".distributed"
 
 
 @dataclass(eq=False)
@@ -173,8 +172,7 @@ class Program:
     @property
     def repeatable(self) -> bool:
         """False if a host step exchanges messages with other ranks, which must be sent once."""
-        hosts = [part.host for part in self.segments if part.host is not None]
-        return not any(host.function.__module__.startswith(DISTRIBUTED) for host in hosts)
+        return not exchanges_messages(self.segments)
 
     def written_arrays(self, leaves: Leaves) -> list[Any]:
         """Return the arrays of the state whose buffers a replay writes to."""

@@ -21,6 +21,8 @@ from .calls import Call
 from .signature import map_leaves
 from .state import PLAIN_TYPES, Location, array_in, describe_view
 
+DISTRIBUTED = __package__.rpartition(".")[0] + ".distributed"
+
 Leaves = Sequence[Any]
 
 
@@ -215,3 +217,9 @@ def _source_text(value: Any) -> str:
         kinds = {"argument ": value.leaf, "host step ": value.step, "%": made}
         return next(f"{kind}{number}" for kind, number in kinds.items() if number is not None)
     return repr(value) if isinstance(value, (*PLAIN_TYPES, tuple)) else type(value).__name__
+
+
+def exchanges_messages(segments: Sequence[Segment]) -> bool:
+    """Return True if a host step exchanges messages with other ranks."""
+    hosts = [part.host for part in segments if part.host is not None]
+    return any(host.function.__module__.startswith(DISTRIBUTED) for host in hosts)

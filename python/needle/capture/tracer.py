@@ -27,7 +27,15 @@ from .deferral import DeferredCalls
 from .interception import intercept, place_in_program
 from .passes import Options
 from .program import Program
-from .recorded import ArrayTemplate, HostCall, InputBinding, Recording, Segment, ValueSource
+from .recorded import (
+    ArrayTemplate,
+    HostCall,
+    InputBinding,
+    Recording,
+    Segment,
+    ValueSource,
+    exchanges_messages,
+)
 from .signature import CaptureError, map_leaves
 from .state import (
     GRAPH_KEYS,
@@ -80,12 +88,13 @@ class Tracer:
         self._start = now()
         self._passed: set[int] = set()  # arguments that host steps receive at every replay
         self._host_results: list[Any] = []  # the results of host steps
-        self._returned: list[weakref.ref[NDArray]] = []
+        self._replaced: list[weakref.ref[NDArray]] = []
+        self._renewals: dict[int, Any] = {}  # by the id of the object that is replaced
         self._writes: dict[tuple[int | None, int, Any], Location] = {}
         self._state = State(roots, leaves)
         self._guards = self._state.guards()
         self._snapshot_state()
-        self._safe = self._before
+        self._safe, self._given = self._before, frozenset(self._arrays)
 
     # ---- running the step --------------------------------------------------------------------
 
@@ -107,8 +116,10 @@ class Tracer:
             raise RefusedError("no kernel was called")
         self._note_state_changes()
         self._plan, result = self._plan_result(result)
-        for location in self._writes.values():  # a replay stores constants there
-            _make_constant(location.get(self.leaves))
+        # A replay stores constants there. DataParallel knows gradients by their objects.
+        renew = _make_constant if exchanges_messages(self.segments) else self._renewed
+        for location in self._writes.values():
+            location.put(self.leaves, renew(location.get(self.leaves)))
         return result
 
     def program(self, as_graphs: bool) -> Program:
@@ -414,19 +425,30 @@ class Tracer:
         planned = map_leaves(plan, result)
         if self.refusal is not None:
             raise self.refusal
-        in_state = self._state.arrays()
 
         def renew(leaf: Any) -> Any:
-            leaf, array = _make_constant(leaf), array_in(leaf)
-            handle = None if array is None else array.view.handle
-            slot = self._known_slot(handle)
-            if array is None or slot is None or slot.bound or id(handle) in in_state:
-                return leaf
-            self._returned.append(weakref.ref(array))
-            again = wrap(array.view, array.device)
-            return leaf.make_const(again, leaf.requires_grad) if leaf is not array else again
+            array = array_in(leaf)
+            slot = None if array is None else self._known_slot(array.view.handle)
+            if id(leaf) in self._renewals:  # the state has it, too
+                return self._renewals[id(leaf)]
+            if slot is None or slot.bound or self._is_persistent(leaf):
+                return _make_constant(leaf)
+            return self._renewed(leaf)
 
         return planned, map_leaves(renew, result)
+
+    def _renewed(self, value: Any) -> Any:
+        """Return another constant object on a buffer of the step, and note the old one."""
+        array = array_in(_make_constant(value))
+        if array is None or id(array.view.handle) in self._given:
+            return value
+        if id(value) not in self._renewals:
+            self._replaced.append(weakref.ref(array))
+            again = wrap(array.view, array.device)
+            if value is not array:
+                again = value.make_const(again, value.requires_grad)
+            self._renewals[id(value)] = again
+        return self._renewals[id(value)]
 
     def check_released(self) -> None:
         """Raise RefusedError if the program keeps an array of the step that a replay cannot update.
@@ -435,12 +457,13 @@ class Tracer:
         only these, so an original array is still alive only if the program keeps it elsewhere.
         """
         self._before = self._safe = []
+        self._arrays, self._renewals = {}, {}
         for collected in (False, True):
             if collected:
                 gc.collect()
             alive = [slot for slot, ref in self._by_handle.values() if ref() is not None]
             lost = sum(not (slot.bound or slot.fresh) for slot in alive)
-            lost += sum(ref() is not None for ref in self._returned)
+            lost += sum(ref() is not None for ref in self._replaced)
             if not lost:
                 return
         raise RefusedError(
