@@ -103,6 +103,16 @@ def test_a_gradient_that_was_not_kept_is_an_error() -> None:
     assert frozen.grad is None
 
 
+def test_a_chain_of_updates_without_detach_is_explained() -> None:
+    w, x, steps = leaf([1.0]), leaf([2.0]), 0
+    with pytest.warns(UserWarning, match="detach"), pytest.raises(GraphError, match="detach"):
+        while steps < 400:
+            (w * x).sum().backward()
+            w = w - 0.01 * w.grad.detach()
+            steps += 1
+    assert steps > 100 and np.isclose(w.item(), 1 - 0.02 * steps)
+
+
 # ---- retained and freed values -----------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..backends.writes import now
 from ..dtypes import is_floating
-from ..errors import GraphError
+from ..errors import GraphError, warn_caller
 from ..host_steps import current
 from .changes import has_changed, was_written
 from .graph import Op, enable_grad, gradients_of, no_grad
@@ -67,8 +67,13 @@ class Leaves:
             what = kind.__name__ if node is None else f"leaf of shape {node.shape}"
             raise GraphError(
                 "backward: this derivative recomputes a released graph, but the data of a "
-                f"{what} has been {how} since; call the first backward(retain_graph=True)"
+                f"{what} has been {how} since; detach() what an earlier step hands on, such as a "
+                "hidden state, or call the first backward(retain_graph=True)"
             )
+
+
+DEPTHS = 20, 200
+"""Numbers of backward passes that recompute each other from which on a tape warns and raises."""
 
 
 class Tape:
@@ -85,6 +90,8 @@ class Tape:
         self.rows: list[tuple[Op, tuple[int, ...], Any, Any]] = []
         self.changed: dict[int, Op] = {}
         """Rows that cannot be recomputed, because a value was changed after the forward pass."""
+        self.depth = 1
+        """The number of backward passes that recomputing nests."""
         for node in order:
             if node.op is not None:
                 sources = tuple([self.position[source] for source in node.inputs])
@@ -92,6 +99,9 @@ class Tape:
                 position = self.position[node] = len(leaves) + len(self.rows) - 1
                 if has_changed(node):
                     self.changed[position] = node.op
+                if isinstance(node.op, _Replayed):
+                    self.depth = max(self.depth, node.op.tape.depth + 1)
+        _check_depth(self.depth)
 
     def behind(self, position: int) -> set[int]:
         """Return the positions that the value at ``position`` depends on, ``position`` included."""
@@ -127,6 +137,20 @@ class Tape:
                     values[place].hooks = hooks
         return values
         ### END YOUR SOLUTION
+
+
+def _check_depth(depth: int) -> None:
+    """Warn or raise GraphError if each backward recomputes a long row of earlier ones."""
+    if depth not in DEPTHS:
+        return
+    message = (
+        f"backward: this graph goes on through {depth - 1} earlier backward passes, which each "
+        "step computes again; detach() what a step hands on to the next: W = (W - lr * "
+        "W.grad).detach(), or W.data = W - lr * W.grad"
+    )
+    if depth == DEPTHS[-1]:
+        raise GraphError(message)
+    warn_caller(message, UserWarning)
 
 
 class _Replayed(Op):
