@@ -191,7 +191,6 @@ CUMULATIVE = [
         lambda a: ops.cumprod(a, -1),
         lambda a: np.cumprod(a, -1),
         normal((3, 6)),
-        dtypes=NUMBERS,
         failures=(bad_axis("cumprod", lambda a: ops.cumprod(a, 2)),),
     ),
     *[
