@@ -100,11 +100,11 @@ void copy_planes(const Image<const T>& image, const PlaneLayout& layout, Index n
 // ---- the product -------------------------------------------------------------------------------
 
 // Computes R output channels of 2 vectors of positions; `weights` has k rows of R.
-template <class T, int R>
+template <class T, int R, bool kShort>
 [[gnu::noinline]] void planes_tile(Index k, const Index* offsets, const T* weights, const T* planes,
                                    T* out, Index row_size) {
   Vector<T> acc[R][2] = {};
-  add_in_parts<T>(k, acc, [&] {
+  add_in_parts<T, kShort>(k, acc, [&] {
     outer_product<T, R>(acc, planes + *offsets++, [weights](int i) { return weights[i]; });
     weights += R;
   });
@@ -119,11 +119,11 @@ template <class T>
 using PlanesTile = void (*)(Index, const Index*, const T*, const T*, T*, Index);
 
 template <class T, int R = Blocking<T>::MR>
-PlanesTile<T> planes_tile_of(Index rows) {
+PlanesTile<T> planes_tile_of(Index rows, Index k) {
   if constexpr (R > 1) {
-    if (rows < R) return planes_tile_of<T, R - 1>(rows);
+    if (rows < R) return planes_tile_of<T, R - 1>(rows, k);
   }
-  return &planes_tile<T, R>;
+  return partial_of(k) == k ? &planes_tile<T, R, true> : &planes_tile<T, R, false>;
 }
 
 // Returns the output channels per tile: the fewest tiles, evenly filled.
@@ -171,7 +171,7 @@ template <class T>
 void run_planes(const TapProduct<T>& p) {
   constexpr Index NR = Blocking<T>::NR;
   const Index depth = p.depth(), outputs = p.out.channels, height = tile_channels<T>(outputs);
-  const PlanesTile<T> tile = planes_tile_of<T>(height);
+  const PlanesTile<T> tile = planes_tile_of<T>(height, depth);
   const PlaneLayout layout = plane_layout(p.grid, p.taps, p.tap_count, p.source.channels);
   const Scratch offsets(bytes_for<Index>(depth));
   plane_offsets(layout, p.taps, p.tap_count, p.source.channels, offsets.as<Index>());

@@ -22,7 +22,7 @@ template <class T>
 
 // Multiplies R pixels of the gradient, `outputs` channels each, by V vectors of a run's elements,
 // and adds the products to their positions in the bands.
-template <class T, int V>
+template <class T, int V, bool kShort>
 [[gnu::noinline]] void spread_tile(Index outputs, const T* grad, const Index* pixels, Index step,
                                    const T* weights, T* bands, const Index* places, Index rows,
                                    const Mask<T>& real) {
@@ -33,7 +33,7 @@ template <class T, int V>
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) seen[r] = grad + pixels[r];
   Index offset = 0;
-  add_in_parts<T>(outputs, acc, [&] {
+  add_in_parts<T, kShort>(outputs, acc, [&] {
     outer_product<T, R>(acc, weights, [&seen, offset](int r) { return seen[r][offset]; });
     weights += V * W, offset += step;
   });
@@ -69,13 +69,14 @@ void spread_panel(const WindowSpread<T>& s, Index n, Index images, Index run, In
   const Index count = images * w.grid.rows, length = w.run_length();
   const T* weights = s.weights + (run * round_up(length, Blocking<T>::W) + e) * s.grad.channels;
   const Mask<T> real = first_lanes<T>(length - e - (V - 1) * Blocking<T>::W);
+  const auto tile = partial_of(s.grad.channels) == s.grad.channels ? &spread_tile<T, V, true>
+                                                                   : &spread_tile<T, V, false>;
   T* to = bands + w.run_offset(run) + e;
   for (Index j = 0; j < w.grid.columns; ++j, to += w.pixel_step()) {
     for (Index first = 0; first < count; first += R) {
       Index last[R];
-      spread_tile<T, V>(s.grad.channels, s.grad.at(n, 0, j),
-                        tile_offsets<R>(s.pixels, first, count, last), s.grad.channel_stride,
-                        weights, to, s.places + first, smaller(R, count - first), real);
+      tile(s.grad.channels, s.grad.at(n, 0, j), tile_offsets<R>(s.pixels, first, count, last),
+           s.grad.channel_stride, weights, to, s.places + first, smaller(R, count - first), real);
     }
   }
 }
