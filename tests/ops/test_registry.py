@@ -10,6 +10,8 @@ from needle.ops import REGISTRY, stubs
 from needle.ops.registry import COURSE_CLASSES, op
 
 STUBS = stubs.files()
+WITHOUT_OP = {"confusion_matrix"}
+"""Functions that are computed on the host and have no gradient."""
 
 
 @pytest.mark.parametrize("path", STUBS, ids=lambda path: f"{path.parent.name}-{path.name}")
@@ -21,6 +23,7 @@ def test_the_lists_are_current(path: object) -> None:
 def test_rows(row: ops.registry.Row) -> None:
     assert getattr(needle, row.name) is row.function is getattr(ops, row.name)
     assert row.function.__doc__
+    assert bool(row.classes) != (row.name in WITHOUT_OP)
     for cls in row.classes:
         assert getattr(getattr(ops, row.family), cls.__name__) is cls
         assert (getattr(ops, cls.__name__, None) is cls) == (cls.__name__ in COURSE_CLASSES)

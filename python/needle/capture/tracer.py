@@ -438,7 +438,10 @@ class Tracer:
         return planned, map_leaves(renew, result)
 
     def _renewed(self, value: Any) -> Any:
-        """Return another constant object on a buffer of the step, and note the old one."""
+        """Return a constant that replaces ``value``, an array of the step, on the same buffer.
+
+        ``check_released`` then finds out whether the program also keeps the replaced object.
+        """
         array = array_in(_make_constant(value))
         if array is None or id(array.view.handle) in self._given:
             return value
@@ -467,9 +470,9 @@ class Tracer:
             if not lost:
                 return
         raise RefusedError(
-            f"the step keeps {lost} results where a replay cannot update them "
-            "(a list, a growing dict, an attribute of another object); only return them, or add "
-            "that object to state=[...]"
+            f"the step keeps an array that a replay cannot update ({lost} in all), in a list or in "
+            "an attribute of an object outside of its state; return it only, or add what holds it "
+            "to state=[...]"
         )
 
     def _check_random(self) -> None:
