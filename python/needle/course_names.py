@@ -49,7 +49,10 @@ MODULES: dict[str, tuple[str, str]] = {
     "needle.data.datasets.ptb_dataset": ("needle.data", "Dictionary Corpus batchify get_batch"),
     "needle.backend_ndarray.ndarray_backend_numpy": ("needle.backend_ndarray", "cpu_numpy"),
 }
-"""By module path: the real module, whose other public names it has too, and the names of a star."""
+"""The real module of each path, and the names that ``from PATH import *`` gives.
+
+A path's module also has the other public names of the real one as attributes.
+"""
 
 BASES = "Op Tensor TensorOp TensorTuple TensorTupleOp Value"
 

@@ -73,7 +73,7 @@ class Leaves:
 
 
 DEPTHS = 20, 200
-"""Numbers of backward passes that recompute each other from which on a tape warns and raises."""
+"""Depths of nested recomputation at which a tape warns, and at which it raises."""
 
 
 class Tape:
