@@ -172,6 +172,11 @@ def test_a_subset_keeps_its_order_and_the_inner_fetch():
     with pytest.raises(ShapeError, match=r"for a mask give np.flatnonzero"):
         data.Subset(dataset, np.ones(6, dtype=bool))
     assert len(data.Subset(dataset, [])) == 0
+    subset.indices = [1, -2]
+    assert subset[0:2][1].tolist() == [1, 4] == subset.labels.tolist()
+    assert next(iter(data.DataLoader(copy.copy(subset), 2)))[1].numpy().tolist() == [1, 4]
+    with pytest.raises(IndexError, match=r"Subset: each index must be in \[-6, 6\), got 7"):
+        subset.indices = [7]
 
 
 def test_a_concatenation_counts_through():

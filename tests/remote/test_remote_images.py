@@ -63,6 +63,9 @@ def test_a_listing_leaves_out_what_a_folder_does(folder: Path) -> None:
             shutil.copytree(folder / "ant", folder / place / hidden / "ant")
     ours, here = data.open_remote(folder), data.ImageFolder(folder)
     assert ours.classes == here.classes and list(ours.paths) == list(here.paths)
+    (folder / "bee" / "phone.HEIC").write_bytes(b"of another format")
+    with pytest.warns(UserWarning, match="1 images are left out, such as bee/phone.HEIC; convert"):
+        assert len(data.open_remote(folder)) == len(ours)
     (folder / "eel").mkdir()
     (folder / "eel" / "x.heic").write_bytes(b"of another format")
     with pytest.raises(DataError, match="in the folders eel;"):

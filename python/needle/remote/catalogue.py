@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..data.datasets.image_folder import check_classes
+from ..data.datasets.image_folder import OTHER_IMAGES, check_classes, warn_of_others
 from ..data.formats.decoding import EXTENSIONS
 from ..data.formats.files import MAX_BYTES, MAX_METADATA, check_list, is_hidden
 from ..data.formats.string_table import StringTable
@@ -133,7 +133,7 @@ def _from_index(found: dict[str, Any]) -> Catalogue:
 
 def _from_listing(store: Store, endings: tuple[str, ...]) -> Catalogue:
     """Return the catalogue of the images ``CLASS/**/NAME.jpg`` in the order of ImageFolder."""
-    rows, folders, packed = [], set[str](), False
+    rows, others, folders, packed = [], list[str](), set[str](), False
     for row in store.listing():
         packed |= row.name.endswith(PACKED)
         name, inside, _ = row.name.partition("/")
@@ -141,6 +141,8 @@ def _from_listing(store: Store, endings: tuple[str, ...]) -> Catalogue:
             folders.add(name)
             if row.name.lower().endswith(endings):
                 rows.append((name, row))
+            elif row.name.lower().endswith(OTHER_IMAGES):
+                others.append(row.name)
     if not rows:
         hint = (
             f"packed files need {INDEX}, which data.upload() writes"
@@ -151,6 +153,7 @@ def _from_listing(store: Store, endings: tuple[str, ...]) -> Catalogue:
     rows.sort(key=lambda each: (each[0], each[1].name))
     classes = sorted({name for name, _ in rows})
     check_classes("RemoteImageFolder", store.url, sorted(folders.difference(classes)), endings)
+    warn_of_others(store.url, others)
     number = {name: i for i, name in enumerate(classes)}
     return Catalogue(
         "images",

@@ -70,7 +70,7 @@ class _Combination(Dataset):
 
 
 class Subset(_Combination):
-    """The samples of ``dataset`` at ``indices``, in that order.
+    """The samples of ``dataset`` at ``indices``, in that order; other indices may be assigned.
 
     It has ``classes``, ``labels``, ``path`` and ``encoded`` if ``dataset`` has. Raises IndexError
     if an index is out of range. A slice or index array returns what ``dataset`` returns for an
@@ -80,9 +80,17 @@ class Subset(_Combination):
 
     def __init__(self, dataset: Any, indices: Any) -> None:
         super().__init__()
-        self.dataset = dataset
-        self.indices = check_indices("Subset", np.array(indices), len(dataset))
+        self.dataset, self.indices = dataset, indices
         self.layout = getattr(dataset, "layout", None)
+
+    @property
+    def indices(self) -> Indices:
+        """The indices in ``dataset``, int64 ``(n,)``."""
+        return self._indices
+
+    @indices.setter
+    def indices(self, indices: Any) -> None:
+        self._indices = check_indices("Subset", np.array(indices), len(self.dataset))
 
     def _inside(self) -> Sequence[Any]:
         return (self.dataset,)

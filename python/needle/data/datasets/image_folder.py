@@ -223,12 +223,8 @@ def image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
                     found.append(path)
                 elif entry.name.lower().endswith(OTHER_IMAGES):
                     others.append(path)
-    if others and found:  # without any image it is an error, which is raised by the caller
-        warn_caller(
-            f"{root}: {len(others)} images are left out, such as {min(others)}; convert them, or "
-            f"name their extension in extensions=",
-            UserWarning,
-        )
+    if found:  # without any image it is an error, which is raised by the caller
+        warn_of_others(root, others)
     if links:
         warn_caller(
             f"{root}: links to folders below a class are not followed, got {', '.join(links[:5])}; "
@@ -236,3 +232,13 @@ def image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
             UserWarning,
         )
     return sorted(found)
+
+
+def warn_of_others(root: Any, others: Sequence[str]) -> None:
+    """Warn if there are ``others``, images in a format that is left out."""
+    if others:
+        warn_caller(
+            f"{root}: {len(others)} images are left out, such as {min(others)}; convert them, or "
+            f"name their extension in extensions=",
+            UserWarning,
+        )
