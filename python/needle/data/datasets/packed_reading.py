@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any
 
 import numpy as np
@@ -122,16 +123,15 @@ class PackedFile:
     """
 
     def __init__(self, file: IO[bytes], name: str, size: int | None = None) -> None:
+        pa = pyarrow("PackedDataset")
         self.name = name
         status = os.fstat(file.fileno())
         self.size = status.st_size if size is None else size
         self.identity = (status.st_size, status.st_mtime_ns)
-        self._check_marks(file)
-        self.memory = mmap.mmap(file.fileno(), self.size, access=mmap.ACCESS_READ)
         try:
-            self._read_columns()
-        except ImportError:
-            raise
+            self.memory = mmap.mmap(file.fileno(), self.size, access=mmap.ACCESS_READ)
+            self._check_ends()
+            self._read_columns(pa)
         except Exception as error:
             raise DataError(
                 f"{name}: not a whole packed file of {self.size} bytes "
@@ -143,32 +143,18 @@ class PackedFile:
         self.whole = tuple(views[0] for views in self.views) if fixed else None
         self.verified = np.zeros(self.description.length, np.bool_)
 
-    def _check_marks(self, file: Any) -> None:
-        file.seek(0)
-        start = file.read(8)
-        file.seek(max(0, self.size - len(MARK)))
-        if not start.startswith(MARK):
-            raise DataError(
-                f"{self.name}: a packed file begins with {MARK!r}, got {start[:6]!r}; it is of "
-                f"another format"
-            )
-        end = file.read(len(MARK))
+    def _check_ends(self) -> None:
+        """Raise ValueError unless Arrow's marks are at both ends and the footer is small."""
+        start, end = self.memory[: len(MARK)], self.memory[-len(MARK) :]
+        if start != MARK:
+            raise ValueError(f"it is of another format, {start!r} is not {MARK!r}")
         if end != MARK or self.size < 2 * len(MARK) + 6:
-            raise DataError(
-                f"{self.name}: a packed file ends with {MARK!r}, got {end!r} before byte "
-                f"{self.size}; it is cut short, pack or fetch it again"
-            )
-        file.seek(self.size - len(MARK) - 4)
-        footer = int.from_bytes(file.read(4), "little")
+            raise ValueError(f"it is cut short, it ends with {end!r} and not with {MARK!r}")
+        footer = int.from_bytes(self.memory[-len(MARK) - 4 : -len(MARK)], "little")
         if footer > MAX_METADATA:
-            raise DataError(
-                f"{self.name}: the metadata of a packed file have at most {MAX_METADATA} bytes, "
-                f"got {footer}; it is damaged, pack or fetch it again"
-            )
+            raise ValueError(f"its metadata have {footer} bytes, more than {MAX_METADATA}")
 
-    def _read_columns(self) -> None:
-        pa = pyarrow("PackedDataset")
-        self.bytes = memoryview(self.memory)
+    def _read_columns(self, pa: ModuleType) -> None:
         whole = pa.py_buffer(self.memory)
         reader = pa.ipc.open_file(pa.BufferReader(whole))
         self.description = Description.from_metadata(reader.schema.metadata)
@@ -176,7 +162,7 @@ class PackedFile:
         fields = arrow_fields(pa, columns)
         if list(reader.schema) != fields:
             raise ValueError("the schema is not the one that its metadata describe")
-        if reader.num_record_batches != 1 or _is_compressed(self.bytes):
+        if reader.num_record_batches != 1 or _is_compressed(memoryview(self.memory)):
             raise ValueError("it must have one record batch, which is not compressed")
         batch = reader.get_batch(0)
         batch.validate()
@@ -186,7 +172,6 @@ class PackedFile:
         self.checksums = self._view(places.pop()[-1], np.dtype("<u4"), (length,))
         self.views: list[tuple[Array, ...]] = []
         self.starts: list[int] = []
-        self.parts = [_checked_part(column) for column in columns]
         for column in columns:
             mine = [places.pop(0) for _ in range(2 if column.kind == "varied" else 1)]
             self.starts.append(mine[0][-1][0])
@@ -269,16 +254,14 @@ class PackedFile:
 
     def _checksum(self, place: int) -> int:
         checksum = 0
-        for number, (kind, shape, width) in enumerate(self.parts):
-            if shape:
-                checksum = zlib.crc32(shape, checksum)
-            if width:
-                start = self.starts[number] + place * width
-                checksum = zlib.crc32(self.bytes[start : start + width], checksum)
-                continue
-            if kind == "varied":
-                checksum = zlib.crc32(self.views[number][2][place].tobytes(), checksum)
-            checksum = zlib.crc32(self.bytes_of(number, place)[0].data, checksum)
+        for number, (column, views) in enumerate(zip(self.description.columns, self.views)):
+            if column.kind == "array":
+                checksum = zlib.crc32(np.array(column.shape, "<i8").data, checksum)
+            if column.kind == "varied":
+                checksum = zlib.crc32(views[2][place].data, checksum)
+            fixed = len(views) == 1
+            content = views[0][place : place + 1] if fixed else self.bytes_of(number, place)[0]
+            checksum = zlib.crc32(content.data, checksum)
         return checksum
 
     def _varied(self, number: int, place: int, content: Array) -> Array:
@@ -300,12 +283,6 @@ class PackedFile:
             f"{self.name}: sample {place}, field {name!r} at byte {byte} is garbled: {what}; pack "
             f"or fetch the file again"
         )
-
-
-def _checked_part(column: Column) -> tuple[str, bytes, int]:
-    """Return the kind of a column; for one of fixed size also its checked shape and width."""
-    shape = np.array(column.shape, "<i8").tobytes() if column.kind == "array" else b""
-    return column.kind, shape, column.width if column.kind in ("number", "array") else 0
 
 
 def _is_compressed(content: memoryview) -> bool:

@@ -19,7 +19,7 @@ import math
 import os
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,11 @@ from ..samples.timing import measured
 from .files import read_file
 
 Pixels: TypeAlias = npt.NDArray[Any]
-Source: TypeAlias = "bytes | memoryview | str | os.PathLike[str]"
-RegionOf: TypeAlias = Callable[[int, int], "tuple[int, int, int, int] | None"]
+Content: TypeAlias = bytes | memoryview
+Source: TypeAlias = "Content | str | os.PathLike[str]"
+Size: TypeAlias = tuple[int, int]
+Box: TypeAlias = tuple[int, int, int, int]
+RegionOf: TypeAlias = Callable[[int, int], Box | None]
 """A function from height and width to the needed (top, left, bottom, right), or None for all."""
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
@@ -62,10 +65,20 @@ LOST_PIXELS = ("remature end", "bad Huffman code", "instead of RST", "nvalid JPE
 """Warnings of libjpeg that mean lost pixels; its other warnings are harmless."""
 
 
+class Asked(NamedTuple):
+    """The arguments of ``decode`` that decide about the pixels."""
+
+    mode: str
+    at_least: Size | None
+    max_pixels: int
+    region: RegionOf | None
+    oriented: bool
+
+
 def decode(
     source: Source,
     mode: str = "RGB",
-    at_least: tuple[int, int] | None = None,
+    at_least: Size | None = None,
     *,
     name: str | None = None,
     max_pixels: int = MAX_PIXELS,
@@ -94,7 +107,7 @@ def decode(
         content, name = read_file(source), name or os.fspath(source)
     try:
         with measured("decode"):
-            pixels = _pixels(content, mode, at_least, max_pixels, region, oriented)
+            pixels = _pixels(content, Asked(mode, at_least, max_pixels, region, oriented))
     except (MemoryError, ImportError):
         raise
     except _Unreadable as error:
@@ -147,22 +160,13 @@ def jpeg_region() -> ModuleType | None:
         return None
 
 
-def _pixels(
-    content: bytes | memoryview,
-    mode: str,
-    at_least: tuple[int, int] | None,
-    max_pixels: int,
-    region: RegionOf | None,
-    oriented: bool,
-) -> Pixels:
+def _pixels(content: Content, asked: Asked) -> Pixels:
     if bytes(content[:3]) == JPEG_START and simplejpeg() is not None:
-        turn = _turn_of_jpeg(content) if oriented else 1
-        pixels = _by_simplejpeg(
-            content, mode, _turned_size(at_least, turn), max_pixels, region, turn
-        )
+        turn = _turn_of_jpeg(content) if asked.oriented else 1
+        pixels = _by_simplejpeg(content, asked, turn)
         if pixels is not None:
             return _turned(pixels, turn)
-    return _by_pillow(pillow("decode"), content, mode, at_least, max_pixels, oriented)
+    return _by_pillow(pillow("decode"), content, asked)
 
 
 class _Unreadable(Exception):
@@ -177,7 +181,7 @@ def _check_size(what: str, pixels: float, max_pixels: int) -> None:
         )
 
 
-def _scale(height: int, width: int, at_least: tuple[int, int] | None) -> int:
+def _scale(height: int, width: int, at_least: Size | None) -> int:
     """Return the factor by which a JPEG can be downscaled while decoding; 1 for full size."""
     if at_least is None:
         return 1
@@ -188,7 +192,7 @@ def _scale(height: int, width: int, at_least: tuple[int, int] | None) -> int:
 # ---- orientation ---------------------------------------------------------------------------------
 
 
-def _turn_of_jpeg(content: bytes | memoryview) -> int:
+def _turn_of_jpeg(content: Content) -> int:
     """Return the EXIF orientation, which Pillow reads if there is any metadata."""
     place = 2
     while bytes(content[place : place + 1]) == b"\xff":
@@ -216,7 +220,7 @@ def _turn_of(image: Any) -> int:
     return turn if turn in TURNS else 1
 
 
-def _turned_size(size: tuple[int, int] | None, turn: int) -> tuple[int, int] | None:
+def _turned_size(size: Size | None, turn: int) -> Size | None:
     """Return the stored size of an image that has ``size`` when upright, or the reverse."""
     return size[::-1] if size is not None and turn in TURNS and TURNS[turn][2] else size
 
@@ -230,9 +234,7 @@ def _turned(pixels: Pixels, turn: int) -> Pixels:
     return np.ascontiguousarray(pixels.swapaxes(0, 1) if swapped else pixels)
 
 
-def _stored_box(
-    box: tuple[int, int, int, int], size: tuple[int, int], turn: int
-) -> tuple[int, int, int, int]:
+def _stored_box(box: Box, size: Size, turn: int) -> Box:
     """Return the region of the stored image that becomes ``box``; ``size`` is the stored size."""
     top, left, bottom, right = box
     rows, columns, swapped = TURNS.get(turn, (False, False, False))
@@ -248,28 +250,21 @@ def _stored_box(
 # ---- libraries -----------------------------------------------------------------------------------
 
 
-def _by_simplejpeg(
-    content: bytes | memoryview,
-    mode: str,
-    at_least: tuple[int, int] | None,
-    max_pixels: int,
-    region: RegionOf | None,
-    turn: int,
-) -> Pixels | None:
+def _by_simplejpeg(content: Content, asked: Asked, turn: int) -> Pixels | None:
     """Return the stored pixels; None if Pillow must decode: CMYK, or an unusual file."""
     library: Any = simplejpeg()
     try:
         height, width, colours, _ = library.decode_jpeg_header(content)
-        _check_size(f"{height} x {width}", height * width, max_pixels)
+        _check_size(f"{height} x {width}", height * width, asked.max_pixels)
         if colours not in ("YCbCr", "RGB", "Gray"):
             return None
-        scale = _scale(height, width, at_least)
+        scale = _scale(height, width, _turned_size(asked.at_least, turn))
         size = -(-height // scale), -(-width // scale)
-        part = None if region is None else _part(content, mode, scale, size, region, turn)
+        part = _part(content, asked, scale, size, turn)
         if part is not None:
             return part
         smaller = {"min_height": size[0], "min_width": size[1]} if scale > 1 else {}
-        space = "RGB" if mode == "RGB" else "GRAY"
+        space = "RGB" if asked.mode == "RGB" else "GRAY"
         pixels: Pixels = library.decode_jpeg(content, space, **smaller)
         return pixels
     except ValueError as error:
@@ -278,57 +273,44 @@ def _by_simplejpeg(
         return None
 
 
-def _part(
-    content: bytes | memoryview,
-    mode: str,
-    scale: int,
-    size: tuple[int, int],
-    region: RegionOf,
-    turn: int,
-) -> Pixels | None:
+def _part(content: Content, asked: Asked, scale: int, size: Size, turn: int) -> Pixels | None:
     """Return an image of ``size`` with only the region decoded; None if all must be decoded.
 
     A file that looks truncated or unusual must be decoded whole, so that errors are the same.
     """
-    library = jpeg_region()
-    if library is None or bytes(content[-2:]) != JPEG_END:
+    library, region = jpeg_region(), asked.region
+    if library is None or region is None or bytes(content[-2:]) != JPEG_END:
         return None
     box = region(*(_turned_size(size, turn) or size))
     if box is None:
         return None
-    pixels = np.empty((*size, CHANNELS[mode]), np.uint8)
+    pixels = np.empty((*size, CHANNELS[asked.mode]), np.uint8)
     stored = _stored_box(box, size, turn)
     return pixels if library.decode_region(content, pixels, scale, *stored) else None
 
 
-def _by_pillow(
-    opener: Any,
-    content: bytes | memoryview,
-    mode: str,
-    at_least: tuple[int, int] | None,
-    max_pixels: int,
-    oriented: bool,
-) -> Pixels:
+def _by_pillow(opener: Any, content: Content, asked: Asked) -> Pixels:
     try:
         image = opener.open(io.BytesIO(content))
     except opener.DecompressionBombError as error:
-        _check_size(f"a file that Pillow refuses ({error})", math.inf, max_pixels)
+        _check_size(f"a file that Pillow refuses ({error})", math.inf, asked.max_pixels)
         raise
     with image:
         width, height = image.size
-        _check_size(f"{height} x {width}", height * width, max_pixels)
+        _check_size(f"{height} x {width}", height * width, asked.max_pixels)
         if image.format == "PNG":  # a PNG's metadata may follow the pixels
             image.load()
         turn = _turn_of(image)
         if image.format in ("JPEG", "MPO"):
-            scale = _scale(height, width, _turned_size(at_least, turn) if oriented else at_least)
+            at_least = _turned_size(asked.at_least, turn if asked.oriented else 1)
+            scale = _scale(height, width, at_least)
             size = (width // scale, height // scale) if scale > 1 else None
-            image.draft(mode if image.mode in ("RGB", "L", "YCbCr") else None, size)
+            image.draft(asked.mode if image.mode in ("RGB", "L", "YCbCr") else None, size)
         image.load()
         left = _turn_of(image)  # Pillow turns a TIFF while it loads it
-        if not oriented:
+        if not asked.oriented:
             left = 1 if left == turn else TURNED_BACK.get(turn, turn)
-        return _turned(_pixels_of(opener, image, mode), left)
+        return _turned(_pixels_of(opener, image, asked.mode), left)
 
 
 def _pixels_of(opener: Any, image: Any, mode: str) -> Pixels:
