@@ -239,7 +239,7 @@ def test_a_network_trains_as_on_the_numpy_device() -> None:
 
 @pytest.mark.filterwarnings("error::needle.CaptureWarning")
 def test_replays_keep_the_bits() -> None:
-    """Each call rounds its result, so a replay may not fuse batch norm, the addition and ReLU."""
+    """Each call rounds its result, so a replay has to round in the same places."""
     eager, captured = (trained(needle.device(emulated.NAME), way) for way in (False, True))
     assert captured[0] == eager[0]
     for mine, theirs in zip(captured[1], eager[1], strict=True):

@@ -2,12 +2,13 @@
 
 In evaluation mode, batch norm multiplies each channel by a constant s and adds a constant t. Since
 conv(x, w) s + t = conv(x, w s) + t, the scaled weights are computed once, and the addition runs in
-the convolution's epilogue. Rounding differs, so this pass runs only with ``capture(step,
-exact=False)``.
+the convolution's epilogue, as does a ReLU after it. Rounding differs, so this pass runs only with
+``capture(step, exact=False)``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,6 @@ from ..calls import Call
 from ..recorded import Recording
 from .constants import unchanged_parameters
 from .options import Options
-from .patterns import alike, is_binary, is_whole, only_users, placed
 
 
 def fold(recording: Recording, options: Options) -> str:
@@ -54,7 +54,9 @@ class _Folder:
         if shifted is None:
             return False
         add, shift = shifted
-        between = calls[calls.index(conv) : calls.index(add)]
+        relu = self._relu_of(calls, add.args[3])
+        last = relu or add
+        between = calls[calls.index(conv) : calls.index(last)]
         if any(x.handle in call.writes for call in between):
             return False
         bias = _channels(shift, channels)
@@ -63,21 +65,21 @@ class _Folder:
                 "add", self._constant("multiply", epilogue.bias, _channels(scale, channels)), bias
             )
         new_weight = self._constant("multiply", weight, _channels(scale, channels, weight.shape))
-        args = (x, new_weight, placed(out, add.args[3]), geometry, Epilogue(bias))
+        place = last.args[3]
+        result = out._replace(handle=place.handle, offset=place.offset)
+        epilogue = Epilogue(bias, relu=relu is not None)
         # The fused call takes the place of the last one, since earlier calls may still use its
         # result's memory.
-        calls[calls.index(add)] = replace(conv, args=args)
-        calls.remove(conv)
-        calls.remove(multiply)
+        calls[calls.index(last)] = replace(conv, args=(x, new_weight, result, geometry, epilogue))
+        calls[:] = [call for call in calls if call not in (conv, multiply, add)]
         return True
 
     def _next(
         self, calls: list[Call], view: View, name: str, channels: int
     ) -> tuple[Call, View] | None:
         """Return the call of ``name`` on this result and a constant, and that constant."""
-        users = only_users(self.recording, view)
-        call = users[1] if users else None
-        if call is None or call not in calls or not is_binary(call, name):
+        call = self._user(calls, view, name)
+        if call is None:
             return None
         _, a, b, out = call.args
         for value, constant in ((a, b), (b, a)):
@@ -86,12 +88,31 @@ class _Folder:
                 and isinstance(value, View)
                 and value.handle is view.handle
                 and constant.handle in self.constants
-                and is_whole(value, view)
+                and _is_whole(value, view)
                 and alike(value, out)
                 and _varies_with_channel(constant, value, channels)
             ):
                 return call, constant
         return None
+
+    def _relu_of(self, calls: list[Call], view: View) -> Call | None:
+        """Return the call that computes relu of all elements of this result."""
+        call = self._user(calls, view, "maximum")
+        if call is None or repr(call.args[2]) != "0.0":
+            return None
+        _, value, _, out = call.args
+        return call if _is_whole(value, view) and alike(value, out) else None
+
+    def _user(self, calls: list[Call], view: View, name: str) -> Call | None:
+        """Return the only reader of a temporary, if it is an elementwise call of ``name``."""
+        slot = view.handle
+        recorded = self.recording.calls()
+        users = [c for c in recorded if any(v.handle is slot for v, _ in c.views())]
+        if len(users) != 2 or not slot.temporary:
+            return None
+        made, user = users
+        alone = slot not in made.reads and slot not in user.writes and user in calls
+        return user if alone and user.name == "binary" and user.args[0] == name else None
 
     def _constant(self, name: str, a: View, b: View) -> View:
         """Return a new constant, computed from two others of one shape."""
@@ -115,3 +136,18 @@ def _channels(constant: View, count: int, shape: tuple[int, ...] | None = None) 
     shape = shape or (count,)
     strides = (0,) * (len(shape) - 1) + (1,)
     return View(constant.handle, shape, strides, constant.offset, constant.dtype)
+
+
+def alike(a: View, b: View) -> bool:
+    """Return True if two views have equal shapes and strides."""
+    return a.shape == b.shape and list(_axes(a)) == list(_axes(b))
+
+
+def _is_whole(value: View, result: View) -> bool:
+    """Return True if ``value`` has all elements of ``result``, possibly with permuted axes."""
+    return sorted(_axes(value)) == sorted(_axes(result)) and value.offset == result.offset
+
+
+def _axes(view: View) -> Iterator[tuple[int, int]]:
+    """Yield (length, stride) of the axes with more than one element."""
+    return ((n, s) for n, s in zip(view.shape, view.strides) if n > 1)

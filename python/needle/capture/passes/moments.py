@@ -14,8 +14,8 @@ from ...dtypes import float32, is_storage
 from ...shapes import product
 from ..calls import Call
 from ..recorded import Recording
+from .folding import alike
 from .options import Options
-from .patterns import alike
 
 
 def share(recording: Recording, options: Options) -> str:
