@@ -1,14 +1,15 @@
-"""A row of the op table: how an op is called, its expected result, and calls that must fail.
+"""A row of the op table: how an op is called and its expected result; calls that must fail.
 
 ``op_table`` gathers the rows of the families; ``ops/test_op_table`` generates the tests.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from needle import ops
 from needle.errors import ShapeError
 
 FLOATS = ("float32", "float64")
@@ -50,7 +51,6 @@ class OpRow:
     """True if size 0 is valid at all."""
     rtol: float = 2e-5
     """The relative tolerance of float32 compared with float64."""
-    failures: tuple[Failure, ...] = ()
 
     def __repr__(self) -> str:
         return f"<row {self.id} of {self.name}>"  # short, because pytest prints it above a failure
@@ -82,13 +82,51 @@ def apart(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], tuple[Any
     return make
 
 
+def called(
+    name: str,
+    oracle: Callable[..., Any],
+    inputs: Callable[[np.random.Generator], tuple[Any, ...]],
+    *args: Any,
+    options: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> OpRow:
+    """Return the row that calls the op of this name on its inputs, ``args`` and ``options``."""
+    call, named = getattr(ops, name), options or {}
+    return OpRow(name, lambda *a: call(*a, *args, **named), oracle, inputs, **fields)
+
+
+def alike(name: str, oracle: Callable[..., Any], inputs: Any, *args: Any, **fields: Any) -> OpRow:
+    """Return the row of an op whose oracle takes the same ``args`` after the inputs."""
+    return called(name, lambda *a: oracle(*a, *args), inputs, *args, **fields)
+
+
+S = (3, 4)
+"""The shape of most inputs."""
+
+
 def refused(
     call: Any, message: str, *shapes: tuple[int, ...], error: type[Exception] = ShapeError
 ) -> Failure:
-    """Return a call on ones of these shapes, by default (3, 4), that must raise ``error``."""
-    given = shapes or ((3, 4),)
-    return Failure(lambda t: call(*[t(np.ones(shape)) for shape in given]), error, message)
+    """Return a call on ones of these shapes, by default ``S``, that must raise ``error``."""
+    return Failure(lambda t: call(*[t(np.ones(s)) for s in shapes or (S,)]), error, message)
 
 
-def bad_axis(name: str, call: Any) -> Failure:
-    return refused(call, f"{name}: axis 2 is out of range for 2 dimensions")
+def wrong(
+    name: str,
+    message: str,
+    *args: Any,
+    on: tuple[tuple[int, ...], ...] = (S,),
+    error: type[Exception] = ShapeError,
+    **options: Any,
+) -> Failure:
+    """Return a call of the op on ones of the shapes ``on`` and ``args`` that must raise."""
+    call = getattr(ops, name)
+    return Failure(
+        lambda t: call(*[t(np.ones(shape)) for shape in on], *args, **options),
+        error,
+        f"{name}: {message}",
+    )
+
+
+def bad_axis(name: str, *args: Any, **options: Any) -> Failure:
+    return wrong(name, "axis 2 is out of range for 2 dimensions", *args, **options)

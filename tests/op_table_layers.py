@@ -10,12 +10,15 @@ import numpy as np
 from needle import ops
 from needle.errors import DTypeError, ShapeError, UnknownNameError
 from tests.nn_oracles import adjoint, conv2d
-from tests.op_row import Failure, OpRow, normal, refused
+from tests.op_row import OpRow, alike, called, normal, refused, wrong
+
+
+def standardised(x: Any, axes: Any, eps: float) -> Any:
+    return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + eps)
 
 
 def grouped(x: Any, groups: int, weight: Any, bias: Any, eps: float) -> Any:
-    rows = x.reshape(x.shape[0], groups, math.prod(x.shape[1:]) // groups)
-    y = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + eps)
+    y = standardised(x.reshape(x.shape[0], groups, math.prod(x.shape[1:]) // groups), -1, eps)
     along = (-1, *[1] * (x.ndim - 2))
     return y.reshape(x.shape) * weight.reshape(along) + bias.reshape(along)
 
@@ -26,27 +29,25 @@ def root_mean_square(x: Any, weight: Any, eps: float) -> Any:
 
 
 def layer_norm(x: Any, weight: Any, bias: Any, eps: float) -> Any:
-    axes = tuple(range(-weight.ndim, 0))
-    return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + eps) * (
-        weight
-    ) + bias
+    return standardised(x, tuple(range(-weight.ndim, 0)), eps) * weight + bias
 
 
+EPS = {"eps": 1e-2}
 NORMALIZATION = [
-    OpRow(
+    called(
         "layer_norm",
-        lambda x, w, b: ops.layer_norm(x, w, b, eps=1e-2),
         lambda x, w, b: layer_norm(x, w, b, 1e-2),
         normal((3, 2, 4), (2, 4), (2, 4)),
-        "two axes",
+        options=EPS,
+        case="two axes",
         resize=False,
     ),
-    OpRow(
+    called(
         "layer_norm",
-        lambda x: ops.layer_norm(x, normalized_shape=4),
         lambda x: layer_norm(x, np.ones(4), 0.0, 1e-5),
         normal((3, 4)),
-        "without weight",
+        options={"normalized_shape": 4},
+        case="without weight",
     ),
     OpRow(
         "layer_norm",
@@ -55,7 +56,6 @@ NORMALIZATION = [
         normal((4,), (4,)),
         "of a vector",
         resize=False,
-        failures=(refused(ops.layer_norm, "layer_norm: normalized_shape, weight and bias", ()),),
     ),
     *[
         OpRow(
@@ -65,51 +65,32 @@ NORMALIZATION = [
             normal(shape, shape[1:2], shape[1:2]),
             f"{groups} groups",
             resize=False,
-            failures=(
-                refused(
-                    lambda x: ops.group_norm(x, 2),
-                    "group_norm: input must be (N, C, ...) and the number of groups must divide C, "
-                    "got shape (2, 3) and 2 groups",
-                    (2, 3),
-                ),
-                refused(
-                    lambda x, w: ops.group_norm(x, 1, w),
-                    "group_norm: weight and bias must have shape (3,), one value per channel, got",
-                    (2, 3),
-                    (2,),
-                ),
-            ),
         )
         for shape, groups in (((3, 4, 2, 3), 2), ((2, 6), 3), ((0, 4, 5), 2))
     ],
-    OpRow(
+    called(
         "instance_norm",
-        lambda x, w, b: ops.instance_norm(x, w, b, eps=1e-2),
         lambda x, w, b: grouped(x, 4, w, b, 1e-2),
         normal((3, 4, 2, 3), (4,), (4,)),
+        options=EPS,
         resize=False,
-        failures=(refused(ops.instance_norm, "instance_norm: input must be (N, C, ...)", (3,)),),
     ),
     *[
-        OpRow(
+        called(
             "rms_norm",
-            lambda x, w: ops.rms_norm(x, w, eps=1e-2),
             lambda x, w: root_mean_square(x, w, 1e-2),
             normal(shape, width),
-            f"{len(width)} axes of {len(shape)}",
+            options=EPS,
+            case=f"{len(width)} axes of {len(shape)}",
             resize=False,
-            failures=(
-                refused(ops.rms_norm, "rms_norm: normalized_shape, weight and", (2, 3), (2,)),
-            ),
         )
         for shape, width in (((4, 5), (5,)), ((3, 2, 4), (2, 4)), ((0, 3), (3,)))
     ],
-    OpRow(
+    called(
         "rms_norm",
-        ops.rms_norm,
         lambda x: root_mean_square(x, np.ones(4), np.finfo("float64").eps),
         normal((3, 4)),
-        "without weight",
+        case="without weight",
         rtol=1e-5,
     ),
 ]
@@ -131,78 +112,27 @@ UNEVEN = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "groups": 2}
 ACROSS = {"stride": (1, 2), "padding": (0, 1), "dilation": (1, 2)}
 
 CONVOLUTION = [
-    OpRow(
+    called(
         "conv_transpose2d",
-        lambda x, w, b: ops.conv_transpose2d(x, w, b, output_padding=(1, 0), **UNEVEN),
         lambda x, w, b: transposed(x, w, b, (1, 0), **UNEVEN),
         normal((2, 4, 2, 3), (4, 1, 3, 2), (2,)),
+        options={"output_padding": (1, 0), **UNEVEN},
         resize=False,
-        failures=(
-            refused(ops.conv_transpose2d, "conv_transpose2d: the input must be", (3, 4), (4, 3)),
-            refused(
-                ops.conv_transpose2d,
-                "conv_transpose2d: the weight's first axis must be the input's channels, and "
-                "groups must divide it, got 2 for 3 channels with groups=1",
-                (1, 3, 4, 4),
-                (2, 3, 2, 2),
-            ),
-            refused(
-                lambda x, w: ops.conv_transpose2d(x, w, output_padding=1),
-                "conv_transpose2d: output_padding must be at least 0 and less than stride or dil",
-                (1, 1, 4, 4),
-                (1, 1, 2, 2),
-            ),
-            refused(
-                lambda x, w: ops.conv_transpose2d(x, w, padding=3),
-                "conv_transpose2d: the output must have at least one element per axis, got size "
-                "(-1, -1)",
-                (1, 1, 4, 4),
-                (1, 1, 2, 2),
-            ),
-            refused(
-                ops.conv_transpose2d,
-                "conv_transpose2d: bias must have shape (3,), one value per output channel, got",
-                (1, 1, 4, 4),
-                (1, 3, 2, 2),
-                (2,),
-            ),
-        ),
     ),
-    OpRow(
+    called(
         "conv_transpose1d",
-        lambda x, w, b: ops.conv_transpose1d(x, w, b, 2, 1, 1, dilation=2),
         lambda x, w, b: transposed(x[:, :, None], w[:, :, None], b, (0, 1), **ACROSS)[:, :, 0],
         normal((2, 3, 4), (3, 2, 2), (2,)),
+        *(2, 1, 1),
+        options={"dilation": 2},
         resize=False,
-        failures=(
-            refused(
-                ops.conv_transpose1d,
-                "conv_transpose1d: input and weight must have 3 axes, got",
-                (3, 4),
-                (4, 3),
-            ),
-        ),
     ),
-    OpRow(
+    called(
         "conv1d",
-        lambda x, w, b: ops.conv1d(x, w, b, 2, 1, 2, 2),
         lambda x, w, b: conv2d(x[:, :, None], w[:, :, None], b, groups=2, **ACROSS)[:, :, 0],
         normal((2, 4, 6), (2, 2, 3), (2,)),
+        *(2, 1, 2, 2),
         resize=False,
-        failures=(
-            refused(
-                ops.conv1d,
-                "conv1d: input and weight must have 3 axes, got shape (3, 4)",
-                (3, 4),
-                (4, 3),
-            ),
-            refused(
-                lambda x, w: ops.conv1d(x, w, stride=(1, 2)),
-                "conv1d: stride must be an int or one int, got (1, 2)",
-                (1, 1, 3),
-                (1, 1, 3),
-            ),
-        ),
     ),
 ]
 
@@ -229,50 +159,12 @@ def cubic(x: Any, count: int, axis: int) -> Any:
     return np.moveaxis(np.moveaxis(wide, axis, -1) @ weights.T, -1, axis)
 
 
-def resampling(case: str, shape: Any, oracle: Any, failures: Any = (), **options: Any) -> OpRow:
-    return OpRow(
-        "interpolate",
-        lambda x: ops.interpolate(x, **options),
-        oracle,
-        normal(shape),
-        case,
-        failures=failures,
-    )
-
-
-def interpolation_refused(error: type[Exception], message: str, **options: Any) -> Failure:
-    return refused(
-        lambda a: ops.interpolate(a, **options),
-        f"interpolate: {message}",
-        (1, 2, 3, 3),
-        error=error,
-    )
+def resampling(case: str, shape: Any, oracle: Any, **options: Any) -> OpRow:
+    return called("interpolate", oracle, normal(shape), options=options, case=case)
 
 
 INTERPOLATION = [
-    resampling(
-        "nearest",
-        (2, 3, 2, 4),
-        lambda x: x.repeat(3, 2).repeat(2, 3),
-        (
-            interpolation_refused(UnknownNameError, "mode must be one of nearest", mode="lanczos"),
-            interpolation_refused(ShapeError, "mode 'linear' takes (N, C, L)", mode="linear"),
-            interpolation_refused(ValueError, "exactly one of size and scale_factor must be given"),
-            interpolation_refused(ValueError, "exactly one of", size=3, scale_factor=2),
-            interpolation_refused(
-                ValueError,
-                "align_corners is for linear and cubic modes",
-                size=3,
-                align_corners=True,
-            ),
-            interpolation_refused(ShapeError, "size or scale_factor must be one", size=(3, 3, 3)),
-            interpolation_refused(ShapeError, "size or scale_factor must be one", scale_factor=0),
-            interpolation_refused(
-                ShapeError, "the output must not be empty, got sizes (0, 0)", scale_factor=0.1
-            ),
-        ),
-        scale_factor=(3, 2),
-    ),
+    resampling("nearest", (2, 3, 2, 4), lambda x: x.repeat(3, 2).repeat(2, 3), scale_factor=(3, 2)),
     resampling("nearest, smaller", (2, 3, 5), lambda x: x[:, :, [0, 1, 3]], size=3),
     resampling(
         "nearest-exact", (2, 3, 4), lambda x: x[:, :, [0, 2, 3]], size=3, mode="nearest-exact"
@@ -317,53 +209,29 @@ SEEN = np.random.default_rng(2).random((4, 6)) < 0.6
 SEEN[1] = False  # a query without any visible key
 
 ATTENTION = [
-    OpRow(
-        "scaled_dot_product_attention",
-        ops.scaled_dot_product_attention,
-        attention,
-        normal(*HEADS),
-        failures=(
-            refused(
-                lambda q, k: ops.scaled_dot_product_attention(q, k, k),
-                "scaled_dot_product_attention: query and key must be (..., L, E) and (..., S, E)",
-                (2, 3),
-                (2, 4),
+    *[
+        called(
+            "scaled_dot_product_attention",
+            lambda *a, o=oracle_options: attention(*a, **o),
+            normal(*HEADS),
+            options=options,
+            case=case,
+        )
+        for case, options, oracle_options in (
+            ("", {}, {}),
+            ("bool mask", {"attn_mask": SEEN, "scale": 0.7}, {"seen": SEEN, "scale": 0.7}),
+            (
+                "causal, bool mask",
+                {"attn_mask": SEEN, "is_causal": True},
+                {"seen": SEEN & np.tri(4, 6, dtype=bool)},
             ),
-            refused(
-                lambda q, m: ops.scaled_dot_product_attention(q, q, q, m),
-                "scaled_dot_product_attention: attn_mask must broadcast to (2, 2), got (4, 2, 2)",
-                (2, 3),
-                (4, 2, 2),
-            ),
-            Failure(
-                lambda t: ops.scaled_dot_product_attention(
-                    *[t(np.zeros((2, 2)))] * 3, t(np.zeros((2, 2), "int64"))
-                ),
-                DTypeError,
-                "scaled_dot_product_attention: attn_mask must be bool or floating, got int64",
-            ),
-        ),
-    ),
-    OpRow(
+        )
+    ],
+    called(
         "scaled_dot_product_attention",
-        lambda q, k, v: ops.scaled_dot_product_attention(q, k, v, SEEN, scale=0.7),
-        lambda q, k, v: attention(q, k, v, SEEN, scale=0.7),
-        normal(*HEADS),
-        "bool mask",
-    ),
-    OpRow(
-        "scaled_dot_product_attention",
-        lambda q, k, v: ops.scaled_dot_product_attention(q, k, v, SEEN, is_causal=True),
-        lambda q, k, v: attention(q, k, v, SEEN & np.tri(4, 6, dtype=bool)),
-        normal(*HEADS),
-        "causal, bool mask",
-    ),
-    OpRow(
-        "scaled_dot_product_attention",
-        ops.scaled_dot_product_attention,
         lambda q, k, v, m: attention(q, k, v, added=m),
         normal(*HEADS, (4, 6)),
-        "added mask",
+        case="added mask",
         resize=False,
     ),
 ]
@@ -391,29 +259,13 @@ def sampled(x: Any, grid: Any, mode: str, padding: str, align_corners: bool) -> 
     return out
 
 
-def grid_refused(message: str, error: type[Exception], *shapes: Any, **options: Any) -> Failure:
-    return refused(
-        lambda x, g: ops.grid_sample(x, g, **options),
-        f"grid_sample: {message}",
-        *(shapes or ((1, 2, 3, 3), (1, 4, 4, 2))),
-        error=error,
-    )
-
-
 SAMPLING = [
-    OpRow(
+    alike(
         "grid_sample",
-        lambda x, g, o=(mode, padding, align): ops.grid_sample(x, g, *o),
-        lambda x, g, o=(mode, padding, align): sampled(x, g, *o),
+        sampled,
         lambda r: (r.standard_normal((2, 2, 4, 3)), r.uniform(-2.5, 2.5, (2, 3, 4, 2))),
-        f"{mode} {padding} {align}",
-        failures=(
-            grid_refused("mode must be one of", UnknownNameError, mode="bicubic"),
-            grid_refused("padding_mode must be one of", UnknownNameError, padding_mode="wrap"),
-            grid_refused("x must be (N, C, H, W)", ShapeError, (1, 2, 3, 3), (1, 4, 4, 3)),
-            grid_refused("x must be (N, C, H, W)", ShapeError, (1, 2, 3, 3), (2, 4, 4, 2)),
-            grid_refused("x must be (N, C, H, W)", ShapeError, (1, 2, 0, 3), (1, 4, 4, 2)),
-        ),
+        *(mode, padding, align),
+        case=f"{mode} {padding} {align}",
     )
     for mode in ("bilinear", "nearest")
     for padding in ("zeros", "border", "reflection")
@@ -421,3 +273,115 @@ SAMPLING = [
 ]
 
 LAYER_ROWS = [*NORMALIZATION, *CONVOLUTION, *INTERPOLATION, *SAMPLING, *ATTENTION]
+
+IMAGE, GRID = (1, 2, 3, 3), (1, 4, 4, 2)
+PIXELS, KERNEL = (1, 1, 4, 4), (1, 1, 2, 2)
+LAYER_FAILURES = [
+    wrong("layer_norm", "normalized_shape, weight and bias", on=((),)),
+    wrong(
+        "group_norm",
+        "input must be (N, C, ...) and the number of groups must divide C, got shape (2, 3) and 2 "
+        "groups",
+        2,
+        on=((2, 3),),
+    ),
+    refused(
+        lambda x, w: ops.group_norm(x, 1, w),
+        "group_norm: weight and bias must have shape (3,), one value per channel, got",
+        (2, 3),
+        (2,),
+    ),
+    wrong("instance_norm", "input must be (N, C, ...)", on=((3,),)),
+    wrong("rms_norm", "normalized_shape, weight and", on=((2, 3), (2,))),
+    wrong("conv_transpose2d", "the input must be", on=((3, 4), (4, 3))),
+    wrong(
+        "conv_transpose2d",
+        "the weight's first axis must be the input's channels, and groups must divide it, got 2 "
+        "for 3 channels with groups=1",
+        on=((1, 3, 4, 4), (2, 3, 2, 2)),
+    ),
+    wrong(
+        "conv_transpose2d",
+        "output_padding must be at least 0 and less than stride or dil",
+        on=(PIXELS, KERNEL),
+        output_padding=1,
+    ),
+    wrong(
+        "conv_transpose2d",
+        "the output must have at least one element per axis, got size (-1, -1)",
+        on=(PIXELS, KERNEL),
+        padding=3,
+    ),
+    wrong(
+        "conv_transpose2d",
+        "bias must have shape (3,), one value per output channel, got",
+        on=(PIXELS, (1, 3, 2, 2), (2,)),
+    ),
+    *[
+        wrong(name, "input and weight must have 3 axes, got shape (3, 4)", on=((3, 4), (4, 3)))
+        for name in ("conv_transpose1d", "conv1d")
+    ],
+    wrong(
+        "conv1d",
+        "stride must be an int or one int, got (1, 2)",
+        on=((1, 1, 3), (1, 1, 3)),
+        stride=(1, 2),
+    ),
+    *[
+        wrong("interpolate", message, on=(IMAGE,), error=error, **options)
+        for message, error, options in (
+            ("mode must be one of nearest", UnknownNameError, {"mode": "lanczos"}),
+            ("mode 'linear' takes (N, C, L)", ShapeError, {"mode": "linear"}),
+            ("exactly one of size and scale_factor must be given", ValueError, {}),
+            ("exactly one of", ValueError, {"size": 3, "scale_factor": 2}),
+            (
+                "align_corners is for linear and cubic modes",
+                ValueError,
+                {"size": 3, "align_corners": True},
+            ),
+            ("size or scale_factor must be one", ShapeError, {"size": (3, 3, 3)}),
+            ("size or scale_factor must be one", ShapeError, {"scale_factor": 0}),
+            ("the output must not be empty, got sizes (0, 0)", ShapeError, {"scale_factor": 0.1}),
+        )
+    ],
+    refused(
+        lambda q, k: ops.scaled_dot_product_attention(q, k, k),
+        "scaled_dot_product_attention: query and key must be (..., L, E) and (..., S, E)",
+        (2, 3),
+        (2, 4),
+    ),
+    refused(
+        lambda q, m: ops.scaled_dot_product_attention(q, q, q, m),
+        "scaled_dot_product_attention: attn_mask must broadcast to (2, 2), got (4, 2, 2)",
+        (2, 3),
+        (4, 2, 2),
+    ),
+    refused(
+        lambda q: ops.scaled_dot_product_attention(q, q, q, q.astype("int64")),
+        "scaled_dot_product_attention: attn_mask must be bool or floating, got int64",
+        (2, 2),
+        error=DTypeError,
+    ),
+    wrong(
+        "grid_sample",
+        "mode must be one of",
+        on=(IMAGE, GRID),
+        mode="bicubic",
+        error=UnknownNameError,
+    ),
+    wrong(
+        "grid_sample",
+        "padding_mode must",
+        on=(IMAGE, GRID),
+        padding_mode="wrap",
+        error=UnknownNameError,
+    ),
+    *[
+        wrong("grid_sample", "x must be (N, C, H, W)", on=(image, grid))
+        for image, grid in (
+            (IMAGE, (1, 4, 4, 3)),
+            (IMAGE, (2, 4, 4, 2)),
+            ((1, 2, 0, 3), GRID),
+        )
+    ],
+]

@@ -21,7 +21,7 @@ from tests.nn_oracles import (
     normalised,
     pair,
 )
-from tests.op_row import Failure, OpRow, apart, bad_axis, normal, refused
+from tests.op_row import OpRow, alike, apart, bad_axis, called, normal, refused, wrong
 
 
 def convolution(case: str, x: Any, weight: Any, resize: bool = False, **options: Any) -> OpRow:
@@ -62,37 +62,13 @@ def convolution_then_relu(x: Any, weight: Any, bias: Any, **options: Any) -> Any
     return ops.convolution.Conv2d(geometry, relu=True)(x, ops.permute(weight, (2, 3, 1, 0)), bias)
 
 
+def conv_nhwc(a: Any, b: Any, stride: int = 1, padding: int = 1) -> Any:
+    y = conv2d(a.transpose(0, 3, 1, 2), b.transpose(3, 2, 0, 1), stride=stride, padding=padding)
+    return y.transpose(0, 2, 3, 1)
+
+
 CONVOLUTION = [
-    OpRow(
-        "conv2d",
-        ops.conv2d,
-        conv2d,
-        normal((3, 2, 5, 4), (3, 2, 3, 3)),
-        failures=(
-            refused(ops.conv2d, "conv2d: input and weight", (3, 4), (4, 3)),
-            refused(ops.conv2d, "conv2d: input channels must be", (1, 3, 5, 5), (2, 2, 3, 3)),
-            refused(ops.conv2d, "conv2d: the window must fit", (1, 2, 2, 5), (2, 2, 3, 3)),
-            refused(
-                ops.conv2d,
-                "conv2d: bias must have shape (2,), one value per output channel, got",
-                (1, 1, 3, 3),
-                (2, 1, 3, 3),
-                (3,),
-            ),
-            refused(
-                lambda x, w: ops.conv2d(x, w, stride=0),
-                "conv2d: kernel, stride and dilation must",
-                (1, 1, 3, 3),
-                (1, 1, 3, 3),
-            ),
-            refused(
-                lambda x, w: ops.conv2d(x, w, stride=(1, 2, 3)),
-                "stride must be an int or two",
-                (1, 1, 3, 3),
-                (1, 1, 3, 3),
-            ),
-        ),
-    ),
+    alike("conv2d", conv2d, normal((3, 2, 5, 4), (3, 2, 3, 3))),
     *[
         OpRow(
             "conv2d",
@@ -122,14 +98,6 @@ CONVOLUTION = [
         lambda g, w: adjoint(lambda x: conv2d(x, w, **UNEVEN), X, g),
         normal(Y, W),
         resize=False,
-        failures=(
-            refused(
-                lambda g, w: ops.conv2d_input_grad(g, w, (1, 1, 4, 4)),
-                "conv2d_input_grad: grad must have the output's shape (1, 1, 2, 2), got (1, 1",
-                (1, 1, 3, 3),
-                (1, 1, 3, 3),
-            ),
-        ),
     ),
     OpRow(
         "conv2d_weight_grad",
@@ -137,102 +105,44 @@ CONVOLUTION = [
         lambda g, x: adjoint(lambda w: conv2d(x, w, **UNEVEN), W, g),
         normal(Y, X),
         resize=False,
-        failures=(
-            refused(
-                lambda g, x: ops.conv2d_weight_grad(g, x, (1, 1, 3, 3)),
-                "conv2d_weight_grad: grad must have the output's shape (1, 1, 2, 2), got",
-                (2, 1, 2, 2),
-                (1, 1, 4, 4),
-            ),
-        ),
     ),
     *[
-        OpRow(
+        called(
             "conv",
-            lambda a, b, s=stride, p=padding: ops.conv(a, b, stride=s, padding=p),
-            lambda a, b, s=stride, p=padding: conv2d(
-                a.transpose(0, 3, 1, 2), b.transpose(3, 2, 0, 1), stride=s, padding=p
-            ).transpose(0, 2, 3, 1),
+            lambda a, b, s=stride, p=padding: conv_nhwc(a, b, s, p),
             normal((2, 7, 6, 3), (kernel, kernel, 3, 4)),
-            f"{kernel}x{kernel} stride {stride} padding {padding}",
+            options={"stride": stride, "padding": padding},
+            case=f"{kernel}x{kernel} stride {stride} padding {padding}",
             resize=False,
         )
         for kernel, stride, padding in [(1, 1, 0), (3, 1, 1), (3, 2, 1), (5, 2, 2), (3, 4, 0)]
     ],
-    OpRow(
-        "conv",
-        ops.conv,
-        lambda a, b: conv2d(a.transpose(0, 3, 1, 2), b.transpose(3, 2, 0, 1), padding=1).transpose(
-            0, 2, 3, 1
-        ),
-        normal((2, 4, 4, 2), (3, 3, 2, 2)),
-        resize=False,
-        failures=(
-            refused(ops.conv, "conv: input channels must be", (1, 5, 5, 3), (3, 3, 2, 2)),
-            refused(
-                ops.conv,
-                "conv: input and weight (KH, KW, C, O)",
-                (5, 3),
-                (3, 3),
-            ),
-        ),
-    ),
+    called("conv", conv_nhwc, normal((2, 4, 4, 2), (3, 3, 2, 2)), resize=False),
 ]
 
 
-def pooling(name: str, oracle: Any, inputs: Any) -> list[OpRow]:
-    call = getattr(ops, name)
-    cases = [
-        ("2", (2, 2, 0), (2, 3, 4, 6)),
-        ("overlap", (3, 1, 1), (2, 2, 4, 5)),
-        ("uneven", ((3, 2), (2, 3), (1, 0)), (2, 3, 6, 7)),
-        ("gaps", (1, 3, 0), (2, 2, 7, 5)),
-    ]
-    failures = (
-        refused(lambda x: call(x, 2), f"{name}: the input must be (N, C, H, W)", (4, 4)),
-        refused(lambda x: call(x, 3), f"{name}: the window must fit", (1, 1, 2, 4)),
-        refused(
-            lambda x: call(x, 2, padding=2),
-            f"{name}: padding must be at most half the kernel",
-            (1, 1, 4, 4),
-        ),
-        refused(lambda x: call(x, 0), f"{name}: kernel, stride and dil", (1, 1, 4, 4)),
-    )
-    return [
-        OpRow(
-            name,
-            lambda x, w=windows: call(x, *w),
-            lambda x, w=windows: oracle(x, *w),
-            inputs(shape),
-            case,
-            failures=failures if case == "2" else (),
-        )
-        for case, windows, shape in cases
-    ]
-
-
+WINDOWS = [
+    ("2", (2, 2, 0), (2, 3, 4, 6)),
+    ("overlap", (3, 1, 1), (2, 2, 4, 5)),
+    ("uneven", ((3, 2), (2, 3), (1, 0)), (2, 3, 6, 7)),
+    ("gaps", (1, 3, 0), (2, 2, 7, 5)),
+]
 POOLING = [
-    *pooling("max_pool2d", max_pool, apart),
-    *pooling("avg_pool2d", avg_pool, normal),
     *[
-        OpRow(
+        alike(name, oracle, inputs(shape), *windows, case=case)
+        for name, oracle, inputs in (
+            ("max_pool2d", max_pool, apart),
+            ("avg_pool2d", avg_pool, normal),
+        )
+        for case, windows, shape in WINDOWS
+    ],
+    *[
+        called(
             "adaptive_avg_pool2d",
-            lambda x, s=size: ops.adaptive_avg_pool2d(x, s),
             lambda x, s=size: adaptive(x, *pair(s)),
             normal((2, 3, 6, 4)),
-            str(size),
-            failures=(
-                refused(
-                    lambda x: ops.adaptive_avg_pool2d(x, 0),
-                    "adaptive_avg_pool2d: sizes must be at least 1, got output_size (0, 0)",
-                    (1, 1, 4, 4),
-                ),
-                refused(
-                    lambda x: ops.adaptive_avg_pool2d(x, 1),
-                    "adaptive_avg_pool2d: the input must be (N, C, H, W)",
-                    (4, 4),
-                ),
-            ),
+            size,
+            case=str(size),
         )
         for size in (1, (3, 2), (4, 3), (7, 4))
     ],
@@ -249,29 +159,10 @@ NORMALIZATION = [
         OpRow(
             "batch_norm",
             lambda x, w, b: ops.batch_norm(x, w, b, eps=1e-2)[0],
-            lambda x, w, b: normalised(
-                x, w, b, (0, *range(2, x.ndim)), (1, -1) + (1,) * (x.ndim - 2), 1e-2
-            ),
+            batch_norm_added,
             normal(shape, shape[1:2], shape[1:2]),
             f"{len(shape)}-d",
             resize=False,
-            failures=(
-                refused(
-                    ops.batch_norm,
-                    "batch_norm: input must have at least 2 axes, and weight and bias the "
-                    "size of its second axis, got input (2, 3), weight (2,)",
-                    (2, 3),
-                    (2,),
-                    (2,),
-                ),
-                refused(
-                    ops.batch_norm,
-                    "batch_norm: there must be at least one element per channel, got input",
-                    (0, 3),
-                    (3,),
-                    (3,),
-                ),
-            ),
         )
         for shape in ((5, 3), (3, 2, 4), (3, 2, 2, 3))
     ],
@@ -285,16 +176,6 @@ NORMALIZATION = [
             ),
             f"{len(shape)}-d then relu" + (" of a sum" if adds else ""),
             resize=False,
-            failures=(
-                refused(
-                    lambda *inputs: ops.normalization.BatchNorm(relu=True)(*inputs),
-                    "batch_norm: the residual must have the input's shape (2, 3), got (2, 1)",
-                    (2, 3),
-                    (3,),
-                    (3,),
-                    (2, 1),
-                ),
-            ),
         )
         for shape in ((5, 3), (3, 2, 4), (3, 2, 2, 3))
         for adds in (False, True)
@@ -309,66 +190,52 @@ NORMALIZATION = [
         resize=False,
     ),
     *[
-        OpRow(
+        called(
             "layer_norm",
-            lambda x, w, b: ops.layer_norm(x, w, b, eps=1e-2),
             lambda x, w, b: normalised(x, w, b, -1, (-1,), 1e-2),
             normal(shape, shape[-1:], shape[-1:]),
-            f"{len(shape)}-d",
+            options={"eps": 1e-2},
+            case=f"{len(shape)}-d",
             resize=False,
-            failures=(
-                refused(
-                    ops.layer_norm,
-                    "layer_norm: normalized_shape, weight and bias must have the sizes of the "
-                    "input's last axes, got input (2, 3), normalized_shape (2,)",
-                    (2, 3),
-                    (2,),
-                    (2,),
-                ),
-            ),
         )
         for shape in ((4, 5), (2, 3, 4), (0, 3))
     ],
 ]
 
 
+def softmax(a: Any, axis: Any) -> Any:
+    return np.exp(logsoftmax(a, axis))
+
+
+def logsoftmax(a: Any, axis: Any) -> Any:
+    return a - logsumexp(a, axis, True)
+
+
 SOFTMAX = [
     *[
-        OpRow(
-            "softmax",
-            lambda a, i=axis: ops.softmax(a, axis=i),
-            lambda a, i=axis: np.exp(a - logsumexp(a, i, True)),
-            normal((3, 4, 2)),
-            f"axis {axis}",
+        called(
+            name,
+            lambda a, f=oracle, i=axis: f(a, i),
+            normal(shape),
+            options={"axis": axis},
+            case=f"axis {axis}",
             resize=axis != 0,
-            failures=(bad_axis("softmax", lambda a: ops.softmax(a, axis=2)),),
         )
-        for axis in (0, 1, -1)
+        for name, oracle, shape, axes in (
+            ("softmax", softmax, (3, 4, 2), (0, 1, -1)),
+            ("logsoftmax", logsoftmax, (3, 4), (0, 1)),
+        )
+        for axis in axes
     ],
     *[
-        OpRow(
-            "logsoftmax",
-            lambda a, i=axis: ops.logsoftmax(a, axis=i),
-            lambda a, i=axis: a - logsumexp(a, i, True),
-            normal((3, 4)),
-            f"axis {axis}",
-            resize=axis != 0,
-            failures=(bad_axis("logsoftmax", lambda a: ops.logsoftmax(a, axis=2)),),
-        )
-        for axis in (0, 1)
-    ],
-    *[
-        OpRow(
+        called(
             "logsumexp",
-            lambda a, i=axes, k=keepdims: ops.logsumexp(a, axes=i, keepdims=k),
             lambda a, i=axes, k=keepdims: logsumexp(a, i, k),
             normal((3, 4, 2)),
-            f"axes {axes} keepdims {keepdims}",
+            axes,
+            options={"keepdims": keepdims},
+            case=f"axes {axes} keepdims {keepdims}",
             resize=axes in ((1,), -1),
-            failures=(
-                bad_axis("logsumexp", lambda a: ops.logsumexp(a, axes=2)),
-                refused(ops.logsumexp, "logsumexp: there must be at least one", (0, 2)),
-            ),
         )
         for axes, keepdims in [(None, False), ((1,), False), (-1, True), ((0, 2), False)]
     ],
@@ -379,51 +246,110 @@ def with_labels(random: np.random.Generator) -> tuple[Any, ...]:
     return random.standard_normal((4, 5)) * 3, random.integers(0, 5, 4)
 
 
-def wrong_labels(labels: Any, error: type[Exception], message: str) -> Failure:
-    return Failure(
-        lambda t: ops.cross_entropy(t(np.zeros((2, 3))), t(np.asarray(labels))),
-        error,
-        f"cross_entropy: {message}",
-    )
-
-
 LOSS = [
     *[
-        OpRow(
+        called(
             "cross_entropy",
-            lambda z, labels, s=smoothing: ops.cross_entropy(z, labels, s, "none"),
             lambda z, labels, s=smoothing: cross_entropy(z, labels, s),
             with_labels,
-            f"smoothing {smoothing}",
-            failures=(
-                wrong_labels([0, 3], ShapeError, "labels must be in [0, 3), got 3"),
-                wrong_labels([-1, 0], ShapeError, "labels must be in [0, 3), got -1"),
-                wrong_labels([0.0, 1.0], DTypeError, "labels must be integers, got float64"),
-                wrong_labels(
-                    [[0], [1]], ShapeError, "labels must be one class number per row, shape (2,)"
-                ),
-            ),
+            smoothing,
+            "none",
+            case=f"smoothing {smoothing}",
         )
         for smoothing in (0.0, 0.3, 1.0)
     ],
     *[
-        OpRow(
+        called(
             "cross_entropy",
-            lambda z, labels, r=reduction: ops.cross_entropy(z, labels, 0.1, r),
             lambda z, labels, r=reduction: getattr(np, r)(cross_entropy(z, labels, 0.1)),
             with_labels,
+            0.1,
             reduction,
+            case=reduction,
             empty=reduction == "sum",
-            failures=(
-                Failure(
-                    lambda t: ops.cross_entropy(t(np.zeros((0, 3))), t(np.zeros(0, int))),
-                    ShapeError,
-                    "cross_entropy: an empty batch has no mean",
-                ),
-            ),
         )
         for reduction in ("mean", "sum")
     ],
 ]
 
 NN_ROWS = [*CONVOLUTION, *POOLING, *NORMALIZATION, *SOFTMAX, *LOSS]
+
+ONE, SMALL = (1, 1, 3, 3), (1, 1, 4, 4)
+NN_FAILURES = [
+    wrong("conv2d", "input and weight", on=((3, 4), (4, 3))),
+    wrong("conv2d", "input channels must be", on=((1, 3, 5, 5), (2, 2, 3, 3))),
+    wrong("conv2d", "the window must fit", on=((1, 2, 2, 5), (2, 2, 3, 3))),
+    wrong(
+        "conv2d",
+        "bias must have shape (2,), one value per output channel, got",
+        on=(ONE, (2, 1, 3, 3), (3,)),
+    ),
+    wrong("conv2d", "kernel, stride and dilation must", on=(ONE, ONE), stride=0),
+    wrong("conv2d", "stride must be an int or two", on=(ONE, ONE), stride=(1, 2, 3)),
+    wrong(
+        "conv2d_input_grad",
+        "grad must have the output's shape (1, 1, 2, 2), got (1, 1",
+        SMALL,
+        on=(ONE, ONE),
+    ),
+    wrong(
+        "conv2d_weight_grad",
+        "grad must have the output's shape (1, 1, 2, 2), got",
+        ONE,
+        on=((2, 1, 2, 2), SMALL),
+    ),
+    wrong("conv", "input channels must be", on=((1, 5, 5, 3), (3, 3, 2, 2))),
+    wrong("conv", "input and weight (KH, KW, C, O)", on=((5, 3), (3, 3))),
+    *[
+        wrong(name, message, *windows, on=(shape,))
+        for name in ("max_pool2d", "avg_pool2d")
+        for message, windows, shape in (
+            ("the input must be (N, C, H, W)", (2,), (4, 4)),
+            ("the window must fit", (3,), (1, 1, 2, 4)),
+            ("padding must be at most half the kernel", (2, None, 2), SMALL),
+            ("kernel, stride and dil", (0,), SMALL),
+        )
+    ],
+    wrong(
+        "adaptive_avg_pool2d", "sizes must be at least 1, got output_size (0, 0)", 0, on=(SMALL,)
+    ),
+    wrong("adaptive_avg_pool2d", "the input must be (N, C, H, W)", 1, on=((4, 4),)),
+    wrong(
+        "batch_norm",
+        "input must have at least 2 axes, and weight and bias the size of its second axis, got "
+        "input (2, 3), weight (2,)",
+        on=((2, 3), (2,), (2,)),
+    ),
+    wrong(
+        "batch_norm",
+        "there must be at least one element per channel, got input",
+        on=((0, 3), (3,), (3,)),
+    ),
+    refused(
+        lambda *inputs: ops.normalization.BatchNorm(relu=True)(*inputs),
+        "batch_norm: the residual must have the input's shape (2, 3), got (2, 1)",
+        (2, 3),
+        (3,),
+        (3,),
+        (2, 1),
+    ),
+    wrong(
+        "layer_norm",
+        "normalized_shape, weight and bias must have the sizes of the input's last axes, got "
+        "input (2, 3), normalized_shape (2,)",
+        on=((2, 3), (2,), (2,)),
+    ),
+    *[bad_axis(name, axis=2) for name in ("softmax", "logsoftmax")],
+    bad_axis("logsumexp", 2),
+    wrong("logsumexp", "there must be at least one", on=((0, 2),)),
+    *[
+        wrong("cross_entropy", message, np.asarray(labels), on=((2, 3),), error=error)
+        for message, labels, error in (
+            ("labels must be in [0, 3), got 3", [0, 3], ShapeError),
+            ("labels must be in [0, 3), got -1", [-1, 0], ShapeError),
+            ("labels must be integers, got float64", [0.0, 1.0], DTypeError),
+            ("labels must be one class number per row, shape (2,)", [[0], [1]], ShapeError),
+        )
+    ],
+    wrong("cross_entropy", "an empty batch has no mean", np.zeros(0, int), on=((0, 3),)),
+]

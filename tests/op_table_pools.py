@@ -10,7 +10,7 @@ import numpy as np
 from needle import ops
 from needle.errors import IndexingError
 from tests.nn_oracles import pair
-from tests.op_row import OpRow, apart, normal, refused
+from tests.op_row import OpRow, alike, apart, called, normal, refused, wrong
 
 
 def spans(
@@ -65,35 +65,12 @@ def np_adaptive(x: Any, rows: int, columns: int, kind: str) -> Any:
     return pooled(x, grid(h, rows), grid(w, columns), lambda v, _: getattr(v, kind)(-1))
 
 
+IMAGES = (2, 2, 6, 5)
 MAX_POOLS = [
-    OpRow(
-        "max_pool2d",
-        lambda x, w=windows: ops.max_pool2d(x, *w),
-        lambda x, w=windows: np_max(x, *w),
-        apart(shape),
-        case,
-        resize=len(shape) == 4,
-        failures=(
-            refused(
-                lambda x: ops.max_pool2d(x, 2, padding=2, dilation=2),
-                "max_pool2d: padding must be at most half the kernel",
-                (1, 1, 4, 4),
-            ),
-            refused(
-                lambda x: ops.max_pool2d(x, 5, 1, ceil_mode=True),
-                "max_pool2d: the window must fit",
-                (1, 1, 3, 4),
-            ),
-            refused(
-                lambda x: ops.max_pool2d(x, 2, padding=1, dilation=2),
-                "max_pool2d: every window must contain an element",
-                (1, 1, 1, 1),
-            ),
-        ),
-    )
+    alike("max_pool2d", np_max, apart(shape), *windows, case=case, resize=len(shape) == 4)
     for case, shape, windows in [
         ("ceil", (2, 2, 5, 6), (2, 2, 0, 1, True)),
-        ("ceil padded", (2, 2, 6, 5), ((3, 2), (2, 3), (1, 1), 1, True)),
+        ("ceil padded", IMAGES, ((3, 2), (2, 3), (1, 1), 1, True)),
         ("dilated", (2, 2, 7, 6), (2, (2, 1), 1, (2, 3), False)),
         ("dilated ceil", (1, 2, 6, 7), (3, 2, 1, 2, True)),
         ("one image", (2, 5, 6), (3, 2, 1, 1, False)),
@@ -101,90 +78,53 @@ MAX_POOLS = [
 ]
 
 AVG_POOLS = [
-    OpRow(
-        "avg_pool2d",
-        lambda x, w=windows: ops.avg_pool2d(x, *w),
-        lambda x, w=windows: np_mean(x, *w),
-        normal(shape),
-        case,
-        resize=len(shape) == 4,
-        failures=(
-            refused(
-                lambda x: ops.avg_pool2d(x, 2, divisor_override=0),
-                "avg_pool2d: divisor_override must not be 0",
-                (1, 1, 4, 4),
-                error=ValueError,
-            ),
-        ),
-    )
+    alike("avg_pool2d", np_mean, normal(shape), *windows, case=case, resize=len(shape) == 4)
     for case, shape, windows in [
         ("ceil", (2, 2, 5, 6), (2, 2, 0, True, True, None)),
-        ("ceil padded", (2, 2, 6, 5), ((3, 2), (2, 3), 1, True, True, None)),
-        ("without padding", (2, 2, 6, 5), (3, 2, 1, False, False, None)),
-        ("ceil without padding", (2, 2, 6, 5), (3, 2, 1, True, False, None)),
-        ("divisor", (2, 2, 6, 5), (3, 2, 1, True, False, 4)),
+        ("ceil padded", IMAGES, ((3, 2), (2, 3), 1, True, True, None)),
+        ("without padding", IMAGES, (3, 2, 1, False, False, None)),
+        ("ceil without padding", IMAGES, (3, 2, 1, True, False, None)),
+        ("divisor", IMAGES, (3, 2, 1, True, False, 4)),
         ("one image", (2, 5, 6), (3, 2, 1, False, True, None)),
     ]
 ]
 
+
+def signals(name: str, oracle: Any, inputs: Any, *args: Any) -> OpRow:
+    """Return the row of a pool of signals, whose oracle sees images with one row."""
+    return called(name, lambda x: oracle(x[..., None, :])[..., 0, :], inputs, *args)
+
+
 SIGNALS = [
-    OpRow(
+    signals(
         "max_pool1d",
-        lambda x: ops.max_pool1d(x, 3, 2, 1, 2, True),
-        lambda x: np_max(x[..., None, :], (1, 3), (1, 2), (0, 1), (1, 2), True)[..., 0, :],
+        lambda x: np_max(x, (1, 3), (1, 2), (0, 1), (1, 2), True),
         apart((2, 3, 8)),
-        failures=(
-            refused(
-                lambda x: ops.max_pool1d(x, 2), "max_pool1d: the input must be (N, C, L)", (4,)
-            ),
-            refused(lambda x: ops.max_pool1d(x, (2, 2)), "max_pool1d: kernel must be", (1, 4)),
-        ),
+        *(3, 2, 1, 2, True),
     ),
-    OpRow(
+    signals(
         "avg_pool1d",
-        lambda x: ops.avg_pool1d(x, 3, 2, 1, True, False),
-        lambda x: np_mean(x[..., None, :], (1, 3), (1, 2), (0, 1), True, False, None)[..., 0, :],
+        lambda x: np_mean(x, (1, 3), (1, 2), (0, 1), True, False, None),
         normal((2, 3, 8)),
+        *(3, 2, 1, True, False),
     ),
-    OpRow(
-        "adaptive_avg_pool1d",
-        lambda x: ops.adaptive_avg_pool1d(x, 3),
-        lambda x: np_adaptive(x[..., None, :], 1, 3, "mean")[..., 0, :],
-        normal((2, 3, 7)),
-    ),
-    OpRow(
-        "adaptive_max_pool1d",
-        lambda x: ops.adaptive_max_pool1d(x, 3),
-        lambda x: np_adaptive(x[..., None, :], 1, 3, "max")[..., 0, :],
-        apart((2, 3, 7)),
-    ),
+    signals("adaptive_avg_pool1d", lambda x: np_adaptive(x, 1, 3, "mean"), normal((2, 3, 7)), 3),
+    signals("adaptive_max_pool1d", lambda x: np_adaptive(x, 1, 3, "max"), apart((2, 3, 7)), 3),
 ]
 
 ADAPTIVE = [
-    *[
-        OpRow(
-            "adaptive_max_pool2d",
-            lambda x, s=size: ops.adaptive_max_pool2d(x, s),
-            lambda x, s=size: np_adaptive(x, s[0] or 6, s[1] or 4, "max"),
-            apart((2, 3, 6, 4)),
-            str(size),
-            failures=(
-                refused(
-                    lambda x: ops.adaptive_max_pool2d(x, (2, 0)),
-                    "adaptive_max_pool2d: sizes must be at least 1",
-                    (1, 1, 4, 4),
-                ),
-            ),
-        )
-        for size in ((3, 2), (4, 3), (None, 3))
-    ],
-    OpRow(
-        "adaptive_avg_pool2d",
-        lambda x: ops.adaptive_avg_pool2d(x, (4, None)),
-        lambda x: np_adaptive(x, 4, 4, "mean"),
-        normal((2, 3, 6, 4)),
-        "(4, None)",
-    ),
+    called(
+        f"adaptive_{kind}_pool2d",
+        lambda x, s=size, f=function: np_adaptive(x, s[0] or 6, s[1] or 4, f),
+        inputs((2, 3, 6, 4)),
+        size,
+        case=str(size),
+    )
+    for kind, function, inputs, sizes in (
+        ("max", "max", apart, ((3, 2), (4, 3), (None, 3))),
+        ("avg", "mean", normal, ((4, None),)),
+    )
+    for size in sizes
 ]
 
 PLACES = np.array([[[[0, 3], [9, 15]], [[5, 6], [8, 11]]]])
@@ -196,23 +136,45 @@ def np_unpool(x: Any) -> Any:
     return out.reshape(1, 2, 4, 4)
 
 
-UNPOOL = [
-    OpRow(
-        "max_unpool2d",
-        lambda x: ops.max_unpool2d(x, PLACES, 2),
-        np_unpool,
-        normal((1, 2, 2, 2)),
-        resize=False,
-        failures=(
-            refused(lambda x: ops.max_unpool2d(x, PLACES, 2), "max_unpool2d: x and", (1, 2, 2, 3)),
-            refused(
-                lambda x: ops.max_unpool2d(x, PLACES + 4, 2),
-                "scatter: the index must be in [0, 16)",
-                (1, 2, 2, 2),
-                error=IndexingError,
-            ),
-        ),
-    )
-]
+UNPOOL = [called("max_unpool2d", np_unpool, normal((1, 2, 2, 2)), PLACES, 2, resize=False)]
 
 POOL_ROWS = [*MAX_POOLS, *AVG_POOLS, *SIGNALS, *ADAPTIVE, *UNPOOL]
+
+IMAGE = (1, 1, 4, 4)
+POOL_FAILURES = [
+    wrong(
+        "max_pool2d",
+        "padding must be at most half the kernel",
+        2,
+        on=(IMAGE,),
+        padding=2,
+        dilation=2,
+    ),
+    wrong("max_pool2d", "the window must fit", 5, 1, on=((1, 1, 3, 4),), ceil_mode=True),
+    wrong(
+        "max_pool2d",
+        "every window must contain an element",
+        2,
+        on=((1, 1, 1, 1),),
+        padding=1,
+        dilation=2,
+    ),
+    wrong(
+        "avg_pool2d",
+        "divisor_override must not be 0",
+        2,
+        on=(IMAGE,),
+        error=ValueError,
+        divisor_override=0,
+    ),
+    wrong("max_pool1d", "the input must be (N, C, L)", 2, on=((4,),)),
+    wrong("max_pool1d", "kernel must be", (2, 2), on=((1, 4),)),
+    wrong("adaptive_max_pool2d", "sizes must be at least 1", (2, 0), on=(IMAGE,)),
+    wrong("max_unpool2d", "x and", PLACES, 2, on=((1, 2, 2, 3),)),
+    refused(
+        lambda x: ops.max_unpool2d(x, PLACES + 4, 2),
+        "scatter: the index must be in [0, 16)",
+        (1, 2, 2, 2),
+        error=IndexingError,
+    ),
+]
