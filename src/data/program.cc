@@ -30,7 +30,7 @@ constexpr StepRow kRows[] = {
     {"resize", Kind::kResize, 4, 4, true},     {"colour", Kind::kColour, 0, 12, false},
     {"affine", Kind::kAffine, 4, 6, true},     {"erase", Kind::kErase, 1, 4, true},
     {"to_float", Kind::kToFloat, 0, 0, false}, {"normalize", Kind::kNormalize, -1, 0, false},
-    {"to_chw", Kind::kPermute, 0, 0, false},   {"permute", Kind::kPermute, 3, 0, false},
+    {"permute", Kind::kPermute, 3, 0, false},
 };
 
 std::int64_t side(const char* step, double value) {
@@ -116,7 +116,7 @@ void Program::compile(const StepCall& call) {
   check_counts(call, row);
   const auto& c = call.constants;
   if (row.geometric && moved_) {
-    refuse(call.name, "images must be (height, width, channels); put it before to_chw or permute");
+    refuse(call.name, "images must be (height, width, channels); put it before ToCHW or Permute");
   }
   Instruction made{&row, call.parameters};
   if (row.kind == Kind::kCrop || row.kind == Kind::kResize || row.kind == Kind::kAffine) {
@@ -139,12 +139,10 @@ void Program::compile(const StepCall& call) {
   if (row.kind == Kind::kNormalize) made.numbers = normalization(call, channels_);
   if (row.kind == Kind::kNormalize || row.kind == Kind::kToFloat) type_ = Element::kFloat;
   if (row.kind == Kind::kPermute) {
-    const double to_chw[3] = {2, 0, 1};
-    const double* axes = c.empty() ? to_chw : c.data();
     int turned[3] = {}, seen = 0;
     for (int i = 0; i < 3; ++i) {
-      if (axes[i] != 0 && axes[i] != 1 && axes[i] != 2) break;
-      turned[i] = axes_[static_cast<int>(axes[i])];
+      if (c[i] != 0 && c[i] != 1 && c[i] != 2) break;
+      turned[i] = axes_[static_cast<int>(c[i])];
       seen |= 1 << turned[i];
     }
     if (seen != 7) refuse(call.name, "axes must be an order of 0, 1 and 2");

@@ -53,7 +53,7 @@ std::vector<float> augmented(const std::vector<std::uint8_t>& pixels, const Step
       {"flip", {}, flips.data(), 2},
       {"to_float", {}, nullptr, 0},
       {"normalize", {3, 0.5, 0.4, 0.3, 0.2, 0.3, 0.4}, nullptr, 0},
-      {"to_chw", {}, nullptr, 0},
+      {"permute", {2, 0, 1}, nullptr, 0},
   };
   const Program program(calls, 3, Element::kByte, {{3, height, width}, Element::kFloat}, &table);
   std::vector<float> out(n * 3 * height * width);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class Permute(ImageTransform):
 
     def apply(self, image: Image, row: Rows) -> Image:
         """Return ``image`` transposed, C-contiguous."""
-        height_width("Permute", image)
+        height_width(type(self).__name__, image)
         return np.ascontiguousarray(image.transpose(self.axes))
 
     def output(self, spec: ImageSpec) -> ImageSpec | None:
@@ -103,15 +103,10 @@ class Permute(ImageTransform):
 
 
 @dataclass(frozen=True)
-class ToCHW(ImageTransform):
+class ToCHW(Permute):
     """Conversion of ``(H, W, C)`` to contiguous ``(C, H, W)``, the layout that networks take."""
 
-    kernel = "to_chw"
-
-    def apply(self, image: Image, row: Rows) -> Image:
-        """Return ``image`` with the channels first."""
-        height_width("ToCHW", image)
-        return np.ascontiguousarray(np.moveaxis(image, 2, 0))
+    axes: tuple[int, int, int] = field(default=(2, 0, 1), init=False, repr=False)
 
     def output(self, spec: ImageSpec) -> ImageSpec | None:
         """Return the spec with layout "CHW"; raise ShapeError if the images already have it."""
@@ -119,4 +114,4 @@ class ToCHW(ImageTransform):
             raise ShapeError(
                 f"ToCHW: needs images (H, W, C), got layout {spec.layout!r}; leave it out"
             )
-        return replace(spec, layout="CHW")
+        return super().output(spec)

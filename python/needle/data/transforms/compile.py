@@ -37,8 +37,8 @@ from .executors import device_executor
 Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 
-LAST_STEPS = ("to_chw", "permute")
-"""Steps that permute the axes; a kernel applies them as the order in which it writes."""
+LAST_STEP = "permute"
+"""The step that permutes the axes; a kernel applies it as the order in which it writes."""
 MOST_PLANS = 512
 """The number of plans that a chain caches."""
 
@@ -255,7 +255,7 @@ def _runs(parts: Iterable[PlacedTransform]) -> Iterator[tuple[PlacedTransform, .
     run: list[PlacedTransform] = []
     for part in parts:
         run.append(part)
-        if part.step is not None and part.step.name in LAST_STEPS:
+        if part.step is not None and part.step.name == LAST_STEP:
             yield tuple(run)
             run = []
     if run:
