@@ -14,7 +14,7 @@ from needle.data.samples import native_kernels as native
 from needle.data.samples.random_source import keyed
 from needle.data.samples.ticket import Ticket
 from needle.data.transforms import Compose, ImageSpec, OneOf, output_of
-from needle.data.transforms.compile import Chain, compile_plan, placed
+from needle.data.transforms.compile import Chain, placed
 
 pytestmark = pytest.mark.skipif(not native.has("run_images"), reason="the kernels are not built")
 
@@ -166,7 +166,7 @@ def test_the_chains_above_do_run_natively():
         T.RandomResizedCrop(12), OneOf([T.RandomFlipVertical(), T.ColorJitter(0.1)]),
         T.Permute((1, 0, 2)), T.ToFloat(), T.Normalize(0.5, 0.5), T.ToCHW(),
     ]  # fmt: skip
-    plan = compile_plan(every, spec)
+    plan = Chain(placed(every)).plan(spec)
     assert {segment.kind for segment in plan.segments} == {"native"} and plan.rest is None
 
 

@@ -28,7 +28,7 @@ from needle.data.transforms import (
 )
 from needle.data.transforms import compile as compiling
 from needle.data.transforms import execute as executing
-from needle.data.transforms.compile import Chain, compile_plan, placed, spec_of
+from needle.data.transforms.compile import Chain, placed, spec_of
 from needle.data.transforms.execute import Destination, Images
 
 
@@ -180,7 +180,7 @@ def pixels(*shape, dtype="u1"):
 def test_a_choice_among_steps_stays_one_call():
     calls.clear()
     chain = [Add(), OneOf([Add(), Compose([Add(), OneOf([Add()], p=0.5)])], p=0.5), Add()]
-    plan = compile_plan(chain, ImageSpec(4, 4, 3, "u1"))
+    plan = Chain(placed(chain)).plan(ImageSpec(4, 4, 3, "u1"))
     assert plan.is_one_call("steps") and not plan.is_one_call("cuda")
     keys = Ticket(0, 9, 2, np.arange(64))
     images = pixels(64, 4, 4, 3)
@@ -196,7 +196,7 @@ def test_out_is_written_in_place():
     assert np.shares_memory(rows, slot)
     for device in ("none", "steps"):
         slot[:] = 0
-        plan = compile_plan([Halve()], spec_of(images))
+        plan = Chain(placed([Halve()])).plan(spec_of(images))
         got = plan.run(Images(images), keys, Destination(rows, 1, device))
         assert got is rows
         np.testing.assert_array_equal(slot[:, :4].reshape(3, 2, 2), images[:, ::2, ::2, 0])
@@ -205,7 +205,7 @@ def test_out_is_written_in_place():
 
 def test_rows_of_another_shape_or_in_pieces_are_not_written():
     images, keys = pixels(3, 4, 4, 1), Ticket(0, 0, 0, np.arange(3))
-    plan = compile_plan([Halve()], spec_of(images))
+    plan = Chain(placed([Halve()])).plan(spec_of(images))
     pieces = np.zeros((3, 2, 2, 2), "u1")[..., :1]
     for out in (np.zeros((3, 2, 2, 1), "f4"), np.zeros((3, 4), "u1"), pieces):
         got = plan.run(Images(images), keys, Destination(out, 1, "steps"))
@@ -215,14 +215,16 @@ def test_rows_of_another_shape_or_in_pieces_are_not_written():
 
 def test_a_choice_that_would_touch_other_images_is_made_in_python():
     chain = [OneOf([Resize((4, 4)), RandomFlipVertical()], p=0.5)]
-    assert compile_plan(chain, ImageSpec(4, 4, 3, "u1")).segments[0].kind == "native"
-    plan = compile_plan(chain, ImageSpec(8, 4, 3, "f4"))  # an image of another type keeps its size
+    assert Chain(placed(chain)).plan(ImageSpec(4, 4, 3, "u1")).segments[0].kind == "native"
+    plan = Chain(placed(chain)).plan(
+        ImageSpec(8, 4, 3, "f4")
+    )  # an image of another type keeps its size
     assert plan.segments[0].kind == "python"
 
 
 def test_a_choice_of_colours_leaves_other_floats_as_they_are():
     chain = [OneOf([ColorJitter(0.5), RandomFlipVertical()], p=0.5)]
-    plan = compile_plan(chain, ImageSpec(4, 4, 3, "f4"))
+    plan = Chain(placed(chain)).plan(ImageSpec(4, 4, 3, "f4"))
     assert plan.segments[0].kind == "native"
     images = (pixels(16, 4, 4, 3, dtype="f4") - 300) / 100
     refused = 0

@@ -22,7 +22,7 @@ from apps.bench.harness.target import Target, median_and_range
 from apps.bench.harness.turns import Result
 from needle.data.samples.ticket import Ticket
 from needle.data.transforms import ImageSpec
-from needle.data.transforms.compile import compile_plan
+from needle.data.transforms.compile import Chain, placed
 from needle.data.transforms.execute import Destination, Images
 
 from . import ours
@@ -159,7 +159,9 @@ def open_work(settings: Settings, library: str, size: int) -> Subject:
 
 def our_call(work: Work, images: Image) -> Callable[[], object]:
     """Return a function that runs a plan over the whole batch into one array, on this thread."""
-    plan = compile_plan(work.transforms(images.shape[1]), ImageSpec(*images.shape[1:], np.uint8))
+    plan = Chain(placed(work.transforms(images.shape[1]))).plan(
+        ImageSpec(*images.shape[1:], np.uint8)
+    )
     ticket = Ticket(0, ours.SEED, 0, np.arange(BATCH))
     out = plan.run(Images(images), ticket, Destination(threads=1))
     return lambda: plan.run(Images(images), ticket, Destination(out, 1))
@@ -168,7 +170,7 @@ def our_call(work: Work, images: Image) -> Callable[[], object]:
 def opencv_call(work: Work, images: Image) -> Callable[[], object]:
     """Return a function that writes images into the batch's array without further copies."""
     opencv, spec = OpenCV(), ImageSpec(*images.shape[1:], np.uint8)
-    made = compile_plan(work.transforms(images.shape[1]), spec).output
+    made = Chain(placed(work.transforms(images.shape[1]))).plan(spec).output
     assert made is not None
     out = np.empty((BATCH, *made.shape), made.dtype)
 

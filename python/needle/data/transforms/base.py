@@ -122,7 +122,7 @@ class Transform(PointsToKeywords):
         drawn = draws().take(self.streams, self.words)
         size = (*np.shape(x), 0, 0)[:2]
         sizes = np.array([size], dtype=np.int64)
-        row: Rows = self.parameters(drawn[None], sizes, spec_of(x))[0]
+        row: Rows = self.parameters(drawn[None], sizes, image_spec(x))[0]
         return row
 
     def __call__(self, x: Any) -> Any:
@@ -338,7 +338,7 @@ def row_fields(arrays: Sequence[npt.NDArray[Any]], transforms: Sequence[Any]) ->
     return [Field(shape, made.dtype), *others]
 
 
-def spec_of(x: Any) -> ImageSpec | None:
+def image_spec(x: Any) -> ImageSpec | None:
     """Return the spec of one image (H, W, C); None for anything else."""
     if not isinstance(x, np.ndarray) or x.ndim != 3:
         return None

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ..samples import native_kernels as native
 from ..samples.ticket import Ticket
-from .base import Compose, ImageSpec, OneOf, Step, Transform, output_of, streams_of
+from .base import Compose, ImageSpec, OneOf, Step, Transform, image_spec, output_of, streams_of
 from .execute import (
     Choice,
     Destination,
@@ -41,11 +41,6 @@ LAST_STEP = "permute"
 """The step that permutes the axes; a kernel applies it as the order in which it writes."""
 MOST_PLANS = 512
 """The number of plans that a chain caches."""
-
-
-def compile_plan(transforms: Any, spec: ImageSpec | None, first_stream: int = 0) -> Plan:
-    """Compile the transforms into a plan for images of one kind (``spec`` None if unknown)."""
-    return Chain(placed(transforms, first_stream)).plan(spec)
 
 
 def placed(transforms: Any, first_stream: int = 0) -> tuple[PlacedTransform, ...]:
@@ -104,7 +99,7 @@ class Chain:
         pixels = images.pixels
         kind = spec_of(pixels)
         if isinstance(pixels, list):
-            several = varies(kind) and len({_key(image) for image in pixels}) > 1
+            several = varies(kind) and len(set(map(image_spec, pixels))) > 1
             if several and (kind is None or not self.plan(kind).is_one_call(into.device)):
                 return self._run_by_kind(pixels, ticket, into)
         return self.plan(kind).run(images, ticket, into)
@@ -126,7 +121,7 @@ class Chain:
         made: list[Any] = []
         out = into.out
         in_place = out is not None
-        for _, group in groupby(images, key=_key):
+        for _, group in groupby(images, key=image_spec):
             alike = list(group)
             rows = slice(len(made), len(made) + len(alike))
             room = None if out is None else out[rows]
@@ -198,12 +193,10 @@ def spec_of(images: Array | list[Any]) -> ImageSpec | None:
     """Return the common spec, with sizes None if they differ; None if these are no images."""
     if isinstance(images, np.ndarray):
         return _spec_of_rows(images.shape[1:], images.dtype) if images.ndim == 4 else None
-    keys = {_key(image) for image in images}
-    if None in keys or len({(key[0][2], key[1]) for key in keys if key}) != 1:
-        return None
-    first = images[0]
-    height, width = first.shape[:2] if len(keys) == 1 else (None, None)
-    return ImageSpec(height, width, first.shape[2], first.dtype)
+    kinds = set(map(image_spec, images))
+    if len(kinds) > 1:
+        kinds = {kind and replace(kind, height=None, width=None) for kind in kinds}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 @lru_cache(maxsize=64)
@@ -339,12 +332,6 @@ def _is_described(transform: Any) -> bool:
         and type(transform).__call__ is Transform.__call__
         and not isinstance(transform, (Compose, OneOf))
     )
-
-
-def _key(image: Any) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-    if not isinstance(image, np.ndarray) or image.ndim != 3:
-        return None
-    return image.shape, image.dtype
 
 
 def _words(spec: ImageSpec) -> str:

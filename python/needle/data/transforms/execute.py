@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -139,9 +139,8 @@ def run_segment(segment: Segment, images: Images, ticket: Ticket, into: Destinat
         return Images(_define(images, ticket, drawn))
     assert segment.output is not None and segment.row_shape is not None
     shape = (len(images), *segment.row_shape)
-    out = into.out
-    if out is None or not fits(out, shape, segment.output.dtype):
-        out = empty(shape, segment.output.dtype)
+    dtype = segment.output.dtype
+    out = into.out if fits(into.out, shape, dtype) else empty(shape, dtype)
     _execute(executor, segment, images, ticket, drawn, out, into.threads)
     return Images(out)
 
@@ -176,7 +175,9 @@ def executor_for(device: str) -> Executor | None:
     return native_kernels.run_images if native_kernels.has("run_images") else None
 
 
-def fits(out: Array | None, shape: tuple[int | None, ...], dtype: np.dtype[Any]) -> bool:
+def fits(
+    out: Array | None, shape: tuple[int | None, ...], dtype: np.dtype[Any]
+) -> TypeGuard[Array]:
     """Return True if such an array can be written to ``out``, whose rows must be contiguous."""
     if out is None or out.shape != shape or out.dtype != dtype:
         return False
