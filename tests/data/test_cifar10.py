@@ -78,7 +78,7 @@ def test_both_file_formats_give_the_same(tmp_path, train, place):
     images, labels = truth(train)
     for root in roots:
         dataset = data.CIFAR10(root, train)
-        np.testing.assert_array_equal(dataset.fetch(np.arange(len(dataset)))[0], images)
+        np.testing.assert_array_equal(dataset[:][0], images)
         np.testing.assert_array_equal(dataset[0][0], images[0])
         assert dataset[:][1].tolist() == labels
     hwc = data.CIFAR10(roots[1], train, file_format="binary", layout="HWC")

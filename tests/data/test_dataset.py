@@ -94,9 +94,9 @@ def test_an_array_dataset_gives_tuples_also_for_one_array():
     np.testing.assert_array_equal(dataset[1:3][0], x[1:3])
 
 
-def test_an_array_dataset_fetches_rows_of_every_array():
+def test_an_array_dataset_gives_rows_of_every_array():
     x, y = np.arange(12.0).reshape(4, 3), np.arange(4)
-    got = data.ArrayDataset(x, y).fetch(np.array([3, 0, 3]))
+    got = data.ArrayDataset(x, y)[np.array([3, 0, 3])]
     np.testing.assert_array_equal(got[0], x[[3, 0, 3]])
     np.testing.assert_array_equal(got[1], [3, 0, 3])
 
@@ -106,7 +106,7 @@ def test_transforms_of_an_array_dataset_see_the_first_arrays_row():
     dataset = data.ArrayDataset(x, y, transforms=[lambda row: row[:2] * 2])
     np.testing.assert_array_equal(dataset[2][0], [12, 14])
     np.testing.assert_array_equal(dataset[0:2][0], [[0, 2], [6, 8]])
-    assert dataset[2][1] == 2 and dataset.fetch(np.array([0])) is None
+    assert dataset[2][1] == 2
 
 
 def test_an_index_out_of_range_ends_iteration_over_a_dataset():
@@ -131,7 +131,7 @@ def test_images_come_in_the_layout_and_dtype(layout, dtype):
     item, label = dataset[2]
     assert item.dtype == dtype and item.flags.c_contiguous and label == 2
     np.testing.assert_array_equal(item, want[2])
-    for batch in (dataset[1:4], dataset[[1, 2, 3]], dataset.fetch(np.array([1, 2, 3]))):
+    for batch in (dataset[1:4], dataset[[1, 2, 3]], dataset[np.array([1, 2, 3])]):
         np.testing.assert_array_equal(batch[0], want[1:4])
         assert batch[0].dtype == dtype and batch[1].dtype == np.int64
     assert dataset[2:2][0].shape[0] == 0
@@ -146,7 +146,6 @@ def test_transforms_of_images_see_hwc_before_the_axes_move():
     _, dataset = image_arrays(transforms=[lambda x: seen.append(x.shape) or x[:2]])
     assert dataset[0][0].shape == (2, 2, 3) and seen == [(4, 3, 2)]
     assert dataset[0:2][0].shape == (2, 2, 2, 3)
-    assert dataset.fetch(np.array([0])) is None
 
 
 def test_to_chw_and_layout_chw_contradict_each_other():
@@ -160,13 +159,13 @@ def test_to_chw_and_layout_chw_contradict_each_other():
         image_arrays(layout="NCHW")
 
 
-def test_a_subset_keeps_its_order_and_the_inner_fetch():
+def test_a_subset_keeps_its_order():
     _, dataset = image_arrays()
     subset = data.Subset(dataset, [4, -1, 0])
     assert [int(subset[i][1]) for i in range(3)] == [4, 5, 0] and subset.layout == "CHW"
     assert subset.indices.tolist() == [4, 5, 0]  # a dataset need not support negative indices
     np.testing.assert_array_equal(subset[0:2][1], [4, 5])
-    np.testing.assert_array_equal(subset.fetch(np.array([2, 0]))[1], [0, 4])
+    np.testing.assert_array_equal(subset[np.array([2, 0])][1], [0, 4])
     with pytest.raises(IndexError, match=r"each index must be in \[-6, 6\), got 6"):
         data.Subset(dataset, [0, 6])
     with pytest.raises(ShapeError, match=r"for a mask give np.flatnonzero"):

@@ -23,7 +23,7 @@ def test_rows_batches_and_maps(paths):
     image, label = dataset[7]
     np.testing.assert_array_equal(image, IMAGES[7])
     assert len(dataset) == 30 and label == 7
-    images, labels = dataset.fetch(np.array([2, 2, 9]))
+    images, labels = dataset[np.array([2, 2, 9])]
     np.testing.assert_array_equal(images, IMAGES[[2, 2, 9]])
     np.testing.assert_array_equal(labels, [2, 2, 9])
     whole = dataset.in_memory()

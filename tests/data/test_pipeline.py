@@ -39,7 +39,7 @@ class Fetching(OneByOne):
     """The dataset of ``OneByOne``, with ``fetch``."""
 
     def fetch(self, indices):
-        return self.inner.fetch(indices)
+        return self.inner[indices] if self.inner.transforms is None else None
 
 
 def noise(image):

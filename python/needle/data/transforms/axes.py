@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -66,21 +66,11 @@ class RandomFlipVertical(_Flip):
     input_size = any_size
 
 
-@dataclass(frozen=True)
-class Permute(ImageTransform):
-    """Permutation of the axes as in ``numpy.transpose``; the result is contiguous."""
+class _Permutation(ImageTransform):
+    """Base class of permutations of the axes; the result is contiguous."""
 
-    axes: tuple[int, int, int]
     kernel = "permute"
-
-    def __post_init__(self) -> None:
-        axes = tuple(self.axes)
-        if sorted(axes) != [0, 1, 2]:
-            raise ValueError(
-                f"Permute: axes must be 0, 1 and 2 in some order, got {self.axes}; (2, 0, 1) puts "
-                "the channels first"
-            )
-        object.__setattr__(self, "axes", axes)
+    axes: tuple[int, int, int]
 
     def identity(self, sizes: Sizes) -> Rows | None:
         """Return empty rows if the permutation is the identity, else None."""
@@ -103,10 +93,26 @@ class Permute(ImageTransform):
 
 
 @dataclass(frozen=True)
-class ToCHW(Permute):
+class Permute(_Permutation):
+    """Permutation of the axes as in ``numpy.transpose``; the result is contiguous."""
+
+    axes: tuple[int, int, int]
+
+    def __post_init__(self) -> None:
+        axes = tuple(self.axes)
+        if sorted(axes) != [0, 1, 2]:
+            raise ValueError(
+                f"Permute: axes must be 0, 1 and 2 in some order, got {self.axes}; (2, 0, 1) puts "
+                "the channels first"
+            )
+        object.__setattr__(self, "axes", axes)
+
+
+@dataclass(frozen=True)
+class ToCHW(_Permutation):
     """Conversion of ``(H, W, C)`` to contiguous ``(C, H, W)``, the layout that networks take."""
 
-    axes: tuple[int, int, int] = field(default=(2, 0, 1), init=False, repr=False)
+    axes = (2, 0, 1)
 
     def output(self, spec: ImageSpec) -> ImageSpec | None:
         """Return the spec with layout "CHW"; raise ShapeError if the images already have it."""
