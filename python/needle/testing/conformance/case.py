@@ -17,7 +17,6 @@ from .placement import HostArray, Placed, repeated
 
 Call = Callable[[Backend, Sequence[View], Sequence[View]], None]
 
-EXACT = 0.0
 PAIRS = (
     ("compact", "compact"),
     ("permuted", "compact"),
@@ -30,37 +29,27 @@ PAIRS = (
 """Pairs (layout of the inputs, layout of the outputs)."""
 
 
-def kernel(function: str, *parameters: Any, name: str | None = None) -> Call:
-    """Return the call of a backend's function with inputs, outputs and parameters, in this order.
-
-    ``name``: the operation, which ``unary``, ``binary`` and ``reduce`` take first.
-    """
-    first = () if name is None else (name,)
-
-    def call(backend: Backend, ins: Sequence[View], outs: Sequence[View]) -> None:
-        getattr(backend, function)(*first, *ins, *outs, *parameters)
-
-    return call
-
-
 class Mismatch(Exception):
     """Raised if a result differs from the oracle's, or if memory changed that must not change."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Requirement that ``call(backend, inputs, outs)`` leaves ``oracle(*inputs)`` in ``outs``.
+    """Requirement that a call with views of the inputs leaves ``oracle(*inputs)`` in ``outs``.
 
-    ``tolerance`` is both relative and absolute, and holds for float32; for float64 it is 1e-7 times
-    that; 0 means equal. ``initial``: the contents of outs before the call, for kernels that update.
+    ``row`` is the backend's function; ``unary``, ``binary`` and ``reduce`` take the operation that
+    stands behind the point. The arguments are the inputs, the outputs and the settings, unless
+    there is a ``call``. ``tolerance`` is both relative and absolute, and holds for float32; for
+    float64 it is 1e-7 times that; 0 means equal. ``initial``: the contents of outs before the call,
+    for kernels that update.
     """
 
     row: str
     label: str
     inputs: tuple[HostArray, ...]
-    oracle: Callable[..., tuple[HostArray, ...]]
-    call: Call
-    tolerance: float = EXACT
+    oracle: Callable[..., Any]
+    settings: tuple[Any, ...] = ()
+    tolerance: float = 0.0
     pairs: tuple[tuple[str, str], ...] = (("compact", "compact"),)
     initial: tuple[HostArray, ...] = ()
     in_place: bool = False
@@ -70,14 +59,15 @@ class Case:
     """The absolute tolerance, in place of ``tolerance``; for results that are small."""
     signed_zeros: bool = False
     """True if zeros must have the sign of the oracle's."""
+    call: Call | None = None
+    """The call, where it is not the function of the row with the arguments in this order."""
 
     def applies(self, backend: Backend) -> bool:
         """Return True if the backend can hold the values of the inputs and of the results."""
         hosts = [*self.inputs, *self.initial]
         if any(host.dtype.name not in backend.dtypes for host in hosts):
             return False
-        with np.errstate(all="ignore"):
-            hosts += self.oracle(*self.inputs)
+        hosts += self._expected(self.inputs)
         return all(_holds(backend, host) for host in hosts)
 
     def check(self, backend: Backend) -> None:
@@ -96,14 +86,13 @@ class Case:
     ) -> list[tuple[HostArray, HostArray]]:
         """Return (expected, got) of each output; raise Mismatch if other memory changed."""
         inputs = self._inputs(in_layout)
-        with np.errstate(all="ignore"):
-            expected = self.oracle(*inputs)
+        expected = self._expected(inputs)
         sources = [Placed(backend, host, in_layout) for host in inputs]
         before = self.initial or tuple(np.full_like(host, 77) for host in expected)
         outs = [Placed(backend, host, out_layout) for host in before]
         if self.in_place:
             outs[0] = sources[self.target]
-        self.call(backend, [source.view for source in sources], [out.view for out in outs])
+        self._run(backend, [source.view for source in sources], [out.view for out in outs])
         backend.synchronize()
         found = [(want, out.read()) for want, out in zip(expected, outs, strict=True)]
         if not all(out.outside_is_intact() for out in outs):
@@ -111,6 +100,17 @@ class Case:
         if not all(source.is_intact() for source in sources if source not in outs):
             raise Mismatch("an input was modified")
         return found
+
+    def _run(self, backend: Backend, ins: Sequence[View], outs: Sequence[View]) -> None:
+        if self.call is not None:
+            self.call(backend, ins, outs)
+            return
+        function, *operation = self.row.split(".")
+        getattr(backend, function)(*operation, *ins, *outs, *self.settings)
+
+    def _expected(self, inputs: Sequence[HostArray]) -> tuple[HostArray, ...]:
+        with np.errstate(all="ignore"):
+            return as_tuple(self.oracle(*inputs))
 
     def _inputs(self, layout: str) -> tuple[HostArray, ...]:
         return tuple(map(repeated, self.inputs)) if layout == "broadcast" else self.inputs

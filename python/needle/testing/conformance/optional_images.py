@@ -38,7 +38,7 @@ CONVOLUTIONS: tuple[tuple[Any, ...], ...] = (
     ((2, 12, 12, 16), (3, 3), 32, (1, 1), (1, 1), (1, 1), 1),
 )
 # Large enough for a backend to choose Winograd's algorithm.
-LARGE_CONVOLUTIONS: tuple[tuple[Any, ...], ...] = (
+LARGE: tuple[tuple[Any, ...], ...] = (
     ((4, 16, 16, 64), (3, 3), 64, (1, 1), (1, 1), (1, 1), 1),
     ((3, 17, 15, 65), (3, 3), 63, (1, 1), (1, 0), (1, 1), 1),
 )
@@ -50,30 +50,25 @@ def image_cases() -> Iterator[Case]:
         for shape, *windows in POOLS:
             yield from pool_cases(dtype, shape, tuple(windows))
         yield from _special_pool_cases(dtype)
-        for shape, kernel, channels, *settings in CONVOLUTIONS:
-            weight_shape = (*kernel, shape[3] // settings[3], channels)
-            yield from convolution_cases(dtype, shape, weight_shape, tuple(settings))
-        for shape, kernel, channels, *settings in LARGE_CONVOLUTIONS:
-            weight_shape = (*kernel, shape[3] // settings[3], channels)
-            yield from convolution_cases(
-                dtype, shape, weight_shape, tuple(settings), 0.1, PAIRS[:1]
-            )
+        for convolutions, scale, pairs in ((CONVOLUTIONS, 1.0, PAIRS), (LARGE, 0.1, PAIRS[:1])):
+            for shape, kernel, channels, *settings in convolutions:
+                weight_shape = (*kernel, shape[3] // settings[3], channels)
+                geometry = Geometry(*settings)
+                yield from convolution_cases(dtype, shape, weight_shape, geometry, scale, pairs)
 
 
 def _case(
-    name: str, label: str, inputs: tuple[HostArray, ...], extra: tuple[Any, ...],
-    settings: tuple[Any, ...], pairs: Pairs = PAIRS,
-) -> Case:  # fmt: skip
-    """Return the case of a kernel whose definition takes ``extra`` before the settings."""
+    name: str,
+    label: str,
+    inputs: tuple[HostArray, ...],
+    settings: tuple[Any, ...],
+    *shape: Any,
+    pairs: Pairs = PAIRS,
+) -> Case:
+    """Return the case of a kernel whose definition takes a ``shape`` before the settings."""
     definition = getattr(accelerated, name).definition
-
-    def oracle(*arrays: HostArray) -> Any:
-        return in_float64(lambda *wide: definition(*wide, *extra, *settings))(*arrays)
-
-    def call(backend: Any, ins: Any, outs: Any) -> None:
-        getattr(backend, name)(*ins, *outs, *settings)
-
-    return Case(name, label, inputs, oracle, call, SLACK, pairs=pairs)
+    oracle = in_float64(lambda *arrays: definition(*arrays, *shape, *settings))
+    return Case(name, label, inputs, oracle, settings, SLACK, pairs)
 
 
 def pool_cases(dtype: DType, shape: Any, windows: tuple[Any, ...]) -> Iterator[Case]:
@@ -81,10 +76,10 @@ def pool_cases(dtype: DType, shape: Any, windows: tuple[Any, ...]) -> Iterator[C
     x = large_values(shape, dtype)
     grad = large_values(accelerated.avg_pool2d.definition(x, *windows).shape, dtype)
     label = f"{dtype} {shape} kernel, stride, padding {windows}"
-    yield _case("max_pool2d", label, (x,), (), windows)
-    yield _case("avg_pool2d", label, (x,), (), windows)
-    yield _case("max_pool2d_grad", label, (grad, x), (), windows)
-    yield _case("avg_pool2d_grad", label, (grad,), (shape,), windows)
+    yield _case("max_pool2d", label, (x,), windows)
+    yield _case("avg_pool2d", label, (x,), windows)
+    yield _case("max_pool2d_grad", label, (grad, x), windows)
+    yield _case("avg_pool2d_grad", label, (grad,), windows, shape)
 
 
 def _special_pool_cases(dtype: DType) -> Iterator[Case]:
@@ -93,31 +88,29 @@ def _special_pool_cases(dtype: DType) -> Iterator[Case]:
         x = np.full((1, 3, 3, 2), value, dtype)
         x[0, 1, 1, 0] = 0.5
         grad = large_values((1, 4, 4, 2), dtype)
-        yield _case("max_pool2d", f"{dtype} {label}", (x,), (), windows)
-        yield _case("max_pool2d_grad", f"{dtype} {label}", (grad, x), (), windows)
+        yield _case("max_pool2d", f"{dtype} {label}", (x,), windows)
+        yield _case("max_pool2d_grad", f"{dtype} {label}", (grad, x), windows)
 
 
 def convolution_cases(
     dtype: DType,
     shape: Any,
     weight_shape: Any,
-    settings: tuple[Any, ...],
+    geometry: Geometry,
     scale: float = 1.0,
     pairs: Pairs = PAIRS,
 ) -> Iterator[Case]:
     """Yield cases; ``scale`` keeps long sums near 1, as the tolerance assumes."""
     x, weight = (large_values(s, dtype) * dtype.type(scale) for s in (shape, weight_shape))
-    geometry = Geometry(*settings)
     out_shape = accelerated.conv2d.definition(x, weight, geometry).shape
     grad = large_values(out_shape, dtype) * dtype.type(scale)
     bias = large_values(weight_shape[3:], dtype)
-    label = f"{dtype} {shape} * {weight_shape} stride, padding, dilation, groups {settings}"
-    for has_bias, relu in ((False, False), (True, False), (False, True), (True, True)):
-        what = " then bias" * has_bias + " then relu" * relu
-        inputs = (x, weight, bias) if has_bias else (x, weight)
-        yield _epilogue_case(label + what, inputs, geometry, relu, pairs)
-    yield _case("conv2d_input_grad", label, (grad, weight), (shape,), (geometry,), pairs)
-    yield _case("conv2d_weight_grad", label, (grad, x), (weight_shape,), (geometry,), pairs)
+    label = f"{dtype} {shape} * {weight_shape} stride, padding, dilation, groups {tuple(geometry)}"
+    for relu in (False, True):
+        yield _epilogue_case(label, (x, weight), geometry, relu, pairs)
+        yield _epilogue_case(f"{label} + bias", (x, weight, bias), geometry, relu, pairs)
+    yield _case("conv2d_input_grad", label, (grad, weight), (geometry,), shape, pairs=pairs)
+    yield _case("conv2d_weight_grad", label, (grad, x), (geometry,), weight_shape, pairs=pairs)
 
 
 def _epilogue_case(
@@ -125,12 +118,14 @@ def _epilogue_case(
 ) -> Case:
     """Return conv2d of x, weight and an optional bias."""
 
+    def epilogue(bias: Any = None) -> Epilogue:
+        return Epilogue(bias, relu=relu)
+
     def oracle(x: HostArray, weight: HostArray, *bias: HostArray) -> Any:
-        epilogue = Epilogue(bias[0] if bias else None, relu=relu)
-        return accelerated.conv2d.definition(x, weight, geometry, epilogue)
+        return accelerated.conv2d.definition(x, weight, geometry, epilogue(*bias))
 
     def call(backend: Any, ins: Any, outs: Any) -> None:
-        epilogue = Epilogue(ins[2] if len(ins) > 2 else None, relu=relu)
-        backend.conv2d(*ins[:2], outs[0], geometry, epilogue)
+        backend.conv2d(*ins[:2], outs[0], geometry, epilogue(*ins[2:]))
 
-    return Case("conv2d", label, inputs, in_float64(oracle), call, SLACK, pairs=pairs)
+    label += " then relu" * relu
+    return Case("conv2d", label, inputs, in_float64(oracle), (), SLACK, pairs, call=call)

@@ -73,7 +73,7 @@ def _case(
 
     inputs = (*_arrays(dtype, 0), *_arrays(dtype, 0.5))
     label = f"{dtype} {settings}{' in place' if in_place else ''}"
-    return Case(name, label, inputs, oracle, call, 2e-5, PAIRS, (*new, *state))
+    return Case(name, label, inputs, oracle, (), 2e-5, PAIRS, (*new, *state), call=call)
 
 
 def _sgd(dtype: DType, settings: tuple[Any, ...], in_place: bool = False) -> Case:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -11,31 +14,26 @@ from ...backends.base import View
 from ...backends.writes import note_write
 from ...dtypes import COMPUTE_DTYPES, DType
 from ...shapes import compact_strides
-from .case import PAIRS, Case, Mismatch, compare, kernel
+from .case import PAIRS, Case, Mismatch, compare
 from .placement import HostArray
 from .values import SHAPES, converted, large_values, scalars_of, values
 
 WRITES = tuple(("compact", layout) for layout in ("compact", "offset", "permuted", "sliced"))
+READS = tuple((layout, "compact") for layout, _ in PAIRS)
 
 
 def array_cases() -> Iterator[Case]:
     """Yield every case of the functions that make, fill and move arrays."""
     for dtype in COMPUTE_DTYPES:
-        yield Case("allocate", f"{dtype}", (values((1,), dtype),), lambda a: (), _allocate(dtype))
-        yield Case(
-            "download",
-            f"{dtype}",
-            (values((2, 3), dtype),),
-            lambda a: (),
-            _download,
-            pairs=tuple((layout, "compact") for layout, _ in PAIRS),
-        )
-    for dtype in COMPUTE_DTYPES:
+        host = values((2, 3), dtype)
+        yield Case("allocate", f"{dtype}", (host,), lambda a: (), call=_allocate(dtype))
+        yield Case("download", f"{dtype}", (host,), lambda a: (), pairs=READS, call=_download)
         yield from _upload_cases(dtype)
         yield from _fill_cases(dtype)
-    yield from _copy_cases()
-    for dtype in COMPUTE_DTYPES:
+        yield from _copy_cases(dtype)
         yield from _where_cases(dtype)
+    wide = large_values((37, 41), np.dtype(np.float32))
+    yield Case("copy", "large", (wide,), lambda a: a, pairs=PAIRS)
 
 
 def _allocate(dtype: DType) -> Any:
@@ -59,9 +57,7 @@ def _download(backend: Any, ins: Any, outs: Any) -> None:
         raise Mismatch(f"the array must be compact, got strides {first.strides}")
     compare(first, second, 0.0)
     first[...] = ~first if first.dtype == np.bool_ else first + 1
-    compare(
-        second, backend.download(ins[0]), 0.0
-    )  # download returns a copy, so the buffer is unchanged
+    compare(second, backend.download(ins[0]), 0.0)  # the results were copies
 
 
 def _upload_cases(dtype: DType) -> Iterator[Case]:
@@ -71,7 +67,7 @@ def _upload_cases(dtype: DType) -> Iterator[Case]:
         def call(backend: Any, ins: Any, outs: Any) -> None:
             backend.upload(source, outs[0])
 
-        return Case("upload", f"{dtype} {label}", (), lambda: (source,), call, pairs=WRITES)
+        return Case("upload", f"{dtype} {label}", (), lambda: source, pairs=WRITES, call=call)
 
     for shape in SHAPES:
         yield put(values(shape, dtype), f"{shape}")
@@ -83,37 +79,19 @@ def _upload_cases(dtype: DType) -> Iterator[Case]:
 def _fill_cases(dtype: DType) -> Iterator[Case]:
     for scalar in scalars_of(dtype):
         for shape in ((2, 3), (), (0,), (2, 1, 3, 1, 2, 1, 2, 2)):
-
-            def oracle(scalar: Any = scalar, shape: Any = shape) -> tuple[HostArray, ...]:
-                return (np.full(shape, converted(scalar, dtype), dtype),)
-
-            def call(backend: Any, ins: Any, outs: Any, scalar: Any = scalar) -> None:
-                backend.fill(outs[0], scalar)
-
+            filled = np.full(shape, converted(scalar, dtype), dtype)
             label = f"{dtype} {shape} with {scalar}"
-            yield Case("fill", label, (), oracle, call, pairs=WRITES, signed_zeros=_signed(dtype))
+            case = Case("fill", label, (), partial(np.copy, filled), (scalar,), pairs=WRITES)
+            yield replace(case, signed_zeros=dtype.kind == "f")
 
 
-def _signed(dtype: DType) -> bool:
-    """Return True if the dtype has a zero of each sign."""
-    return dtype.kind == "f"
-
-
-def _copy_cases() -> Iterator[Case]:
-    call = kernel("copy")
-    for source in COMPUTE_DTYPES:
-        for target in COMPUTE_DTYPES:
-            host = _castable(values((2, 3, 4), source), target)
-
-            def oracle(a: HostArray, target: DType = target) -> tuple[HostArray, ...]:
-                return (a.astype(target),)
-
-            label = f"{source} to {target}"
-            for shape in SHAPES if source == target else ():
-                yield Case("copy", f"{label} {shape}", (values(shape, source),), oracle, call)
-            yield Case("copy", label, (host,), oracle, call, pairs=PAIRS)
-    wide = large_values((37, 41), np.dtype(np.float32))
-    yield Case("copy", "large", (wide,), lambda a: (a,), call, pairs=PAIRS)
+def _copy_cases(source: DType) -> Iterator[Case]:
+    for shape in SHAPES:
+        yield Case("copy", f"{source} {shape}", (values(shape, source),), np.copy)
+    for target in COMPUTE_DTYPES:
+        host = _castable(values((2, 3, 4), source), target)
+        cast = methodcaller("astype", target)
+        yield Case("copy", f"{source} to {target}", (host,), cast, pairs=PAIRS)
 
 
 def _castable(host: HostArray, target: DType) -> HostArray:
@@ -128,20 +106,25 @@ def _where_cases(dtype: DType) -> Iterator[Case]:
     scalar: Any = True if dtype == np.bool_ else 2
     given: list[tuple[Any, Any]] = [(None, None), (scalar, None), (scalar, not scalar)]
     given += [(None, each) for each in scalars_of(dtype)]
-    for left, right in given:
-
-        def oracle(c: HostArray, a: Any, b: Any, left: Any = left, right: Any = right) -> Any:
-            a = a if left is None else converted(left, dtype)
-            return (np.where(c, a, b if right is None else converted(right, dtype)),)
-
-        def call(backend: Any, ins: Any, outs: Any, left: Any = left, right: Any = right) -> None:
-            a = ins[1] if left is None else left
-            backend.where(ins[0], a, ins[2] if right is None else right, outs[0])
-
+    for scalars in given:
         for shape in ((2, 3, 4), *SHAPES):
-            a = values(shape, dtype)
-            inputs = (values(shape, np.dtype(bool)), a, a.ravel()[::-1].reshape(shape))
-            pairs = PAIRS if shape == (2, 3, 4) else PAIRS[:1]
-            label = f"{dtype} {shape} scalars {left}, {right}"
-            zeros = _signed(dtype)
-            yield Case("where", label, inputs, oracle, call, pairs=pairs, signed_zeros=zeros)
+            yield _where(dtype, shape, scalars)
+
+
+def _where(dtype: DType, shape: tuple[int, ...], scalars: tuple[Any, Any]) -> Case:
+    """Return a case of ``where`` in which scalars, unless they are None, replace the operands."""
+
+    def oracle(condition: HostArray, *operands: HostArray) -> HostArray:
+        given = zip(scalars, operands, strict=True)
+        return np.where(condition, *(b if a is None else converted(a, dtype) for a, b in given))
+
+    def call(backend: Any, ins: Any, outs: Any) -> None:
+        given = zip(scalars, ins[1:], strict=True)
+        backend.where(ins[0], *(b if a is None else a for a, b in given), outs[0])
+
+    a = values(shape, dtype)
+    inputs = (values(shape, np.dtype(bool)), a, a.ravel()[::-1].reshape(shape))
+    pairs = PAIRS if shape == (2, 3, 4) else PAIRS[:1]
+    label = f"{dtype} {shape} scalars {scalars}"
+    zeros = dtype.kind == "f"
+    return Case("where", label, inputs, oracle, pairs=pairs, signed_zeros=zeros, call=call)

@@ -8,24 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
 
 from ...backends.base import BINARY_COMPARE, Scalar
 from ...dtypes import COMPUTE_DTYPES, DType, bool_
-from .case import PAIRS, Case, as_tuple, kernel
+from .case import PAIRS, Case
 from .placement import HostArray
 from .values import (
     FLOATS,
     INTEGERS,
     SUMMED,
     TRANSCENDENTAL,
+    all_pairs,
     converted,
     in_float64,
     large_values,
     numpy_function,
-    result_of,
     scalars_of,
     values,
 )
@@ -43,19 +44,6 @@ def rule_cases() -> Iterator[Case]:
     yield from _sixteen_axes()
 
 
-def unary_case(name: str, label: str, host: HostArray, oracle: Any, **options: Any) -> Case:
-    """Return a case of ``unary``."""
-    call = kernel("unary", name=name)
-    return Case(f"unary.{name}", label, (host,), oracle, call, **options)
-
-
-def binary_case(
-    name: str, label: str, a: HostArray, b: HostArray, oracle: Any, **options: Any
-) -> Case:
-    """Return a case of ``binary``."""
-    return Case(f"binary.{name}", label, (a, b), oracle, kernel("binary", name=name), **options)
-
-
 def scalar_cases(
     name: str, pair: Sequence[HostArray], scalar: Scalar, function: Any, **options: Any
 ) -> Iterator[Case]:
@@ -63,23 +51,19 @@ def scalar_cases(
 
     function: the oracle of two arrays.
     """
-    for place, host in enumerate(reversed(pair)):
+    for side, host in zip(("left", "right"), reversed(pair), strict=True):
 
-        def oracle(a: HostArray, left: bool = place == 0) -> tuple[HostArray, ...]:
-            other = np.full_like(a, converted(scalar, a.dtype))
-            return as_tuple(function(other, a) if left else function(a, other))
+        def ordered(a: Any, other: Any, side: str = side) -> tuple[Any, Any]:
+            return (other, a) if side == "left" else (a, other)
 
-        def call(backend: Any, ins: Any, outs: Any, left: bool = place == 0) -> None:
-            operands = (scalar, ins[0]) if left else (ins[0], scalar)
-            backend.binary(name, *operands, outs[0])
+        def oracle(a: HostArray, ordered: Any = ordered) -> Any:
+            return function(*ordered(a, np.full_like(a, converted(scalar, a.dtype))))
 
-        label = f"{host.dtype} with scalar {scalar!r} on the {'right' if place else 'left'}"
-        yield Case(f"binary.{name}", label, (host,), oracle, call, **options)
+        def call(backend: Any, ins: Any, outs: Any, ordered: Any = ordered) -> None:
+            backend.binary(name, *ordered(ins[0], scalar), outs[0])
 
-
-def _all_pairs(pool: HostArray) -> tuple[HostArray, HostArray]:
-    a, b = np.meshgrid(pool, pool)
-    return np.ascontiguousarray(a), np.ascontiguousarray(b)
+        label = f"{host.dtype} with scalar {scalar!r} on the {side}"
+        yield Case(f"binary.{name}", label, (host,), oracle, call=call, **options)
 
 
 # ---- integers ------------------------------------------------------------------------------------
@@ -96,27 +80,22 @@ def _wrapping() -> Iterator[Case]:
     """Yield cases in which integers wrap around."""
     for dtype in INTEGERS:
         pool = _ends(dtype)
-        a, b = _all_pairs(pool)
+        label = f"{dtype} at the ends of its range"
         for name in ("negative", "abs", "square", "sign", "bitwise_invert"):
-            oracle = result_of(numpy_function(name))
-            yield unary_case(name, f"{dtype} at the ends of its range", pool, oracle)
+            yield Case(f"unary.{name}", label, (pool,), numpy_function(name))
         names = "add subtract multiply floor_divide remainder maximum minimum".split()
         for name in (*names, *BINARY_COMPARE):
-            label = f"{dtype} at the ends of its range"
-            yield binary_case(name, label, a, b, result_of(numpy_function(name)))
+            yield Case(f"binary.{name}", label, all_pairs(pool), numpy_function(name))
         if dtype in SUMMED:
             yield from _wrapping_sums(dtype, pool)
 
 
 def _wrapping_sums(dtype: DType, pool: HostArray) -> Iterator[Case]:
-    host = np.stack([np.resize(pool[i:], 5) for i in range(len(pool))])
+    host, label = np.stack([np.resize(pool[i:], 5) for i in range(len(pool))]), f"{dtype} wraps"
     for name in ("sum", "prod"):
-        function = partial(numpy_function(name), axis=1, keepdims=True, dtype=dtype)
-        oracle, call = result_of(function), kernel("reduce", name=name)
-        yield Case(f"reduce.{name}", f"{dtype} wraps around", (host,), oracle, call)
-    a, b = np.resize(pool, (4, 5)), np.resize(pool[::-1], (5, 3))
-    oracle = result_of(np.matmul)
-    yield Case("matmul", f"{dtype} wraps around", (a, b), oracle, kernel("matmul"))
+        oracle = partial(numpy_function(name), axis=1, keepdims=True, dtype=dtype)
+        yield Case(f"reduce.{name}", label, (host,), oracle)
+    yield Case("matmul", label, (np.resize(pool, (4, 5)), np.resize(pool[::-1], (5, 3))), np.matmul)
 
 
 def _integer_powers() -> Iterator[Case]:
@@ -125,11 +104,8 @@ def _integer_powers() -> Iterator[Case]:
         signed = dtype.kind == "i"
         bases = np.array([0, 1, 2, 3, 7, 100, *([-1, -2, -3, -100] if signed else [])], dtype)
         exponents = np.array([0, 1, 2, 5, 33, *([-1, -2, -3, -64] if signed else [])], dtype)
-        a, b = (np.ascontiguousarray(each) for each in np.meshgrid(bases, exponents))
-        label = f"{dtype} with negative exponents" if signed else f"{dtype} wraps around"
-        yield binary_case("power", label, a, b, result_of(_true_power), pairs=PAIRS)
-        for exponent in (-1, -2) if signed else ():
-            yield from scalar_cases("power", (exponents, bases), exponent, _true_power)
+        label, pairs = f"{dtype} wraps, or is truncated", PAIRS
+        yield Case("binary.power", label, all_pairs(bases, exponents), _true_power, pairs=pairs)
 
 
 def _true_power(a: HostArray, b: HostArray) -> HostArray:
@@ -175,13 +151,10 @@ def _conversions() -> Iterator[Case]:
     ):
         host = np.array(pool, np.float64 if "float" in source else np.int64).astype(source)
         for target in targets:
-
-            def oracle(a: HostArray, target: DType = target) -> tuple[HostArray, ...]:
-                return (a.astype(target),)
-
             zeros = host.dtype.kind == target.kind == "f"
             label = f"{source} to {target}, values that are cut"
-            yield Case("copy", label, (host,), oracle, kernel("copy"), signed_zeros=zeros)
+            cast = methodcaller("astype", target)
+            yield Case("copy", label, (host,), cast, signed_zeros=zeros)
 
 
 # ---- floats --------------------------------------------------------------------------------------
@@ -193,34 +166,26 @@ def _signed_zeros() -> Iterator[Case]:
     """Yield functions that must return the right signed zero."""
     unary = "negative abs sqrt sin tan asin atan sinh tanh asinh atanh expm1 log1p erf".split()
     unary += "floor ceil trunc round square".split()
+    binary = "add subtract multiply divide remainder power atan2".split()
     for dtype in FLOATS:
-        pool = np.array(_ZEROS, dtype)
+        pool, label = np.array(_ZEROS, dtype), f"{dtype} zeros"
+        case = partial(Case, signed_zeros=True)
         for name in unary:
             oracle = in_float64(numpy_function(name))
-            yield unary_case(
-                name, f"{dtype} zeros", pool, oracle, tolerance=TRANSCENDENTAL, signed_zeros=True
-            )
-        a, b = _all_pairs(pool)
-        for name in "add subtract multiply divide remainder power atan2".split():
-            oracle = in_float64(numpy_function(name))
+            yield case(f"unary.{name}", label, (pool,), oracle, tolerance=TRANSCENDENTAL)
+        for name in binary:
+            # NumPy's remainder in the dtype itself
+            oracle = np.remainder if name == "remainder" else in_float64(numpy_function(name))
             slack = TRANSCENDENTAL if name in ("power", "atan2") else 0.0
-            if name == "remainder":  # NumPy's remainder in the dtype itself
-                oracle = result_of(np.remainder)
-            yield binary_case(
-                name, f"{dtype} zeros", a, b, oracle, tolerance=slack, signed_zeros=True
-            )
-        yield from _zeros_in_memory(dtype, pool)
+            yield case(f"binary.{name}", label, all_pairs(pool), oracle, tolerance=slack)
+        yield case("copy", label, (pool,), np.copy)
+        yield case("upload", label, (), partial(np.copy, pool), call=partial(_upload, pool))
 
 
-def _zeros_in_memory(dtype: DType, pool: HostArray) -> Iterator[Case]:
-    def upload(backend: Any, ins: Any, outs: Any) -> None:
-        source = pool.copy()
-        backend.upload(source, outs[0])
-        source[...] = 5  # the buffer must be a copy of the host array
-
-    same = result_of(lambda a: a)
-    yield Case("copy", f"{dtype} zeros", (pool,), same, kernel("copy"), signed_zeros=True)
-    yield Case("upload", f"{dtype} zeros", (), lambda: (pool,), upload, signed_zeros=True)
+def _upload(host: HostArray, backend: Any, ins: Any, outs: Any) -> None:
+    source = host.copy()
+    backend.upload(source, outs[0])
+    source[...] = 5  # the buffer must be a copy of the host array
 
 
 _NEAR_ZERO = (1e-3, -1e-3, 3e-6, -3e-6, 1e-9, -1e-9, 1e-20, -1e-20)
@@ -238,16 +203,11 @@ _SMALL = {
 def _small_results() -> Iterator[Case]:
     """Yield functions at arguments where a naive formula cancels."""
     for dtype in FLOATS:
+        tiny = float(np.finfo(dtype).tiny)
         for name, pool in _SMALL.items():
-            oracle = in_float64(numpy_function(name))
-            yield unary_case(
-                name,
-                f"{dtype} small results",
-                np.array(pool, dtype),
-                oracle,
-                tolerance=TRANSCENDENTAL,
-                absolute=float(np.finfo(dtype).tiny),
-            )
+            inputs, oracle = (np.array(pool, dtype),), in_float64(numpy_function(name))
+            case = partial(Case, f"unary.{name}", f"{dtype} small results", inputs, oracle)
+            yield case(tolerance=TRANSCENDENTAL, absolute=tiny)
 
 
 # ---- memory and axes -----------------------------------------------------------------------------
@@ -256,48 +216,34 @@ def _small_results() -> Iterator[Case]:
 def _shared_operands() -> Iterator[Case]:
     """Yield calls whose output is the second operand, and calls with overlapping inputs."""
     for dtype in COMPUTE_DTYPES:
-        a, b = large_values((3, 4), dtype), large_values((4, 3), dtype).T.copy()
-        names = ("logical_xor", "less") if dtype == np.bool_ else ("subtract", "maximum")
-        for name in names:
-            if name == "subtract" and dtype.kind not in "iuf":
-                continue
-            yield binary_case(
-                name,
-                f"{dtype} in place of the second operand",
-                a,
-                b,
-                result_of(numpy_function(name)),
-                in_place=True,
-                target=1,
-                pairs=PAIRS[:5],
-            )
+        pair = large_values((3, 4), dtype), large_values((4, 3), dtype).T.copy()
+        for name in ("logical_xor", "less") if dtype == np.bool_ else ("subtract", "maximum"):
+            label = f"{dtype} in place of the second operand"
+            case = partial(Case, f"binary.{name}", label, pair, numpy_function(name))
+            yield case(in_place=True, target=1, pairs=PAIRS[:5])
             yield from _with_its_transpose(name, large_values((4, 4), dtype))
-        yield from _where_in_place(dtype, a, b)
+        inputs = (values((3, 4), np.dtype(bool)), *pair)
+        for target in (0, 1, 2) if dtype == np.bool_ else (1, 2):
+            label = f"{dtype} in place of operand {target}"
+            yield Case("where", label, inputs, np.where, in_place=True, target=target)
 
 
 def _with_its_transpose(name: str, host: HostArray) -> Iterator[Case]:
-    def call(backend: Any, ins: Any, outs: Any) -> None:
-        turned = ins[0]._replace(strides=ins[0].strides[::-1])
-        backend.binary(name, ins[0], turned, outs[0])
+    def turned(backend: Any, ins: Any, outs: Any) -> None:
+        backend.binary(name, ins[0], ins[0]._replace(strides=ins[0].strides[::-1]), outs[0])
 
     def same(backend: Any, ins: Any, outs: Any) -> None:
         backend.binary(name, ins[0], ins[0], outs[0])
 
-    function = getattr(np, name)
-    row, label = f"binary.{name}", str(host.dtype)
-    oracle, alone = result_of(lambda a: function(a, a.T)), result_of(lambda a: function(a, a))
-    yield Case(row, f"{label} with its own transpose", (host,), oracle, call)
-    yield Case(row, f"{label} with itself", (host,), alone, same)
-    if alone(host)[0].dtype == host.dtype:
-        yield Case(row, f"{label} with itself in place", (host,), alone, same, in_place=True)
+    def alone(a: HostArray) -> Any:
+        return getattr(np, name)(a, a)
 
-
-def _where_in_place(dtype: DType, a: HostArray, b: HostArray) -> Iterator[Case]:
-    inputs = (values((3, 4), np.dtype(bool)), a, b)
-    for target in (0, 1, 2) if dtype == np.bool_ else (1, 2):
-        label = f"{dtype} in place of operand {target}"
-        oracle = result_of(np.where)
-        yield Case("where", label, inputs, oracle, kernel("where"), in_place=True, target=target)
+    row, dtype = f"binary.{name}", host.dtype
+    label = f"{dtype} with its own transpose"
+    yield Case(row, label, (host,), lambda a: getattr(np, name)(a, a.T), call=turned)
+    yield Case(row, f"{dtype} with itself", (host,), alone, call=same)
+    if alone(host).dtype == dtype:
+        yield Case(row, f"{dtype} with itself in place", (host,), alone, in_place=True, call=same)
 
 
 def _sixteen_axes() -> Iterator[Case]:
@@ -306,18 +252,17 @@ def _sixteen_axes() -> Iterator[Case]:
     dtype = np.dtype(np.float32)
     a, b = large_values(shape, dtype), large_values(shape[::-1], dtype).T.copy()
     condition = values(shape, np.dtype(bool))
-    pairs = tuple(
-        pair for pair in PAIRS if "sliced" not in pair
-    )  # guard elements of these layouts would take gigabytes
-    yield unary_case("negative", "16 axes", a, result_of(np.negative), pairs=pairs)
-    yield binary_case("subtract", "16 axes", a, b, result_of(np.subtract), pairs=pairs)
-
-    yield Case("copy", "16 axes", (a,), result_of(lambda a: a), kernel("copy"), pairs=pairs)
-    yield Case(
-        "where", "16 axes", (condition, a, b), result_of(np.where), kernel("where"), pairs=pairs
+    largest = partial(np.max, axis=(1, 7, 14), keepdims=True)
+    # The guard elements of a sliced layout would take gigabytes.
+    pairs = tuple(pair for pair in PAIRS if "sliced" not in pair)
+    given: tuple[tuple[str, tuple[HostArray, ...], Any], ...] = (
+        ("unary.negative", (a,), np.negative),
+        ("binary.subtract", (a, b), np.subtract),
+        ("copy", (a,), np.copy),
+        ("where", (condition, a, b), np.where),
+        ("reduce.max", (a,), largest),
     )
-    largest = result_of(lambda a: np.max(a, axis=(1, 7, 14), keepdims=True))
-    yield Case("reduce.max", "16 axes", (a,), largest, kernel("reduce", name="max"), pairs=pairs)
+    for row, inputs, oracle in given:
+        yield Case(row, "16 axes", inputs, oracle, pairs=pairs)
     left, right = large_values((*shape[:14], 2, 3), dtype), large_values((*shape[:14], 3, 2), dtype)
-    product = in_float64(np.matmul)
-    yield Case("matmul", "16 axes", (left, right), product, kernel("matmul"), 2e-5)
+    yield Case("matmul", "16 axes", (left, right), in_float64(np.matmul), tolerance=2e-5)

@@ -59,17 +59,32 @@ def large_values(shape: Shape, dtype: DType) -> HostArray:
     return random.integers(low, 10, shape).astype(dtype)
 
 
-def binary_values(name: str, shape: Shape, dtype: DType) -> tuple[HostArray, HostArray]:
-    """Return two operands with many pairs of values; integer powers get small exponents >= 0."""
+def reversed_values(shape: Shape, dtype: DType) -> HostArray:
+    """Return ``large_values`` with the first axis in reverse order."""
+    host = large_values(shape, dtype)
+    return host[::-1].copy() if shape else np.ones_like(host)
+
+
+def operands(row: str, shape: Shape, dtype: DType) -> tuple[HostArray, ...]:
+    """Return one array for a row of ``unary``, two with many pairs of values for ``binary``.
+
+    Integer powers get small exponents >= 0.
+    """
     a = values(shape, dtype)
+    if row.startswith("unary"):
+        return (a,)
     b = np.roll(a.ravel(), 2 + len(shape)).reshape(shape)
     if shape == (5, 5):  # all pairs of the first five values, zero and NaN among them
-        pool = values((9,), dtype)[[0, 1, 3, 4, 6]]
-        a, b = np.meshgrid(pool, pool)
-        a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
-    if name == "power" and dtype.kind != "f":
+        a, b = all_pairs(values((9,), dtype)[[0, 1, 3, 4, 6]])
+    if row == "binary.power" and dtype.kind != "f":
         b = np.mod(np.abs(b.astype(np.int64)), 4).astype(dtype)
     return a, b
+
+
+def all_pairs(first: HostArray, second: HostArray | None = None) -> tuple[HostArray, HostArray]:
+    """Return all pairs of a value of ``first`` and one of ``second`` (None: the same)."""
+    a, b = np.meshgrid(first, first if second is None else second)
+    return np.ascontiguousarray(a), np.ascontiguousarray(b)
 
 
 def scalars_of(dtype: DType) -> tuple[Scalar, ...]:
@@ -93,11 +108,6 @@ def numpy_function(name: str) -> Callable[..., Any]:
         return lambda x: unary("erf", x)
     function: Callable[..., Any] = getattr(np, {"round": "rint"}.get(name, name))
     return function
-
-
-def result_of(function: Callable[..., Any]) -> Callable[..., tuple[HostArray, ...]]:
-    """Return the function as an oracle, which gives a tuple of arrays."""
-    return lambda *inputs: as_tuple(function(*inputs))
 
 
 def in_float64(function: Callable[..., Any]) -> Callable[..., tuple[HostArray, ...]]:
