@@ -244,11 +244,17 @@ def _is_imported() -> bool:
     return frame is not None and frame.f_code.co_name == "_handle_fromlist"
 
 
-def defined_names(package: str) -> list[str]:
-    """Return the names of a package's classes and functions that its own files define, sorted."""
-    names = vars(sys.modules[package])
-    homes = {name: str(getattr(value, "__module__", "")) for name, value in names.items()}
-    return sorted(name for name, home in homes.items() if home.startswith(f"{package}."))
+def defined_names(home: str) -> list[str]:
+    """Return the public names of the classes and functions that a module or its files define."""
+    public = {name: each for name, each in vars(sys.modules[home]).items() if name[0] != "_"}
+    homes = {name: str(getattr(each, "__module__", "")) for name, each in public.items()}
+    own = (name for name in public if homes[name] == home or homes[name].startswith(f"{home}."))
+    return sorted(name for name in own if callable(public[name]))
+
+
+def publish(module: str) -> None:
+    """Set ``__all__`` to ``defined_names``; type checkers take these names where they see none."""
+    vars(sys.modules[module])["__all__"] = defined_names(module)
 
 
 def _elsewhere(name: str) -> str | None:

@@ -13,14 +13,7 @@ from .normalization import batch_norm, batch_norm_grad, layer_norm, layer_norm_g
 from .optimizer_steps import adam_step, sgd_step
 from .pooling import avg_pool2d, avg_pool2d_grad, max_pool2d, max_pool2d_grad
 from .random import random
-from .registry import (
-    ELEMENTWISE,
-    OPERATIONS,
-    Accelerated,
-    Elementwise,
-    accelerated,
-    elementwise,
-)
+from .registry import ELEMENTWISE, OPERATIONS, Accelerated, Elementwise, accelerated, elementwise
 from .softmax import log_softmax, logsumexp, softmax
 from .special import (
     erf,

@@ -68,11 +68,7 @@ def conv2d(x: Array, weight: Array, geometry: Geometry, epilogue: Epilogue = NO_
 
 @conv2d.kernel
 def _(
-    backend: Backend,
-    x: Array,
-    weight: Array,
-    geometry: Geometry,
-    epilogue: Epilogue = NO_EPILOGUE,
+    backend: Backend, x: Array, weight: Array, geometry: Geometry, epilogue: Epilogue = NO_EPILOGUE
 ) -> Array:
     if epilogue.residual is not None:
         return apply_epilogue.definition(conv2d(x, weight, geometry), epilogue)

@@ -24,13 +24,7 @@ from ..host_steps import host_step
 from ..torch_names import MethodPointers, points_to_keywords
 from .discarding import Discarded
 from .graph import Op, find_topo_sort, no_grad, recording, reverse_pass
-from .replay import (
-    ReplayedGradient,
-    Tape,
-    promise_gradients,
-    release_for_good,
-    release_onto,
-)
+from .replay import ReplayedGradient, Tape, promise_gradients, release_for_good, release_onto
 from .value import RECORDS, Value, as_array
 
 if TYPE_CHECKING:
@@ -164,12 +158,7 @@ class Tensor(Value, TensorMethods):
     __array_ufunc__ = None  # ``ndarray * tensor`` then calls our reflected operators
 
     def __init__(
-        self,
-        array: Any,
-        *,
-        device: Any = None,
-        dtype: Any = None,
-        requires_grad: bool = True,
+        self, array: Any, *, device: Any = None, dtype: Any = None, requires_grad: bool = True
     ) -> None:
         self.cached_data = _array_of(array, device, dtype)
         self.requires_grad = requires_grad

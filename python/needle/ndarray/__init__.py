@@ -1,9 +1,12 @@
 """The array: NDArray, its devices, and the functions of the Python array API standard 2024.12.
 
-The functions and the course's names beside them are flat here, by family in the files of this
-folder. ``array_namespace.array_api`` is this module unless ``NEEDLE_BACKEND=np``. Complex
-numbers and the dtypes int8, int16, uint16, uint32 and uint64 are not offered.
+The functions and the course's names beside them are flat here: all that the files of this folder
+list in their ``__all__``. ``array_namespace.array_api`` is this module unless
+``NEEDLE_BACKEND=np``. Complex numbers and the dtypes int8, int16, uint16, uint32 and uint64 are not
+offered.
 """
+
+# ruff: noqa: F403
 
 from types import ModuleType as _Module
 
@@ -11,30 +14,7 @@ from ..dtypes import bool_ as bool
 from ..dtypes import float32, float64, int32, int64, uint8
 from . import protocols  # adds __array_namespace__ and __array_ufunc__ to NDArray
 from .array import NDArray
-from .creation import (
-    adopt,
-    arange,
-    array,
-    asarray,
-    device_of,
-    empty,
-    empty_like,
-    eye,
-    from_dlpack,
-    from_numpy,
-    full,
-    full_like,
-    is_array,
-    linspace,
-    meshgrid,
-    ones,
-    ones_like,
-    to_numpy,
-    tril,
-    triu,
-    zeros,
-    zeros_like,
-)
+from .creation import *
 from .data_types import (
     __array_namespace_info__,
     astype,
@@ -61,138 +41,12 @@ from .device import (
     set_default_device,
     webgpu,
 )
-from .elementwise import (
-    abs,
-    acos,
-    acosh,
-    add,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    bitwise_and,
-    bitwise_invert,
-    bitwise_left_shift,
-    bitwise_or,
-    bitwise_right_shift,
-    bitwise_xor,
-    ceil,
-    clip,
-    conj,
-    copysign,
-    cos,
-    cosh,
-    divide,
-    equal,
-    erf,
-    exp,
-    expm1,
-    floor,
-    floor_divide,
-    greater,
-    greater_equal,
-    hypot,
-    imag,
-    isfinite,
-    isinf,
-    isnan,
-    less,
-    less_equal,
-    log,
-    log1p,
-    log2,
-    log10,
-    logaddexp,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    maximum,
-    minimum,
-    multiply,
-    negative,
-    nextafter,
-    not_equal,
-    positive,
-    pow,
-    power,
-    real,
-    reciprocal,
-    remainder,
-    round,
-    sign,
-    signbit,
-    sin,
-    sinh,
-    sqrt,
-    square,
-    subtract,
-    tan,
-    tanh,
-    trunc,
-    where,
-)
-from .linear_algebra import (
-    matmul,
-    tensordot,
-    vecdot,
-)
-from .manipulation import (
-    broadcast_arrays,
-    broadcast_to,
-    concat,
-    concatenate,
-    expand_dims,
-    flip,
-    matrix_transpose,
-    moveaxis,
-    pad,
-    permute,
-    permute_dims,
-    repeat,
-    reshape,
-    roll,
-    split,
-    squeeze,
-    stack,
-    swapaxes,
-    tile,
-    transpose,
-    unstack,
-)
-from .reduction import (
-    all,
-    any,
-    count_nonzero,
-    cumulative_prod,
-    cumulative_sum,
-    diff,
-    max,
-    mean,
-    min,
-    prod,
-    std,
-    sum,
-    summation,
-    var,
-)
-from .searching import (
-    argmax,
-    argmin,
-    nonzero,
-    take,
-    take_along_axis,
-)
-from .sorting import (
-    argsort,
-    searchsorted,
-    sort,
-    unique_all,
-    unique_counts,
-    unique_inverse,
-    unique_values,
-)
+from .elementwise import *
+from .linear_algebra import *
+from .manipulation import *
+from .reduction import *
+from .searching import *
+from .sorting import *
 
 __array_api_version__ = "2024.12"
 __all__ = sorted(

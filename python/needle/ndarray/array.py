@@ -320,6 +320,15 @@ def from_host(host: HostArray, device: BackendDevice) -> NDArray:
     return wrap(upload(host, device, as_dtype(host.dtype, "asarray")), device)
 
 
+def as_array(op: str, x: Any) -> NDArray:
+    """Return ``x`` if it is an NDArray; DTypeError otherwise."""
+    if not isinstance(x, NDArray):
+        raise DTypeError(
+            f"{op}: the operand must be an NDArray, got {type(x).__name__}; use asarray"
+        )
+    return x
+
+
 def same_device(op: str, a: NDArray, b: NDArray) -> None:
     """Raise DeviceError when the arrays are on different devices."""
     if a.device != b.device:

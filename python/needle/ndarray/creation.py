@@ -16,6 +16,7 @@ from ..backends.writes import note_shared
 from ..dtypes import DType, as_dtype, default_float, default_int
 from ..errors import DeviceError, DTypeError, ShapeError
 from ..shapes import MAX_SIZE, as_shape, compact_strides
+from ..torch_names import publish
 from .array import NDArray, wrap
 from .device import BackendDevice, usable_device
 from .dtype_rules import fitting
@@ -248,13 +249,7 @@ def linspace(
 
 
 def eye(
-    n_rows: int,
-    n_cols: int | None = None,
-    /,
-    *,
-    k: int = 0,
-    dtype: Any = None,
-    device: Any = None,
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None
 ) -> NDArray:
     """Return a matrix with ones on diagonal ``k`` and zeros elsewhere."""
     rows, columns = as_shape("eye", (n_rows, n_rows if n_cols is None else n_cols))
@@ -329,3 +324,6 @@ def device_of(array: NDArray) -> BackendDevice:
 def is_array(x: Any) -> bool:
     """Return True if ``x`` is an NDArray."""
     return isinstance(x, NDArray)
+
+
+publish(__name__)

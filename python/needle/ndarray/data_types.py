@@ -134,11 +134,7 @@ class NamespaceInfo:
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
         """Return the dtypes of arrays that are made without ``dtype=``."""
-        return {
-            "real floating": default_float,
-            "integral": default_int,
-            "indexing": default_int,
-        }
+        return {"real floating": default_float, "integral": default_int, "indexing": default_int}
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
         """Return a dict from names to dtypes, of one kind or of all."""

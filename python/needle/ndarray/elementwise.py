@@ -15,20 +15,12 @@ import numpy as np
 
 from ..dtypes import bool_, default_float, is_floating, promote
 from ..errors import DTypeError
+from ..torch_names import publish
 from . import kernels
-from .array import SCALARS, NDArray, from_host, same_device, wrap
+from .array import SCALARS, NDArray, as_array, from_host, same_device, wrap
 from .data_types import isdtype, result_type
 
 Function = TypeVar("Function", bound=Callable[..., NDArray])
-
-
-def as_array(op: str, x: Any) -> NDArray:
-    """Return ``x`` if it is an NDArray; DTypeError otherwise."""
-    if not isinstance(x, NDArray):
-        raise DTypeError(
-            f"{op}: the operand must be an NDArray, got {type(x).__name__}; use asarray"
-        )
-    return x
 
 
 def _unary(name: str, doc: str) -> Callable[[NDArray], NDArray]:
@@ -271,3 +263,6 @@ def _as_floats(*operands: Any) -> list[Any]:
 
 def _magnitude(x: Any) -> Any:
     return abs(x) if isinstance(x, NDArray) else math.fabs(x)
+
+
+publish(__name__)

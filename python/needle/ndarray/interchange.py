@@ -46,11 +46,7 @@ def host_array(op: str, source: Any) -> HostArray:
 
 
 def upload(
-    host: HostArray,
-    device: BackendDevice,
-    dtype: DType,
-    default: bool = False,
-    source: Any = None,
+    host: HostArray, device: BackendDevice, dtype: DType, default: bool = False, source: Any = None
 ) -> View:
     """Return a row-major view on the device with the host array's elements, cast to ``dtype``.
 

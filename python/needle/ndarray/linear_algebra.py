@@ -8,8 +8,8 @@ from typing import Any
 from ..dtypes import promote
 from ..errors import ShapeError
 from ..shapes import distinct_axes, normalize_axis, product
-from .array import NDArray
-from .elementwise import as_array
+from ..torch_names import publish
+from .array import NDArray, as_array
 
 
 def matmul(x1: NDArray, x2: NDArray, /) -> NDArray:
@@ -64,3 +64,6 @@ def vecdot(x1: NDArray, x2: NDArray, /, *, axis: int = -1) -> NDArray:
             f"vecdot: sizes along axis {axis} must agree, got {x1.shape} and {x2.shape}"
         )
     return (x1 * x2).sum(axis).astype(promote(x1.dtype, x2.dtype), copy=False)
+
+
+publish(__name__)

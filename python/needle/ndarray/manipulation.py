@@ -13,16 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import DTypeError, ShapeError, UnknownNameError
-from ..shapes import (
-    as_int_tuple,
-    broadcast_shapes,
-    distinct_axes,
-    normalize_axes,
-    normalize_axis,
-)
-from .array import NDArray, same_device
+from ..shapes import as_int_tuple, broadcast_shapes, distinct_axes, normalize_axes, normalize_axis
+from ..torch_names import publish
+from .array import NDArray, as_array, same_device
 from .data_types import result_type
-from .elementwise import as_array
 
 
 def reshape(x: NDArray, /, shape: Any, *, copy: bool | None = None) -> NDArray:
@@ -257,3 +251,6 @@ def repeat(x: NDArray, repeats: Any, /, *, axis: int | None = None) -> NDArray:
         )
     index = np.repeat(np.arange(x.shape[axis]), counts)
     return x[(slice(None),) * axis + (index,)]
+
+
+publish(__name__)

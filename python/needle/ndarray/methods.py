@@ -60,12 +60,7 @@ class ArrayMethods(ArrayViews):
         return self.reduce("all", axis, keepdims)
 
     def mean(
-        self: Array,
-        axis: Any = None,
-        keepdims: bool = False,
-        *,
-        dtype: Any = None,
-        out: Any = None,
+        self: Array, axis: Any = None, keepdims: bool = False, *, dtype: Any = None, out: Any = None
     ) -> Array:
         """Return the mean over ``axis``; float32 for integers, NaN for no elements."""
         x = _converted("mean", self, dtype, out)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DTypeError
+from ..torch_names import defined_names
 from . import elementwise, linear_algebra
 from .array import NDArray, from_host
 
@@ -34,10 +35,9 @@ UFUNC_NAMES = {
 """NumPy's ufuncs that have another name here."""
 
 FUNCTIONS = {
-    name: function
+    name: getattr(family, name)
     for family in (elementwise, linear_algebra)
-    for name, function in vars(family).items()
-    if getattr(function, "__module__", None) == family.__name__ and not name.startswith("_")
+    for name in defined_names(family.__name__)
 }
 """A dict from names to functions; a ufunc calls the function of its name."""
 

@@ -11,8 +11,8 @@ from typing import Any
 from ..dtypes import as_dtype, bool_
 from ..errors import ShapeError
 from ..shapes import as_int_tuple, normalize_axis, product
-from .array import NDArray
-from .elementwise import as_array
+from ..torch_names import publish
+from .array import NDArray, as_array
 from .manipulation import concat
 
 
@@ -89,12 +89,7 @@ def std(
 
 
 def cumulative_sum(
-    x: NDArray,
-    /,
-    *,
-    axis: int | None = None,
-    dtype: Any = None,
-    include_initial: bool = False,
+    x: NDArray, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> NDArray:
     """Return running sums along ``axis``, which may be omitted for a 1-D array only.
 
@@ -106,12 +101,7 @@ def cumulative_sum(
 
 
 def cumulative_prod(
-    x: NDArray,
-    /,
-    *,
-    axis: int | None = None,
-    dtype: Any = None,
-    include_initial: bool = False,
+    x: NDArray, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> NDArray:
     """Return running products along ``axis``, which may be omitted for a 1-D array only."""
     along = _running_axis("cumulative_prod", x, axis)
@@ -165,3 +155,6 @@ def diff(
         later, earlier = x[(*before, slice(1, None))], x[(*before, slice(None, -1))]
         x = later != earlier if x.dtype == bool_ else later - earlier
     return x
+
+
+publish(__name__)

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..shapes import normalize_axis
-from .array import NDArray
-from .elementwise import as_array
+from ..torch_names import publish
+from .array import NDArray, as_array
 
 
 def argmax(x: NDArray, /, *, axis: int | None = None, keepdims: bool = False) -> NDArray:
@@ -54,3 +54,6 @@ def take_along_axis(x: NDArray, indices: Any, /, *, axis: int = -1) -> NDArray:
     grid: list[Any] = list(np.ogrid[tuple(slice(size) for size in x.shape)])
     grid[along] = index
     return x[tuple(grid)]
+
+
+publish(__name__)

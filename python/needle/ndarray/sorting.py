@@ -11,9 +11,9 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..shapes import normalize_axis
-from .array import NDArray, from_host, same_device
+from ..torch_names import publish
+from .array import NDArray, as_array, from_host, same_device
 from .data_types import result_type
-from .elementwise import as_array
 
 
 def sort(
@@ -118,3 +118,6 @@ def unique_inverse(x: NDArray, /) -> UniqueInverse:
 def unique_values(x: NDArray, /) -> NDArray:
     """Return the unique values, sorted."""
     return unique_all(x).values
+
+
+publish(__name__)
