@@ -101,26 +101,6 @@ def test_more_data_than_the_header_says(path):
         read_idx(path)
 
 
-def test_every_cut_and_every_flipped_byte_of_a_gz_is_noticed_or_harmless(tmp_path):
-    path = tmp_path / "a.gz"
-    write_idx(path, PIXELS)
-    whole = path.read_bytes()
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
-        with pytest.raises(DataError, match=str(path)):
-            read_idx(path)
-    for place in range(len(whole)):
-        damaged = bytearray(whole)
-        damaged[place] ^= 0x55
-        path.write_bytes(damaged)
-        try:
-            # Damage in gzip's own header may go unnoticed.
-            np.testing.assert_array_equal(read_idx(path), PIXELS)
-            assert 3 <= place < 10
-        except DataError as error:
-            assert str(path) in str(error)
-
-
 def test_a_missing_file_and_a_dtype_that_idx_lacks(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_idx(tmp_path / "none")

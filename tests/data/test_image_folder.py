@@ -1,6 +1,5 @@
 """ImageFolder: sorted classes and files, decoding, damaged files, and a missing Pillow."""
 
-import os
 import pickle
 import shutil
 import sys
@@ -144,17 +143,12 @@ def opened_photograph(path, kind, **options):
     """Return the images that a reader of this kind makes of a file, which is a class alone."""
     if kind == "folder":
         return data.ImageFolder(path.parents[1], layout="HWC", dtype="uint8", **options)
-    if kind == "packed":
-        pytest.importorskip("pyarrow")
-        target = path.with_suffix(".arrow")
-        data.pack(data.ImageFolder(path.parents[1]), target, encode="keep", progress=False)
-        return data.PackedDataset(target, **options)
     with tarfile.open(path.with_suffix(".tar"), "w") as tar:
         tar.add(path, "0.jpg")
     return [[image] for (image,) in data.TarShards([path.with_suffix(".tar")], ["jpg"], **options)]
 
 
-@pytest.mark.parametrize("kind", ["folder", "packed", "tar"])
+@pytest.mark.parametrize("kind", ["folder", "tar"])
 def test_photographs_are_upright(tmp_path, kind):
     exif, path = Image.Exif(), tmp_path / "a" / "photo.jpg"
     exif[0x0112] = 6
@@ -165,12 +159,6 @@ def test_photographs_are_upright(tmp_path, kind):
     raw = opened_photograph(path, kind, oriented=False)[0][0]
     assert raw.shape == stored.shape and abs(raw.astype(int) - stored).mean() < 20
     np.testing.assert_array_equal(upright, np.rot90(raw, -1))
-
-
-def test_a_pipe_is_named_and_not_waited_for(root):
-    os.mkfifo(root / "ant" / "a.png")
-    with pytest.raises(DataError, match=r"ant/a\.png: must be a file, got a folder, pipe"):
-        data.ImageFolder(root)[0]
 
 
 def test_batches_need_one_size(root):

@@ -59,13 +59,6 @@ def test_fortran_order_and_big_endian(tmp_path):
 
 def test_files_that_are_none(tmp_path, paths):
     path = tmp_path / "x.npy"
-    for content in (b"", b"garbage", paths[0].read_bytes()[:-1], paths[0].read_bytes()[:50]):
-        path.write_bytes(content)
-        with pytest.raises(DataError, match=r"x\.npy: not a whole \.npy file of \d+ bytes"):
-            data.NpyDataset(path)
-    np.save(path, np.array([{}, 1], dtype=object))
-    with pytest.raises(DataError, match=r"x\.npy: not a whole"):
-        data.NpyDataset(path)
     np.save(path, np.array(3.0))
     with pytest.raises(DataError, match="must hold rows of numbers, got float64 of shape"):
         data.NpyDataset(path)

@@ -51,13 +51,9 @@ def test_what_numpy_pickles_today(tmp_path, protocol, order):
 
 @pytest.mark.parametrize("core", ["numpy.core", "numpy._core"])
 def test_what_python_2_pickled(tmp_path, core):
-    content = python2_pickle(core=core)
-    oracle = pickle.loads(content, encoding="bytes") if core == "numpy._core" else None
-    got = read(tmp_path, content)
+    got = read(tmp_path, python2_pickle(core=core))
     np.testing.assert_array_equal(got[b"data"], PIXELS)
     assert got[b"labels"] == [7]
-    if oracle is not None:
-        np.testing.assert_array_equal(oracle[b"data"], got[b"data"])
 
 
 class Evil:
@@ -124,27 +120,6 @@ def test_lying_lengths_and_other_formats(tmp_path, content):
         assert "batch: not a whole data set pickle, reading stopped at byte" in str(error)
     else:
         assert got == 1  # any memo index is legal
-
-
-def test_every_cut_is_noticed(tmp_path):
-    whole = python2_pickle()
-    for length in range(len(whole)):
-        with pytest.raises(DataError, match="batch: (not a whole|the pickle asks for)"):
-            read(tmp_path, whole[:length])
-
-
-def test_every_flipped_byte_is_an_error_or_a_plain_value(tmp_path):
-    whole = python2_pickle()
-    for place in range(len(whole)):
-        for flip in (0x01, 0x20, 0xFF):
-            damaged = bytearray(whole)
-            damaged[place] ^= flip
-            try:
-                got = read(tmp_path, bytes(damaged))
-            except DataError as error:
-                assert "batch: " in str(error)
-            else:
-                assert type(got).__module__ in ("builtins", "numpy")
 
 
 def test_a_file_too_large_is_not_read(tmp_path):

@@ -91,17 +91,6 @@ def test_the_shuffle_of_all_ranks_is_one_order():
     assert got.tolist() == list(data.RandomSampler(12, seed=5))
 
 
-def test_draws_by_weight_have_these_shares():
-    weights = np.array([0.0, 1, 2, 5, 0])
-    for seed in (None, 4):
-        np.random.seed(0)
-        sampler = data.WeightedRandomSampler(weights, 8000, seed=seed)
-        counts = np.bincount(list(sampler), minlength=5)
-        assert counts[0] == counts[4] == 0 and counts.sum() == 8000
-        want = 8000 * weights[1:4] / 8
-        assert ((counts[1:4] - want) ** 2 / want).sum() < 13.8  # 2 degrees of freedom, 0.1 %
-
-
 def with_replacement(weights, seed):
     np.random.seed(0)
     return list(data.WeightedRandomSampler(weights, 2000, seed=seed))
@@ -313,9 +302,6 @@ def test_buckets_keep_padding_small_and_change_with_the_epoch():
         (lambda: data.DistributedSampler(5, 3, 3), ValueError, r"rank must be in \[0, world\), go"),
         (lambda: data.DistributedSampler(5, 0.5, 3), TypeError, "must be ints, got 0.5 and 3"),
         (lambda: data.WeightedRandomSampler([[1]]), ShapeError, "a flat list of numbers, got"),
-        (lambda: data.WeightedRandomSampler([1, -2]), ValueError, "not negative, got -2"),
-        (lambda: data.WeightedRandomSampler([1, np.inf]), ValueError, "finite .* got inf"),
-        (lambda: data.WeightedRandomSampler([0, 0]), ValueError, "must be positive, got none"),
         (
             lambda: data.WeightedRandomSampler([1, 0, 2], 3, replacement=False),
             ValueError,
