@@ -8,7 +8,6 @@ import pytest
 
 from needle import data
 from needle.data.transforms import ImageSpec
-from needle.data.transforms.resampling import axis_taps, fixed_point, nearest_places
 from needle.errors import DTypeError
 
 DTYPES = ["uint8", "float32"]
@@ -109,49 +108,28 @@ def test_normalize_refuses_values_of_0_to_255_with_numbers_for_0_to_1(dtype, std
     np.testing.assert_allclose(data.Normalize(0.0, 0.5)(spread), 2 * spread)
 
 
-def exact_weights(size, new_size, antialias, i):
-    """Return the triangle filter's weights at output index i as a dict, by its formula."""
-    ratio = size / new_size
-    reach = max(ratio, 1.0) if antialias else 1.0
-    raw = {j: 1 - abs(j + 0.5 - (i + 0.5) * ratio) / reach for j in range(size)}
-    raw = {j: w for j, w in raw.items() if w > 0}
-    return {j: w / sum(raw.values()) for j, w in raw.items()}
+def exact_weights(size, new_size, antialias):
+    """Return the triangle filter's weights, ``(new_size, size)``, by its formula."""
+    reach = max(size / new_size, 1.0) if antialias else 1.0
+    centres = (np.arange(new_size) + 0.5) * size / new_size
+    raw = np.maximum(0, 1 - abs(np.arange(size) + 0.5 - centres[:, None]) / reach)
+    return raw / raw.sum(axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("antialias", [True, False])
-@pytest.mark.parametrize("sizes", [(1, 1), (1, 9), (9, 1), (7, 7), (50, 13), (13, 50), (1000, 3)])
-def test_weights_of_an_axis(sizes, antialias):
-    places, weights = axis_taps(*sizes, antialias)
-    whole = fixed_point(weights)
-    assert (whole.sum(axis=1) == 2**14).all()
-    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-14)
-    for i in range(sizes[1]):
-        dense = np.zeros(sizes[0])
-        np.add.at(dense, places[i], weights[i])
-        want = exact_weights(*sizes, antialias, i)
-        np.testing.assert_allclose(dense[list(want)], list(want.values()), atol=1e-12)
-        np.testing.assert_allclose(dense.sum(), 1, atol=1e-12)
-    off = np.abs(whole - np.rint(weights * 2**14))
-    assert ((off > 0).sum(axis=1) <= 1).all()  # only the largest weight is corrected
-
-
-@pytest.mark.parametrize("antialias", [True, False])
-@pytest.mark.parametrize("size", [(1, 1), (7, 5), (3, 11), (20, 2), (14, 10)])
-def test_resize_of_bytes_is_fixed_point(size, antialias):
-    x = image()
-    got = data.Resize(size, antialias=antialias)(x)
-    (rows, down), (columns, across) = (
-        (p, fixed_point(w)) for p, w in (axis_taps(*s, antialias) for s in zip((7, 5), size))
-    )
-    for i, j, c in np.ndindex(*size, 3):
-        line = [
-            (sum(int(w) * int(x[r, k, c]) for w, r in zip(down[i], rows[i])) + 64) >> 7
-            for k in range(5)
-        ]
-        total = sum(int(w) * line[k] for w, k in zip(across[j], columns[j]))
-        assert got[i, j, c] == min(255, max(0, (total + (1 << 20)) >> 21))
-    exact = data.Resize(size, antialias=antialias)(x.astype(np.float64))
-    assert np.abs(got - exact).max() < 0.55
+@pytest.mark.parametrize(
+    "size, new_size",
+    [((1, 9), (9, 1)), ((7, 7), (7, 7)), ((50, 13), (13, 50)), ((200, 4), (3, 4)), ((7, 5), (1, 1))]
+    + [((7, 5), (3, 11)), ((7, 5), (20, 2)), ((7, 5), (14, 10))],
+)
+def test_resize_is_a_triangle_filter_with_half_pixel_centres(size, new_size, antialias):
+    x = image(*size)
+    down, across = (exact_weights(*pair, antialias) for pair in zip(size, new_size))
+    want = np.einsum("ih,jw,hwc->ijc", down, across, x.astype(np.float64))
+    for dtype, atol in (("float64", 1e-9), ("float32", 1e-3), ("uint8", 0.55)):
+        got = data.Resize(new_size, antialias=antialias)(x.astype(dtype))
+        assert got.dtype == dtype
+        np.testing.assert_allclose(got, want, atol=atol)
 
 
 def test_a_flat_image_stays_flat_at_any_size():
@@ -167,7 +145,6 @@ def test_nearest_takes_the_pixel_under_the_new_centre(size):
     got = data.Resize(size, method="nearest")(x)
     for i, j in np.ndindex(*size):
         assert (got[i, j] == x[int((i + 0.5) * 7 / size[0]), int((j + 0.5) * 5 / size[1])]).all()
-    assert nearest_places(3, 7).tolist() == [0, 0, 1, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -307,3 +284,51 @@ def test_erasing(dtype):
     np.testing.assert_array_equal(got, want)
     assert data.Cutout(3).apply(x, row(0, 0, 0, 5)) is x
     assert not (x == got).all()
+
+
+# ---- as in the course and in Pillow
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3, 1.0])
+def test_flip_draws_one_rand_and_mirrors_axis_1(p):
+    x, flip = image(6), data.RandomFlipHorizontal(p)
+    np.random.seed(3)
+    draws = [np.random.rand() for _ in range(20)]
+    after = np.random.rand()
+    np.random.seed(3)
+    for draw in draws:
+        np.testing.assert_array_equal(flip(x), x[:, ::-1] if draw < p else x)
+    assert np.random.rand() == after
+
+
+@pytest.mark.parametrize("padding", [0, 1, 3, 9])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_crop_draws_one_randint_and_takes_the_shifted_window(padding, dtype):
+    x, crop = image(6, dtype=dtype), data.RandomCrop(padding)
+    padded = np.pad(x, ((padding, padding), (padding, padding), (0, 0)))
+    for seed in range(20):
+        np.random.seed(seed)
+        sx, sy = np.random.randint(low=-padding, high=padding + 1, size=2)
+        after = np.random.rand()
+        np.random.seed(seed)
+        got = crop(x)
+        rows, columns = slice(padding + sx, padding + sx + 6), slice(padding + sy, padding + sy + 5)
+        np.testing.assert_array_equal(got, padded[rows, columns])
+        assert got.dtype == x.dtype and np.random.rand() == after
+
+
+@pytest.mark.parametrize("size", [(32, 32), (5, 7), (16, 8)])
+def test_resize_of_bytes_agrees_with_pillow_to_one_step(size):
+    pillow = pytest.importorskip("PIL.Image")
+    x = image(16, 12)
+    want = np.asarray(
+        pillow.fromarray(x).resize((size[1], size[0]), resample=pillow.Resampling.BILINEAR)
+    )
+    got = data.Resize(size)(x)
+    assert got.dtype == np.uint8
+    assert np.abs(got.astype(int) - want).max() <= 1
+
+
+def test_resize_by_one_int_keeps_the_ratio():
+    assert data.Resize(4)(image(8, 6)).shape == (5, 4, 3)
+    assert data.Resize(4)(image(6, 8)).shape == (4, 5, 3)
