@@ -18,7 +18,7 @@ from ..formats import decoding
 from ..formats.decoding import CHANNELS, RegionOf
 from ..transforms.base import ImageSpec, Size, decode_size
 from ..transforms.execute import PlacedTransform
-from ..transforms.region import Region, Regions, regions_of
+from ..transforms.region import Regions, regions_of
 from .dataset import Dataset, ItemTransform
 
 
@@ -64,11 +64,7 @@ class ScaledDecoding(Dataset):
         regions = self.decode_regions
         if regions is None:
             return None
-
-        def region(height: int, width: int) -> Region | None:
-            return regions.of(ImageSpec(height, width, CHANNELS[mode], np.dtype(dtype)))
-
-        return region
+        return lambda h, w: regions.of(ImageSpec(h, w, CHANNELS[mode], np.dtype(dtype)))
 
 
 def decoded_for(dataset: Any, needed: Needed) -> Any:

@@ -24,6 +24,12 @@ from .arrays import ImageArrays
 from .dataset import ItemTransform
 
 IMAGES, LABELS = "{}-images-idx3-ubyte", "{}-labels-idx1-ubyte"
+FILES = [f"{name.format(stem)}.gz" for stem in ("train", "t10k") for name in (IMAGES, LABELS)]
+
+
+def _digests(kind: str, *values: str, of_content: bool = False) -> dict[str, Digest]:
+    """Return the digests of ``FILES``."""
+    return {name: Digest(kind, value, of_content) for name, value in zip(FILES, values)}
 
 
 class MNISTDataset(ImageArrays):
@@ -66,20 +72,14 @@ class MNIST(ImageArrays):
         "http://yann.lecun.com/exdb/mnist/",
     )
     # Digests of the uncompressed content, so that a mirror's compression does not matter.
-    digests: ClassVar[Mapping[str, Digest]] = {
-        "train-images-idx3-ubyte.gz": Digest(
-            "sha256", "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db", True
-        ),
-        "train-labels-idx1-ubyte.gz": Digest(
-            "sha256", "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5", True
-        ),
-        "t10k-images-idx3-ubyte.gz": Digest(
-            "sha256", "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7", True
-        ),
-        "t10k-labels-idx1-ubyte.gz": Digest(
-            "sha256", "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2", True
-        ),
-    }
+    digests: ClassVar[Mapping[str, Digest]] = _digests(
+        "sha256",
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+        of_content=True,
+    )
 
     def __init__(
         self,
@@ -141,29 +141,21 @@ class FashionMNIST(MNIST):
     """
 
     folders = ("fashion-mnist", "FashionMNIST/raw", "FashionMNIST")
-    classes = (
-        "T-shirt/top",
-        "Trouser",
-        "Pullover",
-        "Dress",
-        "Coat",
-        "Sandal",
-        "Shirt",
-        "Sneaker",
-        "Bag",
-        "Ankle boot",
+    classes = tuple(
+        "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot".split(",")
     )
     mirrors = (
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
         "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
     )
     # The MD5 sum published by the authors; they publish no SHA-256 sum.
-    digests: ClassVar[Mapping[str, Digest]] = {
-        "train-images-idx3-ubyte.gz": Digest("md5", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-        "train-labels-idx1-ubyte.gz": Digest("md5", "25c81989df183df01b3e8a0aad5dffbe"),
-        "t10k-images-idx3-ubyte.gz": Digest("md5", "bef4ecab320f06d8554ea6380940ec79"),
-        "t10k-labels-idx1-ubyte.gz": Digest("md5", "bb300cfdad3c16e7a12a480ee83cd310"),
-    }
+    digests = _digests(
+        "md5",
+        "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        "25c81989df183df01b3e8a0aad5dffbe",
+        "bef4ecab320f06d8554ea6380940ec79",
+        "bb300cfdad3c16e7a12a480ee83cd310",
+    )
 
     @classmethod
     def _check_identity(cls, path: Path, labels: npt.NDArray[np.uint8]) -> None:

@@ -11,7 +11,7 @@ import json
 import os
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from tarfile import TarInfo
 from typing import IO, Any
 
 from ...errors import DataError
@@ -24,22 +24,6 @@ from .dataset import ItemTransform
 from .stream import IterableDataset
 
 BLOCK = 512
-
-
-@dataclass(frozen=True)
-class Member:
-    """A file in a tar: its name, and the offset and size of its content."""
-
-    name: str
-    start: int
-    size: int
-
-    @property
-    def parts(self) -> tuple[str, str]:
-        """The key of the sample, and the rest of the name in lower case ("jpg", "seg.png")."""
-        folder, _, base = self.name.removeprefix("./").rpartition("/")
-        key, _, extension = base.partition(".")
-        return (f"{folder}/{key}" if folder else key), extension.lower()
 
 
 class TarShards(IterableDataset):
@@ -88,7 +72,7 @@ class TarShards(IterableDataset):
                 if number >= start:
                     yield self._sample(path, file, key, members)
 
-    def _sample(self, path: str, file: Any, key: str, members: dict[str, Member]) -> Any:
+    def _sample(self, path: str, file: Any, key: str, members: dict[str, TarInfo]) -> Any:
         if self.fields is None:
             sample = {name: self._read(path, file, name, each) for name, each in members.items()}
             first = next(iter(sample))
@@ -105,11 +89,11 @@ class TarShards(IterableDataset):
             values.append(self._read(path, file, names[0], members[names[0]]))
         return (self._transformed(values[0]), *values[1:])
 
-    def _read(self, path: str, file: Any, extension: str, member: Member) -> Any:
+    def _read(self, path: str, file: Any, extension: str, member: TarInfo) -> Any:
         """Return the content of a member, decoded as its extension says."""
-        file.seek(member.start)
+        file.seek(member.offset_data)
         content = file.read(member.size)
-        name = f"{path}: member {member.name!r} at byte {member.start}"
+        name = f"{path}: member {member.name!r} at byte {member.offset_data}"
         if len(content) != member.size:
             raise DataError(
                 f"{name}: expected {member.size} bytes, got {len(content)}; it is cut short"
@@ -129,11 +113,18 @@ class TarShards(IterableDataset):
         return Compose(self.transforms)(value) if self.transforms else value
 
 
-def _groups(path: str, members: Iterator[Member]) -> Iterator[tuple[str, dict[str, Member]]]:
+def _parts(member: TarInfo) -> tuple[str, str]:
+    """Return the key of the sample, and the rest of the name in lower case ("jpg", "seg.png")."""
+    folder, _, base = member.name.removeprefix("./").rpartition("/")
+    key, _, extension = base.partition(".")
+    return (f"{folder}/{key}" if folder else key), extension.lower()
+
+
+def _groups(path: str, members: Iterator[TarInfo]) -> Iterator[tuple[str, dict[str, TarInfo]]]:
     """Yield the key and members of each sample, in the order of the file."""
-    key, group, firsts = "", dict[str, Member](), dict[str, str]()
+    key, group, firsts = "", dict[str, TarInfo](), dict[str, str]()
     for member in members:
-        name, extension = member.parts
+        name, extension = _parts(member)
         if group and name != key:
             yield key, group
             group = {}
@@ -146,7 +137,7 @@ def _groups(path: str, members: Iterator[Member]) -> Iterator[tuple[str, dict[st
             wrong = "are one field" if group else "are apart"
             raise DataError(
                 f"{path}: the members of a sample must be next to each other and have different "
-                f"extensions, but {again!r} and {member.name!r} at byte {member.start} {wrong}; "
+                f"extensions, but {again!r} and {member.name!r} at byte {member.offset_data} {wrong}; "
                 f"write the tar again, sorted by name"
             )
         group[extension] = member
@@ -168,7 +159,7 @@ class _Headers:
         return self.file.read(size)
 
 
-def _members(path: str, file: Any) -> Iterator[Member]:
+def _members(path: str, file: Any) -> Iterator[TarInfo]:
     """Yield the regular files of a tar, checked against its size; raise ValueError if damaged."""
     size = os.fstat(file.fileno()).st_size
     place, yielded, skipped = 0, 0, ""
@@ -189,13 +180,12 @@ def _members(path: str, file: Any) -> Iterator[Member]:
                         f"member {found.name!r} must be no sparse file and have at most "
                         f"{MAX_BYTES} bytes, got {found.size}"
                     )
-                member = Member(found.name, place, found.size)
                 internal = found.name.rpartition("/")[2].startswith("__")
-                if found.isreg() and not internal and not is_hidden(member.name):
-                    if member.parts[1]:
+                if found.isreg() and not internal and not is_hidden(found.name):
+                    if _parts(found)[1]:
                         yielded += 1
-                        yield member
-                    skipped = skipped or member.name
+                        yield found
+                    skipped = skipped or found.name
             place = tar.offset
         _check_end(file, place)
         if skipped and not yielded:

@@ -55,7 +55,7 @@ def read_idx(path: PathLike, ndim: int | None = None) -> npt.NDArray[Any]:
         try:
             with gzip.GzipFile(fileobj=file) as unzipped:
                 limit = min(size * DEFLATE_MAX_RATIO, MAX_BYTES)
-                return _read(path, unzipped, limit, ndim, exact=False)
+                return _read(path, unzipped, limit, ndim)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise DataError(
                 f"{path}: the gzip stream is damaged or cut short ({error}), the file has {size} "
@@ -80,17 +80,15 @@ def write_idx(path: PathLike, array: npt.NDArray[Any]) -> None:
     Path(path).write_bytes(content)
 
 
-def _read(
-    path: PathLike, file: Readable, limit: int, ndim: int | None, exact: bool = True
-) -> npt.NDArray[Any]:
-    """Return the array; ``limit`` is the exact number of bytes in the file, or an upper bound."""
+def _read(path: PathLike, file: Readable, limit: int, ndim: int | None) -> npt.NDArray[Any]:
+    """Return the array; ``limit`` is the most bytes that the file can hold."""
     dtype, shape, header = _read_header(path, file, ndim)
     need = dtype.itemsize * prod(shape)
     if need > limit - header:
-        have = f"{'has' if exact else 'can hold at most'} {max(0, limit - header)}"
         raise DataError(
             f"{path}: the header promises shape {shape} of {dtype.name}, {need} bytes after byte "
-            f"{header}, got a file that {have}; it is cut short or its header is wrong"
+            f"{header}, got a file that can hold {max(0, limit - header)}; it is cut short or its "
+            f"header is wrong"
         )
     data, end = np.empty(need, np.uint8), 0
     while end < need and (piece := file.read(min(PIECE, need - end))):

@@ -62,12 +62,13 @@ class LengthBucketBatchSampler(Sampler):
 
     def batches(self) -> list[Indices]:
         """Return the batches of the next epoch and advance to the epoch after it."""
-        count = len(self.bucket_of)
-        order = np.arange(count, dtype=np.int64)
+        bucket_of = self.bucket_of
+        order = np.arange(len(bucket_of), dtype=np.int64)
         if self.shuffle:
-            order = self._shuffled(count)
-        order = order[np.argsort(self.bucket_of[order], kind="stable")]
-        found = [batch for bucket in self._by_bucket(order) for batch in self._cut(bucket)]
+            order = self._shuffled(order)
+        order = order[np.argsort(bucket_of[order], kind="stable")]
+        buckets = np.split(order, np.cumsum(np.bincount(bucket_of))) if len(order) else []
+        found = [batch for bucket in buckets for batch in self._cut(bucket)]
         if self.shuffle:
             found = [found[i] for i in self._batch_order(len(found))]
             self.epoch += 1
@@ -80,18 +81,14 @@ class LengthBucketBatchSampler(Sampler):
         sizes = np.bincount(self.bucket_of)
         return sum(batch_count(int(n), self.batch_size, self.drop_last) for n in sizes)
 
-    def _by_bucket(self, order: Indices) -> list[Indices]:
-        ends = np.cumsum(np.bincount(self.bucket_of))
-        return np.split(order, ends[:-1]) if len(order) else []
-
     def _cut(self, bucket: Indices) -> list[Indices]:
         count = batch_count(len(bucket), self.batch_size, self.drop_last)
         return [bucket[i * self.batch_size : (i + 1) * self.batch_size] for i in range(count)]
 
-    def _shuffled(self, count: int) -> Indices:
+    def _shuffled(self, order: Indices) -> Indices:
         if self.seed is None:
-            return np.random.permutation(count)
-        return shuffled(np.arange(count), count, self.seed, self.epoch)
+            return np.random.permutation(order)
+        return shuffled(order, len(order), self.seed, self.epoch)
 
     def _batch_order(self, count: int) -> Indices:
         if self.seed is None:

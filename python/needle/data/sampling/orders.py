@@ -34,9 +34,6 @@ class SequentialSampler(SourceSampler):
     def __iter__(self) -> Iterator[int]:
         return iter(range(self.length))
 
-    def __len__(self) -> int:
-        return self.length
-
 
 class RandomSampler(SourceSampler):
     """A sampler that permutes the indices randomly in each epoch.
@@ -81,9 +78,6 @@ class RandomSampler(SourceSampler):
         for start in range(0, length, CHUNK):
             places = np.arange(start, min(start + CHUNK, length))
             yield from shuffled(places, length, seed, epoch).tolist()
-
-    def __len__(self) -> int:
-        return self.length
 
 
 class SubsetRandomSampler(RandomSampler):

@@ -68,6 +68,9 @@ class SourceSampler(Sampler):
                 f"{type(self).__name__}: the length must not be negative, got {self.length}"
             )
 
+    def __len__(self) -> int:
+        return self.length
+
     @property
     def length(self) -> int:
         """The number of indices of ``source`` now."""

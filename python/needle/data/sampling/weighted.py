@@ -60,7 +60,7 @@ class WeightedRandomSampler(Sampler):
         if self.seed is None or not self.replacement:
             return None
         self._check_enough()
-        return self._chosen(_uniform(self.seed, self.epoch, start, stop))
+        return drawn_by_weight(self._edges, _uniform(self.seed, self.epoch, start, stop))
 
     def order(self) -> Indices:
         """Return the next epoch's indices as int64 ``(num_samples,)`` and advance the epoch."""
@@ -71,16 +71,15 @@ class WeightedRandomSampler(Sampler):
         else:
             drawn = _uniform(self.seed, self.epoch, 0, count)
             self.epoch += 1
-        return self._chosen(drawn) if self.replacement else self._without_replacement(drawn)
+        if self.replacement:
+            return drawn_by_weight(self._edges, drawn)
+        return self._without_replacement(drawn)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.order().tolist())
 
     def __len__(self) -> int:
         return self.num_samples
-
-    def _chosen(self, drawn: npt.NDArray[np.float64]) -> Indices:
-        return drawn_by_weight(self._edges, drawn)
 
     def _without_replacement(self, drawn: npt.NDArray[np.float64]) -> Indices:
         """Draw without replacement by sorting exponential times whose rates are the weights.
