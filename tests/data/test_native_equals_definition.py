@@ -1,7 +1,9 @@
-"""Natively run chains of transforms equal calling them one by one, to the last bit.
+"""Chains of transforms equal calling them one by one, to the last bit, wherever they run.
 
 This holds for floats too, since the kernels fix the order and rounding of their sums.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -11,19 +13,45 @@ from test_native_kernels import isa as isa  # repeats these tests with each inst
 
 from needle.data import transforms as T
 from needle.data.samples import native_kernels as native
-from needle.data.samples.random_source import keyed
-from needle.data.samples.ticket import Ticket
+from needle.data.samples.random_source import keyed, random_source
+from needle.data.samples.ticket import IndexRun, Ticket
 from needle.data.transforms import Compose, ImageSpec, OneOf, output_of
 from needle.data.transforms.compile import Chain, placed
 
 pytestmark = pytest.mark.skipif(not native.has("run_images"), reason="the kernels are not built")
 
+DEVICES = st.sampled_from(["cpu", "none"])
+"""A device without an executor runs the definitions."""
 SIZES = st.integers(1, 40)
 UNIT = st.sampled_from([0.0, 0.3, 1.0])
 
 
 def chance():
     return st.sampled_from([0.5, 1.0])
+
+
+@dataclass(frozen=True)
+class Place(T.Transform):
+    """A user's transform that adds a random number to ten times the height plus the width."""
+
+    words = 1
+
+    def parameters(self, words, sizes, spec=None):
+        return sizes.astype(np.float64) @ np.array([[10.0], [1.0]]) + words % 50
+
+    def apply(self, image, row):
+        return image + image.dtype.type(row[0] % 256 if image.dtype == np.uint8 else 0)
+
+    def identity(self, sizes):
+        return np.zeros((len(sizes), 1))
+
+    def output(self, spec):
+        return spec
+
+
+def shuffled(image):
+    """Move rows by random numbers, as a user's own function may."""
+    return np.roll(image, random_source().randint(0, 9), 0)
 
 
 def geometry(spec):
@@ -47,6 +75,7 @@ def geometry(spec):
         ),
         st.builds(T.RandomErasing, chance(), fill=fill),
         st.builds(T.Cutout, st.integers(1, 20), p=chance(), fill=fill),
+        st.sampled_from([Place(), shuffled]),
     ]
 
 
@@ -80,6 +109,7 @@ def chains(draw, spec):
             kinds += colours()
         if draw(st.integers(0, 4)) == 0:
             made = draw(st.lists(st.one_of(kinds), min_size=1, max_size=3))
+            made += draw(st.sampled_from([[], [Compose([OneOf(made[:1], 0.5), *made])]]))
             found.append(OneOf(made, draw(chance())))
             continue
         kinds += sizing() + [st.just(T.ToFloat())]
@@ -87,7 +117,7 @@ def chains(draw, spec):
             stays = T.Normalize(-51.0, 318.75), T.Normalize(-0.2, 1.25)  # keeps 0..1 for colours
             kinds = [st.just(stays[spec.dtype != np.uint8])]
         found.append(draw(st.one_of(kinds)))
-        spec = output_of(found[-1], spec)
+        spec = output_of(found[-1], spec) or spec
     ends = [
         [],
         [T.ToCHW()],
@@ -102,10 +132,11 @@ def pixels(shape, dtype, seed):
     return image if dtype == "uint8" else (image / np.float32(255)).astype(dtype)
 
 
-def one_by_one(chain, images, indices, seed, samples):
+def one_by_one(chain, images, indices, seed, samples, first=0):
     made = []
     for i, sample in enumerate(samples.tolist()):
-        with keyed(seed, 1, sample):
+        with keyed(seed, 1, sample) as source:
+            source.seek(first)
             made.append(Compose(chain)(images[i if indices is None else indices[i]]))
     return made
 
@@ -127,15 +158,18 @@ def test_arrays(data, dtype, channels):
     chain = data.draw(chains(ImageSpec(height, width, channels, np.dtype(dtype))))
     indices = np.array(data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=6)))
     samples = indices + data.draw(st.integers(-5, 2**40))
-    want = one_by_one(chain, images, indices, seed, samples)
-    threads = data.draw(st.sampled_from([0, 1]))
-    keys = Ticket(0, seed, 1, samples)
-    got = Chain(placed(chain)).run(images, indices, keys, None, threads)
-    assert_equal(got, want)
+    want = one_by_one(chain, images, indices, seed, samples, 5)
+    threads, device = data.draw(st.sampled_from([0, 1])), data.draw(DEVICES)
+    keys, made = Ticket(0, seed, 1, samples), Chain(placed(chain, 5))
+    row = data.draw(st.integers(0, 3))
+    run = IndexRun(np.concatenate([np.arange(row), samples, samples + 1]))
+    for among in (keys, keys._replace(run=run, row=row)):
+        got = made.run(images, indices, among, None, threads, device)
+        assert_equal(got, want)
     row = want[0]
     slots = np.full((len(indices), row.size + 3), 77, row.dtype)
     out = slots[:, : row.size].reshape(len(indices), *row.shape)
-    again = Chain(placed(chain)).run(images, indices, keys, out, threads)
+    again = made.run(images, indices, keys, out, threads, device)
     assert again is out or not len(chain)
     assert_equal(out if again is out else again, got)
     assert (slots[:, row.size :] == 77).all()
@@ -152,7 +186,8 @@ def test_lists_of_images_of_many_sizes(data, dtype, channels):
     chain = data.draw(chains(ImageSpec(None, None, channels, np.dtype(dtype))))
     samples = np.arange(len(images)) * 3
     want = one_by_one(chain, images, None, seed, samples)
-    got = Chain(placed(chain)).run(images, None, Ticket(0, seed, 1, samples), None, 1)
+    keys = Ticket(0, seed, 1, samples)
+    got = Chain(placed(chain)).run(images, None, keys, None, 1, data.draw(DEVICES))
     assert_equal(got, want)
 
 

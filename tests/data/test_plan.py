@@ -1,15 +1,14 @@
-"""Plans give the same result as calling the transforms one by one, whatever runs natively."""
+"""Plans: which transforms run together, where results are written, and whose error is raised."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from needle.data.samples.native_kernels import has
 from needle.data.samples.pytree import tagged_sample
-from needle.data.samples.random_source import keyed, random_source
-from needle.data.samples.ticket import IndexRun, Ticket
+from needle.data.samples.random_source import keyed
+from needle.data.samples.ticket import Ticket
 from needle.data.transforms import (
     ColorJitter,
     Compose,
@@ -18,6 +17,7 @@ from needle.data.transforms import (
     OneOf,
     Pad,
     RandomBrightnessContrast,
+    RandomCrop,
     RandomErasing,
     RandomFlipVertical,
     Resize,
@@ -26,151 +26,17 @@ from needle.data.transforms import (
     ToFloat,
     Transform,
 )
-from needle.data.transforms import compile as compiling
 from needle.data.transforms import execute as executing
-from needle.data.transforms.compile import Chain, placed, spec_of
-from needle.data.transforms.execute import Destination, Images
+from needle.data.transforms.compile import Chain, placed
+from needle.data.transforms.execute import Images
 
 
-@dataclass(frozen=True)
-class Add(Transform):
-    """A transform that adds a random number below ``most``; bytes wrap around."""
-
-    most: int = 50
-    native: bool = True
-    words = 1
-
-    def parameters(self, words, sizes, spec=None):
-        return (words % self.most).astype(np.float64)
-
-    def identity(self, sizes):
-        return np.zeros((len(sizes), 1))
-
-    def apply(self, image, row):
-        return image + image.dtype.type(row[0])
-
-    def output(self, spec):
-        return spec
-
-    def step(self, spec):
-        return Step("add", ()) if self.native and spec.native else None
-
-
-@dataclass(frozen=True)
-class Halve(Transform):
-    """A transform that keeps every second row and column."""
-
-    def apply(self, image, row):
-        return image[::2, ::2]
-
-    def output(self, spec):
-        half = [None if s is None else (s + 1) // 2 for s in (spec.height, spec.width)]
-        return ImageSpec(*half, spec.channels, spec.dtype)
-
-    def step(self, spec):
-        return Step("halve") if spec.native and spec.height is not None else None
-
-
-@dataclass(frozen=True)
-class Place(Transform):
-    """A transform that adds ten times the height plus the width of the image."""
-
-    def parameters(self, words, sizes, spec=None):
-        return sizes.astype(np.float64) @ np.array([[10.0], [1.0]])
-
-    def apply(self, image, row):
-        return image + image.dtype.type(row[0] % 256)
-
-    def output(self, spec):
-        return spec
-
-
-def jitter(image):
-    """Add random numbers, as a user's own transform may."""
-    return image + image.dtype.type(random_source().randint(0, 9))
-
-
-calls = []
-
-
-def run_steps(steps, parameters_of, images, indices, out, threads):
-    """Execute the steps "add" and "halve"."""
-    calls.append([name for name, _ in steps])
-    rows = range(len(out)) if indices is None else indices
-    for i, row in enumerate(rows):
-        image = images[row]
-        for (name, _), parameters in zip(steps, parameters_of):
-            assert parameters.dtype == np.float64 and parameters.flags.c_contiguous
-            halve = name == "halve"
-            image = image[::2, ::2] if halve else image + image.dtype.type(parameters[i, 0])
-        out[i] = image
-
-
-def refuse(steps, parameters, images, indices, out, threads):
-    raise ValueError("small: no")
-
-
-@pytest.fixture(autouse=True)
-def executors(monkeypatch):
-    """Register executors for two devices, "steps" and "refusing"."""
-    real = executing.executor_for
-    own = {"steps": run_steps, "refusing": refuse}
-    for module in (compiling, executing):
-        monkeypatch.setattr(module, "executor_for", lambda name: own.get(name) or real(name))
-
-
-def one_by_one(transforms, images, indices, seed, epoch, samples, first=0):
+def one_by_one(transforms, images, seed, samples):
     made = []
-    for i, sample in enumerate(samples):
-        image = images[i if indices is None else indices[i]]
-        with keyed(seed, epoch, int(sample)) as source:
-            source.seek(first)
+    for image, sample in zip(images, samples):
+        with keyed(seed, 0, int(sample)):
             made.append(Compose(transforms)(image))
     return made
-
-
-singles = st.one_of(
-    st.builds(Add, st.sampled_from([3, 50]), st.booleans()),
-    st.just(Halve()),
-    st.just(Place()),
-    st.just(jitter),
-)
-transforms = st.recursive(
-    singles,
-    lambda inner: st.one_of(
-        st.builds(Compose, st.lists(inner, min_size=1, max_size=2)),
-        st.builds(OneOf, st.lists(inner, min_size=1, max_size=3), st.sampled_from([0.5, 1.0])),
-    ),
-    max_leaves=6,
-)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(transforms, max_size=4), st.sampled_from(["none", "steps"]), st.data())
-def test_arrays_and_lists_are_transformed_as_one_by_one(chain, device, data):
-    dtype = data.draw(st.sampled_from(["u1", "f4", "f8"]))
-    sizes = data.draw(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1))
-    samples = np.arange(len(sizes)) * 7 + 2
-    rng = np.random.default_rng(0)
-    images = [rng.integers(0, 100, (*size, 2)).astype(dtype) for size in sizes]
-    keys = Ticket(0, 3, 1, samples)
-    got = Chain(placed(chain, 5)).run(images, None, keys, None, 1, device)
-    want = one_by_one(chain, images, None, 3, 1, samples, 5)
-    assert len(got) == len(want)
-    for a, b in zip(got, want):
-        assert a.dtype == b.dtype
-        np.testing.assert_array_equal(a, b)
-    array = np.stack([images[0], images[0] + images[0].dtype.type(1)])
-    places = np.array([1, 0, 1, 1])
-    keys = Ticket(0, 3, 1, np.array([4, 5, 6, -1]))
-    want = one_by_one(chain, array, places, 3, 1, keys.indices, 5)
-    row = data.draw(st.integers(0, 3))
-    run = IndexRun(np.concatenate([np.arange(row), keys.indices, samples]))
-    arranged = Chain(placed(chain, 5))
-    for among in (keys, keys._replace(run=run, row=row)):
-        got = arranged.run(array, places, among, None, 1, device)
-        for a, b in zip(got, want):
-            np.testing.assert_array_equal(a, b)
 
 
 def pixels(*shape, dtype="u1"):
@@ -178,39 +44,23 @@ def pixels(*shape, dtype="u1"):
 
 
 def test_a_choice_among_steps_stays_one_call():
-    calls.clear()
-    chain = [Add(), OneOf([Add(), Compose([Add(), OneOf([Add()], p=0.5)])], p=0.5), Add()]
+    inner = Compose([RandomErasing(), OneOf([RandomCrop(1)], p=0.5)])
+    chain = [RandomCrop(1), OneOf([RandomFlipVertical(), inner], p=0.5), RandomErasing()]
     plan = Chain(placed(chain)).plan(ImageSpec(4, 4, 3, "u1"))
-    assert plan.is_one_call("steps") and not plan.is_one_call("cuda")
-    keys = Ticket(0, 9, 2, np.arange(64))
-    images = pixels(64, 4, 4, 3)
-    got = plan.run(Images(images), keys, Destination(device="steps"))
-    assert calls == [["add"] * 5]
-    np.testing.assert_array_equal(got, one_by_one(chain, images, None, 9, 2, keys.indices))
-
-
-def test_out_is_written_in_place():
-    images, keys = pixels(3, 4, 4, 1), Ticket(0, 0, 0, np.arange(3))
-    slot = np.zeros((3, 40), "u1")
-    rows = slot[:, :4].reshape(3, 2, 2, 1)  # the rows are strided, each one contiguous
-    assert np.shares_memory(rows, slot)
-    for device in ("none", "steps"):
-        slot[:] = 0
-        plan = Chain(placed([Halve()])).plan(spec_of(images))
-        got = plan.run(Images(images), keys, Destination(rows, 1, device))
-        assert got is rows
-        np.testing.assert_array_equal(slot[:, :4].reshape(3, 2, 2), images[:, ::2, ::2, 0])
-        assert (slot[:, 4:] == 0).all()
+    assert [len(segment.parts) for segment in plan.segments] == [5]
+    assert plan.is_one_call() == has("run_images") and not plan.is_one_call("none")
+    images, samples = pixels(64, 4, 4, 3), np.arange(64)
+    got = plan.run(Images(images), Ticket(0, 9, 0, samples))
+    np.testing.assert_array_equal(got, one_by_one(chain, images, 9, samples))
 
 
 def test_rows_of_another_shape_or_in_pieces_are_not_written():
     images, keys = pixels(3, 4, 4, 1), Ticket(0, 0, 0, np.arange(3))
-    plan = Chain(placed([Halve()])).plan(spec_of(images))
-    pieces = np.zeros((3, 2, 2, 2), "u1")[..., :1]
-    for out in (np.zeros((3, 2, 2, 1), "f4"), np.zeros((3, 4), "u1"), pieces):
-        got = plan.run(Images(images), keys, Destination(out, 1, "steps"))
+    pieces = np.zeros((3, 4, 4, 2), "u1")[..., :1]
+    for out in (np.zeros((3, 4, 4, 1), "f4"), np.zeros((3, 4), "u1"), pieces):
+        got = Chain(placed([RandomFlipVertical(1.0)])).run(images, None, keys, out)
         assert got is not out and (out == 0).all()
-        np.testing.assert_array_equal(got, images[:, ::2, ::2])
+        np.testing.assert_array_equal(got, images[:, ::-1])
 
 
 def test_a_choice_that_would_touch_other_images_is_made_in_python():
@@ -230,7 +80,7 @@ def test_a_choice_of_colours_leaves_other_floats_as_they_are():
     refused = 0
     for i in range(16):  # values leave 0..1 unless a colour step clips them
         try:
-            one_by_one(chain, images[i : i + 1], None, 1, 0, np.arange(i, i + 1))
+            one_by_one(chain, images[i : i + 1], 1, [i])
         except ValueError as error:
             assert "ColorJitter: floating images must be in 0..1, got" in str(error)
             with pytest.raises(ValueError, match="ColorJitter: floating images must be in 0..1"):
@@ -239,7 +89,7 @@ def test_a_choice_of_colours_leaves_other_floats_as_they_are():
             refused += 1
     assert 0 < refused < 16
     got = plan.run(Images(images), Ticket(0, 1, 0, np.arange(16)))
-    np.testing.assert_array_equal(got, one_by_one(chain, images, None, 1, 0, np.arange(16)))
+    np.testing.assert_array_equal(got, one_by_one(chain, images, 1, range(16)))
 
 
 COLOURS = [ColorJitter(0.2), RandomBrightnessContrast(p=0.01), ColorJitter(p=0.0)]
@@ -268,10 +118,10 @@ def test_colours_of_floats_lie_in_0_to_1(colours, before, dtype, white, good):
     chain, ticket = [*before, colours], Ticket(0, 1, 0, np.arange(2))
     for run in (
         lambda: Chain(placed(chain)).run(images, None, ticket),
-        lambda: one_by_one(chain, images, None, 1, 0, np.arange(2)),
+        lambda: one_by_one(chain, images, 1, range(2)),
     ):
         if good:
-            np.testing.assert_array_equal(run(), one_by_one(chain, images, None, 1, 0, [0, 1]))
+            np.testing.assert_array_equal(run(), one_by_one(chain, images, 1, range(2)))
             continue
         with pytest.raises(ValueError, match=f"{type(colours).__name__}: floating images must be"):
             run()
@@ -284,7 +134,7 @@ def test_an_error_of_one_image_names_its_sample():
         return image
 
     images = pixels(4, 4, 4, 1)
-    for chain in ([fail], [Add(1), fail]):
+    for chain in ([fail], [RandomErasing(0.0), fail]):
         with pytest.raises(RuntimeError) as caught:
             Chain(placed(chain)).run(
                 images, None, Ticket(0, 0, 0, np.arange(4) + 70), device="none"
@@ -292,7 +142,12 @@ def test_an_error_of_one_image_names_its_sample():
         assert tagged_sample(caught.value) == 72
 
 
-def test_an_error_of_a_kernel_carries_the_index_of_its_image():
+def test_an_error_of_a_kernel_carries_the_index_of_its_image(monkeypatch):
+    def refuse(*arguments):
+        raise ValueError("small: no")
+
+    monkeypatch.setattr(executing, "executor_for", lambda device: refuse)
+
     @dataclass(frozen=True)
     class Small(Transform):
         def apply(self, image, row):
@@ -308,7 +163,7 @@ def test_an_error_of_a_kernel_carries_the_index_of_its_image():
 
     with pytest.raises(ValueError, match="Small: must be at most 40") as caught:
         images = pixels(4, 4, 4, 1)
-        Chain(placed([Small()])).run(images, None, Ticket(0, 0, 0, np.arange(4)), device="refusing")
+        Chain(placed([Small()])).run(images, None, Ticket(0, 0, 0, np.arange(4)))
     assert tagged_sample(caught.value) == 2
 
 

@@ -137,8 +137,8 @@ def _groups(path: str, members: Iterator[TarInfo]) -> Iterator[tuple[str, dict[s
             wrong = "are one field" if group else "are apart"
             raise DataError(
                 f"{path}: the members of a sample must be next to each other and have different "
-                f"extensions, but {again!r} and {member.name!r} at byte {member.offset_data} {wrong}; "
-                f"write the tar again, sorted by name"
+                f"extensions, but {again!r} and {member.name!r} at byte {member.offset_data} "
+                f"{wrong}; write the tar again, sorted by name"
             )
         group[extension] = member
     if group:
