@@ -78,30 +78,6 @@ def test_a_bare_dataset_says_what_to_define():
         len(data.Dataset())
 
 
-def test_an_array_dataset_gives_tuples_also_for_one_array():
-    x = np.arange(12.0).reshape(4, 3)
-    dataset = data.NDArrayDataset(x)
-    assert len(dataset) == 4 and isinstance(dataset[1], tuple) and len(dataset[1]) == 1
-    np.testing.assert_array_equal(dataset[1][0], x[1])
-    np.testing.assert_array_equal(dataset[-1][0], x[3])
-    np.testing.assert_array_equal(dataset[1:3][0], x[1:3])
-
-
-def test_an_array_dataset_gives_rows_of_every_array():
-    x, y = np.arange(12.0).reshape(4, 3), np.arange(4)
-    got = data.ArrayDataset(x, y)[np.array([3, 0, 3])]
-    np.testing.assert_array_equal(got[0], x[[3, 0, 3]])
-    np.testing.assert_array_equal(got[1], [3, 0, 3])
-
-
-def test_transforms_of_an_array_dataset_see_the_first_arrays_row():
-    x, y = np.arange(12.0).reshape(4, 3), np.arange(4)
-    dataset = data.ArrayDataset(x, y, transforms=[lambda row: row[:2] * 2])
-    np.testing.assert_array_equal(dataset[2][0], [12, 14])
-    np.testing.assert_array_equal(dataset[0:2][0], [[0, 2], [6, 8]])
-    assert dataset[2][1] == 2
-
-
 def test_an_index_out_of_range_ends_iteration_over_a_dataset():
     assert [int(row[0]) for row in data.ArrayDataset(np.arange(3))] == [0, 1, 2]
 

@@ -67,27 +67,37 @@ def test_a_wrong_file_on_disk_is_replaced_only_by_a_right_one(server, tmp_path):
     assert fetch(address, tmp_path).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("status", [403, 404, 410])
-def test_what_is_not_there_comes_from_the_mirror_at_once(server, tmp_path, status):
-    address, site = server
-    site.faults["/a/file"] = [status]
-    assert fetch(address, tmp_path, ["/a/file", "/b/file"]).read_bytes() == CONTENT
-    assert [request[0] for request in site.requests] == ["/a/file", "/b/file"]
+BOTH = ("/a/file", "/b/file")
+RECOVERIES = {
+    "absent, so the mirror at once": ([404], [("/a/file", None), ("/b/file", None)]),
+    "forbidden": ([403], [("/a/file", None), ("/b/file", None)]),
+    "gone": ([410], [("/a/file", None), ("/b/file", None)]),
+    "busy, so asked again": ([503, 500, None], [("/a/file", None)] * 3),
+    "cut, so continued": (
+        [("cut", 100_000), ("cut", 50_000), None],
+        [("/a/file", each) for each in (None, "bytes=100000-", "bytes=150000-")],
+    ),
+    "continued by the mirror": (
+        [("cut", 120_000), 404],
+        [("/a/file", None), ("/a/file", "bytes=120000-"), ("/b/file", "bytes=120000-")],
+    ),
+}
 
 
-def test_a_server_that_is_busy_is_asked_again(server, tmp_path):
+@pytest.mark.parametrize("faults, requests", RECOVERIES.values(), ids=RECOVERIES)
+def test_a_file_arrives_in_spite_of_faults(server, tmp_path, faults, requests):
     address, site = server
-    site.faults["/a/file"] = [503, 500, None]
+    site.faults["/a/file"] = list(faults)
+    assert fetch(address, tmp_path, BOTH).read_bytes() == CONTENT and left(tmp_path) == ["file"]
+    assert [each[:2] for each in site.requests] == requests
+
+
+def test_a_server_that_ignores_ranges_is_read_from_the_start(server, tmp_path):
+    address, site = server
+    site.ranges = False
+    site.faults["/a/file"] = [("cut", 100_000), None]
     assert fetch(address, tmp_path).read_bytes() == CONTENT
-    assert len(site.requests) == 3
-
-
-def test_a_cut_transfer_goes_on_where_it_stopped(server, tmp_path):
-    address, site = server
-    site.faults["/a/file"] = [("cut", 100_000), ("cut", 50_000), None]
-    assert fetch(address, tmp_path).read_bytes() == CONTENT and left(tmp_path) == ["file"]
-    ranges = ("bytes=100000-", "bytes=150000-")
-    assert site.requests[1:] == [("/a/file", each, None) for each in ranges]
+    assert len(site.requests) == 2
 
 
 def test_a_later_call_goes_on_too(server, tmp_path):
@@ -100,13 +110,6 @@ def test_a_later_call_goes_on_too(server, tmp_path):
     assert site.requests[-1][1] == "bytes=120000-"
 
 
-def test_the_mirror_continues_what_another_began(server, tmp_path):
-    address, site = server
-    site.faults["/a/file"] = [("cut", 120_000), 404]
-    assert fetch(address, tmp_path, ["/a/file", "/b/file"]).read_bytes() == CONTENT
-    assert site.requests[-1] == ("/b/file", "bytes=120000-", None)
-
-
 def test_a_file_that_changed_meanwhile_is_fetched_whole(server, tmp_path):
     address, site = server
     old = site.content["/a/file"] = b"x" * 200_000
@@ -116,14 +119,6 @@ def test_a_file_that_changed_meanwhile_is_fetched_whole(server, tmp_path):
     site.content["/a/file"] = CONTENT
     assert fetch(address, tmp_path).read_bytes() == CONTENT
     assert [each for _, each, _ in site.requests[-2:]] == ["bytes=1000-", None]
-
-
-def test_a_server_that_ignores_ranges_is_read_from_the_start(server, tmp_path):
-    address, site = server
-    site.ranges = False
-    site.faults["/a/file"] = [("cut", 100_000), None]
-    assert fetch(address, tmp_path).read_bytes() == CONTENT
-    assert len(site.requests) == 2
 
 
 @pytest.mark.parametrize("size", [1000, len(CONTENT), len(CONTENT) + 5])

@@ -53,16 +53,6 @@ def test_files_that_are_not_there_or_no_text(folder):
         Corpus(folder)
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 4, 11])
-def test_columns_are_read_downwards(batch_size):
-    ids = list(range(100, 111))
-    columns = batchify(ids, batch_size, ndl.cpu(), "float32")
-    rows = 11 // batch_size
-    assert columns.shape == (rows, batch_size) and columns.dtype == np.float32
-    assert isinstance(columns, np.ndarray)
-    np.testing.assert_array_equal(columns.T.reshape(-1), ids[: rows * batch_size])
-
-
 @pytest.mark.parametrize("bptt", [1, 3, 100])
 def test_targets_are_the_next_words(bptt, device):
     columns = batchify(list(range(22)), 3, device, "float32")  # 22 ids in 3 columns: 7 rows
