@@ -121,54 +121,46 @@ def test_jpegs(tmp_path):
         packed(tmp_path, [(IMAGES[0].astype(np.float32), 1)], encode="jpeg")
 
 
-def test_files_kept_as_they_are(tmp_path):
-    for name in ("b/1.jpg", "a/2.png", "a/1.jpg"):
+@pytest.fixture
+def photographs(tmp_path):
+    """Return a folder of photographs of two classes, turned by 90 degrees by their metadata."""
+    exif = Image.Exif()
+    exif[274] = 6
+    for i, name in enumerate(("b/1.jpg", "a/2.png", "a/1.jpg")):
         path = tmp_path / "root" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.full((32, 48, 3), len(name) * 9, np.uint8)).save(path)
-    folder = data.ImageFolder(tmp_path / "root", dtype="uint8", layout="HWC", scaled_decode=True)
-    dataset = packed(tmp_path, folder, encode="keep")
-    assert dataset.classes == ("a", "b") and dataset.layout == "HWC"
-    for i in range(3):
-        assert_same(dataset[i], folder[i])
-    scaled = data.PackedDataset(tmp_path / "x.arrow", scaled_decode=True)
-    assert not dataset.set_decoding(Needed((16, 16))) and scaled.set_decoding(Needed((16, 16)))
-    assert [scaled[i][0].shape[0] for i in range(3)] == [16, 32, 16]
-    with pytest.raises(TypeError, match="encode='keep' needs a dataset of image files"):
-        packed(tmp_path, SAMPLES["tuples"], encode="keep")
+        pixels = np.kron(IMAGES[i], np.ones((8, 8, 1), np.uint8))
+        Image.fromarray(pixels).save(path, exif=exif)
+    return tmp_path / "root"
 
 
-def test_kept_photographs_are_turned_as_the_data_set_turned_them(tmp_path):
-    path = tmp_path / "root" / "a" / "1.jpg"
-    path.parent.mkdir(parents=True)
-    exif = Image.Exif()
-    exif[274] = 6  # orientation 6: turned by 90 degrees
-    Image.fromarray(np.arange(32 * 48 * 3, dtype=np.uint8).reshape(32, 48, 3)).save(path, exif=exif)
-    options = {"layout": "HWC", "dtype": "uint8"}
-    raw, turned = (
-        data.ImageFolder(tmp_path / "root", oriented=o, **options) for o in (False, True)
-    )
-    for dataset in (raw, data.Subset(raw, [0]), data.ConcatDataset(raw, raw)):
+def opened(folder, **options):
+    return data.ImageFolder(folder, layout="HWC", dtype="uint8", **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "L"}, {"oriented": False}])
+def test_files_are_kept_as_they_are(tmp_path, photographs, options):
+    folder = opened(photographs, **options)
+    for dataset in (folder, data.Subset(folder, [2, 1]), data.ConcatDataset([folder, folder])):
         found = packed(tmp_path, dataset, encode="keep")
-        assert_same(found[0], raw[0])
-    assert_same(packed(tmp_path, turned, encode="keep")[0], turned[0])
-    assert_same(data.PackedDataset(tmp_path / "x.arrow", oriented=False)[0], raw[0])
-    with pytest.raises(TypeError, match="needs datasets of one mode and orientation"):
-        packed(tmp_path, data.ConcatDataset(raw, turned), encode="keep")
-
-
-@pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_parts_of_a_folder_are_kept_too(tmp_path, mode):
-    for i, image in enumerate(IMAGES[:6]):
-        path = tmp_path / "root" / "ab"[i % 2] / f"{i}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(path)
-    folder = data.ImageFolder(tmp_path / "root", mode=mode, layout="HWC", dtype="uint8")
-    for dataset in (data.Subset(folder, [4, 1]), data.ConcatDataset([folder, folder])):
-        found = packed(tmp_path, dataset, encode="keep")
-        assert found.classes == ("a", "b") and len(found) == len(dataset)
+        assert (found.classes, found.layout) == (("a", "b"), "HWC") and len(found) == len(dataset)
         for i in range(len(dataset)):
             assert_same(found[i], dataset[i])
+
+
+def test_kept_files_are_decoded_as_the_reader_asks(tmp_path, photographs):
+    raw, turned = (opened(photographs, oriented=o) for o in (False, True))
+    packed(tmp_path, turned, encode="keep")
+    assert_same(data.PackedDataset(tmp_path / "x.arrow", oriented=False)[0], raw[0])
+    whole, scaled = (
+        data.PackedDataset(tmp_path / "x.arrow", scaled_decode=scaled) for scaled in (False, True)
+    )
+    assert not whole.set_decoding(Needed((20, 16))) and scaled.set_decoding(Needed((20, 16)))
+    assert [scaled[i][0].shape[:2] for i in range(3)] == [(20, 24), (40, 48), (20, 24)]
+    with pytest.raises(TypeError, match="needs datasets of one mode and orientation"):
+        packed(tmp_path, data.ConcatDataset(raw, turned), encode="keep")
+    with pytest.raises(TypeError, match="encode='keep' needs a dataset of image files"):
+        packed(tmp_path, SAMPLES["tuples"], encode="keep")
 
 
 def test_it_pickles_as_its_path(tmp_path):
