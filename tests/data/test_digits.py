@@ -30,10 +30,3 @@ def test_they_are_scikit_learns():
         images, labels = dataset[:]
         np.testing.assert_array_equal(images[:, 0] * 16, source.images[part])
         np.testing.assert_array_equal(labels, source.target[part])
-
-
-def test_they_resize_to_the_input_of_lenet():
-    dataset = data.Digits(transforms=[data.Resize(32)])
-    batch = next(iter(data.DataLoader(dataset, 16, shuffle=True, seed=0)))
-    assert batch[0].shape == (16, 1, 32, 32) and batch[0].dtype == "float32"
-    assert batch[1].shape == (16,) and batch[1].dtype == "int64"

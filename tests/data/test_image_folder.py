@@ -203,11 +203,6 @@ def test_bytes_of_pixels_for_plans(root):
         data.ImageFolder(root, dtype="float16")
 
 
-def test_the_files_bytes_for_packing(root):
-    content, label = data.ImageFolder(root).encoded(4)
-    assert content == (root / "dog" / "b.png").read_bytes() and label == 2
-
-
 def test_a_large_image_is_refused(root):
     with pytest.raises(DataError, match=r"dog/a\.png: an image may have 19 pixels, got 5 x 4"):
         data.ImageFolder(root, max_pixels=19)[3]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from needle import backends
 from needle.backends import philox
-from needle.data.transforms import RandomCrop
+from needle.data.transforms import RandomCrop, RandomErasing, RandomFlipVertical, ToFloat
 from needle.data.transforms.resampling import scaled
 
 pytestmark = pytest.mark.skipif(not backends.available("cpu"), reason="the module is not built")
@@ -167,17 +167,6 @@ def test_wrong_calls_of_gather(native: Any) -> None:
 # ---- programs: each step beside its NumPy ----
 
 
-def flip(image: Array, row: Array) -> Array:
-    return image[:: -1 if row[1] else 1, :: -1 if row[0] else 1]
-
-
-def erase(image: Array, row: Array, fill: float) -> Array:
-    top, left, height, width = (int(v) for v in row)
-    out = image.copy()
-    out[max(top, 0) : max(top + height, 0), max(left, 0) : max(left + width, 0)] = fill
-    return out
-
-
 def colour(image: Array, row: Array) -> Array:
     m = row.astype(np.float32).reshape(3, 4)
     x = image.astype(np.float32)
@@ -194,30 +183,22 @@ def colour(image: Array, row: Array) -> Array:
     return np.clip(mixed, np.float32(0), np.float32(1))
 
 
-def to_float(image: Array, row: Array) -> Array:
-    return image if image.dtype == np.float32 else image.astype(np.float32) / np.float32(255)
-
-
 def normalize(image: Array, row: Array, channels: float, *numbers: float) -> Array:
     c = int(channels)
     mean, std = np.array(numbers[:c], np.float32), np.array(numbers[c:], np.float32)
     return (image.astype(np.float32) - mean) / std
 
 
-def permute(image: Array, row: Array, *axes: float) -> Array:
-    return image.transpose([int(a) for a in axes])
-
-
 ORACLES: dict[str, Callable[..., Array]] = {
     "crop": lambda image, row, h, w, fill: RandomCrop(size=(int(h), int(w)), fill=fill).apply(
         image, row
     ),
-    "flip": flip,
-    "erase": erase,
+    "flip": RandomFlipVertical().apply,
+    "erase": lambda image, row, fill: RandomErasing(fill=fill).apply(image, row),
     "colour": colour,
-    "to_float": to_float,
+    "to_float": ToFloat().apply,
     "normalize": normalize,
-    "permute": permute,
+    "permute": lambda image, row, *axes: image.transpose([int(axis) for axis in axes]),
 }
 Steps = list[tuple[str, tuple[float, ...]]]
 
