@@ -10,6 +10,7 @@ import pytest
 import needle as ndl
 from needle import Tensor, autograd
 from needle.autograd import TensorOp
+from needle.autograd.discarding import Discarded
 from needle.errors import GraphError, ShapeError
 from needle.testing import check_gradients
 
@@ -94,8 +95,7 @@ def test_a_gradient_that_was_not_kept_is_an_error() -> None:
             _ = step(**options)[0].grad
     w, x = step()
     x.data = leaf([4.0])
-    with pytest.raises(GraphError, match="requires_grad=True"):
-        _ = w.grad
+    np.testing.assert_array_equal(w.grad.numpy(), [3.0])
     w.grad = None
     assert w.grad is None
     frozen = leaf([1.0], requires_grad=False)
@@ -103,14 +103,26 @@ def test_a_gradient_that_was_not_kept_is_an_error() -> None:
     assert frozen.grad is None
 
 
-def test_a_chain_of_updates_without_detach_is_explained() -> None:
-    w, x, steps = leaf([1.0]), leaf([2.0]), 0
+def test_a_chain_of_updates_without_detach_is_walked() -> None:
+    w, x = leaf(np.ones(5000)), leaf([2.0])
+    first = w
+    with pytest.warns(UserWarning, match="detach"):
+        for _ in range(300):
+            (w * x).sum().backward()
+            w = w * 0.5 - 0.01 * w.grad.detach()
+    np.testing.assert_allclose(first.grad.numpy(), np.full(5000, 2 * 0.5**299))
+    before_last = w.inputs[0].inputs[0].inputs[0].inputs[0]
+    assert type(before_last.cached_data) is Discarded  # the chain keeps no weights alive
+
+
+def test_a_chain_of_recomputed_steps_is_explained() -> None:
+    state, v, steps = leaf([1.0]), leaf([0.5]), 0
     with pytest.warns(UserWarning, match="detach"), pytest.raises(GraphError, match="detach"):
         while steps < 400:
-            (w * x).sum().backward()
-            w = w - 0.01 * w.grad.detach()
+            state = (state * v).tanh()
+            (state * state).sum().backward()
             steps += 1
-    assert steps > 100 and np.isclose(w.item(), 1 - 0.02 * steps)
+    assert steps > 100
 
 
 # ---- retained and freed values -----------------------------------------------------------------
@@ -213,12 +225,12 @@ def test_gradient_with_respect_to_out_grad() -> None:
     assert np.array_equal(a.grad.numpy(), [6.0])
 
 
-def test_a_replaced_leaf_is_detected() -> None:
+def test_a_derivative_keeps_the_data_of_a_replaced_leaf() -> None:
     a = leaf([2.0])
     (a * a * a).backward()
     a.data = leaf([5.0])
-    with pytest.raises(GraphError, match=r"the data of a leaf of shape \(1,\) has been replaced"):
-        a.grad.backward()
+    a.grad.backward()
+    assert np.array_equal(a.grad.numpy(), [12.0])
 
 
 def test_a_released_graph_does_not_depend_on_later_graphs() -> None:

@@ -7,6 +7,7 @@ is differentiated, which is rare, it recomputes the other values. Called by ``au
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
@@ -33,6 +34,12 @@ class Leaves:
         self._substitutes: dict[int, Any] = {}
         self._time = now()
 
+    def copy(self) -> Leaves:
+        """Return other ``Leaves`` of the same nodes, which keep data that ``forget`` drops here."""
+        other = copy.copy(self)
+        vars(other).update(_entries=[*self._entries])
+        return other
+
     def __len__(self) -> int:
         return len(self._entries)
 
@@ -52,28 +59,47 @@ class Leaves:
             if reference() is node:
                 self._entries[position] = reference, None, kind
 
-    def check_unchanged(self, positions: Container[int]) -> None:
-        """Raise GraphError if the data of a leaf at ``positions`` has been replaced or changed."""
-        for position, (reference, data, kind) in enumerate(self._entries):
+    def as_recorded(self, nodes: Sequence[Any], positions: Container[int]) -> list[Any]:
+        """Return ``nodes``, with an ``EarlierValue`` for each one whose data was replaced since.
+
+        GraphError if data at ``positions`` was written to or dropped.
+        """
+        found = list(nodes)
+        for position, (node, (_, data, kind)) in enumerate(zip(nodes, self._entries, strict=True)):
             if position not in positions:
                 continue
-            node = reference()
-            if data is None or (node is not None and node.cached_data is not data):
-                how = "replaced"
-            elif was_written(data, self._time):
-                how = "written to"
-            else:
-                continue
-            what = kind.__name__ if node is None else f"leaf of shape {node.shape}"
-            raise GraphError(
-                "backward: this derivative recomputes a released graph, but the data of a "
-                f"{what} has been {how} since; detach() what an earlier step hands on, such as a "
-                "hidden state, or call the first backward(retain_graph=True)"
-            )
+            if data is None or was_written(data, self._time):
+                how = "replaced" if data is None else "written to"
+                raise GraphError(
+                    "backward: this derivative recomputes a released graph, but the data of a leaf "
+                    f"of shape {node.shape} has been {how} since; detach() what an earlier step "
+                    "hands on, such as a hidden state, or call the first "
+                    "backward(retain_graph=True)"
+                )
+            if node.cached_data is not data:
+                found[position] = kind.make_from_op(EarlierValue(data), [node])
+        return found
+
+
+class EarlierValue(Op):
+    """The identity at the data that a leaf had before a step replaced it."""
+
+    reads = ()
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def compute(self, _: Any) -> Any:
+        """Return the earlier data."""
+        return self.data
+
+    def gradient(self, out_grad: Any, node: Any) -> Any:
+        """Return ``out_grad``: it is the gradient of the leaf, too."""
+        return out_grad
 
 
 DEPTHS = 20, 200
-"""Depths of nested recomputation at which a tape warns, and at which it raises."""
+"""Numbers of earlier passes at which a tape warns, and, if it recomputes them, raises."""
 
 
 class Tape:
@@ -92,6 +118,9 @@ class Tape:
         """Rows that cannot be recomputed, because a value was changed after the forward pass."""
         self.depth = 1
         """The number of backward passes that recomputing nests."""
+        self.linear = {*range(len(leaves))}
+        """Positions whose gradient reads no value, nor that of a row before it: nodes may stay."""
+        passes = 1
         for node in order:
             if node.op is not None:
                 sources = tuple([self.position[source] for source in node.inputs])
@@ -101,7 +130,12 @@ class Tape:
                     self.changed[position] = node.op
                 if isinstance(node.op, _Replayed):
                     self.depth = max(self.depth, node.op.tape.depth + 1)
-        _check_depth(self.depth)
+                elif _reads_nothing(node.op) and self.linear.issuperset(sources):
+                    self.linear.add(position)
+                    passes = max(passes, node.passes + 1)
+        self.passes = max(self.depth, passes)
+        """The number of backward passes that this one walks through."""
+        _check_depth(self.passes, self.depth)
 
     def behind(self, position: int) -> set[int]:
         """Return the positions that the value at ``position`` depends on, ``position`` included."""
@@ -115,7 +149,6 @@ class Tape:
 
     def check_unchanged(self, positions: Container[int]) -> None:
         """Raise GraphError if a value at ``positions`` would not be recomputed as it was."""
-        self.leaves.check_unchanged(positions)
         for position, op in self.changed.items():
             if position in positions:
                 raise GraphError(
@@ -124,13 +157,16 @@ class Tape:
                     "that one before the change"
                 )
 
-    def run(self, leaves: Sequence[Any], position: int) -> list[Any]:
-        """Recompute from ``leaves`` the values that ``position`` needs; return them by position."""
+    def run(self, leaves: Sequence[Any], position: int, recorded: Leaves) -> list[Any]:
+        """Recompute the values that ``position`` needs; return them by position.
+
+        ``leaves``: the nodes to start from, at the data of ``recorded``.
+        """
         ### BEGIN YOUR SOLUTION [replay]
         needed = self.behind(position)
         self.check_unchanged(needed)
-        values: list[Any] = [*leaves, *[None] * len(self.rows)]
         with enable_grad():
+            values = [*recorded.as_recorded(leaves, needed), *[None] * len(self.rows)]
             for place, (op, sources, hooks, _) in enumerate(self.rows, len(leaves)):
                 if place in needed:
                     values[place] = op(*[values[i] for i in sources])  # type: ignore[operator]
@@ -139,16 +175,20 @@ class Tape:
         ### END YOUR SOLUTION
 
 
-def _check_depth(depth: int) -> None:
-    """Warn or raise GraphError if each backward recomputes a long row of earlier ones."""
-    if depth not in DEPTHS:
+def _reads_nothing(op: Op) -> bool:
+    return op.reads is not None and not op.reads
+
+
+def _check_depth(passes: int, depth: int) -> None:
+    """Warn of a long row of earlier passes; GraphError if a backward recomputes too many."""
+    if passes != DEPTHS[0] and depth != DEPTHS[1]:
         return
     message = (
-        f"backward: this graph goes on through {depth - 1} earlier backward passes, which each "
-        "step computes again; detach() what a step hands on to the next: W = (W - lr * "
+        f"backward: this graph goes on through {passes - 1} earlier backward passes, which each "
+        "step walks again; detach() what a step hands on to the next: W = (W - lr * "
         "W.grad).detach(), or W.data = W - lr * W.grad"
     )
-    if depth == DEPTHS[-1]:
+    if depth == DEPTHS[1]:
         raise GraphError(message)
     warn_caller(message, UserWarning)
 
@@ -156,8 +196,8 @@ def _check_depth(depth: int) -> None:
 class _Replayed(Op):
     """A function of the tape's leaves that runs the tape when it is differentiated."""
 
-    def __init__(self, tape: Tape, position: int) -> None:
-        self.tape, self.position = tape, position
+    def __init__(self, tape: Tape, position: int, leaves: Leaves) -> None:
+        self.tape, self.position, self.leaves = tape, position, leaves
 
     def __call__(self, *leaves: Any) -> Any:
         raise NotImplementedError
@@ -180,7 +220,7 @@ class ReplayedValue(_Replayed):
 
     def __call__(self, *leaves: Any) -> Any:
         """Return the value, recomputed from ``leaves``."""
-        return self.tape.run(leaves, self.position)[self.position]
+        return self.tape.run(leaves, self.position, self.leaves)[self.position]
 
 
 class ReplayedGradient(_Replayed):
@@ -190,7 +230,7 @@ class ReplayedGradient(_Replayed):
         """Return the gradient, recomputed from ``leaves``."""
         # If the output is a leaf itself, there are no rows; its gradient is the seed.
         last = len(leaves) + len(self.tape.rows) - 1 if self.tape.rows else self.position
-        values = self.tape.run(leaves, last)
+        values = self.tape.run(leaves, last, self.leaves)
         with enable_grad():
             seed = values[len(leaves) - 1]
             return gradients_of(values[last], seed, [values[self.position]])[0]
@@ -234,7 +274,7 @@ class LateGradients:
         for i in self._positions:
             leaves[i] = type(leaves[i]).make_const(leaves[i], requires_grad=True)
         last = len(leaves) + len(self._tape.rows) - 1
-        values = self._tape.run(leaves, last)
+        values = self._tape.run(leaves, last, self._tape.leaves)
         with no_grad():
             seed = values[len(leaves) - 1]
             return gradients_of(values[last], seed, [leaves[i] for i in self._positions])
@@ -265,13 +305,25 @@ def forget_leaf(node: Any) -> None:
 
 
 def release_onto(tape: Tape) -> Callable[[Any], None]:
-    """Return a ``release`` for ``reverse_pass`` that makes nodes recomputable from ``tape``."""
+    """Return a ``release`` for ``reverse_pass`` that makes nodes recomputable from ``tape``.
+
+    As long as the program holds a value such as a hidden state, the leaves keep their data, and an
+    optimiser updates them in new buffers. The loss itself, the first node to be released, does not
+    keep them, nor does a captured step. Nodes behind the loss whose gradients read no value stay
+    as they are: a chain of updates, W = W - lr * W.grad.detach(), is never recomputed.
+    """
+    leaves = tape.leaves
 
     def release(node: Any) -> None:
+        nonlocal leaves
         position = tape.position.pop(node)
-        if node.op is not None:
-            node.op, node.inputs = ReplayedValue(tape, position), tape.leaves
+        if node.op is not None and position in tape.linear and leaves is not tape.leaves:
+            node.passes = tape.passes
+        elif node.op is not None:
+            node.op, node.inputs = ReplayedValue(tape, position, leaves), leaves
             node.saved = None
+        if leaves is tape.leaves and current.recorder is None:
+            leaves = leaves.copy()
 
     return release
 

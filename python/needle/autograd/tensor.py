@@ -430,7 +430,7 @@ def _backward_releasing(
     def record(node: Value, grad: Any) -> None:
         # A separate node, because an op may pass one gradient object to several inputs.
         recorded = grad.detach()
-        recorded.op = ReplayedGradient(tape, tape.position[node])
+        recorded.op = ReplayedGradient(tape, tape.position[node], tape.leaves)
         recorded.inputs, recorded.requires_grad = tape.leaves, True
         visit(node, recorded)
 
