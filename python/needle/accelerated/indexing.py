@@ -7,7 +7,6 @@ replaces them on NumPy arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -90,10 +89,11 @@ def _(backend: Backend, index: Array, num_classes: int, dtype: Any) -> Array:
     return out
 
 
-def _first_extreme(a: Array, extreme: Array, axis: int, keepdims: bool) -> Array:
+def _first_extreme(name: str, a: Array, axis: int, keepdims: bool) -> Array:
     """Return the int64 positions of the first element equal to the extreme, or of the first NaN."""
     xp = a.__array_namespace__()
-    hits = a == extreme
+    axis = normalize_axis(f"arg{name}", axis, a.ndim)
+    hits = a == getattr(xp, name)(a, axis=axis, keepdims=True)
     if is_floating(a.dtype):
         hits = xp.logical_or(hits, xp.isnan(a))
     shape = [1] * a.ndim
@@ -105,31 +105,28 @@ def _first_extreme(a: Array, extreme: Array, axis: int, keepdims: bool) -> Array
 @accelerated(floating=False)
 def argmax(a: Array, axis: int, keepdims: bool) -> Array:
     """Return the int64 positions of the first maximum along ``axis``, or of the first NaN."""
-    axis = normalize_axis("argmax", axis, a.ndim)
-    extreme = a.__array_namespace__().max(a, axis=axis, keepdims=True)
-    return _first_extreme(a, extreme, axis, keepdims)
+    return _first_extreme("max", a, axis, keepdims)
 
 
 @argmax.kernel
 def _(backend: Backend, a: Array, axis: int, keepdims: bool) -> Array:
-    return _positions(backend.argmax, a, normalize_axis("argmax", axis, a.ndim), keepdims)
+    return _positions("argmax", backend, a, axis, keepdims)
 
 
 @accelerated(floating=False)
 def argmin(a: Array, axis: int, keepdims: bool) -> Array:
     """Return the int64 positions of the first minimum along ``axis``, or of the first NaN."""
-    axis = normalize_axis("argmin", axis, a.ndim)
-    extreme = a.__array_namespace__().min(a, axis=axis, keepdims=True)
-    return _first_extreme(a, extreme, axis, keepdims)
+    return _first_extreme("min", a, axis, keepdims)
 
 
 @argmin.kernel
 def _(backend: Backend, a: Array, axis: int, keepdims: bool) -> Array:
-    return _positions(backend.argmin, a, normalize_axis("argmin", axis, a.ndim), keepdims)
+    return _positions("argmin", backend, a, axis, keepdims)
 
 
-def _positions(kernel: Callable[..., None], a: Array, axis: int, keepdims: bool) -> Array:
-    """Return the result of ``kernel`` along an axis, which the kernel keeps as size 1."""
+def _positions(name: str, backend: Backend, a: Array, axis: int, keepdims: bool) -> Array:
+    """Return the result of a kernel along an axis, which the kernel keeps as size 1."""
+    axis = normalize_axis(name, axis, a.ndim)
     out = empty(a, reduced_shape(a.shape, (axis,), True), "int64")
-    kernel(a.view, out.view, axis)
+    getattr(backend, name)(a.view, out.view, axis)
     return out if keepdims else out.reshape(reduced_shape(a.shape, (axis,), False))

@@ -8,11 +8,12 @@ parameter in place only if its entry of ``reuse`` is True: nothing else refers t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..backends.base import Backend
 from ..backends.writes import note_write
 from ..shapes import compact_strides
-from .registry import Array, accelerated, empty
+from .registry import Accelerated, Array, accelerated, empty
 
 Arrays = Sequence[Array]
 
@@ -27,6 +28,7 @@ def sgd_step(
     dampening: float,
     weight_decay: float,
     nesterov: bool,
+    *,
     reuse: Sequence[bool] = (),
 ) -> Arrays:
     """Return the new parameters; arrays share a dtype, ``velocities`` may be empty.
@@ -47,24 +49,6 @@ def sgd_step(
     ### END YOUR SOLUTION
 
 
-@sgd_step.kernel
-def _(
-    backend: Backend,
-    params: Arrays,
-    grads: Arrays,
-    velocities: Arrays,
-    lr: float,
-    momentum: float,
-    dampening: float,
-    weight_decay: float,
-    nesterov: bool,
-    reuse: Sequence[bool] = (),
-) -> Arrays:
-    settings = (lr, momentum, dampening, weight_decay, nesterov)
-    new = _run(backend.sgd_step, params, grads, (velocities,), settings, reuse)
-    return sgd_step.definition(params, grads, velocities, *settings) if new is None else new
-
-
 @accelerated
 def adam_step(
     params: Arrays,
@@ -78,6 +62,7 @@ def adam_step(
     weight_decay: float,
     decoupled: bool,
     step: int,
+    *,
     reuse: Sequence[bool] = (),
 ) -> Arrays:
     """Return the new parameters by Adam (Kingma & Ba 2015); ``step`` counts from 1.
@@ -103,54 +88,39 @@ def adam_step(
     ### END YOUR SOLUTION
 
 
-@adam_step.kernel
-def _(
-    backend: Backend,
-    params: Arrays,
-    grads: Arrays,
-    firsts: Arrays,
-    seconds: Arrays,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    decoupled: bool,
-    step: int,
-    reuse: Sequence[bool] = (),
-) -> Arrays:
-    settings = (lr, beta1, beta2, eps, weight_decay, decoupled, step)
-    new = _run(backend.adam_step, params, grads, (firsts, seconds), settings, reuse)
-    return adam_step.definition(params, grads, firsts, seconds, *settings) if new is None else new
-
-
 def _run(
-    kernel: Callable[..., None],
-    params: Arrays,
-    grads: Arrays,
-    states: Sequence[Arrays],
-    settings: Sequence[float],
-    reuse: Sequence[bool],
-) -> Arrays | None:
-    """Return the new parameters by ``kernel``, which takes row-major views.
+    step: Accelerated[..., Arrays], kernel: Callable[..., None], *args: Any, reuse: Sequence[bool]
+) -> Arrays:
+    """Return the new parameters by ``kernel``, which takes row-major views, or by the definition.
 
-    Return None if a state array is not row-major: the kernel changes it in place, so a copy of it
-    would not do.
+    The definition runs if a state array is not row-major: the kernel changes it in place, so a copy
+    of it would not do.
     """
-    views = [[a.view for a in arrays] for arrays in (params, grads, *states)]
+    groups = [arg for arg in args if isinstance(arg, Sequence)]
+    settings = args[len(groups) :]
+    views = [[a.view for a in arrays] for arrays in groups]
     layouts = [[view[1:3] for view in each] for each in views]
     rows = [(shape, compact_strides(shape)) for shape, _ in layouts[0]]
     if not all(layout == rows for layout in layouts[2:] if layout):
-        return None
-    for i, arrays in enumerate((params, grads)):
+        return step.definition(*args)
+    params = groups[0]
+    for i, arrays in enumerate(groups[:2]):
         if layouts[i] != rows:
             views[i] = [array.compact().view for array in arrays]
-    if reuse and layouts[0] == rows:
-        for p, same in zip(params, reuse, strict=True):
-            if same:
-                note_write(p.view.handle)
-        outs = [p if same else empty(p, p.shape) for p, same in zip(params, reuse, strict=True)]
-    else:
-        outs = [empty(p, p.shape) for p in params]
+    in_place = reuse if reuse and layouts[0] == rows else [False] * len(params)
+    outs = [p if same else empty(p, p.shape) for p, same in zip(params, in_place, strict=True)]
+    for param, out in zip(params, outs, strict=True):
+        if out is param:
+            note_write(out.view.handle)
     kernel(*views, [out.view for out in outs], *settings)
     return outs
+
+
+@sgd_step.kernel
+def _(backend: Backend, *args: Any, reuse: Sequence[bool] = ()) -> Arrays:
+    return _run(sgd_step, backend.sgd_step, *args, reuse=reuse)
+
+
+@adam_step.kernel
+def _(backend: Backend, *args: Any, reuse: Sequence[bool] = ()) -> Arrays:
+    return _run(adam_step, backend.adam_step, *args, reuse=reuse)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -43,10 +43,10 @@ class Accelerated(Generic[P, R]):
         self.name = definition.__name__
         self.definition = definition
         self.floating, self.wide_results = floating, wide_results
-        self._adapter: Callable[Concatenate[Backend, P], R] | None = None
+        self._adapter: Callable[..., R] | None = None
         functools.update_wrapper(self, definition)
 
-    def kernel(self, adapter: Callable[Concatenate[Backend, P], R]) -> None:
+    def kernel(self, adapter: Callable[..., R]) -> None:
         """Decorate ``adapter(backend, ...)``, which allocates outputs and calls the kernel."""
         assert self.name in OPTIONAL, f"{self.name} is no optional kernel of Backend"
         self._adapter = adapter

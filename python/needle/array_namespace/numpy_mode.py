@@ -21,6 +21,7 @@ class Device:
     """Base class of the devices of this mode, which compare, hash and pickle by name."""
 
     name = "device"
+    dtypes = NAMES
 
     def __repr__(self) -> str:
         return f"{self.name}()"
@@ -32,12 +33,12 @@ class Device:
         return hash(self.name)
 
     def enabled(self) -> bool:
-        """Return True if arrays can be made on this device."""
-        return False
+        """Return True: NumPy is always usable."""
+        return True
 
     def why(self) -> str | None:
-        """Return the reason why this device cannot be used, or None if it can."""
-        return None if self.enabled() else f"{self.name}: the arrays of this mode are NumPy's"
+        """Return the reason why this device cannot be used: None."""
+        return None
 
 
 def _shape_of(shape: tuple[Any, ...]) -> Any:
@@ -49,11 +50,6 @@ class CPUDevice(Device):
     """The host's memory, the one device of this mode."""
 
     name = "cpu"
-    dtypes = NAMES
-
-    def enabled(self) -> bool:
-        """Return True: NumPy is always usable."""
-        return True
 
     def zeros(self, *shape: Any, dtype: Any = "float32") -> Array:
         """Return an array of zeros."""

@@ -502,29 +502,12 @@ class Backend(ABC):
         return None
 
 
-REQUIRED = tuple(
-    name for name, member in vars(Backend).items() if getattr(member, "__isabstractmethod__", False)
+_METHODS = tuple(
+    name for name, member in vars(Backend).items() if callable(member) and not name.startswith("_")
 )
-SERVICES = (
-    "adopt",
-    "export",
-    "memory_stats",
-    "empty_cache",
-    "synchronize",
-    "record_graph",
-    "prepared_conv2d_size",
-    "prepare_conv2d",
-    "conv2d_prepared",
-    "conv2d_moments",
-    "batch_norm_of_moments",
-    "run_images",
-    "pin",
-)
-OPTIONAL = tuple(
-    name
-    for name, member in vars(Backend).items()
-    if callable(member) and not name.startswith("_") and name not in REQUIRED + SERVICES
-)
+SERVICES = _METHODS[_METHODS.index("adopt") :]
+REQUIRED = tuple(name for name in _METHODS if name in Backend.__abstractmethods__)
+OPTIONAL = tuple(name for name in _METHODS if name not in REQUIRED + SERVICES)
 
 
 def provides(backend: Backend, name: str) -> bool:

@@ -24,11 +24,11 @@ from ..dtypes import (
     is_floating,
     is_integer,
     promote,
-    promote_scalar,
 )
 from ..errors import DTypeError
 from .array import NDArray
 from .device import BackendDevice, all_devices, default_device
+from .dtype_rules import common_dtype
 
 e = math.e
 inf = math.inf
@@ -50,19 +50,15 @@ def _dtype_of(item: Any, op: str) -> DType:
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """Return the dtype that the arrays, dtypes and Python scalars promote to."""
-    scalars = [item for item in arrays_and_dtypes if isinstance(item, bool | int | float)]
-    others = [item for item in arrays_and_dtypes if not isinstance(item, bool | int | float)]
-    if not others:
+    items = [
+        item if isinstance(item, bool | int | float) else _dtype_of(item, "result_type")
+        for item in arrays_and_dtypes
+    ]
+    if not any(isinstance(item, np.dtype) for item in items):
         raise DTypeError(
             "result_type: there must be at least one array or dtype, got none; add one"
         )
-    dtypes = [_dtype_of(item, "result_type") for item in others]
-    result = dtypes[0]
-    for dtype in dtypes[1:]:
-        result = promote(result, dtype)
-    for scalar in scalars:
-        result = promote_scalar(result, scalar)
-    return result
+    return common_dtype(*items)
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:

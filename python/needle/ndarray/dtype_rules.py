@@ -11,15 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..backends.base import (
-    BINARY_COMPARE,
-    BINARY_FLOAT,
-    BINARY_INTEGER,
-    BINARY_LOGICAL,
-    UNARY_FLOAT,
-    UNARY_INTEGER,
-    Scalar,
-)
+from ..backends import base
+from ..backends.base import Scalar
 from ..dtypes import (
     DType,
     bool_,
@@ -36,11 +29,11 @@ from ..errors import DTypeError
 Rule = tuple[DType, DType]
 """The dtype to compute in (operands are cast to it) and the dtype of the result."""
 
-FLOAT_RESULT = (*UNARY_FLOAT, *BINARY_FLOAT, "divide")
-BITWISE = BINARY_INTEGER + UNARY_INTEGER
+FLOAT_RESULT = (*base.UNARY_FLOAT, *base.BINARY_FLOAT, "divide")
+BITWISE = base.BINARY_INTEGER + base.UNARY_INTEGER
 ROUNDING = ("floor", "ceil", "trunc", "round")
 FLOAT_TEST = ("isnan", "isinf", "isfinite")
-NOT_ZERO = (*BINARY_LOGICAL, "logical_not")
+NOT_ZERO = (*base.BINARY_LOGICAL, "logical_not")
 BOOL_FORM = {"maximum": "logical_or", "minimum": "logical_and"}
 """Operations on two bool arrays whose result is bool, and the kernel that computes them."""
 
@@ -54,7 +47,7 @@ def elementwise_rule(name: str, *operands: DType) -> Rule:
         raise DTypeError(f"{name}: operands must be bool or integers, got {listed}; cast them")
     if name in FLOAT_TEST:
         return (common if is_floating(common) else default_float), bool_
-    if name in BINARY_COMPARE or name in NOT_ZERO:
+    if name in base.BINARY_COMPARE or name in NOT_ZERO:
         return common, bool_
     if name in BITWISE or (name in BOOL_FORM and common == bool_):
         return common, common
@@ -63,26 +56,19 @@ def elementwise_rule(name: str, *operands: DType) -> Rule:
     return (default_int, default_int) if common == bool_ else (common, common)
 
 
-def scalar_rule(name: str, dtype: DType, scalar: Scalar) -> tuple[Rule, Scalar]:
-    """Return the rule for an array of ``dtype`` and a Python scalar, and the converted scalar.
+def scalar_rule(name: str, dtype: DType, scalar: Scalar) -> Rule:
+    """Return the rule for an array of ``dtype`` and a Python scalar.
 
-    The scalar takes the array's dtype unless its kind is higher. An int that does not fit raises
-    DTypeError, except in a comparison, which is then computed in int64.
+    The scalar takes the array's dtype unless its kind is higher. In a comparison no integer is
+    rounded: it is computed in int64 if the scalar does not fit.
     """
     other = promote_scalar(dtype, scalar)
-    if isinstance(scalar, bool) and other != bool_ and is_integer(other):
-        scalar = int(scalar)
-    if name in BINARY_COMPARE:
-        other = _comparison_dtype(dtype, other, scalar)
-    rule = elementwise_rule(name, dtype, other)
-    return rule, fitting(name, rule[0], scalar)
-
-
-def _comparison_dtype(dtype: DType, other: DType, scalar: Scalar) -> DType:
-    """Return a dtype in which no integer is rounded."""
-    if is_integer(other) and not _fits(other, scalar):
-        return default_int
-    return float64 if is_integer(dtype) and is_floating(other) else other
+    if name in base.BINARY_COMPARE:
+        if is_integer(other) and not _fits(other, scalar):
+            other = default_int
+        elif is_integer(dtype) and is_floating(other):
+            other = float64
+    return elementwise_rule(name, dtype, other)
 
 
 def fitting(op: str, dtype: DType, scalar: Scalar) -> Scalar:
@@ -111,11 +97,13 @@ def _fits(dtype: DType, scalar: Scalar) -> bool:
     return int(info.min) <= scalar <= int(info.max)
 
 
-def scalars_dtype(a: Scalar, b: Scalar) -> DType:
-    """Return the dtype of an array made of two Python scalars."""
-    return promote_scalar(promote_scalar(bool_, a), b)
-
-
-def sum_dtype(dtype: DType) -> DType:
-    """Return the dtype of sum and prod: a floating dtype itself, int64 for all others."""
-    return dtype if is_floating(dtype) else default_int
+def common_dtype(*items: DType | Scalar) -> DType:
+    """Return the dtype that dtypes and Python scalars promote to."""
+    result = bool_
+    for item in items:
+        if isinstance(item, np.dtype):
+            result = promote(result, item)
+    for item in items:
+        if not isinstance(item, np.dtype):
+            result = promote_scalar(result, item)
+    return result

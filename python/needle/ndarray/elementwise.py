@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ..dtypes import bool_, default_float, is_floating, promote
+from ..dtypes import default_float, is_floating
 from ..errors import DTypeError
 from ..torch_names import publish
 from . import kernels
 from .array import SCALARS, NDArray, as_array, from_host, same_device, wrap
 from .data_types import isdtype, result_type
+from .dtype_rules import common_dtype
 
 Function = TypeVar("Function", bound=Callable[..., NDArray])
 
@@ -255,8 +255,7 @@ def logaddexp(x1: Any, x2: Any, /) -> NDArray:
 
 def _as_floats(*operands: Any) -> list[Any]:
     """Return integer arrays in the floating dtype that the arrays promote to; keep the rest."""
-    dtypes = [x.dtype for x in operands if isinstance(x, NDArray)]
-    common = reduce(promote, dtypes, bool_)
+    common = common_dtype(*[x.dtype for x in operands if isinstance(x, NDArray)])
     wanted = common if is_floating(common) else default_float
     return [x.astype(wanted, copy=False) if isinstance(x, NDArray) else x for x in operands]
 

@@ -11,38 +11,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from .. import shapes
 from ..backends.base import Backend, Operand, Scalar, View
-from ..dtypes import (
-    DType,
-    bool_,
-    int32,
-    is_floating,
-    is_integer,
-    is_storage,
-    promote,
-    promote_scalar,
-)
+from ..dtypes import DType, bool_, default_int, int32, is_floating, is_integer, is_storage, promote
 from ..errors import DTypeError, ShapeError
-from ..shapes import (
-    MAX_SIZE,
-    Shape,
-    Strides,
-    broadcast_shapes,
-    broadcast_strides,
-    compact_strides,
-    dense_strides_like,
-    product,
-    reduced_shape,
-)
-from .dtype_rules import (
-    BOOL_FORM,
-    ROUNDING,
-    elementwise_rule,
-    fitting,
-    scalar_rule,
-    scalars_dtype,
-    sum_dtype,
-)
+from ..shapes import Shape, Strides
+from .dtype_rules import BOOL_FORM, ROUNDING, common_dtype, elementwise_rule, fitting, scalar_rule
 
 # A NamedTuple's own constructor costs as much as a small kernel.
 new_view = tuple.__new__
@@ -54,9 +28,9 @@ _EXACT = 2.0**53
 def empty(backend: Backend, shape: Shape, dtype: DType, strides: Strides | None = None) -> View:
     """Return a view of a new buffer, contents undefined; row-major unless strides are given."""
     if strides is None:
-        strides = compact_strides(shape)
-    size = product(shape)
-    if size > MAX_SIZE:
+        strides = shapes.compact_strides(shape)
+    size = shapes.product(shape)
+    if size > shapes.MAX_SIZE:
         raise ShapeError(f"empty: an array has at most 2**60 elements, got shape {shape}")
     if is_storage(dtype) and dtype.name not in backend.dtypes:
         raise DTypeError(
@@ -68,7 +42,7 @@ def empty(backend: Backend, shape: Shape, dtype: DType, strides: Strides | None 
 
 def cast(backend: Backend, a: View, dtype: DType) -> View:
     """Return a copy in ``dtype`` that keeps the axis order of ``a``."""
-    out = empty(backend, a.shape, dtype, dense_strides_like(a.shape, a.strides))
+    out = empty(backend, a.shape, dtype, shapes.dense_strides_like(a.shape, a.strides))
     backend.copy(a, out)
     return out
 
@@ -84,7 +58,7 @@ def broadcast(op: str, a: View, shape: Shape) -> View:
     """Return ``a`` broadcast to ``shape``; the same view if it has that shape already."""
     if a.shape == shape:
         return a
-    strides = broadcast_strides(op, a.shape, a.strides, shape)
+    strides = shapes.broadcast_strides(op, a.shape, a.strides, shape)
     return new_view(View, (a.handle, shape, strides, a.offset, a.dtype))
 
 
@@ -100,7 +74,7 @@ def _same_dtype_result(
     if compute != dtype:
         return None
     kernel = BOOL_FORM.get(name, name) if compute is bool_ else name
-    return kernel, product(shape), result, dense_strides_like(shape, strides)
+    return kernel, shapes.product(shape), result, shapes.dense_strides_like(shape, strides)
 
 
 def unary(backend: Backend, name: str, a: View) -> View:
@@ -146,78 +120,57 @@ def _binary_with_scalar(
     backend: Backend, name: str, view: View, number: Scalar, reflected: bool
 ) -> View:
     dtype = view.dtype
-    if not is_floating(dtype) or not -_EXACT <= number <= _EXACT:
-        return _binary_with_mixed_scalar(backend, name, view, number, reflected)
-    plain = _same_dtype_result(name, view.shape, view.strides, dtype, 2)
-    assert plain is not None  # a floating array computes in its own dtype
-    _, size, dtype, strides = plain
-    out = new_view(View, (backend.allocate(size, dtype), view.shape, strides, 0, dtype))
-    if reflected:
-        backend.binary(name, float(number), view, out)
+    if is_floating(dtype) and -_EXACT <= number <= _EXACT:
+        plain = _same_dtype_result(name, view.shape, view.strides, dtype, 2)
+        assert plain is not None  # a floating array computes in its own dtype
+        _, size, dtype, strides = plain
+        number = float(number)
+        out = new_view(View, (backend.allocate(size, dtype), view.shape, strides, 0, dtype))
     else:
-        backend.binary(name, view, float(number), out)
-    return out
-
-
-def _binary_with_mixed_scalar(
-    backend: Backend, name: str, view: View, number: Scalar, reflected: bool
-) -> View:
-    (compute, result), scalar = scalar_rule(name, view.dtype, number)
-    if view.dtype is not compute and view.dtype != compute:
-        view = cast(backend, view, compute)
-    if compute is bool_:
-        name = BOOL_FORM.get(name, name)
-    out = empty(backend, view.shape, result, dense_strides_like(view.shape, view.strides))
+        compute, dtype = scalar_rule(name, dtype, number)
+        view, number = _as(backend, compute, view), fitting(name, compute, number)
+        name = BOOL_FORM.get(name, name) if compute is bool_ else name
+        strides = shapes.dense_strides_like(view.shape, view.strides)
+        out = empty(backend, view.shape, dtype, strides)
     if reflected:
-        backend.binary(name, scalar, view, out)
+        backend.binary(name, number, view, out)
     else:
-        backend.binary(name, view, scalar, out)
+        backend.binary(name, view, number, out)
     return out
 
 
 def _binary_of_mixed_views(backend: Backend, name: str, a: View, b: View) -> View:
-    compute, result = elementwise_rule(name, a.dtype, b.dtype)
-    if a.dtype is not compute and a.dtype != compute:
-        a = cast(backend, a, compute)
-    if b.dtype is not compute and b.dtype != compute:
-        b = cast(backend, b, compute)
-    shape = a.shape
+    compute, dtype = elementwise_rule(name, a.dtype, b.dtype)
+    a, b, shape = _as(backend, compute, a), _as(backend, compute, b), a.shape
     if shape != b.shape:
-        shape = broadcast_shapes(name, shape, b.shape)
+        shape = shapes.broadcast_shapes(name, shape, b.shape)
         a, b = broadcast(name, a, shape), broadcast(name, b, shape)
-    if compute is bool_:
-        name = BOOL_FORM.get(name, name)
-    out = empty(backend, shape, result, dense_strides_like(shape, a.strides, b.strides))
+    name = BOOL_FORM.get(name, name) if compute is bool_ else name
+    out = empty(backend, shape, dtype, shapes.dense_strides_like(shape, a.strides, b.strides))
     backend.binary(name, a, b, out)
     return out
 
 
+def _as(backend: Backend, dtype: DType, a: View) -> View:
+    return a if a.dtype is dtype or a.dtype == dtype else cast(backend, a, dtype)
+
+
 def where(backend: Backend, condition: View, a: Operand, b: Operand) -> View:
     """Return a where the condition holds, else b, broadcast and promoted to one dtype."""
-    dtype = _common_dtype(a, b)
-    views = [operand for operand in (condition, a, b) if isinstance(operand, View)]
-    shape = broadcast_shapes("where", *(view.shape for view in views))
-    if condition.dtype != bool_:
-        condition = cast(backend, condition, bool_)
-    condition = broadcast("where", condition, shape)
-    a, b = (_where_operand(backend, operand, dtype, shape) for operand in (a, b))
-    layouts = [operand.strides for operand in (a, b) if isinstance(operand, View)]
-    out = empty(backend, shape, dtype, dense_strides_like(shape, *layouts, condition.strides))
+    dtype = common_dtype(*[x.dtype if isinstance(x, View) else x for x in (a, b)])
+    views = [x for x in (condition, a, b) if isinstance(x, View)]
+    shape = shapes.broadcast_shapes("where", *[view.shape for view in views])
+    condition = broadcast("where", _as(backend, bool_, condition), shape)
+    a, b = [
+        broadcast("where", _as(backend, dtype, x), shape)
+        if isinstance(x, View)
+        else fitting("where", dtype, x)
+        for x in (a, b)
+    ]
+    layouts = [x.strides for x in (a, b, condition) if isinstance(x, View)]
+    out = empty(backend, shape, dtype, shapes.dense_strides_like(shape, *layouts))
     backend.where(condition, a, b, out)
     return out
-
-
-def _where_operand(backend: Backend, operand: Operand, dtype: DType, shape: Shape) -> Operand:
-    if not isinstance(operand, View):
-        return fitting("where", dtype, operand)
-    view = operand if operand.dtype == dtype else cast(backend, operand, dtype)
-    return broadcast("where", view, shape)
-
-
-def _common_dtype(a: Operand, b: Operand) -> DType:
-    if isinstance(a, View):
-        return promote(a.dtype, b.dtype) if isinstance(b, View) else promote_scalar(a.dtype, b)
-    return promote_scalar(b.dtype, a) if isinstance(b, View) else scalars_dtype(a, b)
 
 
 def reduce(backend: Backend, name: str, a: View, axes: tuple[int, ...], keepdims: bool) -> View:
@@ -227,11 +180,9 @@ def reduce(backend: Backend, name: str, a: View, axes: tuple[int, ...], keepdims
     """
     shape, strides, final_shape, final_strides = _reduced_layout(a.shape, a.strides, axes, keepdims)
     name, dtype = _reduction(name, a, shape)
-    if a.dtype != dtype:
-        a = cast(backend, a, dtype)
     out = empty(backend, shape, dtype, strides)
     if 0 not in shape:
-        backend.reduce(name, a, out)
+        backend.reduce(name, _as(backend, dtype, a), out)
     return new_view(View, (out.handle, final_shape, final_strides, 0, dtype))
 
 
@@ -240,8 +191,8 @@ def _reduced_layout(
     shape: Shape, strides: Strides, axes: tuple[int, ...], keepdims: bool
 ) -> tuple[Shape, Strides, Shape, Strides]:
     """Return the kernel's shape and strides, with reduced axes kept, then those of the result."""
-    whole = reduced_shape(shape, axes, True)
-    dense = dense_strides_like(whole, strides)
+    whole = shapes.reduced_shape(shape, axes, True)
+    dense = shapes.dense_strides_like(whole, strides)
     kept = [axis for axis in range(len(shape)) if keepdims or axis not in axes]
     return whole, dense, tuple(whole[i] for i in kept), tuple(dense[i] for i in kept)
 
@@ -249,10 +200,10 @@ def _reduced_layout(
 def _reduction(name: str, a: View, shape: Shape) -> tuple[str, DType]:
     """Return the kernel's name and dtype; ShapeError for the maximum of no elements."""
     if name in ("sum", "prod"):
-        return name, sum_dtype(a.dtype)
+        return name, a.dtype if is_floating(a.dtype) else default_int
     if name in ("any", "all"):
         return name, bool_
-    if product(shape) and not product(a.shape):
+    if shapes.product(shape) and not shapes.product(a.shape):
         raise ShapeError(
             f"{name}: there must be at least one element, got shape {a.shape}; skip it"
         )
@@ -272,12 +223,10 @@ def matmul(backend: Backend, a: View, b: View) -> View:
     dtype = elementwise_rule("multiply", a.dtype, b.dtype)[1]
     compute = promote(dtype, int32) if is_integer(dtype) else dtype
     left, right = _matrices(a, b)
-    batch = broadcast_shapes("matmul", left.shape[:-2], right.shape[:-2])
+    batch = shapes.broadcast_shapes("matmul", left.shape[:-2], right.shape[:-2])
     left, right = (
-        broadcast(
-            "matmul", v if v.dtype == compute else cast(backend, v, compute), batch + v.shape[-2:]
-        )
-        for v in (left, right)
+        broadcast("matmul", _as(backend, compute, view), batch + view.shape[-2:])
+        for view in (left, right)
     )
     out = empty(backend, (*batch, left.shape[-2], right.shape[-1]), compute)
     backend.matmul(left, right, out)

@@ -79,7 +79,7 @@ class Adam(_OfMoments):
             *(float(group[name]) for name in ("lr", "beta1", "beta2", "eps", "weight_decay")),
             self._decoupled,
             self.steps,
-            unshared(params, values),
+            reuse=unshared(params, values),
         )
         return stepped
 

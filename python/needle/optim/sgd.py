@@ -70,6 +70,6 @@ class SGD(Optimizer):
             float(dampening) if momentum else 0.0,
             decay,
             bool(group["nesterov"]),
-            unshared(params, values),
+            reuse=unshared(params, values),
         )
         return stepped
