@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from needle.autograd.draw import Graph, draw_graph
+from needle.autograd.draw import Graph, Node, draw_graph
 
 from .canvas import Picture, picture
 
@@ -27,46 +27,46 @@ def draw_computation(result: object) -> Picture:
         style = "round,pad=0.5" if node.leaf else "square,pad=0.5"
         box = {"boxstyle": style, "facecolor": COLOURS[kind], "edgecolor": "#777777"}
         text = f"{node.title}\n{node.shape}"
-        axes.text(*places[node.name], text, ha="center", va="center", fontsize=8, bbox=box)
+        axes.text(*places[node], text, ha="center", va="center", fontsize=8, bbox=box)
     axes.set_xlim(-0.5, width - 0.5)
     axes.set_ylim(height - 0.5, -0.5)
     axes.set_axis_off()
     return figure
 
 
-def layout(graph: Graph) -> dict[str, tuple[float, float]]:
+def layout(graph: Graph) -> dict[Node, tuple[float, float]]:
     """Return (rank, row) of each box: arrows lead to higher ranks, and no two boxes coincide.
 
     The rank of an op is its longest way from a leaf; a leaf stands just before its first user.
     """
     ranks = _ranks(graph)
-    columns: dict[int, list[str]] = {}
+    columns: dict[int, list[Node]] = {}
     for node in graph.nodes:
-        columns.setdefault(ranks[node.name], []).append(node.name)
-    tallest = max(len(names) for names in columns.values())
-    rows: dict[str, float] = {}
+        columns.setdefault(ranks[node], []).append(node)
+    tallest = max(len(boxes) for boxes in columns.values())
+    rows: dict[Node, float] = {}
     for rank in sorted(columns):
-        names = sorted(columns[rank], key=lambda name: _mean_row(name, graph, rows))
-        start = (tallest - len(names)) / 2
-        rows.update({name: start + i for i, name in enumerate(names)})
-    return {name: (rank, rows[name]) for name, rank in ranks.items()}
+        boxes = sorted(columns[rank], key=lambda box: _mean_row(box, graph, rows))
+        start = (tallest - len(boxes)) / 2
+        rows.update({box: start + i for i, box in enumerate(boxes)})
+    return {box: (rank, rows[box]) for box, rank in ranks.items()}
 
 
-def _ranks(graph: Graph) -> dict[str, int]:
-    ranks = {node.name: 0 for node in graph.nodes}
-    targets: dict[str, list[str]] = {}
+def _ranks(graph: Graph) -> dict[Node, int]:
+    ranks = dict.fromkeys(graph.nodes, 0)
+    targets: dict[Node, list[Node]] = {}
     for source, target in graph.edges:
         targets.setdefault(source, []).append(target)
-    leaves = {node.name for node in graph.nodes if node.leaf}
+    leaves = {node for node in graph.nodes if node.leaf}
     for node in graph.nodes:  # inputs come before users
-        for target in targets.get(node.name, ()):
-            ranks[target] = max(ranks[target], ranks[node.name] + 1)
-    for name in leaves & set(targets):
-        ranks[name] = min(ranks[target] for target in targets[name]) - 1
+        for target in targets.get(node, ()):
+            ranks[target] = max(ranks[target], ranks[node] + 1)
+    for leaf in leaves & set(targets):
+        ranks[leaf] = min(ranks[target] for target in targets[leaf]) - 1
     return ranks
 
 
-def _mean_row(name: str, graph: Graph, rows: dict[str, float]) -> float:
+def _mean_row(box: Node, graph: Graph, rows: dict[Node, float]) -> float:
     """Return the mean row of the inputs of a box; a box without inputs keeps its row."""
-    known = [rows[source] for source, target in graph.edges if target == name and source in rows]
+    known = [rows[source] for source, target in graph.edges if target is box and source in rows]
     return sum(known) / len(known) if known else float("inf")

@@ -16,42 +16,54 @@ from .tensor import Tensor, TensorTuple
 from .value import Value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Node:
     """One box: a leaf or the result of an op."""
 
-    name: str
     title: str
     shape: str
-    leaf: bool
+    inputs: tuple[Node, ...] = ()
+    """The boxes from which an arrow leads to this one."""
+
+    @property
+    def leaf(self) -> bool:
+        """True if no op produced it."""
+        return not self.inputs
 
 
 @dataclass(frozen=True)
 class Graph:
-    """The boxes and arrows of a graph, inputs before users."""
+    """The boxes of a graph, inputs before users."""
 
     nodes: tuple[Node, ...]
-    edges: tuple[tuple[str, str], ...]
+
+    @property
+    def edges(self) -> list[tuple[Node, Node]]:
+        """The arrows, from input to user."""
+        return [(source, node) for node in self.nodes for source in node.inputs]
 
     @property
     def mermaid(self) -> str:
         """The graph as Mermaid text; rounded boxes are leaves."""
-        lines = ["graph TD"]
-        for node in self.nodes:
+        names, lines = self._names(), ["graph TD"]
+        for node, name in names.items():
             label = f'"{node.title}<br/>{node.shape}"'
-            lines.append(f"    {node.name}({label})" if node.leaf else f"    {node.name}[{label}]")
-        lines += [f"    {source} --> {target}" for source, target in self.edges]
+            lines.append(f"    {name}({label})" if node.leaf else f"    {name}[{label}]")
+        lines += [f"    {names[source]} --> {names[target]}" for source, target in self.edges]
         return "\n".join(lines) + "\n"
 
     @property
     def dot(self) -> str:
         """The graph as DOT text for Graphviz; ellipses are leaves."""
-        lines = ["digraph needle {"]
-        for node in self.nodes:
+        names, lines = self._names(), ["digraph needle {"]
+        for node, name in names.items():
             shape = "ellipse" if node.leaf else "box"
-            lines.append(f'    {node.name} [shape={shape}, label="{node.title}\\n{node.shape}"];')
-        lines += [f"    {source} -> {target};" for source, target in self.edges]
+            lines.append(f'    {name} [shape={shape}, label="{node.title}\\n{node.shape}"];')
+        lines += [f"    {names[source]} -> {names[target]};" for source, target in self.edges]
         return "\n".join([*lines, "}"]) + "\n"
+
+    def _names(self) -> dict[Node, str]:
+        return {node: f"n{i}" for i, node in enumerate(self.nodes)}
 
     def __str__(self) -> str:
         return self.mermaid
@@ -66,52 +78,6 @@ class Graph:
         }
 
 
-class _Drawing:
-    """The boxes and arrows collected while the graph is traversed."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Node] = []
-        self.edges: list[tuple[str, str]] = []
-        self.names: dict[Value, str] = {}
-        self.tapes: dict[int, list[str]] = {}
-
-    def box(self, title: str, shape: Any, leaf: bool = False) -> str:
-        name = f"n{len(self.nodes)}"
-        self.nodes.append(Node(name, title, str(shape), leaf))
-        return name
-
-    def arrows(self, sources: list[str], target: str) -> None:
-        self.edges.extend((source, target) for source in sources)
-
-    def add(self, node: Value) -> None:
-        sources = [self.names[source] for source in node.inputs]
-        op = node.op
-        if op is None:
-            title = type(node).__name__ if node.requires_grad else "constant"
-            self.names[node] = self.box(title, node.shape, leaf=True)
-        elif isinstance(op, (ReplayedValue, ReplayedGradient)):
-            positions = self.tape(op.tape, sources)
-            name = positions[op.position]
-            if isinstance(op, ReplayedGradient):
-                name = self.box("Gradient", node.shape)
-                self.arrows([positions[-1], positions[op.position]], name)
-            self.names[node] = name
-        else:
-            self.names[node] = self.box(type(op).__name__, node.shape)
-            self.arrows(sources, self.names[node])
-
-    def tape(self, tape: Tape, leaves: list[str]) -> list[str]:
-        """Draw a tape once; return the name of the box at each of its positions."""
-        if id(tape) not in self.tapes:
-            names = list(leaves)
-            for op, sources, _, shape in tape.rows:
-                name = self.box(type(op).__name__, shape)
-                self.arrows([names[i] for i in sources], name)
-                names.append(name)
-            self.tapes[id(tape)] = names
-        return self.tapes[id(tape)]
-
-
 def draw_graph(tensor: Tensor | TensorTuple) -> Graph:
     """Return the graph that computed ``tensor``, with shapes in its boxes.
 
@@ -123,25 +89,29 @@ def draw_graph(tensor: Tensor | TensorTuple) -> Graph:
             f"draw_graph: the argument must be a Tensor, got {type(tensor).__name__}; pass the "
             "result of a computation"
         )
-    drawing = _Drawing()
+    boxes: dict[Value, Node] = {}
+    tapes: dict[int, list[Node]] = {}
     for node in find_topo_sort([tensor]):
-        drawing.add(node)
-    reached = _reached(drawing.names[tensor], drawing.edges)
-    return Graph(
-        tuple(node for node in drawing.nodes if node.name in reached),
-        tuple(edge for edge in drawing.edges if edge[1] in reached),
-    )
+        boxes[node] = _box(node, boxes, tapes)
+    return Graph(tuple(find_topo_sort([boxes[tensor]])))  # a tape has boxes that lead elsewhere
 
 
-def _reached(last: str, edges: list[tuple[str, str]]) -> set[str]:
-    """Return the boxes that ``last`` depends on; a tape also contains the initial gradient."""
-    before: dict[str, list[str]] = {}
-    for source, target in edges:
-        before.setdefault(target, []).append(source)
-    found, waiting = {last}, [last]
-    while waiting:
-        for name in before.get(waiting.pop(), []):
-            if name not in found:
-                found.add(name)
-                waiting.append(name)
-    return found
+def _box(node: Value, boxes: dict[Value, Node], tapes: dict[int, list[Node]]) -> Node:
+    """Return the box of a node, given those of its inputs; draw its tape once."""
+    op, inputs, shape = node.op, [boxes[source] for source in node.inputs], str(node.shape)
+    if op is None:
+        return Node(type(node).__name__ if node.requires_grad else "constant", shape)
+    if not isinstance(op, (ReplayedValue, ReplayedGradient)):
+        return Node(type(op).__name__, shape, tuple(inputs))
+    places = tapes.get(id(op.tape)) or tapes.setdefault(id(op.tape), _tape_boxes(op.tape, inputs))
+    if isinstance(op, ReplayedValue):
+        return places[op.position]
+    return Node("Gradient", shape, (places[-1], places[op.position]))
+
+
+def _tape_boxes(tape: Tape, leaves: list[Node]) -> list[Node]:
+    """Return the box at each position of a tape."""
+    boxes = list(leaves)
+    for op, sources, _, shape in tape.rows:
+        boxes.append(Node(type(op).__name__, str(shape), tuple(boxes[i] for i in sources)))
+    return boxes
