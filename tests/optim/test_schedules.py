@@ -137,6 +137,28 @@ def test_wrong_plateaus_are_refused():
         optim.SequentialLR([optim.WarmUp(opt, 2), optim.ReduceLROnPlateau(opt)], [2])
 
 
+def test_a_plateau_and_another_schedule_do_not_undo_each_other():
+    opt = optimizer(1.0)
+    warm = optim.WarmUp(opt, 2)
+    warm.step()
+    plateau = optim.ReduceLROnPlateau(opt, patience=0, factor=0.5)
+    for _ in range(2):
+        plateau.step(1.0)
+    assert opt.lr == 0.25
+    for act in (
+        warm.step,
+        lambda: optim.StepLR(opt, 3),
+        lambda: warm.load_state_dict(warm.state_dict()),
+    ):
+        with pytest.raises(ValueError, match="create ReduceLROnPlateau after the last step"):
+            act()
+        assert opt.lr == 0.25
+    plateau.step(1.0)
+    assert opt.lr == 0.125
+    del plateau
+    assert optim.StepLR(opt, 3).optimizer.lr == 1.0
+
+
 def test_warm_up_is_linear():
     seen = rates(optim.WarmUp(optimizer(2.0), 4, start_factor=0.5), 6)
     assert seen == pytest.approx([1.0, 1.25, 1.5, 1.75, 2.0, 2.0])

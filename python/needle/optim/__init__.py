@@ -6,6 +6,7 @@ from ..torch_names import defined_names, missing_attribute
 from .adam import Adam, AdamW, NAdam, RAdam
 from .averaging import ExponentialAverage
 from .optimizer import Optimizer, clip_grad_norm
+from .plateau import ReduceLROnPlateau
 from .rmsprop import Adagrad, RMSprop
 from .schedules import (
     CosineAnnealingWarmRestarts,
@@ -14,7 +15,6 @@ from .schedules import (
     LambdaLR,
     MultiStepLR,
     OneCycleLR,
-    ReduceLROnPlateau,
     Schedule,
     SequentialLR,
     StepLR,

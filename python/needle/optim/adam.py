@@ -8,19 +8,11 @@ from collections.abc import Iterable, Iterator
 from .. import accelerated
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor
-from .optimizer import Array, Arrays, Group, GroupOption, Optimizer, Tensors, unshared
-from .options import FLAG, FRACTION, NOT_NEGATIVE
+from .optimizer import Array, Arrays, Group, Optimizer, Tensors, unshared
 
 
 class _OfMoments(Optimizer):
     """Base class of optimisers that keep moving averages of g and g**2."""
-
-    lr = GroupOption(NOT_NEGATIVE)
-    beta1 = GroupOption(FRACTION)
-    beta2 = GroupOption(FRACTION)
-    eps = GroupOption(NOT_NEGATIVE)
-    weight_decay = GroupOption(NOT_NEGATIVE)
-    maximize = GroupOption(FLAG)
 
     def _moments(
         self, params: Tensors, values: Arrays, grads: Arrays, group: Group, decoupled: bool
@@ -49,7 +41,6 @@ class Adam(_OfMoments):
     the negative gradient.
     """
 
-    amsgrad = GroupOption(FLAG)
     _decoupled = False
 
     def __init__(
@@ -125,9 +116,6 @@ class NAdam(_OfMoments):
     PyTorch's.
     """
 
-    momentum_decay = GroupOption(NOT_NEGATIVE)
-    decoupled_weight_decay = GroupOption(FLAG)
-
     def __init__(
         self,
         params: Iterable[Tensor] | Iterable[Group],
@@ -179,8 +167,6 @@ class RAdam(_OfMoments):
     decoupled_weight_decay: as in AdamW. maximize: g is the negative gradient. The numbers are
     PyTorch's.
     """
-
-    decoupled_weight_decay = GroupOption(FLAG)
 
     def __init__(
         self,

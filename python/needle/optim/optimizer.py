@@ -21,7 +21,7 @@ from ..autograd.replay import forget_leaf
 from ..errors import CheckpointError, ShapeError
 from ..host_steps import current, host_step
 from ..torch_names import PointsToKeywords, points_to_keywords
-from .options import COUNT, Rule, broken_rule
+from .options import COUNT, RULES, broken_rule
 
 Array = Any
 Arrays = Sequence[Array]
@@ -65,29 +65,6 @@ class ParamGroup(dict[str, Any]):
                     current.recorder.read_option(self, name)
 
 
-class GroupOption:
-    """An option such as ``optimizer.lr``: reads the first group's value, writes every group's.
-
-    ``rule``: what the values must be.
-    """
-
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: Optimizer | None, owner: type) -> Any:
-        if instance is None:
-            return self
-        return instance.param_groups[0][self.name]
-
-    def __set__(self, instance: Optimizer, value: Any) -> None:
-        instance.check_options({self.name: value})
-        for group in instance.param_groups:
-            group[self.name] = value
-
-
 class SetsRates(Protocol):
     """The interface of a schedule as far as an optimiser needs it."""
 
@@ -99,7 +76,8 @@ class Optimizer(PointsToKeywords):
     """Base class of optimisers.
 
     ``params``: Tensors, or dicts ``{"params": [...], "lr": ...}`` (groups). ``options``: defaults
-    of every group. ``state`` maps a parameter to its named arrays. TypeError for anything but
+    of every group, which are attributes too: ``optimizer.lr`` reads the first group's value and
+    writes every group's. ``state`` maps a parameter to its named arrays. TypeError for anything but
     parameters; ValueError for no parameters or an option out of range.
     """
 
@@ -120,6 +98,19 @@ class Optimizer(PointsToKeywords):
                 f"{type(self).__name__}: there must be at least one parameter, got none; pass "
                 "model.parameters() of a model with parameters"
             )
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in vars(self).get("_defaults", ()):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return self.param_groups[0][name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in vars(self).get("_defaults", ()):
+            super().__setattr__(name, value)
+            return
+        self.check_options({name: value})
+        for group in self.param_groups:
+            group[name] = value
 
     @property
     def params(self) -> list[Tensor]:
@@ -173,7 +164,7 @@ class Optimizer(PointsToKeywords):
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raise ValueError if an option is out of range."""
-        if wrong := broken_rule(_rules(type(self)), options):
+        if wrong := broken_rule(RULES, options):
             raise ValueError(f"{type(self).__name__}: {wrong}; pass such a value")
 
     @host_step(changes_state=True)
@@ -259,11 +250,8 @@ class Optimizer(PointsToKeywords):
                     f"{name}: only one of the saved state and this optimizer has the options "
                     f"{sorted(other)}; create an optimizer of the class it was saved from"
                 )
-        rules = {"steps": COUNT, **_rules(type(self))}
-        if "lr" in rules:
-            rules["initial_lr"] = rules["lr"]  # schedules add this option
         for saved in ({"steps": state["steps"]}, *groups):
-            if wrong := broken_rule(rules, saved):
+            if wrong := broken_rule({"steps": COUNT, **RULES}, saved):
                 raise CheckpointError(
                     f"{name}: the saved {wrong}; the state is damaged or belongs to another "
                     "optimizer"
@@ -315,12 +303,6 @@ def unshared(params: Sequence[Tensor], values: Sequence[Array]) -> list[bool]:
     own = [getattr(handle, "shared", True) is False for handle in handles]
     counts = zip(own, unheld(values, 1), unheld(views, 1), unheld(handles, 1), strict=True)
     return [all(each) for each in counts]
-
-
-def _rules(kind: type[Optimizer]) -> dict[str, Rule]:
-    """Return the rule of each option that the class or a base class declares."""
-    members = ((name, member) for base in kind.__mro__ for name, member in vars(base).items())
-    return {name: member.rule for name, member in members if isinstance(member, GroupOption)}
 
 
 def _listed(name: str, params: Any) -> list[Any]:

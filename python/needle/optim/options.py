@@ -1,7 +1,7 @@
 """Rules for the values of an optimiser's options: a description and a test.
 
-Optimisers declare each option with its rule (``GroupOption``). ``Optimizer`` applies the rule when
-a group is created, when ``optimizer.lr = ...`` is set, and when a saved state is loaded.
+An option of one name has one rule in every optimiser (``RULES``). ``Optimizer`` applies it when a
+group is created, when ``optimizer.lr = ...`` is set, and when a saved state is loaded.
 """
 
 from __future__ import annotations
@@ -31,6 +31,16 @@ RATES: Rule = (
 )
 BEST: Rule = ("a number or None", lambda v: v is None or isinstance(v, Real))
 FLAG: Rule = ("True or False", lambda v: isinstance(v, bool))
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("lr", "initial_lr", "lr_decay", "weight_decay", "eps"), NOT_NEGATIVE),
+    **dict.fromkeys(("momentum", "momentum_decay", "initial_accumulator_value"), NOT_NEGATIVE),
+    **dict.fromkeys(("alpha", "beta1", "beta2"), FRACTION),
+    **dict.fromkeys(("amsgrad", "centered", "decoupled_weight_decay"), FLAG),
+    **dict.fromkeys(("maximize", "nesterov"), FLAG),
+    "dampening": NUMBER_OR_NONE,
+}
+"""The rule of each option of needle's optimisers; schedules add ``initial_lr``."""
 
 
 def broken_rule(rules: Mapping[str, Rule], options: Mapping[str, Any]) -> str | None:

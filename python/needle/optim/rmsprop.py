@@ -7,8 +7,7 @@ from typing import Any
 
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor
-from .optimizer import Arrays, Group, GroupOption, Optimizer, Tensors
-from .options import FLAG, FRACTION, NOT_NEGATIVE
+from .optimizer import Arrays, Group, Optimizer, Tensors
 
 
 class RMSprop(Optimizer):
@@ -18,14 +17,6 @@ class RMSprop(Optimizer):
     is subtracted from v, which leaves the variance (Graves 2013). momentum: u = momentum*u + g /
     (sqrt(v) + eps); p -= lr*u. maximize: g is the negative gradient.
     """
-
-    lr = GroupOption(NOT_NEGATIVE)
-    alpha = GroupOption(FRACTION)
-    eps = GroupOption(NOT_NEGATIVE)
-    weight_decay = GroupOption(NOT_NEGATIVE)
-    momentum = GroupOption(NOT_NEGATIVE)
-    centered = GroupOption(FLAG)
-    maximize = GroupOption(FLAG)
 
     def __init__(
         self,
@@ -76,13 +67,6 @@ class Adagrad(Optimizer):
     g += weight_decay*p. v is ``initial_accumulator_value`` at first; at step t, which counts from
     1, lr is divided by 1 + (t-1)*lr_decay. maximize: g is the negative gradient.
     """
-
-    lr = GroupOption(NOT_NEGATIVE)
-    lr_decay = GroupOption(NOT_NEGATIVE)
-    weight_decay = GroupOption(NOT_NEGATIVE)
-    initial_accumulator_value = GroupOption(NOT_NEGATIVE)
-    eps = GroupOption(NOT_NEGATIVE)
-    maximize = GroupOption(FLAG)
 
     def __init__(
         self,

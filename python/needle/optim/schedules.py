@@ -1,9 +1,9 @@
-"""Learning-rate schedules: all but one are pure functions of the step number and the base rate.
+"""Learning-rate schedules that are pure functions of the step number and the base rate.
 
 Call ``schedule.step()`` after each optimiser step (or epoch; the unit is up to you) to set every
 group's ``lr``. The base rate is the group's ``lr`` when the first schedule was created, or when the
 group was added later; the group keeps it as ``initial_lr``. Therefore schedules can be combined,
-and resumed from their step number alone. ``ReduceLROnPlateau`` depends on a metric instead.
+and resumed from their step number alone. ``plateau`` has the schedule that depends on a metric.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from ..errors import CheckpointError
 from ..host_steps import host_step
 from ..torch_names import PointsToKeywords, SchedulePointers
 from .optimizer import Optimizer
-from .options import BEST, COUNT, FRACTION, NOT_NEGATIVE, RATES, Rule, broken_rule
+from .options import COUNT, NOT_NEGATIVE, RATES, Rule, broken_rule
 
 
 class Schedule(PointsToKeywords, SchedulePointers):
     """Base class of schedules; subclasses define ``rate``."""
 
+    by_metric = False
+    """True if the rates depend on earlier metrics, so that no other schedule can restore them."""
     _SAVED: ClassVar[dict[str, Rule]] = {"steps": COUNT, "base_lrs": RATES}
 
     def __init__(self, optimizer: Optimizer) -> None:
@@ -55,6 +57,13 @@ class Schedule(PointsToKeywords, SchedulePointers):
         self._apply()
 
     def _apply(self) -> None:
+        latest = self.optimizer.schedule and self.optimizer.schedule()
+        if isinstance(latest, Schedule) and latest.by_metric and not self.by_metric:
+            raise ValueError(
+                f"{type(self).__name__}: the rates must not follow from a step and a metric at "
+                f"once, got this and {type(latest).__name__} for one optimizer; create "
+                f"{type(latest).__name__} after the last step of other schedules"
+            )
         for group in self.optimizer.param_groups:
             self.set_rate(group)
 
@@ -240,110 +249,6 @@ class WarmUp(Schedule):
         ### END YOUR SOLUTION
 
 
-class ReduceLROnPlateau(Schedule):
-    """Multiplication by ``factor`` after more than ``patience`` steps without improvement.
-
-    Call ``schedule.step(metric)``, usually once per epoch. mode: "min" if a lower metric is better,
-    else "max". A metric improves if it passes the best one by ``threshold``, as a share of the best
-    one (threshold_mode "rel") or as a difference ("abs"); NaN never does. After a reduction,
-    ``cooldown`` steps are not counted. No rate falls below ``min_lr`` or by ``eps`` or less. The
-    numbers are PyTorch's.
-    """
-
-    _RULES: ClassVar[dict[str, Rule]] = {
-        "factor": FRACTION,
-        "patience": COUNT,
-        "threshold": NOT_NEGATIVE,
-        "cooldown": COUNT,
-        "min_lr": NOT_NEGATIVE,
-        "eps": NOT_NEGATIVE,
-    }
-    _COUNTERS = ("best", "bad_steps", "cooldown_left", "reductions")
-    _SAVED: ClassVar[dict[str, Rule]] = {
-        "steps": COUNT,
-        "base_lrs": RATES,
-        "rates": RATES,
-        **dict.fromkeys(_COUNTERS, COUNT),
-        "best": BEST,
-    }
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        mode: str = "min",
-        factor: float = 0.1,
-        patience: int = 10,
-        threshold: float = 1e-4,
-        threshold_mode: str = "rel",
-        cooldown: int = 0,
-        min_lr: float = 0.0,
-        eps: float = 1e-8,
-    ) -> None:
-        name = type(self).__name__
-        _check_choice(name, "mode", mode, ("min", "max"))
-        _check_choice(name, "threshold_mode", threshold_mode, ("rel", "abs"))
-        self.mode, self.factor, self.patience = mode, factor, patience
-        self.threshold, self.threshold_mode = threshold, threshold_mode
-        self.cooldown, self.min_lr, self.eps = cooldown, min_lr, eps
-        if wrong := broken_rule(self._RULES, vars(self)):
-            raise ValueError(f"{name}: {wrong}; pass one such number for all groups")
-        self.best: float | None = None
-        self.bad_steps = self.cooldown_left = self.reductions = 0
-        super().__init__(optimizer)
-
-    def rate(self, step: int, base_lr: float) -> float:
-        """Return the rate after the reductions so far, whatever ``step`` is."""
-        for _ in range(self.reductions):
-            base_lr = self._reduced(base_lr)
-        return base_lr
-
-    def _reduced(self, rate: float) -> float:
-        lower = max(rate * self.factor, self.min_lr)
-        return lower if rate - lower > self.eps else rate
-
-    def set_rate(self, group: dict[str, Any]) -> None:
-        """Reduce the ``lr`` of a new group as often as those of the others."""
-        group.setdefault("initial_lr", group["lr"])
-        group["lr"] = self.rate(self.steps, group["lr"])
-
-    @host_step
-    def step(self, metric: Any) -> None:  # type: ignore[override]
-        """Compare ``metric``, a number or a Tensor of one value; reduce the rates if due."""
-        self.steps += 1
-        value = float(metric.item() if hasattr(metric, "item") else metric)
-        if self._improves(value):
-            self.best, self.bad_steps = value, 0
-        else:
-            self.bad_steps += 1
-        if self.cooldown_left:
-            self.cooldown_left -= 1
-            self.bad_steps = 0
-        if self.bad_steps > self.patience:
-            self.reductions += 1
-            self.cooldown_left, self.bad_steps = self.cooldown, 0
-            for group in self.optimizer.param_groups:
-                group["lr"] = self._reduced(group["lr"])
-
-    def _improves(self, value: float) -> bool:
-        if self.best is None:
-            return value < math.inf if self.mode == "min" else value > -math.inf
-        margin = self.threshold * (self.best if self.threshold_mode == "rel" else 1.0)
-        return value > self.best + margin if self.mode == "max" else value < self.best - margin
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of a schedule, the rates, the best metric and the counters."""
-        own = {name: getattr(self, name) for name in self._COUNTERS}
-        rates = [group["lr"] for group in self.optimizer.param_groups]
-        return {**super().state_dict(), "rates": rates, **own}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore counters and rates; errors as for every schedule."""
-        super().load_state_dict(state)
-        vars(self).update({name: state[name] for name in self._COUNTERS})
-        for group, rate in zip(self.optimizer.param_groups, state["rates"], strict=True):
-            group["lr"] = rate
-
-
 class SequentialLR(Schedule):
     """Schedules in sequence: ``schedules[i]`` runs until step ``milestones[i]``, then the next one.
 
@@ -360,10 +265,10 @@ class SequentialLR(Schedule):
                 f"order, got {len(schedules)} schedules and milestones {list(milestones)}; add or "
                 "remove a milestone"
             )
-        if any(isinstance(schedule, ReduceLROnPlateau) for schedule in schedules):
+        if any(schedule.by_metric for schedule in schedules):
             raise TypeError(
                 "SequentialLR: a schedule must depend on the step alone, got a ReduceLROnPlateau; "
-                "step it yourself after the others"
+                "create it after the last step of the others"
             )
         if len({id(schedule.optimizer) for schedule in schedules}) > 1:
             raise ValueError(
@@ -384,11 +289,6 @@ def _check_positive(name: str, argument: str, value: int) -> None:
         raise ValueError(
             f"{name}: {argument} must be a positive number of steps, got {value}; use 1 or more"
         )
-
-
-def _check_choice(name: str, argument: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ValueError(f"{name}: {argument} must be one of {', '.join(known)}, got {value!r}")
 
 
 def _cosine(start: float, end: float, share: float) -> float:

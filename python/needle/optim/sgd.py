@@ -8,8 +8,7 @@ from collections.abc import Iterable
 
 from .. import accelerated
 from ..autograd import Tensor
-from .optimizer import Arrays, Group, GroupOption, Optimizer, Tensors, unshared
-from .options import FLAG, NOT_NEGATIVE, NUMBER_OR_NONE
+from .optimizer import Arrays, Group, Optimizer, Tensors, unshared
 
 
 class SGD(Optimizer):
@@ -20,13 +19,6 @@ class SGD(Optimizer):
     numbers. nesterov: p -= lr*(g + momentum*u) (Sutskever et al. 2013, in PyTorch's form).
     maximize: g is the negative gradient.
     """
-
-    lr = GroupOption(NOT_NEGATIVE)
-    momentum = GroupOption(NOT_NEGATIVE)
-    weight_decay = GroupOption(NOT_NEGATIVE)
-    dampening = GroupOption(NUMBER_OR_NONE)
-    nesterov = GroupOption(FLAG)
-    maximize = GroupOption(FLAG)
 
     def __init__(
         self,
