@@ -86,7 +86,7 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
-__all__ += ops.public.__all__
+__all__ += sorted(set(ops.__all__) - {"REGISTRY", "op"})
 
 # Leaf packages, without which everything else works.
 if find_spec(".capture", __name__) is not None:

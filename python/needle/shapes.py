@@ -20,6 +20,9 @@ from .errors import DTypeError, IndexingError, ShapeError
 
 Shape = tuple[int, ...]
 Strides = tuple[int, ...]
+Pair = tuple[int, int]
+Size = int | Pair
+"""A size of a window: one for rows and columns, or one for each."""
 
 MAX_SIZE = 2**60
 _CACHED = 4096

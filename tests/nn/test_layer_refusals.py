@@ -24,6 +24,17 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     ],
     *[
         (
+            lambda kind=kind: getattr(nn, kind)(reduction="average"),
+            ValueError,
+            rf"{kind}: reduction must be one of \('mean', .*'sum', 'none'\), got 'average'",
+        )
+        for kind in (
+            "BCELoss BCEWithLogitsLoss CosineEmbeddingLoss CrossEntropyLoss CTCLoss HuberLoss "
+            "KLDivLoss L1Loss MSELoss NLLLoss SmoothL1Loss TripletMarginLoss"
+        ).split()
+    ],
+    *[
+        (
             lambda make=make, shape=shape: make(3)(zeros(*shape)),
             ShapeError,
             rf"{make.__name__}: training needs more than one value per channel, got shape \(1, 3",

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,6 +51,17 @@ def test_named_modules_and_children():
         "blocks.1.1",
     ]
     assert net._children() == [module for _, module in net.named_modules()][1:]
+
+
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_modules_in_a_set_are_not_found_and_that_is_said(kind: Any):
+    model = ndl.nn.Sequential(ndl.nn.Linear(2, 2))
+    model.more = kind([ndl.nn.Linear(2, 2)])
+    model.numbers = kind([1, 2])
+    with pytest.warns(UserWarning, match="Sequential: modules .*got the set more; make it a list"):
+        assert len(model.parameters()) == 2
+    model.more = list(model.more)
+    assert len(model.parameters()) == 4
 
 
 def test_train_eval_apply_reach_all_modules():

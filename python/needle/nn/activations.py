@@ -40,12 +40,11 @@ class ReLU(Module):
 class LeakyReLU(Module):
     """Leaky rectifier: x where positive, else negative_slope * x."""
 
+    shown_in_repr = ("negative_slope",)
+
     def __init__(self, negative_slope: float = 0.01) -> None:
         super().__init__()
         self.negative_slope = negative_slope
-
-    def extra_repr(self) -> str:
-        return f"negative_slope={self.negative_slope}"
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.leaky_relu(x, self.negative_slope)
@@ -103,12 +102,11 @@ class Softplus(Module):
     the exact value everywhere.
     """
 
+    shown_in_repr = ("beta", "threshold")
+
     def __init__(self, beta: float = 1.0, threshold: float | None = None) -> None:
         super().__init__()
         self.beta, self.threshold = beta, threshold
-
-    def extra_repr(self) -> str:
-        return f"beta={self.beta}, threshold={self.threshold}"
 
     def forward(self, x: Tensor) -> Tensor:
         scaled = x * self.beta
@@ -121,12 +119,11 @@ class Softplus(Module):
 class ELU(Module):
     """Exponential linear unit: x if positive, else alpha * (exp(x) - 1) (Clevert et al. 2015)."""
 
+    shown_in_repr = ("alpha",)
+
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__()
         self.alpha = alpha
-
-    def extra_repr(self) -> str:
-        return f"alpha={self.alpha}"
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.elu(x, self.alpha)
@@ -138,14 +135,13 @@ class CELU(Module):
     ValueError unless alpha is positive.
     """
 
+    shown_in_repr = ("alpha",)
+
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__()
         if not alpha > 0:
             raise ValueError(f"CELU: alpha must be positive, got {alpha}; pass a positive number")
         self.alpha = alpha
-
-    def extra_repr(self) -> str:
-        return f"alpha={self.alpha}"
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.elu(x / self.alpha) * self.alpha
@@ -185,14 +181,13 @@ class Softshrink(Module):
     ValueError if lambd is negative.
     """
 
+    shown_in_repr = ("lambd",)
+
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
         if not lambd >= 0:
             raise ValueError(f"Softshrink: lambd must be at least 0, got {lambd}; pass its size")
         self.lambd = lambd
-
-    def extra_repr(self) -> str:
-        return f"lambd={self.lambd}"
 
     def forward(self, x: Tensor) -> Tensor:
         return x - ops.clip(x, -self.lambd, self.lambd)
@@ -201,12 +196,11 @@ class Softshrink(Module):
 class Threshold(Module):
     """x where it is greater than ``threshold``, else ``value``."""
 
+    shown_in_repr = ("threshold", "value")
+
     def __init__(self, threshold: float, value: float) -> None:
         super().__init__()
         self.threshold, self.value = threshold, value
-
-    def extra_repr(self) -> str:
-        return f"threshold={self.threshold}, value={self.value}"
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.where(ops.less_equal(x, self.threshold), self.value, x)  # NaN stays NaN
@@ -214,6 +208,8 @@ class Threshold(Module):
 
 class Hardtanh(Module):
     """Clipping to [min_val, max_val]; the gradient is 0 at both limits."""
+
+    shown_in_repr = ("min_val", "max_val")
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
         super().__init__()
@@ -223,9 +219,6 @@ class Hardtanh(Module):
                 f"{max_val}; exchange them"
             )
         self.min_val, self.max_val = min_val, max_val
-
-    def extra_repr(self) -> str:
-        return f"min_val={self.min_val}, max_val={self.max_val}"
 
     def forward(self, x: Tensor) -> Tensor:
         return Clip(self.min_val, self.max_val, flat=True)(x)
@@ -261,6 +254,8 @@ class PReLU(Module):
     weight (num_parameters,): one slope for all, or one for each channel (axis 1), first ``init``.
     """
 
+    shown_in_repr = ("num_parameters",)
+
     def __init__(
         self,
         num_parameters: int = 1,
@@ -273,9 +268,6 @@ class PReLU(Module):
         self.weight: Tensor = Parameter(
             constant(num_parameters, c=init, device=device, dtype=dtype)
         )
-
-    def extra_repr(self) -> str:
-        return f"num_parameters={self.num_parameters}"
 
     def forward(self, x: Tensor) -> Tensor:
         shape, weight = shape_of("PReLU", x), self.weight
@@ -294,12 +286,11 @@ class PReLU(Module):
 class Softmax(Module):
     """exp(x) / sum(exp(x)) over the axis ``dim``, the last one by default."""
 
+    shown_in_repr = ("dim",)
+
     def __init__(self, dim: int = -1) -> None:
         super().__init__()
         self.dim = dim
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.softmax(x, self.dim)
@@ -318,12 +309,11 @@ class GLU(Module):
     Maps a size 2*n of the axis ``dim`` to n. ShapeError if the size is odd.
     """
 
+    shown_in_repr = ("dim",)
+
     def __init__(self, dim: int = -1) -> None:
         super().__init__()
         self.dim = dim
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
 
     def forward(self, x: Tensor) -> Tensor:
         shape = shape_of("GLU", x)

@@ -31,6 +31,8 @@ class MultiHeadAttention(Module):
     which the course passes, have no effect. ShapeError if the shapes do not fit.
     """
 
+    shown_in_repr = ("causal",)
+
     def __init__(
         self,
         *,
@@ -41,9 +43,6 @@ class MultiHeadAttention(Module):
     ) -> None:
         super().__init__()
         self.causal, self.dropout = causal, Dropout(dropout)
-
-    def extra_repr(self) -> str:
-        return f"causal={self.causal}"
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         shapes = [shape_of("MultiHeadAttention", each) for each in (q, k, v)]
@@ -92,6 +91,8 @@ class AttentionLayer(Module):
     projections have no bias; they are drawn in the order q, k, v, out.
     """
 
+    shown_in_repr = ("num_head", "dim_head")
+
     def __init__(
         self,
         q_features: int,
@@ -121,9 +122,6 @@ class AttentionLayer(Module):
         self.v_projection = Linear(v_features, inner, bias=False, **place)
         self.attn = MultiHeadAttention(dropout=dropout, causal=causal)
         self.out_projection = Linear(inner, out_features, bias=False, **place)
-
-    def extra_repr(self) -> str:
-        return f"num_head={self.num_head}, dim_head={self.dim_head}"
 
     def forward(self, q: Tensor, k: Tensor | None = None, v: Tensor | None = None) -> Tensor:
         k = q if k is None else k

@@ -25,23 +25,23 @@ State = tuple[Tensor, ...]
 class Cell(Module):
     """Base class of cells with G gates: W_ih (I, G*H), W_hh (H, G*H), bias_ih and bias_hh (G*H,).
 
-    The parameters are drawn from U(±1/sqrt(H)) in this order. With ``output_size`` P the output is
+    The parameters are drawn from U(±1/sqrt(H)) in this order. With ``proj_size`` P the output is
     h W_hr (H, P), drawn last, and W_hh is (P, G*H) (Sak et al. 2014).
     """
 
     gates = 1
     states = 1
     """Number of tensors (B, H) in the state; the first one is the output."""
+    proj_size = 0
     W_hr: Tensor | None = None
 
     def __init__(
         self,
         input_size: int,
         hidden_size: int,
-        bias: bool,
-        device: Device | None,
-        dtype: Any,
-        output_size: int | None = None,
+        bias: bool = True,
+        device: Device | None = None,
+        dtype: Any = "float32",
     ) -> None:
         super().__init__()
         if min(input_size, hidden_size) < 1:
@@ -50,7 +50,7 @@ class Cell(Module):
                 f"hidden_size={hidden_size}; pass positive sizes"
             )
         self.input_size, self.hidden_size = input_size, hidden_size
-        self.output_size = hidden_size if output_size is None else output_size
+        self.output_size = self.proj_size or hidden_size
         bound, width = 1.0 / math.sqrt(hidden_size), self.gates * hidden_size
 
         def drawn(*shape: int) -> Parameter:
@@ -60,8 +60,8 @@ class Cell(Module):
         self.W_hh: Tensor = drawn(self.output_size, width)
         self.bias_ih: Tensor | None = drawn(width) if bias else None
         self.bias_hh: Tensor | None = drawn(width) if bias else None
-        if output_size is not None:
-            self.W_hr = drawn(hidden_size, output_size)
+        if self.proj_size:
+            self.W_hr = drawn(hidden_size, self.proj_size)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, bias={self.bias_ih is not None}"
@@ -90,6 +90,19 @@ class Cell(Module):
         place: dict[str, Any] = {"device": self.W_hh.device, "dtype": self.W_hh.dtype}
         made = {size: init.zeros(batch, size, **place) for size in self.state_sizes}
         return tuple(made[size] for size in self.state_sizes)
+
+    def forward(self, X: Tensor, h: Any = None) -> Any:
+        """Return the next state h' (B, H) for X (B, I) and h, None for zeros."""
+        return self.step(X, None if h is None else (h,))[0]
+
+    def step(self, X: Tensor, state: State | None) -> State:
+        """Return the state after one step on X (B, I)."""
+        name = type(self).__name__
+        shape = checked_shape(name, X, "(B, input_size)", 2)
+        if state is None:
+            state = self.start(shape[0])
+        check_state(name, state, self, (shape[0],))
+        return self.advance(self.from_inputs(X), state)
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
@@ -125,9 +138,6 @@ class RNNCell(Cell):
         return (NONLINEARITIES[self.nonlinearity](self.gate_inputs(part, state[0])),)
         ### END YOUR SOLUTION
 
-    def forward(self, X: Tensor, h: Tensor | None = None) -> Tensor:
-        return _step(self, X, None if h is None else (h,))[0]
-
 
 class LSTMCell(Cell):
     """Long short-term memory cell (Hochreiter & Schmidhuber 1997; forget gate: Gers et al. 2000).
@@ -151,7 +161,8 @@ class LSTMCell(Cell):
         *,
         proj_size: int = 0,
     ) -> None:
-        super().__init__(input_size, hidden_size, bias, device, dtype, proj_size or None)
+        self.proj_size = proj_size
+        super().__init__(input_size, hidden_size, bias, device, dtype)
 
     def advance(self, part: Tensor, state: State) -> State:
         ### BEGIN YOUR SOLUTION [lstm-cell]
@@ -163,7 +174,7 @@ class LSTMCell(Cell):
         ### END YOUR SOLUTION
 
     def forward(self, X: Tensor, h: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        output, c = _step(self, X, h)
+        output, c = self.step(X, h)
         return output, c
 
 
@@ -178,16 +189,6 @@ class GRUCell(Cell):
 
     gates = 3
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: Device | None = None,
-        dtype: Any = "float32",
-    ) -> None:
-        super().__init__(input_size, hidden_size, bias, device, dtype)
-
     def advance(self, part: Tensor, state: State) -> State:
         (h,) = state
         from_state = affine(type(self).__name__, h, self.W_hh, self.bias_hh)
@@ -196,23 +197,11 @@ class GRUCell(Cell):
         n = ops.tanh(i_n + r * s_n)
         return (n + z * (h - n),)
 
-    def forward(self, X: Tensor, h: Tensor | None = None) -> Tensor:
-        return _step(self, X, None if h is None else (h,))[0]
-
 
 def gate_blocks(gates: Tensor, count: int) -> Any:
     """Return the column blocks of gates (B, count * H), each (B, H)."""
     batch, width = gates.shape
     return ops.split(ops.reshape(gates, (batch, count, width // count)), 1)
-
-
-def _step(cell: Cell, X: Tensor, state: State | None) -> State:
-    """Return the state after one step of ``cell`` on X (B, I)."""
-    shape = checked_shape(type(cell).__name__, X, "(B, input_size)", 2)
-    if state is None:
-        state = cell.start(shape[0])
-    check_state(type(cell).__name__, state, cell, (shape[0],))
-    return cell.advance(cell.from_inputs(X), state)
 
 
 def checked_shape(owner: str, X: Tensor, layout: str, ndim: int) -> tuple[int, ...]:

@@ -97,14 +97,15 @@ class Residual(Module):
         fn = self.fn
         if not isinstance(fn, Sequential) or not fn.modules or not is_plain(fn, _SEQUENTIAL):
             return ops.relu(self.forward(x))
-        *before, last = fn.modules
+        before: tuple[Module, ...] = fn.modules[:-1]
+        last: Any = fn.modules[-1]
         if not takes_residual(last):
             return ops.relu(self.forward(x))
         y = x
         for step in steps(before):
             y = step(y)
         if y.shape != x.shape:  # the addition broadcasts
-            return ops.relu(fn.modules[-1](y) + x)
+            return ops.relu(last(y) + x)
         result: Tensor = last.forward_relu(y, x)
         return result
 

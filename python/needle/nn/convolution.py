@@ -4,17 +4,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from .. import init
 from ..array_namespace import Device
 from ..autograd import Tensor
 from ..ops import convolution
-from .module import Parameter, operands
+from ..shapes import Size
+from .module import operands
 from .window import WindowLayer
-
-Size = int | tuple[int, int]
 
 
 class Conv2d(WindowLayer):
@@ -45,15 +42,7 @@ class Conv2d(WindowLayer):
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode
         )
-        place: dict[str, Any] = {"device": device, "dtype": dtype}
-        area = self.window[0] * self.window[1]
-        fan_in, fan_out = area * (in_channels // groups), area * (out_channels // groups)
-        shape = (*self.window, in_channels // groups, out_channels)
-        self.weight = Parameter(init.kaiming_uniform(fan_in, fan_out, shape=shape, **place))
-        self.bias: Tensor | None = None
-        if bias:
-            bound = 1.0 / math.sqrt(fan_in)
-            self.bias = Parameter(init.rand(out_channels, low=-bound, high=bound, **place))
+        self.draw(in_channels, out_channels, bias, device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         return self._convolved(x, relu=False)

@@ -18,6 +18,8 @@ class Dropout(Module):
     ValueError unless 0 <= p <= 1.
     """
 
+    shown_in_repr = ("p",)
+
     def __init__(self, p: float = 0.5, generator: init.Generator | None = None) -> None:
         super().__init__()
         name = type(self).__name__
@@ -28,9 +30,6 @@ class Dropout(Module):
             )
         self.p = p
         self.generator = generator
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}"
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training and self.p == 1.0:  # nothing is kept, so 1/(1-p) has nothing to scale

@@ -10,7 +10,7 @@ observes, and it replaces ``forward_relu`` too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 from .activations import ReLU
 from .module import Module
@@ -27,7 +27,7 @@ def transparent(function: F) -> F:
     return function
 
 
-def steps(modules: Sequence[Module]) -> Iterator[Step]:
+def steps(modules: Sequence[Any]) -> Iterator[Step]:
     """Yield the functions whose composition is that of the modules."""
     last = len(modules) - 1
     i = 0
@@ -41,21 +41,13 @@ def steps(modules: Sequence[Module]) -> Iterator[Step]:
             i += 1
 
 
-class _Fusible(Protocol):
-    def forward_relu(self, x: Any) -> Any: ...
-
-
-class _FusibleSum(Protocol):
-    def forward_relu(self, x: Any, added: Any) -> Any: ...
-
-
-def takes_part(module: Any) -> TypeGuard[_Fusible]:
+def takes_part(module: Any) -> bool:
     """Return True if the module can run as one kernel with a ReLU after it."""
     forward = getattr(type(module), "fusible", None)
     return forward is not None and is_plain(module, forward)
 
 
-def takes_residual(module: Any) -> TypeGuard[_FusibleSum]:
+def takes_residual(module: Any) -> bool:
     """Return True if the module can run as one kernel with an addition and a ReLU after it."""
     return takes_part(module) and getattr(module, "takes_residual", False)
 

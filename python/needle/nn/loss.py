@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import ops
 from ..autograd import Tensor
+from ..ops.class_losses import REDUCTIONS, check_reduction
 from .module import Module
 from .whole_numbers import whole_numbers
 
@@ -23,18 +24,21 @@ class SoftmaxLoss(Module):
 
 
 class _Loss(Module):
-    """Base class of losses with a ``reduction``: "mean", "sum" or "none"."""
+    """Base class of losses with a ``reduction``: "mean", "sum" or "none"; ValueError for others."""
+
+    reductions: tuple[str, ...] = REDUCTIONS
+    shown_in_repr: tuple[str, ...] = ("reduction",)
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
+        check_reduction(type(self).__name__, reduction, self.reductions)
         self.reduction = reduction
-
-    def extra_repr(self) -> str:
-        return f"reduction={self.reduction!r}"
 
 
 class _ClassLoss(_Loss):
     """Base class of losses with class weights (a buffer) and an ignored label."""
+
+    shown_in_repr = ("ignore_index", "reduction")
 
     weight: Tensor | None
 
@@ -42,9 +46,6 @@ class _ClassLoss(_Loss):
         super().__init__(reduction)
         self.ignore_index = ignore_index
         _keep(self, "weight", weight)
-
-    def extra_repr(self) -> str:
-        return f"ignore_index={self.ignore_index}, {super().extra_repr()}"
 
 
 def _keep(module: Module, name: str, values: Any) -> None:
@@ -104,14 +105,13 @@ class NLLLoss(_ClassLoss):
 class CTCLoss(_Loss):
     """CTC loss of label sequences, given log-probabilities (T, N, C): ``ops.ctc_loss``."""
 
+    shown_in_repr = ("blank", "reduction", "zero_infinity")
+
     def __init__(
         self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
     ) -> None:
         super().__init__(reduction)
         self.blank, self.zero_infinity = blank, zero_infinity
-
-    def extra_repr(self) -> str:
-        return f"blank={self.blank}, {super().extra_repr()}, zero_infinity={self.zero_infinity}"
 
     def forward(
         self, logs: Tensor, targets: Any, input_lengths: Any, target_lengths: Any
@@ -144,12 +144,11 @@ class L1Loss(_Loss):
 class SmoothL1Loss(_Loss):
     """Loss that is quadratic in small differences, else linear: ``ops.smooth_l1_loss``."""
 
+    shown_in_repr = ("reduction", "beta")
+
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
         super().__init__(reduction)
         self.beta = beta
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, beta={self.beta}"
 
     def forward(self, a: Tensor, target: Any) -> Tensor:
         return ops.smooth_l1_loss(a, target, self.reduction, self.beta)
@@ -158,12 +157,11 @@ class SmoothL1Loss(_Loss):
 class HuberLoss(_Loss):
     """Huber loss, quadratic in small differences, else linear: ``ops.huber_loss``."""
 
+    shown_in_repr = ("reduction", "delta")
+
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction)
         self.delta = delta
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, delta={self.delta}"
 
     def forward(self, a: Tensor, target: Any) -> Tensor:
         return ops.huber_loss(a, target, self.reduction, self.delta)
@@ -207,12 +205,11 @@ class BCEWithLogitsLoss(BCELoss):
 class CosineEmbeddingLoss(_Loss):
     """Loss of the angles between similar and dissimilar rows: ``ops.cosine_embedding_loss``."""
 
+    shown_in_repr = ("margin", "reduction")
+
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
         super().__init__(reduction)
         self.margin = margin
-
-    def extra_repr(self) -> str:
-        return f"margin={self.margin}, {super().extra_repr()}"
 
     def forward(self, a: Tensor, b: Any, target: Any) -> Tensor:
         return ops.cosine_embedding_loss(a, b, target, self.margin, self.reduction)
@@ -220,6 +217,8 @@ class CosineEmbeddingLoss(_Loss):
 
 class TripletMarginLoss(_Loss):
     """Loss of an anchor's distances to a positive and a negative: ``ops.triplet_margin_loss``."""
+
+    shown_in_repr = ("margin", "p", "swap", "reduction")
 
     def __init__(
         self,
@@ -231,9 +230,6 @@ class TripletMarginLoss(_Loss):
     ) -> None:
         super().__init__(reduction)
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
-
-    def extra_repr(self) -> str:
-        return f"margin={self.margin}, p={self.p}, swap={self.swap}, {super().extra_repr()}"
 
     def forward(self, anchor: Tensor, positive: Any, negative: Any) -> Tensor:
         return ops.triplet_margin_loss(
@@ -251,12 +247,12 @@ class TripletMarginLoss(_Loss):
 class KLDivLoss(_Loss):
     """Kullback-Leibler divergence of log-probabilities from a target: ``ops.kl_div``."""
 
+    reductions = ("mean", "batchmean", "sum", "none")
+    shown_in_repr = ("reduction", "log_target")
+
     def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
         super().__init__(reduction)
         self.log_target = log_target
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, log_target={self.log_target}"
 
     def forward(self, a: Tensor, target: Any) -> Tensor:
         return ops.kl_div(a, target, self.reduction, self.log_target)

@@ -18,10 +18,10 @@ from ..array_namespace import Device
 from ..array_namespace import device as as_device
 from ..autograd import Tensor, as_operand
 from ..dtypes import as_dtype, is_floating, unmasked
-from ..errors import CheckpointError
+from ..errors import CheckpointError, warn_caller
 from ..ops.elementwise import as_stored
+from ..shapes import product
 from ..torch_names import ModulePointers, PointsToKeywords
-from .representation import describe
 
 Self = TypeVar("Self", bound="Module")
 
@@ -48,6 +48,8 @@ class Module(PointsToKeywords, ModulePointers):
 
     training: bool = True
     buffer_names: tuple[str, ...] = ()
+    shown_in_repr: tuple[str, ...] = ()
+    """The attributes that ``extra_repr`` shows."""
 
     def __init__(self) -> None:
         self.training = True
@@ -220,10 +222,17 @@ class Module(PointsToKeywords, ModulePointers):
 
     def extra_repr(self) -> str:
         """Return the string between the parentheses of a layer's repr."""
-        return ""
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.shown_in_repr)
 
     def __repr__(self) -> str:
-        return describe(self)
+        """Return a tree as in PyTorch, with the number of parameters of each part."""
+        count = sum(product(p.shape) for p in self.parameters())
+        note = f"  # {count:,} parameters" if count else ""
+        lines = [f"{type(self).__name__}({self.extra_repr()}"]
+        lines += [f"  ({name}): {child!r}" for name, child in self.named_children()]
+        if len(lines) == 1:
+            return f"{lines[0]}){note}"
+        return "\n".join([*(line.replace("\n", "\n  ") for line in lines), f"){note}"])
 
 
 def _holds(dtype: Any, values: Any) -> bool:
@@ -302,6 +311,12 @@ def _by_name(module: Module, prefix: str = "") -> dict[str, Tensor]:
 
 
 def _is_state(module: Module, path: str, leaf: Any) -> bool:
+    if isinstance(leaf, (set, frozenset)) and any(isinstance(x, (Module, Parameter)) for x in leaf):
+        warn_caller(
+            f"{type(module).__name__}: modules and parameters in a set have no order and are not "
+            f"found, got the set {path}; make it a list, a tuple or a dict",
+            UserWarning,
+        )
     return isinstance(leaf, Parameter) or path in module.buffer_names
 
 

@@ -10,13 +10,12 @@ from ..autograd import Tensor, as_operand
 from ..dtypes import is_floating
 from ..errors import ShapeError
 from ..ops.attention import attention_weights, causal
-from ..shapes import shape_of
+from ..shapes import Shape, shape_of
 from .dropout import Dropout
 from .linear import Linear, affine
 from .module import Module, Parameter
 
 Mask = Any
-Shape = tuple[int, ...]
 
 
 class MultiheadAttention(Module):

@@ -6,9 +6,9 @@ from typing import Any
 
 from .. import ops
 from ..autograd import Tensor
+from ..shapes import Size
 from .module import Module
 
-Size = int | tuple[int, int]
 Grid = int | None | tuple[int | None, int | None]
 
 
@@ -129,12 +129,11 @@ class MaxUnpool2d(_Pool):
 class _Adaptive(Module):
     """Base class of adaptive pools."""
 
+    shown_in_repr = ("output_size",)
+
     def __init__(self, output_size: Any) -> None:
         super().__init__()
         self.output_size = output_size
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
 
 
 class AdaptiveAvgPool2d(_Adaptive):

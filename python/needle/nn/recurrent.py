@@ -6,7 +6,8 @@ one for each layer and direction: forward and backward of the first layer, then 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,14 +25,22 @@ from .module import Module
 class Recurrent(Module):
     """Base class of the recurrent layers: options, and the loops over layers, directions, steps."""
 
+    cell: Callable[..., Cell]
+    cells_name: str
+    """The attribute that holds the cells."""
+
     def __init__(
         self,
         input_size: int,
         hidden_size: int,
-        num_layers: int,
-        batch_first: bool,
-        dropout: float,
-        bidirectional: bool,
+        num_layers: int = 1,
+        bias: bool = True,
+        device: Device | None = None,
+        dtype: Any = "float32",
+        *,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
     ) -> None:
         super().__init__()
         if num_layers < 1:
@@ -41,17 +50,23 @@ class Recurrent(Module):
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.batch_first, self.bidirectional = batch_first, bidirectional
         self.dropout = Dropout(dropout) if dropout else None
-
-    def input_sizes(self, output_size: int) -> list[int]:
-        """Return the input size of each cell."""
-        directions = 1 + self.bidirectional
-        later = [directions * output_size] * directions * (self.num_layers - 1)
-        return [self.input_size] * directions + later
+        cells: list[Cell] = []
+        for i in range(num_layers * (1 + bidirectional)):
+            first = i <= bidirectional
+            width = input_size if first else (1 + bidirectional) * cells[0].output_size
+            cells.append(self.cell(width, hidden_size, bias, device=device, dtype=dtype))
+        setattr(self, self.cells_name, cells)
 
     @property
     def cells(self) -> Sequence[Cell]:
         """The cells, in the order of the state's first axis."""
-        raise NotImplementedError
+        found: Sequence[Cell] = getattr(self, self.cells_name)
+        return found
+
+    def forward(self, X: Tensor, h0: Any = None, lengths: Any = None) -> tuple[Tensor, Any]:
+        """Return the outputs of the last layer and the final state of every layer."""
+        outputs, (h,) = self.run(X, None if h0 is None else (h0,), lengths)
+        return outputs, h
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}"]
@@ -143,6 +158,8 @@ class RNN(Recurrent):
     and the final state is that of its last step.
     """
 
+    cells_name = "rnn_cells"
+
     def __init__(
         self,
         input_size: int,
@@ -157,21 +174,10 @@ class RNN(Recurrent):
         dropout: float = 0.0,
         bidirectional: bool = False,
     ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, batch_first, dropout, bidirectional)
-        self.rnn_cells = [
-            RNNCell(size, hidden_size, bias, nonlinearity, device, dtype)
-            for size in self.input_sizes(hidden_size)
-        ]
-
-    @property
-    def cells(self) -> Sequence[Cell]:
-        return self.rnn_cells
-
-    def forward(
-        self, X: Tensor, h0: Tensor | None = None, lengths: Any = None
-    ) -> tuple[Tensor, Tensor]:
-        outputs, (h,) = self.run(X, None if h0 is None else (h0,), lengths)
-        return outputs, h
+        self.cell = partial(RNNCell, nonlinearity=nonlinearity)
+        options: dict[str, Any] = {"batch_first": batch_first, "bidirectional": bidirectional}
+        options |= {"device": device, "dtype": dtype, "dropout": dropout}
+        super().__init__(input_size, hidden_size, num_layers, bias, **options)
 
 
 class GRU(Recurrent):
@@ -181,34 +187,8 @@ class GRU(Recurrent):
     results and further options are those of ``RNN``.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        device: Device | None = None,
-        dtype: Any = "float32",
-        *,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-    ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, batch_first, dropout, bidirectional)
-        self.gru_cells = [
-            GRUCell(size, hidden_size, bias, device, dtype)
-            for size in self.input_sizes(hidden_size)
-        ]
-
-    @property
-    def cells(self) -> Sequence[Cell]:
-        return self.gru_cells
-
-    def forward(
-        self, X: Tensor, h0: Tensor | None = None, lengths: Any = None
-    ) -> tuple[Tensor, Tensor]:
-        outputs, (h,) = self.run(X, None if h0 is None else (h0,), lengths)
-        return outputs, h
+    cell = GRUCell
+    cells_name = "gru_cells"
 
 
 class LSTM(Recurrent):
@@ -219,6 +199,8 @@ class LSTM(Recurrent):
     layer. Further options are those of ``RNN``; with ``proj_size`` P outputs and h have the width
     P.
     """
+
+    cells_name = "lstm_cells"
 
     def __init__(
         self,
@@ -234,20 +216,15 @@ class LSTM(Recurrent):
         bidirectional: bool = False,
         proj_size: int = 0,
     ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, batch_first, dropout, bidirectional)
         if not 0 <= proj_size < max(hidden_size, 1):
             raise ShapeError(
                 f"LSTM: proj_size must be at least 0 and less than hidden_size={hidden_size}, got "
                 f"{proj_size}; lower it"
             )
-        self.lstm_cells = [
-            LSTMCell(size, hidden_size, bias, device, dtype, proj_size=proj_size)
-            for size in self.input_sizes(proj_size or hidden_size)
-        ]
-
-    @property
-    def cells(self) -> Sequence[Cell]:
-        return self.lstm_cells
+        self.cell = partial(LSTMCell, proj_size=proj_size)
+        options: dict[str, Any] = {"batch_first": batch_first, "bidirectional": bidirectional}
+        options |= {"device": device, "dtype": dtype, "dropout": dropout}
+        super().__init__(input_size, hidden_size, num_layers, bias, **options)
 
     def forward(
         self, X: Tensor, h: tuple[Tensor, Tensor] | None = None, lengths: Any = None

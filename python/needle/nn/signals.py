@@ -5,16 +5,15 @@ The formulas are in ``ops.convolution`` and ``ops.transposed_convolution``.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from .. import init
 from ..array_namespace import Device
 from ..autograd import Tensor
 from ..errors import ShapeError
 from ..ops.transposed_convolution import transposed
-from .convolution import Conv2d, Size
-from .module import Parameter, operands
+from ..shapes import Size
+from .convolution import Conv2d
+from .module import operands
 from .window import WindowLayer
 
 
@@ -58,15 +57,7 @@ class ConvTranspose2d(WindowLayer):
             )
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
         self.more = self.sizes("output_padding", output_padding, 0)
-        place: dict[str, Any] = {"device": device, "dtype": dtype}
-        area = self.window[0] * self.window[1]
-        fan_in, fan_out = area * (out_channels // groups), area * (in_channels // groups)
-        shape = (*self.window, out_channels // groups, in_channels)
-        self.weight = Parameter(init.kaiming_uniform(fan_in, fan_out, shape=shape, **place))
-        self.bias = None
-        if bias:
-            bound = 1.0 / math.sqrt(fan_in)
-            self.bias = Parameter(init.rand(out_channels, low=-bound, high=bound, **place))
+        self.draw(out_channels, in_channels, bias, device, dtype)
 
     @property
     def output_padding(self) -> tuple[int, ...]:

@@ -80,6 +80,8 @@ class Transformer(Module):
     does not fit.
     """
 
+    shown_in_repr = ("batch_first", "sequence_len")
+
     def __init__(
         self,
         embedding_size: int,
@@ -107,9 +109,6 @@ class Transformer(Module):
             )
         )
 
-    def extra_repr(self) -> str:
-        return f"batch_first={self.batch_first}, sequence_len={self.sequence_len}"
-
     def forward(self, x: Tensor, h: Any = None) -> tuple[Tensor, Tensor]:
         shape, width = shape_of("Transformer", x), self.positions.embedding_dim
         steps = shape[1 if self.batch_first else 0] if len(shape) == 3 else None
@@ -135,6 +134,8 @@ class _Layer(Module):
     Attribute names are PyTorch's, so that ``torch_mapping`` loads its weights. Attention i and the
     perceptron, each with a residual, have norm i and dropout i.
     """
+
+    shown_in_repr = ("norm_first",)
 
     attentions: tuple[str, ...]
     self_attn: MultiheadAttention
@@ -183,9 +184,6 @@ class _Layer(Module):
             )
         return ACTIVATIONS[activation]
 
-    def extra_repr(self) -> str:
-        return f"norm_first={self.norm_first}"
-
     def _residual(self, i: int, x: Tensor, function: Function) -> Tensor:
         """Return x + dropout(function(x)), with norm i before the function or after the sum."""
         norm, dropout = getattr(self, f"norm{i}"), getattr(self, f"dropout{i}")
@@ -195,6 +193,14 @@ class _Layer(Module):
     def _perceptron(self, x: Tensor) -> Tensor:
         y: Tensor = self.linear2(self.dropout(self.activation(self.linear1(x))))
         return y
+
+
+def _attended(
+    attention: Module, x: Tensor, memory: Tensor, padding: Mask, mask: Mask, is_causal: bool
+) -> Tensor:
+    """Return the result of attention of x to ``memory``, without the weights."""
+    y: Tensor = attention(x, memory, memory, padding, False, mask, is_causal=is_causal)[0]
+    return y
 
 
 class TransformerEncoderLayer(_Layer):
@@ -218,12 +224,9 @@ class TransformerEncoderLayer(_Layer):
         src_key_padding_mask: Mask = None,
         is_causal: bool = False,
     ) -> Tensor:
-        def attend(x: Tensor) -> Tensor:
-            given = (src_key_padding_mask, False, src_mask)
-            y: Tensor = self.self_attn(x, x, x, *given, is_causal=is_causal)[0]
-            return y
-
-        return self._residual(2, self._residual(1, src, attend), self._perceptron)
+        given = (src_key_padding_mask, src_mask, is_causal)
+        x = self._residual(1, src, lambda x: _attended(self.self_attn, x, x, *given))
+        return self._residual(2, x, self._perceptron)
 
 
 class TransformerDecoderLayer(_Layer):
@@ -248,17 +251,8 @@ class TransformerDecoderLayer(_Layer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        def attend(x: Tensor) -> Tensor:
-            given = (tgt_key_padding_mask, False, tgt_mask)
-            y: Tensor = self.self_attn(x, x, x, *given, is_causal=tgt_is_causal)[0]
-            return y
-
-        def look(x: Tensor) -> Tensor:
-            given = (memory_key_padding_mask, False, memory_mask)
-            y: Tensor = self.multihead_attn(x, memory, memory, *given, is_causal=memory_is_causal)[
-                0
-            ]
-            return y
-
-        x = self._residual(2, self._residual(1, tgt, attend), look)
+        own = (tgt_key_padding_mask, tgt_mask, tgt_is_causal)
+        further = (memory_key_padding_mask, memory_mask, memory_is_causal)
+        x = self._residual(1, tgt, lambda x: _attended(self.self_attn, x, x, *own))
+        x = self._residual(2, x, lambda x: _attended(self.multihead_attn, x, memory, *further))
         return self._residual(3, x, self._perceptron)

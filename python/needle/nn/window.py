@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from .. import ops
+from .. import init, ops
+from ..array_namespace import Device
 from ..autograd import Tensor
 from ..errors import ShapeError, UnknownNameError
 from ..shapes import Geometry, pair, row_pair, shape_of
-from .module import Module
+from .module import Module, Parameter
 
 Sides = tuple[tuple[int, int], tuple[int, int]]
 MODES = ("zeros", "reflect", "replicate", "circular")
@@ -60,6 +62,20 @@ class WindowLayer(Module):
         # kernels pad both sides equally; the excess at the start is cut from the result
         self.geometry = Geometry(stride, (zeros[0][1], zeros[1][1]), dilation, groups)
         self.cut = (zeros[0][1] - zeros[0][0], zeros[1][1] - zeros[1][0])
+
+    def draw(
+        self, inputs: int, outputs: int, bias: bool, device: Device | None, dtype: Any
+    ) -> None:
+        """Draw the weight (KH, KW, inputs/groups, outputs), Kaiming uniform, then the bias (O,)."""
+        area, groups = math.prod(self.window), self.groups
+        fan_in, fan_out = area * (inputs // groups), area * (outputs // groups)
+        shape = (*self.window, inputs // groups, outputs)
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.weight = Parameter(init.kaiming_uniform(fan_in, fan_out, shape=shape, **place))
+        self.bias = None
+        if bias:
+            bound = 1.0 / math.sqrt(fan_in)
+            self.bias = Parameter(init.rand(self.out_channels, low=-bound, high=bound, **place))
 
     def sizes(self, name: str, value: Any, row: int) -> tuple[int, int]:
         """Return an option of sizes as a pair; ``row`` is the height of a 1-d layer's."""

@@ -8,13 +8,11 @@ does not have is a name of its family file only, such as ``needle.ops.pooling.Ma
 
 from typing import Any
 
-from ..torch_names import missing_attribute
-from . import public
+from ..torch_names import defined_names, missing_attribute
 from .public import *  # noqa: F403
 from .registry import REGISTRY, op
 
-__all__ = ["REGISTRY", "op"]
-__all__ += public.__all__
+__all__ = ["REGISTRY", *defined_names(__name__)]
 
 
 def __getattr__(name: str) -> Any:

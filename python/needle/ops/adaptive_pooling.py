@@ -15,19 +15,15 @@ from ..array_namespace import device_of, from_numpy, to_numpy
 from ..autograd import Tensor, TensorOp
 from ..errors import ShapeError
 from ..host_steps import current, host_step
-from ..shapes import as_int_tuple, pair, product, shape_of
+from ..shapes import Pair, Size, as_int_tuple, pair, product, shape_of
 from .gathering import scatter
 from .indexing import EmbeddingGrad
 from .linalg import matmul
 from .pool_windows import taken
 from .pooling import AvgPool2d, MaxPool2d
-from .registry import op
+from .registry import Array, Host, op
 from .shape import reshape, transpose
 
-Array = Any
-Host = np.ndarray[Any, Any]
-Pair = tuple[int, int]
-Size = int | tuple[int, int]
 Grid = int | None | tuple[int | None, int | None]
 
 

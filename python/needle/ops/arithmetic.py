@@ -27,16 +27,11 @@ from .broadcasting import (
     unit_shift,
 )
 from .elementwise import AsType
-from .registry import attach, op
-
-Array = Any
-Parts = tuple[Tensor | None, ...]
+from .registry import Array, LinearOp, Parts, attach, op
 
 
-class EWiseAdd(TensorOp):
+class EWiseAdd(LinearOp):
     """Elementwise sum a + b."""
-
-    reads = ()
 
     def compute(self, a: Array, b: Array) -> Array:
         check_broadcast("add", a, b)
@@ -53,10 +48,8 @@ def add(a: Tensor, b: Tensor) -> Tensor:
     return EWiseAdd()(a, b)
 
 
-class AddScalar(TensorOp):
+class AddScalar(LinearOp):
     """Sum of a tensor and a number."""
-
-    reads = ()
 
     def __init__(self, scalar: Any) -> None:
         self.scalar = as_number("add_scalar", scalar)
@@ -105,10 +98,8 @@ def square(a: Tensor) -> Tensor:
     return EWiseMul()(a, a)
 
 
-class MulScalar(TensorOp):
+class MulScalar(LinearOp):
     """Product of a tensor and a number."""
-
-    reads = ()
 
     def __init__(self, scalar: Any) -> None:
         self.scalar = as_number("mul_scalar", scalar)
@@ -126,10 +117,8 @@ def mul_scalar(a: Tensor, scalar: Number) -> Tensor:
     return MulScalar(scalar)(a)
 
 
-class Negate(TensorOp):
+class Negate(LinearOp):
     """Elementwise negation -a."""
-
-    reads = ()
 
     def compute(self, a: Array) -> Array:
         return -a
@@ -164,10 +153,8 @@ class EWiseDiv(TensorOp):
         ### END YOUR SOLUTION
 
 
-class RoundedDiv(TensorOp):
+class RoundedDiv(LinearOp):
     """Elementwise quotient, rounded: ``divide`` with a ``rounding_mode``. Its gradient is 0."""
-
-    reads = ()
 
     def __init__(self, mode: str) -> None:
         self.mode = mode
@@ -215,10 +202,8 @@ def _check_divisor(b: Tensor) -> None:
         )
 
 
-class DivScalar(TensorOp):
+class DivScalar(LinearOp):
     """Quotient of a tensor and a number."""
-
-    reads = ()
 
     def __init__(self, scalar: Any) -> None:
         self.scalar = as_number("divide_scalar", scalar)

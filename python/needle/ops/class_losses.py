@@ -16,19 +16,16 @@ from ..autograd import Tensor, as_operand
 from ..dtypes import is_floating
 from ..errors import ShapeError
 from ..host_steps import host_step
-from ..shapes import product, shape_of
+from ..shapes import Shape, product, shape_of
 from .broadcasting import as_number
 from .indexing import Embedding, integers, on_device
 from .linalg import matmul
 from .loss import CrossEntropy, CrossEntropyGrad, logsoftmax
 from .reduction import summation
-from .registry import op
+from .registry import Array, Host, op
 from .selection import where
 from .shape import permute, reshape
 
-Array = Any
-Host = np.ndarray[Any, Any]
-Shape = tuple[int, ...]
 REDUCTIONS = ("mean", "sum", "none")
 IGNORED = -100
 """The label that is ignored by default, as in PyTorch."""

@@ -12,23 +12,17 @@ kernels take images channels last, as permuted views, so nothing is copied. Laye
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from .. import accelerated
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp
 from ..backends.base import Epilogue
 from ..errors import ShapeError
-from ..shapes import Geometry, as_shape, product
+from ..shapes import Geometry, Shape, Size, as_shape, product
 from .elementwise import BiasReLUGrad, relu_grad
 from .reduction import summation
-from .registry import op
+from .registry import Array, Parts, op
 from .shape import permute
-
-Array = Any
-Size = int | tuple[int, int]
-Shape = tuple[int, ...]
-Parts = tuple[Tensor | None, ...]
 
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)  # NCHW -> NHWC and back
 TO_HWIO, TO_OIHW = (2, 3, 1, 0), (3, 2, 0, 1)

@@ -14,20 +14,16 @@ from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, as_operand
 from ..errors import ShapeError
 from ..host_steps import host_step
-from ..shapes import shape_of
+from ..shapes import Shape, shape_of
 from .broadcasting import constant_like
 from .class_losses import check_reduction
 from .indexing import Embedding, GetItem, integers
 from .loss import LogSumExp, logsumexp
 from .padding import Pad
 from .reduction import mean, summation
-from .registry import op
+from .registry import Array, Host, op
 from .selection import clip, where
 from .shape import reshape, stack
-
-Array = Any
-Host = np.ndarray[Any, Any]
-Shape = tuple[int, ...]
 
 IMPOSSIBLE = -1e30
 """The logarithm of the probability 0: a finite number, which keeps NaN out of the gradients."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp
 from ..dtypes import is_floating
@@ -12,21 +9,16 @@ from ..shapes import normalize_axes, normalize_axis, product, shape_of
 from .indexing import GetItem
 from .padding import Pad
 from .reduction import expanded, sum_dtype
-from .registry import op
+from .registry import Array, Axes, LinearOp, op
 from .shape import flip, permute, reshape
-
-Array = Any
-Axes = int | Sequence[int] | None
 
 
 def _slice(axis: int, start: int | None, stop: int | None) -> tuple[slice, ...]:
     return (slice(None),) * axis + (slice(start, stop),)
 
 
-class CumSum(TensorOp):
+class CumSum(LinearOp):
     """Running sums along an axis: ``cumsum``."""
-
-    reads = ()
 
     def __init__(self, axis: int, reverse: bool = False) -> None:
         self.axis, self.reverse = axis, reverse

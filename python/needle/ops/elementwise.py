@@ -17,10 +17,8 @@ from ..backends.base import Epilogue
 from ..dtypes import is_floating, is_storage, numpy_dtype
 from ..errors import ShapeError, UnknownNameError
 from .broadcasting import as_number
-from .registry import op
+from .registry import Array, LinearOp, op
 from .selection import clip, nan_or, where
-
-Array = Any
 
 
 def _floating(a: Array) -> Array:
@@ -510,10 +508,8 @@ def hardswish(a: Tensor) -> Tensor:
     return Hardswish()(a)
 
 
-class AsType(TensorOp):
+class AsType(LinearOp):
     """Cast to another dtype."""
-
-    reads = ()
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = numpy_dtype(dtype, "astype")
@@ -540,10 +536,8 @@ def as_stored(v: Tensor, x: Tensor) -> Tensor:
     return astype(v, x.dtype) if is_storage(x.dtype) else v
 
 
-class ToDevice(TensorOp):
+class ToDevice(LinearOp):
     """Copy to another device."""
-
-    reads = ()
 
     def __init__(self, device: Any) -> None:
         self.device = as_device(device)

@@ -18,11 +18,8 @@ from .class_losses import check_reduction
 from .elementwise import Abs, Softplus, abs, exp, log, relu, softplus
 from .norms import cosine_similarity, norm
 from .reduction import mean, summation
-from .registry import op
+from .registry import Array, Parts, op
 from .selection import clip, equal, minimum, where
-
-Array = Any
-Parts = tuple[Tensor | None, ...]
 
 
 def _operands(name: str, a: Any, target: Any) -> tuple[Tensor, Tensor]:

@@ -11,19 +11,23 @@ import numpy as np
 
 from ..array_namespace import array_api as xp
 from ..array_namespace import device_of, from_numpy
-from ..autograd import Tensor, TensorOp, as_operand
+from ..autograd import Tensor, as_operand
 from ..errors import DTypeError, IndexingError, ShapeError
 from ..host_steps import host_step
-from ..shapes import as_int_tuple, as_shape, compact_strides, normalize_axis, product, shape_of
+from ..shapes import (
+    Shape,
+    as_int_tuple,
+    as_shape,
+    compact_strides,
+    normalize_axis,
+    product,
+    shape_of,
+)
 from .elementwise import astype
 from .indexing import Embedding, EmbeddingGrad, GetItem, integers, on_device
-from .registry import op
+from .registry import Array, Host, LinearOp, op
 from .selection import where
 from .shape import broadcast_to, permute, reshape
-
-Array = Any
-Host = np.ndarray[Any, Any]
-Shape = tuple[int, ...]
 
 
 def _check_range(name: str, host: Host, size: int, axis: int) -> None:
@@ -68,10 +72,8 @@ def _device(a: Tensor) -> Any:
     return device_of(a.realize_cached_data())
 
 
-class Gather(TensorOp):
+class Gather(LinearOp):
     """Elements at an index along an axis: ``gather``."""
-
-    reads = ()
 
     def __init__(self, axis: int) -> None:
         self.axis = axis

@@ -16,17 +16,15 @@ from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, TensorOp, as_operand
 from ..errors import ShapeError, UnknownNameError
 from ..host_steps import host_step
-from ..shapes import shape_of
+from ..shapes import Shape, shape_of
 from .elementwise import abs
 from .indexing import Embedding, EmbeddingGrad, GetItem
 from .reduction import summation
-from .registry import op
+from .registry import Array, op
 from .rounding import floor, round
 from .selection import Clip, equal, where
 from .shape import permute, reshape, stack
 
-Array = Any
-Shape = tuple[int, ...]
 MODES = ("bilinear", "nearest")
 PADDING = ("zeros", "border", "reflection")
 

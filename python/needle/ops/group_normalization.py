@@ -11,15 +11,13 @@ from typing import Any
 from ..autograd import Tensor, as_operand
 from ..dtypes import float_limits
 from ..errors import ShapeError
-from ..shapes import product, shape_of
+from ..shapes import Shape, product, shape_of
 from .broadcasting import as_number
 from .elementwise import sqrt
 from .normalization import LayerNorm, last_axes, layer_norm
 from .reduction import Summation, mean
 from .registry import op
 from .shape import reshape
-
-Shape = tuple[int, ...]
 
 
 def _per_channel(name: str, v: Any, shape: Shape) -> Tensor:

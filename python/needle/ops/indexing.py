@@ -14,18 +14,14 @@ import numpy as np
 from .. import accelerated
 from ..array_namespace import array_api as xp
 from ..array_namespace import device_of, from_numpy, is_array, to_numpy
-from ..autograd import Tensor, TensorOp, as_operand
+from ..autograd import Tensor, as_operand
 from ..dtypes import unmasked
 from ..errors import DTypeError, IndexingError, ShapeError
 from ..host_steps import host_step
-from ..shapes import as_int_tuple, as_shape, normalize_axis, product, shape_of
+from ..shapes import Shape, as_int_tuple, as_shape, normalize_axis, product, shape_of
 from .broadcasting import tensors_of
-from .registry import op
+from .registry import Array, Host, LinearOp, op
 from .selection import where
-
-Array = Any
-Host = np.ndarray[Any, Any]
-Shape = tuple[int, ...]
 
 
 def _plain(index: Any) -> Any:
@@ -59,10 +55,8 @@ def _is_view(index: tuple[Any, ...]) -> bool:
     )
 
 
-class GetItem(TensorOp):
+class GetItem(LinearOp):
     """Indexing a[index]: ``getitem``."""
-
-    reads = ()
 
     def __init__(self, index: Any) -> None:
         self.index = _index_of(index)
@@ -83,10 +77,8 @@ def getitem(a: Tensor, index: Any) -> Tensor:
     return GetItem(index)(a)
 
 
-class ScatterAdd(TensorOp):
+class ScatterAdd(LinearOp):
     """Zeros to which the input is added at an index: the adjoint of GetItem."""
-
-    reads = ()
 
     def __init__(self, index: Any, shape: Shape) -> None:
         self.index, self.shape = _index_of(index), tuple(shape)
@@ -141,10 +133,8 @@ def scatter_add(a: Tensor, index: Any, shape: Sequence[int]) -> Tensor:
     return scatter(a)
 
 
-class Embedding(TensorOp):
+class Embedding(LinearOp):
     """Rows of a matrix: weight[ids]."""
-
-    reads = ()
 
     def __init__(self, ids: Array, padding_idx: int | None = None) -> None:
         self.ids, self.padding_idx = ids, padding_idx
@@ -162,10 +152,8 @@ class Embedding(TensorOp):
         return EmbeddingGrad(self.ids, shape)(out_grad)
 
 
-class EmbeddingGrad(TensorOp):
+class EmbeddingGrad(LinearOp):
     """Sum of gradient rows into the rows they came from: the adjoint of Embedding."""
-
-    reads = ()
 
     def __init__(self, ids: Array, shape: Shape) -> None:
         self.ids, self.shape = ids, shape
@@ -241,10 +229,8 @@ def on_device(host: Host, device: Any) -> Array:
     return from_numpy(host, device, np.int64)
 
 
-class Concatenate(TensorOp):
+class Concatenate(LinearOp):
     """Tensors joined along an existing axis: ``concatenate``."""
-
-    reads = ()
 
     def __init__(self, axis: int = 0) -> None:
         self.axis = axis

@@ -10,10 +10,8 @@ from ..autograd import Tensor, TensorOp, as_operand
 from ..errors import ShapeError
 from ..shapes import broadcast_shapes, product
 from .broadcasting import unbroadcast
-from .registry import op
+from .registry import Array, op
 from .shape import reshape, transpose
-
-Array = Any
 
 
 class MatMul(TensorOp):

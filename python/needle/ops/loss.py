@@ -8,9 +8,6 @@ The functions of losses are in ``class_losses`` and ``elementwise_losses``, loss
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from .. import accelerated
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp
@@ -19,11 +16,8 @@ from ..errors import ShapeError
 from ..shapes import normalize_axes, normalize_axis, reduced_shape
 from .elementwise import exp
 from .reduction import summation
-from .registry import op
+from .registry import Array, Axes, op
 from .shape import reshape
-
-Array = Any
-Axes = int | Sequence[int] | None
 
 
 class Softmax(TensorOp):

@@ -19,15 +19,12 @@ from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorTuple, TensorTupleOp, as_operand
 from ..backends.base import Epilogue
 from ..errors import ShapeError
-from ..shapes import as_shape, product, shape_of
+from ..shapes import Shape, as_shape, product, shape_of
 from .broadcasting import as_number, constant_like
 from .elementwise import relu_grad, sqrt
 from .reduction import mean, summation
-from .registry import op
+from .registry import Array, op
 from .shape import reshape
-
-Array = Any
-Shape = tuple[int, ...]
 
 
 class _Norm(TensorTupleOp):

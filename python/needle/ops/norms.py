@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from ..autograd import Tensor, as_operand
 from ..dtypes import is_floating
@@ -14,12 +13,10 @@ from .elementwise import Sqrt, abs, astype
 from .reduction import Max, Summation, summation, variance
 from .reduction import max as largest
 from .reduction import min as smallest
-from .registry import op
+from .registry import Axes, op
 from .rounding import sign
 from .selection import clip, equal, isfinite, logical_and, where
 from .shape import broadcast_to, reshape
-
-Axes = int | Sequence[int] | None
 
 
 @op(Sqrt, methods=["std"])

@@ -6,22 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..array_namespace import array_api as xp
-from ..autograd import Tensor, TensorOp
+from ..autograd import Tensor
 from ..errors import ShapeError, UnknownNameError
 from ..shapes import as_int_tuple, shape_of
 from .indexing import Concatenate, GetItem
-from .registry import op
+from .registry import Array, LinearOp, op
 from .shape import broadcast_to, flip
 
-Array = Any
 Widths = tuple[tuple[int, int], ...]
 MODES = ("constant", "reflect", "replicate", "circular")
 
 
-class Pad(TensorOp):
+class Pad(LinearOp):
     """One value around a tensor: ``pad`` with mode "constant" and widths of at least 0."""
-
-    reads = ()
 
     def __init__(self, widths: Sequence[tuple[int, int]], value: float = 0.0) -> None:
         self.widths, self.value = tuple(widths), value

@@ -14,15 +14,10 @@ from ..array_namespace import device_of, from_numpy, to_numpy
 from ..autograd import Tensor
 from ..errors import ShapeError
 from ..host_steps import host_step
-from ..shapes import conv_output_size, pair, product
+from ..shapes import Pair, Shape, Size, conv_output_size, pair, product
 from .indexing import Embedding, EmbeddingGrad, on_device
+from .registry import Array, Host
 from .shape import reshape
-
-Array = Any
-Host = np.ndarray[Any, Any]
-Shape = tuple[int, ...]
-Pair = tuple[int, int]
-Size = int | tuple[int, int]
 
 
 class PoolWindows(NamedTuple):

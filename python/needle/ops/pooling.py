@@ -15,11 +15,11 @@ from ..array_namespace import array_api as xp
 from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, TensorOp
 from ..host_steps import host_step
-from ..shapes import pair, shape_of
-from .convolution import TO_FIRST, TO_LAST, Array, Shape, Size
+from ..shapes import Shape, Size, pair, shape_of
+from .convolution import TO_FIRST, TO_LAST
 from .padding import Pad
 from .pool_windows import PoolWindows, WindowMax, max_positions, taken
-from .registry import op
+from .registry import Array, op
 from .shape import reshape
 
 

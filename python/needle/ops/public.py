@@ -2,32 +2,18 @@
 # fmt: off
 """The public functions of all ops, and the course's op classes, each from its family file."""
 
-from .adaptive_pooling import (
-    adaptive_avg_pool2d, adaptive_max_pool2d, max_unpool2d,
-)
+from .adaptive_pooling import adaptive_avg_pool2d, adaptive_max_pool2d, max_unpool2d
 from .arithmetic import (
     AddScalar, DivScalar, EWiseAdd, EWiseDiv, EWiseMul, EWisePow, MulScalar, Negate,
     PowerScalar, add, add_scalar, divide, divide_scalar, mul_scalar, multiply, negate, power,
     power_scalar, scalar_power, square,
 )
-from .attention import (
-    scaled_dot_product_attention,
-)
-from .class_losses import (
-    cross_entropy, nll_loss,
-)
-from .convolution import (
-    Conv, conv, conv2d, conv2d_input_grad, conv2d_weight_grad,
-)
-from .ctc import (
-    ctc_loss,
-)
-from .cumulative import (
-    cumprod, cumsum, prod,
-)
-from .einstein_sums import (
-    einsum,
-)
+from .attention import scaled_dot_product_attention
+from .class_losses import cross_entropy, nll_loss
+from .convolution import Conv, conv, conv2d, conv2d_input_grad, conv2d_weight_grad
+from .ctc import ctc_loss
+from .cumulative import cumprod, cumsum, prod
+from .einstein_sums import einsum
 from .elementwise import (
     Exp, Log, ReLU, Tanh, abs, astype, cos, elu, erf, exp, gelu, hardswish, leaky_relu, log,
     log_sigmoid, normal_cdf, relu, sigmoid, silu, sin, softplus, sqrt, tanh, to_device,
@@ -36,51 +22,21 @@ from .elementwise_losses import (
     binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, huber_loss,
     kl_div, l1_loss, mse_loss, smooth_l1_loss, triplet_margin_loss,
 )
-from .gathering import (
-    confusion_matrix, gather, index_select, masked_fill, scatter,
-)
-from .grid_sampling import (
-    grid_sample,
-)
-from .group_normalization import (
-    group_norm, instance_norm, rms_norm,
-)
-from .indexing import (
-    concatenate, embedding, getitem, scatter_add,
-)
-from .interpolation import (
-    interpolate,
-)
-from .linalg import (
-    MatMul, matmul, matmul_reversed,
-)
-from .loss import (
-    LogSoftmax, LogSumExp, logsoftmax, logsumexp, softmax,
-)
-from .normalization import (
-    batch_norm, layer_norm,
-)
-from .norms import (
-    cosine_similarity, norm, normalize, std,
-)
-from .padding import (
-    pad,
-)
-from .pooling import (
-    avg_pool2d, max_pool2d,
-)
-from .pooling_1d import (
-    adaptive_avg_pool1d, adaptive_max_pool1d, avg_pool1d, max_pool1d,
-)
-from .reduction import (
-    Summation, max, mean, min, summation, var,
-)
-from .repetition import (
-    repeat, repeat_interleave, roll, tile,
-)
-from .rounding import (
-    ceil, floor, round, sign, trunc,
-)
+from .gathering import confusion_matrix, gather, index_select, masked_fill, scatter
+from .grid_sampling import grid_sample
+from .group_normalization import group_norm, instance_norm, rms_norm
+from .indexing import concatenate, embedding, getitem, scatter_add
+from .interpolation import interpolate
+from .linalg import MatMul, matmul, matmul_reversed
+from .loss import LogSoftmax, LogSumExp, logsoftmax, logsumexp, softmax
+from .normalization import batch_norm, layer_norm
+from .norms import cosine_similarity, norm, normalize, std
+from .padding import pad
+from .pooling import avg_pool2d, max_pool2d
+from .pooling_1d import adaptive_avg_pool1d, adaptive_max_pool1d, avg_pool1d, max_pool1d
+from .reduction import Summation, max, mean, min, summation, var
+from .repetition import repeat, repeat_interleave, roll, tile
+from .rounding import ceil, floor, round, sign, trunc
 from .selection import (
     clip, equal, greater, greater_equal, isfinite, isinf, isnan, less, less_equal, logical_and,
     logical_not, logical_or, maximum, minimum, not_equal, where,
@@ -89,45 +45,10 @@ from .shape import (
     BroadcastTo, Dilate, Flip, Reshape, Split, Stack, Transpose, UnDilate, broadcast_to, dilate,
     expand_dims, flatten, flip, permute, reshape, split, squeeze, stack, transpose, undilate,
 )
-from .sorting import (
-    argmax, argmin, argsort, sort, topk,
-)
-from .transposed_convolution import (
-    conv1d, conv_transpose1d, conv_transpose2d,
-)
-from .triangles import (
-    diag, diagonal, trace, tril, triu,
-)
+from .sorting import argmax, argmin, argsort, sort, topk
+from .transposed_convolution import conv1d, conv_transpose1d, conv_transpose2d
+from .triangles import diag, diagonal, trace, tril, triu
 from .tuples import (
     FusedAddScalars, MakeTensorTuple, TupleGetItem, chunk, fused_add_scalars, make_tuple,
     split_with_sizes, tuple_get_item,
 )
-
-__all__ = [
-    "AddScalar", "BroadcastTo", "Conv", "Dilate", "DivScalar", "EWiseAdd", "EWiseDiv",
-    "EWiseMul", "EWisePow", "Exp", "Flip", "FusedAddScalars", "Log", "LogSoftmax", "LogSumExp",
-    "MakeTensorTuple", "MatMul", "MulScalar", "Negate", "PowerScalar", "ReLU", "Reshape",
-    "Split", "Stack", "Summation", "Tanh", "Transpose", "TupleGetItem", "UnDilate", "abs",
-    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool1d", "adaptive_max_pool2d",
-    "add", "add_scalar", "argmax", "argmin", "argsort", "astype", "avg_pool1d", "avg_pool2d",
-    "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits", "broadcast_to",
-    "ceil", "chunk", "clip", "concatenate", "confusion_matrix", "conv", "conv1d", "conv2d",
-    "conv2d_input_grad", "conv2d_weight_grad", "conv_transpose1d", "conv_transpose2d", "cos",
-    "cosine_embedding_loss", "cosine_similarity", "cross_entropy", "ctc_loss", "cumprod",
-    "cumsum", "diag", "diagonal", "dilate", "divide", "divide_scalar", "einsum", "elu",
-    "embedding", "equal", "erf", "exp", "expand_dims", "flatten", "flip", "floor",
-    "fused_add_scalars", "gather", "gelu", "getitem", "greater", "greater_equal", "grid_sample",
-    "group_norm", "hardswish", "huber_loss", "index_select", "instance_norm", "interpolate",
-    "isfinite", "isinf", "isnan", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "less",
-    "less_equal", "log", "log_sigmoid", "logical_and", "logical_not", "logical_or",
-    "logsoftmax", "logsumexp", "make_tuple", "masked_fill", "matmul", "matmul_reversed", "max",
-    "max_pool1d", "max_pool2d", "max_unpool2d", "maximum", "mean", "min", "minimum", "mse_loss",
-    "mul_scalar", "multiply", "negate", "nll_loss", "norm", "normal_cdf", "normalize",
-    "not_equal", "pad", "permute", "power", "power_scalar", "prod", "relu", "repeat",
-    "repeat_interleave", "reshape", "rms_norm", "roll", "round", "scalar_power",
-    "scaled_dot_product_attention", "scatter", "scatter_add", "sigmoid", "sign", "silu", "sin",
-    "smooth_l1_loss", "softmax", "softplus", "sort", "split", "split_with_sizes", "sqrt",
-    "square", "squeeze", "stack", "std", "summation", "tanh", "tile", "to_device", "topk",
-    "trace", "transpose", "tril", "triplet_margin_loss", "triu", "trunc", "tuple_get_item",
-    "undilate", "var", "where",
-]

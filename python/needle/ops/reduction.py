@@ -7,7 +7,6 @@ the reduced axes are dropped, so a full reduction has shape (). ``prod`` is in `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ..array_namespace import BACKEND
@@ -18,11 +17,8 @@ from ..errors import ShapeError
 from ..shapes import normalize_axes, product, reduced_shape, shape_of
 from .broadcasting import as_number
 from .elementwise import astype
-from .registry import op
+from .registry import Array, Axes, op
 from .shape import broadcast_to, reshape
-
-Array = Any
-Axes = int | Sequence[int] | None
 
 
 def expanded(v: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:

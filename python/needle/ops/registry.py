@@ -19,10 +19,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..autograd import Op, Tensor
+import numpy as np
+
+from ..autograd import Op, Tensor, TensorOp
 from ..torch_names import points_to_keywords
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Array = Any
+"""An array of needle, or of NumPy in its mode: what ``compute`` sees."""
+Host = np.ndarray[Any, Any]
+Axes = int | Sequence[int] | None
+Parts = tuple[Tensor | None, ...]
+"""The gradients of an op's inputs; None for an input that requires none."""
+
+
+class LinearOp(TensorOp):
+    """An op whose gradient reads no value: of a linear function, a rearrangement or a step."""
+
+    reads = ()
 
 
 @dataclass(frozen=True)

@@ -8,21 +8,16 @@ from typing import Any
 import numpy as np
 
 from ..array_namespace import array_api as xp
-from ..autograd import Tensor, TensorOp
+from ..autograd import Tensor
 from ..errors import ShapeError
 from ..shapes import as_int_tuple, normalize_axis, shape_of
 from .gathering import index_select
-from .registry import op
+from .registry import Array, Axes, LinearOp, op
 from .shape import BroadcastTo, broadcast_to, reshape
 
-Array = Any
-Axes = int | Sequence[int] | None
 
-
-class Roll(TensorOp):
+class Roll(LinearOp):
     """Cyclic shift along axes: ``roll``."""
-
-    reads = ()
 
     def __init__(self, shifts: Sequence[int], axes: Sequence[int]) -> None:
         self.shifts, self.axes = tuple(shifts), tuple(axes)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..array_namespace import array_api as xp
-from ..autograd import Tensor, TensorOp
-from .registry import op
-
-Array = Any
+from ..autograd import Tensor
+from .registry import Array, LinearOp, op
 
 
-class _Step(TensorOp):
+class _Step(LinearOp):
     """Base class of step functions, whose gradient is defined as 0 everywhere."""
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
@@ -20,8 +16,6 @@ class _Step(TensorOp):
 
 class Floor(_Step):
     """Largest whole number that is not above an element: ``floor``."""
-
-    reads = ()
 
     def compute(self, a: Array) -> Array:
         return xp.floor(a)
@@ -36,8 +30,6 @@ def floor(a: Tensor) -> Tensor:
 class Ceil(_Step):
     """Smallest whole number that is not below an element: ``ceil``."""
 
-    reads = ()
-
     def compute(self, a: Array) -> Array:
         return xp.ceil(a)
 
@@ -50,8 +42,6 @@ def ceil(a: Tensor) -> Tensor:
 
 class Round(_Step):
     """Nearest whole number: ``round``."""
-
-    reads = ()
 
     def compute(self, a: Array) -> Array:
         return xp.round(a)
@@ -72,8 +62,6 @@ def round(a: Tensor, decimals: int = 0) -> Tensor:
 class Trunc(_Step):
     """Whole part, towards 0: ``trunc``."""
 
-    reads = ()
-
     def compute(self, a: Array) -> Array:
         return xp.trunc(a)
 
@@ -86,8 +74,6 @@ def trunc(a: Tensor) -> Tensor:
 
 class Sign(_Step):
     """Sign of an element: ``sign``."""
-
-    reads = ()
 
     def compute(self, a: Array) -> Array:
         return xp.sign(a)

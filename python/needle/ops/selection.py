@@ -18,10 +18,7 @@ from ..autograd import Tensor, TensorOp, as_operand
 from ..dtypes import is_floating
 from ..errors import DTypeError, warn_caller
 from .broadcasting import Number, as_number, check_broadcast, constant_like, unbroadcast
-from .registry import attach, op
-
-Array = Any
-Parts = tuple[Tensor | None, ...]
+from .registry import Array, Parts, attach, op
 
 
 def nan_or(a: Array, b: Array) -> Array:

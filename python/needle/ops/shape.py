@@ -6,12 +6,12 @@ Indexing is in ``indexing``; the tuples that ``split`` returns are in ``tuples``
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ..array_namespace import array_api as xp
-from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
+from ..autograd import Tensor, TensorTuple, TensorTupleOp
 from ..errors import ShapeError
 from ..shapes import (
+    Shape,
     as_int_tuple,
     as_shape,
     broadcast_shapes,
@@ -23,17 +23,11 @@ from ..shapes import (
     shape_of,
 )
 from .broadcasting import tensors_of, unbroadcast
-from .registry import attach, op
-
-Array = Any
-Axes = int | Sequence[int] | None
-Shape = tuple[int, ...]
+from .registry import Array, Axes, LinearOp, attach, op
 
 
-class BroadcastTo(TensorOp):
+class BroadcastTo(LinearOp):
     """Repetition along new axes and axes of size 1: ``broadcast_to``."""
-
-    reads = ()
 
     def __init__(self, shape: int | Sequence[int]) -> None:
         self.shape = as_shape("broadcast_to", shape)
@@ -69,10 +63,8 @@ def broadcast_to(a: Tensor, shape: int | Sequence[int], *more: int) -> Tensor:
     return BroadcastTo(sizes)(a)
 
 
-class Reshape(TensorOp):
+class Reshape(LinearOp):
     """The same elements in row-major order in another shape: ``reshape``."""
-
-    reads = ()
 
     def __init__(self, shape: int | Sequence[int]) -> None:
         self.shape = shape
@@ -121,10 +113,8 @@ def squeeze(a: Tensor, axes: Axes = None) -> Tensor:
     return Reshape(tuple(kept))(a)
 
 
-class Permute(TensorOp):
+class Permute(LinearOp):
     """Permutation of all axes."""
-
-    reads = ()
 
     def __init__(self, axes: Sequence[int]) -> None:
         self.axes = as_int_tuple("permute", "axes", axes)
@@ -154,10 +144,8 @@ def permute(a: Tensor, axes: int | Sequence[int], *more: int) -> Tensor:
     return Permute((axes, *more) if isinstance(axes, int) else axes)(a)
 
 
-class Transpose(TensorOp):
+class Transpose(LinearOp):
     """Two axes swapped: ``transpose``."""
-
-    reads = ()
 
     def __init__(self, axes: Sequence[int] | None = None) -> None:
         self.axes = axes
@@ -215,10 +203,8 @@ attach("mT", property(_stacked_transpose))
 attach("t", _t)
 
 
-class Flip(TensorOp):
+class Flip(LinearOp):
     """Reversed order along axes: ``flip``."""
-
-    reads = ()
 
     def __init__(self, axes: Axes = None) -> None:
         self.axes = axes
@@ -253,10 +239,8 @@ def _check_dilation(name: str, dilation: int) -> None:
         )
 
 
-class Dilate(TensorOp):
+class Dilate(LinearOp):
     """Zeros inserted after every element along axes: ``dilate``."""
-
-    reads = ()
 
     def __init__(self, axes: int | Sequence[int], dilation: int) -> None:
         _check_dilation("dilate", dilation)
@@ -284,10 +268,8 @@ def dilate(a: Tensor, axes: int | Sequence[int], dilation: int) -> Tensor:
     return Dilate(axes, dilation)(a)
 
 
-class UnDilate(TensorOp):
+class UnDilate(LinearOp):
     """Every (dilation + 1)-th element along axes: ``undilate``."""
-
-    reads = ()
 
     def __init__(self, axes: int | Sequence[int], dilation: int) -> None:
         _check_dilation("undilate", dilation)
@@ -316,10 +298,8 @@ def undilate(a: Tensor, axes: int | Sequence[int], dilation: int) -> Tensor:
     return UnDilate(axes, dilation)(a)
 
 
-class Stack(TensorOp):
+class Stack(LinearOp):
     """Tensors of one shape joined along a new axis: ``stack``."""
-
-    reads = ()
 
     def __init__(self, axis: int = 0) -> None:
         self.axis = axis

@@ -17,11 +17,8 @@ from ..errors import ShapeError
 from ..host_steps import host_step
 from ..shapes import normalize_axis, reduced_shape, shape_of
 from .gathering import gather
-from .registry import op
+from .registry import Array, Host, op
 from .shape import reshape
-
-Array = Any
-Host = np.ndarray[Any, Any]
 
 
 class _ArgExtremum(TensorOp):

@@ -11,7 +11,7 @@ import inspect
 import pkgutil
 import re
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +62,18 @@ def public_names() -> str:
     homes = {each.__name__: each.__module__.rpartition(".")[2] for each in public}
     names = sorted(homes, key=lambda name: (name[0].islower(), name.lower()))
     imports = [
-        f"from .{family} import ({_filled(name for name in names if homes[name] == family)})\n"
+        _import(family, [name for name in names if homes[name] == family])
         for family in sorted(set(homes.values()))
     ]
-    listed = f"__all__ = [{_filled(map(repr, names))}]\n".replace("'", '"')
-    return f"{HEADER}{PUBLIC_HEADER}{''.join(imports)}\n{listed}"
+    return f"{HEADER}{PUBLIC_HEADER}{''.join(imports)}"
 
 
-def _filled(names: Iterable[str]) -> str:
-    """Return the names, separated by commas, on indented lines."""
+def _import(family: str, names: Sequence[str]) -> str:
+    line = f"from .{family} import {', '.join(names)}\n"
+    if len(line) <= 100:
+        return line
     lines = textwrap.fill(", ".join(names), 96, initial_indent="    ", subsequent_indent="    ")
-    return f"\n{lines},\n"
+    return f"from .{family} import (\n{lines},\n)\n"
 
 
 def files() -> dict[Path, str]:

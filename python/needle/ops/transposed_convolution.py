@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ..autograd import Tensor
 from ..errors import ShapeError
-from ..shapes import Geometry, pair, row_pair, shape_of
-from .convolution import TO_HWIO, Conv2dInputGrad, Shape, Size, conv2d
+from ..shapes import Geometry, Shape, Size, pair, row_pair, shape_of
+from .convolution import TO_HWIO, Conv2dInputGrad, conv2d
 from .padding import Pad
 from .registry import op
 from .shape import expand_dims, permute, reshape, squeeze

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..array_namespace import array_api as xp
-from ..autograd import Tensor, TensorOp
+from ..autograd import Tensor
 from ..errors import ShapeError
 from ..shapes import as_int_tuple, distinct_axes, shape_of
 from .indexing import GetItem, ScatterAdd
 from .reduction import summation
-from .registry import op
+from .registry import Array, LinearOp, op
 from .shape import Permute, permute, reshape
 
-Array = Any
 
-
-class Triangle(TensorOp):
+class Triangle(LinearOp):
     """Zeros outside the lower or upper triangle of the last two axes: ``tril`` and ``triu``."""
-
-    reads = ()
 
     def __init__(self, lower: bool, diagonal: int) -> None:
         self.lower = lower

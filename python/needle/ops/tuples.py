@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from ..array_namespace import array_api as xp
-from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
+from ..autograd import Tensor, TensorTuple, TensorTupleOp
 from ..autograd.changes import check_deferred
 from ..autograd.discarding import Discarded
 from ..autograd.refs import unheld
@@ -15,9 +15,7 @@ from ..errors import IndexingError, ShapeError
 from ..shapes import as_int_tuple, normalize_axis, shape_of
 from .broadcasting import Number, as_number
 from .indexing import Concatenate
-from .registry import op
-
-Array = Any
+from .registry import Array, LinearOp, op
 
 
 class MakeTensorTuple(TensorTupleOp):
@@ -44,10 +42,8 @@ def make_tuple(*args: Tensor) -> TensorTuple:
     return MakeTensorTuple()(*args)
 
 
-class TupleGetItem(TensorOp):
+class TupleGetItem(LinearOp):
     """One item of a TensorTuple: ``tuple_get_item``."""
-
-    reads = ()
 
     def __init__(self, index: int) -> None:
         self.index = index
