@@ -111,6 +111,17 @@ def check_callables(op: str, kind: str, given: Iterable[Any]) -> None:
             )
 
 
+def check_choice(op: str, name: str, value: Any, known: Iterable[str]) -> None:
+    """Raise ValueError unless ``value`` is one of the ``known`` texts, at least two.
+
+    >>> check_choice("decode", "mode", "RGB", ["RGB", "L"])
+    """
+    *others, last = known
+    if value not in (*others, last):
+        texts = f"{', '.join(map(repr, others))} or {last!r}"
+        raise ValueError(f"{op}: {name} must be {texts}, got {value!r}; choose one of them")
+
+
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Warn at the line of the program that called needle."""
     package, level = str(Path(__file__).parent), 1

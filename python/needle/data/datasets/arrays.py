@@ -9,12 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ...dtypes import unmasked
-from ...errors import ShapeError
+from ...errors import ShapeError, check_choice
 from ..transforms.axes import ToCHW
 from ..transforms.base import contains
 from ..transforms.values import Normalize, ToFloat
 from .dataset import Dataset, ItemTransform, RowTransforms
 from .indexing import given_or_listed
+
+PIXELS = ("float32", "uint8")
+"""The dtypes of images."""
 
 
 class ArrayDataset(Dataset):
@@ -88,7 +91,8 @@ class ImageArrays(Dataset):
         super().__init__(transforms)
         self.images, self.labels = images, labels.astype(np.int64)
         self.layout = check_layout(type(self).__name__, layout, self.transforms)
-        self.scale, self.dtype = np.float32(scale), check_pixels(type(self).__name__, dtype)
+        check_choice(type(self).__name__, "dtype", dtype, PIXELS)
+        self.scale, self.dtype = np.float32(scale), dtype
 
     def __len__(self) -> int:
         return int(self.images.shape[0])
@@ -126,21 +130,13 @@ def to_chw(image: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def check_layout(owner: str, layout: str, transforms: Sequence[ItemTransform] | None) -> str:
     """Return ``layout``; raise ValueError if it is unknown or a transform moves the axes."""
-    if layout not in ("CHW", "HWC"):
-        raise ValueError(f"{owner}: layout must be 'CHW' or 'HWC', got {layout!r}")
+    check_choice(owner, "layout", layout, ("CHW", "HWC"))
     if layout == "CHW" and contains(transforms, ToCHW):
         raise ValueError(
             f"{owner}: layout='CHW' moves the axes after the transforms, and ToCHW() is among "
             f"them; leave it out, or give layout='HWC'"
         )
     return layout
-
-
-def check_pixels(owner: str, dtype: str) -> str:
-    """Return ``dtype``; raise ValueError if it is no dtype for images."""
-    if dtype not in ("float32", "uint8"):
-        raise ValueError(f"{owner}: dtype must be 'float32' or 'uint8', got {dtype!r}")
-    return dtype
 
 
 def _map_rows(function: ItemTransform, rows: Any, index: Any, wanted: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import config
-from ...errors import DataError
+from ...errors import DataError, check_choice
 from ..formats.archives import download_archive
 from ..formats.download import Digest, RemoteFile
 from ..formats.files import PathLike, check_list, find_file, find_folder, read_file
@@ -65,10 +65,7 @@ class CIFAR10(ImageArrays):
         dtype: str = "float32",
         mirrors: Sequence[str] | None = None,
     ) -> None:
-        if file_format not in ("auto", "python", "binary"):
-            raise ValueError(
-                f"CIFAR10: file_format must be 'auto', 'python' or 'binary', got {file_format!r}"
-            )
+        check_choice("CIFAR10", "file_format", file_format, ("auto", *FOLDERS))
         check_list("CIFAR10", "mirrors", mirrors)
         folder = Path(config.DATA_DIR.read() if root is None else root)
         found = find_batches(folder, train, file_format)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import DataError, warn_caller
+from ...errors import DataError, check_choice, warn_caller
 from ..formats.decoding import CHANNELS, EXTENSIONS, MAX_PIXELS, decode, pillow
 from ..formats.files import check_list, is_hidden, read_file
 from ..formats.string_table import StringTable
-from .arrays import check_layout, check_pixels, to_chw
+from .arrays import PIXELS, check_layout, to_chw
 from .dataset import ItemTransform
 from .decode_size import Needed, ScaledDecoding
 from .indexing import check_index, several
@@ -87,10 +87,9 @@ class ImageFolder(ScaledDecoding):
         pillow(owner)  # fails now if Pillow is missing, not at the first image
         super().__init__(transforms, scaled_decode, oriented)
         self.layout = check_layout(owner, layout, self.transforms)
-        self.dtype, self.max_pixels = check_pixels(owner, dtype), max_pixels
-        if mode not in CHANNELS:
-            raise ValueError(f"{owner}: mode must be 'RGB' or 'L', got {mode!r}")
-        self.mode = mode
+        check_choice(owner, "dtype", dtype, PIXELS)
+        check_choice(owner, "mode", mode, CHANNELS)
+        self.dtype, self.mode, self.max_pixels = dtype, mode, max_pixels
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import DataError
+from ...errors import DataError, check_choice
 from ..formats.arrow_columns import (
     MAX_WIDTH,
     Column,
@@ -34,8 +34,6 @@ from ..formats.arrow_columns import (
     pyarrow,
 )
 from ..formats.progress import progress_bar
-
-ENCODINGS = ("raw", "jpeg", "keep")
 
 
 def pack(
@@ -61,8 +59,7 @@ def pack(
     pa = pyarrow("pack")
     target = Path(path)
     samples = _taken_apart(dataset, encode, quality)
-    if encode not in ENCODINGS:
-        raise ValueError(f"pack: encode must be one of {', '.join(ENCODINGS)}, got {encode!r}")
+    check_choice("pack", "encode", encode, ("raw", "jpeg", "keep"))
     if len(dataset) == 0:
         raise DataError("pack: the dataset must have a sample, got none; nothing was written")
     with _scratch_beside(target) as scratch:

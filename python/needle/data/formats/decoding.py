@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import DataError
+from ...errors import DataError, check_choice
 from ..samples.timing import measured
 from .files import read_file
 
@@ -99,8 +99,7 @@ def decode(
     truncated, too large, of an unknown format or of pixels without a known range,
     FileNotFoundError if it does not exist, and ImportError if Pillow is needed and not installed.
     """
-    if mode not in CHANNELS:
-        raise ValueError(f"decode: mode must be 'RGB' or 'L', got {mode!r}")
+    check_choice("decode", "mode", mode, CHANNELS)
     if isinstance(source, (bytes, memoryview)):
         content, name = source, name or "image"
     else:

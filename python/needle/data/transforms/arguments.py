@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import DTypeError, ShapeError
+from ...errors import DTypeError, ShapeError, check_choice
 from .base import Image, Transform
 
 METHODS = {"nearest": 0, "bilinear": 1}
@@ -75,9 +75,7 @@ def finite(op: str, name: str, value: Any) -> float:
 
 def method_number(op: str, method: str) -> int:
     """Return 0 for "nearest" and 1 for "bilinear"; raise ValueError for anything else."""
-    if method not in METHODS:
-        known = " or ".join(map(repr, METHODS))
-        raise ValueError(f"{op}: method must be {known}, got {method!r}; choose one of them")
+    check_choice(op, "method", method, METHODS)
     return METHODS[method]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import ShapeError
+from ...errors import ShapeError, check_choice
 from ..samples.random_source import BATCH_STREAM, draws, random_source
 from .arguments import finite, probability
 
@@ -142,11 +142,7 @@ class CutMix(Mixing):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.layout not in ("CHW", "HWC"):
-            raise ValueError(
-                f"CutMix: layout must be 'CHW' or 'HWC', got {self.layout!r}; give the order "
-                "of the axes of one image"
-            )
+        check_choice("CutMix", "layout", self.layout, ("CHW", "HWC"))
 
     def mix(self, images: Array, other: Array, share: float) -> tuple[Array, float]:
         """Return a copy with the rectangle replaced, and the share of area outside it."""
