@@ -12,6 +12,7 @@ from needle.data import transforms as T
 from needle.data.samples.ticket import Ticket
 from needle.data.transforms import ImageSpec
 from needle.data.transforms.compile import Chain, placed
+from needle.data.transforms.execute import Destination, Images
 
 SIZES = st.integers(1, 20)
 DTYPES = st.sampled_from(["uint8", "float32"])
@@ -41,7 +42,9 @@ def check_chain(drawn: Any, device: str) -> None:
     chain = drawn.draw(chains(ImageSpec(height, width, channels, np.dtype(dtype))))
     indices = np.array(drawn.draw(st.lists(st.integers(0, 2), min_size=1, max_size=4)))
     want = one_by_one(chain, images, indices, seed, indices)
-    got = Chain(placed(chain)).run(images, indices, Ticket(0, seed, 1, indices), device=device)
+    got = Chain(placed(chain)).run(
+        Images(images, indices), Ticket(0, seed, 1, indices), Destination(device=device)
+    )
     assert_equal(got, want)
 
 
@@ -53,7 +56,7 @@ def check_many_sizes(device: str) -> None:
     chain = Chain(placed(PHOTO))
     got = chain.on_device(images, keys, device)
     assert got.device.name == device and got.shape == (3, 3, 16, 16)
-    np.testing.assert_array_equal(got.numpy(), chain.run(images, None, keys))
+    np.testing.assert_array_equal(got.numpy(), chain.run(Images(images), keys))
 
 
 def check_images_of_the_device(device: str, dtype: str) -> None:

@@ -15,6 +15,7 @@ from needle.data.samples.random_source import LOADER_STREAM, keyed
 from needle.data.samples.ticket import Ticket
 from needle.data.transforms.base import Compose, ImageSpec
 from needle.data.transforms.compile import Chain, placed
+from needle.data.transforms.execute import Images
 from needle.data.transforms.region import Region, regions_of
 from needle.errors import DataError
 
@@ -61,7 +62,7 @@ def noise(height, width, seed=0):
 
 def transformed(transforms, image, sample):
     ticket = Ticket(0, 7, 1, np.array([sample]))
-    return np.asarray(Chain(placed(transforms, LOADER_STREAM)).run(image[None], None, ticket))
+    return np.asarray(Chain(placed(transforms, LOADER_STREAM)).run(Images(image[None]), ticket))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])

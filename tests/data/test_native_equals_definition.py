@@ -17,6 +17,7 @@ from needle.data.samples.random_source import keyed, random_source
 from needle.data.samples.ticket import IndexRun, Ticket
 from needle.data.transforms import Compose, ImageSpec, OneOf, output_of
 from needle.data.transforms.compile import Chain, placed
+from needle.data.transforms.execute import Destination, Images
 
 pytestmark = pytest.mark.skipif(not native.has("run_images"), reason="the kernels are not built")
 
@@ -164,12 +165,12 @@ def test_arrays(data, dtype, channels):
     row = data.draw(st.integers(0, 3))
     run = IndexRun(np.concatenate([np.arange(row), samples, samples + 1]))
     for among in (keys, keys._replace(run=run, row=row)):
-        got = made.run(images, indices, among, None, threads, device)
+        got = made.run(Images(images, indices), among, Destination(None, threads, device))
         assert_equal(got, want)
     row = want[0]
     slots = np.full((len(indices), row.size + 3), 77, row.dtype)
     out = slots[:, : row.size].reshape(len(indices), *row.shape)
-    again = made.run(images, indices, keys, out, threads, device)
+    again = made.run(Images(images, indices), keys, Destination(out, threads, device))
     assert again is out or not len(chain)
     assert_equal(out if again is out else again, got)
     assert (slots[:, row.size :] == 77).all()
@@ -187,7 +188,7 @@ def test_lists_of_images_of_many_sizes(data, dtype, channels):
     samples = np.arange(len(images)) * 3
     want = one_by_one(chain, images, None, seed, samples)
     keys = Ticket(0, seed, 1, samples)
-    got = Chain(placed(chain)).run(images, None, keys, None, 1, data.draw(DEVICES))
+    got = Chain(placed(chain)).run(Images(images), keys, Destination(None, 1, data.draw(DEVICES)))
     assert_equal(got, want)
 
 
@@ -226,5 +227,5 @@ def test_only_the_cropped_part_of_a_resized_image_is_computed(data, dtype, chann
     ]
     samples = np.arange(3) * 5
     want = one_by_one(chain, images, None, seed, samples)
-    got = Chain(placed(chain)).run(images, None, Ticket(0, seed, 1, samples))
+    got = Chain(placed(chain)).run(Images(images), Ticket(0, seed, 1, samples))
     assert_equal(got, want)

@@ -28,7 +28,7 @@ from needle.data.transforms import (
 )
 from needle.data.transforms import execute as executing
 from needle.data.transforms.compile import Chain, placed
-from needle.data.transforms.execute import Images
+from needle.data.transforms.execute import Destination, Images
 
 
 def one_by_one(transforms, images, seed, samples):
@@ -58,7 +58,7 @@ def test_rows_of_another_shape_or_in_pieces_are_not_written():
     images, keys = pixels(3, 4, 4, 1), Ticket(0, 0, 0, np.arange(3))
     pieces = np.zeros((3, 4, 4, 2), "u1")[..., :1]
     for out in (np.zeros((3, 4, 4, 1), "f4"), np.zeros((3, 4), "u1"), pieces):
-        got = Chain(placed([RandomFlipVertical(1.0)])).run(images, None, keys, out)
+        got = Chain(placed([RandomFlipVertical(1.0)])).run(Images(images), keys, Destination(out))
         assert got is not out and (out == 0).all()
         np.testing.assert_array_equal(got, images[:, ::-1])
 
@@ -117,7 +117,7 @@ def test_colours_of_floats_lie_in_0_to_1(colours, before, dtype, white, good):
     images = (np.arange(2 * 6 * 6 * 3).reshape(2, 6, 6, 3) % 7 / 6 * white).astype(dtype)
     chain, ticket = [*before, colours], Ticket(0, 1, 0, np.arange(2))
     for run in (
-        lambda: Chain(placed(chain)).run(images, None, ticket),
+        lambda: Chain(placed(chain)).run(Images(images), ticket),
         lambda: one_by_one(chain, images, 1, range(2)),
     ):
         if good:
@@ -136,9 +136,8 @@ def test_an_error_of_one_image_names_its_sample():
     images = pixels(4, 4, 4, 1)
     for chain in ([fail], [RandomErasing(0.0), fail]):
         with pytest.raises(RuntimeError) as caught:
-            Chain(placed(chain)).run(
-                images, None, Ticket(0, 0, 0, np.arange(4) + 70), device="none"
-            )
+            ticket = Ticket(0, 0, 0, np.arange(4) + 70)
+            Chain(placed(chain)).run(Images(images), ticket, Destination(device="none"))
         assert tagged_sample(caught.value) == 72
 
 
@@ -163,7 +162,7 @@ def test_an_error_of_a_kernel_carries_the_index_of_its_image(monkeypatch):
 
     with pytest.raises(ValueError, match="Small: must be at most 40") as caught:
         images = pixels(4, 4, 4, 1)
-        Chain(placed([Small()])).run(images, None, Ticket(0, 0, 0, np.arange(4)))
+        Chain(placed([Small()])).run(Images(images), Ticket(0, 0, 0, np.arange(4)))
     assert tagged_sample(caught.value) == 2
 
 
@@ -173,10 +172,11 @@ def test_a_callable_may_change_its_argument():
         return image
 
     images = pixels(2, 2, 2, 1)
-    got = Chain(placed([clear])).run(images, np.array([1, 1]), Ticket(0, 0, 0, np.arange(2)))
+    twice, ticket = Images(images, np.array([1, 1])), Ticket(0, 0, 0, np.arange(2))
+    got = Chain(placed([clear])).run(twice, ticket)
     assert (np.asarray(got) == 0).all() and images.max() == 7
 
 
 def test_images_without_channels_are_refused_by_the_transform():
     with pytest.raises(ValueError, match="ToCHW"):
-        Chain(placed([ToCHW()])).run(np.zeros((2, 4, 4)), None, Ticket(0, 0, 0, np.arange(2)))
+        Chain(placed([ToCHW()])).run(Images(np.zeros((2, 4, 4))), Ticket(0, 0, 0, np.arange(2)))

@@ -28,7 +28,7 @@ from ..samples.ticket import NO_SAMPLE, Ticket, check_indices, highest
 from ..samples.timing import Clock
 from ..transforms.base import row_fields
 from ..transforms.compile import Chain, placed, spec_of
-from ..transforms.execute import PlacedTransform
+from ..transforms.execute import Destination, Images, PlacedTransform
 from .collate import MIXED, Slice, collate_slice, default_collate, place, stack
 from .fetch import Progress, Reader, Samples, may_draw
 from .gathering import Gathering
@@ -55,6 +55,10 @@ class Work:
     def rows(self, leaf: int) -> Array | None:
         """Return the rows to write a leaf to, or None if there are none."""
         return None if self.out is None or leaf >= len(self.out) else self.out[leaf]
+
+    def first_leaf(self) -> Destination:
+        """Return where transforms write their images."""
+        return Destination(self.rows(0), self.threads)
 
     def begins_together(self, count: int) -> None:
         """Report that ``count`` samples are about to be read together."""
@@ -192,7 +196,7 @@ class Pipeline:
             images = first_field(batch)
             made = self.later.on_device(images, ticket, self.device) if stays else None
             if made is None:
-                made = self.later.run(images, None, ticket, None, 0, self.device)
+                made = self.later.run(Images(images), ticket, Destination(device=self.device))
             if isinstance(made, list):
                 made = stack(made, "array")
         return with_first(batch, made)
@@ -228,7 +232,7 @@ class Pipeline:
         leaves: list[Any] = []
         if chain.parts:
             with work.clock.measure("augment"):
-                leaves += [chain.run(arrays[0], where, ticket, work.rows(0), work.threads)]
+                leaves += [chain.run(Images(arrays[0], where), ticket, work.first_leaf())]
         with work.clock.measure("read"):
             for i, array in enumerate(arrays[len(leaves) :], len(leaves)):
                 leaves.append(gather_rows(array, where, _fitting(array, len(where), work.rows(i))))
@@ -265,7 +269,7 @@ class Pipeline:
             if not (uneven or isinstance(images, np.ndarray)):
                 return None
             with work.clock.measure("augment"):
-                made = chain.run(images, None, ticket, work.rows(0), work.threads)
+                made = chain.run(Images(images), ticket, work.first_leaf())
             if isinstance(made, list):
                 return None
             batch = with_first(batch, made)
@@ -291,8 +295,8 @@ class Pipeline:
     def _transform(self, group: Samples, ticket: Ticket, images: Gathering, work: Work) -> None:
         with work.clock.measure("augment"):
             fields = [first_field(sample) for sample in group.samples]
-            room = images.room(len(fields))
-            made = self.chain.run(fields, None, ticket, room, work.threads)
+            into = Destination(images.room(len(fields)), work.threads)
+            made = self.chain.run(Images(fields), ticket, into)
             images.add(made)
             group.samples = [with_first(s, x) for s, x in zip(group.samples, made)]
 

@@ -21,6 +21,7 @@ from ..samples import native_kernels as native
 from ..samples.ticket import Ticket
 from .base import Compose, ImageSpec, OneOf, Step, Transform, image_spec, output_of, streams_of
 from .execute import (
+    ANYWHERE,
     Choice,
     Destination,
     Images,
@@ -75,24 +76,13 @@ class Chain:
         return found
 
     def run(
-        self,
-        images: Array | list[Any],
-        indices: Integers | None,
-        ticket: Ticket,
-        out: Array | None = None,
-        threads: int = 0,
-        device: str = "cpu",
+        self, images: Images, ticket: Ticket, into: Destination = ANYWHERE
     ) -> Array | list[Any]:
         """Return the transformed images: an array ``(n, ...)``, or a list if their shapes differ.
 
-        images: ``(N, ...)`` with rows ``indices`` (None: all), or a list. out: an array that
-        receives the result and is returned if shape and dtype fit. threads: 0 for all cores, 1 for
-        the calling thread alone. An error in one image carries the index of its sample.
+        It is the array of ``into`` if shape and dtype fit. An error in one image carries the index
+        of its sample.
         """
-        return self.transformed(Images(images, indices), ticket, Destination(out, threads, device))
-
-    def transformed(self, images: Images, ticket: Ticket, into: Destination) -> Array | list[Any]:
-        """Transform the images; see ``run``."""
         if ticket.seed is None and self.draws:
             unseeded = Segment("python", self.parts, None)
             return gathered(run_segment(unseeded, images, ticket, into), into.out)
@@ -126,7 +116,7 @@ class Chain:
             rows = slice(len(made), len(made) + len(alike))
             room = None if out is None else out[rows]
             keys = ticket.of(ticket.indices[rows])
-            part = self.transformed(Images(alike), keys, into._replace(out=room))
+            part = self.run(Images(alike), keys, into._replace(out=room))
             in_place = in_place and part is room
             made.extend(part)
         return out if in_place and out is not None else gathered(Images(made), out)
@@ -149,16 +139,15 @@ class Plan:
     output: ImageSpec | None
 
     def run(
-        self, images: Images, ticket: Ticket, into: Destination | None = None
+        self, images: Images, ticket: Ticket, into: Destination = ANYWHERE
     ) -> Array | list[Any]:
         """Transform images of this kind; see ``Chain.run``."""
-        into = Destination() if into is None else into
         for i, segment in enumerate(self.segments):
             last = i == len(self.segments) - 1 and self.rest is None
             place = into if last else into._replace(out=None)
             images = run_segment(segment, images, ticket, place)
         if self.rest is not None:
-            return self.rest.transformed(images, ticket, into)
+            return self.rest.run(images, ticket, into)
         return gathered(images, into.out)
 
     def is_one_call(self, device: str = "cpu") -> bool:

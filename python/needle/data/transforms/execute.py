@@ -129,6 +129,10 @@ class Destination(NamedTuple):
     device: str = "cpu"
 
 
+ANYWHERE = Destination()
+"""A new array, which all threads write on the CPU."""
+
+
 def run_segment(segment: Segment, images: Images, ticket: Ticket, into: Destination) -> Images:
     """Run the segment; return an array if the shape of an image is known, else a list."""
     if segment.kind == "python":

@@ -20,6 +20,7 @@ from ...data.samples.pytree import LEAF, first_field, with_first
 from ...data.samples.ticket import Indices, Ticket
 from ...data.samples.timing import Clock
 from ...data.transforms.compile import Chain
+from ...data.transforms.execute import Destination, Images
 from ...data.workers.shared_memory import Memory
 from ...errors import DataError
 from ..wire.sample_layout import SampleLayout, read_layout
@@ -96,7 +97,9 @@ class Assembler:
         columns, leaves = layout.columns(self._memory.buffer, base, int(rows.max()) + 1), []
         if self.chain.parts:
             with clock.measure("augment"):
-                made = self.chain.run(columns[0], rows, ticket, None, self.threads)
+                made = self.chain.run(
+                    Images(columns[0], rows), ticket, Destination(threads=self.threads)
+                )
                 leaves = [stack(made, "array") if isinstance(made, list) else made]
         with clock.measure("collate"):
             rest = columns[len(leaves) :]
@@ -114,7 +117,7 @@ class Assembler:
         if self.chain.parts:
             with clock.measure("augment"):
                 first = [first_field(sample) for sample in samples]
-                made = self.chain.run(first, None, ticket, None, self.threads)
+                made = self.chain.run(Images(first), ticket, Destination(threads=self.threads))
                 samples = [with_first(sample, value) for sample, value in zip(samples, made)]
         with clock.measure("collate"):
             if self.collate is default_collate:
