@@ -17,13 +17,18 @@ from remote.hostile_server import HostileServer
 from needle import data
 from needle.data.datasets import cifar10
 from needle.data.formats import download as downloading
+from needle.data.formats import http_limits
 from needle.data.formats.archives import download_archive
-from needle.data.formats.download import Digest, Policy, RemoteFile, download
+from needle.data.formats.download import Digest, RemoteFile, download
 from needle.data.formats.idx import write_idx
 from needle.errors import DataError
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
-POLICY = Policy(timeout=5.0, tries=4, wait=0.01, progress=False)
+
+
+def patient(monkeypatch, timeout, tries=4):
+    for name, value in (("TIMEOUT", timeout), ("TRIES", tries), ("WAIT", 0.01)):
+        monkeypatch.setattr(downloading, name, value)
 
 
 def sha256(content):
@@ -32,6 +37,7 @@ def sha256(content):
 
 @pytest.fixture
 def server(monkeypatch):
+    patient(monkeypatch, 5.0)
     for name in [*os.environ]:
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
@@ -40,9 +46,9 @@ def server(monkeypatch):
         yield address, site
 
 
-def fetch(address, folder, paths=("/a/file",), content=CONTENT, policy=POLICY):
+def fetch(address, folder, paths=("/a/file",), content=CONTENT):
     urls = tuple(address + path for path in paths)
-    return download(RemoteFile("file", urls, sha256(content)), folder, policy)
+    return download(RemoteFile("file", urls, sha256(content)), folder)
 
 
 def left(folder):
@@ -163,26 +169,22 @@ def test_a_server_that_is_not_there(tmp_path, monkeypatch, server):
     assert fetch(server[0], tmp_path).read_bytes() == CONTENT
 
 
-def test_a_server_that_stalls_is_given_up(server, tmp_path):
+def test_a_server_that_stalls_is_given_up(server, tmp_path, monkeypatch):
     address, site = server
     site.faults["/a/file"] = ["stall", None]
-    impatient = Policy(timeout=0.3, tries=20, wait=0.01, progress=False)
-    assert fetch(address, tmp_path, policy=impatient).read_bytes() == CONTENT
+    patient(monkeypatch, 0.3, tries=20)
+    assert fetch(address, tmp_path).read_bytes() == CONTENT
 
 
 def test_a_slow_drip_is_given_up(server, tmp_path, monkeypatch):
     address, _ = server
     monkeypatch.setattr(downloading, "MIN_SPEED", 10**12)
-    slow = Policy(timeout=0.0, tries=2, wait=0.01, progress=False)
+    patient(monkeypatch, 0.0, tries=2)
     monkeypatch.setattr(downloading, "CHUNK", 1000)
-    monkeypatch.setattr(downloading, "open_limited", with_timeout(5.0))
+    opened = http_limits.open_limited
+    monkeypatch.setattr(http_limits, "open_limited", lambda request, _: opened(request, 5.0))
     with pytest.raises(DataError, match="gave up after 2 tries; slower than"):
-        fetch(address, tmp_path, policy=slow)
-
-
-def with_timeout(seconds):
-    opened = downloading.open_limited
-    return lambda request, timeout: opened(request, seconds)
+        fetch(address, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -190,17 +192,17 @@ def with_timeout(seconds):
     [b"HTTP/1.1 200 OK\r\nX-", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"],
     ids=["headers", "length of a chunk"],
 )
-def test_dripping_headers_and_chunk_lengths_are_given_up(server, tmp_path, start):
+def test_dripping_headers_and_chunk_lengths_are_given_up(server, tmp_path, monkeypatch, start):
     def drip(*_):
         yield start
         for _ in range(200):
             time.sleep(0.05)
             yield b"0"
 
-    short = Policy(timeout=0.4, tries=2, wait=0.01, progress=False)
+    patient(monkeypatch, 0.4, tries=2)
     gives_up = pytest.raises(DataError, match="gave up after 2 tries; .*within 0.4 s")
     with HostileServer(drip) as hostile, gives_up:
-        fetch(hostile.address, tmp_path, policy=short)
+        fetch(hostile.address, tmp_path)
 
 
 def test_messages_hold_no_secrets(server, tmp_path):
@@ -258,7 +260,7 @@ def test_a_folder_that_cannot_be_made(server, tmp_path):
 
 def test_the_progress_bar_shows_name_and_size(server, tmp_path, capsys):
     pytest.importorskip("tqdm")
-    fetch(server[0], tmp_path, policy=Policy(wait=0.01))
+    fetch(server[0], tmp_path)
     assert "file" in capsys.readouterr().err
 
 
@@ -303,7 +305,7 @@ def fetch_archive(server, root, content, names):
     address, site = server
     site.content["/t.tar.gz"] = content
     file = RemoteFile("t.tar.gz", (f"{address}/t.tar.gz",), sha256(content))
-    return download_archive(file, root, "set", names, POLICY)
+    return download_archive(file, root, "set", names)
 
 
 def test_an_archive_gives_the_named_files_and_nothing_else(server, tmp_path):

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import DataError
-from .download import Policy, RemoteFile, download, writing
+from .download import RemoteFile, download, writing
 from .files import MAX_BYTES, PathLike
 
 
@@ -25,7 +25,6 @@ def download_archive(
     root: PathLike,
     folder: str,
     members: Sequence[str],
-    policy: Policy | None = None,
 ) -> Path:
     """Return ``root/folder`` with the named files of its tar archive; download it if missing.
 
@@ -35,7 +34,7 @@ def download_archive(
     target = Path(root) / folder
     if all((target / name).is_file() for name in members):
         return target
-    archive = download(file, root, policy)
+    archive = download(file, root)
     with tempfile.TemporaryDirectory(dir=root, prefix=f".{folder}-") as temporary:
         unpacked = Path(temporary) / folder
         unpacked.mkdir()

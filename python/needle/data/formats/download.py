@@ -27,8 +27,12 @@ from .files import MAX_BYTES, MAX_METADATA, PathLike, without_secrets
 from .progress import progress_bar
 
 CHUNK = 1 << 16
+TIMEOUT = 30.0
+"""Seconds for the connection, for the headers and for each read."""
 MIN_SPEED = 1000
-"""Bytes per second below which a transfer is aborted."""
+"""Bytes per second that a transfer must have averaged after ``TIMEOUT``, or it is aborted."""
+TRIES, WAIT = 4, 1.0
+"""Attempts per URL, and seconds before the second; the back-off doubles after each attempt."""
 TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -67,22 +71,6 @@ class RemoteFile:
     digest: Digest
 
 
-@dataclass(frozen=True)
-class Policy:
-    """Limits of a download.
-
-    timeout: seconds for the connection, for the headers and for each read; after that time, a
-    transfer must have averaged 1 000 bytes per second. tries: attempts per URL. wait: seconds
-    before the second attempt; the back-off doubles after each attempt. progress: show a progress
-    bar.
-    """
-
-    timeout: float = 30.0
-    tries: int = 4
-    wait: float = 1.0
-    progress: bool = True
-
-
 class _Refused(Exception):
     """An error raised if a URL cannot provide the file; the message is the reason."""
 
@@ -91,14 +79,13 @@ class _Interrupted(Exception):
     """An error raised if a transfer was interrupted and another attempt may succeed."""
 
 
-def download(file: RemoteFile, folder: PathLike, policy: Policy | None = None) -> Path:
+def download(file: RemoteFile, folder: PathLike) -> Path:
     """Return the file in ``folder``; download it if it is missing or has another digest.
 
     The bytes are written to ``NAME.part``, which a later call resumes; the file is renamed to
     ``NAME`` once the digest matches. Raises DataError if no URL provides the file, with the reason
     for each URL, or if the file cannot be written.
     """
-    policy = policy or Policy()
     target = Path(folder) / file.name
     if target.is_file() and file.digest.of(target) == file.digest.value:
         return target
@@ -107,7 +94,7 @@ def download(file: RemoteFile, folder: PathLike, policy: Policy | None = None) -
     reasons = []
     for url in file.urls:
         try:
-            _from_address(url, file, target, policy)
+            _from_address(url, file, target)
             return target
         except _Refused as reason:
             reasons.append(without_secrets(f"  {url}: {reason}"))
@@ -117,17 +104,17 @@ def download(file: RemoteFile, folder: PathLike, policy: Policy | None = None) -
     )
 
 
-def _from_address(url: str, file: RemoteFile, target: Path, policy: Policy) -> None:
+def _from_address(url: str, file: RemoteFile, target: Path) -> None:
     """Download the file to ``target`` and verify it; raise _Refused if this URL fails."""
     if "@" in url.partition("://")[2].partition("/")[0]:
         raise _Refused("an address must not have credentials in it")
     part = target.with_name(target.name + ".part")
     reason = ""
-    for attempt in range(policy.tries):
+    for attempt in range(TRIES):
         if attempt and reason:
-            time.sleep(min(30.0, policy.wait * 2 ** (attempt - 1)))
+            time.sleep(min(30.0, WAIT * 2 ** (attempt - 1)))
         try:
-            resumed = _transfer(url, file.name, part, policy)
+            resumed = _transfer(url, file.name, part)
         except _Interrupted as interruption:
             reason = str(interruption)
             continue
@@ -140,17 +127,17 @@ def _from_address(url: str, file: RemoteFile, target: Path, policy: Policy) -> N
         if not resumed:
             raise _Refused(reason)
         reason = ""  # the older part may be corrupt: retry at once
-    raise _Refused(f"gave up after {policy.tries} tries; {reason or 'wrong content each time'}")
+    raise _Refused(f"gave up after {TRIES} tries; {reason or 'wrong content each time'}")
 
 
-def _transfer(url: str, name: str, part: Path, policy: Policy) -> bool:
+def _transfer(url: str, name: str, part: Path) -> bool:
     """Complete ``part`` from the server; return True if an older part was resumed."""
     have = part.stat().st_size if part.is_file() else 0
     try:
-        with open_limited(_request(url, have), policy.timeout) as answer:
+        with _http().open_limited(_request(url, have), TIMEOUT) as answer:
             start = _start_of(answer, have)
             total = _total_of(answer, start)
-            _receive(answer, part, start, total, name, policy)
+            _receive(answer, part, start, total, name)
             return start > 0
     except HTTPError as error:
         error.close()
@@ -171,11 +158,6 @@ def _request(url: str, have: int) -> Any:
     return _http().Request(
         url, headers={**headers, **({"Range": f"bytes={have}-"} if have else {})}
     )
-
-
-def open_limited(request: Any, timeout: float) -> Any:
-    """Return the HTTP response; see http_limits.py."""
-    return _http().open_limited(request, timeout)
 
 
 def _http() -> ModuleType:
@@ -212,14 +194,10 @@ def _total_of(answer: Any, start: int) -> int | None:
     return total
 
 
-def _receive(
-    answer: Any, part: Path, start: int, total: int | None, name: str, policy: Policy
-) -> None:
+def _receive(answer: Any, part: Path, start: int, total: int | None, name: str) -> None:
     position, begun = start, time.monotonic()
     with (
-        progress_bar(
-            policy.progress, total, name, "B", initial=start, unit_scale=True, disable=False
-        ) as bar,
+        progress_bar(True, total, name, "B", initial=start, unit_scale=True, disable=False) as bar,
         writing(part),
         open(part, "r+b" if start else "wb") as out,
     ):
@@ -229,7 +207,7 @@ def _receive(
             if position > MAX_BYTES:
                 raise _Refused(f"the server sent more than {MAX_BYTES} bytes")
             seconds = time.monotonic() - begun
-            if seconds > policy.timeout and position - start < MIN_SPEED * seconds:
+            if seconds > TIMEOUT and position - start < MIN_SPEED * seconds:
                 raise _Interrupted(f"slower than {MIN_SPEED} bytes a second")
             out.write(piece)
             out.flush()
