@@ -192,6 +192,68 @@ def test_lists_of_images_of_many_sizes(data, dtype, channels):
     assert_equal(got, want)
 
 
+def check(chain, images, count=None):
+    """Compare a chain with its definition, for each of ``count`` samples, which repeat images."""
+    indices = np.arange(count or len(images))[::-1] % len(images)
+    want = one_by_one(chain, images, indices, 3, indices + 1)
+    for threads in (0, 1):
+        into = Destination(threads=threads)
+        made = Chain(placed(chain)).run(Images(images, indices), Ticket(0, 3, 1, indices + 1), into)
+        assert_equal(made, want)
+
+
+BYTES, UNIT_SCALE = T.Normalize((125, 123, 114), (63, 62, 66)), T.Normalize((0.5, 0.4, 0.3), 0.2)
+
+
+@pytest.mark.parametrize("steps", [[T.ToFloat()], [BYTES], [T.ToFloat(), UNIT_SCALE]])
+def test_every_byte_is_scaled_and_normalised(steps):
+    images = np.arange(256, dtype=np.uint8).reshape(1, 1, 256, 1).repeat(3, axis=3)
+    check(steps, images)
+    check([*steps, T.ToCHW()], images)
+
+
+def layouts(images):
+    """Return the same images channels last, channel-major, transposed and reversed."""
+    major = np.ascontiguousarray(images.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
+    turned = np.ascontiguousarray(images.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
+    backward = np.ascontiguousarray(images[:, ::-1, ::-1])[:, ::-1, ::-1]
+    return [images, major, turned, backward]
+
+
+@pytest.mark.parametrize(
+    "size", [(1, 1), (1, 7), (5, 6), (6, 9), (3, 16), (6, 33), (4, 37), (2, 2051), (3, 4097)]
+)
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_the_common_chain(size, channels, dtype):
+    scale = T.Normalize((0.1, 0.2, 0.3, 0.4)[:channels], (0.5, 0.6, 0.7, 0.8)[:channels])
+    chain = [T.RandomCrop(3), T.RandomFlipHorizontal(), T.RandomFlipVertical(), T.ToFloat(), scale]
+    for images in layouts(pixels((5, *size, channels), dtype, size[1])):
+        for kept in (3, 4, 5):  # fewer steps give other dtypes
+            check(chain[:kept], images)
+        check([*chain[:3], T.ToCHW()], images)
+        check([*chain, T.ToCHW()], images)
+
+
+def test_long_programs_settle_on_the_way():
+    """A program with more pending stages and rectangles than one pass takes is split."""
+    colour = T.RandomBrightnessContrast(0.1, 0.1, p=1)
+    chain = [step for i in range(40) for step in (T.RandomErasing(1.0, fill=i), colour)]
+    check(chain, pixels((2, 9, 17, 3), "uint8", 3))
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        [T.RandomCrop(10, fill=5)],
+        [T.Pad(2, 5), T.Pad(2, 9)],
+        [T.Pad(1, 5), T.ToFloat(), T.Pad(1, 0.5)],
+    ],
+)
+def test_windows_wholly_outside_and_two_kinds_of_outside(chain):
+    check(chain, pixels((1, 4, 4, 3), "uint8", 0), count=60)
+
+
 def test_the_chains_above_do_run_natively():
     """Without native steps, the comparisons would compare the definitions with themselves."""
     spec = ImageSpec(32, 32, 3, np.dtype(np.uint8))
