@@ -311,26 +311,6 @@ def root(tmp_path):
     return tmp_path
 
 
-@pytest.fixture
-def boxes(monkeypatch):
-    """Decode only the region, surrounded by noise, whether or not the module was built."""
-    asked, generator = [], np.random.default_rng(1)
-
-    def decode_region(content, out, scale, *box):
-        options = {"min_height": out.shape[0], "min_width": out.shape[1]} if scale > 1 else {}
-        whole = simplejpeg.decode_jpeg(content, "RGB" if out.shape[2] == 3 else "GRAY", **options)
-        top, left, bottom, right = box
-        out[...] = generator.integers(0, 256, out.shape)
-        out[top:bottom, left:right] = whole[top:bottom, left:right]
-        asked.append(Region(*box))
-        return True
-
-    monkeypatch.setattr(
-        decoding, "jpeg_region", lambda: SimpleNamespace(decode_region=decode_region)
-    )
-    return asked
-
-
 def folder(root, **options):
     return data.ImageFolder(root, **{"layout": "HWC", "dtype": "uint8"} | options)
 
@@ -355,7 +335,8 @@ def both(monkeypatch, *arguments, **options):
 
 
 @pytest.mark.parametrize("transforms", [TRANSFORMS, RANDOM_BOX])
-def test_batches_are_the_same(root, boxes, monkeypatch, transforms):
+@compiled
+def test_batches_are_the_same(root, parts, monkeypatch, transforms):
     for dataset in (
         folder(root),
         folder(root, dtype="float32"),
@@ -364,33 +345,36 @@ def test_batches_are_the_same(root, boxes, monkeypatch, transforms):
         data.Subset(folder(root), [3, 1, 0, 5, 7, 2]),
         data.ConcatDataset(data.Subset(folder(root), [4]), folder(root)),
     ):
-        del boxes[:]
+        del parts[:]
         np.testing.assert_array_equal(*both(monkeypatch, dataset, transforms))
-        assert len(boxes) == 3
+        assert parts == [True] * 3
 
 
-def test_packed_images_too(root, boxes, monkeypatch, tmp_path):
+@compiled
+def test_packed_images_too(root, parts, monkeypatch, tmp_path):
     pytest.importorskip("pyarrow")
     data.pack(folder(root), tmp_path / "packed.arrow", encode="keep")
     packed = data.PackedDataset(tmp_path / "packed.arrow")
     np.testing.assert_array_equal(*both(monkeypatch, packed, TRANSFORMS))
-    assert len(boxes) == 3
+    assert parts == [True] * 3
     np.testing.assert_array_equal(batch(packed, TRANSFORMS), batch(folder(root), TRANSFORMS))
 
 
-def test_without_a_seed_nothing_is_drawn_twice(root, boxes, monkeypatch):
+@compiled
+def test_without_a_seed_nothing_is_drawn_twice(root, parts, monkeypatch):
     np.random.seed(3)
     alone = batch(folder(root), TRANSFORMS, seed=None)
     np.random.seed(3)
     monkeypatch.setattr(decoding, "jpeg_region", lambda: None)
     np.testing.assert_array_equal(alone, batch(folder(root), TRANSFORMS, seed=None))
-    assert boxes == []
+    assert parts == []
 
 
-def test_evaluation_needs_no_seed(root, boxes, monkeypatch):
+@compiled
+def test_evaluation_needs_no_seed(root, parts, monkeypatch):
     centre = [data.Resize((60, 50)), data.CenterCrop(32)]
     np.testing.assert_array_equal(*both(monkeypatch, folder(root), centre, seed=None))
-    assert len(boxes) == 3
+    assert parts == [True] * 3
 
 
 class Halved(data.ImageFolder):
@@ -401,7 +385,8 @@ class Halved(data.ImageFolder):
         return image[::2], label
 
 
-def test_whole_images_where_others_see_them(root, boxes):
+@compiled
+def test_whole_images_where_others_see_them(root, parts):
     dataset = folder(root)
     for made, options in (
         (Halved(root, layout="HWC", dtype="uint8"), {}),
@@ -413,13 +398,14 @@ def test_whole_images_where_others_see_them(root, boxes):
     Pipeline(dataset, TRANSFORMS)
     dataset[1]
     batch(dataset, [np.copy, data.Resize((60, 50))])
-    assert boxes == []
+    assert parts == []
     moved = Pipeline(folder(root, layout="CHW"), [data.RandomCrop(size=3)])
     moved.prepare(Ticket(0, 7, 3, np.array([3])))
-    assert boxes == []
+    assert parts == []
 
 
-def test_a_loader_says_so(root, boxes):
+@compiled
+def test_a_loader_says_so(root, parts):
     said = "only the part of a JPEG that the first transforms read is decoded"
     assert said in Pipeline(folder(root), TRANSFORMS).explain()
     assert said in Pipeline(data.Subset(folder(root), [1]), RANDOM_BOX).explain()

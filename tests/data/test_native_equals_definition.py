@@ -235,6 +235,14 @@ def test_the_common_chain(size, channels, dtype):
         check([*chain, T.ToCHW()], images)
 
 
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize(
+    "size, new_size", [((3, 2), (90, 401)), ((500, 731), (3, 2)), ((1, 900), (1, 31))]
+)
+def test_far_enlargements_and_reductions(size, new_size, antialias):
+    check([T.Resize(new_size, antialias)], pixels((1, *size, 3), "uint8", 0))
+
+
 def test_long_programs_settle_on_the_way():
     """A program with more pending stages and rectangles than one pass takes is split."""
     colour = T.RandomBrightnessContrast(0.1, 0.1, p=1)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from needle import backends
 from needle.backends import philox
-from needle.data.transforms.resampling import scaled
 
 pytestmark = pytest.mark.skipif(not backends.available("cpu"), reason="the module is not built")
 
@@ -186,20 +185,6 @@ def run_one(name: str, constants: tuple[float, ...], row: Any, image: Array, out
     rows = np.array([row], np.float64)
     module().data.run_images([(name, constants)], [rows], [image], None, out[None], 1)
     return out
-
-
-@pytest.mark.parametrize("antialias", [False, True])
-@pytest.mark.parametrize(
-    "size, new_size", [((3, 2), (90, 401)), ((500, 731), (3, 2)), ((1, 900), (1, 31))]
-)
-def test_far_enlargements_and_reductions_are_the_definition(
-    size: tuple[int, int], new_size: tuple[int, int], antialias: bool
-) -> None:
-    image = pixels((*size, 3))
-    constants = (*map(float, new_size), 1.0, float(antialias))
-    out = np.zeros((*new_size, 3), np.uint8)
-    got = run_one("resize", constants, (0, 0, *size), image, out)
-    np.testing.assert_array_equal(got, scaled(image, new_size, antialias, False))
 
 
 def test_colours_round_halves_to_even_and_saturate() -> None:
