@@ -309,16 +309,6 @@ def test_a_text_in_place_of_a_list(tmp_path, make):
         make(tmp_path)
 
 
-def test_arrays_in_memory_and_where_their_rows_are():
-    images, dataset = image_arrays()
-    assert dataset.in_memory()[0] is images
-    subset = data.Subset(data.Subset(dataset, [5, 4, 3]), [2, 0])
-    assert subset.in_memory()[0] is images
-    assert subset.rows(np.array([1, 0, 1])).tolist() == [5, 3, 5]
-    assert data.ConcatDataset(dataset, dataset).in_memory() is None
-    assert Squares().in_memory() is None and data.Subset([1, 2], [0]).in_memory() is None
-
-
 def test_what_samples_are_is_known_beforehand():
     def spec(dataset):
         fields = dataset.sample_spec()

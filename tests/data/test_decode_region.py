@@ -189,15 +189,21 @@ def parts(monkeypatch):
     return answers
 
 
+def check_boxes(content, parts, mode="RGB", at_least=None):
+    """Compare random regions of a JPEG with the whole image; return the image's size."""
+    height, width = decoding.decode(content, mode, at_least).shape[:2]
+    for box in random_boxes(height, width, 30):
+        np.testing.assert_array_equal(*decoded(content, box, mode, at_least))
+    assert parts == [True] * 30
+    return height, width
+
+
 @compiled
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 @pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
 @pytest.mark.parametrize("size", [(64, 96), (71, 53), (130, 203), (9, 300), (300, 5)])
 def test_the_regions_pixels_are_those_of_the_whole_image(parts, size, subsampling, mode):
-    content = jpeg(picture(*size), subsampling)
-    for box in random_boxes(*size, 40):
-        np.testing.assert_array_equal(*decoded(content, box, mode))
-    assert parts == [True] * 40
+    check_boxes(jpeg(picture(*size), subsampling), parts, mode)
 
 
 @compiled
@@ -205,11 +211,8 @@ def test_the_regions_pixels_are_those_of_the_whole_image(parts, size, subsamplin
 @pytest.mark.parametrize("scale", [2, 4, 8])
 def test_at_a_smaller_size_too(parts, scale, subsampling):
     content = jpeg(picture(261, 307), subsampling)
-    height, width = -(-261 // scale), -(-307 // scale)
-    for box in random_boxes(height, width, 30):
-        at_least = (261 // scale, 307 // scale)
-        np.testing.assert_array_equal(*decoded(content, box, at_least=at_least))
-    assert parts == [True] * 30
+    size = check_boxes(content, parts, at_least=(261 // scale, 307 // scale))
+    assert size == (-(-261 // scale), -(-307 // scale))
 
 
 @compiled
@@ -219,11 +222,8 @@ def test_of_an_image_that_is_turned(parts, turn, at_least):
     exif, stream = Image.Exif(), io.BytesIO()
     exif[0x0112] = turn
     Image.fromarray(picture(71, 130)).save(stream, "JPEG", exif=exif)
-    height, width = decoding.decode(stream.getvalue(), "RGB", at_least).shape[:2]
+    height, width = check_boxes(stream.getvalue(), parts, at_least=at_least)
     assert (height > width) == (turn > 4)
-    for box in random_boxes(height, width, 20):
-        np.testing.assert_array_equal(*decoded(stream.getvalue(), box, at_least=at_least))
-    assert parts == [True] * 20
 
 
 @compiled

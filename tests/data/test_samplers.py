@@ -8,18 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needle import data
-from needle.backends.philox import SORTED_LENGTH, permutation
+from needle.backends.philox import SORTED_LENGTH
 from needle.data.samples.random_source import keyed_permutation
 from needle.errors import ShapeError
 
 quick = settings(max_examples=50, deadline=None)
-
-
-def test_an_unseeded_order_is_numpys_own_permutation():
-    np.random.seed(5)
-    want = np.random.permutation(10)
-    np.random.seed(5)
-    assert list(data.RandomSampler(10)) == want.tolist()
 
 
 def test_a_seeded_order_is_a_function_of_seed_and_epoch():
@@ -76,30 +69,11 @@ def test_places_are_those_of_the_walk(make):
         walk = list(sampler)
         assert len(walk) == len(sampler)
         sampler.set_epoch(epoch)
+        assert sampler.repeatable
         cuts = [0, 1, 4, len(walk) - 1, len(walk)]
         parts = [sampler.positions(a, b) for a, b in pairwise(cuts)]
         assert np.concatenate(parts).tolist() == walk
         assert len(sampler.positions(2, 2)) == 0
-
-
-def test_long_orders_are_computed_and_short_ones_as_ever():
-    long = data.RandomSampler(SORTED_LENGTH + 1, seed=9)
-    long.set_epoch(2)
-    places = np.arange(100, 200)
-    want = permutation(places, SORTED_LENGTH + 1, 9, 2)
-    assert long.positions(100, 200).tolist() == want.tolist()
-    assert np.array_equal(np.sort(long.order()), np.arange(SORTED_LENGTH + 1))
-
-
-def test_without_a_seed_there_are_no_places():
-    for sampler in (
-        data.RandomSampler(5),
-        data.SubsetRandomSampler([1, 2]),
-        data.WeightedRandomSampler([1, 2]),
-        data.WeightedRandomSampler([1, 2], replacement=False, seed=0),
-        data.Sampler(),
-    ):
-        assert sampler.positions(0, 0) is None
 
 
 @quick
@@ -289,15 +263,6 @@ def test_draws_without_replacement_are_one_after_another():
     off = ~np.eye(3, dtype=bool)
     assert pairs.diagonal().sum() == 0
     assert ((pairs - want)[off] ** 2 / want[off]).sum() < 20.5  # 5 degrees of freedom, 0.1 %
-
-
-def test_weighted_passes_repeat_from_seed_and_epoch():
-    one, other = (data.WeightedRandomSampler([1, 2, 3] * 9, seed=2) for _ in range(2))
-    first, second = list(one), list(one)
-    other.set_epoch(1)
-    assert first != second == list(other)
-    whole = data.WeightedRandomSampler([1, 0, 3], 2, replacement=False, seed=2)
-    assert sorted(whole) == [0, 2]
 
 
 @quick

@@ -139,19 +139,6 @@ def test_calling_is_drawing_and_applying(transform, dtype):
         assert transform.step(spec) is None
 
 
-def test_unknown_specs_are_not_declared():
-    varying = ImageSpec(None, None, 3, "uint8")
-    for transform in (data.RandomCrop(3), data.Pad(1), data.Resize(4), data.RandomRotation(9)):
-        assert transform.step(varying) is None
-    assert data.Resize((4, 5)).output(varying) == ImageSpec(4, 5, 3, "uint8")
-    assert data.CenterCrop(4).step(varying) == Step("crop", (4, 4, 0))
-    chain = data.Compose([data.Resize((4, 5)), data.ToFloat(), data.ToCHW()])
-    assert chain.output(varying).shape == (3, 4, 5)
-    assert data.Compose([lambda x: x]).output(varying) is None
-    assert data.OneOf([data.ToFloat()], p=0.5).output(varying) is None
-    assert data.OneOf([data.ToFloat(), data.Normalize(0, 1)]).output(varying).dtype == np.float32
-
-
 @pytest.mark.parametrize("transform", RANDOM + FIXED, ids=repr)
 def test_transforms_are_values(transform):
     again = pickle.loads(pickle.dumps(transform))
