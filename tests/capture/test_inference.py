@@ -188,7 +188,7 @@ def test_small_parameters_are_read_from_copies() -> None:
     run = inference(model)
     np.testing.assert_array_equal(run(x), eager(model, x))
     program = run.step.programs[0]
-    labels = [bind.location.label for part in program.segments for bind in part.bindings]
+    labels = [bind.location.label for part in program.recording.segments for bind in part.bindings]
     assert len(labels) == 2 and sum("weight" in label for label in labels) == 1
     assert "copies: copied 3 parameters" in run.step.explain()
     for parameter in model.parameters():
@@ -263,7 +263,7 @@ def test_zeros_made_in_a_step_are_a_kernel_call() -> None:
         expected = padded(x).numpy()
         for _ in range(2):
             np.testing.assert_allclose(step(x).numpy(), expected, rtol=1e-5, atol=1e-6)
-    assert len(step.programs[0].segments) == 1
+    assert len(step.programs[0].recording.segments) == 1
     assert "folded 1 batch norms" in step.explain()
 
 

@@ -96,7 +96,7 @@ def test_graphs_give_the_bits_of_the_eager_step(device: Any) -> None:
     (program,) = captured.step.programs
     assert captured.step.replays == 11
     assert program.graphs.refusal is None
-    parts = sum(len(part.calls) > 1 for part in program.segments)
+    parts = sum(len(part.calls) > 1 for part in program.recording.segments)
     assert parts >= 2  # dropout's draw splits the graph
     assert program.graphs.launched == 11 * parts
     assert program.graphs.recorded <= 10 * parts  # each check (calls 2, 4, 8) adds some

@@ -13,12 +13,11 @@ import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from .. import backends
 from ..array_namespace import BACKEND
 from ..autograd import Tensor
 from ..autograd.graph import recording
@@ -27,12 +26,12 @@ from ..host_steps import current
 from ..ndarray import NDArray
 from ..nn.module import Module
 from .checking import replay_and_compare
+from .guards import StaleRecordingError
 from .passes import Options, byte_count
 from .program import Program
-from .recorded import StaleRecordingError
 from .signature import CaptureError, CaptureWarning, signature
 from .state import check_state, labelled
-from .tracer import RefusedError, Tracer, function_name
+from .tracer import RefusedError, StepCall, function_name, record
 
 __all__ = ["CaptureError", "CaptureWarning", "Captured", "capture"]
 
@@ -53,16 +52,6 @@ class _CacheEntry:
     objects: list[Any]
     programs: list[Program] = field(default_factory=list)
     refused: bool = False
-
-
-@dataclass
-class _Call:
-    """The arguments of one call, also flattened; ``always_check``: compare it with the step."""
-
-    leaves: list[Any]
-    args: Any
-    options: Any
-    always_check: bool
 
 
 class Captured(Generic[P, R]):
@@ -120,60 +109,58 @@ class Captured(Generic[P, R]):
         """
         return self._call(args, options, always_check=True)
 
-    def _call(self, args: Any, options: Any, always_check: bool) -> R:
+    def _call(self, args: Any, keywords: Any, always_check: bool) -> R:
         if BACKEND != "nd":
             self._warn(f"NEEDLE_BACKEND={BACKEND} makes no kernel calls that could be recorded")
         if self._eager or current.recorder is not None:
-            return self.function(*args, **options)
+            return self.function(*args, **keywords)
         leaves: list[Any] = []
-        key = (recording.on, signature(args, leaves), signature(options, leaves))
+        key = (recording.on, signature(args, leaves), signature(keywords, leaves))
         entry = self._cache.get(key)
         if entry is None:
             objects = [leaf for leaf in leaves if not isinstance(leaf, ARRAYS)]
             entry = self._cache.setdefault(key, _CacheEntry(objects))
-        if entry.refused:
-            return self.function(*args, **options)
-        call = _Call(leaves, args, options, always_check)
+        call = StepCall(self.function, args, keywords, leaves, self._roots, self.options)
         try:
-            return self._replay(key, entry, call)
+            return self._replay(key, entry, call, always_check)
         except StaleRecordingError as stale:
             reason = stale
+        if entry.refused:
+            return self.function(*args, **keywords)
         return self._record(key, entry, reason, call)
 
-    def _replay(self, key: Any, entry: _CacheEntry, call: _Call) -> R:
+    def _replay(self, key: Any, entry: _CacheEntry, call: StepCall, always_check: bool) -> R:
         """Replay the most recent recording that matches; raise StaleRecordingError if none does."""
         reason = StaleRecordingError(
             "no call repeats the arguments of an earlier one; pass numbers as Tensors"
         )
         for program in reversed(entry.programs):
             number = program.calls + 1
-            due = call.always_check or (self.checked and number & (number - 1) == 0)
-            due = due and program.repeatable
+            due = always_check or (self.checked and number & (number - 1) == 0)
             try:
-                result: R = self._checked(entry, program, call) if due else program.run(call.leaves)
+                if due and program.repeatable:
+                    result: R = self._checked(entry, program, call, always_check)
+                else:
+                    result = program.run(call.leaves)
             except StaleRecordingError as stale:
                 reason = stale
-            else:
-                try:
-                    self._cache.move_to_end(key)
-                except KeyError:  # another thread has evicted it
-                    self._cache[key] = entry
-                self._unused_recordings = 0
-                self.replays += 1
-                return result
+                continue
+            try:
+                self._cache.move_to_end(key)
+            except KeyError:  # another thread has evicted it
+                self._cache[key] = entry
+            self._unused_recordings = 0
+            self.replays += 1
+            return result
         raise reason
 
-    def _checked(self, entry: _CacheEntry, program: Program, call: _Call) -> R:
+    def _checked(
+        self, entry: _CacheEntry, program: Program, call: StepCall, always_check: bool
+    ) -> R:
         """Return the result of the step itself after comparing a replay with it."""
         with _recording_lock:
             result: R
-            result, difference, refused = replay_and_compare(
-                program,
-                lambda: self._tracer(call),
-                self._roots,
-                call.leaves,
-                lambda tracer: tracer.run(backends.loaded(), call.args, call.options),
-            )
+            result, difference, refused = replay_and_compare(program, call)
         if difference is not None:
             self._eager = True
             self._cache.clear()
@@ -182,7 +169,7 @@ class Captured(Generic[P, R]):
                 "are equal, so the step reads something outside of them; pass it as an argument or "
                 "add it to state=[...]"
             )
-            if program.calls > 2 or call.always_check:
+            if program.calls > 2 or always_check:
                 raise CaptureError(
                     f"capture: {function_name(self.function)}: results may be stale since call "
                     f"{program.checked} of {program.calls} of this recording: {reason}"
@@ -190,35 +177,29 @@ class Captured(Generic[P, R]):
             self._warn(reason)
         elif refused is not None:
             self._refuse(entry, refused)
+            entry.programs.clear()
         program.checked = program.calls
         return result
 
-    def _tracer(self, call: _Call) -> Tracer:
-        options = replace(self.options, inference=not recording.on)
-        return Tracer(self.function, self._roots, call.leaves, options)
-
-    def _record(self, key: Any, entry: _CacheEntry, stale: Exception, call: _Call) -> R:
+    def _record(self, key: Any, entry: _CacheEntry, stale: Exception, call: StepCall) -> R:
         if self._unused_recordings == MAX_UNUSED_RECORDINGS:
             self._eager = True
             self._warn(f"every call would need a new recording: {stale}")
             self._cache.clear()
-            return self.function(*call.args, **call.options)
+            return self.function(*call.args, **call.keywords)
         tried = len(entry.programs)
         with _recording_lock:
             if len(entry.programs) > tried:  # another thread has recorded the step by now
                 with contextlib.suppress(StaleRecordingError):
-                    return self._replay(key, entry, call)
-            tracer = self._tracer(call)
+                    return self._replay(key, entry, call, always_check=False)
+            result: R
             try:
-                result: R = tracer.run(backends.loaded(), call.args, call.options)
+                tracer, result, refused = record(call)
             except BaseException:
                 if not entry.programs:
                     self._cache.pop(key, None)
                 raise
-            try:
-                result = tracer.finish(result)
-                tracer.check_released()
-            except RefusedError as refused:
+            if refused is not None:
                 self._refuse(entry, refused)
                 return result
             self._unused_recordings += 1
@@ -229,10 +210,10 @@ class Captured(Generic[P, R]):
         return result
 
     def _refuse(self, entry: _CacheEntry, refused: RefusedError) -> None:
-        """Warn, and run calls like this one eagerly from now on unless a later one may succeed."""
-        self._warn(str(refused), this_call_only=refused.this_call_only)
-        entry.refused = not refused.this_call_only
-        self._unused_recordings += entry.refused
+        """Warn, and run calls like this one eagerly from now on."""
+        self._warn(str(refused))
+        entry.refused = True
+        self._unused_recordings += 1
 
     def _evict(self) -> None:
         while len(self.programs) > self.kept:
@@ -241,12 +222,11 @@ class Captured(Generic[P, R]):
             if not self._cache[key].programs:
                 del self._cache[key]
 
-    def _warn(self, reason: str, this_call_only: bool = False) -> None:
+    def _warn(self, reason: str) -> None:
         if reason not in self._warned:
             self._warned.add(reason)
-            extent = "this call ran" if this_call_only else "it runs"
             warn_caller(
-                f"capture: {function_name(self.function)} is not replayed, {extent} eagerly: "
+                f"capture: {function_name(self.function)} is not replayed, it runs eagerly: "
                 f"{reason}",
                 CaptureWarning,
             )

@@ -7,9 +7,8 @@ is recorded. Arrays are compared by digests, so that only one copy of the state 
 
 from __future__ import annotations
 
-import hashlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
@@ -17,9 +16,10 @@ import numpy as np
 
 from ..contexts import uninterrupted
 from ..ndarray import NDArray
+from .guards import array_in, fact
 from .program import Program
-from .state import GRAPH_KEYS, PLAIN_TYPES, Roots, State, array_in, plain_key
-from .tracer import RefusedError, Tracer, random_state
+from .state import GRAPH_KEYS, State
+from .tracer import RefusedError, StepCall, random_state, record
 
 Fact = tuple[str, Any]
 
@@ -32,10 +32,11 @@ class SavedState:
     that kernels write to.
     """
 
-    def __init__(self, roots: Roots, leaves: Sequence[Any], program: Program) -> None:
-        self._state = State(roots, leaves)
+    def __init__(self, call: StepCall, program: Program) -> None:
+        self._call = call
+        self._state = State(call.roots, call.leaves)
         self._entries = self._state.snapshot()
-        self._contents = [(array, array.copy()) for array in program.written_arrays(leaves)]
+        self._contents = [(array, array.copy()) for array in program.written_arrays(call.leaves)]
         self._numpy, self._python = np.random.get_state(), random.getstate()
         rewritten = {id(array) for array, _ in self._contents}
         self._unchanged: dict[tuple[int, Any], Any] = {}
@@ -56,28 +57,25 @@ class SavedState:
         np.random.set_state(self._numpy)
         random.setstate(self._python)
 
-    def facts(self, result: Any, state: State) -> list[Fact]:
-        """Return (label, fact) of the result and of each part of ``state`` that has changed."""
+    def facts(self, result: Any) -> list[Fact]:
+        """Return (label, fact) of the result and of each part of the state that has changed."""
         found = list(_facts("the result", result))
-        for container in state.containers:
+        for container in State(self._call.roots, self._call.leaves).containers:
             if isinstance(container.holder, MappingProxyType):
                 continue  # a step that changes a class is not recorded
-            kind = type(container.owner)
+            hidden = () if container.owner is None else GRAPH_KEYS
             for key, value in container.entries().items():
-                graph = container.owner is not None and key in GRAPH_KEYS
-                usual = getattr(kind, key, None) if container.owner is not None else None
+                usual = (
+                    None if container.owner is None else getattr(type(container.owner), key, None)
+                )
                 before = self._unchanged.get((id(container.holder), key), usual)
-                if not graph and value is not before:
-                    found.append((container.location(key).label, _fact(value)))
+                if key not in hidden and value is not before:
+                    found.append((container.location(key).label, fact(value)))
         return [*found, ("the random stream of numpy or random", random_state())]
 
 
 def replay_and_compare(
-    program: Program,
-    tracer: Callable[[], Tracer],
-    roots: Roots,
-    leaves: Sequence[Any],
-    call: Callable[[Tracer], Any],
+    program: Program, call: StepCall
 ) -> tuple[Any, str | None, RefusedError | None]:
     """Replay a recording and run its step from the same state.
 
@@ -85,27 +83,20 @@ def replay_and_compare(
     cannot be recorded any more. Raises StaleRecordingError before anything is executed. A replay
     that may round differently is not run: only the recorded calls are compared.
     """
-    program.check(leaves)
+    program.guards.check(call.leaves)
     with program.lock:
-        exact, refused = program.options.exact, None
-        if exact:
-            saved = SavedState(roots, leaves, program)
+        saved = SavedState(call, program) if program.options.exact else None
+        if saved is None:
+            program.calls += 1
+        else:
             try:
-                replayed = saved.facts(program.run(leaves), State(roots, leaves))
+                replayed = saved.facts(program.run(call.leaves))
             finally:
                 saved.restore()
-        else:
-            program.calls += 1
         with program.without_memory():
-            run = tracer()
-            result = call(run)
-            try:
-                result = run.finish(result)
-                run.check_released()
-            except RefusedError as reason:
-                refused = reason
-        if exact:
-            difference = _first_difference(saved.facts(result, State(roots, leaves)), replayed)
+            run, result, refused = record(call)
+        if saved is not None:
+            difference = _first_difference(saved.facts(result), replayed)
         else:
             same = refused is not None or str(run.recording()) == str(program.stages[0])
             difference = None if same else "the list of kernel calls"
@@ -129,14 +120,4 @@ def _facts(label: str, value: Any) -> Iterator[Fact]:
         for key, item in items:
             yield from _facts(f"{label}[{key!r}]", item)
     else:
-        yield label, _fact(value)
-
-
-def _fact(value: Any) -> Any:
-    """Return what can be compared of a value: the bits of an array, a plain value, or a class."""
-    array = value if isinstance(value, np.ndarray) else array_in(value)
-    if array is not None:
-        host = array if isinstance(array, np.ndarray) else array.numpy()
-        digest = hashlib.blake2b(host.tobytes(), digest_size=16).digest()
-        return type(value), array.shape, str(array.dtype), digest
-    return (type(value), plain_key(value)) if isinstance(value, PLAIN_TYPES) else type(value)
+        yield label, fact(value)

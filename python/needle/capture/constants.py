@@ -7,17 +7,15 @@ update before each replay.
 from __future__ import annotations
 
 import weakref
-from functools import partial
-from operator import attrgetter
+from collections.abc import Sequence
+from operator import attrgetter, getitem
 from typing import Any
 
 from ..autograd import Tensor
 from ..backends.writes import is_shared, latest, now, written_since
 from ..ndarray import NDArray
-from .recorded import Leaves, Recording
-from .state import Location, array_in
-
-_array_of = attrgetter("cached_data")
+from .guards import array_in
+from .recorded import Recording
 
 
 class Constants:
@@ -29,62 +27,56 @@ class Constants:
         for slot in recording.slots:
             if slot.constant:
                 slot.bind(recording.backend.allocate(slot.size, slot.dtype))
-        self._in_dicts, self._elsewhere = _split([bind.location for bind in self._parameters])
-        self._ids: dict[int, int] = {}
-        """The id of each parameter's array, which is removed when the array dies."""
-        self._references: list[weakref.ref[NDArray]] = []
-        """Weak references, because an optimiser updates in place arrays that nothing else refers
-        to. Their callbacks are not Python functions, in which a Ctrl-C would be lost."""
+        self._holders = [bind.location.holder for bind in self._parameters]
+        self._keys = [bind.location.key for bind in self._parameters]
+        tensors = all(isinstance(bind.location.get(()), Tensor) for bind in self._parameters)
+        self._array_of = attrgetter("cached_data") if tensors else array_in
+        self._read: list[weakref.ref[NDArray]] = []
+        """The arrays that the calls have read; none if a program may write to one unnoticed. The
+        references are weak, because an optimiser updates in place arrays that nothing else refers
+        to."""
         self._time = 0
-        self._shared = False
-        """True if a program may write to an array unnoticed; then no call is skipped."""
 
-    def update(self, leaves: Leaves) -> None:
+    def update(self, leaves: Sequence[Any]) -> None:
         """Run the calls if a parameter's array was replaced or written to.
 
         Raises StaleRecordingError if a parameter is missing or has another layout.
         """
-        if not self._parameters or self._is_known(leaves):
+        if not self._parameters or self._are_known(self._arrays()):
             return
-        self._ids = {}
+        self._read = []
         for bind in self._parameters:
             bind.run(leaves)
             bind.slot.update_views()
         for kernel, args in self._calls:
             kernel(*args)
         self._time = now()
-        arrays = self._find(leaves)
-        self._ids = ids = dict(enumerate(map(id, arrays)))
-        self._references = [weakref.ref(a, partial(ids.pop, i)) for i, a in enumerate(arrays)]
-        self._shared = any(is_shared(array.view.handle) for array in arrays)
+        arrays = self._arrays()
+        if not any(is_shared(array.view.handle) for array in arrays):
+            self._read = [weakref.ref(array) for array in arrays]
         for bind in self._parameters:
             bind.slot.release()
 
-    def buffers(self, leaves: Leaves) -> set[int]:
+    def buffers(self) -> set[int]:
         """Return the ids of the parameters' buffers."""
-        return {id(array.view.handle) for array in self._find(leaves)}
+        return {id(array.view.handle) for array in self._arrays()}
 
-    def _find(self, leaves: Leaves) -> list[Any]:
-        """Return the current arrays of the parameters, or another object where one is missing."""
-        arrays = [*map(_array_of, map(dict.get, *self._in_dicts))] if self._in_dicts[0] else []
-        return arrays + [array_in(place.get(leaves)) for place in self._elsewhere]
+    def _arrays(self) -> list[Any]:
+        """Return the current arrays of the parameters, or nothing if one is missing."""
+        try:
+            return [*map(self._array_of, map(getitem, self._holders, self._keys))]
+        except (KeyError, IndexError, AttributeError):
+            return []
 
-    def _is_known(self, leaves: Leaves) -> bool:
-        known = [*self._ids.values()]
-        if not known or self._shared or [*map(id, self._find(leaves))] != known:
+    def _are_known(self, arrays: list[Any]) -> bool:
+        """Return False if the calls have not read these arrays, or not with these values."""
+        if not self._read or [id(read()) for read in self._read] != [*map(id, arrays)]:
             return False
         if latest() > self._time:
             time = now()
-            for array in self._find(leaves):
+            for array in arrays:
                 handle = array.view.handle
                 if is_shared(handle) or written_since(handle, self._time):
                     return False
             self._time = time
         return True
-
-
-def _split(places: list[Location]) -> tuple[tuple[list[Any], list[Any]], list[Location]]:
-    """Return the holders and keys of Tensors in dicts, and all other locations."""
-    in_dicts = [p for p in places if isinstance(p.holder, dict) and isinstance(p.get(()), Tensor)]
-    others = [place for place in places if place not in in_dicts]
-    return ([p.holder for p in in_dicts], [p.key for p in in_dicts]), others

@@ -15,6 +15,7 @@ from typing import Any
 from ..autograd.refs import unheld
 from ..backends.base import Backend, View
 from .buffers import BufferSlot
+from .recorded import Recording
 from .signature import CaptureWarning
 
 MAX_GRAPHS = 8
@@ -32,23 +33,22 @@ class DeviceGraphs:
     ``recorded`` and ``launched`` are counters; ``refusal`` is the reason why no graphs are used.
     """
 
-    def __init__(
-        self, backend: Backend, segments: Sequence[Calls], slots: Sequence[BufferSlot]
-    ) -> None:
-        self.backend = backend
+    def __init__(self, recording: Recording, calls: Sequence[Calls]) -> None:
+        self.backend = recording.backend
         self.recorded = self.launched = 0
         self._forgotten = 0, 0
         self.refusal: str | None = None
-        for slot in slots:
+        for slot in recording.slots:
             slot.lazy = slot.fresh or slot.bound
-        ends = _ends(segments)
-        self._fresh = [_FreshBuffers(backend, s, _segment_of(s, ends)) for s in slots if s.fresh]
-        self.segments = [
-            _SegmentGraphs(
-                self, calls, _slots_of(slots, calls), [f for f in self._fresh if f.segment == i]
-            )
-            for i, calls in enumerate(segments)
-        ]
+        first, last = recording.segment_uses()
+        self._fresh = [_FreshBuffers(self.backend, s) for s in recording.slots if s.fresh]
+        self.segments = []
+        for index, (part, linked) in enumerate(zip(recording.segments, calls, strict=True)):
+            used = {
+                view.handle for call in part.calls for view, _ in call.views() if view.handle.lazy
+            }
+            only = [f for f in self._fresh if first.get(f.slot) == last.get(f.slot) == index]
+            self.segments.append(_SegmentGraphs(self, linked, [*used], only))
 
     def forget(self) -> None:
         """Forget all graphs, because buffers that they use are about to be freed."""
@@ -88,6 +88,8 @@ class _SegmentGraphs:
         fresh: Sequence[_FreshBuffers],
     ) -> None:
         self.graphs, self.calls, self.slots, self.fresh = graphs, calls, slots, fresh
+        for buffers in fresh:
+            buffers.copied = True
         self.known: OrderedDict[Any, Callable[[], None]] = OrderedDict()
 
     def run(self) -> None:
@@ -138,11 +140,11 @@ class _FreshBuffers:
 
     A program may keep the output of every replay (a list of losses, say). Then the kernels write to
     one fixed buffer and the program gets a copy; otherwise no two replays would use the same
-    addresses.
+    addresses. ``copied``: this is possible, because only one segment uses the slot.
     """
 
-    def __init__(self, backend: Backend, slot: BufferSlot, segment: int | None) -> None:
-        self.backend, self.slot, self.segment = backend, slot, segment
+    def __init__(self, backend: Backend, slot: BufferSlot) -> None:
+        self.backend, self.slot, self.copied = backend, slot, False
         self.buffers: list[Any] = []
         self.fixed: Any = None
 
@@ -159,7 +161,7 @@ class _FreshBuffers:
         slot.bind(handle)
         if len(self.buffers) < ROTATION:
             self.buffers.append(handle)
-        elif self.segment is not None:
+        elif self.copied:
             self.buffers, self.fixed = [], handle
 
     def hand_out(self) -> None:
@@ -170,29 +172,3 @@ class _FreshBuffers:
         whole = [View(handle, (slot.size,), (1,), 0, slot.dtype) for handle in (self.fixed, new)]
         self.backend.copy(*whole)
         slot.bind(new)
-
-
-def _slots_of(slots: Sequence[BufferSlot], calls: Calls) -> list[BufferSlot]:
-    """Return the bound and fresh slots that these calls use."""
-    arguments = {id(inner) for _, args in calls for inner in _lists(args)}
-    return [s for s in slots if s.lazy and any(id(args) in arguments for args, *_ in s.uses)]
-
-
-def _lists(args: list[Any]) -> list[list[Any]]:
-    return [args, *(inner for a in args if isinstance(a, list) for inner in _lists(a))]
-
-
-def _ends(segments: Sequence[Calls]) -> list[int]:
-    ends, total = [], 0
-    for calls in segments:
-        total += len(calls)
-        ends.append(total)
-    return ends
-
-
-def _segment_of(slot: BufferSlot, ends: Sequence[int]) -> int | None:
-    """Return the index of the segment that uses the slot; None unless exactly one does."""
-    for i, end in enumerate(ends):
-        if slot.last_use <= end:
-            return i if slot.first_use > (ends[i - 1] if i else 0) else None
-    return None

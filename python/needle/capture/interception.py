@@ -14,27 +14,20 @@ from typing import Any, Protocol
 
 from ..backends.base import OPTIONAL, REQUIRED, Backend
 from ..contexts import context
-from ..host_steps import current
+from ..host_steps import Recorder, current
 
 READS = ("download", "export")
 """Backend functions that give values to the host."""
 UPLOADS = ("upload", "adopt")
 """Backend functions that take values from the host."""
-KERNELS = [n for n in (*REQUIRED, *OPTIONAL) if n not in {*READS, *UPLOADS, "allocate"}]
 PACKAGE = os.path.dirname(os.path.dirname(__file__))
 
 
-class Observer(Protocol):
+class Observer(Recorder, Protocol):
     """A receiver of intercepted calls."""
 
-    def host(self, function: Any, args: Any, options: Any, changes_state: bool) -> Any:
-        """Call the function of a host step, and record the call."""
-
-    def read_option(self, holder: dict[str, Any], name: str) -> None:
-        """Record that the step depends on an option of an optimiser."""
-
     def called(self, backend: Backend, name: str, args: Any, options: Any) -> bool:
-        """Record a kernel call before it runs; return True if it is deferred."""
+        """Record a call before it runs; return True if it is deferred."""
 
     def used(self, name: str, args: Any, options: Any) -> None:
         """Run the deferred calls if a call outside the recording depends on them."""
@@ -42,80 +35,46 @@ class Observer(Protocol):
     def allocated(self, handle: Any, size: int, dtype: Any) -> None:
         """Record a new buffer of ``size`` elements."""
 
-    def uploaded(self) -> None:
-        """Raise CaptureError, since data enters that a replay would not renew."""
-
-    def refuse(self, reason: str) -> None:
-        """Record that the step does something that a replay cannot repeat."""
-
 
 @context
 def intercept(observer: Observer, backends: Sequence[Backend]) -> Iterator[None]:
     """Report this thread's calls of ``backends`` to ``observer`` inside the context."""
-    wrappers = [(backend, _wrappers(observer, backend)) for backend in backends]
-    for backend, functions in wrappers:
-        vars(backend).update(functions)
+    wrapped = [(backend, _functions(backend)) for backend in backends]
+    for backend, names in wrapped:
+        vars(backend).update({name: _wrapper(observer, backend, name) for name in names})
     current.recorder = observer
     try:
         yield
     finally:
         current.recorder = None
-        for backend, functions in wrappers:
-            for name in functions:
+        for backend, names in wrapped:
+            for name in names:
                 vars(backend).pop(name, None)
 
 
-def _wrappers(observer: Observer, backend: Backend) -> dict[str, Any]:
+def _functions(backend: Backend) -> set[str]:
+    """Return the names of a backend's functions, without kernels that it does not have."""
     own = {name for base in type(backend).__mro__ if base is not Backend for name in vars(base)}
-    kernels = {name: _kernel(observer, backend, name) for name in KERNELS if name in own}
-    transfers = {name: _transfer(observer, backend, name) for name in (*READS, *UPLOADS)}
-    return {**kernels, **transfers, "allocate": _allocate(observer, backend)}
+    return own.intersection((*REQUIRED, *OPTIONAL)).union(READS, UPLOADS, ["allocate"])
 
 
-def _kernel(observer: Observer, backend: Backend, name: str) -> Any:
-    kernel = getattr(backend, name)
-
-    def call(*args: Any, **options: Any) -> Any:
-        if current.recorder is not observer:
-            observer.used(name, args, options)
-            return kernel(*args, **options)
-        if observer.called(backend, name, args, options):
-            return None
-        current.recorder = None  # backend functions called within a kernel are part of that kernel
-        try:
-            return kernel(*args, **options)
-        finally:
-            current.recorder = observer
-
-    return call
-
-
-def _transfer(observer: Observer, backend: Backend, name: str) -> Any:
+def _wrapper(observer: Observer, backend: Backend, name: str) -> Any:
     function = getattr(backend, name)
 
     def call(*args: Any, **options: Any) -> Any:
         if current.recorder is not observer:
             observer.used(name, args, options)
-        elif name in READS:
-            observer.refuse(
-                "the step reads the values of an array, as numpy(), item(), bool() and x[mask] do, "
-                f"{place_in_program()}"
-            )
-        else:
-            observer.uploaded()
-        return function(*args, **options)
-
-    return call
-
-
-def _allocate(observer: Observer, backend: Backend) -> Any:
-    allocate = backend.allocate
-
-    def call(size: int, dtype: Any) -> Any:
-        handle = allocate(size, dtype)
-        if current.recorder is observer:
-            observer.allocated(handle, size, dtype)
-        return handle
+            return function(*args, **options)
+        if observer.called(backend, name, args, options):
+            return None
+        current.recorder = None  # functions of the backend that it calls are part of this one
+        try:
+            result = function(*args, **options)
+        finally:
+            current.recorder = observer
+        if name == "allocate":
+            observer.allocated(result, *args, **options)
+        return result
 
     return call
 

@@ -18,16 +18,11 @@ from ..ndarray.device import BackendDevice
 from ..shapes import Shape, compact_strides, product
 from .buffers import BufferSlot
 from .calls import Call
+from .guards import PLAIN_TYPES, Location, StaleRecordingError, array_in
 from .signature import map_leaves
-from .state import PLAIN_TYPES, Location, array_in, describe_view
+from .state import describe_view
 
 DISTRIBUTED = __package__.rpartition(".")[0] + ".distributed"
-
-Leaves = Sequence[Any]
-
-
-class StaleRecordingError(Exception):
-    """Raised if a recording does not match a call; the message names the guard that failed."""
 
 
 @dataclass(eq=False)
@@ -38,14 +33,16 @@ class InputBinding:
     location: Location
     like: View
 
-    def run(self, leaves: Leaves) -> None:
+    def run(self, values: Sequence[Any]) -> None:
         """Bind the slot; raise StaleRecordingError if the array is missing or does not fit."""
-        array = array_in(self.location.get(leaves))
-        view = None if array is None else array.view
-        if view is None or view[1:3] != self.like[1:3] or view.dtype != self.like.dtype:
-            found = "missing" if view is None else describe_view(view)
+        value = self.location.get(values)
+        array = array_in(value)
+        view = value if array is None else array.view
+        like = self.like
+        if not isinstance(view, View) or view[1:3] != like[1:3] or view.dtype != like.dtype:
+            now = describe_view(view) if isinstance(view, View) else "missing"
             raise StaleRecordingError(
-                f"{self.location.label} was {describe_view(self.like)} and is now {found}"
+                f"{self.location.label} was {describe_view(like)} and is now {now}"
             )
         self.slot.bind(view.handle, view.offset)
 
@@ -60,64 +57,34 @@ class ArrayTemplate:
     kind: type[Tensor] | None = None
     requires_grad: bool = False
 
-    def make(self) -> Any:
+    def get(self, values: Sequence[Any]) -> Any:
         """Return a new object on the slot's current buffer."""
         array = wrap(self.slot.view(self.like), self.device)
         return array if self.kind is None else self.kind.make_const(array, self.requires_grad)
 
 
+def current_value(source: Any, values: Sequence[Any]) -> Any:
+    """Return what a Location or an ArrayTemplate stands for; any other value is a constant."""
+    return source.get(values) if isinstance(source, (Location, ArrayTemplate)) else source
+
+
 @dataclass(eq=False)
 class HostCall:
-    """A call of a host step, whose arguments are constants or ``ValueSource``s.
+    """A call of a host step, in whose arguments Locations and ArrayTemplates stand for arrays.
 
-    Its result may fill a slot. ``changes_state``: it may write to arrays of the Python state.
+    ``changes_state``: it may write to arrays of the Python state.
     """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     options: dict[str, Any]
     changes_state: bool = False
-    result: BufferSlot | None = None
-    like: View | None = None
 
-    def run(self, leaves: Leaves, values: list[Any]) -> None:
+    def run(self, values: list[Any]) -> None:
         """Call the function and append its result to ``values``."""
-
-        def now(given: Any) -> Any:
-            return given.value(leaves, values) if isinstance(given, ValueSource) else given
-
-        value = self.function(
-            *map(now, self.args), **{name: now(given) for name, given in self.options.items()}
-        )
-        values.append(value)
-        if self.result is not None:
-            assert self.like is not None
-            array = array_in(value)
-            view = value if array is None else array.view
-            if view[1:3] != self.like[1:3] or view.dtype != self.like.dtype:
-                raise RuntimeError(
-                    f"capture: {self.function.__name__} returned {describe_view(self.like)} when "
-                    f"recorded, but now {describe_view(view)}; call the step without capture"
-                )
-            self.result.bind(view.handle, view.offset)
-
-
-@dataclass(eq=False)
-class ValueSource:
-    """The origin of a value that differs from call to call."""
-
-    leaf: int | None = None
-    step: int | None = None
-    made: ArrayTemplate | None = None
-
-    def value(self, leaves: Leaves, values: Sequence[Any]) -> Any:
-        """Return an argument of this call, the result of a host step, or an array on a slot."""
-        if self.leaf is not None:
-            return leaves[self.leaf]
-        if self.step is not None:
-            return values[self.step]
-        assert self.made is not None
-        return self.made.make()
+        args = [current_value(given, values) for given in self.args]
+        options = {name: current_value(given, values) for name, given in self.options.items()}
+        values.append(self.function(*args, **options))
 
 
 @dataclass(eq=False)
@@ -138,7 +105,7 @@ class Recording:
     segments: list[Segment]
     slots: list[BufferSlot]
     result: Any = None
-    """The result of the step, in which ``ValueSource``s stand for arrays."""
+    """The result of the step, in which ArrayTemplates and Locations stand for values."""
     constants: list[Call] = field(default_factory=list)
     """Calls whose results are kept between replays until a parameter changes."""
     parameters: list[InputBinding] = field(default_factory=list)
@@ -175,6 +142,16 @@ class Recording:
                 slot = view.handle
                 slot.first_use, slot.last_use = slot.first_use or number, number
 
+    def segment_uses(self) -> tuple[dict[BufferSlot, int], dict[BufferSlot, int]]:
+        """Return the indices of the first and of the last segment that uses each slot."""
+        uses = [
+            (view.handle, index)
+            for index, part in enumerate(self.segments)
+            for call in part.calls
+            for view, _ in call.views()
+        ]
+        return dict(reversed(uses)), dict(uses)
+
     def live_bytes(self) -> list[int]:
         """Return for each call the bytes of temporaries that are live while it runs."""
         changes = [0] * (len(self.calls()) + 2)
@@ -200,22 +177,19 @@ class Recording:
 def _lines(part: Segment) -> list[str]:
     lines = [f"%{bind.slot.number} = {bind.location.label}" for bind in part.bindings]
     lines += map(str, part.calls)
-    for location, made in part.writes:
-        value = f"%{made.slot.number}" if isinstance(made, ArrayTemplate) else made
-        lines.append(f"{location.label} = {value}")
+    lines += [f"{location.label} = {_source_text(made)}" for location, made in part.writes]
     if part.host is not None:
         given = ", ".join(map(_source_text, [*part.host.args, *part.host.options.values()]))
-        called = f"host: {part.host.function.__qualname__} {given}".strip()
-        lines.append(f"%{part.host.result.number} = {called}" if part.host.result else called)
+        lines.append(f"host: {part.host.function.__qualname__} {given}".strip())
     return lines
 
 
 def _source_text(value: Any) -> str:
     """Return the origin of a value, or a plain value itself, as text."""
-    if isinstance(value, ValueSource):
-        made = None if value.made is None else value.made.slot.number
-        kinds = {"argument ": value.leaf, "host step ": value.step, "%": made}
-        return next(f"{kind}{number}" for kind, number in kinds.items() if number is not None)
+    if isinstance(value, ArrayTemplate):
+        return f"%{value.slot.number}"
+    if isinstance(value, Location):
+        return value.label
     return repr(value) if isinstance(value, (*PLAIN_TYPES, tuple)) else type(value).__name__
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..autograd import Tensor
 from ..errors import NeedleError
 from ..ndarray import NDArray
-from .state import PLAIN_TYPES, plain_key
+from .guards import PLAIN_TYPES, fact
 
 
 class CaptureWarning(UserWarning):
@@ -51,9 +51,8 @@ def signature(value: Any, leaves: list[Any]) -> Hashable:
         return (NDArray, *_geometry(value, leaves))
     if isinstance(value, np.ndarray):
         return (np.ndarray, value.dtype, value.shape)
-    if isinstance(value, PLAIN_TYPES):
-        return (type(value), plain_key(value))
-    return (type(value), id(value))
+    key: Hashable = fact(value) if isinstance(value, PLAIN_TYPES) else (type(value), id(value))
+    return key
 
 
 def _geometry(array: NDArray, leaves: list[Any]) -> tuple[Hashable, ...]:

@@ -11,6 +11,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from types import FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -26,8 +27,8 @@ from ..nn.module import Module
 from ..optim import ExponentialAverage
 from ..optim.optimizer import Optimizer
 from ..optim.schedules import Schedule
+from .guards import PLAIN_TYPES, Guard, Location, array_in, constant_kind, fact
 
-PLAIN_TYPES = (type(None), bool, int, float, str, bytes, np.generic, np.dtype)
 MAX_LENGTH = 1000
 """The most entries of a list or dict that are guarded one by one; of longer ones the length is."""
 COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
@@ -36,66 +37,10 @@ SERVICES = (Optimizer, Schedule, ExponentialAverage, Generator)
 CODE = (type, ModuleType, FunctionType, MethodType)
 GRAPH_KEYS = ("op", "inputs", *RECORDS)
 """Attributes of a Tensor that a replay does not set, since it makes constants."""
-MISSING = object()
-"""The value of a missing location."""
+UNGUARDED = {"grad", "cached_data", *RECORDS}
+"""Attributes of a Tensor that change from call to call; ``grad`` has a guard of its own."""
 Roots = Sequence[tuple[str, Any]]
 """Labels and objects from which the walk starts."""
-
-
-@dataclass(frozen=True)
-class Location:
-    """A place that stores a value: ``holder[key]``, or an argument of the call.
-
-    ``leaf`` is the index of an argument; ``key`` then names one of its attributes (None: the
-    argument itself).
-    """
-
-    holder: Any
-    key: Any
-    label: str
-    leaf: int | None = None
-
-    def get(self, leaves: Sequence[Any]) -> Any:
-        """Return the current value, or ``MISSING`` if there is none."""
-        if self.leaf is not None:
-            return leaves[self.leaf] if self.key is None else vars(leaves[self.leaf]).get(self.key)
-        try:
-            return self.holder[self.key]
-        except (KeyError, IndexError):
-            return MISSING
-
-    def put(self, leaves: Sequence[Any], value: Any) -> None:
-        """Store ``value`` at the location."""
-        holder = self.holder if self.leaf is None else vars(leaves[self.leaf])
-        holder[self.key] = value
-
-
-@dataclass(frozen=True)
-class LengthLocation(Location):
-    """A guarded location whose value is the number of entries of the holder."""
-
-    def get(self, leaves: Sequence[Any]) -> Any:
-        """Return the current number of entries."""
-        return len(self.holder)
-
-
-@dataclass(frozen=True)
-class ContentLocation(Location):
-    """A guarded place of a NumPy array, whose value is its content."""
-
-    def get(self, leaves: Sequence[Any]) -> Any:
-        """Return the bytes of the array."""
-        value = super().get(leaves)
-        return value.tobytes() if isinstance(value, np.ndarray) else value
-
-
-@dataclass(frozen=True)
-class SetLocation(Location):
-    """A guarded set, whose value is the hash of its entries."""
-
-    def get(self, leaves: Sequence[Any]) -> Any:
-        """Return the hash of the entries."""
-        return hash(frozenset(self.holder))
 
 
 @dataclass(frozen=True)
@@ -111,8 +56,9 @@ class ArrayReference:
 class Container:
     """A collection, or the attributes of an object, whose entries are part of the state.
 
-    ``owner``: the Tensor of which this is the attribute dict, if any. ``service``: it belongs to an
-    object of ``SERVICES``.
+    ``owner``: the Tensor of which this is the attribute dict, if any. ``leaf``: the index of an
+    argument, if the entries are its attributes or the argument itself. ``service``: it belongs to
+    an object of ``SERVICES``.
     """
 
     holder: Any
@@ -131,17 +77,12 @@ class Container:
 
     def location(self, key: Any) -> Location:
         """Return the location of the entry ``key``."""
+        if self.leaf is not None and self.owner is None:
+            return Location(None, None, self.label, self.leaf)
         named = key if isinstance(key, (str, int)) else type(key).__name__
         is_data = self.owner is not None and key == "cached_data"
         label = self.label if is_data else f"{self.label}.{named}"
         return Location(None if self.leaf is not None else self.holder, key, label, self.leaf)
-
-
-def array_in(value: Any) -> NDArray | None:
-    """Return the array of a Tensor, or the array itself; None for any other value."""
-    if isinstance(value, Tensor):
-        value = value.cached_data
-    return value if isinstance(value, NDArray) else None
 
 
 def describe_view(view: View) -> str:
@@ -153,46 +94,42 @@ class State:
     """The containers of the state, each once, with owners before their contents."""
 
     def __init__(self, roots: Roots, leaves: Sequence[Any]) -> None:
-        self.leaves = leaves
         self.containers: list[Container] = []
-        self._seen: set[int] = set()
+        self._seen: dict[int, Any] = {}
         for i, leaf in enumerate(leaves):
+            if isinstance(leaf, NDArray):
+                self.containers.append(Container((leaf,), f"argument {i}", i))
             self._walk(leaf, f"argument {i}", i)
         for label, root in roots:
             self._walk(root, label, None)
 
     def _walk(self, root: Any, label: str, leaf: int | None) -> None:
-        stack: list[tuple[Any, str, int | None, bool]] = [(root, label, leaf, False)]
+        stack: list[tuple[Any, str, bool]] = [(root, label, False)]
         while stack:
-            value, label, leaf, service = stack.pop()
+            value, label, service = stack.pop()
             if not is_followed(value) or id(value) in self._seen:
                 continue
-            self._seen.add(id(value))
+            self._seen[id(value)] = value
             service = isinstance(value, SERVICES) or (service and isinstance(value, COLLECTIONS))
-            visited = [*self._visit(value, label, leaf, service)]
-            stack += [(item, name, None, service) for item, name in reversed(visited)]
+            if isinstance(value, Tensor):
+                place = leaf if value is root else None
+                self.containers.append(Container(vars(value), label, place, owner=value))
+                continue
+            holder = value if isinstance(value, COLLECTIONS) else vars(value)
+            made = [Container(holder, label, service=service)]
+            made += [] if holder is value else self._classes(value)
+            self.containers += made
+            entries = [(c.location(k).label, v) for c in made for k, v in c.entries().items()]
+            stack += [(item, name, service) for name, item in reversed(entries)]
 
-    def _visit(
-        self, value: Any, label: str, leaf: int | None, service: bool
-    ) -> Iterator[tuple[Any, str]]:
-        """Add the containers of ``value`` and yield the objects to visit next."""
-        if isinstance(value, Tensor):
-            self.containers.append(Container(vars(value), label, leaf, owner=value))
-        elif isinstance(value, COLLECTIONS):
-            yield from self._add(Container(value, label, service=service))
-        else:
-            yield from self._add(Container(vars(value), label, service=service))
-            for kind in type(value).__mro__:
-                if id(kind) not in self._seen and kind is not object:
-                    self._seen.add(id(kind))
-                    yield from self._add(Container(vars(kind), kind.__name__))
-
-    def _add(self, container: Container) -> Iterator[tuple[Any, str]]:
-        self.containers.append(container)
-        return ((v, container.location(k).label) for k, v in container.entries().items())
+    def _classes(self, value: Any) -> Iterator[Container]:
+        for kind in type(value).__mro__:
+            if id(kind) not in self._seen and kind is not object:
+                self._seen[id(kind)] = kind
+                yield Container(vars(kind), kind.__name__)
 
     def holds(self, value: Any) -> bool:
-        """Return True if an object of ``SERVICES`` is part of the state."""
+        """Return True if an object, such as a Tensor or a module, is part of the state."""
         return id(value) in self._seen
 
     # ---- contents ----------------------------------------------------------------------------
@@ -224,73 +161,60 @@ class State:
         them.
         """
         found: dict[int, list[ArrayReference]] = {}
-        last: list[tuple[int, ArrayReference]] = []
-        for i, leaf in enumerate(self.leaves):
-            if isinstance(leaf, NDArray):
-                here = Location(None, None, f"argument {i}", i)
-                found.setdefault(id(leaf.view.handle), []).append(
-                    ArrayReference(here, leaf, (id(leaf), i))
-                )
-        for container in self.containers:
+        for container in sorted(self.containers, key=attrgetter("service")):
             for key, value in container.entries().items():
                 array = array_in(value)
                 if array is None:
                     continue
-                own = key == "cached_data" and container.owner is not None
-                owner = id(container.owner if own else value), container.leaf
-                held = ArrayReference(container.location(key), array, owner)
-                if container.service:
-                    last.append((id(array.view.handle), held))
-                else:
-                    found.setdefault(id(array.view.handle), []).append(held)
-        for handle, held in last:
-            found.setdefault(handle, [held])
+                held = found.setdefault(id(array.view.handle), [])
+                if not (held and container.service):
+                    own = key == "cached_data" and container.owner is not None
+                    owner = id(container.owner if own else value), container.leaf
+                    held.append(ArrayReference(container.location(key), array, owner))
         return found
 
-    def guards(self) -> list[tuple[Location, Any]]:
-        """Return (location, expected value) pairs, on which the step's behaviour may depend."""
-        found: list[tuple[Location, Any]] = []
+    def guards(self) -> list[Guard]:
+        """Return the conditions on which the step's behaviour may depend."""
+        found: list[Guard] = []
         values = (value for c in self.containers for value in c.entries().values())
-        holders = Counter(id(value) for value in values if isinstance(value, Tensor))
+        places = Counter(id(value) for value in values if isinstance(value, Tensor))
         for container in self.containers:
             entries, holder = container.entries(), container.holder
             if container.owner is not None:
-                if container.leaf is None:
-                    rest = entries.keys() - {"grad", "cached_data", *RECORDS}
-                    found += [(container.location(key), entries[key]) for key in rest]
                 grad = holder.setdefault("grad", None)
                 if grad is None or not grad.requires_grad:
-                    expected = None if grad is None else type(grad)
-                    found.append((container.location("grad"), expected))
-            elif not container.service and not isinstance(holder, (tuple, frozenset)):
-                # The entries of a tuple are guarded by the object that holds it.
+                    found.append(_guard(container.location("grad"), grad, alone=True))
+                entries = {k: v for k, v in entries.items() if k not in UNGUARDED}
+                if container.leaf is not None:
+                    continue
+            elif container.service or isinstance(holder, (tuple, frozenset)):
+                continue  # the entries of a tuple are guarded by the object that holds it
+            else:
+                whole = Location((holder,), 0, container.label)
+                found.append(Guard(whole, len, len(holder)))
                 if isinstance(holder, MappingProxyType):  # replays depend on the methods too
                     entries = {k: v for k, v in holder.items() if not k.startswith("__")}
-                if isinstance(holder, set):
-                    place = SetLocation(holder, None, container.label)
-                    found.append((place, place.get(())))
-                elif len(entries) <= MAX_LENGTH:
-                    found += [
-                        (container.location(key), _expected(value, holders[id(value)]))
-                        for key, value in entries.items()
-                        if not isinstance(value, NDArray)
-                    ]
-                    found += [
-                        (ContentLocation(holder, key, container.location(key).label), v.tobytes())
-                        for key, v in entries.items()
-                        if isinstance(v, np.ndarray) and v.size <= MAX_LENGTH
-                    ]
-                found.append((LengthLocation(holder, None, container.label), len(holder)))
+                elif isinstance(holder, set):
+                    found.append(Guard(whole, frozenset, frozenset(holder)))
+                    continue
+                elif len(holder) > MAX_LENGTH:
+                    continue
+            for key, value in entries.items():
+                if not isinstance(value, NDArray):
+                    found.append(_guard(container.location(key), value, places[id(value)] == 1))
         return found
 
 
-def _expected(value: Any, holders: int) -> Any:
-    """Return the value to guard, or the type of a constant Tensor with one location.
+def _guard(location: Location, value: Any, alone: bool) -> Guard:
+    """Return the guard of a value; ``alone``: the state has no other reference to it.
 
-    Such a constant may be replaced by another one, because replays read it from its location.
+    Such a constant Tensor may be replaced by another one: replays read it from its location.
     """
-    constant = isinstance(value, Tensor) and not value.requires_grad
-    return type(value) if constant and holders == 1 else value
+    if alone and constant_kind(value):
+        return Guard(location, constant_kind, type(value))
+    if isinstance(value, np.ndarray) and value.size <= MAX_LENGTH:
+        return Guard(location, fact, fact(value))
+    return Guard(location, id, value)
 
 
 def is_followed(value: Any) -> bool:
@@ -312,23 +236,6 @@ def _is_class_state(key: str, value: Any) -> bool:
     """Return True for an attribute of a class that is a value rather than code."""
     special = key.startswith("__") or isinstance(value, CODE) or hasattr(type(value), "__get__")
     return not special and (isinstance(value, (*PLAIN_TYPES, NDArray)) or is_followed(value))
-
-
-def unchanged(value: Any, expected: Any) -> bool:
-    """Return True if a guard holds, for the same object or an equal plain value."""
-    if value is expected:
-        return True
-    if isinstance(value, Tensor):
-        return type(value) is expected and not value.requires_grad
-    same_kind = type(value) is type(expected) and isinstance(value, PLAIN_TYPES)
-    return same_kind and bool(plain_key(value) == plain_key(expected))
-
-
-def plain_key(value: Any) -> Any:
-    """Return a key of a plain value that tells -0.0 from 0.0 and equates NaN with itself."""
-    if isinstance(value, float):
-        return value.hex()
-    return value.tobytes() if isinstance(value, np.inexact) else value
 
 
 def labelled(state: Any) -> list[tuple[str, Any]]:

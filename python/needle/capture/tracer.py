@@ -10,12 +10,15 @@ import gc
 import random
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from .. import backends
 from ..autograd import Tensor
+from ..autograd.graph import recording
 from ..backends.base import Backend, View, provides
 from ..backends.writes import now, written_since
 from ..host_steps import current
@@ -24,58 +27,59 @@ from ..ndarray.array import wrap
 from .buffers import BufferSlot
 from .calls import Call
 from .deferral import DeferredCalls
-from .interception import intercept, place_in_program
+from .guards import MISSING, PLAIN_TYPES, Guard, Guards, Location, array_in, fact
+from .interception import READS, UPLOADS, intercept, place_in_program
 from .passes import Options
 from .program import Program
-from .recorded import (
-    ArrayTemplate,
-    HostCall,
-    InputBinding,
-    Recording,
-    Segment,
-    ValueSource,
-    exchanges_messages,
-)
+from .recorded import ArrayTemplate, HostCall, InputBinding, Recording, Segment, exchanges_messages
 from .signature import CaptureError, map_leaves
-from .state import (
-    GRAPH_KEYS,
-    MISSING,
-    PLAIN_TYPES,
-    SERVICES,
-    ArrayReference,
-    ContentLocation,
-    Location,
-    Roots,
-    State,
-    array_in,
-)
+from .state import GRAPH_KEYS, SERVICES, Roots, State
 
 
 class RefusedError(Exception):
-    """Raised with the reason why a step cannot be recorded.
-
-    ``this_call_only``: another call with the same signature may be recorded.
-    """
-
-    def __init__(self, reason: str, this_call_only: bool = False) -> None:
-        super().__init__(reason)
-        self.this_call_only = this_call_only
+    """Raised with the reason why a step cannot be recorded."""
 
 
-class Tracer:
-    """A tracer of one call of ``function``: call ``run``, ``finish`` and, if wanted, ``program``.
+@dataclass(eq=False)
+class StepCall:
+    """One call of a captured function, with the arguments also flattened.
 
     ``roots``: the objects given as the state of the step, with their labels.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        roots: Roots,
-        leaves: Sequence[Any],
-        options: Options,
-    ) -> None:
-        self.function, self.leaves, self.options = function, leaves, options
+    function: Callable[..., Any]
+    args: Any
+    keywords: Any
+    leaves: list[Any]
+    roots: Roots
+    options: Options
+
+    def run(self) -> Any:
+        """Call the function."""
+        return self.function(*self.args, **self.keywords)
+
+
+def record(call: StepCall) -> tuple[Tracer, Any, RefusedError | None]:
+    """Run a step while it is recorded.
+
+    Returns the tracer, the result, and the reason why the recording cannot be replayed, if any.
+    """
+    tracer = Tracer(call)
+    result = tracer.run()
+    try:
+        result = tracer.finish(result)
+        tracer.check_released()
+    except RefusedError as refused:
+        return tracer, result, refused
+    return tracer, result, None
+
+
+class Tracer:
+    """A tracer of one call of a step: call ``run``, ``finish`` and, if wanted, ``program``."""
+
+    def __init__(self, call: StepCall) -> None:
+        self.call, self._name = call, function_name(call.function)
+        self.options = replace(call.options, inference=not recording.on)
         self.refusal: RefusedError | None = None
         self.backend: Backend | None = None
         self.slots: list[BufferSlot] = []
@@ -83,62 +87,64 @@ class Tracer:
         self._by_handle: dict[int, tuple[BufferSlot, Callable[[], Any]]] = {}
         # Slots of older buffers, with their handles, which are kept alive so that ids stay unique.
         self._bound: list[tuple[BufferSlot, Any]] = []
-        self._deferred = DeferredCalls(options)
+        self._deferred = DeferredCalls(self.options)
         self._lock = threading.RLock()  # another thread may use the results of deferred calls
         self._start = now()
-        self._passed: set[int] = set()  # arguments that host steps receive at every replay
-        self._host_results: list[Any] = []  # the results of host steps
+        self._values = [*call.leaves]  # the arguments, then the results of host steps
+        self._passed: set[int | None] = set()  # values that host steps receive at every replay
         self._replaced: list[weakref.ref[NDArray]] = []
         self._renewals: dict[int, Any] = {}  # by the id of the object that is replaced
         self._writes: dict[tuple[int | None, int, Any], Location] = {}
-        self._state = State(roots, leaves)
+        self._state = State(call.roots, call.leaves)
         self._guards = self._state.guards()
         self._snapshot_state()
         self._safe, self._given = self._before, frozenset(self._arrays)
 
     # ---- running the step --------------------------------------------------------------------
 
-    def run(self, backends: Sequence[Backend], args: Any, options: Any) -> Any:
+    def run(self) -> Any:
         """Run the step eagerly while its calls are recorded; return its result."""
         self._random = random_state()
-        with intercept(self, backends):
+        with intercept(self, backends.loaded()):
             try:
-                return self.function(*args, **options)
+                return self.call.run()
             finally:
                 self._run_deferred()
 
     def finish(self, result: Any) -> Any:
         """Return the result with constant tensors, or raise RefusedError."""
+        self._check_random()
+        if self.refusal is None and self.backend is None:
+            self.refuse("no kernel was called")
+        if self.refusal is None:
+            self._note_state_changes()
+            self._plan = map_leaves(self._planned, result)
         if self.refusal is not None:
             raise self.refusal
-        self._check_random()
-        if self.backend is None:
-            raise RefusedError("no kernel was called")
-        self._note_state_changes()
-        self._plan, result = self._plan_result(result)
         # A replay stores constants there. DataParallel knows gradients by their objects.
         renew = _make_constant if exchanges_messages(self.segments) else self._renewed
+        leaves = self.call.leaves
         for location in self._writes.values():
-            location.put(self.leaves, renew(location.get(self.leaves)))
-        return result
+            location.put(leaves, renew(location.get(leaves)))
+        return map_leaves(self._renewed, result)
 
     def program(self, as_graphs: bool) -> Program:
         """Return the finished step in a form that can be replayed."""
-        guards = [g for g in self._guards if _key(g[0]) not in self._writes or self._stays(*g)]
-        for i, leaf in enumerate(self.leaves):
+        guards = [guard for guard in self._guards if self._stays(guard)]
+        for i, leaf in enumerate(self.call.leaves):
             if isinstance(leaf, np.ndarray) and i not in self._passed:  # only Python can use it
-                content = ContentLocation(None, None, f"the content of argument {i}", i)
-                guards.append((content, leaf.tobytes()))
-        rebuild = _rebuilder(self._plan)
-        return Program(self.recording(), rebuild, guards, self.options, as_graphs)
+                place = Location(None, None, f"the content of argument {i}", i)
+                guards.append(Guard(place, fact, fact(leaf)))
+        return Program(self.recording(), Guards(guards), self.options, as_graphs)
 
-    def _stays(self, location: Location, expected: Any) -> bool:
-        """Return True if a guard of a location that the step writes is needed: of no gradient."""
-        held = any(
-            c.owner is not None and c.holder is location.holder for c in self._state.containers
-        )
-        replaced = isinstance(expected, Tensor) and expected.requires_grad
-        return location.leaf is None and not held and not replaced
+    def _stays(self, guard: Guard) -> bool:
+        """Return False for an attribute of a Tensor, or a gradient, that the step replaces."""
+        place = guard.location
+        if _key(place) not in self._writes:
+            return True
+        if place.leaf is not None or getattr(guard.expected, "requires_grad", False):
+            return False
+        return all(c.owner is None or c.holder is not place.holder for c in self._state.containers)
 
     def recording(self) -> Recording:
         """Return the recorded calls of the finished step."""
@@ -147,10 +153,10 @@ class Tracer:
             slot.written = written_since(handle, self._start)
         return Recording(self.backend, self.segments, self.slots, self._plan)
 
-    def refuse(self, reason: str, this_call_only: bool = False) -> None:
+    def refuse(self, reason: str) -> None:
         """Note why the step cannot be recorded, while the step itself continues."""
         if self.refusal is None:
-            self.refusal = RefusedError(reason, this_call_only)
+            self.refusal = RefusedError(reason)
             self._run_deferred()
 
     # ---- kernel calls ------------------------------------------------------------------------
@@ -163,23 +169,26 @@ class Tracer:
     def _new_slot(self, handle: Any, size: int, dtype: Any, **given: Any) -> BufferSlot:
         slot = BufferSlot(len(self.slots), size, dtype, **given)
         self.slots.append(slot)
-        try:
-            self._by_handle[id(handle)] = slot, weakref.ref(handle)
-        except TypeError:
-            self.refuse(f"buffers of {type(handle).__name__} have no weak references")
+        self._by_handle[id(handle)] = slot, weakref.ref(handle)
         return slot
 
     def called(self, backend: Backend, name: str, args: tuple[Any, ...], options: Any) -> bool:
-        """Record a kernel call before it runs; return True if it is deferred."""
-        if self.refusal is not None:
+        """Record a call before it runs; return True if it is deferred."""
+        if name in UPLOADS:
+            self.uploaded()
+        if name in READS:
+            self.refuse(
+                "the step reads the values of an array, as numpy(), item(), bool() and x[mask] do, "
+                f"{place_in_program()}"
+            )
+        if self.refusal is not None or name == "allocate":
             return False
-        if self.backend is None:
-            self.backend = backend
+        self.backend = self.backend or backend
         if backend is not self.backend or options:
             self.refuse(f"{name} is called on a second device, or with keywords")
             return False
         given = Call(name, args)
-        call = given.with_views(self._on_slot)
+        call = given.with_views(lambda view: view._replace(handle=self._slot_of(view)))
         if self.refusal is not None:
             return False
         self.segments[-1].calls.append(call)
@@ -221,10 +230,6 @@ class Tracer:
         finally:
             current.recorder = recorder
 
-    def _on_slot(self, view: View) -> View:
-        """Return the view with its buffer's slot as its handle."""
-        return view._replace(handle=self._slot_of(view))
-
     def _known_slot(self, handle: Any) -> BufferSlot | None:
         """Return the slot of a buffer; None for one with the id of a buffer that is gone."""
         found = self._by_handle.get(id(handle))
@@ -245,23 +250,21 @@ class Tracer:
             )
         if len({holding.owner for holding in held}) > 1:
             labels = ", ".join(holding.location.label for holding in held[:3])
-            self.refuse(f"several tensors share one buffer ({labels})", this_call_only=True)
+            self.refuse(f"several tensors share one buffer ({labels})")
             return None
-        return self._bound_slot(view.handle, held[0])
+        return self._bound_slot(held[0].array.view, held[0].location)
 
-    def _bound_slot(self, handle: Any, held: ArrayReference) -> BufferSlot:
-        like = held.array.view
-        slot = self._new_slot(handle, 0, like.dtype, offset=like.offset, bound=True)
-        self._bound.append((slot, handle))
-        self.segments[-1].bindings.append(
-            InputBinding(slot, held.location, like._replace(handle=None))
-        )
+    def _bound_slot(self, view: View, location: Location) -> BufferSlot:
+        slot = self._new_slot(view.handle, 0, view.dtype, offset=view.offset, bound=True)
+        self._bound.append((slot, view.handle))
+        binding = InputBinding(slot, location, view._replace(handle=None))
+        self.segments[-1].bindings.append(binding)
         return slot
 
     def read_option(self, holder: dict[str, Any], name: str) -> None:
         """Guard an option of an optimiser."""
         value = dict.get(holder, name, MISSING)  # the group's own ``get`` would recurse
-        self._guards.append((Location(holder, name, f"the option {name}"), value))
+        self._guards.append(Guard(Location(holder, name, f"the option {name}"), id, value))
 
     def uploaded(self) -> None:
         """Raise CaptureError, since every replay would use the data of this call."""
@@ -270,10 +273,6 @@ class Tracer:
             f"other or computed data, {place_in_program()}; pass that array in, or make a Tensor "
             "of it before and add it to state=[...]"
         )
-
-    @property
-    def _name(self) -> str:
-        return function_name(self.function)
 
     # ---- host steps --------------------------------------------------------------------------
 
@@ -306,69 +305,63 @@ class Tracer:
         finally:
             current.recorder = self
         if call is not None:
-            result = self._note_host_result(call, result)
-            if changes_state:
-                self._drop_state_slots()
-            self._snapshot_state()
-            self._random = random_state()
-            self.segments.append(Segment())
+            self._end_segment(call, result)
         return result
 
-    def _note_host_result(self, call: HostCall, result: Any) -> Any:
-        self.segments[-1].host = call
-        view = result if isinstance(result, View) else None
-        array = array_in(result)
-        if array is not None:
-            view = array.view
-        if view is not None:
-            given = {"offset": view.offset, "bound": True}
-            call.result = self._new_slot(view.handle, 0, view.dtype, **given)
-            call.like = view._replace(handle=None)
-            self._bound.append((call.result, view.handle))
+    def _end_segment(self, host: HostCall, result: Any) -> None:
+        self.segments[-1].host = host
+        self.segments.append(Segment())
+        array, name = array_in(result), host.function.__qualname__
+        view = result if array is None else array.view
+        if isinstance(view, View):
+            place = Location(None, None, f"the result of {name}", len(self._values))
+            self._bound_slot(view, place)
         elif not isinstance(result, (type(None), float, np.ndarray)):
-            self.refuse(f"{call.function.__qualname__} returned a {type(result).__name__}")
-        self._host_results.append(result)
-        return result
+            self.refuse(f"{name} returned a {type(result).__name__}")
+        self._values.append(result)
+        self._snapshot_state()
+        if host.changes_state:  # later uses of arrays in the state bind them again
+            for handle in self._arrays:
+                self._by_handle.pop(handle, None)
+        self._random = random_state()
+
+    def _place_of(self, value: Any) -> Location | None:
+        """Return the location of an argument, or of a host step's result, that is no constant."""
+        if isinstance(value, PLAIN_TYPES) and not isinstance(value, float):
+            return None
+        for i, given in enumerate(self._values):
+            if value is given:
+                host = i - len(self.call.leaves)
+                return Location(None, None, f"argument {i}" if host < 0 else f"host step {host}", i)
+        return None
 
     def _source(self, value: Any) -> Any:
         """Return a replay's source of a host step's argument; constants stand for themselves."""
-        for i, leaf in enumerate(self.leaves):
-            if value is leaf and isinstance(value, (Tensor, NDArray, np.ndarray)):
-                self._passed.add(i)
-                return ValueSource(leaf=i)
-        for i, returned in enumerate(self._host_results):
-            if value is returned and isinstance(value, (np.ndarray, float)):
-                return ValueSource(step=i)
-        if isinstance(value, np.ndarray):
+        place = self._place_of(value)
+        if place is not None:
+            self._passed.add(place.leaf)
+            return place
+        inner: list[Any] = []
+        map_leaves(inner.append, value)
+        if any(isinstance(leaf, np.ndarray) for leaf in inner):
             self.uploaded()
-        if isinstance(value, (list, tuple)):
-            inner: list[Any] = []
-            map_leaves(inner.append, value)
-            if any(isinstance(leaf, np.ndarray) for leaf in inner):
-                self.uploaded()
-            if not all(self._is_persistent(v) for v in value if array_in(v) is not None):
-                self.refuse("it passes a list of results to a host step; pass them one by one")
-            return value
+        made = [v for v in inner if array_in(v) is not None and not self._state.holds(v)]
+        if made and made[0] is value:
+            return self._template(value)
+        if made:
+            self.refuse("it passes a list of results to a host step; pass them one by one")
+        return value
+
+    def _template(self, value: Any) -> ArrayTemplate:
         array = array_in(value)
-        if array is None or self._is_persistent(value):
-            return value
-        return ValueSource(made=self._template(value, array))
-
-    def _is_persistent(self, value: Any) -> bool:
-        """Return True for a Tensor of the Python state, such as a parameter."""
-        return any(c.owner is value for c in self._state.containers)
-
-    def _template(self, value: Any, array: NDArray) -> ArrayTemplate:
-        slot = self._slot_of(array.view)
-        if slot is None:
-            slot = BufferSlot(-1, 0, array.dtype)
+        assert array is not None
+        slot = self._slot_of(array.view) or BufferSlot(-1, 0, array.dtype)
         slot.fresh, slot.exposed = not slot.bound, True  # the program may keep the buffer
         like = array.view._replace(handle=None)
         if not isinstance(value, Tensor):
             return ArrayTemplate(slot, like, array.device)
-        return ArrayTemplate(
-            slot, like, array.device, type(value), value.op is None and value.requires_grad
-        )
+        needs_grad = value.op is None and value.requires_grad
+        return ArrayTemplate(slot, like, array.device, type(value), needs_grad)
 
     # ---- changes of the Python state ---------------------------------------------------------
 
@@ -376,11 +369,6 @@ class Tracer:
         """Save the entries and arrays of the current state."""
         self._arrays = self._state.arrays()
         self._before = self._state.snapshot()
-
-    def _drop_state_slots(self) -> None:
-        """Forget the slots of arrays in the state, which later uses bind to locations again."""
-        for handle in self._state.arrays():
-            self._by_handle.pop(handle, None)
 
     def _note_state_changes(self) -> None:
         """Record the locations assigned since the last snapshot."""
@@ -397,7 +385,7 @@ class Tracer:
     def _note_write(self, location: Location, old: Any, new: Any, holder: Any) -> None:
         array = array_in(new)
         if array is not None and isinstance(holder, (dict, list)):
-            made: Any = self._template(new, array)
+            made: Any = self._template(new)
         elif new is None and array_in(old) is not None:
             made = None
         else:
@@ -406,36 +394,14 @@ class Tracer:
         self._writes[_key(location)] = location
         self.segments[-1].writes.append((location, made))
 
-    def _plan_result(self, result: Any) -> tuple[Any, Any]:
-        """Return the template of a replay's result, and the result with constant tensors."""
-
-        def plan(leaf: Any) -> Any:
-            array = array_in(leaf)
-            for i, value in enumerate(self._host_results):
-                if leaf is value and isinstance(leaf, (float, np.ndarray)):
-                    return ValueSource(step=i)
-            if array is not None:
-                return ValueSource(made=self._template(leaf, array))
-            if not isinstance(leaf, PLAIN_TYPES) and not any(
-                leaf is given for given in self.leaves
-            ):
-                raise RefusedError(f"the step returns a {type(leaf).__name__}")
-            return leaf
-
-        planned = map_leaves(plan, result)
-        if self.refusal is not None:
-            raise self.refusal
-
-        def renew(leaf: Any) -> Any:
-            array = array_in(leaf)
-            slot = None if array is None else self._known_slot(array.view.handle)
-            if id(leaf) in self._renewals:  # the state has it, too
-                return self._renewals[id(leaf)]
-            if slot is None or slot.bound or self._is_persistent(leaf):
-                return _make_constant(leaf)
-            return self._renewed(leaf)
-
-        return planned, map_leaves(renew, result)
+    def _planned(self, leaf: Any) -> Any:
+        """Return what a replay returns in place of a leaf of the result."""
+        if array_in(leaf) is not None:
+            return self._template(leaf)
+        place = self._place_of(leaf)
+        if place is None and not isinstance(leaf, PLAIN_TYPES):
+            self.refuse(f"the step returns a {type(leaf).__name__}")
+        return leaf if place is None else place
 
     def _renewed(self, value: Any) -> Any:
         """Return a constant that replaces ``value``, an array of the step, on the same buffer.
@@ -443,7 +409,7 @@ class Tracer:
         ``check_released`` then finds out whether the program also keeps the replaced object.
         """
         array = array_in(_make_constant(value))
-        if array is None or id(array.view.handle) in self._given:
+        if array is None or id(array.view.handle) in self._given or self._state.holds(value):
             return value
         if id(value) not in self._renewals:
             self._replaced.append(weakref.ref(array))
@@ -459,7 +425,7 @@ class Tracer:
         Called after ``finish``, which returns new objects on the same buffers. The caller keeps
         only these, so an original array is still alive only if the program keeps it elsewhere.
         """
-        self._before = self._safe = []
+        self._before = self._safe = self._values = []
         self._arrays, self._renewals = {}, {}
         for collected in (False, True):
             if collected:
@@ -509,12 +475,3 @@ def _key(location: Location) -> tuple[int | None, int, Any]:
 def _short(value: Any) -> str:
     text = repr(value) if isinstance(value, PLAIN_TYPES) else f"a {type(value).__name__}"
     return text if len(text) <= 40 else text[:37] + "..."
-
-
-def _rebuilder(plan: Any) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
-    def rebuild(leaves: Sequence[Any], values: Sequence[Any]) -> Any:
-        return map_leaves(
-            lambda leaf: leaf.value(leaves, values) if isinstance(leaf, ValueSource) else leaf, plan
-        )
-
-    return rebuild
