@@ -31,7 +31,7 @@ from .passes import Options, byte_count
 from .program import Program
 from .signature import CaptureError, CaptureWarning, signature
 from .state import check_state, labelled
-from .tracer import RefusedError, StepCall, function_name, record
+from .tracer import StepCall, function_name, record
 
 __all__ = ["CaptureError", "CaptureWarning", "Captured", "capture"]
 
@@ -49,6 +49,7 @@ _recording_lock = threading.RLock()
 class _CacheEntry:
     """The recordings of one call signature, with the objects that its key identifies by id."""
 
+    key: Any
     objects: list[Any]
     programs: list[Program] = field(default_factory=list)
     refused: bool = False
@@ -61,17 +62,8 @@ class Captured(Generic[P, R]):
     recently used one last; ``print`` a recording to see its kernel calls.
     """
 
-    def __init__(
-        self,
-        function: Callable[P, R],
-        state: Any,
-        kept: int,
-        checked: bool,
-        as_graphs: bool,
-        options: Options,
-    ) -> None:
-        self.function, self.kept, self.checked, self.as_graphs = function, kept, checked, as_graphs
-        self.options = options
+    def __init__(self, function: Callable[P, R], state: Any, options: Options) -> None:
+        self.function, self.options = function, options
         self.recordings = self.replays = 0
         owner = getattr(function, "__self__", function)
         self._roots = [(type(owner).__name__, owner)] if isinstance(owner, Module) else []
@@ -119,44 +111,44 @@ class Captured(Generic[P, R]):
         entry = self._cache.get(key)
         if entry is None:
             objects = [leaf for leaf in leaves if not isinstance(leaf, ARRAYS)]
-            entry = self._cache.setdefault(key, _CacheEntry(objects))
-        call = StepCall(self.function, args, keywords, leaves, self._roots, self.options)
+            entry = self._cache.setdefault(key, _CacheEntry(key, objects))
+        call = StepCall(
+            self.function, args, keywords, leaves, self._roots, self.options, always_check
+        )
         try:
-            return self._replay(key, entry, call, always_check)
+            return self._replay(entry, call)
         except StaleRecordingError as stale:
             reason = stale
         if entry.refused:
             return self.function(*args, **keywords)
-        return self._record(key, entry, reason, call)
+        return self._record(entry, reason, call)
 
-    def _replay(self, key: Any, entry: _CacheEntry, call: StepCall, always_check: bool) -> R:
+    def _replay(self, entry: _CacheEntry, call: StepCall) -> R:
         """Replay the most recent recording that matches; raise StaleRecordingError if none does."""
         reason = StaleRecordingError(
             "no call repeats the arguments of an earlier one; pass numbers as Tensors"
         )
         for program in reversed(entry.programs):
             number = program.calls + 1
-            due = always_check or (self.checked and number & (number - 1) == 0)
+            due = call.always_check or (self.options.check and number & (number - 1) == 0)
             try:
                 if due and program.repeatable:
-                    result: R = self._checked(entry, program, call, always_check)
+                    result: R = self._checked(entry, program, call)
                 else:
                     result = program.run(call.leaves)
             except StaleRecordingError as stale:
                 reason = stale
                 continue
             try:
-                self._cache.move_to_end(key)
+                self._cache.move_to_end(entry.key)
             except KeyError:  # another thread has evicted it
-                self._cache[key] = entry
+                self._cache[entry.key] = entry
             self._unused_recordings = 0
             self.replays += 1
             return result
         raise reason
 
-    def _checked(
-        self, entry: _CacheEntry, program: Program, call: StepCall, always_check: bool
-    ) -> R:
+    def _checked(self, entry: _CacheEntry, program: Program, call: StepCall) -> R:
         """Return the result of the step itself after comparing a replay with it."""
         with _recording_lock:
             result: R
@@ -169,7 +161,7 @@ class Captured(Generic[P, R]):
                 "are equal, so the step reads something outside of them; pass it as an argument or "
                 "add it to state=[...]"
             )
-            if program.calls > 2 or always_check:
+            if program.calls > 2 or call.always_check:
                 raise CaptureError(
                     f"capture: {function_name(self.function)}: results may be stale since call "
                     f"{program.checked} of {program.calls} of this recording: {reason}"
@@ -181,7 +173,7 @@ class Captured(Generic[P, R]):
         program.checked = program.calls
         return result
 
-    def _record(self, key: Any, entry: _CacheEntry, stale: Exception, call: StepCall) -> R:
+    def _record(self, entry: _CacheEntry, stale: Exception, call: StepCall) -> R:
         if self._unused_recordings == MAX_UNUSED_RECORDINGS:
             self._eager = True
             self._warn(f"every call would need a new recording: {stale}")
@@ -191,36 +183,33 @@ class Captured(Generic[P, R]):
         with _recording_lock:
             if len(entry.programs) > tried:  # another thread has recorded the step by now
                 with contextlib.suppress(StaleRecordingError):
-                    return self._replay(key, entry, call, always_check=False)
+                    return self._replay(entry, call)
             result: R
             try:
                 tracer, result, refused = record(call)
             except BaseException:
                 if not entry.programs:
-                    self._cache.pop(key, None)
+                    self._cache.pop(entry.key, None)
                 raise
             if refused is not None:
                 self._refuse(entry, refused)
                 return result
             self._unused_recordings += 1
             self.recordings += 1
-            entry.programs.append(tracer.program(self.as_graphs))
-            self._cache[key] = entry
-            self._evict()
+            entry.programs.append(tracer.program())
+            self._cache[entry.key] = entry
+            while len(self.programs) > self.options.recordings:
+                oldest = next(iter(self._cache.values()))
+                del oldest.programs[:1]
+                if not oldest.programs:
+                    del self._cache[oldest.key]
         return result
 
-    def _refuse(self, entry: _CacheEntry, refused: RefusedError) -> None:
+    def _refuse(self, entry: _CacheEntry, reason: str) -> None:
         """Warn, and run calls like this one eagerly from now on."""
-        self._warn(str(refused))
+        self._warn(reason)
         entry.refused = True
         self._unused_recordings += 1
-
-    def _evict(self) -> None:
-        while len(self.programs) > self.kept:
-            key = next(iter(self._cache))
-            del self._cache[key].programs[:1]
-            if not self._cache[key].programs:
-                del self._cache[key]
 
     def _warn(self, reason: str) -> None:
         if reason not in self._warned:
@@ -328,5 +317,5 @@ def capture(
             f"capture: recordings must be at least 1, got {recordings}; leave it out for 8"
         )
     check_state(state)
-    passes = Options(byte_count(memory), exact)
-    return Captured(function, state, recordings, check, graphs, passes)
+    options = Options(byte_count(memory), exact, graphs=graphs, recordings=recordings, check=check)
+    return Captured(function, state, options)

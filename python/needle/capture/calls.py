@@ -68,15 +68,20 @@ class Call:
         return getattr(backend, self.name), args
 
     def __str__(self) -> str:
-        return f"{self.name}({', '.join(_text(argument) for argument in self.args)})"
+        return f"{self.name}({', '.join(map(repr, self.with_views(_Text).args))})"
+
+
+@cache
+def parameters(name: str) -> tuple[str, ...]:
+    """Return the names of the arguments of a backend kernel."""
+    return tuple(signature(getattr(Backend, name)).parameters)[1:]
 
 
 @cache
 def writes(name: str) -> tuple[bool, ...]:
     """Return for each argument of a backend kernel whether the kernel writes it."""
     written = WRITTEN | STATISTICS.get(name, set())
-    parameters = list(signature(getattr(Backend, name)).parameters)[1:]
-    return tuple(parameter in written for parameter in parameters)
+    return tuple(parameter in written for parameter in parameters(name))
 
 
 def _views(argument: Any, written: bool) -> Iterator[tuple[View, bool]]:
@@ -120,11 +125,11 @@ def _link(args: Sequence[Any], into: list[Any]) -> None:
             into.append(arg)
 
 
-def _text(argument: Any) -> str:
-    if isinstance(argument, View):
-        return f"%{argument.handle.number}{list(argument.shape)}"
-    if isinstance(argument, Epilogue | EpilogueGrad):
-        return f"{type(argument).__name__}({', '.join(_text(value) for value in argument)})"
-    if type(argument) is tuple and any(isinstance(inner, View) for inner in argument):
-        return f"[{', '.join(_text(inner) for inner in argument)}]"
-    return repr(argument)
+class _Text:
+    """The text of a view in a list of calls."""
+
+    def __init__(self, view: View) -> None:
+        self.text = f"%{view.handle.number}{list(view.shape)}"
+
+    def __repr__(self) -> str:
+        return self.text

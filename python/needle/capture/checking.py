@@ -19,7 +19,7 @@ from ..ndarray import NDArray
 from .guards import array_in, fact
 from .program import Program
 from .state import GRAPH_KEYS, State
-from .tracer import RefusedError, StepCall, random_state, record
+from .tracer import StepCall, random_state, record
 
 Fact = tuple[str, Any]
 
@@ -65,18 +65,14 @@ class SavedState:
                 continue  # a step that changes a class is not recorded
             hidden = () if container.owner is None else GRAPH_KEYS
             for key, value in container.entries().items():
-                usual = (
-                    None if container.owner is None else getattr(type(container.owner), key, None)
-                )
+                usual = getattr(type(container.owner), str(key), None)
                 before = self._unchanged.get((id(container.holder), key), usual)
                 if key not in hidden and value is not before:
                     found.append((container.location(key).label, fact(value)))
         return [*found, ("the random stream of numpy or random", random_state())]
 
 
-def replay_and_compare(
-    program: Program, call: StepCall
-) -> tuple[Any, str | None, RefusedError | None]:
+def replay_and_compare(program: Program, call: StepCall) -> tuple[Any, str | None, str | None]:
     """Replay a recording and run its step from the same state.
 
     Returns the result of the step, the label of the first difference, and the reason why the step
@@ -105,11 +101,8 @@ def replay_and_compare(
 
 def _first_difference(facts: list[Fact], others: list[Fact]) -> str | None:
     """Return the label of the first fact in which two lists differ."""
-    for one, other in zip(facts, others):
-        if one != other:
-            longer = one if len(facts) >= len(others) else other
-            return longer[0]
-    return None if len(facts) == len(others) else "the state"
+    longer, shorter = (facts, others) if len(facts) >= len(others) else (others, facts)
+    return next((one[0] for one, other in zip(longer, shorter) if one != other), None)
 
 
 def _facts(label: str, value: Any) -> Iterator[Fact]:

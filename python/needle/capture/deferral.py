@@ -23,7 +23,7 @@ from .recorded import Recording, Segment
 
 
 class DeferredCalls:
-    """A queue of recorded calls that have not run yet."""
+    """A queue of recorded calls, ``calls``, that have not run yet."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -31,7 +31,7 @@ class DeferredCalls:
         self._forget()
 
     def _forget(self) -> None:
-        self._calls: list[Call] = []
+        self.calls: list[Call] = []
         # _made: slots that the calls create, whose buffers may be dropped before the calls run.
         # _held: older slots with their buffers, which must be kept alive.
         self._made: dict[BufferSlot, Callable[[], Any]] = {}
@@ -39,18 +39,13 @@ class DeferredCalls:
 
     def add(self, call: Call, buffers: dict[BufferSlot, tuple[Any, Callable[[], Any]]]) -> None:
         """Defer a call; ``buffers``: the buffer of each of its slots and a weak reference to it."""
-        self._calls.append(call)
+        self.calls.append(call)
         written = set(call.writes)
         for slot, (handle, reference) in buffers.items():
             if not slot.bound and slot in written and slot not in self._computed:
                 self._made.setdefault(slot, reference)
             elif slot not in self._made:
                 self._held[slot] = handle
-
-    @property
-    def waiting(self) -> bool:
-        """True if there are calls that have not run yet."""
-        return bool(self._calls)
 
     def touch(self, slot: BufferSlot, written: bool) -> bool:
         """Note a use outside the recording; return True if deferred calls must run before it."""
@@ -62,7 +57,7 @@ class DeferredCalls:
 
     def run(self, backend: Backend) -> None:
         """Run the calls; values whose buffers were dropped are placed in planned memory."""
-        calls, made, held = self._calls, self._made, self._held
+        calls, made, held = self.calls, self._made, self._held
         self._forget()
         alive = {slot: handle for slot, ref in made.items() if (handle := ref()) is not None}
         slots = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..autograd.refs import unheld
@@ -42,92 +43,74 @@ class DeviceGraphs:
             slot.lazy = slot.fresh or slot.bound
         first, last = recording.segment_uses()
         self._fresh = [_FreshBuffers(self.backend, s) for s in recording.slots if s.fresh]
-        self.segments = []
+        self._segments: list[_Segment] = []
         for index, (part, linked) in enumerate(zip(recording.segments, calls, strict=True)):
-            used = {
-                view.handle for call in part.calls for view, _ in call.views() if view.handle.lazy
-            }
+            used = {view.handle for call in part.calls for view, _ in call.views()}
             only = [f for f in self._fresh if first.get(f.slot) == last.get(f.slot) == index]
-            self.segments.append(_SegmentGraphs(self, linked, [*used], only))
+            for buffers in only:
+                buffers.copied = True
+            self._segments.append(_Segment(linked, [s for s in used if s.lazy], only))
 
     def forget(self) -> None:
         """Forget all graphs, because buffers that they use are about to be freed."""
         self._forgotten = self.recorded, self.launched
-        for segment in self.segments:
-            segment.known.clear()
+        for segment in self._segments:
+            segment.graphs.clear()
 
     def allocate(self) -> None:
         """Bind each fresh slot to an unreferenced buffer."""
         for fresh in self._fresh:
             fresh.allocate()
 
-    def run(self, segment: int) -> None:
+    def run(self, number: int) -> None:
         """Run the kernels of a segment."""
-        self.segments[segment].run()
+        segment = self._segments[number]
+        if self.refusal is not None or len(segment.calls) < MIN_KERNELS:
+            segment.call()
+        else:
+            addresses = tuple([a for s in segment.slots for a in (s.handle.ptr(), s.shift)])
+            launch = segment.graphs.get(addresses) or self._record(segment, addresses)
+            launch()
+            self.launched += launch != segment.call
+        for fresh in segment.fresh:
+            fresh.hand_out()
 
-    def addresses_repeat(self) -> bool:
-        """Return False if, since the last check of the step, most launches needed a new graph."""
+    def _record(self, segment: _Segment, addresses: Any) -> Callable[[], None]:
+        try:
+            launch = self.backend.record_graph(segment.call)
+        except (RuntimeError, MemoryError) as reason:
+            self._refuse(str(reason))
+            return segment.call
+        self.recorded += 1
         recorded, launched = self.recorded - self._forgotten[0], self.launched - self._forgotten[1]
-        return recorded <= MAX_GRAPHS * len(self.segments) or launched >= 4 * recorded
+        if recorded > MAX_GRAPHS * len(self._segments) and launched < 4 * recorded:
+            self._refuse("its buffers hardly ever come back at the same addresses")
+        segment.graphs[addresses] = launch
+        if len(segment.graphs) > MAX_GRAPHS:
+            segment.graphs.popitem(last=False)
+        return launch
 
-    def refuse(self, reason: str) -> None:
+    def _refuse(self, reason: str) -> None:
         """Stop using graphs and issue a warning with the reason."""
         self.refusal = reason
         message = f"capture: a step's kernels are launched one by one, not as a graph: {reason}"
         warnings.warn(message, CaptureWarning, stacklevel=2)
 
 
-class _SegmentGraphs:
-    """A cache of one segment's graphs, by the addresses of the slots that its calls use."""
+@dataclass(eq=False)
+class _Segment:
+    """The calls of a segment, the slots whose addresses they contain, and a cache of its graphs.
 
-    def __init__(
-        self,
-        graphs: DeviceGraphs,
-        calls: Calls,
-        slots: Sequence[BufferSlot],
-        fresh: Sequence[_FreshBuffers],
-    ) -> None:
-        self.graphs, self.calls, self.slots, self.fresh = graphs, calls, slots, fresh
-        for buffers in fresh:
-            buffers.copied = True
-        self.known: OrderedDict[Any, Callable[[], None]] = OrderedDict()
+    ``fresh``: the buffers that only this segment uses.
+    """
 
-    def run(self) -> None:
-        graphs = self.graphs
-        if graphs.refusal is not None or len(self.calls) < MIN_KERNELS:
-            self._call()
-        else:
-            addresses = tuple(
-                [address for s in self.slots for address in (s.handle.ptr(), s.shift)]
-            )
-            launch = self.known.get(addresses)
-            if launch is None:
-                launch = self._record(addresses)
-            launch()
-        for fresh in self.fresh:
-            fresh.hand_out()
+    calls: Calls
+    slots: list[BufferSlot]
+    fresh: list[_FreshBuffers]
+    graphs: OrderedDict[Any, Callable[[], None]] = field(default_factory=OrderedDict)
 
-    def _record(self, addresses: Any) -> Callable[[], None]:
-        graphs = self.graphs
-        try:
-            launch = graphs.backend.record_graph(self._call)
-        except (RuntimeError, MemoryError) as reason:
-            graphs.refuse(str(reason))
-            return self._call
-        graphs.recorded += 1
-        if not graphs.addresses_repeat():
-            graphs.refuse("its buffers hardly ever come back at the same addresses")
-
-        def counted() -> None:
-            graphs.launched += 1
-            launch()
-
-        self.known[addresses] = counted
-        if len(self.known) > MAX_GRAPHS:
-            self.known.popitem(last=False)
-        return counted
-
-    def _call(self) -> None:
+    def call(self) -> None:
+        """Launch the kernels one by one."""
         for slot in self.slots:
             if slot.stale:
                 slot.update_views()

@@ -34,8 +34,7 @@ class Program:
 
     recording: Recording
     guards: Guards
-    options: Options = field(default_factory=Options)
-    as_graphs: bool = True
+    options: Options
     graphs: DeviceGraphs | None = None
     calls: int = 1
     checked: int = 1
@@ -68,7 +67,7 @@ class Program:
             [slot for slot in bound if last.get(slot) == i and not slot.exposed]
             for i in range(len(segments))
         ]
-        if self.as_graphs and provides(self._backend, "record_graph"):
+        if self.options.graphs and provides(self._backend, "record_graph"):
             self.graphs = DeviceGraphs(recording, [calls for _, calls, *_ in self._steps])
 
     def run(self, leaves: Sequence[Any]) -> Any:

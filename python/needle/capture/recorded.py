@@ -120,18 +120,12 @@ class Recording:
         self.note_uses()
         return [slot for slot in self.slots if slot.temporary and slot.first_use]
 
-    def new_constant(self, shape: Shape, dtype: DType) -> View:
-        """Return a view of a new slot whose contents are kept between replays."""
+    def new_slot(self, shape: Shape, dtype: DType, constant: bool = False) -> View:
+        """Return a view of a new temporary, or of one whose contents are kept between replays."""
         number = max(slot.number for slot in self.slots) + 1
-        slot = BufferSlot(number, product(shape), dtype, constant=True)
+        slot = BufferSlot(number, product(shape), dtype, constant=constant)
         self.slots.append(slot)
         return View(slot, shape, compact_strides(shape), 0, dtype)
-
-    def new_temporary(self, shape: Shape, dtype: DType) -> View:
-        """Return a view of a new slot, which the memory plan will place."""
-        view = self.new_constant(shape, dtype)
-        view.handle.constant = False
-        return view
 
     def note_uses(self) -> None:
         """Set ``first_use`` and ``last_use`` of all slots."""

@@ -36,15 +36,12 @@ from .signature import CaptureError, map_leaves
 from .state import GRAPH_KEYS, SERVICES, Roots, State
 
 
-class RefusedError(Exception):
-    """Raised with the reason why a step cannot be recorded."""
-
-
 @dataclass(eq=False)
 class StepCall:
     """One call of a captured function, with the arguments also flattened.
 
-    ``roots``: the objects given as the state of the step, with their labels.
+    ``roots``: the objects given as the state of the step, with their labels. ``always_check``:
+    compare a replay of this call with the step.
     """
 
     function: Callable[..., Any]
@@ -53,25 +50,20 @@ class StepCall:
     leaves: list[Any]
     roots: Roots
     options: Options
-
-    def run(self) -> Any:
-        """Call the function."""
-        return self.function(*self.args, **self.keywords)
+    always_check: bool
 
 
-def record(call: StepCall) -> tuple[Tracer, Any, RefusedError | None]:
+def record(call: StepCall) -> tuple[Tracer, Any, str | None]:
     """Run a step while it is recorded.
 
     Returns the tracer, the result, and the reason why the recording cannot be replayed, if any.
     """
     tracer = Tracer(call)
     result = tracer.run()
-    try:
-        result = tracer.finish(result)
+    result = tracer.finish(result)
+    if tracer.refusal is None:
         tracer.check_released()
-    except RefusedError as refused:
-        return tracer, result, refused
-    return tracer, result, None
+    return tracer, result, tracer.refusal
 
 
 class Tracer:
@@ -80,7 +72,7 @@ class Tracer:
     def __init__(self, call: StepCall) -> None:
         self.call, self._name = call, function_name(call.function)
         self.options = replace(call.options, inference=not recording.on)
-        self.refusal: RefusedError | None = None
+        self.refusal: str | None = None
         self.backend: Backend | None = None
         self.slots: list[BufferSlot] = []
         self.segments = [Segment()]
@@ -107,12 +99,12 @@ class Tracer:
         self._random = random_state()
         with intercept(self, backends.loaded()):
             try:
-                return self.call.run()
+                return self.call.function(*self.call.args, **self.call.keywords)
             finally:
                 self._run_deferred()
 
     def finish(self, result: Any) -> Any:
-        """Return the result with constant tensors, or raise RefusedError."""
+        """Return the result, with constant tensors unless the step is refused."""
         self._check_random()
         if self.refusal is None and self.backend is None:
             self.refuse("no kernel was called")
@@ -120,7 +112,7 @@ class Tracer:
             self._note_state_changes()
             self._plan = map_leaves(self._planned, result)
         if self.refusal is not None:
-            raise self.refusal
+            return result
         # A replay stores constants there. DataParallel knows gradients by their objects.
         renew = _make_constant if exchanges_messages(self.segments) else self._renewed
         leaves = self.call.leaves
@@ -128,14 +120,14 @@ class Tracer:
             location.put(leaves, renew(location.get(leaves)))
         return map_leaves(self._renewed, result)
 
-    def program(self, as_graphs: bool) -> Program:
+    def program(self) -> Program:
         """Return the finished step in a form that can be replayed."""
         guards = [guard for guard in self._guards if self._stays(guard)]
         for i, leaf in enumerate(self.call.leaves):
             if isinstance(leaf, np.ndarray) and i not in self._passed:  # only Python can use it
                 place = Location(None, None, f"the content of argument {i}", i)
                 guards.append(Guard(place, fact, fact(leaf)))
-        return Program(self.recording(), Guards(guards), self.options, as_graphs)
+        return Program(self.recording(), Guards(guards), self.options)
 
     def _stays(self, guard: Guard) -> bool:
         """Return False for an attribute of a Tensor, or a gradient, that the step replaces."""
@@ -156,7 +148,7 @@ class Tracer:
     def refuse(self, reason: str) -> None:
         """Note why the step cannot be recorded, while the step itself continues."""
         if self.refusal is None:
-            self.refusal = RefusedError(reason)
+            self.refusal = reason
             self._run_deferred()
 
     # ---- kernel calls ------------------------------------------------------------------------
@@ -216,7 +208,7 @@ class Tracer:
 
     def _run_deferred(self) -> None:
         """Run the deferred calls; if one fails, restore the Python state of the last such run."""
-        if self.backend is None or not self._deferred.waiting:
+        if self.backend is None or not self._deferred.calls:
             return
         recorder, current.recorder = current.recorder, None
         try:
@@ -420,7 +412,7 @@ class Tracer:
         return self._renewals[id(value)]
 
     def check_released(self) -> None:
-        """Raise RefusedError if the program keeps an array of the step that a replay cannot update.
+        """Refuse the step if the program keeps an array of it that a replay cannot update.
 
         Called after ``finish``, which returns new objects on the same buffers. The caller keeps
         only these, so an original array is still alive only if the program keeps it elsewhere.
@@ -435,7 +427,7 @@ class Tracer:
             lost += sum(ref() is not None for ref in self._replaced)
             if not lost:
                 return
-        raise RefusedError(
+        self.refuse(
             f"the step keeps an array that a replay cannot update ({lost} in all), in a list or in "
             "an attribute of an object outside of its state; return it only, or add what holds it "
             "to state=[...]"

@@ -11,30 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..recorded import Recording
-from . import (
-    constants,
-    copies,
-    dead_calls,
-    folding,
-    in_place,
-    moments,
-    preparation,
-    rematerialisation,
-)
+from . import constants, dead_calls, folding, in_place, moments, parameters, rematerialisation
 from .options import Options, byte_count
 from .planning import Plan, plan
 
-__all__ = [
-    "PASSES",
-    "Options",
-    "Pass",
-    "Plan",
-    "Stage",
-    "byte_count",
-    "optimise",
-    "plan",
-    "size_text",
-]
+__all__ = ["PASSES", "Options", "Plan", "Stage", "byte_count", "optimise", "plan", "size_text"]
 
 Pass = Callable[[Recording, Options], str]
 PASSES: dict[str, Pass] = {
@@ -42,8 +23,8 @@ PASSES: dict[str, Pass] = {
     "constants": constants.move,
     "folding": folding.fold,
     "moments": moments.share,
-    "copies": copies.copy_parameters,
-    "preparation": preparation.prepare,
+    "copies": parameters.copy,
+    "preparation": parameters.prepare,
     "rematerialisation": rematerialisation.rematerialise,
     "in place": in_place.write_over_inputs,
 }
@@ -55,16 +36,9 @@ class Stage:
     """The state of a recording after one pass; ``print`` it to see its calls."""
 
     name: str
-    text: str
+    summary: str
+    """A line with the name of the pass, what it did, and what is left."""
     recording: Recording
-    calls: int
-    live: int
-    """The peak of the bytes of live temporaries."""
-
-    @property
-    def summary(self) -> str:
-        """A line with the name of the pass, what it did, and what is left."""
-        return f"{self.name}: {self.text}; {self.calls} calls, {size_text(self.live)}"
 
     def __str__(self) -> str:
         """Return the list of calls, one per line."""
@@ -83,8 +57,9 @@ def optimise(recording: Recording, options: Options) -> tuple[list[Stage], Plan]
 
 
 def _stage(name: str, text: str, recording: Recording) -> Stage:
-    live = max(recording.live_bytes(), default=0)
-    return Stage(name, text, recording.copy(), len(recording.calls()), live)
+    live = size_text(max(recording.live_bytes(), default=0))  # temporaries at the peak
+    summary = f"{name}: {text}; {len(recording.calls())} calls, {live}"
+    return Stage(name, summary, recording.copy())
 
 
 def size_text(count: int) -> str:

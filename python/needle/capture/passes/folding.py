@@ -8,8 +8,7 @@ the convolution's epilogue, as does a ReLU after it. Rounding differs, so this p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...backends.base import Epilogue, View
@@ -43,80 +42,63 @@ class _Folder:
         """Fold the batch norm after ``conv``; return False if there is none."""
         x, weight, out, geometry, epilogue = conv.args
         channels = weight.shape[-1]
-        scaled = self._next(calls, out, "multiply", channels)
+
+        def is_factor(value: View, other: Any) -> bool:
+            known = isinstance(other, View) and other.handle in self.constants
+            return known and _varies_with_channel(other, value, channels)
+
+        multiply, scale = self._next(calls, out, "multiply", is_factor)
         added = [] if epilogue.bias is None else [epilogue.bias]
-        if not self.known.issuperset(view.handle for view in [weight, *added]):
+        if multiply is None or epilogue.relu or epilogue.residual is not None:
             return False
-        if epilogue.relu or epilogue.residual is not None or scaled is None:
+        add, shift = self._next(calls, multiply.args[3], "add", is_factor)
+        if add is None or not self.known.issuperset(v.handle for v in [weight, *added]):
             return False
-        multiply, scale = scaled
-        shifted = self._next(calls, multiply.args[3], "add", channels)
-        if shifted is None:
-            return False
-        add, shift = shifted
-        relu = self._relu_of(calls, add.args[3])
+        relu, _ = self._next(calls, add.args[3], "maximum", lambda _, other: repr(other) == "0.0")
         last = relu or add
         between = calls[calls.index(conv) : calls.index(last)]
         if any(x.handle in call.writes for call in between):
             return False
         bias = _channels(shift, channels)
-        if epilogue.bias is not None:
+        for old in added:
             bias = self._constant(
-                "add", self._constant("multiply", epilogue.bias, _channels(scale, channels)), bias
+                "add", self._constant("multiply", old, _channels(scale, channels)), bias
             )
         new_weight = self._constant("multiply", weight, _channels(scale, channels, weight.shape))
         place = last.args[3]
         result = out._replace(handle=place.handle, offset=place.offset)
-        epilogue = Epilogue(bias, relu=relu is not None)
+        args = (x, new_weight, result, geometry, Epilogue(bias, relu=relu is not None))
         # The fused call takes the place of the last one, since earlier calls may still use its
         # result's memory.
-        calls[calls.index(last)] = replace(conv, args=(x, new_weight, result, geometry, epilogue))
+        calls[calls.index(last)] = Call("conv2d", args)
         calls[:] = [call for call in calls if call not in (conv, multiply, add)]
         return True
 
     def _next(
-        self, calls: list[Call], view: View, name: str, channels: int
-    ) -> tuple[Call, View] | None:
-        """Return the call of ``name`` on this result and a constant, and that constant."""
-        call = self._user(calls, view, name)
-        if call is None:
-            return None
-        _, a, b, out = call.args
-        for value, constant in ((a, b), (b, a)):
-            if (
-                isinstance(constant, View)
-                and isinstance(value, View)
-                and value.handle is view.handle
-                and constant.handle in self.constants
-                and _is_whole(value, view)
-                and alike(value, out)
-                and _varies_with_channel(constant, value, channels)
-            ):
-                return call, constant
-        return None
+        self, calls: list[Call], view: View, name: str, wanted: Callable[[View, Any], bool]
+    ) -> tuple[Call | None, Any]:
+        """Return the only reader of a temporary, if it is a call of ``name``, and its operand.
 
-    def _relu_of(self, calls: list[Call], view: View) -> Call | None:
-        """Return the call that computes relu of all elements of this result."""
-        call = self._user(calls, view, "maximum")
-        if call is None or repr(call.args[2]) != "0.0":
-            return None
-        _, value, _, out = call.args
-        return call if _is_whole(value, view) and alike(value, out) else None
-
-    def _user(self, calls: list[Call], view: View, name: str) -> Call | None:
-        """Return the only reader of a temporary, if it is an elementwise call of ``name``."""
+        The call must read the whole temporary, and ``wanted`` be true of the other operand.
+        """
         slot = view.handle
         recorded = self.recording.calls()
         users = [c for c in recorded if any(v.handle is slot for v, _ in c.views())]
         if len(users) != 2 or not slot.temporary:
-            return None
+            return None, None
         made, user = users
         alone = slot not in made.reads and slot not in user.writes and user in calls
-        return user if alone and user.name == "binary" and user.args[0] == name else None
+        if alone and user.name == "binary" and user.args[0] == name:
+            _, a, b, out = user.args
+            for value, other in ((a, b), (b, a)):
+                whole = isinstance(value, View) and value.handle is slot and _is_whole(value, view)
+                if whole and alike(value, out) and wanted(value, other):
+                    return user, other
+        return None, None
 
     def _constant(self, name: str, a: View, b: View) -> View:
         """Return a new constant, computed from two others of one shape."""
-        out = self.recording.new_constant(a.shape, a.dtype)
+        out = self.recording.new_slot(a.shape, a.dtype, constant=True)
         self.constants.add(out.handle)
         self.recording.constants.append(Call("binary", (name, a, b, out)))
         return out

@@ -8,12 +8,9 @@ lists the kernels whose interface allows it (``backends.base``).
 
 from __future__ import annotations
 
-from functools import cache
-from inspect import signature
-
-from ...backends.base import Backend, View
+from ...backends.base import View
 from ..buffers import BufferSlot
-from ..calls import Call
+from ..calls import Call, parameters
 from ..recorded import Recording
 from .options import Options
 
@@ -54,9 +51,11 @@ def _pair(
     call: Call, number: int, last: dict[BufferSlot, int]
 ) -> tuple[BufferSlot, BufferSlot] | None:
     """Return the output's slot and the input's slot that replaces it, or None."""
-    output, *inputs = _positions(call.name)
-    out = call.args[output] if inputs else None
-    if out is None or not out.handle.temporary or out.handle.first_use != number:
+    if call.name not in IN_PLACE:
+        return None
+    output, *inputs = map(parameters(call.name).index, IN_PLACE[call.name])
+    out = call.args[output]
+    if not out.handle.temporary or out.handle.first_use != number:
         return None
     for position in inputs:
         view = call.args[position]
@@ -73,10 +72,3 @@ def _pair(
         ):
             return out.handle, slot
     return None
-
-
-@cache
-def _positions(name: str) -> tuple[int, ...]:
-    """Return the positions of the arguments named in ``IN_PLACE``; (-1,) if there are none."""
-    parameters = list(signature(getattr(Backend, name)).parameters)[1:]
-    return tuple(parameters.index(each) for each in IN_PLACE.get(name, ())) or (-1,)

@@ -36,7 +36,7 @@ def _share(recording: Recording, calls: list[Call], conv: Call) -> bool:
     if norm is None or not takes_part or geometry.groups > 1:
         return False
     parts = -(-product(out.shape[:-1]) // MOMENT_PIXELS)
-    moments = recording.new_temporary((parts, 2, out.shape[-1]), float32)
+    moments = recording.new_slot((parts, 2, out.shape[-1]), float32)
     calls[calls.index(conv)] = Call("conv2d_moments", (x, weight, out, geometry, epilogue, moments))
     calls[calls.index(norm)] = Call(
         "batch_norm_of_moments", (norm.args[0], moments, *norm.args[1:])

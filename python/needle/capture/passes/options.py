@@ -1,16 +1,12 @@
-"""The options of ``needle.capture`` that the passes use."""
+"""The options of ``needle.capture``, of which the passes read the first three."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-UNITS = {
-    "": 1,
-    **{f"{prefix}B": 1000**power for power, prefix in enumerate(["", "K", "M", "G", "T"])},
-    **{f"{prefix}iB": 1024**power for power, prefix in enumerate(["K", "M", "G", "T"], start=1)},
-}
-"""Units of byte counts given as text."""
+PREFIXES = " KMGT"
+"""Prefixes of units of bytes, each for the next power of 1000, or of 1024 before "iB"."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +19,12 @@ class Options:
     """True if results must be bit-identical to the eager step."""
     inference: bool = False
     """True if the step runs under ``no_grad``."""
+    graphs: bool = True
+    """True if kernels may be launched as one device graph."""
+    recordings: int = 8
+    """Number of recordings that are kept."""
+    check: bool = True
+    """True if replays are compared with the step now and then."""
 
 
 def byte_count(memory: int | str | None) -> int | None:
@@ -30,18 +32,15 @@ def byte_count(memory: int | str | None) -> int | None:
 
     Raises ValueError for anything else, or for less than 1 byte.
     """
-    if memory is None:
-        return None
-    if memory == "least":
-        return 0
-    number: float = 0
-    unit = ""
-    if isinstance(memory, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([a-zA-Z]*)\s*", memory)
-        number, unit = (float(found[1]), found[2]) if found else (0, "")
-    elif isinstance(memory, int) and not isinstance(memory, bool):
-        number = memory
-    count = int(number * UNITS.get(unit, 0))
+    if memory is None or memory == "least":
+        return None if memory is None else 0
+    found = None
+    if isinstance(memory, (int, str)) and not isinstance(memory, bool):
+        found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(?:([KMGT]?)(i?)B)?", str(memory).strip())
+    count = 0
+    if found is not None:
+        number, prefix, binary = found.groups()
+        count = int(float(number) * (1024 if binary else 1000) ** PREFIXES.index(prefix or " "))
     if count < 1:
         raise ValueError(
             f"capture: memory must be a positive number of bytes, got {memory!r}; pass an int, or "

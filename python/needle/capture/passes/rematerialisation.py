@@ -18,7 +18,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import replace
+from itertools import accumulate
 
+from ...shapes import product
 from ..buffers import BufferSlot
 from ..calls import Call
 from ..recorded import Recording
@@ -83,11 +85,9 @@ class _Choice:
             for view, written in call.views():
                 (self.writers if written else self.readers)[view.handle].append(index)
         # Numbers of the first calls after host steps that may change parameters.
-        self.barriers, count = [], 0
-        for part in recording.segments:
-            count += len(part.calls)
-            if part.host is not None and part.host.changes_state:
-                self.barriers.append(count)
+        ends = accumulate(len(part.calls) for part in recording.segments)
+        hosts = [part.host for part in recording.segments]
+        self.barriers = [end for end, h in zip(ends, hosts) if h is not None and h.changes_state]
 
     def take_best(self) -> bool:
         """Repeat the calls that save most; return False if there are none."""
@@ -112,9 +112,8 @@ class _Choice:
         """Return the first use after the peak of a slot that is live but unused at the peak."""
         uses = self._uses(slot)
         after = bisect_left(uses, self.peak)
-        if after in (0, len(uses)) or uses[after] == self.peak:
-            return None
-        return uses[after]
+        late = uses[after] if 0 < after < len(uses) else self.peak
+        return late if late != self.peak else None
 
     def _repeat(self, slot: BufferSlot, late: int, chain: list[int]) -> bool:
         """Add to ``chain`` the calls that recompute ``slot`` at ``late``; False if impossible."""
@@ -141,7 +140,7 @@ class _Choice:
 
     def _cost(self, chain: list[int]) -> int:
         views = [view for index in chain for view, _ in self.calls[index].views()]
-        return 1 + sum(_elements(view.shape) * view.dtype.itemsize for view in views)
+        return 1 + sum(product(view.shape) * view.dtype.itemsize for view in views)
 
     def _insert(self, slot: BufferSlot, late: int, chain: list[int]) -> None:
         """Insert copies of the calls before ``late``, and use their results from there on."""
@@ -160,10 +159,3 @@ class _Choice:
                 calls.append(call if place < late else call.with_slots({slot: new[slot]}))
                 place += 1
             part.calls = calls
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    size = 1
-    for length in shape:
-        size *= length
-    return size
