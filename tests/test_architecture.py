@@ -38,6 +38,7 @@ ABOVE_DATA = ("remote", "sharing")
 LEAVES = (*ABOVE_DATA, "backends.webgpu", "capture", "course_names", "distributed", "onnx")
 """Rooms that only some users need; only the roof may import them."""
 AT_FIRST_USE = {
+    ("needle.backend_ndarray", "needle.course_names"),
     ("needle.data", "needle.course_names"),
     ("needle.data", "needle.remote"),
     ("needle.data", "needle.sharing"),

@@ -17,7 +17,7 @@ import pytest
 
 import needle as ndl
 from needle import data, nn, optim
-from needle.torch_names import HOMES, KEYWORDS, NAMES, missing_attribute
+from needle.torch_names import HOMES, KEYWORDS, MODULES, NAMES, missing_attribute
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "glossary.md"
 ROWS = [(home, name) for home, names in NAMES.items() for name in names]
@@ -102,6 +102,12 @@ IMPORTS = [
     ("from needle.optim import lr_scheduler", "needle.optim.CosineLR"),
     ("from needle.nn import functional as F", "use needle, where the functions are"),
     ("import needle.nn.functional as F", "use needle, where the functions are"),
+    ("from needle.nn.functional import relu", "use needle, where the functions are"),
+    ("from needle.optim.lr_scheduler import StepLR", "needle.optim.CosineLR"),
+    ("import needle.utils.data", "use needle.data for torch.utils.data"),
+    ("from needle.utils.data import DataLoader", "use needle.data for torch.utils.data"),
+    ("from needle.nn.utils import clip_grad_norm_", "use needle.optim.clip_grad_norm"),
+    *[(f"import {name}", f"No module named '{name}'; use {p}") for name, p in MODULES.items()],
 ]
 
 

@@ -5,6 +5,7 @@ Tensors, ops, devices and dtypes are here, flat; layers, optimisers and data are
 """
 
 import importlib
+import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ from .dtypes import bool_, float32, float64, int32, int64, uint8
 from .init import ones, ones_like, seed, zeros, zeros_like
 from .nn.layer_table import summary
 from .ops.public import *  # noqa: F403  needle.exp, ...
-from .torch_names import missing_attribute
+from .torch_names import ModuleFinder, missing_attribute
 
 if TYPE_CHECKING:
     from . import data, distributed
@@ -106,6 +107,9 @@ if find_spec(".course_names", __name__) is not None:
     from . import course_names
 
     course_names.add_to(__name__)
+
+if ModuleFinder not in sys.meta_path:
+    sys.meta_path.append(ModuleFinder)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """The course's module paths and names that needle has elsewhere, such as ``needle.nn.nn_basic``.
 
-A leaf: ``needle/__init__`` and ``needle/data/__init__`` call ``add_to`` if this file exists. The
+A leaf: the packages ``needle``, ``data`` and ``backend_ndarray`` call ``add_to`` if it exists. The
 paths are those of the semesters 2023 to 2025; a name is the object of the real module itself.
 """
 

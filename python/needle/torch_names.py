@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from importlib.machinery import ModuleSpec
 from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -160,6 +161,17 @@ NAMES: dict[str, dict[str, str]] = {
 }
 """By package, function or class: PyTorch's name, and what to write instead."""
 
+MODULES = {
+    "needle.cuda": "needle.cuda(), a function; needle.config.matmul_precision for torch.cuda.amp",
+    "needle.nn.init": "needle.init",
+    "needle.nn.modules": "needle.nn",
+    "needle.nn.parameter": "needle.nn.Parameter",
+    "needle.data.dataset": "needle.data.Dataset",
+    "needle.data.dataloader": "needle.data.DataLoader",
+    "needle.jit": "needle.capture(step, state=[model, optimizer])",
+}
+"""PyTorch's modules whose names are no missing attributes of the packages in ``NAMES``."""
+
 KEYWORDS: dict[str, tuple[str, ...]] = {
     "dim": ("axis", "axes"),
     "axis": ("axes", "dim"),
@@ -225,15 +237,29 @@ def missing_attribute(home: str, name: str) -> AttributeError:
     >>> str(missing_attribute("needle.nn", "Swish"))
     "module 'needle.nn' has no attribute 'Swish'; use needle.nn.SiLU"
     """
-    pointer = NAMES.get(home, {}).get(name) or _elsewhere(name)
-    module = importlib.util.find_spec(f"{home}.{name}") is not None
+    own = NAMES.get(home, {}).get(name)
+    pointer = own or _elsewhere(name)
+    module = own is None and importlib.util.find_spec(f"{home}.{name}") is not None
     hint = (
         f"; use {pointer}" if pointer else f"; write import {home}.{name} first" if module else ""
     )
-    if pointer and (name in NAMES.get(home, ()) or not module) and _is_imported():
+    if pointer and not module and _is_imported():
         raise ImportError(f"cannot import name {name!r} from {home!r}{hint}", name=home)
     text = f"module {home!r} has no attribute {name!r}{hint}"
     return AttributeError(text, name=name, obj=None if hint else sys.modules.get(home))
+
+
+class ModuleFinder:
+    """The last finder of ``sys.meta_path``: a missing module of PyTorch is an error with a hint."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Raise ModuleNotFoundError for a name in ``NAMES`` or ``MODULES``; else return None."""
+        home, _, last = name.rpartition(".")
+        pointer = MODULES.get(name) or NAMES.get(home, {}).get(last)
+        if pointer:
+            raise ModuleNotFoundError(f"No module named {name!r}; use {pointer}", name=name)
+        return None
 
 
 def _is_imported() -> bool:
