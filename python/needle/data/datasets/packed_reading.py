@@ -256,7 +256,7 @@ class PackedFile:
         checksum = 0
         for number, (column, views) in enumerate(zip(self.description.columns, self.views)):
             if column.kind == "array":
-                checksum = zlib.crc32(np.array(column.shape, "<i8").data, checksum)
+                checksum = zlib.crc32(column.shape_bytes, checksum)
             if column.kind == "varied":
                 checksum = zlib.crc32(views[2][place].data, checksum)
             fixed = len(views) == 1

@@ -19,8 +19,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 from ...errors import DataError, check_choice
 from ..formats.arrow_columns import (
     MAX_WIDTH,
@@ -97,7 +95,7 @@ class _Spool:
         if column.kind == "array":
             self.fixed &= column.shape == mine.shape
             self.shapes.extend(column.shape)
-            checksum = zlib.crc32(np.array(column.shape, dtype="<i8").tobytes(), checksum)
+            checksum = zlib.crc32(column.shape_bytes, checksum)
         self.file.write(content)
         self.ends.append(self.ends[-1] + len(content))
         return zlib.crc32(content, checksum)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -55,6 +56,11 @@ class Column:
     def width(self) -> int:
         """The number of bytes of one number or array."""
         return int(np.dtype(self.dtype).itemsize * np.prod(self.shape, dtype=object))
+
+    @cached_property
+    def shape_bytes(self) -> bytes:
+        """The shape as checksums include it."""
+        return np.array(self.shape, "<i8").tobytes()
 
 
 Value = tuple[Column, Any]

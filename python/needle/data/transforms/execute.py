@@ -8,7 +8,7 @@ calls callables image by image. compile.py chooses the kind.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, TypeGuard
 
@@ -72,11 +72,8 @@ class Segment:
     kind: str
     parts: tuple[PlacedTransform, ...]
     output: ImageSpec | None
-
-    @cached_property
-    def kept(self) -> dict[int, tuple[Integers, Rows]]:
-        """Cached parameters and the image sizes they are valid for, keyed by the part's index."""
-        return {}
+    kept: dict[int, tuple[Integers, Rows]] = field(default_factory=dict)
+    """Cached parameters and the image sizes they are valid for, keyed by the part's index."""
 
     @cached_property
     def row_shape(self) -> tuple[int, ...] | None:
