@@ -206,22 +206,17 @@ def image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
     found: list[str] = []
     links: list[str] = []
     others: list[str] = []
-    folders = [name]
-    while folders:
-        folder = folders.pop()
-        with os.scandir(os.path.join(root, folder)) as entries:
-            for entry in entries:
-                path = os.path.join(folder, entry.name)
-                if is_hidden(entry.name):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(path)
-                elif entry.is_symlink() and os.path.isdir(entry.path):
-                    links.append(path)
-                elif entry.name.lower().endswith(endings):
-                    found.append(path)
-                elif entry.name.lower().endswith(OTHER_IMAGES):
-                    others.append(path)
+    for place, folders, files in os.walk(os.path.join(root, name), onerror=_reraise):
+        inside = os.path.relpath(place, root)
+        folders[:] = [each for each in folders if not is_hidden(each)]
+        linked = (each for each in folders if os.path.islink(os.path.join(place, each)))
+        links.extend(os.path.join(inside, each) for each in linked)
+        for each in files:
+            kind = None if is_hidden(each) else each.lower()
+            if kind and kind.endswith(endings):
+                found.append(os.path.join(inside, each))
+            elif kind and kind.endswith(OTHER_IMAGES):
+                others.append(os.path.join(inside, each))
     if found:  # without any image it is an error, which is raised by the caller
         warn_of_others(root, others)
     if links:
@@ -231,6 +226,10 @@ def image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
             UserWarning,
         )
     return sorted(found)
+
+
+def _reraise(error: OSError) -> None:
+    raise error
 
 
 def warn_of_others(root: Any, others: Sequence[str]) -> None:
