@@ -122,7 +122,16 @@ def check_choice(op: str, name: str, value: Any, known: Iterable[str]) -> None:
         raise ValueError(f"{op}: {name} must be {texts}, got {value!r}; choose one of them")
 
 
-def warn_caller(message: str, category: type[Warning]) -> None:
+def check_at_least(op: str, name: str, value: Any, least: int) -> None:
+    """Raise ValueError if ``value`` is below ``least``.
+
+    >>> check_at_least("DataLoader", "batch_size", 4, 1)
+    """
+    if value < least:
+        raise ValueError(f"{op}: {name} must be at least {least}, got {value}")
+
+
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line of the program that called needle."""
     package, level = str(Path(__file__).parent), 1
     frame: Any = inspect.currentframe()

@@ -309,7 +309,7 @@ def test_buckets_keep_padding_small_and_change_with_the_epoch():
     [
         (lambda: data.RandomSampler(5, seed=-1), ValueError, r"seed must be in \[0, 2\*\*64\)"),
         (lambda: data.RandomSampler(5, seed=1.5), TypeError, "seed must be an int or None, got"),
-        (lambda: data.SequentialSampler(-1), ValueError, "length must not be negative, got -1"),
+        (lambda: data.SequentialSampler(-1), ValueError, "length must be at least 0, got -1"),
         (lambda: data.BatchSampler([1], 0), ValueError, "batch_size must be at least 1, got 0"),
         (lambda: data.BatchSampler([1], 2.0), TypeError, "batch_size must be an int, got 2.0"),
         (lambda: len(data.Sampler()), NotImplementedError, "must define __len__"),

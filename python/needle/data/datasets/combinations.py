@@ -183,7 +183,6 @@ def _sizes(lengths: Sequence[float], total: int) -> list[int]:
         warn_caller(
             f"random_split: a fraction must be enough for one sample, got {given} of {total} "
             "samples; one of the subsets is empty",
-            UserWarning,
         )
     return sizes
 
@@ -216,7 +215,6 @@ class ConcatDataset(_Combination):
             warn_caller(
                 f"ConcatDataset: a label must mean the same class in all datasets, got classes "
                 f"{classes[0]!s:.200} and {other[0]!s:.200}; map the labels of both",
-                UserWarning,
             )
         layouts = {getattr(dataset, "layout", None) for dataset in datasets}
         self.layout = layouts.pop() if len(layouts) == 1 else None

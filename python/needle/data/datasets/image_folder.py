@@ -184,7 +184,6 @@ def _class_names(root: Path) -> tuple[str, ...]:
         warn_caller(
             f"ImageFolder: broken links in {root} are no classes, got {', '.join(broken[:5])}; "
             "restore what they link to, or remove them",
-            UserWarning,
         )
     if not names:
         raise DataError(f"ImageFolder: {root} must have one folder per class, got no folder in it")
@@ -192,7 +191,6 @@ def _class_names(root: Path) -> tuple[str, ...]:
         warn_caller(
             f"ImageFolder: the classes of {root} are {', '.join(names)}, which are names of "
             f"splits; give the folder of one split, such as {root / names[-1]}",
-            UserWarning,
         )
     return tuple(names)
 
@@ -223,7 +221,6 @@ def image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
         warn_caller(
             f"{root}: links to folders below a class are not followed, got {', '.join(links[:5])}; "
             f"link the class or the files",
-            UserWarning,
         )
     return sorted(found)
 
@@ -238,5 +235,4 @@ def warn_of_others(root: Any, others: Sequence[str]) -> None:
         warn_caller(
             f"{root}: {len(others)} images are left out, such as {min(others)}; convert them, or "
             f"name their extension in extensions=",
-            UserWarning,
         )

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from ...errors import check_at_least
 from ...torch_names import PointsToKeywords
 from ..sampling.distributed import check_rank
 
@@ -25,10 +26,7 @@ class IterableDataset(PointsToKeywords):
     num_shards: int = 1
 
     def __init__(self, num_shards: int = 1) -> None:
-        if num_shards < 1:
-            raise ValueError(
-                f"{type(self).__name__}: num_shards must be at least 1, got {num_shards}"
-            )
+        check_at_least(type(self).__name__, "num_shards", num_shards, 1)
         self.num_shards = int(num_shards)
 
     def __iter__(self) -> Iterator[Any]:

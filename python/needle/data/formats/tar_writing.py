@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import unmasked
-from ...errors import DataError
+from ...errors import DataError, check_at_least
 from .decoding import pillow
 from .files import check_list
 
@@ -33,10 +33,7 @@ def write_tar_shards(
     atomically. Raises DataError if a value does not fit its field.
     """
     check_list("write_tar_shards", "fields", fields)
-    if samples_per_shard < 1:
-        raise ValueError(
-            f"write_tar_shards: samples_per_shard must be at least 1, got {samples_per_shard}"
-        )
+    check_at_least("write_tar_shards", "samples_per_shard", samples_per_shard, 1)
     if os.fspath(pattern) == _named(pattern, 0) or _named(pattern, 0) == _named(pattern, 1):
         raise ValueError(
             f"write_tar_shards: pattern must have a place for the number, got {pattern!r}; "

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import check_at_least
 from .sampler import Sampler, check_again, set_epoch
 
 
@@ -53,6 +54,5 @@ def check_batch_size(op: str, batch_size: Any) -> int:
     """Return ``batch_size`` as an int of at least 1; errors name the caller ``op``."""
     if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)):
         raise TypeError(f"{op}: batch_size must be an int, got {batch_size!r}")
-    if batch_size < 1:
-        raise ValueError(f"{op}: batch_size must be at least 1, got {batch_size}")
+    check_at_least(op, "batch_size", batch_size, 1)
     return int(batch_size)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...backends.philox import ORDER_STREAM, words
-from ...errors import ShapeError
+from ...errors import ShapeError, check_at_least
 from ..samples.random_source import check_seed
 from .batches import batch_count, check_batch_size
 from .orders import shuffled
@@ -109,8 +109,7 @@ def _check_numbers(name: str, values: Any) -> npt.NDArray[np.float64]:
 
 
 def _equal_parts(sizes: npt.NDArray[np.float64], buckets: int) -> npt.NDArray[np.float64]:
-    if buckets < 1:
-        raise ValueError(f"LengthBucketBatchSampler: buckets must be at least 1, got {buckets}")
+    check_at_least("LengthBucketBatchSampler", "buckets", buckets, 1)
     if not len(sizes):
         return np.empty(0)
     return np.unique(np.quantile(sizes, np.arange(1, buckets) / buckets))

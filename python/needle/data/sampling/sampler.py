@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...errors import check_at_least
 from ...torch_names import PointsToKeywords
 
 Indices = npt.NDArray[np.int64]
@@ -63,10 +64,7 @@ class SourceSampler(Sampler):
     def __init__(self, source: Sized | int) -> None:
         check_again(type(self).__name__, "source", source)
         self.source = source
-        if self.length < 0:
-            raise ValueError(
-                f"{type(self).__name__}: the length must not be negative, got {self.length}"
-            )
+        check_at_least(type(self).__name__, "the length", self.length, 0)
 
     def __len__(self) -> int:
         return self.length

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...backends.philox import ORDER_STREAM, words
+from ...errors import check_at_least
 from ..samples.random_source import check_seed, check_weights, drawn_by_weight, weight_edges
 from .sampler import Indices, Sampler, check_again
 
@@ -93,8 +94,7 @@ class WeightedRandomSampler(Sampler):
 
     def _check_enough(self) -> None:
         op, count, positive = "WeightedRandomSampler", self.num_samples, self._positive
-        if count < 0:
-            raise ValueError(f"{op}: num_samples must not be negative, got {count}")
+        check_at_least(op, "num_samples", count, 0)
         if self.replacement and count and not positive:
             raise ValueError(f"{op}: some weight must be positive, got none; raise one")
         if not self.replacement and positive < count:
