@@ -62,9 +62,8 @@ class BufferSlot:
             note_write(handle)
         if self.lazy:
             self._clear_views()
-            self.handle, self.shift = handle, offset - self.offset
-        else:
-            self.handle, self.shift = handle, offset - self.offset
+        self.handle, self.shift = handle, offset - self.offset
+        if not self.lazy:
             self.update_views()
 
     def update_views(self) -> None:

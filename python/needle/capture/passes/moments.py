@@ -17,31 +17,28 @@ from ..recorded import Recording
 from .folding import alike
 from .options import Options
 
+KERNEL = "conv2d_moments"
+
 
 def share(recording: Recording, options: Options) -> str:
     """Share a temporary with the moments between convolutions and the batch norms after them."""
     shared = 0
-    if not options.exact and options.memory is None:
-        for part in recording.segments:
-            for call in [call for call in part.calls if call.name == "conv2d"]:
-                shared += _share(recording, part.calls, call)
+    wanted = not options.exact and options.memory is None
+    for part in recording.segments if wanted and provides(recording.backend, KERNEL) else ():
+        calls = part.calls
+        for conv in [call for call in calls if call.name == "conv2d"]:
+            x, weight, out, geometry, epilogue = conv.args
+            norm = _norm_after(calls, conv)
+            if norm is None or not is_storage(out.dtype) or geometry.groups > 1:
+                continue
+            parts = -(-product(out.shape[:-1]) // MOMENT_PIXELS)
+            moments = recording.new_slot((parts, 2, out.shape[-1]), float32)
+            args = (x, weight, out, geometry, epilogue, moments)
+            calls[calls.index(conv)] = Call(KERNEL, args)
+            given, *rest = norm.args
+            calls[calls.index(norm)] = Call("batch_norm_of_moments", (given, moments, *rest))
+            shared += 1
     return f"took the moments of {shared} batch norms from convolutions"
-
-
-def _share(recording: Recording, calls: list[Call], conv: Call) -> bool:
-    """Share the moments of the result of ``conv``; return False if that saves nothing."""
-    norm = _norm_after(calls, conv)
-    x, weight, out, geometry, epilogue = conv.args
-    takes_part = provides(recording.backend, "conv2d_moments") and is_storage(out.dtype)
-    if norm is None or not takes_part or geometry.groups > 1:
-        return False
-    parts = -(-product(out.shape[:-1]) // MOMENT_PIXELS)
-    moments = recording.new_slot((parts, 2, out.shape[-1]), float32)
-    calls[calls.index(conv)] = Call("conv2d_moments", (x, weight, out, geometry, epilogue, moments))
-    calls[calls.index(norm)] = Call(
-        "batch_norm_of_moments", (norm.args[0], moments, *norm.args[1:])
-    )
-    return True
 
 
 def _norm_after(calls: list[Call], conv: Call) -> Call | None:
