@@ -297,25 +297,19 @@ def capture(
     enters it, or if a check after the second call finds a difference. If the check of the second
     call does, a CaptureWarning says so, and the function runs eagerly from then on.
     """
-    if function is None:
-        return functools.partial(
-            capture,
-            state=state,
-            recordings=recordings,
-            graphs=graphs,
-            memory=memory,
-            exact=exact,
-            check=check,
-        )
-    if not callable(function):
-        raise TypeError(
-            f"capture: the argument must be callable, got {type(function).__name__}; pass the step "
-            "itself, not its result"
-        )
     if recordings < 1:
         raise ValueError(
             f"capture: recordings must be at least 1, got {recordings}; leave it out for 8"
         )
     check_state(state)
     options = Options(byte_count(memory), exact, graphs=graphs, recordings=recordings, check=check)
-    return Captured(function, state, options)
+
+    def captured(step: Any) -> Any:
+        if not callable(step):
+            raise TypeError(
+                f"capture: the argument must be callable, got {type(step).__name__}; pass the step "
+                "itself, not its result"
+            )
+        return Captured(step, state, options)
+
+    return captured if function is None else captured(function)
