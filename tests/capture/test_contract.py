@@ -152,33 +152,6 @@ def test_a_check_can_be_asked_for_and_turned_off() -> None:
     assert called(step, 1)[0] == [5.0]
 
 
-class Scaled(nn.Module):
-    slope = 1.0
-    table = (1.0, 2.0)
-
-    def forward(self, x: Any) -> Any:
-        return x * (self.slope * self.table[0])
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda layer: setattr(layer, "slope", 5.0),
-        lambda layer: setattr(Scaled, "slope", 5.0),
-        lambda layer: setattr(Scaled, "table", (5.0, 2.0)),
-    ],
-)
-def test_attributes_of_a_module_are_guarded(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("slope", "table"):  # setattr by monkeypatch, which restores them
-        monkeypatch.setattr(Scaled, name, vars(Scaled)[name])
-    layer = Scaled()
-    step = needle.capture(layer)
-    assert called(step, 3)[0] == [1.0] * 3
-    change(layer)
-    assert called(step, 3) == ([5.0] * 3, [])
-    assert (step.recordings, step.replays) == (2, 4)
-
-
 @pytest.mark.parametrize("given", ["module", "method", "state", "decorator"])
 def test_a_module_is_an_input_of_its_own_recording(given: str) -> None:
     layer = nn.Linear(1, 1, device=needle.cpu())

@@ -177,21 +177,26 @@ def test_threads_that_begin_together_share_a_recording() -> None:
 
 
 class Scaled(nn.Module):
+    slope = 1.0
     factor = Fraction(1)
+    powers = (1.0, 2.0)
 
     def __init__(self) -> None:
         super().__init__()
         self.table = np.ones(2)
 
     def scale(self) -> float:
-        return float(self.factor) * float(self.table[0])
+        return self.slope * float(self.factor) * self.powers[0] * float(self.table[0])
 
     def forward(self, x: Any) -> Any:
         return x * self.scale()
 
 
 CHANGES: dict[str, Callable[[Scaled], None]] = {
-    "a value of the class": lambda layer: setattr(Scaled, "factor", Fraction(5)),
+    "an attribute of the object": lambda layer: setattr(layer, "slope", 5.0),
+    "an attribute of the class": lambda layer: setattr(Scaled, "slope", 5.0),
+    "an object of the class": lambda layer: setattr(Scaled, "factor", Fraction(5)),
+    "a tuple of the class": lambda layer: setattr(Scaled, "powers", (5.0, 2.0)),
     "a method of the class": lambda layer: setattr(Scaled, "scale", lambda self: 5.0),
     "forward": lambda layer: setattr(Scaled, "forward", lambda self, x: x * 5.0),
     "an element of an array": lambda layer: layer.table.__setitem__(0, 5.0),
@@ -202,14 +207,14 @@ CHANGES: dict[str, Callable[[Scaled], None]] = {
 def test_a_changed_class_or_array_is_recorded_again(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for attribute in ("factor", "scale", "forward"):  # which monkeypatch then restores
+    for attribute in ("slope", "factor", "powers", "scale", "forward"):  # then restored
         monkeypatch.setattr(Scaled, attribute, vars(Scaled)[attribute])
     layer = Scaled()
     step = needle.capture(layer)
     assert [step(tensor([1.0])).item() for _ in range(4)] == [1.0] * 4
     CHANGES[name](layer)
-    assert step(tensor([1.0])).item() == 5.0
-    assert step.recordings == 2
+    assert [step(tensor([1.0])).item() for _ in range(3)] == [5.0] * 3
+    assert (step.recordings, step.replays) == (2, 5)
 
 
 @pytest.mark.parametrize(
