@@ -41,8 +41,16 @@ def test_identity() -> None:
     before = a
     a += 1
     assert a is not before and before.item() == 1.0
-    before.numpy()[0] = 5.0  # changes a copy only
-    assert before.item() == 1.0
+
+
+def test_writes_into_the_copy_that_numpy_returns_are_errors() -> None:
+    x = leaf([1.0, 2.0])
+    for host in (x.numpy(), np.asarray(x), (x + 0).numpy(), *ndl.make_tuple(x).numpy()):
+        with pytest.raises(ValueError, match="read-only"):
+            host[0] = 5.0
+    changed = np.array(x)
+    changed[0] = 5.0
+    assert x.numpy().tolist() == [1.0, 2.0] and changed.tolist() == [5.0, 2.0]
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (3,), (0,), (2, 3)])

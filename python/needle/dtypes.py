@@ -149,15 +149,16 @@ def is_floating(dtype: DType) -> bool:
 def unmasked(op: str, source: Any) -> np.ndarray[Any, DType]:
     """Return ``source`` as a NumPy array; DTypeError if an element of a masked array is masked."""
     host = np.asarray(source)
-    _check_masks(op, source)
+    _check_masks(op, source, host)
     return host
 
 
-def _check_masks(op: str, source: Any) -> None:
+def _check_masks(op: str, source: Any, host: np.ndarray[Any, DType]) -> None:
     if isinstance(source, (list, tuple)):
-        if not {*map(type, source)} <= {int, float}:
-            for part in source:
-                _check_masks(op, part)
+        numbers = host.ndim == 1 and host.dtype.kind in "biuf"  # a masked number becomes NaN
+        if not numbers or (host.dtype.kind == "f" and np.isnan(host).any()):
+            for part, each in zip(source, host, strict=True):
+                _check_masks(op, part, each)
     elif isinstance(source, np.ma.MaskedArray) and (count := np.count_nonzero(source.mask)):
         raise DTypeError(
             f"{op}: arrays must have no masked elements, got {count}; write array.filled(value) "

@@ -173,7 +173,7 @@ def test_state_that_is_no_compact_array_changes_in_place(name: str, device: Any)
     if name == "adam_step":
         settings = (0.1, 0.9, 0.99, 1e-8, 0.0, False, 1)
     states = [[array(2 + i)] for i in range(2 if name == "adam_step" else 1)]
-    plain = [[state[0].numpy()] for state in states]
+    plain = [[np.array(state[0])] for state in states]
     (new,) = step([array(0)], [array(1)], *states, *settings)
     (want,) = step.definition([array(0).numpy()], [array(1).numpy()], *plain, *settings)
     np.testing.assert_allclose(new.numpy(), want, rtol=1e-6)

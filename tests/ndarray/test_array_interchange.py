@@ -43,9 +43,12 @@ def test_a_buffer_has_the_stride_of_its_dtype(dtype: str, device: Any) -> None:
 
 def test_a_copy_is_a_copy(device: Any) -> None:
     a = nd.ones((3,), device=device)
-    for copied in (a.numpy(), np.array(a), a.__array__(copy=True), np.asarray(a, dtype="float64")):
+    for copied in (np.array(a), a.__array__(copy=True), np.asarray(a, dtype="float64")):
         copied[:] = 5
         assert a.tolist() == [1, 1, 1]
+    for read_only in (a.numpy(), a.flat.numpy()):
+        with pytest.raises(ValueError, match="read-only"):
+            read_only[:] = 5
     with pytest.raises(ValueError, match="needs a copy"):
         a.__array__(dtype="float64", copy=False)
 

@@ -401,7 +401,7 @@ def test_views_of_one_buffer(device: Any) -> None:
     assert changed_by(lambda w: w.cached_data.assign(w.cached_data * 2))
     assert changed_by(lambda w: w.reshape((6,)).cached_data.__setitem__(0, 2.0))
     assert not changed_by(lambda w: w.cached_data.copy().__setitem__(..., 0.0))
-    assert not changed_by(lambda w: np.asarray(w.numpy()).__setitem__(..., 0.0))
+    assert not changed_by(lambda w: np.array(w.numpy()).__setitem__(..., 0.0))
     assert not changed_by(lambda w: w.cached_data.__setitem__(..., 0.0) if False else None)
 
 

@@ -138,8 +138,8 @@ class TensorTuple(Value):
         return tuple(self)
 
     def numpy(self) -> Any:
-        """Return the items as a tuple of NumPy arrays."""
-        return tuple(to_numpy(data) for data in self.realize_cached_data())
+        """Return the items as a tuple of NumPy arrays, as ``Tensor.numpy`` does."""
+        return tuple(_read_only(data) for data in self.realize_cached_data())
 
     def __repr__(self) -> str:
         return f"needle.TensorTuple{tuple(self)!r}"
@@ -222,8 +222,11 @@ class Tensor(Value, TensorMethods):
         self.cached_data, self.changed_by = value.realize_cached_data(), "an assignment to .data"
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """Return the data as a NumPy array, also for 0-d tensors."""
-        return np.asarray(to_numpy(self.realize_cached_data()))
+        """Return a copy of the data as a NumPy array, also for 0-d tensors.
+
+        It is read-only, because writes would be lost: ``numpy.array(x)`` makes a copy to change.
+        """
+        return _read_only(self.realize_cached_data())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         host = self.numpy()
@@ -337,6 +340,12 @@ class Tensor(Value, TensorMethods):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+
+def _read_only(data: Any) -> np.ndarray[Any, Any]:
+    host = np.asarray(to_numpy(data))
+    host.flags.writeable = False
+    return host
 
 
 _GRAPH_ATTRIBUTES = ("op", "inputs", "grad", "hooks", *RECORDS)

@@ -305,7 +305,7 @@ def meshgrid(*arrays: NDArray, indexing: str = "xy") -> list[NDArray]:
 
 def to_numpy(array: NDArray) -> HostArray:
     """Return the elements as a NumPy array (a copy)."""
-    return array.numpy()
+    return array.device.backend.download(array.view)
 
 
 def from_numpy(array: Any, device: Any = None, dtype: Any = None) -> NDArray:

@@ -136,8 +136,13 @@ class ArrayInterchange:
     _device: BackendDevice
 
     def numpy(self) -> HostArray:
-        """Return the elements as a NumPy array, always a copy (``numpy.asarray`` shares memory)."""
-        return self._device.backend.download(self.view)
+        """Return a copy of the elements as a NumPy array, read-only because writes would be lost.
+
+        ``numpy.asarray`` shares memory where the device can; ``numpy.array`` copies, to change it.
+        """
+        host = self._device.backend.download(self.view)
+        host.flags.writeable = False
+        return host
 
     def shared_memory(self) -> HostArray | None:
         """Return a host array on this memory (read-only where elements repeat), or None."""
@@ -153,7 +158,7 @@ class ArrayInterchange:
         if shared is None:
             if copy is False:
                 raise ValueError(f"numpy.asarray: {self._device} memory cannot be shared; copy it")
-            shared = self.numpy()
+            shared = self._device.backend.download(self.view) if copy else self.numpy()
         if dtype is None or shared.dtype == dtype:
             return shared
         if copy is False:

@@ -216,6 +216,6 @@ class FlatArray:
         return (self[index] for index in range(len(self)))
 
     def numpy(self) -> NumpyArray[Any]:
-        """Return the elements as a 1-D NumPy array (a copy)."""
+        """Return the elements as a 1-D NumPy array (a read-only copy)."""
         host: NumpyArray[Any] = self._array.numpy()
         return host.reshape(-1)
