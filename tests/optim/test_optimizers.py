@@ -3,87 +3,66 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import numpy as np
 import pytest
 
 import needle as ndl
-from needle import backend_selection as selection
 from needle import optim
 from needle.autograd import refs
 from needle.backends.base import View
 from needle.errors import CheckpointError, GraphError, ShapeError
 from tests.nn_devices import NUMPY_MODE, close
 
-OPTIMIZERS = [getattr(optim, n) for n in ("SGD", "Adam", "NAdam", "RAdam", "RMSprop", "Adagrad")]
 SHAPES = [(3, 4), (4,)]
-TOLERANCES = {
-    "float32": {"rtol": 2e-6, "atol": 2e-7},
-    "float64": {"rtol": 1e-11, "atol": 1e-12},
-}
-needs_counts = pytest.mark.skipif(
-    not refs.TELL, reason="reference counts are off, so no step is in place"
-)
+TOLERANCES = {"float32": (2e-6, 2e-7), "float64": (1e-11, 1e-12)}
+"""Relative and absolute."""
 
 
 @pytest.fixture
 def native():
     """Return the device whose kernels update in place."""
     found = ndl.cpu()
-    if not found.enabled():
-        pytest.skip("cpu is not available: build the extension (make build)")
+    if NUMPY_MODE or not found.enabled():
+        pytest.skip("NumPy has no kernel that steps in place, or the extension is not built")
     return found
 
 
-def make_params(device, dtype="float32"):
+def make_params(device, dtype="float32", shapes=SHAPES):
     rng = np.random.default_rng(0)
     return [
-        ndl.nn.Parameter(rng.standard_normal(s).astype(dtype), device=device, dtype=dtype)
-        for s in SHAPES
+        ndl.nn.Parameter(np.asarray(rng.standard_normal(s), dtype), device=device, dtype=dtype)
+        for s in shapes
     ]
 
 
-def run(make_optimizer, reference, device, dtype, steps=4):
-    """Run both on the same gradients; ``reference`` is (p, g, state, t) -> p in float64."""
-    rng = np.random.default_rng(1)
-    params = make_params(device, dtype)
-    expected = [p.numpy().astype("float64") for p in params]
-    states: list[dict] = [{} for _ in params]
-    optimizer = make_optimizer(params)
-    for t in range(1, steps + 1):
-        grads = [rng.standard_normal(s).astype(dtype) for s in SHAPES]
-        for p, g in zip(params, grads, strict=True):
-            p.grad = ndl.Tensor(g, device=device, dtype=dtype)
-        optimizer.step()
-        expected = [
-            reference(p, g.astype("float64"), state, t)
-            for p, g, state in zip(expected, grads, states, strict=True)
-        ]
-    for p, e in zip(params, expected, strict=True):
-        assert p.dtype == dtype and isinstance(p, ndl.nn.Parameter)
-        close(p, e, **TOLERANCES[dtype])
-
-
-def sgd(lr, momentum, decay, dampening, nesterov=False, whole=False):
-    """Return a step of SGD; ``whole``: the first velocity is the gradient, as in PyTorch."""
+def sgd(lr=0.01, momentum=0.0, weight_decay=0.0, nesterov=False, dampening=None):
+    """Return a step of SGD; where ``dampening`` is given, the first velocity is the gradient."""
+    share = 1 - (0.0 if nesterov else momentum) if dampening is None else 1 - dampening
 
     def step(p, g, state, t):
-        g = g + decay * p
-        share = 1 if whole and t == 1 else 1 - dampening
-        v = state["v"] = momentum * state.get("v", 0.0) + share * g
+        g = g + weight_decay * p
+        whole = dampening is not None and t == 1
+        v = state["v"] = momentum * state.get("v", 0.0) + (1 if whole else share) * g
         return p - lr * (g + momentum * v if nesterov else v)
 
     return step
 
 
-def adam(lr, beta1, beta2, eps, decay, decoupled=False, amsgrad=False):
+def moments(p, g, state, lr, beta1, beta2, decay, decoupled):
+    """Return the parameter after its weight decay, the gradient, and both moments."""
+    p, g = (p * (1 - lr * decay), g) if decoupled else (p, g + decay * p)
+    m = state["m"] = beta1 * state.get("m", 0.0) + (1 - beta1) * g
+    v = state["v"] = beta2 * state.get("v", 0.0) + (1 - beta2) * g * g
+    return p, g, m, v
+
+
+def adam(
+    lr=0.01, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0, decoupled=False, amsgrad=False
+):
     def step(p, g, state, t):
-        if decoupled:
-            p = p * (1 - lr * decay)
-        else:
-            g = g + decay * p
-        m = state["m"] = beta1 * state.get("m", 0.0) + (1 - beta1) * g
-        v = state["v"] = beta2 * state.get("v", 0.0) + (1 - beta2) * g * g
+        p, g, m, v = moments(p, g, state, lr, beta1, beta2, weight_decay, decoupled)
         if amsgrad:
             v = state["top"] = np.maximum(state.get("top", 0.0), v)
         return p - lr * (m / (1 - beta1**t)) / (np.sqrt(v / (1 - beta2**t)) + eps)
@@ -91,11 +70,12 @@ def adam(lr, beta1, beta2, eps, decay, decoupled=False, amsgrad=False):
     return step
 
 
-def nadam(lr, beta1, beta2, eps, decay=0.0, slower=0.004, decoupled=False):
+def nadam(
+    lr=0.002, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0, slower=0.004,
+    decoupled_weight_decay=False,
+):  # fmt: skip
     def step(p, g, state, t):
-        p, g = (p * (1 - lr * decay), g) if decoupled else (p, g + decay * p)
-        m = state["m"] = beta1 * state.get("m", 0.0) + (1 - beta1) * g
-        v = state["v"] = beta2 * state.get("v", 0.0) + (1 - beta2) * g * g
+        p, g, m, v = moments(p, g, state, lr, beta1, beta2, weight_decay, decoupled_weight_decay)
         mu = beta1 * (1 - 0.96 ** (slower * np.arange(1, t + 2)) / 2)
         m = mu[t] * m / (1 - mu.prod()) + (1 - mu[t - 1]) * g / (1 - mu[:t].prod())
         return p - lr * m / (np.sqrt(v / (1 - beta2**t)) + eps)
@@ -103,11 +83,11 @@ def nadam(lr, beta1, beta2, eps, decay=0.0, slower=0.004, decoupled=False):
     return step
 
 
-def radam(lr, beta1, beta2, eps, decay=0.0, decoupled=False):
+def radam(
+    lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0, decoupled_weight_decay=False
+):
     def step(p, g, state, t):
-        p, g = (p * (1 - lr * decay), g) if decoupled else (p, g + decay * p)
-        m = state["m"] = beta1 * state.get("m", 0.0) + (1 - beta1) * g
-        v = state["v"] = beta2 * state.get("v", 0.0) + (1 - beta2) * g * g
+        p, g, m, v = moments(p, g, state, lr, beta1, beta2, weight_decay, decoupled_weight_decay)
         top = 2 / (1 - beta2) - 1
         rho = top - 2 * t * beta2**t / (1 - beta2**t)
         if rho <= 5:
@@ -119,9 +99,9 @@ def radam(lr, beta1, beta2, eps, decay=0.0, decoupled=False):
     return step
 
 
-def rmsprop(lr, alpha, eps, decay=0.0, momentum=0.0, centered=False):
+def rmsprop(lr=0.01, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False):
     def step(p, g, state, t):
-        g = g + decay * p
+        g = g + weight_decay * p
         v = state["v"] = alpha * state.get("v", 0.0) + (1 - alpha) * g * g
         m = state["m"] = alpha * state.get("m", 0.0) + (1 - alpha) * g
         u = g / (np.sqrt(v - m * m if centered else v) + eps)
@@ -131,103 +111,92 @@ def rmsprop(lr, alpha, eps, decay=0.0, momentum=0.0, centered=False):
     return step
 
 
-def adagrad(lr, lr_decay=0.0, decay=0.0, start=0.0, eps=1e-10):
+def adagrad(lr=0.01, lr_decay=0.0, weight_decay=0.0, start=0.0, eps=1e-10):
     def step(p, g, state, t):
-        g = g + decay * p
+        g = g + weight_decay * p
         v = state["v"] = state.get("v", start) + g * g
         return p - lr / (1 + (t - 1) * lr_decay) * g / (np.sqrt(v) + eps)
 
     return step
 
 
-def upwards(reference):
-    return lambda p, g, state, t: reference(p, -g, state, t)
-
-
-CASES = {
-    "sgd": (lambda ps: optim.SGD(ps, lr=0.1), sgd(0.1, 0, 0, 0)),
-    "sgd_decay": (lambda ps: optim.SGD(ps, 0.1, 0.0, 0.2), sgd(0.1, 0, 0.2, 0)),
-    "sgd_course_momentum": (
-        lambda ps: optim.SGD(ps, lr=0.1, momentum=0.9, weight_decay=0.01),
-        sgd(0.1, 0.9, 0.01, 0.9),
-    ),
-    "sgd_torch_momentum": (
-        lambda ps: optim.SGD(ps, lr=0.1, momentum=0.9, dampening=0.0),
-        sgd(0.1, 0.9, 0, 0),
-    ),
-    "sgd_nesterov": (
-        lambda ps: optim.SGD(ps, lr=0.1, momentum=0.8, nesterov=True, weight_decay=0.1),
-        sgd(0.1, 0.8, 0.1, 0, True),
-    ),
-    "adam": (lambda ps: optim.Adam(ps), adam(0.01, 0.9, 0.999, 1e-8, 0)),
-    "adam_options": (
-        lambda ps: optim.Adam(ps, lr=0.1, beta1=0.8, beta2=0.95, eps=1e-3, weight_decay=0.1),
-        adam(0.1, 0.8, 0.95, 1e-3, 0.1),
-    ),
-    "adamw": (
-        lambda ps: optim.AdamW(ps, lr=0.1, weight_decay=0.3),
-        adam(0.1, 0.9, 0.999, 1e-8, 0.3, True),
-    ),
-    "sgd_dampening": (
-        lambda ps: optim.SGD(ps, lr=0.1, momentum=0.8, dampening=0.3),
-        sgd(0.1, 0.8, 0, 0.3, whole=True),
-    ),
-    "sgd_maximize": (
-        lambda ps: optim.SGD(ps, 0.1, 0.9, 0.01, maximize=True),
-        upwards(sgd(0.1, 0.9, 0.01, 0.9)),
-    ),
-    "adam_maximize": (
-        lambda ps: optim.Adam(ps, maximize=True),
-        upwards(adam(0.01, 0.9, 0.999, 1e-8, 0)),
-    ),
-    "amsgrad": (
-        lambda ps: optim.Adam(ps, 0.1, 0.5, 0.6, amsgrad=True),
-        adam(0.1, 0.5, 0.6, 1e-8, 0, amsgrad=True),
-    ),
-    "amsgrad_decoupled": (
-        lambda ps: optim.AdamW(ps, 0.1, 0.5, 0.6, weight_decay=0.3, amsgrad=True),
-        adam(0.1, 0.5, 0.6, 1e-8, 0.3, True, True),
-    ),
-    "nadam": (lambda ps: optim.NAdam(ps), nadam(0.002, 0.9, 0.999, 1e-8)),
-    "nadam_options": (
-        lambda ps: optim.NAdam(ps, 0.1, 0.8, 0.95, 1e-3, 0.1, 2.0, maximize=True),
-        upwards(nadam(0.1, 0.8, 0.95, 1e-3, 0.1, 2.0)),
-    ),
-    "nadam_decoupled": (
-        lambda ps: optim.NAdam(ps, 0.1, weight_decay=0.3, decoupled_weight_decay=True),
-        nadam(0.1, 0.9, 0.999, 1e-8, 0.3, decoupled=True),
-    ),
-    "radam": (lambda ps: optim.RAdam(ps), radam(0.001, 0.9, 0.999, 1e-8)),
-    "radam_options": (  # the variance is rectified from step 3 on
-        lambda ps: optim.RAdam(ps, 0.1, 0.8, 0.8, 1e-3, 0.1, maximize=True),
-        upwards(radam(0.1, 0.8, 0.8, 1e-3, 0.1)),
-    ),
-    "radam_decoupled": (
-        lambda ps: optim.RAdam(ps, 0.1, 0.8, 0.9, weight_decay=0.3, decoupled_weight_decay=True),
-        radam(0.1, 0.8, 0.9, 1e-8, 0.3, True),
-    ),
-    "rmsprop": (lambda ps: optim.RMSprop(ps), rmsprop(0.01, 0.99, 1e-8)),
-    "rmsprop_options": (
-        lambda ps: optim.RMSprop(ps, 0.1, 0.7, 1e-3, 0.1, 0.8),
-        rmsprop(0.1, 0.7, 1e-3, 0.1, 0.8),
-    ),
-    "rmsprop_centered": (
-        lambda ps: optim.RMSprop(ps, 0.1, 0.7, 1e-2, centered=True),
-        rmsprop(0.1, 0.7, 1e-2, centered=True),
-    ),
-    "adagrad": (lambda ps: optim.Adagrad(ps, 0.1), adagrad(0.1)),
-    "adagrad_options": (
-        lambda ps: optim.Adagrad(ps, 0.1, 0.2, 0.1, 0.5, 1e-3, maximize=True),
-        upwards(adagrad(0.1, 0.2, 0.1, 0.5, 1e-3)),
-    ),
+FORMULAS = {
+    optim.SGD: sgd,
+    optim.Adam: adam,
+    optim.AdamW: functools.partial(adam, decoupled=True),
+    optim.NAdam: nadam,
+    optim.RAdam: radam,
+    optim.RMSprop: rmsprop,
+    optim.Adagrad: adagrad,
 }
+"""Each optimiser's step in float64, (p, g, state, t) -> p, made with the optimiser's arguments."""
+UP = {"maximize": True}
+DECOUPLED = {"weight_decay": 0.3, "decoupled_weight_decay": True}
+CASES = {
+    "sgd": (optim.SGD, (0.1,), {}),
+    "sgd_decay": (optim.SGD, (0.1, 0.0, 0.2), {}),
+    "sgd_course_momentum": (optim.SGD, (0.1, 0.9, 0.01), {}),
+    "sgd_torch_momentum": (optim.SGD, (0.1, 0.9), {"dampening": 0.0}),
+    "sgd_nesterov": (optim.SGD, (0.1, 0.8, 0.1), {"nesterov": True}),
+    "sgd_dampening": (optim.SGD, (0.1, 0.8), {"dampening": 0.3}),
+    "sgd_maximize": (optim.SGD, (0.1, 0.9, 0.01), UP),
+    "adam": (optim.Adam, (), {}),
+    "adam_options": (optim.Adam, (0.1, 0.8, 0.95, 1e-3, 0.1), {}),
+    "adam_maximize": (optim.Adam, (), UP),
+    "adamw": (optim.AdamW, (0.1,), {"weight_decay": 0.3}),
+    "amsgrad": (optim.Adam, (0.1, 0.5, 0.6), {"amsgrad": True}),
+    "amsgrad_decoupled": (optim.AdamW, (0.1, 0.5, 0.6), {"weight_decay": 0.3, "amsgrad": True}),
+    "nadam": (optim.NAdam, (), {}),
+    "nadam_options": (optim.NAdam, (0.1, 0.8, 0.95, 1e-3, 0.1, 2.0), UP),
+    "nadam_decoupled": (optim.NAdam, (0.1,), DECOUPLED),
+    "radam": (optim.RAdam, (), {}),
+    "radam_options": (optim.RAdam, (0.1, 0.8, 0.8, 1e-3, 0.1), UP),  # rectified from step 3 on
+    "radam_decoupled": (optim.RAdam, (0.1, 0.8, 0.9), DECOUPLED),
+    "rmsprop": (optim.RMSprop, (), {}),
+    "rmsprop_options": (optim.RMSprop, (0.1, 0.7, 1e-3, 0.1, 0.8), {}),
+    "rmsprop_centered": (optim.RMSprop, (0.1, 0.7, 1e-2), {"centered": True}),
+    "adagrad": (optim.Adagrad, (0.1,), {}),
+    "adagrad_options": (optim.Adagrad, (0.1, 0.2, 0.1, 0.5, 1e-3), UP),
+}
+
+
+def made(name, params):
+    make, args, options = CASES[name]
+    return make(params, *args, **options)
+
+
+def formula(name):
+    make, args, options = CASES[name]
+    others = {key: value for key, value in options.items() if key != "maximize"}
+    step, sign = FORMULAS[make](*args, **others), -1 if "maximize" in options else 1
+    return lambda p, g, state, t: step(p, sign * g, state, t)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("name", CASES)
 def test_steps_follow_the_formula(name, dtype, device):
-    make, reference = CASES[name]
-    run(make, reference, device, dtype)
+    rng = np.random.default_rng(1)
+    params = make_params(device, dtype, [*SHAPES, ()])
+    expected = [p.numpy().astype("float64") for p in params]
+    states: list[dict] = [{} for _ in params]
+    optimizer, reference = made(name, params), formula(name)
+    for t in range(1, 5):
+        grads = [np.asarray(rng.standard_normal(p.shape), dtype) for p in params]
+        for p, g in zip(params, grads, strict=True):
+            p.grad = ndl.Tensor(g, device=device, dtype=dtype)
+        kept = [(p.data, p.numpy()) for p in params if t % 2]  # where nothing is, steps in place
+        optimizer.step()
+        assert all(np.array_equal(old.numpy(), before) for old, before in kept)
+        assert all(np.array_equal(p.grad.numpy(), g) for p, g in zip(params, grads))
+        expected = [
+            reference(p, g.astype("float64"), state, t)
+            for p, g, state in zip(expected, grads, states, strict=True)
+        ]
+    for p, e in zip(params, expected, strict=True):
+        assert p.shape == e.shape and p.dtype == dtype and isinstance(p, ndl.nn.Parameter)
+        close(p, e, *TOLERANCES[dtype])
+    params[-1].realize_cached_data()[...] = 5.0  # a 0-d array, not a NumPy scalar
+    assert params[-1].item() == 5.0
 
 
 def test_a_parameter_without_gradient_is_skipped(device):
@@ -244,19 +213,6 @@ def test_a_parameter_without_gradient_is_skipped(device):
         assert first.grad is None
 
 
-@pytest.mark.parametrize("make", OPTIMIZERS)
-def test_a_step_changes_neither_gradients_nor_old_values(make, device):
-    (p, _) = make_params(device)
-    old = p.data
-    before = old.numpy().copy()
-    p.grad = ndl.init.ones(*p.shape, device=device)
-    optimizer = make([p], lr=0.5, weight_decay=0.1)
-    optimizer.step()
-    close(old, before, rtol=0, atol=0)
-    close(p.grad, np.ones(p.shape), rtol=0, atol=0)
-    assert np.abs(p.numpy() - before).max() > 0
-
-
 def with_gradient(device):
     """Return a parameter and its optimiser after a first backward through w * w."""
     w = ndl.nn.Parameter(np.arange(1.0, 7.0).reshape(2, 3), device=device, dtype="float32")
@@ -268,19 +224,21 @@ def buffer_of(w):
     return w.cached_data.view.handle
 
 
-@pytest.mark.skipif(NUMPY_MODE, reason="NumPy has no kernel that steps in place")
-@needs_counts
-@pytest.mark.parametrize(
-    "make",
-    [optim.SGD, optim.Adam, lambda ps, lr: optim.SGD(ps, lr, 0.9, dampening=0.5)],
-    ids=["sgd", "adam", "dampened"],
-)
-def test_a_value_without_other_references_is_changed_in_place(make, native):
+@pytest.mark.skipif(not refs.TELL, reason="reference counts are off")
+@pytest.mark.parametrize("name", ["sgd", "adam", "sgd_dampening"])
+def test_a_value_without_other_references_is_changed_in_place(name, native):
     w, _ = with_gradient(native)
-    optimizer, before, buffer = make([w], lr=0.25), w.numpy(), id(buffer_of(w))
+    optimizer, before, buffer = made(name, [w]), w.numpy(), id(buffer_of(w))
     optimizer.step()
     assert id(buffer_of(w)) == buffer
     assert (w.numpy() < before).all()
+
+
+def adopted(w):
+    """Return a host array whose memory the parameter takes."""
+    host = w.numpy()
+    w.data = ndl.Tensor.make_const(ndl.backend_selection.adopt(host, w.device))
+    return host
 
 
 KEEPERS = {
@@ -292,6 +250,7 @@ KEEPERS = {
     "NumPy, sharing memory": lambda w: np.from_dlpack(w.cached_data),
     "a kernel's view": lambda w: w.cached_data.view,
     "the buffer": buffer_of,
+    "a host array": adopted,
 }
 
 
@@ -302,25 +261,14 @@ def values_of(kept, device):
     return kept.numpy() if hasattr(kept, "numpy") else np.asarray(kept)
 
 
-@pytest.mark.skipif(NUMPY_MODE, reason="NumPy has no kernel that steps in place")
 @pytest.mark.parametrize("keeper", KEEPERS)
 def test_a_value_with_another_reference_is_not_changed(keeper, native):
     w, optimizer = with_gradient(native)
-    before, buffer, kept = w.numpy(), id(buffer_of(w)), KEEPERS[keeper](w)
+    before, kept, buffer = w.numpy(), KEEPERS[keeper](w), id(buffer_of(w))
     optimizer.step()
     assert id(buffer_of(w)) != buffer
     assert (w.numpy() == before / 2).all()
     assert np.isin(values_of(kept, native), before).all()  # the old buffer has no new values
-
-
-@pytest.mark.skipif(NUMPY_MODE, reason="NumPy has no kernel that steps in place")
-def test_memory_of_a_host_array_is_not_changed(native):
-    w, optimizer = with_gradient(native)
-    host = np.arange(1.0, 7.0, dtype="float32").reshape(2, 3)
-    w.data = ndl.Tensor.make_const(selection.adopt(host, native))
-    optimizer.step()
-    assert (w.numpy() == host / 2).all()
-    np.testing.assert_array_equal(host, np.arange(1.0, 7.0).reshape(2, 3))
 
 
 def test_a_derivative_through_a_step_raises_instead_of_being_wrong(device):
@@ -336,25 +284,15 @@ def test_a_derivative_through_a_step_raises_instead_of_being_wrong(device):
         gradient.sum().backward()
 
 
-def test_a_gradient_of_another_layout_or_dtype_is_accepted(device):
-    p = ndl.nn.Parameter(np.zeros((3, 2), "float32"), device=device, dtype="float32")
+def test_gradients_of_another_layout_or_dtype_and_parameters_of_two_dtypes(device):
+    a, b = (ndl.nn.Parameter(np.zeros((3, 2)), device=device, dtype=d) for d in TOLERANCES)
     values = np.arange(6.0).reshape(2, 3)
-    grad = ndl.Tensor(values, device=device, dtype="float64")
-    p.grad = ndl.transpose(grad)
-    optim.SGD([p], lr=1.0).step()
-    assert p.dtype == "float32"
-    close(p, -values.T)
-
-
-def test_parameters_of_several_dtypes_step_together():
-    a = ndl.nn.Parameter(np.ones(2), dtype="float32")
-    b = ndl.nn.Parameter(np.ones(2), dtype="float64")
     for p in (a, b):
-        p.grad = ndl.Tensor(np.ones(2), dtype=p.dtype)
-    optim.SGD([a, b], lr=0.25, momentum=0.5, dampening=0.0).step()
-    close(a, [0.75, 0.75])
-    close(b, [0.75, 0.75])
-    assert (a.dtype, b.dtype) == ("float32", "float64")
+        p.grad = ndl.transpose(ndl.Tensor(values, device=device, dtype="float64"))
+    optim.SGD([a, b], lr=1.0, momentum=0.5, dampening=0.0).step()
+    for p, dtype in zip((a, b), TOLERANCES):
+        assert p.dtype == dtype
+        close(p, -values.T)
 
 
 def test_groups_have_their_own_options_and_lr_sets_all():
@@ -377,11 +315,12 @@ def test_wrong_groups_are_refused():
         optim.SGD([{"params": [a], "rate": 1}])
     with pytest.raises(ValueError, match="a parameter appears twice"):
         optim.SGD([{"params": [a]}, {"params": [b, a]}])
-    with pytest.raises(TypeError, match="parameters must be Tensors, got Linear; pass model.param"):
-        optim.Adam(ndl.nn.Linear(2, 2))
     assert optim.Adam(a).params == [a]
     with pytest.raises(ValueError, match="nesterov needs momentum > 0"):
         optim.SGD([a], nesterov=True)
+    b.grad = ndl.init.ones(5, device=b.device)
+    with pytest.raises(ShapeError, match=r"got \(5,\) for a parameter of shape \(4,\)"):
+        optim.SGD([b]).step()
 
 
 NOT_NEGATIVE = "must be a finite number of at least 0"
@@ -416,40 +355,27 @@ def test_options_out_of_range_are_refused(make, options, message):
     assert optimizer.params == [a]
 
 
-def test_options_at_the_limits_are_accepted():
+def test_options_at_the_limits_are_accepted_and_a_rate_set_later_is_checked():
     (a, b) = make_params(None)
-    assert optim.SGD([a, b], lr=0, momentum=np.float32(0.5), dampening=-1).lr == 0
     assert optim.Adam([a, b], beta1=0, beta2=0, eps=0).param_groups[0]["beta2"] == 0
-
-
-def test_a_rate_set_later_is_checked():
-    optimizer = optim.SGD(make_params(None), lr=0.5)
+    optimizer = optim.SGD([a, b], lr=0, momentum=np.float32(0.5), dampening=-1)
     with pytest.raises(ValueError, match=f"SGD: lr {NOT_NEGATIVE}, got nan"):
         optimizer.lr = float("nan")
-    assert optimizer.lr == 0.5
-
-
-@pytest.mark.parametrize("params", [[], (), iter([]), [{"params": []}]])
-def test_an_optimizer_without_parameters_is_refused(params):
-    with pytest.raises(ValueError, match="Adam: there must be at least one parameter, got none"):
-        optim.Adam(params)
+    assert optimizer.lr == 0
 
 
 def test_non_parameters_are_refused_by_name():
     (a, b) = make_params(None)
-    for wrong in (None, 3, [a, None], [a, {"params": [b]}], {"weight": a}, [[a, b]], "ab"):
+    for nothing in ([], (), iter([]), [{"params": []}]):
+        with pytest.raises(ValueError, match="Adam: there must be at least one parameter, got n"):
+            optim.Adam(nothing)
+    linear = ndl.nn.Linear(2, 2)
+    for wrong in (None, 3, linear, [a, None], [a, {"params": [b]}], {"weight": a}, [[a, b]], "ab"):
         with pytest.raises(TypeError, match=r"SGD: parameters must be Tensors, got \w+; pass"):
             optim.SGD(wrong)
     for wrong in ([{"params": [a]}, b], [{"lr": 0.1}]):
         with pytest.raises(TypeError, match="SGD: a parameter group must be a dict with 'params'"):
             optim.SGD(wrong)
-
-
-def test_a_gradient_of_another_shape_is_refused():
-    (_, p) = make_params(None)
-    p.grad = ndl.init.ones(5, device=p.device)
-    with pytest.raises(ShapeError, match=r"got \(5,\) for a parameter of shape \(4,\)"):
-        optim.SGD([p]).step()
 
 
 def test_a_subclass_written_for_the_course_works():
@@ -501,8 +427,6 @@ def test_clipping_tiny_and_nan_gradients(device):
 
 @pytest.mark.parametrize("name", CASES)
 def test_state_dict_continues_the_run_exactly(name, device):
-    make, _ = CASES[name]
-
     def train(params, optimizer, seeds):
         for seed in seeds:
             rng = np.random.default_rng(seed)
@@ -511,9 +435,9 @@ def test_state_dict_continues_the_run_exactly(name, device):
             optimizer.step()
 
     whole = make_params(device)
-    train(whole, make(whole), range(6))
+    train(whole, made(name, whole), range(6))
     params = make_params(device)
-    first = make(params)
+    first = made(name, params)
     train(params, first, range(3))
     saved = first.state_dict()
     frozen = copy.deepcopy(saved)
@@ -523,8 +447,8 @@ def test_state_dict_continues_the_run_exactly(name, device):
             np.testing.assert_array_equal(saved["state"][i][key], array)
 
     params = make_params(device)
-    again = make(params)
-    train(params, make(params), range(3))
+    again = made(name, params)
+    train(params, made(name, params), range(3))
     again.load_state_dict(saved)
     train(params, again, range(3, 6))
     for p, q in zip(params, whole, strict=True):
@@ -538,9 +462,7 @@ def test_state_of_other_parameters_is_refused_and_changes_nothing():
     saved = optim.Adam([a, b])
     saved.step()
     state = saved.state_dict()
-    with pytest.raises(
-        CheckpointError, match=r"groups of \[2\] parameters, this optimizer has \[1"
-    ):
+    with pytest.raises(CheckpointError, match=r"groups of \[2\] parameters, this .* has \[1"):
         optim.Adam([a]).load_state_dict(state)
     swapped = optim.Adam([b, a])
     with pytest.raises(CheckpointError, match=r"parameter 0 has shape \(3, 4\)"):
@@ -563,41 +485,15 @@ def test_the_state_of_another_optimizer_is_refused_and_changes_nothing(saved, ot
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("lr", -1.0), ("lr", "0.1"), ("lr", [0.1]), ("initial_lr", float("nan")), ("beta1", 1.5)],
+    [("lr", -1.0), ("lr", "0.1"), ("lr", [0.1]), ("initial_lr", float("nan")), ("beta1", 1.5)]
+    + [("steps", steps) for steps in (-1, 1.5, "3", None)],
 )
 def test_saved_options_out_of_range_are_refused_and_change_nothing(option, value):
     optimizer = optim.Adam(make_params(None), lr=0.25)
     state = optimizer.state_dict()
     state["steps"] = 7
-    state["param_groups"][0] |= {"eps": 0.5, option: value}
+    state["param_groups"][0]["eps"] = 0.5
+    (state if option == "steps" else state["param_groups"][0])[option] = value
     with pytest.raises(CheckpointError, match=f"Adam: the saved {option} must be a .*, got "):
         optimizer.load_state_dict(state)
     assert (optimizer.steps, optimizer.lr, optimizer.eps) == (0, 0.25, 1e-8)
-
-
-@pytest.mark.parametrize("steps", [-1, 1.5, "3", None])
-def test_an_invalid_saved_step_count_is_refused(steps):
-    optimizer = optim.SGD(make_params(None))
-    with pytest.raises(CheckpointError, match="SGD: the saved steps must be a whole number"):
-        optimizer.load_state_dict({**optimizer.state_dict(), "steps": steps})
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        *OPTIMIZERS,
-        lambda ps: optim.SGD(ps, momentum=0.5),
-        lambda ps: optim.Adam(ps, amsgrad=True),
-        lambda ps: optim.RMSprop(ps, momentum=0.5, centered=True),
-    ],
-)
-def test_a_parameter_without_axes(make, device):
-    p = ndl.nn.Parameter(np.array(2.0), device=device, dtype="float32")
-    optimizer = make([p])
-    for _ in range(2):
-        optimizer.reset_grad()
-        (p * p).backward()
-        optimizer.step()
-    assert p.shape == () and p.dtype == "float32" and 0 < p.item() < 2
-    p.realize_cached_data()[...] = 5.0  # a 0-d array, not a NumPy scalar
-    assert p.item() == 5.0
