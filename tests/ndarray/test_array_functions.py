@@ -23,6 +23,14 @@ def both(device: Any, *specs: tuple[tuple[int, ...], str]) -> list[Any]:
     return [item for host in hosts for item in (nd.asarray(host, device=device), host)]
 
 
+def same(call: Any, a: Any, host: Any) -> None:
+    """Compare a call, given a namespace and an array, on both namespaces; it may give a tuple."""
+    results = call(nd, a), call(np, host)
+    pairs = zip(*results, strict=True) if isinstance(results[1], (tuple, list)) else [results]
+    for found, expected in pairs:
+        check(found, expected)
+
+
 # ---- creation --------------------------------------------------------------------------------
 
 CREATION = [
@@ -55,9 +63,9 @@ def test_creation(name: str, args: Any, dtype: str, expected: Any, device: Any) 
 
 def test_creation_like_another(device: Any) -> None:
     a, host = case("permuted", "int32", device)
-    check(nd.zeros_like(a), np.zeros_like(host))
-    check(nd.ones_like(a, dtype="float64"), np.ones_like(host, dtype="float64"))
-    check(nd.full_like(a, 7), np.full_like(host, 7))
+    same(lambda xp, x: xp.zeros_like(x), a, host)
+    same(lambda xp, x: xp.ones_like(x, dtype="float64"), a, host)
+    same(lambda xp, x: xp.full_like(x, 7), a, host)
     like = nd.empty_like(a)
     assert (like.shape, like.dtype, like.device) == (a.shape, a.dtype, device)
     check(nd.linspace(1, 3, 4, endpoint=False, device=device), np.linspace(1, 3, 4, endpoint=False))
@@ -66,17 +74,15 @@ def test_creation_like_another(device: Any) -> None:
 
 @pytest.mark.parametrize("k", [-2, 0, 1])
 def test_triangles(k: int, device: Any) -> None:
-    a, host = both(device, ((2, 3, 4), "float32"))
-    check(nd.tril(a, k=k), np.tril(host, k))
-    check(nd.triu(a, k=k), np.triu(host, k))
+    arrays = both(device, ((2, 3, 4), "float32"))
+    same(lambda xp, x: (xp.tril(x, k=k), xp.triu(x, k=k)), *arrays)
 
 
 @pytest.mark.parametrize("indexing", ["xy", "ij"])
 def test_meshgrid(indexing: Any, device: Any) -> None:
     hosts = [np.arange(n, dtype=np.float32) for n in (2, 3, 4)]
-    grids = nd.meshgrid(*(nd.array(h, device=device) for h in hosts), indexing=indexing)
-    for found, expected in zip(grids, np.meshgrid(*hosts, indexing=indexing), strict=True):
-        check(found, expected)
+    arrays = [nd.array(h, device=device) for h in hosts]
+    same(lambda xp, x: xp.meshgrid(*x, indexing=indexing), arrays, hosts)
 
 
 def test_asarray_keeps_dtypes_and_array_gives_float32(device: Any) -> None:
@@ -100,70 +106,67 @@ def test_asarray_keeps_dtypes_and_array_gives_float32(device: Any) -> None:
 # ---- manipulation ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_manipulation_over_layouts(layout: str, device: Any) -> None:
-    a, host = case(layout, "float32", device)
-    check(
-        nd.reshape(a, (-1,) if host.size else host.shape),
-        host.reshape(-1 if host.size else host.shape),
-    )
-    check(nd.expand_dims(a, axis=0), host[None])
-    check(nd.expand_dims(a, axis=(0, -1)), host[None, ..., None])
-    check(nd.roll(a, 2), np.roll(host, 2))
-    check(nd.tile(a, (2, 1, 3)), np.tile(host, (2, 1, 3)))
-    check(nd.repeat(a, 2), np.repeat(host, 2))
-    check(nd.stack([a, a], axis=-1), np.stack([host, host], axis=-1))
-    check(nd.concat([a, a], axis=None), np.concatenate([host, host], axis=None))
-    check(nd.flip(a), np.flip(host))
+def widths(a: Any) -> tuple[tuple[int, int], ...]:
+    return tuple((axis, 2 - axis % 3) for axis in range(a.ndim))
+
+
+def last(a: Any) -> tuple[int, ...]:
+    """Return the order of axes in which axis 0 comes last."""
+    return (*range(1, a.ndim), 0)
+
+
+MANIPULATIONS: list[tuple[int, Any]] = [
+    (0, lambda xp, a: xp.reshape(a, (-1,) if a.size else a.shape)),
+    (0, lambda xp, a: xp.expand_dims(a, axis=0)),
+    (0, lambda xp, a: xp.expand_dims(a, axis=(0, -1))),
+    (0, lambda xp, a: xp.roll(a, 2)),
+    (0, lambda xp, a: xp.tile(a, (2, 1, 3))),
+    (0, lambda xp, a: xp.repeat(a, 2)),
+    (0, lambda xp, a: xp.stack([a, a], axis=-1)),
+    (0, lambda xp, a: xp.concat([a, a], axis=None)),
+    (0, lambda xp, a: xp.flip(a)),
+    (0, lambda xp, a: xp.transpose(a)),
+    (0, lambda xp, a: xp.pad(a, 2)),
+    (0, lambda xp, a: xp.pad(a, (1, 0), constant_values=-1.5)),
+    (1, lambda xp, a: xp.concat([a, a + 1, a])),
+    (1, lambda xp, a: xp.roll(a, -1, axis=0)),
+    (1, lambda xp, a: xp.repeat(a, 3, axis=-1)),
+    (1, lambda xp, a: xp.moveaxis(a, 0, -1)),
+    (1, lambda xp, a: xp.swapaxes(a, 0, -1)),
+    (1, lambda xp, a: xp.unstack(a, axis=-1)),
+    (1, lambda xp, a: xp.transpose(a, last(a))),
+    (1, lambda xp, a: xp.transpose(a, axes=list(last(a)))),
+    (1, lambda xp, a: xp.permute_dims(a, last(a))),
+    (1, lambda xp, a: xp.pad(a, widths(a))),
+    (1, lambda xp, a: xp.pad(a, widths(a), "constant", constant_values=3)),
+    (2, lambda xp, a: xp.matrix_transpose(a)),
+    (2, lambda xp, a: xp.roll(a, (1, 2), axis=(0, 1))),
+    (2, lambda xp, a: xp.roll(a, 1, axis=(0, 1))),
+    (4, lambda xp, a: xp.squeeze(a, axis=0)),
+    (4, lambda xp, a: xp.squeeze(a, (0, -2))),
+    (4, lambda xp, a: xp.permute_dims(a, (3, 0, 2, 1))),
+    (4, lambda xp, a: xp.moveaxis(a, (0, 1), (3, 0))),
+    (4, lambda xp, a: xp.repeat(a, [1, 0, 2, 3], axis=3)),
+    (4, lambda xp, a: xp.split(a, 3, axis=1)),
+    (4, lambda xp, a: xp.split(a, [1, 4], axis=1)),
+    (4, lambda xp, a: xp.tile(a, (0, 2))),
+    (4, lambda xp, a: xp.tile(xp.reshape(a, (1,) * 10 + (6, 4)), (2,))),
+]
+"""The fewest axes of an array, and a call; those of four axes take the shape (1, 6, 1, 4)."""
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS, "4-d"])
+def test_manipulation(layout: str, device: Any) -> None:
+    four = layout == "4-d"
+    a, host = both(device, ((1, 6, 1, 4), "f4")) if four else case(layout, "float32", device)
+    for axes, call in MANIPULATIONS:
+        if axes == 4 if four else axes <= host.ndim:
+            same(call, a, host)
     if host.ndim:
-        check(nd.concat([a, a + 1, a]), np.concatenate([host, host + 1, host]))
-        check(nd.roll(a, -1, axis=0), np.roll(host, -1, axis=0))
-        check(nd.repeat(a, 3, axis=-1), np.repeat(host, 3, axis=-1))
-        check(nd.moveaxis(a, 0, -1), np.moveaxis(host, 0, -1))
-        for found, expected in zip(nd.unstack(a, axis=-1), np.moveaxis(host, -1, 0), strict=True):
-            check(found, expected)
-    if host.ndim >= 2:
-        check(nd.matrix_transpose(a), host.swapaxes(-1, -2))
-        check(nd.roll(a, (1, 2), axis=(0, 1)), np.roll(host, (1, 2), axis=(0, 1)))
-        check(nd.roll(a, 1, axis=(0, 1)), np.roll(host, 1, axis=(0, 1)))
-
-
-def test_manipulation(device: Any) -> None:
-    a, host = both(device, ((1, 6, 1, 4), "float32"))
-    check(nd.squeeze(a, axis=0), host.squeeze(0))
-    check(nd.squeeze(a, (0, -2)), host.squeeze((0, 2)))
-    check(nd.permute_dims(a, (3, 0, 2, 1)), host.transpose(3, 0, 2, 1))
-    check(nd.moveaxis(a, (0, 1), (3, 0)), np.moveaxis(host, (0, 1), (3, 0)))
-    check(nd.repeat(a, [1, 0, 2, 3], axis=3), np.repeat(host, [1, 0, 2, 3], axis=3))
-    for found, expected in zip(nd.split(a, 3, axis=1), np.split(host, 3, axis=1), strict=True):
-        check(found, expected)
-        assert found._handle is a._handle
-    for found, expected in zip(nd.split(a, [1, 4], axis=1), np.split(host, [1, 4], 1), strict=True):
-        check(found, expected)
-    check(nd.tile(a, (0, 2)), np.tile(host, (0, 2)))
-    many = nd.reshape(a, (1,) * 10 + (6, 4))
-    check(nd.tile(many, (2,)), np.tile(host.reshape(many.shape), 2))
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_numpys_names_of_axis_orders_and_padding(layout: str, device: Any) -> None:
-    """Test functions that course programs call on ``array_api`` in both modes."""
-    a, host = case(layout, "float32", device)
-    check(nd.transpose(a), np.transpose(host))
-    check(nd.pad(a, 2), np.pad(host, 2))
-    check(nd.pad(a, (1, 0), constant_values=-1.5), np.pad(host, (1, 0), constant_values=-1.5))
-    if not host.ndim:
-        return
-    order = tuple(range(1, host.ndim)) + (0,)
-    check(nd.transpose(a, order), np.transpose(host, order))
-    check(nd.transpose(a, axes=list(order)), np.transpose(host, order))
-    check(nd.permute(a, order), np.transpose(host, order))
-    check(nd.swapaxes(a, 0, -1), np.swapaxes(host, 0, -1))
-    assert nd.swapaxes(a, -1, 0)._handle is nd.transpose(a)._handle is a._handle
-    widths = tuple((axis, 2 - axis % 3) for axis in range(host.ndim))
-    check(nd.pad(a, widths), np.pad(host, widths))
-    check(nd.pad(a, widths, "constant", constant_values=3), np.pad(host, widths, constant_values=3))
-    check(a.pad(widths, 7), np.pad(host, widths, constant_values=7))
+        check(nd.permute(a, last(a)), np.transpose(host, last(host)))
+        check(a.pad(widths(a), 7), np.pad(host, widths(host), constant_values=7))
+        views = nd.swapaxes(a, -1, 0), nd.transpose(a), *nd.split(a, 1)
+        assert all(view._handle is a._handle for view in views)
 
 
 def test_the_product_of_a_shape_is_an_int() -> None:
@@ -186,31 +189,25 @@ def test_concat_promotes(device: Any) -> None:
 
 # ---- reductions ------------------------------------------------------------------------------
 
-AXES = [None, (), 0, -1, (0, 1), (-1, 0)]
+AXES: dict[Any, int] = {None: 0, (): 0, 0: 1, -1: 1, (0, 1): 2, (-1, 0): 2}
+"""Axes to reduce over, and the number of axes that an array must have for them."""
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "any", "all", "mean", "var", "std"])
 def test_reductions(name: str, layout: str, device: Any) -> None:
+    numpys = getattr(np, name)
     for dtype in DTYPES:
         a, host = case(layout, dtype, device)
-        wide = host.astype(
-            np.float64 if dtype[0] == "f" or name in ("mean", "var", "std") else np.int64
-        )
-        for axes in AXES:
-            fits = axes is None or axes == () or host.ndim >= (2 if isinstance(axes, tuple) else 1)
-            reduced = () if axes == () else axes
-            if not fits or (not host.size and name in ("max", "min", "mean", "var", "std")):
-                continue
-            expected = getattr(np, name)(wide, axis=reduced)
-            result = getattr(nd, name)(a, axis=axes)
-            check(result, expected, rtol=1e-4)
-            check(
-                getattr(a, name)(axes, True),
-                getattr(np, name)(wide, axis=reduced, keepdims=True),
-                1e-4,
-            )
-            assert result.dtype == reduced_dtype(name, dtype)
+        real = dtype[0] == "f" or name in ("mean", "var", "std")
+        wide = host.astype(np.float64 if real else np.int64)
+        for axes, needed in AXES.items():
+            of_nothing = not host.size and name in ("max", "min", "mean", "var", "std")
+            if host.ndim >= needed and not of_nothing:
+                result = getattr(nd, name)(a, axis=axes)
+                check(result, numpys(wide, axis=axes), rtol=1e-4)
+                check(getattr(a, name)(axes, True), numpys(wide, axis=axes, keepdims=True), 1e-4)
+                assert result.dtype == reduced_dtype(name, dtype)
 
 
 def reduced_dtype(name: str, dtype: str) -> str:
@@ -221,42 +218,33 @@ def reduced_dtype(name: str, dtype: str) -> str:
     return "float32" if name in ("mean", "var", "std") and dtype[0] != "f" else dtype
 
 
-LARGE = [
-    ([2**62, 2**62], "int64"),
-    ([-(2**63), 2**63 - 1, 5], "int64"),
-    ([10**9, 10**9 + 1, 10**9 + 2], "int32"),
-    ([2**31 - 1, -(2**31)], "int32"),
-    ([255] * 300, "uint8"),
-    ([True] * 3, "bool"),
-]
+LARGE: dict[str, list[Any]] = {
+    "int64": [[2**62, 2**62], [-(2**63), 2**63 - 1, 5]],
+    "int32": [[10**9, 10**9 + 1, 10**9 + 2], [2**31 - 1, -(2**31)]],
+    "uint8": [[255] * 300],
+    "bool": [[True] * 3],
+}
 
 
 @pytest.mark.parametrize("name", ["mean", "var", "std"])
-@pytest.mark.parametrize(("values", "dtype"), LARGE)
-def test_means_of_large_integers_do_not_overflow(name: str, values: Any, dtype: str) -> None:
-    host = np.array(values, dtype)
-    array = nd.asarray(host)
-    expected = pytest.approx(getattr(host.astype("float64"), name)(), rel=1e-6, abs=1e-6)
-    tensor = ndl.Tensor(host, dtype=dtype)
-    for got in (getattr(nd, name)(array), getattr(array, name)(), getattr(ops, name)(tensor)):
-        assert got.dtype == "float32" and got.item() == expected
+@pytest.mark.parametrize("dtype", LARGE)
+def test_means_of_large_integers_do_not_overflow(name: str, dtype: str) -> None:
+    for host in (np.array(numbers, dtype) for numbers in LARGE[dtype]):
+        array, tensor = nd.asarray(host), ndl.Tensor(host, dtype=dtype)
+        expected = pytest.approx(getattr(host.astype("float64"), name)(), rel=1e-6, abs=1e-6)
+        for got in (getattr(nd, name)(array), getattr(array, name)(), getattr(ops, name)(tensor)):
+            assert got.dtype == "float32" and got.item() == expected
+
+
+LACKED: dict[str, list[Any]] = {
+    "uint8": [[256], [-1], [math.inf], 300],
+    "int32": [[1, 2**31], [2.0**31], -math.inf],
+    "int64": [[2.0**63], [-(2.0**63) * 1.01], np.array([2**63], "uint64"), [1, math.nan]],
+}
 
 
 @pytest.mark.parametrize(
-    ("values", "dtype"),
-    [
-        ([256], "uint8"),
-        ([-1], "uint8"),
-        ([1, 2**31], "int32"),
-        ([2.0**31], "int32"),
-        ([2.0**63], "int64"),
-        ([-(2.0**63) * 1.01], "int64"),
-        (np.array([2**63], "uint64"), "int64"),
-        ([1, math.nan], "int64"),
-        ([math.inf], "uint8"),
-        (-math.inf, "int32"),
-        (300, "uint8"),
-    ],
+    ("values", "dtype"), [(each, dtype) for dtype, values in LACKED.items() for each in values]
 )
 def test_numbers_that_an_integer_dtype_lacks_are_refused(values: Any, dtype: str) -> None:
     host = np.asarray(values)
@@ -296,23 +284,16 @@ def test_reductions_of_nothing(device: Any) -> None:
 
 def test_reduction_options(device: Any) -> None:
     a, host = both(device, ((5, 7), "float32"))
-    check(nd.var(a, 1, correction=1), host.var(1, ddof=1))
-    check(nd.std(a, correction=2), host.std(ddof=2))
+    same(lambda xp, x: xp.var(x, 1, correction=1), a, host)
+    same(lambda xp, x: xp.std(x, correction=2), a, host)
+    same(lambda xp, x: xp.count_nonzero(x > 0, axis=0), a, host)
+    same(lambda xp, x: xp.cumulative_sum(x, axis=1), a, host)
+    same(lambda xp, x: xp.cumulative_sum(x[0], include_initial=True), a, host)
+    same(lambda xp, x: xp.cumulative_sum(x), nd.arange(9, device=device), np.arange(9))
     assert nd.sum(a, dtype="float64").dtype == "float64"
     assert nd.sum(a > 0, dtype="int32").dtype == "int32"
     check(nd.summation(a, 1, True), host.sum(1, keepdims=True))
-    check(nd.count_nonzero(a > 0, axis=0), np.count_nonzero(host > 0, axis=0))
-    check(nd.cumulative_sum(a, axis=1), np.cumsum(host, axis=1))
     assert nd.cumulative_sum(a, axis=0, dtype="float64").dtype == "float64"
-    check(nd.cumulative_sum(a[0], include_initial=True), np.cumsum([0, *host[0]]))
-    check(nd.cumulative_sum(nd.arange(9, device=device)), np.cumsum(np.arange(9)))
-
-
-def test_float32_sums_do_not_drift(device: Any) -> None:
-    for shape, axis in (((1 << 20,), None), ((1 << 16, 4), 0), ((4, 1 << 16), 1)):
-        total = nd.full(shape, 0.1, device=device).sum(axis)
-        exact = np.float64(np.float32(0.1)) * (shape[0] if axis in (0, None) else shape[1])
-        np.testing.assert_allclose(total.numpy(), exact, rtol=2e-6)
 
 
 # ---- searching and linear algebra ------------------------------------------------------------
@@ -341,47 +322,29 @@ def test_extremes_along_an_empty_axis_of_an_empty_result(name: str, device: Any)
 
 def test_searching(device: Any) -> None:
     a, host = both(device, ((3, 4), "float32"))
-    for found, expected in zip(nd.nonzero(a > 0), np.nonzero(host > 0), strict=True):
-        check(found, expected)
-    index = nd.asarray([2, 0, -1], device=device)
-    check(nd.take(a, index, axis=1), host[:, [2, 0, -1]])
-    check(nd.take(a[0], index), host[0][[2, 0, -1]])
-    order = np.argsort(host, axis=1)
-    check(nd.take_along_axis(a, nd.asarray(order, device=device), axis=1), np.sort(host, axis=1))
-    rows = np.argmax(host, axis=0)[None]
-    check(nd.take_along_axis(a, rows, axis=0), host.max(0, keepdims=True))
+    same(lambda xp, x: xp.nonzero(x > 0), a, host)
+    for call in (
+        lambda xp, x: xp.take(x, xp.asarray([2, 0, -1]), axis=1),
+        lambda xp, x: xp.take(x[0], xp.asarray([2, 0, -1]), axis=0),
+        lambda xp, x: xp.take_along_axis(x, xp.asarray(np.argsort(host, axis=1)), axis=1),
+        lambda xp, x: xp.take_along_axis(x, np.argmax(host, axis=0)[None], axis=0),
+    ):
+        same(call, a, host)
+    check(nd.take(a[0], nd.asarray([2, 0, -1])), host[0][[2, 0, -1]])
 
 
-MATMULS = [
-    ((3, 4), (4, 5)),
-    ((4,), (4, 5)),
-    ((3, 4), (4,)),
-    ((4,), (4,)),
-    ((2, 3, 4), (4, 5)),
-    ((2, 1, 3, 4), (6, 4, 5)),
-    ((3, 4), (2, 4, 5)),
-    ((2, 3, 4), (4,)),
-    ((4,), (2, 4, 5)),
-    ((3, 0), (0, 5)),
-    ((0, 4), (4, 5)),
-    ((33, 70), (70, 65)),
-]
-
-
-@pytest.mark.parametrize(("left", "right"), MATMULS)
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((2, 1, 3, 4), (6, 4, 5)), ((4,), (2, 4, 5)), ((0, 4), (4, 5)), ((33, 70), (70, 65))],
+)
 def test_matmul(left: Any, right: Any, device: Any) -> None:
+    """Test dtypes; the op table has the rules of shapes."""
     for dtype in ("float32", "float64", "int32", "int64", "uint8"):
         a, host_a, b, host_b = both(device, (left, dtype), (right, dtype))
         wide = [h.astype(np.float64) if dtype[0] == "f" else h for h in (host_a, host_b)]
         for result in (nd.matmul(a, b), a @ b):
             assert result.dtype == dtype
             check(result, np.matmul(*wide), 1e-4)
-    transposed = nd.array(np.ascontiguousarray(host_b.astype("f4").T), device=device)
-    check(
-        a.astype("float32") @ transposed.permute(range(transposed.ndim)[::-1]),
-        host_a.astype("f8") @ host_b.astype("f8"),
-        1e-4,
-    )
 
 
 def test_matmul_of_views(device: Any) -> None:
@@ -403,7 +366,7 @@ def test_tensordot(axes: Any, device: Any) -> None:
 
 def test_vecdot(device: Any) -> None:
     a, host_a, b, host_b = both(device, ((3, 1, 4), "float64"), ((2, 4), "float64"))
-    check(nd.vecdot(a, b), np.vecdot(host_a, host_b))
+    same(lambda xp, x: xp.vecdot(*x), (a, b), (host_a, host_b))
     check(nd.vecdot(a, a, axis=-3), np.vecdot(host_a, host_a, axis=0))
     c, host_c = both(device, ((4,), "int32"))
     assert nd.vecdot(c, c).dtype == "int32" and nd.vecdot(c, c).item() == np.vecdot(host_c, host_c)
@@ -512,11 +475,7 @@ ERRORS = [
     (lambda a: a @ a[0, 0], ShapeError, "matmul: operands need at least one axis"),
     (lambda a: a @ 2, TypeError, "unsupported operand"),
     (lambda a: nd.matmul(a, 2), DTypeError, "matmul: the operand must be an NDArray"),
-    (
-        lambda a: nd.ones((2, 3, 4), device=a.device) @ nd.ones((3, 4, 5), device=a.device),
-        ShapeError,
-        "matmul: shapes must broadcast",
-    ),
+    (lambda a: nd.stack([a, a]) @ nd.stack([a.T] * 3), ShapeError, "matmul: shapes must broadcast"),
     (lambda a: nd.tensordot(a, a.T, axes=2), ShapeError, "tensordot: contracted axes"),
     (lambda a: nd.tensordot(a, a, axes=3), ShapeError, "tensordot: both operands must have 3 axes"),
     (lambda a: nd.tensordot(a, a, axes=([0], [0, 1])), ShapeError, "tensordot: axes must name"),
