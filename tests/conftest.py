@@ -27,7 +27,7 @@ TESTS = Path(__file__).parent
 CHECK = """
     accelerated/* backends/* capture/* course/* data/test_* init/* native/* ndarray/* nn/* ops/*
     optim/* properties/* test_architecture.py test_autograd*.py test_course_* test_data_rooms.py
-    test_io*.py test_refusals.py test_shapes.py
+    test_io*.py test_refusals.py
 """.split()
 """Files of ``--suite check``, without their slow tests and on one instruction set."""
 

@@ -286,6 +286,7 @@ NN_FAILURES = [
     ),
     wrong("conv2d", "kernel, stride and dilation must", on=(ONE, ONE), stride=0),
     wrong("conv2d", "stride must be an int or two", on=(ONE, ONE), stride=(1, 2, 3)),
+    wrong("conv2d", "stride must be an int or a", on=(ONE, ONE), stride="ab", error=DTypeError),
     wrong(
         "conv2d_input_grad",
         "grad must have the output's shape (1, 1, 2, 2), got (1, 1",

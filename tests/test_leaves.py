@@ -21,7 +21,6 @@ LEAVES = (
 )
 CORE_TESTS = (
     "test_autograd.py",
-    "test_shapes.py",
     "data/test_loader.py",
     "optim/test_schedules.py",
 )

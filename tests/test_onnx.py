@@ -142,27 +142,14 @@ def test_an_operator_that_is_not_known_is_named_with_its_node() -> None:
         convert(one_node("Relu"))(1, 2)
 
 
-def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     with pytest.raises(OnnxError, match="cannot read .*No such file"):
         load(path)
-    whole = export(build_model("lenet5", device=needle.cpu()), pixels(1, 1, 32, 32))
-    content = whole.SerializeToString()
-    for damaged in (b"", b"no model", content[:1000]):
-        path.write_bytes(damaged)
+    for content in (b"", b"no model"):
+        path.write_bytes(content)
         with pytest.raises(OnnxError, match=r"m\.onnx: it is no ONNX file|violates ONNX's rules"):
             load(path)
-    stored = whole.graph.initializer[0]
-    stored.data_location = onnx.TensorProto.EXTERNAL
-    entry = stored.external_data.add()
-    entry.key, entry.value = "location", "../../etc/passwd"
-    path.write_bytes(whole.SerializeToString())
-    with pytest.raises(OnnxError, match="must be in the model.s folder"):
-        load(path)
-    old = one_node("Relu")
-    old.opset_import[0].version = 6
-    with pytest.raises(OnnxError, match="the opset must be 7 or later.*got 6"):
-        convert(old)
 
 
 # ---- onnx's own tests ----------------------------------------------------------------------------

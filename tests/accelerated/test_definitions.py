@@ -39,15 +39,6 @@ def test_max_pool_by_hand_ties_go_to_the_first_and_never_to_padding() -> None:
     assert got.tolist() == [[12.0, 9.0], [15.0, 9.0]]
 
 
-def test_sgd_by_hand() -> None:
-    p, g, v = np.array([1.0, 2.0]), np.array([0.5, -1.0]), np.array([0.1, 0.2])
-    (new,) = accelerated.sgd_step([p], [g], [v], 0.1, 0.9, 0.5, 0.01, False)
-    # g' = (0.51, -0.98); v = 0.9 v + 0.5 g'
-    assert v.tolist() == pytest.approx([0.345, -0.31])
-    assert new.tolist() == pytest.approx([1 - 0.0345, 2 + 0.031])
-    assert p.tolist() == [1.0, 2.0] and g.tolist() == [0.5, -1.0]
-
-
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
 def test_argmax_and_argmin_take_the_first_and_nan_wins(name: str) -> None:
     hosts = [

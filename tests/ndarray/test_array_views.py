@@ -47,6 +47,7 @@ def test_reshape_copies_only_where_it_must(device: Any) -> None:
     check(a.T.reshape((24,)), host.T.reshape(24))
     assert a.T.reshape((24,))._handle is not a._handle
     assert a.reshape((24,), copy=True)._handle is not a._handle
+    assert a[:0].reshape((-1, 6)).shape == (0, 6) and a.reshape(24).shape == (24,)
     with pytest.raises(ShapeError, match="needs a copy"):
         a.T.reshape((24,), copy=False)
 
@@ -263,6 +264,11 @@ ERRORS = [
     (lambda a: bool(a), ShapeError, "item: the array must have one element"),
     (lambda a: [1, 2][a[0, 0]], DTypeError, "index: the array must be of integers, got float32"),
     (lambda a: nd.reshape(a, (1,) * 17), ShapeError, "at most 16 axes"),
+    (lambda a: nd.reshape(a, (-1, -1)), ShapeError, "at most one -1"),
+    (lambda a: nd.reshape(a, (-1, 5)), ShapeError, "must stay 12"),
+    (lambda a: nd.reshape(a[:0], (0, -1)), ShapeError, "must stay 0"),
+    (lambda a: nd.sort(a[0, 0], axis=0), IndexingError, "a 0-d array has no axes"),
+    (lambda a: a.sum(1.0), DTypeError, "sum: axis must be an int, got 1.0"),
     (lambda a: a[(None,) * 15], ShapeError, "at most 16 axes, got 17"),
 ]
 

@@ -326,12 +326,8 @@ def test_cross_entropy_refuses_bad_options():
         ndl.cross_entropy(logits, labels, label_smoothing=2)
     with pytest.raises(ShapeError, match=r"logits must be \(N, C\), .* got shape \(\)"):
         ndl.cross_entropy(tensor(np.zeros(())), labels)
-    with pytest.raises(ShapeError, match=r"weight must have one number for each of 4 classes"):
-        ndl.cross_entropy(logits, labels, weight=np.ones(3))
     with pytest.raises(ValueError, match="class weights are weight="):
         nn.CrossEntropyLoss(tensor(np.ones(4)))(logits, labels)
-    with pytest.raises(ShapeError, match="an empty batch has no mean"):
-        ndl.cross_entropy(tensor(np.zeros((0, 4))), np.zeros(0, int))
 
 
 # ---- images --------------------------------------------------------------------------------------
