@@ -1,6 +1,5 @@
-"""Attention masks, sequences of several lengths, and a saved state, compared with PyTorch."""
+"""Attention masks and sequences of several lengths, compared with PyTorch."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -144,42 +143,3 @@ def test_sequences_of_several_lengths(kind: str, two_ways: bool, device: Any) ->
     (got * got).sum().backward()
     (wanted * wanted).sum().backward()
     close(a.grad, b.grad.numpy(), rtol=1e-9, atol=1e-9)
-
-
-def test_a_model_saved_by_pytorch_gives_its_numbers(tmp_path: Path, device: Any) -> None:
-    """Names of nested layers survive an archive of NumPy arrays."""
-    parts = {
-        "conv": ("Conv1d", (3, 4, 3)),
-        "rnn": ("LSTM", (4, 5, 2)),
-        "attention": ("MultiheadAttention", (5, 1)),
-        "norm": ("GroupNorm", (1, 5)),
-    }
-
-    def model(home: Any, base: Any, call: Any, **options: Any) -> Any:
-        class Model(base):  # type: ignore[misc]
-            def __init__(self) -> None:
-                super().__init__()
-                for name, (layer, args) in parts.items():
-                    setattr(self, name, getattr(home, layer)(*args, **options))
-
-            forward = call
-
-        return Model()
-
-    def forward(self: Any, x: Any, swap: Any) -> Any:
-        h = swap(self.conv(x), 0, 1)  # (N, C, L) -> (C, N, L), read as (T, N, C)
-        h = self.rnn(swap(h, 0, 2))[0]
-        return self.norm(self.attention(h, h, h)[0][0])
-
-    theirs = model(torch.nn, torch.nn.Module, forward)
-    path = tmp_path / "state.npz"
-    np.savez(path, **{name: value.numpy() for name, value in theirs.state_dict().items()})
-    ours = model(nn, nn.Module, forward, device=device)
-    with np.load(path) as state:
-        assert torch_mapping.from_torch_state_dict(ours, state) == ([], [])
-    x = np.random.default_rng(0).standard_normal((2, 3, 6)).astype("float32")
-    got = ours(ndl.Tensor(x, device=device), lambda t, i, j: ndl.transpose(t, (i, j)))
-    wanted = theirs(torch.tensor(x), torch.transpose)
-    close(got, wanted.detach().numpy(), rtol=1e-5, atol=1e-5)
-    back = torch_mapping.to_torch_state_dict(ours)
-    assert list(back) == list(theirs.state_dict())
