@@ -1,28 +1,17 @@
 """Devices and NDArray as programs written for the course use them, in both modes."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import needle
 from needle import backend_selection
+from tests.programs import python
 
-PYTHON = str(Path(needle.__file__).parents[1])
 ND = backend_selection.BACKEND == "nd"
 if ND:
     from needle import backend_ndarray as nd
 needs_nd = pytest.mark.skipif(not ND, reason="needle's own arrays only")
-
-
-def run(code: str, backend: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "NEEDLE_BACKEND": backend, "PYTHONPATH": PYTHON}
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_np_mode() -> None:
@@ -53,12 +42,11 @@ except LookupError as error:
 else:
     raise AssertionError
 """
-    done = run(code, "np")
-    assert done.returncode == 0, done.stderr
+    python("-c", code, NEEDLE_BACKEND="np")
 
 
 def test_another_mode_is_a_runtime_error() -> None:
-    done = run("import needle.backend_selection", "torch")
+    done = python("-c", "import needle.backend_selection", check=False, NEEDLE_BACKEND="torch")
     assert "RuntimeError: NEEDLE_BACKEND: must be 'nd'" in done.stderr
     assert "got 'torch'" in done.stderr
 

@@ -1,8 +1,6 @@
 """``python -m needle``: runs the programs of apps/, and prints the facts for a bug report."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,24 +9,15 @@ import pytest
 import needle
 from needle.__main__ import programs
 from needle.testing import installation
+from tests.programs import python
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run Python in a folder, with this tree's needle and without its ``apps``."""
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
-        capture_output=True,
-        text=True,
-    )
-
-
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m needle``."""
-    return python("-m", "needle", *arguments, cwd=cwd)
+    """Run ``python -m needle`` with this tree's needle and without its ``apps``."""
+    path = str(ROOT / "python")
+    return python("-m", "needle", *arguments, cwd=cwd, check=False, PYTHONPATH=path)
 
 
 def test_every_program_runs_from_any_folder(tmp_path: Path) -> None:

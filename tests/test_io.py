@@ -5,8 +5,6 @@ import json
 import os
 import resource
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ import pytest
 import needle
 from needle import io
 from needle.errors import CheckpointError
+from tests.programs import python
 
 ARRAYS = {
     "float32": np.arange(6, dtype=np.float32).reshape(2, 3) / 7,
@@ -89,11 +88,7 @@ def test_two_saves_of_one_state_give_the_same_bytes(tmp_path: Path) -> None:
     contents = []
     for number, names in enumerate(("a b c d", "d c b a")):
         (folder := tmp_path / names).mkdir()
-        subprocess.run(
-            [sys.executable, "-c", program, folder, names],
-            env={**os.environ, "PYTHONHASHSEED": str(number)},
-            check=True,
-        )
+        python("-c", program, folder, names, PYTHONHASHSEED=str(number))
         contents.append([(folder / name).read_bytes() for name in ("run", "weights")])
     assert contents[0] == contents[1]
 

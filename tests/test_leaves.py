@@ -3,9 +3,7 @@
 ARCHITECTURE.md lists the leaves. The copy of the tree never has ``apps``, the programs.
 """
 
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 from source_tree import PACKAGE, ROOT
 
 from needle import data
+from tests.programs import python
 
 LEAVES = (
     *("apps", "backends/webgpu", "capture", "course_names.py"),
@@ -87,15 +86,8 @@ ALONE = [pytest.param((leaf,), id=leaf, marks=pytest.mark.slow) for leaf in LEAV
 
 @pytest.mark.parametrize("without", [pytest.param(LEAVES, id="any"), *ALONE], indirect=True)
 def test_the_core_works_without_a_leaf(without: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *(f"tests/{name}" for name in CORE_TESTS)],
-        cwd=without,
-        env={**os.environ, "PYTHONPATH": str(without / "python")},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    tests = [f"tests/{name}" for name in CORE_TESTS]
+    python("-c", PROGRAM, *tests, cwd=without, PYTHONPATH=str(without / "python"))
 
 
 @pytest.mark.parametrize("name, leaf", [("GlobalDataLoader", "sharing"), ("upload", "remote")])

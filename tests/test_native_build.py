@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from needle import backends
 from needle.backends import View
 from needle.backends.base import OPTIONAL, REQUIRED, provides
+from tests.programs import python
 
 pytestmark = pytest.mark.skipif(not backends.available("cpu"), reason="the module is not built")
 ROOT = Path(__file__).parent.parent
@@ -30,13 +30,6 @@ F32 = np.dtype("float32")
 @pytest.fixture
 def backend() -> Any:
     return backends.get("cpu")
-
-
-def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), **environment}
-    return subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60
-    )
 
 
 @pytest.mark.skipif(not OBJECTS or not shutil.which("nm"), reason="needs the build folder and nm")
@@ -61,7 +54,7 @@ def test_every_row_is_a_method(backend: Any) -> None:
 def test_isa_of_the_environment_is_used() -> None:
     code = "from needle import backends; print(backends.get('cpu').module.isa)"
     lowest = backends.get("cpu").module.available_isas()[0]  # type: ignore[attr-defined]
-    assert run(code, NEEDLE_CPU_ISA=lowest).stdout.strip() == lowest
+    assert python("-c", code, NEEDLE_CPU_ISA=lowest).stdout.strip() == lowest
 
 
 @pytest.mark.parametrize(
@@ -74,7 +67,8 @@ def test_isa_of_the_environment_is_used() -> None:
     ],
 )
 def test_an_invalid_variable_is_a_clear_error(variable: str, value: str, message: str) -> None:
-    done = run("from needle import backends; backends.get('cpu')", **{variable: value})
+    code = "from needle import backends; backends.get('cpu')"
+    done = python("-c", code, check=False, **{variable: value})
     assert done.returncode != 0
     assert message in done.stderr and "needle.errors." in done.stderr
 
@@ -113,8 +107,8 @@ def test_the_interpreter_ends_with_threads_running() -> None:
         "from needle.backends import View; d = np.dtype('float32')\n"
         "v = View(b.allocate(10**6, d), (10**6,), (1,), 0, d); b.fill(v, 1.0); print('done')"
     )
-    done = run(code)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    done = python("-c", code)
+    assert (done.stdout, done.stderr) == ("done\n", "")
 
 
 def test_memory_is_counted_reused_and_released(backend: Any) -> None:

@@ -1,30 +1,20 @@
 """README.md: its example runs and prints what the page shows, and its commands exist."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.programs import python
+
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = "\n".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL))
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), str(ROOT)]),
-    "MPLBACKEND": "Agg",
-}
 
 
 def run(*arguments: str, folder: Path = ROOT) -> str:
     """Run Python with these arguments in ``folder``, and return its output."""
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return python(*arguments, cwd=folder, MPLBACKEND="Agg").stdout
 
 
 def test_the_example_has_twenty_lines_trains_and_plots(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from needle import backends
 from needle.backend_selection import BACKEND
+from tests.programs import python
 
 ROOT = Path(__file__).resolve().parents[1]
 SECTION = re.compile(r"^### (?P<title>.+?)\n(?P<body>.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
@@ -64,15 +65,8 @@ def apply(edit: re.Match[str], tree: Path) -> None:
 
 def run(arguments: list[str], tree: Path, **variables: str) -> None:
     """Run Python with the copy's packages."""
-    path = {"PYTHONPATH": os.pathsep.join([str(tree / "python"), str(tree)])}
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env={**os.environ, **path, **variables},
-        cwd=tree,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    path = os.pathsep.join([str(tree / "python"), str(tree)])
+    python(*arguments, cwd=tree, PYTHONPATH=path, **variables)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import importlib
 import inspect
 import pickle
 import re
-import subprocess
-import sys
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 import needle as ndl
 from needle import data, nn, optim
 from needle.torch_names import HOMES, KEYWORDS, MODULES, NAMES, missing_attribute
+from tests.programs import python
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "glossary.md"
 ROWS = [(home, name) for home, names in NAMES.items() for name in names]
@@ -125,9 +124,7 @@ def test_a_package_that_is_not_loaded_yet_is_named() -> None:
         "from needle import onnx\n"
         "print(needle.onnx.save.__name__)"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    ).stdout
+    found = python("-c", program).stdout
     assert "write import needle.onnx first" in found and found.endswith("save\n")
 
 

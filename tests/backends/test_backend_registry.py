@@ -4,7 +4,6 @@ import inspect
 import math
 import pickle
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from needle.backends.numpy_backend import NumpyBackend
 from needle.backends.numpy_functions import unary
 from needle.errors import DeviceError, UnknownNameError
 from tests.nn_devices import needs_kernels
+from tests.programs import python
 
 
 def test_the_pages_name_every_attribute_that_declares_a_capability() -> None:
@@ -185,6 +185,5 @@ interpreters.run_string(interpreters.create(), program)
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="has another module for them")
 def test_the_compiled_backend_refuses_a_sub_interpreter() -> None:
     """It would wait for itself for ever."""
-    command = [sys.executable, "-W", "ignore", "-c", IN_A_SUB_INTERPRETER]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    ended = python("-W", "ignore", "-c", IN_A_SUB_INTERPRETER, check=False)
     assert ended.returncode == 1 and "main interpreter only" in ended.stderr

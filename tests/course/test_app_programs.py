@@ -2,8 +2,6 @@
 
 import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import needle.nn as nn
 from apps import mlp_resnet, simple_ml
 from apps.models import MLPResNet as FromModels
 from tests.course.reference import digits, nn_epoch_by_hand, softmax_loss
+from tests.programs import python
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -214,12 +213,6 @@ STYLES = {
 def test_imports(style: str, backend: str) -> None:
     imports, folder = STYLES[style]
     path = os.pathsep.join([str(ROOT / "python"), str(ROOT / folder)])
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(imports=imports)],
-        cwd="/",
-        env={**os.environ, "PYTHONPATH": path, "NEEDLE_BACKEND": backend},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.stdout == f"done {backend}\n", done.stderr
+    code = PROGRAM.format(imports=imports)
+    done = python("-c", code, cwd="/", PYTHONPATH=path, NEEDLE_BACKEND=backend)
+    assert done.stdout == f"done {backend}\n"

@@ -2,7 +2,6 @@
 
 import importlib
 import pickle
-import subprocess
 import sys
 from typing import Any
 
@@ -12,6 +11,7 @@ import needle
 from needle import nn
 from needle.backend_selection import BACKEND
 from needle.course_names import MODULES, NAMES
+from tests.programs import python
 
 
 def real(home: str, name: str) -> Any:
@@ -57,8 +57,7 @@ def test_each_form_of_import_finds_a_module_of_the_course(form: str) -> None:
             program += form.format(path=path, parent=parent, last=last, first=first)
             program += f"\nassert found is importlib.import_module({home!r}).{first}, {path!r}\n"
             program += "del found\n"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    python("-c", program)
 
 
 def test_data_has_the_modules_of_its_datasets() -> None:

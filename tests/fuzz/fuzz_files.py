@@ -6,11 +6,9 @@
 
 import io
 import json
-import os
 import pickle
 import resource
 import signal
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -32,6 +30,7 @@ from needle.data.formats.decoding import decode
 from needle.errors import DataError, NeedleError
 from needle.remote.catalogue import INDEX, read_catalogue
 from needle.remote.store import Store
+from tests.programs import python
 
 from .mutations import mutated, mutated_json
 
@@ -260,13 +259,8 @@ def garble(name: str, first: int, count: int) -> dict[str, int]:
 
     Raise AssertionError with the child's last output on a finding.
     """
-    command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz.fuzz_files", name]
-    done = subprocess.run(
-        [*command, str(first), str(count)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    command = ["-W", "ignore", "-m", "tests.fuzz.fuzz_files", name, first, count]
+    done = python(*command, check=False)
     assert done.returncode == 0, (
         f"{name}, seeds from {first}: finding, exit {done.returncode}\n{done.stderr[-3000:]}"
     )

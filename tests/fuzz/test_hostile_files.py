@@ -8,8 +8,6 @@ import pickle
 import re
 import socket
 import struct
-import subprocess
-import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +23,7 @@ from needle.data.formats import idx
 from needle.data.formats.decoding import decode
 from needle.errors import DataError, NeedleError
 from tests.fuzz.fuzz_files import limited, memory
+from tests.programs import python
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("PIL.Image")
@@ -280,10 +279,7 @@ except DataError as error:
 status = Path("/proc/self/status")  # ru_maxrss would count the parent's memory before exec
 print(re.search(r"VmHWM:\\s+(\\d+) kB", status.read_text())[1] if status.exists() else 0)
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", code, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-500:]
+    done = python("-c", code, path)
     assert str(path) in done.stdout and int(done.stdout.split()[-1]) < 700_000
 
 

@@ -1,11 +1,9 @@
 """A program exits normally even if daemon threads are inside a kernel."""
 
-import subprocess
-import sys
-
 import pytest
 
 from needle.data.formats.decoding import jpeg_region
+from tests.programs import python
 
 PROGRAM = """
 import io, sys, threading
@@ -56,7 +54,4 @@ SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 
 @pytest.mark.parametrize("kind", ["matmul", "images", *SLOW])
 def test_a_daemon_thread_in_a_kernel_does_not_abort_the_program(kind: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, kind], capture_output=True, text=True, timeout=120
-    )
-    assert (run.returncode, run.stderr) == (0, "")
+    assert python("-c", PROGRAM, kind).stderr == ""

@@ -1,8 +1,6 @@
 """The dtype table: one row for each dtype, with equal rows in Python and in C++."""
 
 import re
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 
 from needle import dtypes
 from needle.errors import DTypeError
+from tests.programs import python
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_CPP = re.compile(r'^  ROW\((k\w+), "(\w+)", [\w:]+, (k\w+), "."\)', re.MULTILINE)
@@ -46,7 +45,7 @@ assert (dtypes.TABLE, dtypes.NAMES, dtypes.COMPUTE_DTYPES) == before
 assert dtypes.compute_dtype(dtype) == "float32" and dtypes.is_floating(dtype)
 assert dtypes.as_dtype(sys.modules["ml_dtypes"].bfloat16) is dtypes.as_dtype(dtype) is dtype
 """
-    subprocess.run([sys.executable, "-c", program], check=True)
+    python("-c", program)
 
 
 @pytest.mark.parametrize("given", ["float16", "complex64", np.dtype(">f4"), object(), 3])

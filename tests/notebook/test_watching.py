@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from apps.notebook import growing_graphs, watch
 from apps.notebook.growth import assigned
 from apps.notebook.reloading import Reloader
 from needle.ops import REGISTRY
+from tests.programs import python
 
 Edit = Callable[[str], ModuleType]
 FIRST = """
@@ -122,10 +122,7 @@ def test_needle_itself_can_be_edited() -> None:
         (z * 2).sum().backward()
         assert isinstance(z, ndl.Tensor) and isinstance(x, ndl.Tensor) and z.grad.item() == 2
     """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    python("-c", textwrap.dedent(program))
 
 
 def test_outside_a_notebook_nothing_is_watched() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from server_sets import Images
 from needle import data
 from needle.errors import DataError
 from needle.sharing.wire.fingerprint import fingerprint
+from tests.programs import python
 
 RNG = np.random.default_rng(3)
 PIXELS = RNG.integers(0, 256, (400, 4, 4, 3), dtype=np.uint8)
@@ -256,13 +256,7 @@ def test_a_class_of_the_main_program_has_one_in_every_process(tmp_path: Path) ->
     (tmp_path / "program.py").write_text(PROGRAM)
 
     def told(shade: str, seed: str) -> str:
-        return subprocess.run(
-            [sys.executable, str(tmp_path / "program.py"), shade],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        return python(tmp_path / "program.py", shade, PYTHONHASHSEED=seed).stdout
 
     assert told("1", "1") == told("1", "2") != told("2", "1")
 
@@ -283,16 +277,7 @@ def test_a_module_of_ones_own_that_changes_is_seen(tmp_path: Path) -> None:
         if not found or number == 2:
             (tmp_path / "parts.py").write_text(text)
         path = os.pathsep.join([str(tmp_path), *sys.path])
-        environment = {**os.environ, "PYTHONPATH": path}
-        found.append(
-            subprocess.run(
-                [sys.executable, "-c", program],
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout
-        )
+        found.append(python("-c", program, PYTHONPATH=path).stdout)
     assert found[0] == found[1] != found[2]
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.programs import python
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "shared_loader.md"
@@ -16,12 +15,7 @@ EXAMPLE, PLANNER = re.findall(r"```python\n(.*?)```", TEXT + PROOFS, re.DOTALL)
 
 
 def run(code: str, folder: Path) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return python("-c", code, cwd=folder).stdout
 
 
 def test_two_tasks_are_served_by_one_reading(tmp_path: Path) -> None:

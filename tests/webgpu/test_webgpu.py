@@ -5,7 +5,6 @@ Tests with the fixture ``gpu`` need the package wgpu and a driver, for example M
 
 import importlib
 import re
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -20,6 +19,7 @@ from needle import nn, optim
 from needle.backends.webgpu import adapters, sources
 from needle.errors import DeviceError, DeviceLostError, DeviceMemoryError, DTypeError
 from needle.testing import conformance
+from tests.programs import python
 
 ROOT = Path(__file__).parents[2]
 CPP_ROW = re.compile(r"^ +ROW\((\w+), (\w+), (\w+), (.+?)\) *\\?$", re.MULTILINE)
@@ -58,8 +58,7 @@ def test_without_the_package_the_device_says_what_to_install():
         "import needle\n"
         "print(needle.webgpu().enabled(), needle.webgpu().why())"
     )
-    run = [sys.executable, "-c", program]
-    said = subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    said = python("-c", program).stdout
     assert said.startswith("False webgpu: the package wgpu cannot be imported")
     assert "pip install 'needle[webgpu]'" in said
 
@@ -276,8 +275,7 @@ def test_a_lost_device_is_a_typed_error():
         "except needle.errors.DeviceLostError as error:\n"
         "    print('lost:', error)\n"
     )
-    run = [sys.executable, "-c", program]
-    done = subprocess.run(run, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    done = python("-c", program, check=False)
     assert done.stdout.startswith("lost: webgpu: the device was lost"), done.stderr[-2000:]
     assert issubclass(DeviceLostError, DeviceError)
 
