@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from needle import Tensor
 from needle import backend_selection as selection
 
 NUMPY_MODE = selection.BACKEND == "np"
@@ -12,6 +13,10 @@ DEVICES = [device for device in selection.all_devices() if device.enabled()]
 needs_kernels = pytest.mark.skipif(
     NUMPY_MODE or not selection.cpu().enabled(), reason="needs the compiled backend"
 )
+
+
+def tensor(values: Any, device: Any = None, dtype: str = "float32") -> Tensor:
+    return Tensor(np.asarray(values), device=device, dtype=dtype)
 
 
 def close(actual: Any, expected: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:

@@ -108,11 +108,10 @@ class Convolution(NamedTuple):
     how: Geometry
 
 
+PADDED = Geometry(padding=(1, 1))
 CONVOLUTIONS = {
     "channels by 32": Convolution(
-        ((32, 24, 25, 96), (3, 3, 96, 160)),
-        ((1, 9, 8, 32), (3, 3, 32, 72)),
-        Geometry((1, 1), (1, 1), (1, 1), 1),
+        ((32, 24, 25, 96), (3, 3, 96, 160)), ((1, 9, 8, 32), (3, 3, 32, 72)), PADDED
     ),
     "both axes unlike": Convolution(
         ((48, 21, 34, 64), (5, 3, 64, 96)),
@@ -120,14 +119,10 @@ CONVOLUTIONS = {
         Geometry((2, 1), (3, 1), (1, 2), 1),
     ),
     "fewer channels than a tile": Convolution(
-        ((64, 20, 33, 32), (3, 3, 32, 40)),
-        ((1, 9, 15, 32), (3, 3, 32, 40)),
-        Geometry((1, 1), (1, 1), (1, 1), 1),
+        ((64, 20, 33, 32), (3, 3, 32, 40)), ((1, 9, 15, 32), (3, 3, 32, 40)), PADDED
     ),
     "narrow tiles": Convolution(
-        ((32, 24, 25, 64), (3, 3, 64, 136)),
-        ((1, 17, 16, 12), (3, 3, 12, 36)),
-        Geometry((1, 1), (1, 1), (1, 1), 1),
+        ((32, 24, 25, 64), (3, 3, 64, 136)), ((1, 17, 16, 12), (3, 3, 12, 36)), PADDED
     ),
     "narrow tiles, odd channels": Convolution(
         ((64, 33, 18, 37), (3, 2, 37, 75)),
@@ -145,9 +140,7 @@ CONVOLUTIONS = {
         Geometry((1, 1), (2, 2), (1, 1), 1),
     ),
     "pixels in parts": Convolution(
-        ((128, 32, 31, 64), (3, 3, 64, 64)),
-        ((2, 30, 29, 6), (3, 3, 6, 5)),
-        Geometry((1, 1), (1, 1), (1, 1), 1),
+        ((128, 32, 31, 64), (3, 3, 64, 64)), ((2, 30, 29, 6), (3, 3, 6, 5)), PADDED
     ),
     "large weight gradients": Convolution(
         ((32, 24, 25, 64), (3, 3, 64, 136)),
@@ -155,9 +148,7 @@ CONVOLUTIONS = {
         Geometry((2, 1), (1, 1), (1, 1), 1),
     ),
     "pixels in parts of words": Convolution(
-        ((128, 32, 31, 64), (3, 3, 64, 72)),
-        ((9, 18, 16, 8), (3, 3, 8, 72)),
-        Geometry((1, 1), (1, 1), (1, 1), 1),
+        ((128, 32, 31, 64), (3, 3, 64, 72)), ((9, 18, 16, 8), (3, 3, 8, 72)), PADDED
     ),
     "groups": Convolution(
         ((32, 24, 25, 80), (3, 3, 40, 96)),

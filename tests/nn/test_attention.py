@@ -5,14 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import needle as ndl
 from needle import nn
 from needle.testing import check_gradients
-from tests.nn_devices import close
-
-
-def tensor(values: Any, device: Any = None, dtype: str = "float32") -> ndl.Tensor:
-    return ndl.Tensor(np.asarray(values), device=device, dtype=dtype)
+from tests.nn_devices import close, tensor
 
 
 def normal(*shape: int, seed: int = 0) -> Any:

@@ -8,12 +8,8 @@ import pytest
 import needle as ndl
 from needle import nn, ops
 from needle.errors import DTypeError, ShapeError, UnknownNameError
-from tests.nn_devices import NUMPY_MODE, close
+from tests.nn_devices import NUMPY_MODE, close, tensor
 from tests.nn_oracles import conv2d, cross_entropy
-
-
-def tensor(values, device=None, dtype="float32"):
-    return ndl.Tensor(np.asarray(values), device=device, dtype=dtype)
 
 
 def randn(*shape, seed=0):

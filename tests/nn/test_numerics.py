@@ -5,11 +5,7 @@ import pytest
 
 import needle as ndl
 from needle import nn
-from tests.nn_devices import NUMPY_MODE, close
-
-
-def tensor(values, device=None, dtype="float32"):
-    return ndl.Tensor(np.asarray(values), device=device, dtype=dtype)
+from tests.nn_devices import NUMPY_MODE, close, tensor
 
 
 @pytest.mark.parametrize("size", [1e10, 3.45e5])

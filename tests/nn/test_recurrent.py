@@ -8,7 +8,7 @@ import pytest
 import needle as ndl
 from needle import init, nn
 from needle.errors import DTypeError, IndexingError, ShapeError
-from tests.nn_devices import close
+from tests.nn_devices import close, tensor
 
 CELLS: dict[str, tuple[Any, int]] = {
     "tanh": (lambda *sizes, **o: nn.RNNCell(*sizes, **o), 1),
@@ -20,10 +20,6 @@ LAYERS: dict[str, Any] = {
     "relu": lambda *sizes, **o: nn.RNN(*sizes, nonlinearity="relu", **o),
     "lstm": lambda *sizes, **o: nn.LSTM(*sizes, **o),
 }
-
-
-def tensor(values: Any, device: Any = None, dtype: str = "float32") -> ndl.Tensor:
-    return ndl.Tensor(np.asarray(values), device=device, dtype=dtype)
 
 
 def normal(*shape: int, seed: int = 0) -> Any:

@@ -82,16 +82,6 @@ def test_a_notebook_for_each_part_with_exercises(tree: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_untouched_notebook_runs_to_its_end(tree: Path) -> None:
-    (path, _) = write_notebooks(tree, TAGS)
-    out = run_cells(path.parent, code_cells(path))
-    assert f"needle from {tree / 'python'}: a student tree, 3 of " in out
-    assert "pass-on is open; write your answer into this cell or edit" in out
-    assert "pass-on is open: write your answer, then run this cell again." in out
-    assert "**record: " in out and "RAISED" not in out
-
-
-@pytest.mark.slow
 def test_an_answer_in_a_cell_is_written_checked_and_used(tree: Path) -> None:
     (path, _) = write_notebooks(tree, TAGS)
     start = code_cells(path)[0]

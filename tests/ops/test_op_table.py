@@ -62,30 +62,18 @@ def permuted(host: Any, device: Any) -> Any:
     return xp.permute_dims(from_numpy(host.transpose(order), device, host.dtype), order)
 
 
-def sliced(host: Any, device: Any) -> Any:
-    wide = np.zeros([2 * size for size in host.shape], host.dtype)
-    index = (slice(None, None, 2),) * host.ndim
-    wide[index] = host
-    return from_numpy(wide, device, host.dtype)[index]
-
-
-def reversed_(host: Any, device: Any) -> Any:
-    index = (slice(None, None, -1),) * host.ndim
-    return from_numpy(host[index], device, host.dtype)[index]
-
-
-def offset(host: Any, device: Any) -> Any:
-    wide = np.zeros([size + 1 for size in host.shape], host.dtype)
-    index = (slice(1, None),) * host.ndim
-    wide[index] = host
-    return from_numpy(wide, device, host.dtype)[index]
+def part_of_a_whole(host: Any, device: Any, sizes: Any, place: slice) -> Any:
+    """Return the values as a view of a larger array."""
+    whole, index = np.zeros([sizes(n) for n in host.shape], host.dtype), (place,) * host.ndim
+    whole[index] = host
+    return from_numpy(whole, device, host.dtype)[index]
 
 
 LAYOUTS: dict[str, Callable[[Any, Any], Any]] = {
     "permuted": permuted,
-    "sliced": sliced,
-    "negative": reversed_,
-    "offset": offset,
+    "sliced": lambda *a: part_of_a_whole(*a, lambda n: 2 * n, slice(None, None, 2)),
+    "negative": lambda *a: part_of_a_whole(*a, lambda n: n, slice(None, None, -1)),
+    "offset": lambda *a: part_of_a_whole(*a, lambda n: n + 1, slice(1, None)),
 }
 
 

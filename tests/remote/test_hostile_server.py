@@ -215,6 +215,7 @@ def assert_no_secret(error: BaseException | None) -> None:
     [
         f"http://h/x#{SECRET}",
         f"http://h/x?signature={SECRET}",
+        f"https://u:{SECRET}@h/x",
         f"https:u:{SECRET}@h/x",
         f"https:/u:{SECRET}@h/x",
         f"http:///u:{SECRET}@h",

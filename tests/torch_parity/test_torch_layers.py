@@ -5,7 +5,6 @@ float64 to 1e-9, float32 to 1e-5.
 """
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,21 +12,12 @@ import pytest
 
 import needle as ndl
 from needle.nn import torch_mapping
-from tests.nn_layers import LAYERS, LayerRow
+from tests.nn.test_layer_table import every_row
+from tests.nn.test_layer_table import results as tensors
+from tests.nn_layers import LayerRow
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
-
-every_row = pytest.mark.parametrize("row", LAYERS, ids=lambda row: row.case)
-
-
-def tensors(value: Any) -> Iterator[Any]:
-    """Yield the tensors of nested tuples."""
-    if isinstance(value, (tuple, list)):
-        for item in value:
-            yield from tensors(item)
-    elif value is not None:
-        yield value
 
 
 def drawn(random: Any, shape: tuple[int, ...]) -> Any:
