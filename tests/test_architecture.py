@@ -164,21 +164,6 @@ def test_nothing_is_set_on_a_lower_floor_but_registrations() -> None:
     assert found == REGISTRATIONS
 
 
-def test_an_array_does_not_look_its_functions_up() -> None:
-    """Code of ndarray/ calls imported functions, never those of an array's own namespace."""
-    lookups = {"__array_namespace__", "_namespace", "sys.modules", "importlib.import_module"}
-    found = [
-        f"{module}:{node.lineno} {ast.unparse(node)}"
-        for module in MODULES
-        if room(module) == "ndarray"
-        for node in ast.walk(ast.parse(MODULES[module].read_text()))
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.ctx, ast.Load)
-        and {node.attr, ast.unparse(node)} & lookups
-    ]
-    assert [each.split()[0].split(":")[0] for each in found] == ["needle.ndarray.protocols"], found
-
-
 def test_no_private_name_is_imported() -> None:
     """Test imports; ruff's rule SLF001 has attributes."""
     found = [

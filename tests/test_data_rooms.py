@@ -1,10 +1,9 @@
-"""The rooms of data/: allowed imports, names and types.
+"""The rooms of data/: allowed imports, and names.
 
 docs/internals/data.md describes the rooms.
 """
 
 import ast
-import re
 from collections import Counter
 
 from source_tree import IMPORTS, MODULES, PACKAGE
@@ -20,7 +19,6 @@ DATA_ROOMS = (
     "loader",
 )
 """The rooms of data/, lowest first."""
-TYPED_PARAMETERS = frozenset({"loader", "pipeline", "engine", "epoch", "session"})
 DATA_FILES = {
     module: path
     for module, path in MODULES.items()
@@ -66,21 +64,3 @@ def test_no_two_classes_of_data_have_one_name() -> None:
     )
     twice = {f"two classes named {name}" for name, number in names.items() if number > 1}
     assert not twice
-
-
-def test_carriers_are_typed_in_data() -> None:
-    untyped = {
-        f"{module}.{function.name}({argument.arg}: Any)"
-        for module, path in DATA_FILES.items()
-        for function in ast.walk(ast.parse(path.read_text()))
-        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
-        for argument in (
-            *function.args.posonlyargs,
-            *function.args.args,
-            *function.args.kwonlyargs,
-        )
-        if argument.arg in TYPED_PARAMETERS
-        and argument.annotation is not None
-        and re.search(r"\bAny\b", ast.unparse(argument.annotation))
-    }
-    assert not untyped
