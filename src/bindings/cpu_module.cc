@@ -7,6 +7,7 @@
 
 #include "bind_backend.h"
 #include "bind_data.h"
+#include "core/caches.h"
 #include "core/thread_pool.h"
 #include "cpu/allocator.h"
 #include "cpu/conv2d_algorithm.h"
@@ -172,6 +173,15 @@ void bind_services(py::module_& m) {
   m.def("num_threads", &num_threads, "Threads that a kernel may use.");
   def(m, "set_num_threads", &set_num_threads, py::arg("n"),
       "Sets num_threads(), from the next kernel on.");
+  m.def(
+      "caches",
+      [] {
+        const Caches& c = caches();
+        return py::dict(py::arg("line") = c.line, py::arg("l1") = c.l1,
+                        py::arg("l1_ways") = c.l1_ways, py::arg("l2") = c.l2);
+      },
+      "Sizes in bytes of a core's data caches, and the ways of the first one; they decide the "
+      "blocks of products.");
   m.def("available_isas", &cpu::available_isas,
         "Instruction sets that are compiled in and run here, worst first.");
   m.def(

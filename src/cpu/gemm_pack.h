@@ -36,29 +36,6 @@ void pack_a_across(const T* a, Index k_stride, Index m, Index k, T* packed) {
   }
 }
 
-// Packs an m x k block of A as panels of MR rows, each k x MR; missing rows are zeros.
-template <class T>
-void pack_a(const T* a, Index row_stride, Index k_stride, Index m, Index k, T* packed) {
-  constexpr int MR = Blocking<T>::MR;
-  if (row_stride == 1) return pack_a_across(a, k_stride, m, k, packed);
-  for (Index i = 0; i < m; i += MR, packed += MR * k) {
-    const T* panel = a + i * row_stride;
-    const Index rows = smaller(MR, m - i);
-    if (rows == MR && k_stride == 1) {
-      for (Index p = 0; p < k; ++p) {
-#pragma GCC unroll 16
-        for (int r = 0; r < MR; ++r) packed[p * MR + r] = panel[r * row_stride + p];
-      }
-    } else {
-      for (Index p = 0; p < k; ++p) {
-        for (Index r = 0; r < MR; ++r) {
-          packed[p * MR + r] = r < rows ? panel[r * row_stride + p * k_stride] : T(0);
-        }
-      }
-    }
-  }
-}
-
 // Lane l of the result is lane `Lane(l)` of a, or of b where Lane(l) >= W.
 template <class T, class Lane, int... L>
 [[gnu::always_inline]] inline Vector<T> shuffle(const Vector<T>& a, const Vector<T>& b, Lane lane,
@@ -92,6 +69,57 @@ template <class T, int S = Blocking<T>::W / 2>
       if ((i & S) == 0) exchange<T, S>(v[i], v[i + S]);
     }
     transpose<T, S / 2>(v);
+  }
+}
+
+// Packs one panel whose rows lie along k: blocks of W x W are transposed in registers. A store of W
+// elements reaches into the next step of k, which is written later; the last steps are written
+// element by element.
+template <class T>
+void pack_a_rows(const T* a, Index row_stride, Index rows, Index k, T* packed) {
+  constexpr Index W = Blocking<T>::W, MR = Blocking<T>::MR, kParts = (MR + W - 1) / W;
+  Index p = 0;
+  for (; p + W < k; p += W) {
+    Vector<T> block[kParts][W];
+#pragma GCC unroll 4
+    for (Index part = 0; part < kParts; ++part) {
+#pragma GCC unroll 16
+      for (Index r = 0; r < W; ++r) {
+        const Index row = part * W + r;
+        block[part][r] = row < rows ? load(a + row * row_stride + p) : Vector<T>{};
+      }
+      transpose<T>(block[part]);
+    }
+#pragma GCC unroll 16
+    for (Index r = 0; r < W; ++r) {
+#pragma GCC unroll 4
+      for (Index part = 0; part < kParts; ++part) {
+        store<T>(packed + (p + r) * MR + part * W, block[part][r]);
+      }
+    }
+  }
+  for (; p < k; ++p) {
+    for (Index r = 0; r < MR; ++r) packed[p * MR + r] = r < rows ? a[r * row_stride + p] : T(0);
+  }
+}
+
+// Packs an m x k block of A as panels of MR rows, each k x MR; missing rows are zeros.
+template <class T>
+void pack_a(const T* a, Index row_stride, Index k_stride, Index m, Index k, T* packed) {
+  constexpr int MR = Blocking<T>::MR;
+  if (row_stride == 1) return pack_a_across(a, k_stride, m, k, packed);
+  for (Index i = 0; i < m; i += MR, packed += MR * k) {
+    const T* panel = a + i * row_stride;
+    const Index rows = smaller(MR, m - i);
+    if (k_stride == 1) {
+      pack_a_rows(panel, row_stride, rows, k, packed);
+    } else {
+      for (Index p = 0; p < k; ++p) {
+        for (Index r = 0; r < MR; ++r) {
+          packed[p * MR + r] = r < rows ? panel[r * row_stride + p * k_stride] : T(0);
+        }
+      }
+    }
   }
 }
 

@@ -29,9 +29,7 @@ struct Blocking {
   static constexpr Index W = simd::kLanes<T>;
   static constexpr int MR = kTileRows;
   static constexpr Index NR = 2 * W;
-  static constexpr Index KC = 1024 / Index{sizeof(T)};  // a panel of B (KC x NR) fits half of L1
-  static constexpr Index MC = 192 / MR * MR;            // a block of A (MC x KC) fits a part of L2
-  static constexpr Index NC = 1024;                     // columns of B packed at a time
+  static constexpr Index KC = 1024 / Index{sizeof(T)};  // a panel of A (KC x MR) fits half of L1
 };
 
 using simd::load;

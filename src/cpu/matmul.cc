@@ -2,13 +2,14 @@
 //
 // Large products follow BLIS: k is cut into slices; all threads pack a part of B's slices into
 // panels, which the micro-kernel of gemm.h reads sequentially. Then each task multiplies a block of
-// rows with the packed panels; it packs the rows too, unless they are contiguous and the columns
-// are too few to repay it. Packing handles every transposition. Small and thin products read their
-// operands in place, and a single column is a row of dot products. Few sums of many products are
-// cut along k. The division of the work depends on the shape alone, so the result does not depend
-// on the number of threads.
+// rows with a block of packed columns, whose sizes follow from the caches (gemm_blocks.h). It packs
+// the rows too, a panel at a time, unless they are contiguous and do not evict one another from L1.
+// Packing handles every transposition. Small and thin products read their operands in place, and a
+// single column is a row of dot products. Few sums of many products are cut along k, by the shape
+// alone. How rows and columns are cut does not change a result, so it may depend on the threads.
 #include "core/scratch.h"
 #include "core/thread_pool.h"
+#include "gemm_blocks.h"
 #include "gemm_pack.h"
 #include "kernels.h"
 
@@ -28,8 +29,6 @@ constexpr Index kSmallWork = 1 << 21;     // up to this many multiply-adds, pack
 constexpr Index kSmallBytes = 1 << 17;    // up to this many bytes, an unpacked B stays in L2
 constexpr Index kTaskWork = 1 << 18;      // multiply-adds worth handing to a thread
 constexpr Index kTaskElements = 1 << 15;  // elements to pack worth handing to a thread
-constexpr Index kTasks = 16;              // least number of tasks of a large product
-constexpr Index kInPlaceColumns = 768;    // up to this many columns, packing A does not pay
 
 template <class T>
 void set_zero(const Matrix<T>& c) {
@@ -45,49 +44,60 @@ void set_zero(const Matrix<T>& c) {
 template <class T>
 struct PackedB {
   static constexpr Index kPacked = (Index{4} << 20) / Index{sizeof(T)};
-  // Deeper slices pass over c less often, which gains more than fitting a panel of B and two of A
-  // in L1; with 64-byte vectors a panel has twice the columns.
+  static constexpr Index kColumns = 1024;
+  // Deeper slices pass over c less often, which gains more than keeping a panel of each operand in
+  // L1; with 64-byte vectors a panel has twice the columns. The depth decides the order of the
+  // additions, so it must not depend on the machine.
   static constexpr Index kDepth =
       simd::kVectorBytes > 32 ? Blocking<T>::KC : Blocking<T>::KC * 3 / 2;
   Index depth, slices, columns;
 
   PackedB(Index k, Index n)
       : depth(ceil_div(k, ceil_div(k, kDepth))),
-        columns(round_up(smaller(n, Blocking<T>::NC), Blocking<T>::NR)) {
+        columns(round_up(smaller(n, kColumns), Blocking<T>::NR)) {
     slices = larger(1, smaller(ceil_div(k, depth), kPacked / (depth * columns)));
   }
   Index k() const { return depth * slices; }
   Index size() const { return k() * columns; }
 };
 
-// Computes columns [j, j + NR) of c += or = rows of a, in place, @ a panel of b with rows
-// `b_stride` apart.
+// The panels of NR columns of a block of B: `first` is the first one's, `step` is the distance to
+// the next one, `stride` that of their rows.
 template <class T>
-void multiply_panel(const Matrix<const T>& a, const T* b, Index b_stride, const Matrix<T>& c,
-                    Index j, bool add) {
-  constexpr Index MR = Blocking<T>::MR;
-  const Index columns = smaller(Blocking<T>::NR, c.columns - j);
-  for (Index i = 0; i < c.rows; i += MR) {
-    const TileOut<T> out{c.at(i, j), c.row_stride, c.column_stride, smaller(MR, c.rows - i),
-                         columns,    add};
-    with_tile<T>(out.rows, columns, [&]<int R, int V>() {
+struct Panels {
+  const T* first;
+  Index step, stride;
+};
+
+// Computes c += or = a @ b for the rows of one tile, as many as c has. `packed` has them as a
+// panel; if it is null, they are read in place.
+template <class T>
+void multiply_rows(const Matrix<const T>& a, const T* packed, const Panels<T>& b,
+                   const Matrix<T>& c, bool add) {
+  constexpr Index NR = Blocking<T>::NR;
+  const T* panel = b.first;
+  for (Index j = 0; j < c.columns; j += NR, panel += b.step) {
+    const TileOut<T> out{
+        c.at(0, j), c.row_stride, c.column_stride, c.rows, smaller(NR, c.columns - j), add};
+    with_tile<T>(out.rows, out.columns, [&]<int R, int V>() {
+      if (packed) return packed_tile<T, R, V>(a.columns, packed, panel, b.stride, out);
       const T* rows[R];  // rows beyond the last repeat it
-      for (Index r = 0; r < R; ++r) rows[r] = a.at(i + smaller(r, out.rows - 1), 0);
-      rows_tile<T, R, V>(OneRun{}, a.columns, rows, a.column_stride, b, b_stride, out);
+      for (Index r = 0; r < R; ++r) rows[r] = a.at(smaller(r, c.rows - 1), 0);
+      rows_tile<T, R, V>(OneRun{}, a.columns, rows, a.column_stride, panel, b.stride, out);
     });
   }
 }
 
-// Computes the same product from packed rows.
+// Computes c += or = a @ b for any number of rows. Without `room` for a panel of k x MR elements,
+// the rows are read in place.
 template <class T>
-void multiply_packed_panel(Index k, const T* a, const T* b, const Matrix<T>& c, Index j, bool add) {
-  constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
-  const Index columns = smaller(NR, c.columns - j);
-  for (Index i = 0; i < c.rows; i += MR) {
-    const TileOut<T> out{c.at(i, j), c.row_stride, c.column_stride, smaller(MR, c.rows - i),
-                         columns,    add};
-    with_tile<T>(out.rows, columns,
-                 [&]<int R, int V>() { packed_tile<T, R, V>(k, a + i * k, b, NR, out); });
+void multiply_panels(const Matrix<const T>& a, const Panels<T>& b, const Matrix<T>& c, bool add,
+                     T* room = nullptr) {
+  for (Index i = 0; i < c.rows; i += Blocking<T>::MR) {
+    const Index m = smaller(Blocking<T>::MR, c.rows - i);
+    if (room) pack_a(a.at(i, 0), a.row_stride, a.column_stride, m, a.columns, room);
+    multiply_rows<T>({a.at(i, 0), m, a.columns, a.row_stride, a.column_stride}, room, b,
+                     {c.at(i, 0), m, c.columns, c.row_stride, c.column_stride}, add);
   }
 }
 
@@ -95,24 +105,15 @@ void multiply_packed_panel(Index k, const T* a, const T* b, const Matrix<T>& c, 
 template <class T>
 void multiply_block(const Matrix<const T>& a, const T* b, Index first, const PackedB<T>& cut,
                     const Matrix<T>& c, bool add) {
-  constexpr Index NR = Blocking<T>::NR;
-  const bool in_place = a.column_stride == 1 && c.columns <= kInPlaceColumns;
-  const ThreadScratch packed(
-      in_place
-          ? 0
-          : static_cast<std::size_t>(round_up(c.rows, Blocking<T>::MR) * cut.depth) * sizeof(T));
+  constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
+  const bool in_place =
+      a.column_stride == 1 && fit_first_level(MR, a.row_stride * Index{sizeof(T)});
+  const ThreadScratch room(in_place ? 0 : static_cast<std::size_t>(MR * cut.depth) * sizeof(T));
   for (Index p = 0; p < a.columns; p += cut.depth, add = true) {
     const Index k = smaller(cut.depth, a.columns - p);
-    const T* slice = b + p * cut.columns + first * k;
-    const Matrix<const T> part{a.at(0, p), a.rows, k, a.row_stride, a.column_stride};
-    if (!in_place) pack_a(part.data, a.row_stride, a.column_stride, a.rows, k, packed.as<T>());
-    for (Index j = 0; j < c.columns; j += NR) {
-      if (in_place) {
-        multiply_panel<T>(part, slice + j * k, NR, c, j, add);
-      } else {
-        multiply_packed_panel<T>(k, packed.as<T>(), slice + j * k, c, j, add);
-      }
-    }
+    multiply_panels<T>({a.at(0, p), a.rows, k, a.row_stride, a.column_stride},
+                       {b + p * cut.columns + first * k, k * NR, NR}, c, add,
+                       in_place ? nullptr : room.as<T>());
   }
 }
 
@@ -136,21 +137,19 @@ void pack_slices(const Matrix<const T>& b, const PackedB<T>& cut, T* packed) {
 template <class T>
 void multiply_slices(const Matrix<const T>& a, const Matrix<const T>& b, const PackedB<T>& cut,
                      const Matrix<T>& c, bool add, T* packed) {
-  using B = Blocking<T>;
   pack_slices<T>(b, cut, packed);
-  const Index rows = larger(B::MR, smaller(B::MC, round_up(ceil_div(c.rows, kTasks), B::MR)));
-  const Index row_tasks = ceil_div(c.rows, rows);
-  const Index columns = round_up(ceil_div(c.columns, ceil_div(kTasks, row_tasks)), B::NR);
+  const Blocks blocks = blocks_of<T>(c.rows, c.columns, cut.depth);
+  const Index row_tasks = ceil_div(c.rows, blocks.rows);
   const auto multiply = [&](Index begin, Index end) {
     for (Index task = begin; task < end; ++task) {
-      const Index i = task % row_tasks * rows, j = task / row_tasks * columns;
-      const Index m = smaller(rows, c.rows - i), n = smaller(columns, c.columns - j);
+      const Index i = task % row_tasks * blocks.rows, j = task / row_tasks * blocks.columns;
+      const Index m = smaller(blocks.rows, c.rows - i), n = smaller(blocks.columns, c.columns - j);
       multiply_block<T>({a.at(i, 0), m, a.columns, a.row_stride, a.column_stride}, packed, j, cut,
                         {c.at(i, j), m, n, c.row_stride, c.column_stride}, add);
     }
   };
-  parallel_for(row_tasks * ceil_div(c.columns, columns),
-               ceil_div(kTaskWork, rows * columns * a.columns), multiply);
+  parallel_for(row_tasks * ceil_div(c.columns, blocks.columns),
+               ceil_div(kTaskWork, blocks.rows * blocks.columns * a.columns), multiply);
 }
 
 template <class T>
@@ -173,8 +172,8 @@ void multiply_packed(const Matrix<const T>& a, const Matrix<const T>& b, const M
 
 constexpr Index kLongElements = 1 << 16;  // elements of a result that fits a part of L2
 constexpr Index kLongRange = 2048;        // products of a sum that are worth a task
+constexpr Index kLongTasks = 16;          // at most this many ranges of k
 constexpr Index kLongDepth = kPartial + kPartial / 2;  // of a slice of k: one partial sum
-constexpr Index kLongRows = 576;                       // rows of A whose slice fits a part of L2
 
 // Returns true for few sums of many products, such as the gradient of a weight over a batch of
 // pixels.
@@ -219,7 +218,7 @@ void multiply_slice(const Matrix<const T>& a, const T* b, const Matrix<T>& c, bo
 template <class T>
 void multiply_range(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
   constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
-  const Index rows = round_up(ceil_div(c.rows, ceil_div(c.rows, kLongRows)), MR);
+  const Index rows = even_part(c.rows, second_level_columns<T>(kLongDepth), MR);
   const Index columns = round_up(c.columns, NR);
   const ThreadScratch memory(static_cast<std::size_t>((rows + columns) * kLongDepth) * sizeof(T));
   T *const right = memory.as<T>(), *const left = right + columns * kLongDepth;
@@ -237,7 +236,7 @@ void multiply_range(const Matrix<const T>& a, const Matrix<const T>& b, const Ma
 // Computes c = a @ b with k cut into ranges, whose results are added in order.
 template <class T>
 void multiply_ranges(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
-  const Index most = smaller(kTasks, a.columns / kLongRange), size = c.rows * c.columns;
+  const Index most = smaller(kLongTasks, a.columns / kLongRange), size = c.rows * c.columns;
   const Index range = round_up(ceil_div(a.columns, most), kLongDepth);
   const Index ranges = ceil_div(a.columns, range);
   const ThreadScratch memory(static_cast<std::size_t>(ranges * size) * sizeof(T));
@@ -272,12 +271,14 @@ void multiply_in_place(const Matrix<const T>& a, const Matrix<const T>& b, const
                [&](Index begin, Index end) {
                  for (Index panel = begin; panel < end; ++panel) {
                    const Index j = panel * NR;
-                   if (j + NR <= c.columns) {
-                     multiply_panel<T>(a, b.at(0, j), b.row_stride, c, j, false);
+                   const Index n = smaller(NR, c.columns - j);
+                   const Matrix<T> part{c.at(0, j), c.rows, n, c.row_stride, c.column_stride};
+                   if (n == NR) {
+                     multiply_panels<T>(a, {b.at(0, j), NR, b.row_stride}, part, false);
                    } else {
                      const ThreadScratch narrow(static_cast<std::size_t>(NR * b.rows) * sizeof(T));
-                     pack_b(b.at(0, j), b.row_stride, 1, b.rows, c.columns - j, narrow.as<T>());
-                     multiply_panel<T>(a, narrow.as<T>(), NR, c, j, false);
+                     pack_b(b.at(0, j), b.row_stride, 1, b.rows, n, narrow.as<T>());
+                     multiply_panels<T>(a, {narrow.as<T>(), NR, NR}, part, false);
                    }
                  }
                });

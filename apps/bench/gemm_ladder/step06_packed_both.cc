@@ -2,8 +2,8 @@
 // the first level, a block of MC rows of a in the second, as many panels of b as fit into the
 // third. Each copy is used many times: those of a by all columns, those of b by all rows.
 //
-// Packing a costs about ten cycles for six elements, which pays only with many columns: below some
-// hundred, step 05 is faster, and the library chooses.
+// Packing pays where the rows of a are a power of two apart, as they would share a set of the first
+// level; elsewhere step 05 is faster, and the library chooses.
 #include <vector>
 
 #include "cpu/gemm_pack.h"
@@ -13,6 +13,8 @@ namespace {
 
 using namespace needle::cpu::NEEDLE_ISA;
 using B = Blocking<float>;
+constexpr long MC = 192 / B::MR * B::MR;  // a block of a (MC x KC) fits a part of L2
+constexpr long NC = 1024;                 // columns of b packed at a time
 
 // Multiplies a block of rows with all panels of one slice of b.
 void multiply(long m, long n, long k, const float* a, const float* b, float* c, long stride,
@@ -30,15 +32,15 @@ void multiply(long m, long n, long k, const float* a, const float* b, float* c, 
 
 void ladder::packed_both(const Product& x) {
   /// BEGIN SOLUTION [gemm-packed-both]
-  std::vector<float> b(static_cast<std::size_t>(B::KC * B::NC));
-  std::vector<float> a(static_cast<std::size_t>((B::MC + B::MR) * B::KC));
-  for (long j = 0; j < x.n; j += B::NC) {
-    const long n = smaller(B::NC, x.n - j);
+  std::vector<float> b(static_cast<std::size_t>(B::KC * NC));
+  std::vector<float> a(static_cast<std::size_t>((MC + B::MR) * B::KC));
+  for (long j = 0; j < x.n; j += NC) {
+    const long n = smaller(NC, x.n - j);
     for (long p = 0; p < x.k; p += B::KC) {
       const long k = smaller(B::KC, x.k - p);
       pack_b(x.b + p * x.n + j, x.n, 1, k, n, b.data());
-      for (long i = 0; i < x.m; i += B::MC) {
-        const long m = smaller(B::MC, x.m - i);
+      for (long i = 0; i < x.m; i += MC) {
+        const long m = smaller(MC, x.m - i);
         pack_a(x.a + i * x.k + p, x.k, 1, m, k, a.data());
         multiply(m, n, k, a.data(), b.data(), x.c + i * x.n + j, x.n, p > 0);
       }

@@ -80,8 +80,14 @@ def _state(device: Device) -> str:
         return "usable"
     return (
         f"usable: instruction set {module.isa} of {', '.join(module.available_isas())}; "
-        f"{module.num_threads()} threads"
+        f"{module.num_threads()} threads; {_caches(module)}"
     )
+
+
+def _caches(module: Any) -> str:
+    """Return the sizes of a core's data caches, from which the blocks of products follow."""
+    found = module.caches()
+    return f"L1 {found['l1'] >> 10} KiB ({found['l1_ways']} ways), L2 {found['l2'] >> 10} KiB"
 
 
 def describe(found: dict[str, Any]) -> str:
