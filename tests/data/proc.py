@@ -44,8 +44,8 @@ def remaining() -> set[int]:
 
 def supervisors() -> dict[int, str]:
     """Return the supervisors of this process, each with the name of its socket."""
-    started = shared_supervisor._SUPERVISORS.get(os.getpid(), [])
-    return {each.process.pid: _name(each._control.fileno()) for each in started}
+    found = shared_supervisor._SUPERVISORS.get(os.getpid())
+    return {} if found is None else {found.process.pid: _name(found._control.fileno())}
 
 
 def _name(descriptor: int) -> str:

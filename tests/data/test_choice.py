@@ -66,36 +66,35 @@ def test_the_rule(milliseconds: float, busy: float, together: float, cores: int,
         count=16,
         cores=busy,
     )
-    found, reason = choice._judge(probe, 64, cores)
-    assert (found, f"a batch takes {milliseconds} ms" in reason) == (name, True)
+    found = choice._judge(probe, 64, cores)
+    many = {"inline": 0, "waiting": min(16, 4 * cores)}.get(name, min(8, cores))
+    assert (found.engine, found.workers) == ("threads" if name == "waiting" else name, many)
+    assert f"a batch takes {milliseconds} ms" in found.reason
 
 
-@pytest.mark.parametrize("name", ["inline", "waiting", "threads", "processes"])
+@pytest.mark.parametrize("chosen", [("inline", 0), ("threads", 3), ("processes", 2)])
 @pytest.mark.parametrize("seed", [7, None])
 def test_batches_do_not_depend_on_the_choice(
-    name: str, seed: int | None, monkeypatch: pytest.MonkeyPatch
+    chosen: tuple[str, int], seed: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choice, "_judge", lambda *arguments: (name, "of a test"))
+    choosing(monkeypatch, *chosen)
     np.random.seed(5)
     wanted = [[x.numpy() for x in b] for b in loaded(num_workers=2, engine="threads", seed=seed)]
     np.random.seed(5)
     with data.DataLoader(Drawing(), 8, True, num_workers="auto", seed=seed) as loader:
-        assert loader.engine == ("threads" if name == "waiting" else name)
+        assert (loader.engine, loader.num_workers) == chosen
         assert "(chosen since of a test)" in loader.explain()
         found = [[x.numpy() for x in batch] for batch in loader]
-        assert (
-            loader.stats().workers
-            == loader.num_workers
-            == (0 if name == "inline" else found_workers(name))
-        )
+        assert loader.stats().workers == loader.num_workers
     for one, other in zip(found, wanted, strict=True):
         for left, right in zip(one, other, strict=True):
             np.testing.assert_array_equal(left, right)
 
 
-def found_workers(name: str) -> int:
-    cores = choice.available_cores()
-    return min(16, 4 * cores) if name == "waiting" else min(8, cores)
+def choosing(monkeypatch: pytest.MonkeyPatch, engine: str, workers: int) -> None:
+    """Have the measurement choose this engine."""
+    chosen = choice.ChosenEngine(engine, workers, "of a test")
+    monkeypatch.setattr(choice, "_judge", lambda *arguments: chosen)
 
 
 def loaded(**options: Any) -> list[Any]:
@@ -110,7 +109,7 @@ def test_arrays_in_memory_need_no_workers() -> None:
 
 
 def test_what_cannot_be_pickled_gets_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "_judge", lambda *arguments: ("processes", "of a test"))
+    choosing(monkeypatch, "processes", 2)
     dataset = Drawing()
     dataset.lock = threading.Lock()  # type: ignore[attr-defined]
     with data.DataLoader(dataset, 8, num_workers="auto") as loader:
@@ -142,8 +141,7 @@ def test_the_measurement_leaves_the_random_streams_as_they_were() -> None:
 
 
 def test_a_stream_has_at_most_a_worker_per_shard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "_judge", lambda *arguments: ("waiting", "of a test"))
-    monkeypatch.setattr(choice, "available_cores", lambda: 64)
+    choosing(monkeypatch, "threads", 16)
     stream = Three()
     assert choose(Pipeline(stream), 4, 1).workers == 3
     with data.DataLoader(stream, 5, num_workers="auto", seed=1) as loader:

@@ -319,7 +319,7 @@ def batch(dataset, transforms, seed=7, **options):
     ticket = Ticket(0, seed, 3, np.array([3, 0, 5]))
     pipeline = pickle.loads(pickle.dumps(Pipeline(dataset, transforms, **options)))
     part = pipeline.prepare(ticket)
-    return np.asarray(pipeline.finish(part.batch(), ticket)[0])
+    return np.asarray(pipeline.finish(part, ticket)[0])
 
 
 TRANSFORMS = [data.Resize((60, 50)), FLIPS[0], data.RandomCrop(size=32), *VALUES, data.ToCHW()]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from needle import data
-from needle.data.batching.collate import concatenate
+from needle.data.batching.collate import Slice, concatenate
 from needle.data.batching.pipeline import Pipeline, Work
 from needle.data.samples.random_source import (
     LOADER_STREAM,
@@ -178,10 +178,10 @@ class DamagedFetch(Damaged):
 def test_unreadable_samples_are_left_out_when_asked(dataset):
     out = [np.zeros((4, 2), "i2"), np.zeros(4, "i8")]
     part = Pipeline(dataset, on_error="skip").prepare(request(1, 3, 0, 5), Work(out=out))
-    assert (part.samples, part.skipped) == (2, 2)
+    assert part.samples == 2
     assert part.batch()[1].tolist() == [1, 5] and part.batch()[0].tolist() == [[1, 1], [5, 5]]
     nothing = Pipeline(dataset, on_error="skip").prepare(request(3, 0))
-    assert (nothing.samples, nothing.skipped, nothing.batch()) == (0, 2, None)
+    assert (nothing.samples, nothing.batch()) == (0, None)
     chain = [data.Normalize(0.0, 1.0)]
     kept = Pipeline(dataset, chain, on_error="skip").prepare(request(3, 1)).batch()
     assert kept[1].tolist() == [1]
@@ -207,7 +207,7 @@ def test_transforms_of_the_main_process_give_the_same(kind, augment):
     for chain in TRANSFORMS.values():
         pipeline = Pipeline(dataset, chain, augment=augment, device="cpu")
         want = definition(dataset, chain, asked)
-        assert_same(pipeline.finish(pipeline.prepare(asked).batch(), asked), want)
+        assert_same(pipeline.finish(pipeline.prepare(asked), asked), want)
 
 
 @pytest.mark.parametrize("cuts", [(2,), (1, 2, 3)])  # slices of one sample are uniform by chance
@@ -222,10 +222,8 @@ def test_the_main_process_transforms_images_of_many_sizes_and_without_those_left
     asked = request(1, 3, 4, 2)
     slices = map(slice, (0, *cuts), (*cuts, 4))
     batch = concatenate([pipeline.prepare(asked.rows(rows)) for rows in slices])
-    assert_same(
-        pipeline.finish(batch.batch(), asked), definition(Photos(), chain, request(1, 4, 2))
-    )
-    assert pipeline.finish(None, asked) is None
+    assert_same(pipeline.finish(batch, asked), definition(Photos(), chain, request(1, 4, 2)))
+    assert pipeline.finish(Slice(), asked) is None
 
 
 def test_stages_within_stages_are_counted_once(monkeypatch):

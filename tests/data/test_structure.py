@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from needle.data import default_collate
 from needle.data.batching.collate import Slice, collate_slice, concatenate
 from needle.data.samples.pytree import (
-    Field,
     flatten,
     tag_sample,
     tagged_sample,
@@ -156,15 +155,14 @@ def test_rows_that_do_not_fit_are_left_alone():
 def test_samples_left_out_close_the_gap():
     rows = np.zeros((4, 1), "i8")
     first = collate_slice([np.array([5])], [rows[:1]])
-    first.skipped = 1
     whole = concatenate([first, collate_slice([np.array([6]), np.array([7])], [rows[2:]])], [rows])
     assert whole.leaves[0].tolist() == [[5], [6], [7]]
-    assert (whole.samples, whole.skipped) == (3, 1)
+    assert whole.samples == 3
 
 
 def test_nothing_but_samples_left_out_is_no_batch():
-    whole = concatenate([Slice(None, [], 0, skipped=2), Slice(None, [], 0, skipped=1)])
-    assert whole.batch() is None and (whole.samples, whole.skipped) == (0, 3)
+    whole = concatenate([Slice(), Slice()])
+    assert whole.batch() is None and whole.samples == 0
 
 
 def test_an_error_remembers_the_first_sample_that_it_is_noted_for():
@@ -173,8 +171,3 @@ def test_an_error_remembers_the_first_sample_that_it_is_noted_for():
     tag_sample(error, np.int64(5))
     tag_sample(error, 6)
     assert tagged_sample(error) == 5 and type(tagged_sample(error)) is int
-
-
-def test_a_field_makes_its_array():
-    array = Field((2, 3), np.dtype("u1")).of(4)
-    assert array.shape == (4, 2, 3) and array.dtype == np.uint8

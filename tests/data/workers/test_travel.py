@@ -37,7 +37,7 @@ def test_views_of_a_mapped_file_are_mapped_again(mapped, view):
     memory = travel.pack({"rows": value}, "test")
     try:
         assert memory.size < 100_000  # the file holds 4 MiB
-        got = travel.unpack(memory)["rows"]
+        got = travel.unpack(memory.buffer)["rows"]
         np.testing.assert_array_equal(got, value)
         assert got.dtype == value.dtype and got.shape == value.shape
     finally:
@@ -51,7 +51,7 @@ def test_changes_that_are_not_in_the_file_travel_as_a_copy(tmp_path):
     changed[3] = 5.0
     memory = travel.pack(changed, "test")
     try:
-        got = travel.unpack(memory)
+        got = travel.unpack(memory.buffer)
         np.testing.assert_array_equal(got, changed)
     finally:
         del got

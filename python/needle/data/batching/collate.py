@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ... import dtypes
 from ...errors import ShapeError
-from ..samples.pytree import Structure, flat_columns, flat_tree, leaf_order, take_apart
+from ..samples.pytree import Field, Structure, flat_columns, flat_tree, leaf_order, take_apart
 from ..samples.tensor_hook import to_tensors as to_tensors
 
 _NUMBERS = {"bool": dtypes.bool_, "int": dtypes.int64, "float": dtypes.float64}
@@ -39,21 +39,32 @@ class Slice:
 
     structure: None if there are no samples. leaves: arrays whose first axis is the samples, or
     lists; empty if the trees of the samples differ, and the structure then holds them as ``trees``.
-    placed: for each leaf, True if it was written to the rows given to ``prepare``. skipped: the
-    number of unreadable samples that were skipped.
+    placed: for each leaf, True if it was written to the rows given to ``prepare``. indices: int64
+    ``(n,)`` if the ticket does not tell which samples these are.
     """
 
     structure: Structure | None = None
     leaves: list[Any] = field(default_factory=list)
     samples: int = 0
     placed: tuple[bool, ...] = ()
-    skipped: int = 0
+    indices: npt.NDArray[np.int64] | None = None
 
     @property
     def trees(self) -> tuple[Any, ...]:
         """The tree of each sample if they differ, else ()."""
         tree = None if self.structure is None else self.structure.tree
         return tree[2] if tree and tree[0] == MIXED else ()
+
+    def fields(self) -> tuple[Field | None, ...]:
+        """Return the field of each leaf, None for a leaf that is no array of plain values."""
+        return tuple(
+            Field(leaf.shape[1:], leaf.dtype)
+            if isinstance(leaf, np.ndarray)
+            and leaf.shape[:1] == (self.samples,)
+            and not leaf.dtype.hasobject
+            else None
+            for leaf in self.leaves
+        )
 
     def rows(self, rows: slice) -> Slice:
         """Return the samples ``rows`` with views of the arrays; no sample may have been skipped."""
@@ -63,7 +74,8 @@ class Slice:
             if isinstance(leaf, list) and kinds[i] != "text":
                 kinds[i], leaves[i] = _leaf(leaf, kinds[i] == "uneven")
         structure = Structure(self.structure.tree, tuple(kinds))
-        return Slice(structure, leaves, len(range(self.samples)[rows]))
+        indices = None if self.indices is None else self.indices[rows]
+        return Slice(structure, leaves, len(range(self.samples)[rows]), indices=indices)
 
     def batch(self) -> Any:
         """Return the samples as one batch; None if there are none.
@@ -137,18 +149,19 @@ def concatenate(
     every slice wrote there is not copied. Whether the slices fit each other is for ``Slice.batch``
     to judge.
     """
-    skipped = sum(part.skipped for part in slices)
     parts = [part for part in slices if part.structure is not None and part.samples]
     total = sum(part.samples for part in parts)
     if not parts:
-        return Slice(None, [], 0, skipped=skipped)
+        return Slice()
     found = [part.structure for part in parts if part.structure is not None]
+    known = [part.indices for part in parts if part.indices is not None]
+    indices = np.concatenate(known) if known else None
     tree = (parts[0].trees or (found[0].tree,))[0]
     try:
         orders = [leaf_order(each.tree, tree) for each in found]
     except ShapeError:
         trees = [part.trees or (each.tree,) * part.samples for part, each in zip(parts, found)]
-        return Slice(Structure((MIXED, None, sum(trees, ())), ()), [], total, skipped=skipped)
+        return Slice(Structure((MIXED, None, sum(trees, ())), ()), [], total, (), indices)
     kinds, leaves, placed = [], [], []
     for i, numbers in enumerate(zip(*orders)):
         whole = None if out is None or i >= len(out) else out[i]
@@ -159,7 +172,7 @@ def concatenate(
         kind, leaf = _joined(own, pieces, whole if placed[-1] else None)
         kinds.append(kind)
         leaves.append(leaf)
-    return Slice(Structure(tree, tuple(kinds)), leaves, total, tuple(placed), skipped)
+    return Slice(Structure(tree, tuple(kinds)), leaves, total, tuple(placed), indices)
 
 
 def _leaf(column: list[Any], ragged: bool, out: Any = None) -> tuple[str, Any]:

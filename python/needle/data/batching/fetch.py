@@ -14,13 +14,11 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from ...errors import DataError
 from ..datasets.dataset import reader_of
 from ..samples.pytree import first_field, tag_sample
 from ..samples.random_source import keyed, reseed_globals
-from ..samples.ticket import NO_INDICES, SHARD_SAMPLES, Indices, Ticket
+from ..samples.ticket import SHARD_SAMPLES, Ticket
 from ..samples.timing import Clock
 
 Progress = Callable[[int], None]
@@ -36,17 +34,10 @@ class Withdrawn(BaseException):
 
 @dataclass
 class Samples:
-    """Samples that were read, their indices int64 ``(n,)``, and the number of skipped samples."""
+    """Samples that were read, and their indices."""
 
     samples: list[Any] = field(default_factory=list)
-    indices: Indices = field(default_factory=lambda: NO_INDICES)
-    skipped: int = 0
-
-    def extend(self, more: Samples) -> None:
-        """Append samples that were read later."""
-        self.samples += more.samples
-        self.indices = np.concatenate([self.indices, more.indices])
-        self.skipped += more.skipped
+    indices: list[int] = field(default_factory=list)
 
 
 class Reader:
@@ -69,9 +60,7 @@ class Reader:
 
         between: a function applied to each sample before the next one is read.
         """
-        samples: list[Any] = []
-        kept: list[int] = []
-        skipped = size = 0
+        group, size = Samples(), 0
         for index, read in self._each(ticket):
             if progress is not None:
                 progress(index)
@@ -81,7 +70,6 @@ class Reader:
                     if sample is _END:
                         break
                     if sample is _UNREADABLE:
-                        skipped += 1
                         continue
                     if between is not None:
                         with clock.measure("augment"):
@@ -92,14 +80,14 @@ class Reader:
                 if isinstance(error, StopIteration):  # StopIteration would end this generator
                     raise RuntimeError(f"DataLoader: sample {index} raised {error!r}") from error
                 raise
-            samples.append(sample)
-            kept.append(index)
+            group.samples.append(sample)
+            group.indices.append(index)
             size += getattr(first_field(sample), "nbytes", 0)
             if size >= GROUP_BYTES:
-                yield Samples(samples, np.array(kept, np.int64), skipped)
-                samples, kept, skipped, size = [], [], 0, 0
-        if samples or skipped:
-            yield Samples(samples, np.array(kept, np.int64), skipped)
+                yield group
+                group, size = Samples(), 0
+        if group.samples:
+            yield group
 
     def _each(self, ticket: Ticket) -> Iterator[tuple[int, Callable[[], Any]]]:
         if not ticket.is_stream:

@@ -21,8 +21,6 @@ class Gathering:
     def __init__(self, count: int, out: Array | None) -> None:
         self.count, self.filled = count, 0
         self._given, self._rows = out, out
-        self._room: Array | None = None
-        self._together = True
 
     @property
     def in_place(self) -> bool:
@@ -31,26 +29,18 @@ class Gathering:
 
     def room(self, images: int) -> Array | None:
         """Return rows for the next ``images`` images, or None if their shape is unknown."""
-        if self._rows is None or not self._together:
-            self._room = None
-        else:
-            self._room = self._rows[self.filled : self.filled + images]
-        return self._room
+        return None if self._rows is None else self._rows[self.filled : self.filled + images]
 
-    def add(self, made: Array | list[Any]) -> None:
+    def add(self, made: Array | list[Any], room: Array | None) -> None:
         """Add the next images: the array returned by ``room``, another array, or a list."""
-        if made is not self._room:
-            if self._rows is None and self.filled == 0 and isinstance(made, np.ndarray):
-                self._rows = self._with_room(made)
-            else:
-                self._together = False
+        if made is not room:
+            first = self._rows is None and self.filled == 0
+            self._rows = self._with_room(made) if first and isinstance(made, np.ndarray) else None
         self.filled += len(made)
 
     def array(self) -> Array | None:
         """Return all images as one array; None if they are not contiguous or there are none."""
-        if self._rows is None or not self._together or self.filled == 0:
-            return None
-        return self._rows[: self.filled]
+        return None if self._rows is None or self.filled == 0 else self._rows[: self.filled]
 
     def _with_room(self, made: Array) -> Array:
         """Return rows for all images, the first of which are a copy of ``made``."""

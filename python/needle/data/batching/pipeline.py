@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,13 +22,13 @@ from ..datasets.dataset import Dataset, fetch_of, in_memory_of, sample_spec_of
 from ..datasets.decode_size import decode_notes, decoded_for, needed_by
 from ..samples.native_kernels import gather_rows
 from ..samples.pytree import LEAF, Field, Structure, first_field, flatten, with_first
-from ..samples.random_source import LOADER_STREAM
+from ..samples.random_source import LOADER_STREAM, PART_STREAM, reseed_globals
 from ..samples.ticket import NO_SAMPLE, Ticket, check_indices, highest
 from ..samples.timing import Clock
 from ..transforms.base import row_fields
 from ..transforms.compile import Chain, placed, spec_of
 from ..transforms.execute import Destination, Images, PlacedTransform
-from .collate import MIXED, Slice, collate_slice, default_collate, place, stack
+from .collate import Slice, collate_slice, default_collate, place, stack
 from .fetch import Progress, Reader, Samples, may_draw
 from .gathering import Gathering
 
@@ -132,7 +131,7 @@ class Pipeline:
             fields = None if declared is None else self._after_transforms(declared)
         if fields is None or any(each.dtype.hasobject for each in fields):
             return None
-        return [*fields, Field((), np.dtype(np.int64))] if self._notes_indices else fields
+        return fields
 
     def row_bytes(self) -> int | None:
         """Return a sample's bytes if kernels alone prepare it from arrays in memory, else None."""
@@ -142,7 +141,7 @@ class Pipeline:
             return None
         if chain.parts and not chain.plan(spec_of(arrays[0])).is_one_call():
             return None
-        return sum(each.dtype.itemsize * prod(each.row_shape) for each in fields)
+        return sum(each.row_bytes for each in fields)
 
     def explain(self) -> str:
         """Return a text that says where transforms run, which are native and why others are not."""
@@ -174,32 +173,30 @@ class Pipeline:
                 for together in (self._from_memory, self._from_fetch):
                     part = together(ticket, work)
                     if part is not None:
-                        return self._with_indices(part, ticket.indices, work)
+                        return self._with_indices(part, ticket.indices)
             return self._sample_by_sample(ticket, work)
 
     def finish(
-        self, batch: Any, ticket: Ticket, clock: Clock | None = None, stays: bool = False
+        self, made: Slice, ticket: Ticket, clock: Clock | None = None, stays: bool = False
     ) -> Any:
         """Return the whole batch as NumPy arrays, after the transforms that ``prepare`` has left.
 
-        batch: the joined slices of the ticket; None (no samples) stays None. stays: the images may
-        stay on the device that transformed them.
+        made: the joined slices of the ticket; the batch of no samples is None. stays: the images
+        may stay on the device that transformed them.
         """
-        if batch is None or self.augment == "worker":
+        batch = made.batch()
+        if batch is None or not self.later.parts:
             return batch
-        if self._notes_indices:
-            batch, indices = batch
-            ticket = ticket.of(indices)
-        if not self.later.parts:
-            return batch
+        if made.indices is not None:
+            ticket = ticket.of(made.indices)
         with (clock or Clock()).measure("augment"):
             images = first_field(batch)
-            made = self.later.on_device(images, ticket, self.device) if stays else None
-            if made is None:
-                made = self.later.run(Images(images), ticket, Destination(device=self.device))
-            if isinstance(made, list):
-                made = stack(made, "array")
-        return with_first(batch, made)
+            done = self.later.on_device(images, ticket, self.device) if stays else None
+            if done is None:
+                done = self.later.run(Images(images), ticket, Destination(device=self.device))
+            if isinstance(done, list):
+                done = stack(done, "array")
+        return with_first(batch, done)
 
     @property
     def _ragged(self) -> int | None:
@@ -208,7 +205,7 @@ class Pipeline:
 
     @property
     def _notes_indices(self) -> bool:
-        """True if a slice includes its samples' indices, as some may have been skipped."""
+        """True if a slice tells its samples' indices, as some may have been skipped."""
         return self.augment != "worker" and (self.skip or self.stream)
 
     def _after_transforms(self, declared: list[Field]) -> list[Field] | None:
@@ -254,6 +251,8 @@ class Pipeline:
         if fetch is None or (ticket.seed is None and self.chain.draws):
             return None
         work.begins_together(len(ticket.indices))
+        if self.reader.may_draw:
+            _reseed_for(ticket)
         try:
             with work.clock.measure("read"):
                 batch = fetch(ticket.indices)
@@ -282,22 +281,23 @@ class Pipeline:
         rows = work.rows(0) if self.collate is default_collate else None
         images = Gathering(ticket.samples, rows)
         for group in self.reader.read(ticket, work.clock, work.progress, between):
-            if self.chain.parts and group.samples and not mixed:
-                self._transform(group, ticket.of(group.indices), images, work)
-            found.extend(group)
+            if self.chain.parts and not mixed:
+                self._transform(group, ticket.of(np.array(group.indices)), images, work)
+            found.samples += group.samples
+            found.indices += group.indices
         if not found.samples:
-            return Slice(None, [], 0, skipped=found.skipped)
+            return Slice()
         if work.out is not None:
             out = [None if each is None else each[: len(found.samples)] for each in work.out]
             work = replace(work, out=out)
-        return self._collated(found, images, work)
+        return self._collated(ticket, found, images, work)
 
     def _transform(self, group: Samples, ticket: Ticket, images: Gathering, work: Work) -> None:
         with work.clock.measure("augment"):
             fields = [first_field(sample) for sample in group.samples]
             into = Destination(images.room(len(fields)), work.threads)
             made = self.chain.run(Images(fields), ticket, into)
-            images.add(made)
+            images.add(made, into.out)
             group.samples = [with_first(s, x) for s, x in zip(group.samples, made)]
 
     def _transformed(self, sample: Any) -> Any:
@@ -307,7 +307,7 @@ class Pipeline:
             field = part.transform(field)
         return with_first(sample, field)
 
-    def _collated(self, found: Samples, images: Gathering, work: Work) -> Slice:
+    def _collated(self, ticket: Ticket, found: Samples, images: Gathering, work: Work) -> Slice:
         with work.clock.measure("collate"):
             if self.collate is default_collate:
                 ready, out = images.array(), work.out
@@ -315,24 +315,20 @@ class Pipeline:
                     out = [ready, *out[1:]]
                 part = collate_slice(found.samples, out, self._ragged, ready)
             else:
+                _reseed_for(ticket)
                 part = _as_slice(self.collate(found.samples), len(found.samples), work)
-        part.skipped = found.skipped
-        return self._with_indices(part, found.indices, work)
+        return self._with_indices(part, np.array(found.indices))
 
-    def _with_indices(self, part: Slice, indices: Integers, work: Work) -> Slice:
-        if not self._notes_indices or part.structure is None:
-            return part
-        inner = part.structure
-        if part.trees:
-            part.structure = replace(
-                inner, tree=(MIXED, None, tuple(("tuple", None, (t, LEAF)) for t in part.trees))
-            )
-            return part
-        rows = work.rows(len(part.leaves))
-        column = indices if rows is None else place(indices, rows)
-        structure = Structure(("tuple", None, (inner.tree, LEAF)), (*inner.kinds, "array"))
-        in_place = (*part.placed, column is rows)
-        return Slice(structure, [*part.leaves, column], part.samples, in_place, part.skipped)
+    def _with_indices(self, part: Slice, indices: Integers) -> Slice:
+        if self._notes_indices:
+            part.indices = indices
+        return part
+
+
+def _reseed_for(ticket: Ticket) -> None:
+    """Seed the global generators for code of the user that handles several samples at once."""
+    if ticket.seed is not None:
+        reseed_globals(ticket.seed, ticket.epoch, ticket.first, PART_STREAM)
 
 
 def _row_parts(dataset: Any) -> tuple[PlacedTransform, ...]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -62,25 +62,24 @@ def choose(
     afterwards.
     """
     cores = available_cores()
+    workers = min(cores, MOST_WORKERS)
     if engine is not None:
-        workers = _count(pipeline, min(cores, MOST_WORKERS))
-        return ChosenEngine(engine, workers, f"engine={engine!r} was given")
-    if not pipeline.stream and not len(pipeline.dataset):
-        return ChosenEngine("inline", 0, "the data set is empty")
-    probe = _Probe(pipeline, batch_size, seed)
-    with random_state_kept():
-        try:
-            name, reason = _judge(probe, batch_size, cores)
-        # the batch that contains the failing sample will raise the error
-        except Exception as error:
-            name, reason = "processes", f"the measurement failed ({type(error).__name__})"
-    if name == "processes" and not is_picklable(pipeline):
-        name, reason = "threads", f"{reason}, but the data set cannot be pickled for processes"
-    wanted = {"inline": 0, "waiting": min(WAITING_WORKERS, 4 * cores)}.get(
-        name, min(cores, MOST_WORKERS)
-    )
-    workers = _count(pipeline, wanted) if wanted else 0
-    return ChosenEngine("threads" if name == "waiting" else name, workers, reason)
+        chosen = ChosenEngine(engine, workers, f"engine={engine!r} was given")
+    elif not pipeline.stream and not len(pipeline.dataset):
+        chosen = ChosenEngine("inline", 0, "the data set is empty")
+    else:
+        with random_state_kept():
+            try:
+                chosen = _judge(_Probe(pipeline, batch_size, seed), batch_size, cores)
+            # the batch that contains the failing sample will raise the error
+            except Exception as error:
+                reason = f"the measurement failed ({type(error).__name__})"
+                chosen = ChosenEngine("processes", workers, reason)
+        if chosen.engine == "processes" and not is_picklable(pipeline):
+            reason = f"{chosen.reason}, but the data set cannot be pickled for processes"
+            chosen = replace(chosen, engine="threads", reason=reason)
+    most = shards_of(pipeline.dataset) if pipeline.stream else chosen.workers
+    return replace(chosen, workers=min(chosen.workers, most))
 
 
 def available_cores() -> int:
@@ -137,13 +136,11 @@ class _Probe:
         return max(2 * times * self.seconds / self._in_two_threads(times) for _ in range(_TRIALS))
 
     def _in_two_threads(self, times: int) -> float:
-        threads = [threading.Thread(target=self.run, args=(times,)) for _ in range(2)]
-        began = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return time.perf_counter() - began
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(self.run, [0, 0]))  # starts the threads
+            began = time.perf_counter()
+            list(threads.map(self.run, [times, times]))
+            return time.perf_counter() - began
 
     def _ticket(self) -> Ticket:
         if self.pipeline.stream:
@@ -159,23 +156,21 @@ def _computed() -> float:
     return time.process_time() + waited
 
 
-def _judge(probe: _Probe, batch_size: int, cores: int) -> tuple[str, str]:
-    """Return "inline", "waiting", "threads" or "processes", and the reason."""
+def _judge(probe: _Probe, batch_size: int, cores: int) -> ChosenEngine:
+    """Return the engine for the measured pipeline, see ``choose``."""
     probe.alone()
-    batch = probe.seconds / probe.count * batch_size
+    batch, workers = probe.seconds / probe.count * batch_size, min(cores, MOST_WORKERS)
     taken = f"a batch takes {1e3 * batch:.1f} ms"
     if batch < SHORT_BATCH:
-        return "inline", f"{taken}, about as long as it takes to hand one over"
+        return ChosenEngine("inline", 0, f"{taken}, about as long as it takes to hand one over")
     if probe.cores < WAITING:
-        return "waiting", f"{taken}, {100 * (1 - probe.cores):.0f} % of them waiting"
+        reason = f"{taken}, {100 * (1 - probe.cores):.0f} % of them waiting"
+        return ChosenEngine("threads", min(WAITING_WORKERS, 4 * cores), reason)
     if cores == 1:
-        return "inline", f"{taken}, and there is one core"
+        return ChosenEngine("inline", 0, f"{taken}, and there is one core")
     if probe.cores >= TOGETHER:
-        return "threads", f"{taken}, and its kernels use {probe.cores:.1f} cores"
+        reason = f"{taken}, and its kernels use {probe.cores:.1f} cores"
+        return ChosenEngine("threads", workers, reason)
     faster = probe.together()
-    name = "threads" if faster >= TOGETHER else "processes"
-    return name, f"{taken}, and two threads are {faster:.1f} times as fast as one"
-
-
-def _count(pipeline: Pipeline, wanted: int) -> int:
-    return min(wanted, shards_of(pipeline.dataset)) if pipeline.stream else wanted
+    reason = f"{taken}, and two threads are {faster:.1f} times as fast as one"
+    return ChosenEngine("threads" if faster >= TOGETHER else "processes", workers, reason)

@@ -43,8 +43,10 @@ from . import options
 from .choice import ChosenEngine, choose
 from .engine_holder import EngineHolder
 from .iteration import Delivery, LoaderIterator
-from .state import Progress, check_resumable, is_count, read_state, write_state
+from .state import Progress, is_count, read_state
 from .statistics import Stats
+
+STATE_VERSION = 1
 
 
 class DataLoader(PointsToKeywords):
@@ -130,20 +132,15 @@ class DataLoader(PointsToKeywords):
         self.on_error = options.one_of("on_error", on_error, options.ON_ERROR)
         self.seed = None if seed is None else check_seed("DataLoader", seed)
         options.check_order(
-            sampler,
-            batch_sampler,
+            self.stream,
+            batch_sampler is not None,
+            sampler is not None,
+            batch_size=self.batch_size != 1,
             shuffle=shuffle,
-            batch_size=self.batch_size,
             drop_last=drop_last,
         )
         if self.stream:
-            options.check_stream(
-                dataset,
-                self.num_workers,
-                sampler,
-                batch_sampler,
-                shuffle=shuffle,
-            )
+            options.check_shards(dataset, self.num_workers)
         self.seed_drawn = self.seed is None and self.num_workers > 0
         if self.seed_drawn:
             self.seed = int(np.random.randint(0, 2**32, dtype=np.uint32))
@@ -256,7 +253,9 @@ class DataLoader(PointsToKeywords):
         shuffles without a seed, since its order cannot be repeated.
         """
         self._check_resumable("state_dict")
-        return write_state(self._latest_progress(), self.seed, self._identity())
+        progress = self._latest_progress()
+        position = {"epoch": progress.epoch, "position": progress.position}
+        return {**self._identity(), "seed": self.seed, **position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Have the next ``iter()`` continue at the saved position.
@@ -277,13 +276,18 @@ class DataLoader(PointsToKeywords):
 
     def _check_resumable(self, method: str) -> None:
         decides = self.sampler if self.batch_sampler is None else self.batch_sampler
-        check_resumable(method, decides, self.shuffle)
+        if not getattr(decides, "repeatable", True):
+            raise ValueError(
+                f"DataLoader.{method}: a shuffled order can be repeated only from a seed, got "
+                f"seed=None; make the {'loader' if self.shuffle else 'sampler'} with seed=0"
+            )
 
     def _identity(self) -> dict[str, int]:
         """Return the entries of a state that must match this loader."""
+        identity = {"version": STATE_VERSION, "batch_size": self.batch_size}
         if isinstance(self.order, StreamOrder):
-            return {"batch_size": self.batch_size, "shards": self.order.shards}
-        return {"batch_size": self.batch_size, "length": len(self.dataset)}
+            return {**identity, "shards": self.order.shards}
+        return {**identity, "length": len(self.dataset)}
 
     def _latest_progress(self) -> Progress:
         current = self._current

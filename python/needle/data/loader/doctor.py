@@ -61,14 +61,13 @@ def doctor(loader: DataLoader, batches: int = BATCHES) -> Diagnosis:
         collate = None if loader.collate is None else _nothing
         fetching = Pipeline(loader.dataset, None, collate, on_error=loader.on_error)
         everything = loader.make_pipeline()
-        fetch = _alone(tickets, fetching)
-        prepare = _alone(tickets, everything)
-        full = _full(loader, tickets, everything) if loader.num_workers else prepare
-    rates = {
-        "fetch only": fetch.samples_per_second("all"),
-        "prepare only": prepare.samples_per_second("all"),
-        "full": full.samples_per_second("all"),
-    }
+        fetch, prepare = (_measured(tickets, "inline", each) for each in (fetching, everything))
+        full = prepare
+        if loader.num_workers:
+            workers = {"workers": loader.num_workers, "prefetch": loader.prefetch}
+            full = _measured(tickets, loader.engine, everything, **workers)
+    passes = {"fetch only": fetch, "prepare only": prepare, "full": full}
+    rates = {name: stats.samples_per_second("all") for name, stats in passes.items()}
     stages = {name: s for name, s in prepare.seconds.items() if name != "all" and s > 0}
     limit, advice = _judge(loader, rates, stages)
     return Diagnosis(rates, stages, limit, advice, prepare.samples)
@@ -86,21 +85,12 @@ def _first_tickets(loader: DataLoader, batches: int) -> list[Ticket]:
     return tickets
 
 
-def _alone(tickets: list[Ticket], pipeline: Pipeline) -> Stats:
-    engine = make_engine("inline", pipeline, workers=0, prefetch=1)
-    _pass(tickets[:1], engine)  # fills the caches for all three passes
-    return _pass(tickets, engine)
-
-
-def _full(loader: DataLoader, tickets: list[Ticket], pipeline: Pipeline) -> Stats:
-    engine = make_engine(
-        loader.engine,
-        pipeline,
-        workers=loader.num_workers,
-        prefetch=loader.prefetch,
-    )
+def _measured(
+    tickets: list[Ticket], name: str, pipeline: Pipeline, workers: int = 0, prefetch: int = 1
+) -> Stats:
+    engine = make_engine(name, pipeline, workers=workers, prefetch=prefetch)
     try:
-        _pass(tickets[: loader.num_workers], engine)  # starts the workers
+        _pass(tickets[: max(1, workers)], engine)  # fills the caches and starts the workers
         return _pass(tickets, engine)
     finally:
         engine.close()
@@ -108,26 +98,19 @@ def _full(loader: DataLoader, tickets: list[Ticket], pipeline: Pipeline) -> Stat
 
 def _pass(tickets: list[Ticket], engine: Engine) -> Stats:
     """Pass the tickets through an engine; ``seconds["all"]`` is wall-clock time."""
-    stats, waiting = Stats(), 0
+    stats, submitted = Stats(), 0
     started = time.perf_counter()
-    for ticket in tickets:
-        if waiting == engine.capacity:
-            waiting -= _collect(engine, stats)
-        engine.submit(ticket._replace(serial=next(SERIALS)))
-        waiting += 1
-    while waiting:
-        waiting -= _collect(engine, stats)
+    for collected in range(len(tickets)):
+        while submitted < min(len(tickets), collected + engine.capacity):
+            engine.submit(tickets[submitted]._replace(serial=next(SERIALS)))
+            submitted += 1
+        answer = engine.collect()
+        if answer.error is not None:
+            raise answer.error
+        stats.samples += answer.samples
+        add_seconds(stats.seconds, answer.seconds)
     stats.seconds["all"] = time.perf_counter() - started
     return stats
-
-
-def _collect(engine: Engine, stats: Stats) -> int:
-    answer = engine.collect()
-    if answer.error is not None:
-        raise answer.error
-    stats.samples += answer.samples
-    add_seconds(stats.seconds, answer.seconds)
-    return 1
 
 
 def _judge(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ...contexts import finalize
 from ...errors import LoaderTimeout, WorkerError
+from ..batching.collate import Slice
 from ..batching.pipeline import Pipeline
 from ..samples.pytree import tagged_sample
 from ..samples.random_source import BATCH_STREAM, keyed
@@ -42,10 +43,10 @@ class Delivery:
     device: Any
     owned: bool
 
-    def __call__(self, batch: Any, ticket: Ticket, clock: Clock) -> Any:
+    def __call__(self, made: Slice, ticket: Ticket, clock: Clock) -> Any:
         """Return the finished batch."""
         stays = not self.batch_transforms
-        batch = self.pipeline.finish(batch, ticket, clock, stays=stays)
+        batch = self.pipeline.finish(made, ticket, clock, stays=stays)
         if self.batch_transforms:
             with clock.measure("augment"):
                 batch = transformed(batch, self.batch_transforms, ticket)
@@ -153,7 +154,7 @@ class LoaderIterator:
             self._submit_ahead(engine)  # keeps the workers busy while the program uses the batch
         try:
             if complete:
-                batch = self._delivery(answer.batch, ticket, clock)
+                batch = self._delivery(answer.made, ticket, clock)
                 stats.samples, stats.batches = stats.samples + answer.samples, stats.batches + 1
                 add_seconds(stats.seconds, answer.seconds)
                 add_seconds(stats.seconds, clock.seconds)
@@ -262,16 +263,12 @@ def _raisable(error: BaseException, dataset: Any) -> BaseException:
 
 def transformed(batch: Any, transforms: Sequence[Callable[..., Any]], ticket: Ticket) -> Any:
     """Return the batch after the batch transforms, whose draws are keyed by its first sample."""
-    if ticket.seed is None:
-        return _in_order(batch, transforms)
-    with keyed(ticket.seed, ticket.epoch, ticket.first) as draws:
-        draws.seek(BATCH_STREAM // 2)  # the first sample has drawn from the preceding streams
-        return _in_order(batch, transforms)
-
-
-def _in_order(batch: Any, transforms: Sequence[Callable[..., Any]]) -> Any:
-    for transform in transforms:
-        batch = transform(batch)
+    seed = ticket.seed
+    with nullcontext() if seed is None else keyed(seed, ticket.epoch, ticket.first) as draws:
+        if draws is not None:
+            draws.seek(BATCH_STREAM // 2)  # the first sample has drawn from the preceding streams
+        for transform in transforms:
+            batch = transform(batch)
     return batch
 
 

@@ -59,9 +59,7 @@ def worker_count(num_workers: Any) -> int:
 
 def engine_name(engine: str | None, workers: int) -> str:
     """Return the engine's name; the default is "inline" without workers, else "processes"."""
-    name = engine or ("processes" if workers else "inline")
-    if name not in engine_names():
-        raise unknown_name("engine", name, engine_names())
+    name = one_of("engine", engine or ("processes" if workers else "inline"), engine_names())
     if name == "inline" and workers:
         raise ValueError(
             f"DataLoader: engine='inline' has no workers, got num_workers={workers}; take 0, or "
@@ -94,42 +92,28 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
     return str(value)
 
 
-def check_order(
-    sampler: Any, batch_sampler: Any, *, shuffle: bool, batch_size: int, drop_last: bool
-) -> None:
-    """Raise ValueError if options of the order contradict each other."""
-    if sampler is not None and shuffle:
-        raise ValueError(
-            "DataLoader: sampler decides the order, got shuffle=True beside it; use "
-            "RandomSampler, or leave one of them out"
+def check_order(stream: bool, batch_sampler: bool, sampler: bool, **others: bool) -> None:
+    """Raise ValueError if options of the order contradict each other; True: given by the user.
+
+    others: "shuffle", "batch_size" and "drop_last".
+    """
+    shuffle = others["shuffle"]
+    if stream:
+        _refuse_beside(
+            "a stream decides its own order",
+            ", and shuffle within iter_shard",
+            shuffle=shuffle,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
         )
-    if batch_sampler is None:
-        return
-    _refuse_beside(
-        "batch_sampler decides whole batches",
-        batch_size=batch_size != 1,
-        shuffle=shuffle,
-        sampler=sampler is not None,
-        drop_last=drop_last,
-    )
+    if sampler:
+        _refuse_beside("sampler decides the order", " or use RandomSampler", shuffle=shuffle)
+    if batch_sampler:
+        _refuse_beside("batch_sampler decides whole batches", "", sampler=sampler, **others)
 
 
-def check_stream(
-    dataset: Any,
-    num_workers: int,
-    sampler: Any,
-    batch_sampler: Any,
-    *,
-    shuffle: bool,
-) -> None:
-    """Raise ValueError if an option does not apply to streams."""
-    _refuse_beside(
-        "a stream decides its own order",
-        ", and shuffle within iter_shard",
-        shuffle=shuffle,
-        sampler=sampler is not None,
-        batch_sampler=batch_sampler is not None,
-    )
+def check_shards(dataset: Any, num_workers: int) -> None:
+    """Raise ValueError if a stream has fewer shards than workers."""
     shards = shards_of(dataset)
     if num_workers > shards:
         raise ValueError(

@@ -12,8 +12,6 @@ from typing import Any
 from ..samples.random_source import check_seed
 from ..samples.ticket import Ticket
 
-STATE_VERSION = 1
-
 
 class Progress:
     """The number of an epoch, and the ``position`` below which all places of the epoch are done.
@@ -30,17 +28,6 @@ class Progress:
         self.position = ticket.place + 1
 
 
-def write_state(progress: Progress, seed: int | None, identity: dict[str, int]) -> dict[str, Any]:
-    """Return the state of a loader. identity: entries that must match when the state is loaded."""
-    return {
-        "version": STATE_VERSION,
-        "seed": seed,
-        "epoch": progress.epoch,
-        "position": progress.position,
-        **identity,
-    }
-
-
 def read_state(
     state: dict[str, Any],
     seed: int | None,
@@ -51,11 +38,12 @@ def read_state(
     """Return a state's seed and progress; raise ValueError if it belongs to another kind of loader.
 
     seed_drawn: the loader drew its own seed for its workers, so a state without a seed is accepted
-    as well. batches: the number of batches of an epoch, if known.
+    as well. identity: the entries of a state that must match. batches: the number of batches of an
+    epoch, if known.
     """
     if not isinstance(state, dict):
         raise TypeError(_refusal("a state must be a dict", type(state).__name__))
-    for name, value in {"version": STATE_VERSION, **identity}.items():
+    for name, value in identity.items():
         found = state.get(name)
         if not is_count(found) or found != value:
             raise ValueError(
@@ -85,15 +73,6 @@ def read_state(
 
 def _refusal(rule: str, got: Any) -> str:
     return f"DataLoader.load_state_dict: {rule}, got {got}; give what state_dict() returned"
-
-
-def check_resumable(method: str, sampler: Any, shuffle: bool) -> None:
-    """Raise ValueError if the sampler's order cannot be repeated."""
-    if not getattr(sampler, "repeatable", True):
-        raise ValueError(
-            f"DataLoader.{method}: a shuffled order can be repeated only from a seed, got "
-            f"seed=None; make the {'loader' if shuffle else 'sampler'} with seed=0"
-        )
 
 
 def is_count(value: Any) -> bool:

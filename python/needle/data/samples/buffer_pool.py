@@ -25,14 +25,7 @@ MOST_BYTES = 1 << 26
 LINE = 64
 
 
-class _Memory:
-    """Memory for an array of up to ``size`` bytes, aligned to a cache line."""
-
-    __slots__ = ("bytes", "first", "size")
-
-    def __init__(self, size: int) -> None:
-        self.bytes, self.size = np.empty(size + LINE, np.uint8), size
-        self.first = -self.bytes.ctypes.data % LINE
+_Memory = npt.NDArray[np.uint8]
 
 
 class _Lent(weakref.ref):  # type: ignore[type-arg]
@@ -53,7 +46,7 @@ def empty(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
     if count < LEAST_BYTES or dtype.hasobject:
         return np.empty(shape, dtype)
     memory = _taken(count)
-    block = _block_of(count).from_buffer(memory.bytes, memory.first)
+    block = _block_of(count).from_buffer(memory)
     lent = _Lent(block, _given_back)
     lent.memory = memory
     _lent[id(lent)] = lent
@@ -68,18 +61,23 @@ def _block_of(count: int) -> Any:
 @uninterrupted
 def _given_back(lent: _Lent) -> None:
     _lent.pop(id(lent), None)  # a Ctrl-C may have come before it was stored
-    if sum([each.size for each in tuple(_free)]) + lent.memory.size <= MOST_BYTES:
+    if sum([each.nbytes for each in tuple(_free)]) + lent.memory.nbytes <= MOST_BYTES:
         _free.append(lent.memory)
 
 
 def _taken(count: int) -> _Memory:
-    """Return pooled memory of at most twice ``count`` bytes, or new memory if there is none."""
+    """Return pooled memory of at most twice ``count`` bytes, or new memory if there is none.
+
+    It is aligned to a cache line.
+    """
     for _ in range(len(_free)):
         try:
             memory = _free.pop()
         except IndexError:  # another thread took the last one
             break
-        if count <= memory.size <= 2 * count:
+        if count <= memory.nbytes <= 2 * count:
             return memory
         _free.appendleft(memory)
-    return _Memory(count)
+    memory = np.empty(count + LINE, np.uint8)
+    first = -memory.ctypes.data % LINE
+    return memory[first : first + count]

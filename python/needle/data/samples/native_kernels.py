@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -45,18 +45,14 @@ def has(name: str) -> bool:
 
 def words(seed: int, epoch: int, indices: Integers, stream: int, count: int) -> philox.Words:
     """Return ``philox.words(...)``, from the compiled kernel if there is one."""
-    if has("philox_words"):
-        found: philox.Words = kernels().philox_words(seed, epoch, indices, stream, count)  # type: ignore[union-attr]
-        return found
-    return philox.words(seed, epoch, indices, stream, count)
+    best: Callable[..., philox.Words] = getattr(kernels(), "philox_words", philox.words)
+    return best(seed, epoch, indices, stream, count)
 
 
 def permutation(positions: Integers, length: int, seed: int, epoch: int) -> Integers:
     """Return ``philox.permutation(...)``, from the compiled kernel if there is one."""
-    if has("permute_indices"):
-        found: Integers = kernels().permute_indices(positions, length, seed, epoch)  # type: ignore[union-attr]
-        return found
-    return philox.permutation(positions, length, seed, epoch)
+    best: Callable[..., Integers] = getattr(kernels(), "permute_indices", philox.permutation)
+    return best(positions, length, seed, epoch)
 
 
 def gather_rows(source: Array, indices: Integers, out: Array | None = None) -> Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,11 @@ class Field:
 
     row_shape: tuple[int, ...]
     dtype: np.dtype[Any]
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of one row."""
+        return self.dtype.itemsize * prod(self.row_shape)
 
     def of(self, rows: int) -> Array:
         """Return an uninitialised array ``(rows, *row_shape)``."""

@@ -30,6 +30,8 @@ BATCH_STREAM = 2**23
 """The first stream of the transforms of whole batches."""
 RESEED_STREAM = 2**22
 """The first stream of the words that seed the global generators of ``random`` and NumPy."""
+PART_STREAM = 2**21
+"""The stream for ``reseed_globals`` before a user's ``fetch`` or collate of several samples."""
 
 _reseeding = False
 
@@ -42,17 +44,15 @@ class Draws:
     transforms drew.
     """
 
+    keyed = True
+    """True if the numbers are a function of (seed, epoch, index)."""
+
     def __init__(self, seed: int, epoch: int, index: int) -> None:
         self.seed, self.epoch = operator.index(seed), operator.index(epoch)
         self.index = operator.index(index)  # a NumPy integer would overflow
         self.stream = 0
         self._source: np.random.RandomState | None = None
         self._source_stream = SAMPLE_STREAM
-
-    @property
-    def keyed(self) -> bool:
-        """True if the numbers are a function of (seed, epoch, index)."""
-        return True
 
     def take(self, streams: int, count: int) -> philox.Words:
         """Return ``count`` words of this stream, uint32 ``(count,)``; advance by ``streams``."""
@@ -83,9 +83,7 @@ class Draws:
 class _GlobalDraws(Draws):
     """The draws outside a keyed block, which consume ``np.random`` in the order of the calls."""
 
-    @property
-    def keyed(self) -> bool:
-        return False
+    keyed = False
 
     def take(self, streams: int, count: int) -> philox.Words:
         return self.words(0, count)
@@ -134,7 +132,9 @@ def reseed_every_sample(on: bool = True) -> None:
 def reseed_globals(seed: int, epoch: int, index: int, stream: int = 0) -> None:
     """Seed ``random`` and ``np.random`` for one sample if ``reseed_every_sample`` enabled it.
 
-    stream: 0 before reading the sample, 1 + a transform's stream before calling the transform.
+    stream: 0 before reading the sample, 1 + a transform's stream before calling the transform,
+    ``PART_STREAM`` before a ``fetch`` or collate of several samples, the first of which is
+    ``index``.
     """
     if not _reseeding:
         return

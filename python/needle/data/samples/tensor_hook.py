@@ -63,8 +63,7 @@ def _to_tensor(array: npt.NDArray[Any], device: Any, owned: bool) -> Any:
         if shared is not None:
             return array_namespace.tensor_constant(shared)
     dtype = None if array.dtype.kind == "f" else _tensor_dtype(array.dtype)
-    make = array_namespace.tensor_type
-    return make(array, device=device, dtype=dtype, requires_grad=False)
+    return as_tensor(array, device, dtype)
 
 
 @lru_cache(maxsize=64)  # NumPy needs microseconds to compute a dtype's name

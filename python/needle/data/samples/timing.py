@@ -2,7 +2,7 @@
 
 The pipeline passes a ``Clock`` to every stage. A dataset measures decoding separately from reading
 with ``with measured("decode"):``, which is a no-op outside a loader. The loader adds up the
-seconds of all slices.
+seconds of all slices, and engines divide batches by them (``parts_of``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ from ...contexts import assigned
 
 STAGES = ("read", "decode", "augment", "collate", "wait_data")
 """The stages whose time and samples a loader reports."""
+MOST_PARTS = 32
+"""The maximum number of parts of a batch."""
+_PARTS_PER_WORKER = 4
+_SHORT = 2e-3  # seconds; messages cost too much for shorter parts
+_FAIR = 20e-3  # seconds; shorter parts cost a tenth more, which pays only if a worker would be idle
+_LONG = 50e-3  # seconds; longer parts are split, so that workers finish at about the same time
 
 
 class Clock:
@@ -24,10 +30,6 @@ class Clock:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.inner = 0.0  # seconds of the stages nested in the current one
-
-    def add(self, stage: str, seconds: float) -> None:
-        """Add ``seconds`` to ``stage``."""
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     def measure(self, stage: str) -> AbstractContextManager[None]:
         """Measure the block as ``stage``, excluding the stages measured inside the block."""
@@ -52,7 +54,8 @@ class _Measured:
 
     def __exit__(self, *exception: object) -> None:
         clock, elapsed = self.clock, perf_counter() - self.start
-        clock.add(self.stage, elapsed - clock.inner)
+        seconds = clock.seconds.get(self.stage, 0.0)
+        clock.seconds[self.stage] = seconds + elapsed - clock.inner
         clock.inner = self.before + elapsed
 
 
@@ -69,6 +72,24 @@ def smoothed(before: float | None, seconds: Mapping[str, float], samples: int) -
     """Return the moving average of the seconds per sample, updated by one measurement."""
     now = sum(seconds.values()) / samples
     return now if before is None else 0.8 * before + 0.2 * now
+
+
+def parts_of(rows: int, workers: int, in_flight: int, each: float | None) -> list[slice]:
+    """Return the parts that workers prepare of a batch of ``rows`` rows, at least one.
+
+    Each part has an overhead of about a millisecond. Whole batches in flight keep the workers busy
+    as well, so a batch is split only if there are fewer batches than workers, or if the last parts
+    of an epoch would take long. in_flight: the number of batches prepared at the same time.
+    each: the seconds that one worker takes for one row, None if unknown.
+    """
+    count = min(workers, MOST_PARTS, max(1, rows))
+    if each is not None:
+        seconds = rows * each
+        one_for_each = -(-(workers + 1) // in_flight)  # one part per worker and one in reserve
+        fair = max(one_for_each, int(seconds / _FAIR))
+        more = min(int(seconds / _LONG), _PARTS_PER_WORKER * workers, MOST_PARTS, rows)
+        count = max(1, min(count, int(seconds / _SHORT), fair), more)
+    return [slice(rows * i // count, rows * (i + 1) // count) for i in range(count)]
 
 
 def measured(stage: str) -> AbstractContextManager[None]:

@@ -16,7 +16,6 @@ from ..batching.pipeline import Pipeline
 from .engine import Engine
 
 _CLASSES = {"inline": "InlineEngine", "processes": "ProcessEngine", "threads": "ThreadsEngine"}
-_OPTIONS = {"processes": ("pin",)}
 
 
 def engine_names() -> list[str]:
@@ -34,15 +33,15 @@ def is_picklable(pipeline: Pipeline) -> bool:
 
 
 def make_engine(
-    name: str, pipeline: Pipeline, *, workers: int, prefetch: int, **options: Any
+    name: str, pipeline: Pipeline, *, workers: int, prefetch: int, pin: Any = None
 ) -> Engine:
-    """Return a new engine; options that this engine does not have are ignored.
+    """Return a new engine. pin: of processes, see ``ProcessEngine``; the others need none.
 
     Raises UnknownNameError if there is no engine of this name.
     """
     if name not in _CLASSES:
         raise unknown_name("engine", name, engine_names())
     engine = getattr(importlib.import_module(f".{name}", __name__), _CLASSES[name])
-    chosen = {key: options[key] for key in _OPTIONS.get(name, ()) if key in options}
-    made: Engine = engine(pipeline, workers=workers, prefetch=prefetch, **chosen)
+    options = {"pin": pin} if name == "processes" else {}
+    made: Engine = engine(pipeline, workers=workers, prefetch=prefetch, **options)
     return made

@@ -75,7 +75,7 @@ class Deaths:
         A data set that crashes the worker does so in the same way each time; signals from outside
         vary.
         """
-        code = member.child.code  # None if the supervisor died as well
+        code = member.code  # None if the supervisor died as well
         if code is None or (code < 0 and code not in _FAULTS):
             self._kills += 1
             self._starting.clear()
@@ -93,7 +93,7 @@ class Deaths:
 
     def at_sample(self, member: WorkerHandle, part: Part, sample: int) -> WorkerError | None:
         """Return an error if the worker died at this sample and the sample is the cause."""
-        code = member.child.code
+        code = member.code
         if sample != part.suspect:  # the former suspect was read without a death this time
             self._kills += part.deaths
             part.suspect, part.deaths = sample, 0

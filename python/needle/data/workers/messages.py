@@ -1,7 +1,6 @@
-"""Messages between the parent and a worker: small records with a payload, sent over a socket.
+"""Answers of workers to the parent: small records with a pickled slice or error, over a socket.
 
-The parent sends wake-ups and the descriptors of shared memory and pipes; a worker sends one answer
-per part of a batch. Slices and exceptions are pickled here for processes.py and worker.py.
+worker.py sends one answer per part of a batch, which process_pool.py reads without blocking.
 """
 
 from __future__ import annotations
@@ -10,26 +9,21 @@ import pickle
 import socket
 import struct
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ...errors import WorkerError
-from ..batching.collate import Slice
-from ..samples.pytree import Structure, tagged_sample
+from ..samples.pytree import tagged_sample
 from ..samples.ticket import NO_TICKET
-from ..samples.timing import STAGES
 from .engine import Completed
-from .framing import receive_body, send_body
-from .pickling import dumps, pack_value, unpack_value
+from .pickling import dumps, pack_value, unpack
 from .shared_memory import readable_bytes
 
 # sent by a worker, except DIED, which the pool reports about a worker
 READY, DONE, FAILED, DROPPED, BROKEN, DIED = range(6)
-SHARE, FORGET, WAKE = range(3)  # sent to a worker
 
-# kind, record, number, samples, payload bytes, seconds
-_UP = struct.Struct(f"<qqqqQ{len(STAGES)}d")
+_UP = struct.Struct("<qqqQ")  # kind, record, number, bytes of the answer
 _PIECE = 1 << 20
 
 
@@ -42,30 +36,13 @@ def send_up(
     kind: int,
     record: int = -1,
     number: int = -1,
-    samples: int = 0,
-    seconds: dict[str, float] | None = None,
-    payload: Sequence[Any] = (),
+    answer: Sequence[Any] = (),
 ) -> None:
-    """Send a worker's message; block while the parent does not read. payload: buffers."""
-    times = [(seconds or {}).get(stage, 0.0) for stage in STAGES]
-    length = sum(memoryview(part).nbytes for part in payload)
-    channel.sendall(_UP.pack(kind, record, number, samples, length, *times))
-    for part in payload:
+    """Send a worker's message; block while the parent does not read. answer: buffers."""
+    length = sum(memoryview(part).nbytes for part in answer)
+    parts = [_UP.pack(kind, record, number, length), *answer]
+    for part in [b"".join(parts)] if length < _PIECE else parts:
         channel.sendall(part)
-
-
-def send_down(
-    channel: socket.socket, kind: int, value: Any = None, fds: Sequence[int] = ()
-) -> None:
-    """Send the parent's message; ignore errors, since the worker may be dying."""
-    with suppress(OSError):
-        send_body(channel, pickle.dumps((kind, value)), fds)
-
-
-def receive_down(channel: socket.socket) -> tuple[int, Any, list[int]] | None:
-    """Wait for the parent's next message and return it, or None if the parent closed the socket."""
-    got = receive_body(channel)
-    return None if got is None else (*pickle.loads(got[0]), got[1])
 
 
 class AnswerReader:
@@ -76,10 +53,6 @@ class AnswerReader:
 
     def __init__(self, channel: socket.socket, who: str) -> None:
         self._channel, self._who = channel, who
-        # Structure and placed leaves of the latest slice; a worker sends them only if they change.
-        self._structure: Structure | None = None
-        self._placed: tuple[bool, ...] = ()
-        self._pending: bytearray | None = None  # a body that failed to unpickle, retried later
         self._head: bytearray = bytearray(_UP.size)
         self._body: bytearray | None = None
         self._filled = 0
@@ -97,36 +70,25 @@ class AnswerReader:
                     return
                 self._filled += count
             self._filled = 0
+            kind, record, number, size = _UP.unpack(self._head)
             if self._body is None:
-                self._body = self._room(_UP.unpack(self._head)[4])
+                self._body = self._room(size)
             else:
                 body, self._body = self._body, None
-                kind, record, number, samples, _, *seconds = _UP.unpack(self._head)
-                answer = self._answer(kind, samples, body)
-                answer.seconds = dict(zip(STAGES, seconds))
-                yield kind, record, number, answer
+                yield kind, record, number, self._answer(kind, body)
 
-    def _answer(self, kind: int, samples: int, body: bytearray) -> Completed:
+    def _answer(self, kind: int, body: bytearray) -> Completed:
+        answer = Completed(NO_TICKET)
         try:
-            if kind in (FAILED, BROKEN):
-                return Completed(NO_TICKET, error=unpack_error(body, self._who))
             if kind == DONE:
-                return Completed(NO_TICKET, self._slice(samples, body))
-            return Completed(NO_TICKET)
+                answer.made, answer.seconds = unpack(body)
+            elif kind in (FAILED, BROKEN):
+                answer.error = unpack_error(body, self._who)
         except Exception as error:
             text = f"DataLoader: the answer of {self._who} cannot be unpickled ({error!r})"
-            failed = WorkerError(text)
-            failed.__cause__ = error
-            return Completed(NO_TICKET, error=failed)
-
-    def _slice(self, samples: int, body: bytearray) -> Slice:
-        self._pending = body or self._pending
-        if self._pending:
-            self._structure, leaves, self._placed, skipped = unpack_value(self._pending)
-            self._pending = None
-            if body:
-                return Slice(self._structure, leaves, samples, self._placed, skipped)
-        return Slice(self._structure, [None] * len(self._placed), samples, self._placed)
+            answer.error = WorkerError(text)
+            answer.error.__cause__ = error
+        return answer
 
     def _room(self, size: int) -> bytearray:
         try:
@@ -161,7 +123,7 @@ def pack_error(error: BaseException) -> list[Any]:
 
 def unpack_error(payload: bytearray, who: str) -> BaseException:
     """Return the original exception; its ``__cause__`` names worker, sample and traceback."""
-    portable, described, text, index = unpack_value(payload)
+    portable, described, text, index = unpack(payload)
     sample = "" if index is None else f", sample {index}"
     cause = WorkerError(f"{who}{sample}:\n\n{text.rstrip()}")
     error: BaseException
@@ -178,17 +140,13 @@ def unpack_error(payload: bytearray, who: str) -> BaseException:
 
 def _portable(error: BaseException) -> bytes | None:
     """Return a pickle from which ``_rebuilt`` makes an equal exception, or None."""
-    for take_apart, exact in _WAYS:
+    for take_apart, exact in ((lambda each: dumps((each,)), True), (_in_parts, False)):
         with suppress(BaseException):  # methods of the exception's class may raise anything
             body = take_apart(error)
             made = _rebuilt(body)
             if type(made) is type(error) and (not exact or str(made) == str(error)):
                 return body
     return None
-
-
-def _whole(error: BaseException) -> bytes:
-    return dumps((error,))
 
 
 def _in_parts(error: BaseException) -> bytes:
@@ -204,12 +162,6 @@ def _in_parts(error: BaseException) -> bytes:
         raise TypeError("defines its own pickling, which fails")
     built_in = kinds[at]
     return dumps((type(error), built_in, args, state))
-
-
-_WAYS: tuple[tuple[Callable[[BaseException], bytes], bool], ...] = (
-    (_whole, True),
-    (_in_parts, False),
-)
 
 
 def _rebuilt(body: bytes) -> BaseException:

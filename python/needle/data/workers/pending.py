@@ -1,12 +1,13 @@
 """Batches in flight in worker processes: their parts and their shared memory.
 
-A batch has a position in an area for its indices and a slot of the ring buffer for its rows. Areas
+A batch has a position in an area for its ticket and a slot of the ring buffer for its rows. Areas
 and rings grow with the largest batch seen; an outgrown ring is freed once no batch uses it.
 processes.py submits tickets and issues the parts.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,33 +21,10 @@ from ..samples.ticket import NO_SAMPLE, Ticket
 from .engine import Completed
 from .process_pool import ProcessPool
 from .shared_memory import Memory
-from .shared_ring import Layout, Ring, learn_fields
+from .shared_ring import Layout, Ring
 
-MOST_PARTS = 32
-"""The maximum number of parts of a batch."""
 HELD = 2
 """The number of batches that the consumer may hold in slots; further batches are copied."""
-_PARTS_PER_WORKER = 4
-_SHORT = 2e-3  # seconds; messages cost too much for shorter parts
-_FAIR = 20e-3  # seconds; shorter parts cost a tenth more, which pays only if a worker would be idle
-_LONG = 50e-3  # seconds; longer parts are split, so that workers finish at about the same time
-
-
-def part_count(rows: int, workers: int, in_flight: int, seconds: float | None) -> int:
-    """Return the number of parts that a batch is split into, at least 1.
-
-    Each part has an overhead of about a millisecond. Whole batches in flight keep the workers busy
-    as well, so a batch is split only if there are fewer batches than workers, or if the last parts
-    of an epoch would take long. in_flight: the number of batches prepared at the same time.
-    seconds: the time that one worker takes for the whole batch, None if unknown.
-    """
-    count = min(workers, MOST_PARTS, max(1, rows))
-    if seconds is None:
-        return count
-    one_for_each = -(-(workers + 1) // in_flight)  # one part per worker and one in reserve
-    fair = max(one_for_each, int(seconds / _FAIR))
-    more = min(int(seconds / _LONG), _PARTS_PER_WORKER * workers, MOST_PARTS, rows)
-    return max(1, min(count, int(seconds / _SHORT), fair), more)
 
 
 @dataclass(eq=False)
@@ -75,7 +53,7 @@ class Part:
 class Batch:
     """A ticket whose batch workers are preparing.
 
-    area, place, offset: where its indices lie in shared memory. ring, slot: where its rows lie.
+    area, offset: where its ticket lies in shared memory. ring, slot: where its rows lie.
     records: its entries in the work queue. answer: collects the seconds of all parts and the error
     of the first failed part, which begins at row ``failed``.
     """
@@ -83,8 +61,7 @@ class Batch:
     ticket: Ticket
     rows: int
     area: int = -1
-    place: int = -1
-    offset: int = 0
+    offset: int = -1
     ring: Ring | None = None
     slot: int = -1
     parts: list[Part] = field(default_factory=list)
@@ -115,37 +92,37 @@ class BatchMemory:
         self._fields = None if fields is None else tuple(fields)
         self._pin = pin
         self._areas: list[Memory] = []
-        self._area_rows = 0
-        self._places: deque[int] = deque()
+        self._area_bytes = 0
+        self._offsets: deque[int] = deque()
         self.ring: Ring | None = None
         self._rings: list[Ring] = []
 
     def place(self, batch: Batch) -> None:
-        """Write the indices of a batch to shared memory and take a slot for its rows.
+        """Write the ticket of a batch to shared memory and take a slot for its rows.
 
         Raises WorkerError if there is not enough memory.
         """
-        if not batch.ticket.is_stream:
-            self._write_indices(batch, batch.ticket.indices)
+        self._write_ticket(batch)
         self._take_slot(batch)
 
     def learn(self, done: Slice) -> None:
         """Learn the array leaves from the first slice if they are still unknown."""
         if self._fields is None and done.samples:
-            self._fields = learn_fields(done.leaves, done.samples)
+            self._fields = done.fields()
 
-    def _write_indices(self, batch: Batch, indices: Array) -> None:
-        """Write the indices, after allocating a larger area if they do not fit."""
-        if batch.rows > self._area_rows or not self._areas:
-            rows = max(64, 1 << max(0, batch.rows - 1).bit_length())
+    def _write_ticket(self, batch: Batch) -> None:
+        """Write the pickled ticket, after allocating a larger area if it does not fit."""
+        ticket = batch.ticket
+        key = ticket.seed, ticket.epoch, ticket.shard, ticket.start, ticket.size
+        body = pickle.dumps((*key, ticket.indices.tobytes()))  # arrays take longer to pickle
+        if len(body) > self._area_bytes:
+            self._area_bytes = max(1 << 10, 1 << len(body).bit_length())
             places = self._capacity + self._pool.workers + 1
-            self._areas.append(Memory(8 * rows * places, "the indices of batches"))
-            self._area_rows, self._places = rows, deque(range(places))
-            self._pool.share("indices", len(self._areas) - 1, self._areas[-1])
-        batch.area, batch.place = len(self._areas) - 1, self._places.popleft()
-        batch.offset = batch.place * self._area_rows * 8
-        buffer = self._areas[-1].buffer
-        np.frombuffer(buffer, np.int64, batch.rows, batch.offset)[:] = indices
+            self._areas.append(Memory(self._area_bytes * places, "the tickets of batches"))
+            self._offsets = deque(self._area_bytes * i for i in range(places))
+            self._pool.share("tickets", len(self._areas) - 1, self._areas[-1])
+        batch.area, batch.offset = len(self._areas) - 1, self._offsets.popleft()
+        self._areas[-1].buffer[batch.offset : batch.offset + len(body)] = body
 
     def _take_slot(self, batch: Batch) -> None:
         """Take a slot; if there is none, workers send the batch's slices through their sockets."""
@@ -158,19 +135,19 @@ class BatchMemory:
             ring = Ring(layout, slots, generation, self._pin)
             self._rings.append(ring)
             self._pool.share("ring", generation, ring.memory, layout)
-            old, self.ring = self.ring, ring
-            if old is not None:
-                self._retire(old)
+            self.ring = ring
+            self._retire_outgrown()
         slot = self.ring.take()
         if slot is not None:
             batch.ring, batch.slot = self.ring, slot
 
-    def _retire(self, ring: Ring) -> None:
-        """Free an outgrown ring once no batch in flight uses it."""
-        if ring is not self.ring and ring.taken == 0 and ring in self._rings:
-            self._rings.remove(ring)
-            self._pool.forget("ring", ring.generation)
-            ring.close()
+    def _retire_outgrown(self) -> None:
+        """Free each outgrown ring that no batch in flight uses."""
+        for ring in list(self._rings):
+            if ring is not self.ring and ring.taken == 0:
+                self._rings.remove(ring)
+                self._pool.forget("ring", ring.generation)
+                ring.close()
 
     def assemble(self, batch: Batch) -> Slice:
         """Join the slices in place; copy them if the consumer already holds ``HELD`` slots."""
@@ -196,13 +173,10 @@ class BatchMemory:
         if batch.ring is not None:
             ring, batch.ring = batch.ring, None
             ring.give_back(batch.slot)
-            self._retire(ring)
-        elif self.ring is not None:
-            for old in [ring for ring in self._rings if ring is not self.ring]:
-                self._retire(old)
-        if batch.area == len(self._areas) - 1 and batch.place >= 0:
-            self._places.append(batch.place)
-        batch.place = -1
+        self._retire_outgrown()
+        if batch.area == len(self._areas) - 1 and batch.offset >= 0:
+            self._offsets.append(batch.offset)
+        batch.offset = -1
 
     def close(self) -> None:
         """Free the memory; batches that the consumer holds stay valid."""

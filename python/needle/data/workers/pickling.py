@@ -15,9 +15,8 @@ import pickle
 import struct
 import types
 import zlib
-from collections.abc import Iterator
-from contextlib import suppress
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,87 +30,51 @@ except ImportError:  # then only importable objects can be pickled
     cloudpickle = None
 
 _ALIGN = 64
+_LARGE = 1 << 14  # bytes of an array whose checksum takes longer than the rest
 _Base: Any = pickle.Pickler if cloudpickle is None else cloudpickle.Pickler
 
 
-class Stamp(pickle.Pickler):
-    """The state of a value as a ``digest``, which costs less than pickling; see ``unchanged``.
+@dataclass(frozen=True)
+class Stamp:
+    """The state of a value, for comparison with its state at another time; see ``stamp_of``.
 
-    Arrays count by a checksum. Imported code, read-only arrays and what cannot be pickled count by
-    identity, and ``kept`` keeps them alive so that no other object gets their ids.
+    kept: the arrays that count by address, which no other array can get as long as they live.
     """
 
-    def __init__(self, value: Any) -> None:
-        self._found = hashlib.blake2b()
-        super().__init__(SimpleNamespace(write=self._found.update), protocol=5)
-        self._seen: set[int] = set()
-        self.kept: list[Any] = []
-        self.digest: bytes | None = None  # None if the value cannot be digested
-        with suppress(Exception):
-            self.dump(value)
-            self.digest = self._found.digest()
-        self.clear_memo()  # the memo references every object it has seen
+    parts: tuple[Any, ...]
+    kept: tuple[Any, ...] = field(default=(), compare=False)
 
-    def unchanged(self, before: Stamp) -> bool:
-        """Return True if the value has the state that it had before."""
-        return self.digest is not None and self.digest == before.digest
 
-    def reducer_override(self, value: Any) -> Any:
-        """Return the parts that stand for an object; the pickler calls this."""
-        if value is _parts_of:
-            return NotImplemented
-        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-            return self._array(value)
-        if isinstance(value, (type, types.FunctionType)):
-            return self._code(value)
-        try:
-            return value.__reduce_ex__(5)
-        except Exception:
-            return self._identity(value)
+def stamp_of(value: Any) -> Stamp:
+    """Return the state of a value: a digest of its pickle, and a checksum of each array.
 
-    def _identity(self, value: Any, *parts: Any) -> Any:
-        self.kept.append(value)
-        return _parts_of, (id(value), *parts)
-
-    def _array(self, value: npt.NDArray[Any]) -> Any:
-        place = _place_in_file(value)
-        if place is not None:
-            return _parts_of, place
-        if _is_frozen(value):
-            return self._identity(value)
-        if value.nbytes > _SMALL:
-            content: Any = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+    Large read-only arrays count by address. A value that cannot be pickled has the state of the
+    error.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        body = dumps(value, buffers)
+    except Exception as error:
+        return Stamp((repr(error),))
+    parts: list[Any] = [hashlib.blake2b(body).digest()]
+    kept = []
+    for raw in (buffer.raw() for buffer in buffers):
+        source: Any = raw.obj
+        if raw.nbytes >= _LARGE and _is_frozen(source):
+            kept.append(source)
+            parts.append((source.__array_interface__["data"][0], raw.nbytes))
         else:
-            content = value.tobytes()  # views of many small arrays would take longer
-        return _parts_of, (value.shape, value.dtype.str, zlib.crc32(content))
-
-    def _code(self, value: Any) -> Any:
-        """Return the parts of a class or function that workers get by value."""
-        imported = value.__module__ != "__main__" and "<" not in value.__qualname__
-        if imported or id(value) in self._seen:
-            return self._identity(value)
-        self._seen.add(id(value))
-        state = {name: each for name, each in vars(value).items() if name not in _OF_CLASSES}
-        parts = () if isinstance(value, type) else tuple(_function_parts(value))
-        return self._identity(value, state, parts)
+            parts.append(zlib.crc32(raw))
+    return Stamp(tuple(parts), tuple(kept))
 
 
 def _is_frozen(array: Any) -> bool:
-    """Return True if the array and every array that it is a view of are read-only."""
-    while isinstance(array, np.ndarray):
-        if array.flags.writeable:
-            return False
+    """Return True for an array if it and every array that it is a view of are read-only."""
+    if not isinstance(array, np.ndarray):
+        return False
+    while isinstance(array, np.ndarray) and not array.flags.writeable:
         array = array.base
-    return True
-
-
-_SMALL = 1 << 14
-_OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "_abc_impl")
-"""Attributes of a class that Python adds."""
-
-
-def _parts_of(*parts: Any) -> None:
-    """Stand for an object in the output of ``Stamp``, which is never unpickled."""
+    return not isinstance(array, np.ndarray)
 
 
 class _Pickler(_Base):  # type: ignore[misc]
@@ -120,7 +83,9 @@ class _Pickler(_Base):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, np.ndarray) and (place := _place_in_file(value)) is not None:
             return _mapped, place
-        if type(value) is np.ndarray and not value.dtype.hasobject and not value.flags.forc:
+        if type(value) is np.ndarray:
+            if value.flags.forc or value.dtype.hasobject:
+                return value.__reduce_ex__(5)
             order = sorted(range(value.ndim), key=lambda axis: -abs(value.strides[axis]))
             inverse = tuple(int(axis) for axis in np.argsort(order))
             return np.transpose, (np.ascontiguousarray(value.transpose(order)), inverse)
@@ -135,8 +100,17 @@ def dumps(value: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes
     return file.getvalue()
 
 
+def quick_dumps(value: Any, buffers: list[pickle.PickleBuffer]) -> bytes:
+    """Return what ``dumps`` returns, faster if classes of the main program are of the parent."""
+    try:
+        return pickle.dumps(value, 5, buffer_callback=buffers.append)
+    except Exception:
+        buffers.clear()
+        return dumps(value, buffers)
+
+
 def pack(value: Any, purpose: str) -> Memory:
-    """Return new shared memory with ``value``, whose arrays are copied once. See ``unpack``."""
+    """Return new shared memory with ``value``, whose arrays are copied once; for ``unpack``."""
     parts = pack_value(value)
     memory = Memory(sum(memoryview(part).nbytes for part in parts), purpose)
     at = 0
@@ -147,25 +121,14 @@ def pack(value: Any, purpose: str) -> Memory:
     return memory
 
 
-def holds_the_same(memory: Memory, other: Memory) -> bool:
-    """Return True if both hold the same bytes."""
-    mine, theirs = (np.frombuffer(each.buffer, np.uint8) for each in (memory, other))
-    return np.array_equal(mine, theirs)
-
-
-def unpack(memory: Memory) -> Any:
-    """Return the value that ``pack`` wrote; its arrays are views of the memory."""
-    return unpack_value(memory.buffer)
-
-
-def pack_value(value: Any) -> list[Any]:
+def pack_value(value: Any, dump: Callable[..., bytes] = dumps) -> list[Any]:
     """Return ``value`` as buffers to be written one after another, without copying its arrays.
 
     The first buffer holds the lengths; the pickle and the arrays follow, each aligned to
     ``_ALIGN``.
     """
     buffers: list[pickle.PickleBuffer] = []
-    body = dumps(value, buffers)
+    body = dump(value, buffers)
     raw: list[Any] = [body, *(buffer.raw() for buffer in buffers)]
     lengths = [memoryview(part).nbytes for part in raw]
     head = struct.pack(f"<{1 + len(raw)}Q", len(raw), *lengths)
@@ -175,7 +138,7 @@ def pack_value(value: Any) -> list[Any]:
     return parts
 
 
-def unpack_value(payload: bytearray | mmap.mmap) -> Any:
+def unpack(payload: bytearray | mmap.mmap) -> Any:
     """Return the value that ``pack_value`` serialised; its arrays are views of ``payload``."""
     view = memoryview(payload)
     (count,) = struct.unpack_from("<Q", view)
@@ -275,15 +238,8 @@ def _place_in_file(array: npt.NDArray[Any]) -> tuple[Any, ...] | None:
     start = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     path = os.path.abspath(root.filename)
     mode = "c" if array.flags.writeable else "r"
-    return path, mode, root.offset + start, array.shape, array.strides, array.dtype
+    return path, mode, array.shape, array.dtype, root.offset + start, array.strides
 
 
-def _mapped(
-    path: str,
-    mode: Any,
-    offset: int,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    dtype: np.dtype[Any],
-) -> npt.NDArray[Any]:
-    return np.ndarray(shape, dtype, np.memmap(path, np.uint8, mode), offset, strides)
+def _mapped(path: str, mode: Any, shape: Any, dtype: Any, *place: Any) -> npt.NDArray[Any]:
+    return np.ndarray(shape, dtype, np.memmap(path, np.uint8, mode), *place)

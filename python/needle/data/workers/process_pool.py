@@ -1,6 +1,6 @@
 """The pool of worker processes, which starts them, shares memory, reads answers, detects deaths.
 
-processes.py decides what the workers do; this file handles sockets, sentinels and descriptors.
+processes.py decides what the workers do; this file handles sockets and descriptors.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import os
 import select
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,31 +16,33 @@ from typing import Any
 
 from ..samples.ticket import NO_TICKET
 from .engine import Completed
-from .launch import Child, Launcher
+from .framing import send
+from .launch import Launcher
 from .limits import limit_error
-from .messages import DIED, FORGET, SHARE, WAKE, AnswerReader, Message, send_down
+from .messages import DIED, AnswerReader, Message
 from .shared_memory import Memory
-
-_GRACE = (0.3, 0.2, 5.0)  # seconds to wait: after hanging up, after SIGTERM, after SIGKILL
-_NO_SENTINEL_POLL = 0.2
 
 
 @dataclass
 class WorkerHandle:
-    """A worker process, from its start to its end."""
+    """A worker process, from its start to its end.
+
+    code: the exit code, -signal if a signal ended it, None while it is unknown.
+    """
 
     number: int
-    child: Child
+    pid: int
     channel: socket.socket
     inbox: AnswerReader
     ready: bool = False
+    code: int | None = None
 
     def __str__(self) -> str:
-        return f"worker {self.number} (pid {self.child.pid})"
+        return f"worker {self.number} (pid {self.pid})"
 
     def ending(self) -> str:
         """Return how the process ended, for an error message."""
-        code = self.child.code
+        code = self.code
         if code is None:
             return "ended for an unknown reason"
         if code >= 0:
@@ -50,25 +51,21 @@ class WorkerHandle:
             return f"was killed by {signal.Signals(-code).name}"
         return f"was killed by signal {-code}"
 
+    def tell(self, role: str, *detail: Any, fds: tuple[int, ...] = ()) -> None:
+        """Send a message; ignore errors, since the worker may be dying."""
+        with suppress(OSError):
+            send(self.channel, (role, *detail), fds)
+
 
 class ProcessPool:
-    """A pool of ``workers`` processes with a common wake-up pipe and the memory from ``share``."""
+    """A pool of ``workers`` processes and the memory that ``share`` sends them."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.members: dict[int, WorkerHandle] = {}
         self._launcher = Launcher()
         self._posts: dict[tuple[str, int], tuple[int, int, Any]] = {}
-        self._starts = 0
-        self._poll = select.poll()
-        self._owners: dict[int, WorkerHandle] = {}
         self._pid, self.closed = os.getpid(), False
-        try:
-            self._wake, self._ring_bell = os.pipe()
-        except OSError as error:
-            raise limit_error("making a pipe for the workers", error) from error
-        os.set_blocking(self._wake, False)
-        os.set_blocking(self._ring_bell, False)
 
     def prepare(self) -> None:
         """Start the supervisor, which starts the workers later; do not wait for it."""
@@ -78,13 +75,13 @@ class ProcessPool:
         """Send ``memory`` to every worker, including those started later."""
         self._posts[role, number] = memory.fd, memory.size, detail
         for member in self.members.values():
-            self._tell(member, role, number)
+            self._post(member, role, number)
 
     def forget(self, role: str, number: int) -> None:
         """Undo ``share`` for a ring that is no longer in use."""
         del self._posts[role, number]
         for member in self.members.values():
-            send_down(member.channel, FORGET, number)
+            member.tell("forget", number)
 
     def fill(self) -> None:
         """Start a worker for every number that has none. Raises WorkerError if that fails."""
@@ -92,48 +89,43 @@ class ProcessPool:
             if number not in self.members:
                 self._start(number)
 
-    def wake(self, count: int) -> None:
-        """Wake about ``count`` sleeping workers; those that find no work go back to sleep."""
-        if count:
-            with suppress(BlockingIOError):  # the pipe is full, so all workers are awake
-                os.write(self._ring_bell, b"!" * count)
+    def wake(self, numbers: list[int]) -> None:
+        """Wake the sleeping workers of these numbers."""
+        for number in numbers:
+            if number in self.members:
+                self.members[number].tell("wake")
 
-    def wake_one(self, number: int) -> None:
-        """Wake the worker of this number, if there is one."""
-        if number in self.members:
-            send_down(self.members[number].channel, WAKE)
+    def wait(self, timeout: float | None) -> list[int]:
+        """Return the descriptors that are readable, after ``timeout`` seconds (None: no limit).
 
-    def clear_wakeups(self) -> None:
-        """Discard the wake-ups that no worker has read yet."""
-        with suppress(BlockingIOError):
-            while os.read(self._wake, 1 << 16):
-                pass
-
-    def wait(self, timeout: float | None) -> list[WorkerHandle]:
-        """Wait until workers have sent a message or died, and return them.
-
-        Returns an empty list after ``timeout`` seconds (None: no limit). On systems without pidfds
-        the processes must be polled, so the call returns all workers after a short pause.
+        The socket of a worker whose end has been noted counts as readable.
         """
-        if any(member.child.sentinel is None for member in self.members.values()):
-            step = _NO_SENTINEL_POLL if timeout is None else min(_NO_SENTINEL_POLL, timeout)
-            self._poll.poll(_milliseconds(step))
-            return list(self.members.values())
-        fds = self._poll.poll(None if timeout is None else _milliseconds(timeout))
-        found = [self._owners[fd] for fd, _ in fds if fd in self._owners]
-        return list({id(member): member for member in found}.values())
+        members = self.members.values()
+        dead = [each.channel.fileno() for each in members if each.pid in self._launcher.ended]
+        if dead:
+            return dead
+        poll = select.poll()
+        for fd in self.descriptors():
+            poll.register(fd, select.POLLIN)
+        limit = None if timeout is None else max(0, int(timeout * 1000 + 0.999))
+        return [fd for fd, _ in poll.poll(limit)]
 
     def descriptors(self) -> list[int]:
-        """Return sockets and sentinels, which become readable when a worker answers or dies."""
-        return list(self._owners)
+        """Return descriptors, which become readable when a worker answers or dies."""
+        found = [member.channel.fileno() for member in self.members.values()]
+        told = self._launcher.fileno()
+        return found if told < 0 else [told, *found]
 
-    def read(self, members: list[WorkerHandle]) -> Iterator[tuple[WorkerHandle, Message]]:
-        """Yield the messages of these workers; yield DIED for one that died, which is removed."""
-        for member in members:
-            for message in member.inbox.receive():
-                yield member, message
-            if member.inbox.ended or member.child.poll():
-                yield from self._remove_dead(member)
+    def read(self, ready: list[int]) -> Iterator[tuple[WorkerHandle, Message]]:
+        """Yield the messages at these descriptors; yield DIED for a dead worker, now removed."""
+        if self._launcher.fileno() in ready:
+            self._launcher.note_ended()
+        for member in list(self.members.values()):
+            ended = member.pid in self._launcher.ended
+            if ended or member.channel.fileno() in ready:
+                yield from ((member, message) for message in member.inbox.receive())
+                if ended or member.inbox.ended:
+                    yield from self._remove_dead(member)
 
     def hang_up(self) -> None:
         """Shut the sockets down, which ends the workers and a ``wait`` in another thread."""
@@ -142,36 +134,20 @@ class ProcessPool:
                 member.channel.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Stop every process and close every descriptor; a second call is a no-op."""
+        """Stop every process and close every descriptor; a second call is a no-op.
+
+        A forked copy of the parent only closes its descriptors.
+        """
         if self.closed:
             return
         self.closed = True
-        if os.getpid() != self._pid:
-            self.disown()
-            return
-        self.hang_up()
-        self._close_pipe()
-        for seconds, number in zip(_GRACE, (0, signal.SIGTERM, signal.SIGKILL)):
-            self._end_within(seconds, number)
-        self._close_members()
-        self._owners.clear()
-        self._launcher.close()
-
-    def disown(self) -> None:
-        """Close the descriptors in a forked copy of the parent, without stopping the workers."""
-        self.closed = True
-        self._close_pipe()
-        self._close_members()
-        self._launcher.disown()
-
-    def _close_pipe(self) -> None:
-        os.close(self._ring_bell)
-        os.close(self._wake)
-
-    def _close_members(self) -> None:
+        if os.getpid() == self._pid:
+            self.hang_up()
+            self._launcher.close()
+        else:
+            self._launcher.disown()
         for member in self.members.values():
             member.channel.close()
-            member.child.close()
         self.members.clear()
 
     def _start(self, number: int) -> None:
@@ -181,62 +157,25 @@ class ProcessPool:
             raise limit_error("making a socket for a worker", error) from error
         with theirs:
             try:
-                child = self._launcher.start(theirs)
+                pid = self._launcher.start(theirs)
             except BaseException:
                 ours.close()
                 raise
-        who = f"worker {number} (pid {child.pid})"
-        member = WorkerHandle(number, child, ours, AnswerReader(ours, who))
-        self.members[number] = member
-        self._starts += 1
-        for fd in (ours.fileno(), child.sentinel):
-            if fd is not None:
-                self._owners[fd] = member
-                self._poll.register(fd, select.POLLIN)
-        send_down(ours, SHARE, ("wake", number, 0, self._starts), (self._wake,))
+        reader = AnswerReader(ours, f"worker {number} (pid {pid})")
+        self.members[number] = member = WorkerHandle(number, pid, ours, reader)
+        member.tell("number", number)
         for role, which in self._posts:
-            self._tell(member, role, which)
+            self._post(member, role, which)
 
-    def _tell(self, member: WorkerHandle, role: str, number: int) -> None:
+    def _post(self, member: WorkerHandle, role: str, number: int) -> None:
         fd, size, detail = self._posts[role, number]
-        send_down(member.channel, SHARE, (role, number, size, detail), (fd,))
+        member.tell(role, number, size, detail, fds=(fd,))
 
     def _remove_dead(self, member: WorkerHandle) -> Iterator[tuple[WorkerHandle, Message]]:
         """Yield the last messages of a worker that died, or that lost its socket and is killed."""
-        member.child.kill(signal.SIGKILL)
-        _wait([member.child], _GRACE[-1])
+        member.code = self._launcher.end(member.pid)
         last = list(member.inbox.receive())
-        for fd in (member.channel.fileno(), member.child.sentinel):
-            if fd is not None:
-                del self._owners[fd]
-                self._poll.unregister(fd)
         member.channel.close()
-        member.child.close()
         del self.members[member.number]
         yield from ((member, message) for message in last)
         yield member, (DIED, -1, -1, Completed(NO_TICKET))
-
-    def _end_within(self, seconds: float, number: int) -> None:
-        children = [member.child for member in self.members.values()]
-        for child in children:
-            if number and not child.poll():
-                child.kill(number)
-        _wait(children, seconds)
-
-
-def _wait(children: list[Child], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while True:
-        alive = [child for child in children if not child.poll()]
-        left = end - time.monotonic()
-        if not alive or left <= 0:
-            return
-        poll = select.poll()
-        for child in alive:
-            if child.sentinel is not None:
-                poll.register(child.sentinel, select.POLLIN)
-        poll.poll(_milliseconds(min(left, 0.02 if alive[0].sentinel is None else left)))
-
-
-def _milliseconds(seconds: float) -> int:
-    return max(0, int(seconds * 1000 + 0.999))

@@ -20,16 +20,16 @@ from ...errors import LoaderTimeout, NeedleError, WorkerError, warn_caller
 from ..batching.pipeline import Pipeline
 from ..samples.pytree import Field
 from ..samples.ticket import NO_SAMPLE, Ticket
-from ..samples.timing import add_seconds, smoothed
+from ..samples.timing import MOST_PARTS, add_seconds, parts_of, smoothed
 from .deaths import Deaths, named
 from .engine import Completed, Engine, closed_meanwhile
 from .launch import SupervisorKilled, check_system
 from .messages import BROKEN, DIED, READY
-from .pending import MOST_PARTS, Batch, BatchMemory, Part, part_count
-from .pickling import Stamp, explain_failure, holds_the_same, pack
+from .pending import Batch, BatchMemory, Part
+from .pickling import Stamp, explain_failure, pack, stamp_of
 from .process_pool import ProcessPool, WorkerHandle
 from .shared_memory import Memory
-from .work_queue import ANY_WORKER, Entry, WorkQueue, key_of
+from .work_queue import ANY_WORKER, Entry, WorkQueue
 
 
 class ProcessEngine(Engine):
@@ -55,7 +55,7 @@ class ProcessEngine(Engine):
         check_system()
         self.workers, self._pin = workers, pin
         self._ahead = max(1, prefetch)
-        self._take(pipeline, _packed(pipeline), Stamp(pipeline))
+        self._take(pipeline, _packed(pipeline), stamp_of(pipeline))
         self._closed, self._pid = False, os.getpid()
         self._using = threading.RLock()  # owned by the thread that submits or collects
         self._open()
@@ -76,18 +76,14 @@ class ProcessEngine(Engine):
         Warns if it has changed and can no longer be pickled; the workers then keep their copy.
         """
         with self._using:
-            stamp = Stamp(pipeline)
-            if self._closed or stamp.unchanged(self._stamp):
+            stamp = stamp_of(pipeline)
+            if self._closed or stamp == self._stamp:
                 return False
             try:
                 packed = _packed(pipeline)
             except TypeError as error:
                 self._stamp = stamp
                 warn_caller(f"{error}; the workers keep the copy they have", RuntimeWarning)
-                return False
-            if holds_the_same(packed, self._packed):
-                packed.close()
-                self._stamp = stamp
                 return False
             self._packed.close()
             self._take(pipeline, packed, stamp)
@@ -128,33 +124,32 @@ class ProcessEngine(Engine):
         """Add the parts of the batch to the work queue; the first call starts the workers."""
         with self._using:
             self._check_usable()
-            self._submit(ticket)
-
-    def _submit(self, ticket: Ticket) -> None:
-        if self._torn:
-            self._start_over()
-        self._torn = True
-        self._fill()
-        while len(self._records) < MOST_PARTS:
-            self._hear(0.01)
-            self._check_usable()
-        batch = Batch(ticket, ticket.samples)
-        self._batches[ticket.serial] = batch
-        self._memory.place(batch)
-        for part in self._cut(batch):
-            self._issue(part)
-        if ticket.is_stream:
-            self._pool.wake_one(ticket.shard % self.workers)
-        else:
-            self._pool.wake(min(len(batch.parts), self._queue.sleepers()))
-        self._torn = False
+            if self._torn:
+                self._start_over()
+            self._torn = True
+            self._fill()
+            while len(self._records) < MOST_PARTS:
+                self._hear(0.01)
+                self._check_usable()
+            batch = Batch(ticket, ticket.samples)
+            self._batches[ticket.serial] = batch
+            self._memory.place(batch)
+            for part in self._cut(batch):
+                self._issue(part)
+            only = ticket.shard % self.workers if ticket.is_stream else ANY_WORKER
+            self._pool.wake(self._queue.awakened(len(batch.parts), only))
+            self._torn = False
 
     def collect(self, timeout: float | None = None) -> Completed:
         """Return the next complete batch; see ``Engine.collect``."""
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             left = None if end is None else max(0.0, end - time.monotonic())
-            found = self._heard(left)
+            with self._using:
+                found = self._next_complete()
+                if found is None:
+                    self._hear(left)
+                    found = self._next_complete()
             if found is not None:
                 return found
             if left == 0:
@@ -164,22 +159,18 @@ class ProcessEngine(Engine):
         """Withdraw all tickets; a worker abandons a claimed part at its next sample."""
         with self._using:
             self._check_usable()
-            self._cancel()
-
-    def _cancel(self) -> None:
-        if self._torn:
-            self._start_over()
-        self._torn = True
-        for batch in self._batches.values():
-            self._abandon(batch, 0)
-            batch.cancelled = True
-            self._memory.release(batch)
-        self._batches.clear()
-        self._complete.clear()
-        self._fatal, self._deaths = None, Deaths()
-        self._pool.clear_wakeups()
-        self._torn = False
-        self._hear(0)
+            if self._torn:
+                self._start_over()
+            self._torn = True
+            for batch in self._batches.values():
+                self._abandon(batch, 0)
+                batch.cancelled = True
+                self._memory.release(batch)
+            self._batches.clear()
+            self._complete.clear()
+            self._fatal, self._deaths = None, Deaths()
+            self._torn = False
+            self._hear(0)
 
     def close(self) -> None:
         """Stop the workers within a second and free shared memory; held batches stay valid."""
@@ -201,20 +192,17 @@ class ProcessEngine(Engine):
 
     def process_ids(self) -> list[int]:
         """Return the ids of the running worker processes."""
-        return [member.child.pid for member in self._pool.members.values()]
+        return [member.pid for member in self._pool.members.values()]
 
     # ---- from a ticket to entries of the work queue
 
     def _cut(self, batch: Batch) -> list[Part]:
-        count = 1
+        parts = [slice(0, batch.rows)]
         if self.splits:
-            sample = self._sample_seconds
-            seconds = None if sample is None else batch.rows * sample
-            count = part_count(batch.rows, self.workers, self.capacity, seconds)
-        for i in range(count):
+            parts = parts_of(batch.rows, self.workers, self.capacity, self._sample_seconds)
+        for rows in parts:
             self._orders += 1
-            first, last = batch.rows * i // count, batch.rows * (i + 1) // count
-            batch.parts.append(Part(batch, first, last, self._orders))
+            batch.parts.append(Part(batch, rows.start, rows.stop, self._orders))
         return batch.parts
 
     def _issue(self, part: Part) -> None:
@@ -231,36 +219,23 @@ class ProcessEngine(Engine):
             part.last,
             batch.ring.generation if batch.ring is not None else -1,
             batch.slot,
-            *key_of(ticket),
         )
         self._queue.put(record, entry)
 
     # ---- from answers to batches
 
-    def _heard(self, timeout: float | None) -> Completed | None:
-        """Return a completed batch or None, after waiting at most once for answers."""
-        with self._using:
-            self._check_usable()
-            found = self._next_complete(timeout)
-        return found
-
-    def _next_complete(self, timeout: float | None) -> Completed | None:
-        for last in (False, True):
-            if self._closed:
-                raise closed_meanwhile()
-            if self._torn:
-                self._start_over()
-                raise WorkerError(
-                    "DataLoader: preparing batches was interrupted; begin a new epoch"
-                )
-            if self._fatal is not None:
-                raise self._fatal
-            if self._complete:
-                return self._deliver(self._complete.popleft())
-            if not self._batches:
-                raise ValueError("DataLoader: collect needs a submitted ticket; call submit first")
-            if not last:
-                self._hear(timeout)
+    def _next_complete(self) -> Completed | None:
+        """Return a completed batch, or None if there is none yet."""
+        self._check_usable()
+        if self._torn:
+            self._start_over()
+            raise WorkerError("DataLoader: preparing batches was interrupted; begin a new epoch")
+        if self._fatal is not None:
+            raise self._fatal
+        if self._complete:
+            return self._deliver(self._complete.popleft())
+        if not self._batches:
+            raise ValueError("DataLoader: collect needs a submitted ticket; call submit first")
         return None
 
     def _hear(self, timeout: float | None) -> None:
@@ -364,7 +339,7 @@ class ProcessEngine(Engine):
                 self._fill()
             except WorkerError as error:
                 self._fatal = error
-            self._pool.wake(self._queue.open_entries())
+            self._pool.wake(self._queue.awakened(self.workers))
 
     def _reissue(self, member: WorkerHandle, record: int) -> None:
         part = self._parts[record]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -38,7 +38,8 @@ class Layout:
         offsets, at = [], 0
         for each in self.fields:
             offsets.append(at)
-            at += -(-_row_bytes(each) * self.rows // _ALIGN) * _ALIGN
+            row_bytes = 0 if each is None else each.row_bytes
+            at += -(-row_bytes * self.rows // _ALIGN) * _ALIGN
         object.__setattr__(self, "offsets", tuple(offsets))
         object.__setattr__(self, "slot_bytes", max(PAGE, -(-at // PAGE) * PAGE))
         ### END YOUR SOLUTION
@@ -49,13 +50,6 @@ class Layout:
             None if each is None else _view(slot, offset, rows, each)
             for each, offset in zip(self.fields, self.offsets)
         ]
-
-
-def learn_fields(leaves: Sequence[Any], samples: int) -> tuple[Field | None, ...]:
-    """Return the field of each leaf; None if the leaf cannot be stored in a slot."""
-    return tuple(
-        Field(leaf.shape[1:], leaf.dtype) if _fits(leaf, samples) else None for leaf in leaves
-    )
 
 
 class Ring:
@@ -133,18 +127,3 @@ def slot_views(memory: Memory, layout: Layout, slot: int) -> list[npt.NDArray[An
 def _view(slot: Any, offset: int, rows: int, each: Field) -> npt.NDArray[Any]:
     shape = (rows, *each.row_shape)
     return np.ndarray(shape, dtype=each.dtype, buffer=slot, offset=offset)
-
-
-def _row_bytes(each: Field | None) -> int:
-    if each is None:
-        return 0
-    return int(np.prod(each.row_shape, dtype=np.int64)) * each.dtype.itemsize
-
-
-def _fits(leaf: Any, samples: int) -> bool:
-    return (
-        isinstance(leaf, np.ndarray)
-        and leaf.ndim > 0
-        and len(leaf) == samples
-        and not leaf.dtype.hasobject
-    )

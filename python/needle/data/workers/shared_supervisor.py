@@ -11,8 +11,8 @@ environment, working directory and limits of the first use.
 
 from __future__ import annotations
 
-import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -25,96 +25,47 @@ from typing import Any
 
 from ...config import one_thread_environment
 from ...contexts import context, finalize
+from . import supervisor
 from .framing import send
 from .limits import limit_error
 
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
-
 _LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
 _PRELOADED = ("PIL.Image", "simplejpeg")  # the supervisor imports these if the program has
-_START = (
-    # imports create too little garbage to be worth collecting
-    "import gc, json, sys; gc.disable(); settings = json.loads(sys.argv[1]); "
-    "sys.path[:] = settings['path']; "
-    "from needle.data.workers import supervisor; supervisor.run(settings)"
-)
-# keyed by the id of the process that started them
-_SUPERVISORS: dict[int, list[SupervisorProcess]] = {}
+# keyed by the id of the process that started it
+_SUPERVISORS: dict[int, SupervisorProcess] = {}
 _LOCKS: dict[int, threading.Lock] = {}
 
 
 class SupervisorProcess:
     """A handle of the process that starts the workers of every loader of this program.
 
+    The process exits once this object is collected: launchers keep it as long as they need it.
     inherited: what the supervisor inherits and passes on to the workers; see ``_inherited``.
     """
 
     def __init__(self, inherited: dict[str, Any]) -> None:
         self.inherited = inherited
-        self._loaders, self._retired = 0, False
-        command = inherited["command"]
-        settings = {"path": sys.path, "parent": os.getpid(), "command": command}
+        settings = {"path": inherited["path"], "command": inherited["command"]}
+        self._control, theirs = _socket_pair()
         try:
-            self._control, theirs = socket.socketpair()
-            try:
-                with theirs, interrupts_blocked():
-                    self.process = subprocess.Popen(
-                        [*command, "-c", _START, json.dumps({**settings, "fd": theirs.fileno()})],
-                        stdin=subprocess.DEVNULL,
-                        pass_fds=[theirs.fileno()],
-                        env=inherited["environment"],
-                    )
-            except BaseException:
-                self._control.close()
-                raise
-        except OSError as error:
-            raise limit_error(f"starting {command[0]}", error) from error
-        finalize(self, _at_exit, os.getpid(), self._control, self.process)
+            with theirs, interrupts_blocked():
+                self.process = supervisor.start_interpreter(
+                    supervisor.__name__, settings, theirs.fileno(), inherited["environment"]
+                )
+        except BaseException as error:
+            self._control.close()
+            if isinstance(error, OSError):
+                raise limit_error(f"starting {settings['command'][0]}", error) from error
+            raise
+        finalize(self, _end, os.getpid(), self._control, self.process)
 
     def connect(self, method: str) -> socket.socket:
         """Return a channel for a new loader, whose workers start by ``method``."""
-        try:
-            ours, theirs = socket.socketpair()
-        except OSError as error:
-            raise limit_error(
-                "making a socket to the process that starts workers", error
-            ) from error
+        ours, theirs = _socket_pair()
         modules = [name for name in _PRELOADED if name in sys.modules]
         with theirs, suppress(OSError):  # if the supervisor is dead, the first start reports it
-            send(self._control, {"method": method, "modules": modules}, (theirs.fileno(),))
-        self._loaders += 1
+            send(self._control, (method, modules), (theirs.fileno(),))
         return ours
-
-    def disconnect(self, channel: socket.socket) -> None:
-        """Close the channel of a loader; the supervisor kills its remaining workers."""
-        hang_up(channel)
-        self._loaders -= 1
-        self._reap()
-
-    def serves(self, inherited: dict[str, Any]) -> bool:
-        """Return True if this supervisor can start new workers; retire it otherwise."""
-        if not self._retired and inherited == self.inherited and self.process.poll() is None:
-            return True
-        self.retire()
-        return False
-
-    def retire(self) -> None:
-        """Have the supervisor exit once its last loader disconnects, and accept no new loaders."""
-        self._retired = True
-        hang_up(self._control)
-        self._reap()
-
-    def _reap(self) -> None:
-        if self._retired and not self._loaders:
-            with suppress(subprocess.TimeoutExpired):  # reaped later
-                self.process.wait(0.2)
-
-    def kill(self) -> None:
-        """Kill the supervisor, which does not answer."""
-        self.process.kill()
 
     def exit_code(self) -> int | None:
         """Return the supervisor's exit code, or None if it is still running after a second."""
@@ -133,20 +84,23 @@ def shared_supervisor() -> SupervisorProcess:
     pid = os.getpid()
     forget_inherited()
     with _LOCKS.setdefault(pid, threading.Lock()):
-        known, inherited = _SUPERVISORS.setdefault(pid, []), _inherited()
-        serving = [each for each in known if each.serves(inherited)]
-        known[:] = [each for each in known if each.process.poll() is None]
-        if not serving:
-            serving = [SupervisorProcess(inherited)]
-            known += serving
-        return serving[0]
+        found, inherited = _SUPERVISORS.get(pid), _inherited()
+        if found is None or found.inherited != inherited or found.process.poll() is not None:
+            found = _SUPERVISORS[pid] = SupervisorProcess(inherited)
+        return found
 
 
 def forget_inherited() -> None:
-    """Close the descriptors of the parent's supervisors in a forked copy of a program."""
+    """Close the descriptors of the parent's supervisor in a forked copy of a program."""
     for pid in [pid for pid in _SUPERVISORS if pid != os.getpid()]:
-        for each in _SUPERVISORS.pop(pid):
-            each.disown()
+        _SUPERVISORS.pop(pid).disown()
+
+
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    try:
+        return socket.socketpair()
+    except OSError as error:
+        raise limit_error("making a socket to the process that starts workers", error) from error
 
 
 def _inherited() -> dict[str, Any]:
@@ -192,18 +146,16 @@ def _file_of(descriptor: int) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def hang_up(channel: socket.socket) -> None:
-    """Shut a channel down and close it; closing is not enough if a forked copy also holds it."""
-    with suppress(OSError):
-        channel.shutdown(socket.SHUT_RDWR)
-    channel.close()
+def _end(parent: int, control: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    """Stop a supervisor at the end of the program, or once its handle is collected.
 
-
-def _at_exit(parent: int, control: socket.socket, process: subprocess.Popen[bytes]) -> None:
-    """Stop a supervisor at the end of the program, or once its handle is collected."""
+    The control channel is shut down, since closing is not enough if a forked copy also holds it.
+    """
     if parent != os.getpid():
         return
-    hang_up(control)
+    with suppress(OSError):
+        control.shutdown(socket.SHUT_RDWR)
+    control.close()
     try:
         process.wait(1.0)
     except subprocess.TimeoutExpired:

@@ -1,9 +1,9 @@
 """The supervisor, a small process that starts the workers of all loaders of a program.
 
 The supervisor has imported what workers need and has a single thread, so it can fork workers
-("forkserver"); alternatively it starts each as a new interpreter ("spawn"). Once the parent has
-ended for any reason, it kills the workers and exits. shared_supervisor.py starts the supervisor,
-and launch.py sends it requests.
+("forkserver"); alternatively it starts each as a new interpreter ("spawn"). It tells a loader how
+its workers ended. Once the parent has ended for any reason, it kills the workers and exits.
+shared_supervisor.py starts the supervisor, and launch.py sends it requests.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import math
 import os
 import select
 import signal
 import socket
 import subprocess
 import threading
+import time
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,60 +27,106 @@ from typing import Any, NoReturn
 from . import worker
 from .framing import receive, send
 
-_WORKER = (
-    "import json, sys; settings = json.loads(sys.argv[1]); sys.path[:] = settings['path']; "
-    "from needle.data.workers import worker; worker.run(settings['fd'], settings['parent'])"
+_PROGRAM = (
+    # imports create too little garbage to be worth collecting
+    "import gc, importlib, json, sys; gc.disable(); settings = json.loads(sys.argv[2]); "
+    "sys.path[:] = settings['path']; importlib.import_module(sys.argv[1]).run(settings)"
 )
+_GRACE = 0.3  # seconds that workers have to end after their loader has hung up
+_POLL_MS = 20  # interval of the check for the end of ``_GRACE``
 
 
-def exit_code(pid: int) -> int | None:
-    """Return the exit code of a child, -signal if a signal ended it, None while it is running."""
-    found, status = os.waitpid(pid, os.WNOHANG)
-    return None if found == 0 else os.waitstatus_to_exitcode(status)
+def start_interpreter(
+    module: str, settings: dict[str, Any], fd: int, environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Run ``run`` of a module in a new interpreter, which inherits ``fd``.
+
+    settings: a dict of the command and the ``sys.path``; ``run`` gets these, the descriptor, and
+    the id of this process.
+    """
+    text = json.dumps({**settings, "fd": fd, "parent": os.getpid()})
+    return subprocess.Popen(
+        [*settings["command"], "-c", _PROGRAM, module, text],
+        stdin=subprocess.DEVNULL,
+        pass_fds=[fd],
+        env=environment,
+    )
 
 
 @dataclass
 class LoaderChannel:
-    """The connection of a loader: how its workers start, and the ids of those not yet reaped."""
+    """The connection of a loader: how its workers start, and the ids of those not yet reaped.
+
+    kill_at: when to kill the workers that are left; infinite until the loader hangs up.
+    """
 
     channel: socket.socket
     method: str
     running: set[int] = field(default_factory=set)
+    kill_at: float = math.inf
 
 
 class Supervisor:
     """A server that starts workers for its clients, the loaders, each over a channel of its own.
 
-    ``start`` is answered with a process id and its pidfd, ``status`` with an exit status. If a
-    client hangs up, its workers are killed. control: the channel over which the parent adds
-    clients until it closes the channel. watch: the pidfd of the parent, or -1.
+    "start" is answered with a process id, "kill" kills a worker, and the end of each worker is
+    reported with its exit code. If a client hangs up, its workers are killed. control: the channel
+    over which the parent adds clients until it closes the channel. watch: the pidfd of the parent,
+    or -1.
     """
 
     def __init__(self, control: socket.socket, settings: dict[str, Any], watch: int) -> None:
         self.control, self.settings, self.watch = control, settings, watch
         self.clients: dict[int, LoaderChannel] = {}
         worker.kernels()  # loaded once, for all forked workers
+        self._child_ended, told = os.pipe()
+        os.set_blocking(self._child_ended, False)
+        os.set_blocking(told, False)
+        signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
         self._poll = select.poll()
-        for fd in (control.fileno(), watch):
+        for fd in (control.fileno(), watch, self._child_ended):
             if fd >= 0:
                 self._poll.register(fd, select.POLLIN)
 
     def serve(self) -> None:
         """Answer requests until the parent has ended or needs no more workers."""
         while self.clients or self.control.fileno() >= 0:
-            for fd, _ in self._poll.poll():
+            closing = any(client.kill_at < math.inf for client in self.clients.values())
+            for fd, _ in self._poll.poll(_POLL_MS if closing else None):
                 if fd == self.watch:
                     return
-                if fd == self.control.fileno():
+                if fd == self._child_ended:
+                    os.read(fd, 1 << 12)
+                elif fd == self.control.fileno():
                     self._admit()
-                elif not self._answer(self.clients[fd]):
-                    self._drop(self.clients.pop(fd))
+                elif not self._answered(self.clients[fd]):
+                    self._poll.unregister(fd)
+                    self.clients[fd].kill_at = time.monotonic() + _GRACE
+            self._reap()
 
     def end(self) -> NoReturn:
         """Kill all remaining workers and exit."""
         for client in self.clients.values():
-            self._drop(client)
+            for pid in client.running:
+                os.kill(pid, signal.SIGKILL)
+            for pid in client.running:
+                os.waitpid(pid, 0)  # in a container no other process may reap them
         os._exit(0)
+
+    def _reap(self) -> None:
+        """Report the workers that have ended; drop the clients that have no more workers."""
+        for fd, client in list(self.clients.items()):
+            for pid in list(client.running):
+                if time.monotonic() > client.kill_at:
+                    os.kill(pid, signal.SIGKILL)
+                found, status = os.waitpid(pid, os.WNOHANG)
+                if found:
+                    client.running.discard(pid)
+                    with suppress(OSError):  # the client is gone
+                        send(client.channel, ("ended", pid, os.waitstatus_to_exitcode(status)))
+            if client.kill_at < math.inf and not client.running:
+                self.clients.pop(fd).channel.close()
 
     def _admit(self) -> None:
         """Accept a new client, or stop listening if the parent accepts no more."""
@@ -87,12 +135,11 @@ class Supervisor:
             self._poll.unregister(self.control)
             self.control.close()
             return
-        message, fds = got
-        client = LoaderChannel(socket.socket(fileno=fds[0]), message["method"])
-        self.clients[fds[0]] = client
-        self._poll.register(fds[0], select.POLLIN)
-        if client.method == "forkserver":
-            self._import(message["modules"])
+        (method, modules), (fd,) = got
+        self.clients[fd] = LoaderChannel(socket.socket(fileno=fd), method)
+        self._poll.register(fd, select.POLLIN)
+        if method == "forkserver":
+            self._import(modules)
 
     def _import(self, modules: list[str]) -> None:
         """Import modules that forked workers will probably need, so that they share the memory."""
@@ -101,46 +148,31 @@ class Supervisor:
                 importlib.import_module(name)
         gc.freeze()  # keeps the collector from writing to pages shared with the workers
 
-    def _answer(self, client: LoaderChannel) -> bool:
+    def _answered(self, client: LoaderChannel) -> bool:
         """Answer a client's next message; return False if the client has hung up."""
         try:
             got = receive(client.channel)
             if got is None:
                 return False
-            message, fds = got
-            if message["do"] == "start":
+            (what, pid), fds = got
+            if what == "start":
                 self._start(client, fds[0])
-            else:
-                self._status(client, message["pid"])
+            elif pid in client.running:
+                os.kill(pid, signal.SIGKILL)
         except ConnectionError:
             return False
-        except OSError as error:  # no descriptor is left for a worker's channel
-            send(client.channel, failed(error))
+        except OSError as error:  # out of processes, memory or descriptors
+            send(client.channel, ("failed", error.errno, 0))
         return True
-
-    def _drop(self, client: LoaderChannel) -> None:
-        """Kill and reap the workers of a client that has hung up."""
-        self._poll.unregister(client.channel)
-        client.channel.close()
-        for pid in client.running:
-            os.kill(pid, signal.SIGKILL)
-        for pid in client.running:
-            os.waitpid(pid, 0)  # in a container no other process may reap them
 
     def _start(self, client: LoaderChannel, fd: int) -> None:
         forks = client.method == "forkserver" and _has_one_thread()
         try:
             pid = self._fork(fd) if forks else self._spawn(fd)
-        except OSError as error:  # out of processes or memory
-            send(client.channel, failed(error))
-            return
         finally:
             os.close(fd)
         client.running.add(pid)
-        sentinel = pidfd(pid)
-        send(client.channel, {"pid": pid}, () if sentinel is None else (sentinel,))
-        if sentinel is not None:
-            os.close(sentinel)
+        send(client.channel, ("started", pid, 0))
 
     def _fork(self, fd: int) -> int:
         parent = os.getpid()
@@ -149,8 +181,7 @@ class Supervisor:
             code = 1
             try:
                 self._close_all()
-                gc.enable()
-                worker.run(fd, parent)
+                worker.run({"fd": fd, "parent": parent})
                 code = 0
             except BaseException:
                 traceback.print_exc()
@@ -159,34 +190,19 @@ class Supervisor:
         return pid
 
     def _close_all(self) -> None:
-        """Close the supervisor's descriptors in a forked worker."""
+        """Close the supervisor's descriptors in a forked worker, and ignore its signals."""
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for fd in (signal.set_wakeup_fd(-1), self._child_ended, self.watch):
+            if fd >= 0:
+                os.close(fd)
         self.control.close()
         for client in self.clients.values():
             client.channel.close()
-        if self.watch >= 0:
-            os.close(self.watch)
 
     def _spawn(self, fd: int) -> int:
-        settings = {"path": self.settings["path"], "fd": fd, "parent": os.getpid()}
-        command = [*self.settings["command"], "-c", _WORKER, json.dumps(settings)]
-        process = subprocess.Popen(command, pass_fds=[fd], stdin=subprocess.DEVNULL)
-        process.returncode = 0  # ``_status`` reaps the process, not this object
+        process = start_interpreter(worker.__name__, self.settings, fd)
+        process.returncode = 0  # ``_reap`` reaps the process, not this object
         return process.pid
-
-    def _status(self, client: LoaderChannel, pid: int) -> None:
-        try:
-            code = exit_code(pid)
-        except ChildProcessError as error:
-            send(client.channel, {"unknown": str(error)})
-            return
-        if code is not None:
-            client.running.discard(pid)
-        send(client.channel, {"status": code})
-
-
-def failed(error: OSError) -> dict[str, Any]:
-    """Return the answer for a worker that the system refused to start."""
-    return {"failure": str(error), "errno": error.errno}
 
 
 def _has_one_thread() -> bool:
@@ -206,10 +222,7 @@ def pidfd(pid: int) -> int | None:
 
 def run(settings: dict[str, Any]) -> None:
     """Run the supervisor for the program with these settings; the main function of the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    channel = socket.socket(fileno=settings["fd"])
-    os.set_inheritable(channel.fileno(), False)
+    channel = worker.inherited_channel(settings["fd"])
     parent = pidfd(settings["parent"])
     if os.getppid() != settings["parent"]:
         return

@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from ...errors import LoaderTimeout
@@ -23,35 +22,31 @@ from ..batching.fetch import Withdrawn
 from ..batching.pipeline import Pipeline, Work
 from ..samples.pytree import Field
 from ..samples.ticket import Ticket
-from ..samples.timing import Clock, add_seconds, smoothed
+from ..samples.timing import Clock, add_seconds, parts_of, smoothed
 from .engine import Completed, Engine, closed_meanwhile
 from .limits import limit_error
 
 Array = npt.NDArray[Any]
 JOIN_SECONDS = 0.5
-SHORT_SECONDS = 2e-3
-"""Minimum seconds of a slice; for shorter ones, waiting for the GIL costs more than they gain."""
 
 
 @dataclass(eq=False)
 class _Job:
-    """A batch in flight; ``lock`` guards the fields that threads write."""
+    """A batch in flight, of ``count`` slices. failed: the number of the first slice that failed."""
 
-    ticket: Ticket
     pipeline: Pipeline
-    parts: list[Slice | None]
-    out: list[Array] | None
-    cancelled: bool = False
-    error: BaseException | None = None
+    count: int
+    out: list[Array | None] | None
+    answer: Completed
+    parts: dict[int, Slice] = field(default_factory=dict)
     failed: int = 0
-    """The number of the first slice that failed."""
-    left: int = 0
-    clock: Clock = field(default_factory=Clock)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    cancelled: bool = False
 
 
-_Task = tuple[_Job, int, slice]
+_Task = tuple[_Job, int, Ticket, slice]
 _Tasks = SimpleQueue["_Task | None"]
+_Done = SimpleQueue["tuple[_Job, int, Completed] | None"]
+"""The queue of slices that threads have prepared; None once the engine is closed."""
 
 
 class ThreadsEngine(Engine):
@@ -63,8 +58,8 @@ class ThreadsEngine(Engine):
         self.workers, self.capacity = workers, workers * prefetch
         self.renew(pipeline)
         self._closed, self._lock = False, threading.RLock()
-        self._jobs: dict[int, _Job] = {}
-        self._done: SimpleQueue[_Job | None] = SimpleQueue()  # None once the engine is closed
+        self._jobs: set[_Job] = set()
+        self._done: _Done = SimpleQueue()
         self._queues: list[_Tasks] = []
         self._threads: list[threading.Thread] = []
         self._sample_seconds: float | None = None
@@ -72,7 +67,7 @@ class ThreadsEngine(Engine):
     def renew(self, pipeline: Pipeline) -> bool:
         """Prepare further batches by ``pipeline``; tickets that were submitted keep theirs."""
         self.pipeline = pipeline
-        self._fields = pipeline.layout() if pipeline.splits else None
+        self._fields: Sequence[Field | None] | None = pipeline.layout()
         return False
 
     def submit(self, ticket: Ticket) -> None:
@@ -80,18 +75,14 @@ class ThreadsEngine(Engine):
         with self._lock:
             if self._closed:
                 raise closed_meanwhile()
-            self._submit(ticket)
-
-    def _submit(self, ticket: Ticket) -> None:
-        if not self._threads:
-            self._start()
-        slices = self._slices(ticket)
-        job = _Job(ticket, self.pipeline, [None] * len(slices), self._place(ticket))
-        job.left = len(slices)
-        self._jobs[ticket.serial] = job
-        queue = self._queues[max(0, ticket.shard) % len(self._queues)]
-        for i, rows in enumerate(slices):
-            queue.put((job, i, rows))
+            if not self._threads:
+                self._start()
+            slices = self._parts(ticket)
+            job = _Job(self.pipeline, len(slices), self._place(ticket), Completed(ticket))
+            self._jobs.add(job)
+            queue = self._queues[max(0, ticket.shard) % len(self._queues)]
+            for i, rows in enumerate(slices):
+                queue.put((job, i, ticket.rows(rows), rows))
 
     def collect(self, timeout: float | None = None) -> Completed:
         """Return the next complete batch; see ``Engine.collect``."""
@@ -99,19 +90,19 @@ class ThreadsEngine(Engine):
         while not self._closed:
             try:
                 left = None if end is None else max(0.0, end - time.monotonic())
-                job = self._done.get(timeout=left)
+                found = self._done.get(timeout=left)
             except Empty:
                 raise LoaderTimeout(
                     f"DataLoader: no batch within {timeout} s; raise timeout, or look for the "
                     "sample that takes so long"
                 ) from None
-            if job is not None and self._jobs.pop(job.ticket.serial, None) is not None:
-                return self._completed(job)
+            if found is not None and self._is_last(*found):
+                return self._completed(found[0])
         raise closed_meanwhile()
 
     def cancel(self) -> None:
         """Discard all tickets; threads stop before their next sample."""
-        for job in list(self._jobs.values()):
+        for job in list(self._jobs):
             job.cancelled = True
         self._jobs.clear()
 
@@ -152,76 +143,67 @@ class ThreadsEngine(Engine):
                 raise limit_error(f"starting thread {i + 1} of {self.workers}", error) from error
             self._threads.append(thread)
 
-    def _slices(self, ticket: Ticket) -> list[slice]:
+    def _parts(self, ticket: Ticket) -> list[slice]:
         if not self.pipeline.splits:
-            return [slice(None)]
-        count, parts = len(ticket.indices), self.workers
-        if self._sample_seconds is not None:
-            parts = min(parts, max(1, int(count * self._sample_seconds / SHORT_SECONDS)))
-        size = max(1, -(-count // parts))
-        return [slice(start, min(start + size, count)) for start in range(0, count, size)] or [
-            slice(None)
-        ]
+            return [slice(0, ticket.samples)]
+        return parts_of(ticket.samples, self.workers, self.capacity, self._sample_seconds)
 
-    def _place(self, ticket: Ticket) -> list[Array] | None:
+    def _place(self, ticket: Ticket) -> list[Array | None] | None:
         if self._fields is None or ticket.is_stream:
             return None
-        return [field.of(len(ticket.indices)) for field in self._fields]
+        return [None if each is None else each.of(ticket.samples) for each in self._fields]
+
+    def _is_last(self, job: _Job, number: int, part: Completed) -> bool:
+        """Add a slice to its batch; return True if that completes a batch that is still wanted."""
+        answer = job.answer
+        job.parts[number] = part.made
+        if part.error is not None and (answer.error is None or number < job.failed):
+            answer.error, job.failed = part.error, number
+        add_seconds(answer.seconds, part.seconds)
+        return len(job.parts) == job.count and job in self._jobs
 
     def _completed(self, job: _Job) -> Completed:
-        clock = job.clock
-        if job.error is None:
+        self._jobs.discard(job)
+        answer, clock = job.answer, Clock()
+        if answer.error is None:
             try:
                 with clock.measure("collate"):
-                    joined = concatenate([part for part in job.parts if part is not None], job.out)
-                self._learn(joined, clock.seconds)
-                return Completed(job.ticket, joined, None, clock.seconds)
+                    answer.made = concatenate([job.parts[i] for i in range(job.count)], job.out)
+                add_seconds(answer.seconds, clock.seconds)
+                self._learn(answer.made, answer.seconds)
             except Exception as error:
-                job.error = error
-        return Completed(job.ticket, error=job.error, seconds=clock.seconds)
+                answer.error = error
+        return answer
 
     def _learn(self, whole: Slice, seconds: Mapping[str, float]) -> None:
         """Update the estimated seconds per sample, and learn the leaves to be written in place."""
         if whole.samples:
             self._sample_seconds = smoothed(self._sample_seconds, seconds, whole.samples)
-        if self._fields is None and self.pipeline.splits and whole.samples:
-            leaves = whole.leaves
-            if all(isinstance(leaf, np.ndarray) for leaf in leaves):
-                self._fields = [Field(leaf.shape[1:], leaf.dtype) for leaf in leaves]
+            if self._fields is None and self.pipeline.splits:
+                self._fields = whole.fields()
 
 
-def _work(tasks: _Tasks, done: SimpleQueue[_Job | None]) -> None:
+def _work(tasks: _Tasks, done: _Done) -> None:
     """Process slices until None is received; the main function of a thread."""
     while (task := tasks.get()) is not None:
-        job = task[0]
-        if not job.cancelled:
-            with contextlib.suppress(Withdrawn):
-                _prepare(task, done)
-        del task, job
+        with contextlib.suppress(Withdrawn):
+            done.put(_prepared(*task))
+        del task
 
 
-def _prepare(task: _Task, done: SimpleQueue[_Job | None]) -> None:
-    job, number, rows = task
-    clock = Clock()
-
+def _prepared(job: _Job, number: int, ticket: Ticket, rows: slice) -> tuple[_Job, int, Completed]:
     def progress(index: int) -> None:
         if job.cancelled:
             raise Withdrawn
 
-    out = None if job.out is None else [array[rows] for array in job.out]
-    part = error = None
+    clock = Clock()
+    answer = Completed(ticket, seconds=clock.seconds)
+    out = None if job.out is None else [None if x is None else x[rows] for x in job.out]
     try:
-        part = job.pipeline.prepare(job.ticket.rows(rows), Work(clock, out, 1, progress))
+        progress(0)
+        answer.made = job.pipeline.prepare(ticket, Work(clock, out, 1, progress))
     except Withdrawn:
         raise
-    except BaseException as failure:
-        error = failure
-    with job.lock:
-        job.parts[number] = part
-        if error is not None and (job.error is None or number < job.failed):
-            job.error, job.failed = error, number
-        add_seconds(job.clock.seconds, clock.seconds)
-        job.left -= 1
-        last = job.left == 0
-    if last:
-        done.put(job)
+    except BaseException as error:
+        answer.error = error
+    return job, number, answer

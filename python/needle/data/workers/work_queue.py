@@ -10,30 +10,28 @@ from __future__ import annotations
 import fcntl
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import numpy as np
 
 from ...errors import WorkerError
-from ..samples.ticket import NO_INDICES, NO_SAMPLE, Indices, Ticket
+from ..samples.ticket import NO_SAMPLE
 from .shared_memory import Memory
 
 FREE, OPEN, CLAIMED, WITHDRAWN = range(4)
 ANY_WORKER = -1
 _STATE, _OWNER = 0, 1
 _LOCK_SECONDS = 10.0  # timeout of the parent; workers hold the lock for microseconds
-_SIGN = 1 << 63
 
 
 class Entry(NamedTuple):
     """A part of a ticket as it is stored in the queue: a row of int64.
 
     number: order and attempt of the part; smaller is older. worker: the only worker that may claim
-    the entry, or ``ANY_WORKER``. area, offset: the memory of the ticket's indices and their byte
-    offset in it. first, last: the range of the part in these indices. ring, slot: where to write
-    the rows; ring is -1 if there is no slot. seed: the seed in two's complement; seeded is 0 if
-    the seed is None.
+    the entry, or ``ANY_WORKER``. area, offset: the memory of the pickled ticket and its byte offset
+    in it. first, last: the range of the part in the ticket's indices. ring, slot: where to write
+    the rows; ring is -1 if there is no slot.
     """
 
     number: int
@@ -44,27 +42,6 @@ class Entry(NamedTuple):
     last: int
     ring: int
     slot: int
-    seeded: int
-    seed: int
-    epoch: int
-    shard: int
-    start: int
-    size: int
-
-    def ticket(self, indices: Indices = NO_INDICES) -> Ticket:
-        """Return the part's ticket; ``indices`` are those that the caller read from ``area``."""
-        seed = self.seed % (2 * _SIGN) if self.seeded else None
-        return Ticket(
-            -1, seed, self.epoch, indices, shard=self.shard, start=self.start, size=self.size
-        )
-
-
-def key_of(ticket: Ticket) -> tuple[int, int, int, int, int, int]:
-    """Return the last six fields of an ``Entry``: seed, epoch and the samples of a stream."""
-    seed = ticket.seed or 0
-    signed = seed - 2 * _SIGN if seed >= _SIGN else seed
-    seeded = int(ticket.seed is not None)
-    return seeded, signed, ticket.epoch, ticket.shard, ticket.start, ticket.size
 
 
 _NUMBER, _WORKER = (2 + Entry._fields.index(name) for name in ("number", "worker"))
@@ -125,18 +102,16 @@ class WorkQueue:
         claimed = self._table[:, _STATE] >= CLAIMED
         return np.flatnonzero(claimed & (self._table[:, _OWNER] == worker)).tolist()
 
-    def owner(self, record: int) -> int:
-        """Return the worker that has claimed this record, or ``ANY_WORKER`` if none has."""
-        row = self._table[record]
-        return int(row[_OWNER]) if row[_STATE] >= CLAIMED else ANY_WORKER
+    def awakened(self, count: int, worker: int = ANY_WORKER) -> list[int]:
+        """Return up to ``count`` sleeping workers, which are recorded as awake from now on.
 
-    def open_entries(self) -> int:
-        """Return the number of unclaimed entries."""
-        return int(np.count_nonzero(self._table[:, _STATE] == OPEN))
-
-    def sleepers(self) -> int:
-        """Return the number of workers that are asleep or about to sleep."""
-        return sum(self._flat[self._sleeping : self._sleeping + self.workers])
+        worker: the only worker to wake, if it sleeps.
+        """
+        found = np.flatnonzero(self._flat[self._sleeping :]).tolist()
+        chosen = [each for each in found if worker in (ANY_WORKER, each)][:count]
+        for each in chosen:
+            self.sleep(each, False)
+        return chosen
 
     # ---- a worker's side
 
@@ -187,18 +162,12 @@ class WorkQueue:
 
 def _lock_within(fd: int, seconds: float) -> None:
     end = time.monotonic() + seconds
-    while not _lock_at_once(fd):
-        if time.monotonic() > end:
-            raise WorkerError(
-                "DataLoader: a worker process was stopped while it held the lock of the work "
-                "queue; continue it (SIGCONT), or close the loader"
-            )
+    while time.monotonic() < end:
+        with suppress(BlockingIOError, PermissionError):  # another process holds the lock
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
         time.sleep(50e-6)
-
-
-def _lock_at_once(fd: int) -> bool:
-    try:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
+    raise WorkerError(
+        "DataLoader: a worker process was stopped while it held the lock of the work "
+        "queue; continue it (SIGCONT), or close the loader"
+    )

@@ -11,7 +11,7 @@ import contextlib
 import ctypes
 import gc
 import os
-import random
+import pickle
 import select
 import signal
 import socket
@@ -19,30 +19,20 @@ import sys
 from typing import Any
 
 import numpy as np
-import numpy.random
 import numpy.typing as npt
+from numpy import random as random  # loaded by the supervisor
 
 from ..batching.collate import Slice
 from ..batching.fetch import Withdrawn
 from ..batching.pipeline import Pipeline, Work
 from ..samples.native_kernels import kernels as kernels  # called by the supervisor
-from ..samples.pytree import Structure, tag_sample
+from ..samples.pytree import tag_sample
 from ..samples.random_source import reseed_every_sample
-from ..samples.ticket import NO_INDICES, NO_SAMPLE
+from ..samples.ticket import NO_SAMPLE, Ticket
 from ..samples.timing import Clock
-from .messages import (
-    BROKEN,
-    DONE,
-    DROPPED,
-    FAILED,
-    FORGET,
-    READY,
-    SHARE,
-    pack_error,
-    receive_down,
-    send_up,
-)
-from .pickling import pack_value, unpack
+from .framing import receive
+from .messages import BROKEN, DONE, DROPPED, FAILED, READY, pack_error, send_up
+from .pickling import pack_value, quick_dumps, unpack
 from .shared_memory import Memory
 from .shared_ring import Layout, slot_views
 from .work_queue import Entry, WorkQueue
@@ -57,18 +47,16 @@ class Ended(BaseException):
 
 
 class Worker:
-    """The state of a worker: the shared memory it received and the last structure it sent."""
+    """The state of a worker: its number and the shared memory it received."""
 
     def __init__(self, channel: socket.socket) -> None:
         self.channel = channel
         self.pipeline: Pipeline | None = None
-        self.number, self.incarnation, self.wake = -1, 0, -1
+        self.number = -1
         self.queue: WorkQueue | None = None
-        self.indices: dict[int, Memory] = {}
+        self.tickets: dict[int, Memory] = {}
         self.rings: dict[int, tuple[Memory, Layout]] = {}
         self._slots: dict[tuple[int, int], list[npt.NDArray[Any] | None]] = {}
-        self._sent: tuple[Structure | None, tuple[bool, ...]] | None = None
-        self._reseeded: tuple[int, int] | None = None
         self._poll = select.poll()
         self._poll.register(channel, select.POLLIN)
 
@@ -76,19 +64,16 @@ class Worker:
         """Work until the parent closes the socket."""
         reseed_every_sample()
         try:
-            while self.queue is None or self.pipeline is None or self.wake < 0:
+            while self.queue is None or self.pipeline is None:
                 self._receive()
             _one_thread()
             _keep_memory()
         except Exception as error:
-            send_up(self.channel, BROKEN, payload=pack_error(error))
+            send_up(self.channel, BROKEN, answer=pack_error(error))
             return
         gc.collect()
         gc.freeze()
         send_up(self.channel, READY)
-        waiting = select.poll()
-        waiting.register(self.channel, select.POLLIN)
-        waiting.register(self.wake, select.POLLIN)
         while True:
             while self._poll.poll(0):
                 self._receive()
@@ -97,41 +82,33 @@ class Worker:
                 self.queue.sleep(self.number, True)
                 claimed = self.queue.claim(self.number)
                 if claimed is None:
-                    waiting.poll()
-                    self._take_token()
+                    self._poll.poll()
                 self.queue.sleep(self.number, False)
             if claimed is not None:
                 self._work(*claimed)
 
-    def _take_token(self) -> None:
-        """Consume one byte of the wake-up pipe, unless another worker was faster."""
-        with contextlib.suppress(BlockingIOError):
-            if not os.read(self.wake, 1):
-                raise Ended
-
     def _receive(self) -> None:
-        got = receive_down(self.channel)
+        got = receive(self.channel)
         if got is None:
             raise Ended
-        kind, value, fds = got
-        if kind == SHARE:
-            self._attach(fds[0], *value)
-        elif kind == FORGET:
-            self.rings.pop(value, None)
-            self._slots = {key: v for key, v in self._slots.items() if key[0] != value}
+        (role, *values), fds = got
+        if role == "number":
+            (self.number,) = values
+        elif role == "forget":
+            self.rings.pop(values[0], None)
+            self._slots = {key: v for key, v in self._slots.items() if key[0] != values[0]}
+        elif role != "wake":
+            self._attach(fds[0], role, *values)
 
     def _attach(self, fd: int, role: str, number: int, size: int, detail: Any) -> None:
-        if role == "wake":
-            self.wake, self.number, self.incarnation = fd, number, detail
-            return
         writable, private = role in ("queue", "ring"), role == "pipeline"
         memory = Memory.attach(fd, size, writable=writable, private=private)
         if role == "queue":
             self.queue = WorkQueue(memory, *detail)
         elif role == "pipeline":
-            self.pipeline = unpack(memory)
-        elif role == "indices":
-            self.indices[number] = memory
+            self.pipeline = unpack(memory.buffer)
+        elif role == "tickets":
+            self.tickets[number] = memory
         else:
             self.rings[number] = memory, detail
 
@@ -144,10 +121,13 @@ class Worker:
                 raise Withdrawn
             queue.note(self.number, sample)
 
-        kind, samples, payload = DONE, 0, []
+        kind, answer = DONE, []
         try:
             part = self._prepare(entry, clock, progress)
-            samples, payload = part.samples, self._packed(part)
+            for i, placed in enumerate(part.placed):
+                if placed:
+                    part.leaves[i] = None  # the parent finds it in the slot
+            answer = pack_value((part, clock.seconds), quick_dumps)
         except Withdrawn:
             kind = DROPPED
         except Ended:
@@ -156,21 +136,18 @@ class Worker:
             # such as the SystemExit of a data set that calls sys.exit
             if not isinstance(error, Exception):
                 tag_sample(error, queue.current(self.number))
-            kind, payload = FAILED, pack_error(error)
+            kind, answer = FAILED, pack_error(error)
         queue.note(self.number, NO_SAMPLE)
-        send_up(self.channel, kind, record, entry.number, samples, clock.seconds, payload)
+        send_up(self.channel, kind, record, entry.number, answer)
 
     def _prepare(self, entry: Entry, clock: Clock, progress: Any) -> Slice:
-        self._reseed(entry)
-        indices = NO_INDICES
-        if entry.area >= 0:
-            while entry.area not in self.indices:
-                self._receive()
-            memory, count = self.indices[entry.area].buffer, entry.last - entry.first
-            indices = np.frombuffer(memory, np.int64, count, entry.offset + 8 * entry.first).copy()
-        out = self._rows(entry)
+        while entry.area not in self.tickets:
+            self._receive()
+        body = memoryview(self.tickets[entry.area].buffer)[entry.offset :]
+        seed, epoch, shard, start, size, indices = pickle.loads(body)
+        part = np.frombuffer(indices, np.int64)[entry.first : entry.last].copy()
+        ticket, out = Ticket(-1, seed, epoch, part, -1, shard, start, size), self._rows(entry)
         assert self.pipeline is not None
-        ticket = entry.ticket(indices)
         return self.pipeline.prepare(ticket, Work(clock, out, 1, progress))
 
     def _rows(self, entry: Entry) -> list[Any] | None:
@@ -185,37 +162,22 @@ class Worker:
         slot = self._slots[key]
         return [None if each is None else each[entry.first : entry.last] for each in slot]
 
-    def _packed(self, part: Slice) -> list[Any]:
-        """Return the slice without the leaves in the slot; nothing if the rest is unchanged."""
-        placed = part.placed or (False,) * len(part.leaves)
-        same = part.structure, placed
-        if not part.skipped and all(placed) and same == self._sent:
-            return []
-        leaves = [None if there else leaf for leaf, there in zip(part.leaves, placed)]
-        self._sent = same
-        return pack_value((part.structure, leaves, placed, part.skipped))
 
-    def _reseed(self, entry: Entry) -> None:
-        """Seed the global generators once per worker and epoch, for code that draws from them."""
-        seed = entry.ticket().seed
-        if seed is None or self._reseeded == (seed, entry.epoch):
-            return
-        self._reseeded = seed, entry.epoch
-        words = [seed, entry.epoch, self.number, self.incarnation]
-        state = np.random.SeedSequence(words).generate_state(8)
-        np.random.seed(state)
-        random.seed(state.tobytes())
-
-
-def run(fd: int, parent: int) -> None:
-    """Run a worker in this process; ``parent`` is the id of its parent process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    with socket.socket(fileno=fd) as channel:
-        os.set_inheritable(channel.fileno(), False)
-        _die_with(parent)
+def run(settings: dict[str, Any]) -> None:
+    """Run a worker in this process; "parent" is the id of its parent process."""
+    gc.enable()
+    with inherited_channel(settings["fd"]) as channel:
+        _die_with(settings["parent"])
         with contextlib.suppress(Ended, BrokenPipeError, ConnectionResetError):
             Worker(channel).serve()
+
+
+def inherited_channel(fd: int) -> socket.socket:
+    """Return the socket to the parent, and leave Ctrl-C to the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGCHLD])
+    os.set_inheritable(fd, False)
+    return socket.socket(fileno=fd)
 
 
 def _die_with(parent: int) -> None:

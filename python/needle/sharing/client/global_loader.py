@@ -23,7 +23,7 @@ from ...data.loader.iteration import LoaderIterator
 from ...data.samples.random_source import check_seed
 from ...data.samples.ticket import check_indices
 from ...data.sampling import check_batch_size
-from ...data.workers.pickling import Stamp
+from ...data.workers.pickling import stamp_of
 from ...errors import DataError
 from ..serving.feed import ServerOptions
 from ..wire.descriptions import check_shareable, divide, shared_names
@@ -154,7 +154,8 @@ class GlobalDataLoader(DataLoader):
         except CANNOT_SERVE:
             if not self.fallback:
                 raise
-        self._stamp = Stamp(self.dataset)  # taken now, as reading a first sample may fill a cache
+        # taken now, as reading a first sample may fill a cache
+        self._stamp = stamp_of(self.dataset)
 
     def _registration(self) -> dict[str, Any]:
         return {
@@ -177,8 +178,7 @@ class GlobalDataLoader(DataLoader):
 
     def _check_unchanged(self) -> None:
         """Raise ValueError if the data set is no longer the one that the server was given."""
-        stamp = Stamp(self.dataset)
-        if stamp.digest is not None and not stamp.unchanged(self._stamp):
+        if stamp_of(self.dataset) != self._stamp:
             raise ValueError(
                 "GlobalDataLoader: the data set must stay as it was given to the server, got one "
                 "that has changed since; make a new loader of it"

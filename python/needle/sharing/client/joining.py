@@ -230,7 +230,7 @@ def run_child(settings: dict[str, Any]) -> None:
         memory = Memory.attach(*settings["data"], writable=False)
         os.set_inheritable(memory.fd, False)
         server = Server(
-            unpack(memory),
+            unpack(memory.buffer),
             Path(settings["socket"]),
             ServerOptions(**settings["options"]),
             identity=settings["identity"],
