@@ -7,15 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from complaints.programs import engines
 
 from needle import data
-
-ENGINES: list[dict[str, Any]] = [
-    {},
-    {"num_workers": 2, "engine": "threads"},
-    {"num_workers": 1, "engine": "processes"},
-]
-engines = pytest.mark.parametrize("options", ENGINES, ids=["inline", "threads", "processes"])
 
 
 class Scale:

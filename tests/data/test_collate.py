@@ -130,14 +130,6 @@ def test_a_leaf_may_stay_a_list_where_its_shapes_differ():
         collate.collate_slice(samples, ragged=1).batch()
 
 
-def test_a_ready_leaf_is_not_stacked_again():
-    ready = np.arange(6).reshape(2, 3)
-    part = collate.collate_slice([(row, i) for i, row in enumerate(ready)], ready=ready)
-    assert part.leaves[0] is ready and part.placed == (False, False)
-    again = collate.collate_slice([(row, 0) for row in ready], [ready], ready=ready)
-    assert again.placed == (True, False)
-
-
 @pytest.mark.parametrize("device", ["cpu", "cpu_numpy"])
 @pytest.mark.parametrize("dtype", ["float32", "int64", "uint8", "bool"])
 def test_a_tensor_takes_over_the_memory_of_an_unshared_array(device, dtype):

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from complaints.programs import engines
 from proc import descriptors
 
 from needle import data
@@ -145,13 +146,6 @@ def test_a_forked_copy_does_not_inherit_a_held_lock() -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-ENGINES: list[dict[str, Any]] = [
-    {},
-    {"num_workers": 2, "engine": "threads"},
-    {"num_workers": 2, "engine": "processes"},
-]
-
-
 class Waiting(data.Dataset):
     """A data set whose rows from 6 on take a second each."""
 
@@ -164,7 +158,7 @@ class Waiting(data.Dataset):
         return 12
 
 
-@pytest.mark.parametrize("options", ENGINES, ids=["inline", "threads", "processes"])
+@engines
 def test_closing_a_loader_ends_a_wait_in_another_thread(options: dict[str, Any]) -> None:
     loader = data.DataLoader(Waiting(), 3, seed=0, **options)
     iterator, errors = iter(loader), list[BaseException]()
@@ -188,7 +182,7 @@ def test_closing_a_loader_ends_a_wait_in_another_thread(options: dict[str, Any])
     loader.close()
 
 
-@pytest.mark.parametrize("options", ENGINES, ids=["inline", "threads", "processes"])
+@engines
 @pytest.mark.parametrize("how", ["copy", "deepcopy", "pickle"])
 def test_a_copy_of_a_loader_begins_with_the_next_epoch(how: str, options: dict[str, Any]) -> None:
     make = {
@@ -230,7 +224,7 @@ ORDERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("options", ENGINES, ids=["inline", "threads", "processes"])
+@engines
 def test_an_interrupt_at_any_moment_loses_no_batch(order: str, options: dict[str, Any]) -> None:
     """Ctrl-C may come at the beginning of any Python function that the second ``next`` calls."""
     step, place, calls = (1 if not options else 9), 0, 1
@@ -296,7 +290,7 @@ def test_an_iterator_survives_that_workers_could_not_start(
         assert [batch.numpy().tolist() for batch in iterator] == [[0, 1], [2, 3], [4, 5]]
 
 
-@pytest.mark.parametrize("options", ENGINES, ids=["inline", "threads", "processes"])
+@engines
 def test_a_loader_closed_at_any_moment_gives_each_batch_once(options: dict[str, Any]) -> None:
     threads, rows = {*threading.enumerate()}, np.arange(400)
     loader = data.DataLoader(data.ArrayDataset(rows), 2, seed=0, **options)

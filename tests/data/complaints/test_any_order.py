@@ -143,7 +143,11 @@ def loaders() -> Iterator[None]:
         yield
 
 
-def check(examples: int, steps: int) -> None:
+@pytest.mark.parametrize(
+    ("examples", "steps"), [(5, 12), pytest.param(300, 40, marks=pytest.mark.soak)]
+)
+def test_every_batch_comes_once_whatever_happens(loaders, examples: int, steps: int) -> None:
+    """Every batch comes exactly once per epoch, with the right bytes."""
     run_state_machine_as_test(
         Epochs,
         settings=settings(
@@ -154,14 +158,3 @@ def check(examples: int, steps: int) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
-
-
-def test_every_batch_comes_once_whatever_happens(loaders):
-    """Every batch comes exactly once per epoch, with the right bytes."""
-    check(5, 12)
-
-
-@pytest.mark.soak
-def test_every_batch_comes_once_whatever_happens_for_long(loaders):
-    """Over 300 long sequences, too, every batch comes exactly once with the right bytes."""
-    check(300, 40)

@@ -70,15 +70,11 @@ def kill_and_replace(kills: int) -> float:
     return longest
 
 
-def test_4_an_epoch_whose_workers_are_killed_is_whole():
-    """After kill -9 at 20 random moments every sample still comes once, in order."""
-    kill_and_replace(20)
-
-
-@pytest.mark.soak
-def test_4_two_hundred_kills_are_made_good_in_half_a_second():
-    """Across 200 kills no batch takes longer than 0.5 s."""
-    assert kill_and_replace(200) < 0.5
+@pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.soak)])
+def test_4_an_epoch_whose_workers_are_killed_is_whole(kills: int):
+    """After kill -9 every sample comes once, in order; across 200 no batch takes over 0.5 s."""
+    longest = kill_and_replace(kills)
+    assert kills == 20 or longest < 0.5
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
@@ -229,9 +225,8 @@ def test_9_control_c_is_one_traceback_and_no_process_is_left(engine, state, tmp_
 @pytest.mark.parametrize("engine", ["forkserver", "spawn", "threads"])
 def test_9_control_c_at_forty_moments_takes_less_than_a_second(engine, tmp_path: Path):
     """SIGINT at random moments ends the whole group cleanly within a second."""
-    rng = random.Random(3)
-    times = [interrupt(tmp_path, engine, "busy", rng.random() * 0.2) for _ in range(40)]
-    assert max(times) < 1
+    for moment in range(40):
+        assert interrupt(tmp_path, engine, "busy", moment * 0.005) < 1
 
 
 @pytest.mark.parametrize(("engine", "state"), [s for s in STATES if s[0] != "threads"])

@@ -36,10 +36,18 @@ def same_as(error: BaseException, other: BaseException) -> bool:
         not_found,
         lambda: TwoParts("a.jpg", 17),
         lambda: KeyError(3),
+        lambda: SystemExit(4),
         lambda: FileNotFoundError(2, "No such file", "/a/b"),
         lambda: UnicodeDecodeError("utf8", b"abc", 1, 2, "why"),
     ],
-    ids=["HTTPError", "two parts", "KeyError", "FileNotFoundError", "UnicodeDecodeError"],
+    ids=[
+        "HTTPError",
+        "two parts",
+        "KeyError",
+        "SystemExit",
+        "FileNotFoundError",
+        "UnicodeDecodeError",
+    ],
 )
 def test_17_an_exception_comes_back_as_it_was(make, options):
     """An exception keeps its type, arguments and traceback, and names its sample."""
@@ -55,14 +63,6 @@ def test_17_an_exception_comes_back_as_it_was(make, options):
         # before Python 3.11 exceptions have no notes
         assert "sample 5" in told or sys.version_info < (3, 11)
         assert sum(len(labels.numpy()) for _, labels in batches) == 12  # all other samples arrive
-
-
-def test_17_exit_in_a_worker_is_raised_in_the_program():
-    """SystemExit in a worker keeps its exit code and names its sample."""
-    with data.DataLoader(Raising(lambda: SystemExit(4)), 4, num_workers=2) as loader:
-        with pytest.raises(SystemExit) as caught:
-            list(loader)
-        assert caught.value.code == 4 and data.samples.pytree.tagged_sample(caught.value) == 5
 
 
 def test_17_what_cannot_be_pickled_is_told_of():

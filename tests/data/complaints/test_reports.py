@@ -8,21 +8,7 @@ import pytest
 from needle import data
 
 from .programs import engines
-from .sets import Numbers, Pausing
-
-
-@engines
-def test_the_doctor_finds_slow_reading_and_says_what_to_do(options):
-    """The doctor states three figures, the bottleneck and advice, and does not move the loader."""
-    with data.DataLoader(Pausing(60, 2e-3), 6, True, seed=1, **options) as loader:
-        next(iter(loader))
-        before = loader.state_dict()
-        found = data.doctor(loader, 6)
-        assert loader.state_dict() == before
-        assert found.limit == "read" and found.advice
-        assert set(found.rates) == {"fetch only", "prepare only", "full"}
-        assert all(0 < rate < 1500 for rate in found.rates.values())
-        assert "limit: read" in str(found)
+from .sets import Numbers
 
 
 @engines

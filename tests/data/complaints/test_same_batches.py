@@ -143,14 +143,20 @@ def test_5_no_random_number_comes_twice(options):
         assert len(set(column.tolist())) == 80
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
-def test_5_random_numbers_are_of_the_sample_not_of_the_worker(workers):
+def drawing(samples: list[Any]) -> Any:
+    """Collate the samples beside a number that is drawn for the whole batch."""
+    return np.array(samples), np.random.rand(1)
+
+
+@pytest.mark.parametrize("collate", [None, drawing])
+def test_5_random_numbers_are_of_the_sample_not_of_the_worker(collate):
     """The draws, those of the global generators too, do not depend on the number of processes."""
-
-    def drawn(count: int) -> Any:
-        return epochs(data.DataLoader(Drawn(40), 4, True, seed=1, num_workers=count))
-
-    assert drawn(workers) == drawn(3)
+    wanted, *others = (
+        epochs(data.DataLoader(Drawn(40), 4, True, seed=1, num_workers=count, collate=collate))
+        for count in (1, 2, 5)
+    )
+    assert all(found == wanted for found in others)
+    assert len({str(batch[-1]) for batch in wanted}) == 20
 
 
 def test_5_unseeded_loaders_do_not_repeat_each_other():

@@ -98,14 +98,3 @@ def test_14_each_rank_has_as_many_batches_and_each_sample_counts_once(
             valid_ones += rows[valid].tolist()
     assert len(counts) == 1  # batch sizes agree as well, so that ranks never wait for each other
     assert sorted(valid_ones) == list(range(length))
-
-
-def test_14_the_mask_comes_through_worker_processes():
-    """9 samples are split over 2 ranks with 2 workers each."""
-    seen = []
-    for rank in range(2):
-        sampler = data.DistributedSampler(9, rank, 2, valid_mask=True)
-        with data.DataLoader(range(9), 3, sampler=sampler, num_workers=2) as loader:
-            for rows, valid in loader:
-                seen += rows.numpy()[valid.numpy()].tolist()
-    assert sorted(seen) == list(range(9))

@@ -101,8 +101,12 @@ def test_8_what_cannot_travel_is_named_before_a_process_starts():
     def collate(samples: list[Any]) -> Any:
         return lock
 
-    with pytest.raises(TypeError, match=r"collate \(its variable lock\) -> .*lock"):
-        data.DataLoader(Numbers(), 4, num_workers=2, collate=collate)
+    def default(samples: list[Any], lock: Any = lock) -> Any:
+        return lock
+
+    for function, place in ((collate, "its variable lock"), (default, "a default value")):
+        with pytest.raises(TypeError, match=rf"collate \({place}\) -> .*lock"):
+            data.DataLoader(Numbers(), 4, num_workers=2, collate=function)
     assert remaining() == before
     with data.DataLoader(dataset, 4, num_workers=2, engine="threads") as loader:
         # the threads engine is one of the remedies that the error names

@@ -27,8 +27,9 @@ def best(action: Any, times: int = 5) -> float:
     return min(found)
 
 
-def overhead() -> float:
-    """Return the time of an epoch over arrays in memory relative to plain tensor indexing."""
+@pytest.mark.soak
+def test_11_arrays_in_memory_cost_at_most_three_times_plain_indexing():
+    """The bound on an epoch over arrays in memory holds for batches of 1000 rows."""
     rows, labels = np.random.rand(60_000, 128).astype(np.float32), np.arange(60_000)
 
     def plain() -> None:
@@ -43,13 +44,7 @@ def overhead() -> float:
         for _ in loader:
             pass
 
-    return best(loaded) / best(plain)
-
-
-@pytest.mark.soak
-def test_11_arrays_in_memory_cost_at_most_three_times_plain_indexing():
-    """The bound on overhead holds for batches of 1000 rows."""
-    assert overhead() < 3
+    assert best(loaded) < 3 * best(plain)
 
 
 class Last(Counted):
@@ -113,18 +108,3 @@ def test_shuffling_goes_over_the_whole_set(engine):
     spread = [int(batch.max() - batch.min()) for batch in batches]
     assert min(spread) > 500
     assert sorted(np.concatenate(batches).tolist()) == list(range(1000))
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_nothing_of_a_loop_broken_off_comes_later(engine):
-    """After a break at any step the next epoch delivers only its own batches."""
-    with data.DataLoader(
-        Numbers(40), 4, True, seed=1, num_workers=2, engine=engine, prefetch=3
-    ) as loader:
-        for steps in range(10):
-            for step, (_, labels) in enumerate(loader):
-                assert labels.numpy().tolist() == loader.ordering[step].tolist()
-                if step == steps:
-                    break
-        seen = [labels.numpy().tolist() for _, labels in loader]
-        assert seen == [part.tolist() for part in loader.ordering]

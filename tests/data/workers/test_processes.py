@@ -1,9 +1,7 @@
 """The process engine: correct batches, cheap starts, bounded resources and no leaks."""
 
 import os
-import platform
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,36 +11,15 @@ import engine_datasets as datasets
 import numpy as np
 import pytest
 from complaints.sets import Counted, reads
-from proc import Leftovers, becomes, children, remaining
-from process_checks import ask, numbers_are, one, running, stream
+from proc import becomes, children, remaining
+from process_checks import ask, numbers_are, one, running
 
 from needle.data.batching.pipeline import Pipeline
 from needle.data.samples.ticket import Ticket
-from needle.data.workers import launch
 from needle.data.workers.processes import ProcessEngine
 from needle.errors import LoaderTimeout, WorkerError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-
-
-def batches(count: int, size: int = 16, length: int = 1000) -> list[Any]:
-    rng = np.random.default_rng(0)
-    return [rng.integers(0, length, size) for _ in range(count)]
-
-
-@pytest.mark.parametrize(
-    ("method", "workers"), [("forkserver", 1), ("forkserver", 3), ("spawn", 2)]
-)
-def test_batches_are_those_asked_for(
-    method: str, workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = batches(20)
-    monkeypatch.setattr(launch, "START_METHOD", method)
-    with running(datasets.Numbers(), workers) as engine:
-        for serial, done in stream(engine, wanted).items():
-            numbers_are(done, wanted[serial])
-            assert done.samples == 16
-            assert done.seconds["read"] > 0
 
 
 def test_a_batched_fetch_is_sliced_and_put_together() -> None:
@@ -78,19 +55,6 @@ def test_large_leaves_over_the_socket_do_not_stop_the_others() -> None:
             numbers_are(done, np.arange(20) + 20 * done.ticket.serial)
 
 
-def test_nothing_is_left_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(datasets.Numbers(), 1) as engine:  # the first engine loads modules
-        one(engine, 0, [1])
-    before = Leftovers()
-    for method in ("forkserver", "spawn"):
-        monkeypatch.setattr(launch, "START_METHOD", method)
-        with running(datasets.Numbers(), 2) as engine:
-            stream(engine, batches(10))
-            ask(engine, 99, range(5))
-        before.assert_none()
-        engine.close()
-
-
 @pytest.mark.soak
 def test_closing_does_not_wait_for_a_process_that_has_not_started_a_worker() -> None:
     before = children()
@@ -122,17 +86,6 @@ def test_timeout_names_the_sample(tmp_path: Path) -> None:
         assert becomes(lambda: reads(dataset)[-1:] == [3])
         with pytest.raises(LoaderTimeout, match=r"timeout=0.3 s.*worker 0 .* is at sample 3"):
             engine.collect(0.3)
-
-
-def test_cancelled_batches_never_come() -> None:
-    with running(datasets.Numbers(), 2) as engine:
-        for turn in range(200):
-            for i in range(engine.capacity):
-                ask(engine, turn * 10 + i, range(i, i + 20))
-            if turn % 3 == 0:
-                engine.collect(30)
-            engine.cancel()
-        numbers_are(one(engine, 9999, [1, 2]), [1, 2])
 
 
 class Gated(Counted):
@@ -202,27 +155,3 @@ def test_closed_engines_say_so() -> None:
     with pytest.raises(WorkerError, match="closed"):
         ask(engine, 0, [1])
     assert becomes(lambda: remaining() <= before)
-
-
-KEPT = """
-import resource
-import numpy as np
-from needle.data.workers import worker
-
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    images = [np.ones(600_000 + 1000 * i, np.uint8) for i in range(8)]
-    del images
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-worker._keep_memory()
-first, second = faults(), faults()
-assert first > 100 and second < first / 10, (first, second)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's thresholds")
-def test_workers_keep_the_memory_of_decoded_images() -> None:
-    """Released pages would have to be zeroed again for the next images."""
-    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

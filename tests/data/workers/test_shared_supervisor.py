@@ -5,11 +5,10 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,10 +17,9 @@ import numpy as np
 import pytest
 from complaints.programs import environment, run
 from complaints.sets import Numbers
-from proc import Leftovers, alive, becomes, children, stat, supervisors
+from proc import Leftovers, alive, becomes, stat, supervisors
 
 from needle import data
-from needle.data.workers.shared_supervisor import shared_supervisor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -235,11 +233,11 @@ def test_it_does_not_fork_beside_a_thread_of_an_import(
     (tmp_path / "sitecustomize.py").write_text(THREAD)
     with loading(Numbers(4)) as loader:
         assert labels(loader) == list(range(4))
-        assert all("supervisor.run" in line for line in commands(loader))
+        assert all("workers.supervisor" in line for line in commands(loader))
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     with loading(Numbers(4)) as loader:
         assert labels(loader) == list(range(4))
-        assert not any("supervisor.run" in line for line in commands(loader))
+        assert not any("workers.supervisor" in line for line in commands(loader))
 
 
 def commands(loader: data.DataLoader) -> list[str]:
@@ -292,14 +290,3 @@ def test_a_supervisor_that_does_not_answer_is_replaced(monkeypatch: pytest.Monke
         assert labels(loader) == list(range(6))
         assert starter(loader) != process
     assert stat(process, 0) is None
-
-
-def test_it_is_not_started_for_what_cannot_be_pickled() -> None:
-    before = children()
-    dataset = Numbers(4)
-    dataset.lock = threading.Lock()  # type: ignore[attr-defined]
-    with pytest.raises(TypeError, match="cannot be pickled"):
-        data.DataLoader(dataset, 2, num_workers=2)
-    assert children() == before
-    with closing(shared_supervisor().connect("forkserver")):
-        assert len(children() - before) == 1
