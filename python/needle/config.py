@@ -76,21 +76,16 @@ COMMUNICATOR = Variable(
     "",
     "engine of distributed training: single or mpi (empty: mpi under mpiexec, else single)",
 )
+COLLECTIVE_TIMEOUT = Variable(
+    "NEEDLE_COLLECTIVE_TIMEOUT", "8", "seconds after which a rank that does not answer is an error"
+)
 REFCOUNTS = Variable(
     "NEEDLE_REFCOUNTS",
     "on",
     "off: free or reuse no memory early because CPython counts no other reference to it",
 )
-COLLECTIVE_TIMEOUT = Variable(
-    "NEEDLE_COLLECTIVE_TIMEOUT", "8", "seconds after which a rank that does not answer is an error"
-)
 
-VARIABLES = (
-    *(BACKEND, CPU_ISA, NUM_THREADS, CONV2D),
-    *(MATMUL_PRECISION, CUDA_SYNC, CUDA_SM90, CUDA_EXACT),
-    *(DATA_DIR, CACHE_DIR, CACHE_BYTES, NETRC, RUNTIME_DIR),
-    *(COMMUNICATOR, COLLECTIVE_TIMEOUT, REFCOUNTS),
-)
+VARIABLES = tuple(each for each in globals().values() if isinstance(each, Variable))
 
 RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 """Set by mpiexec and srun: MPICH and Intel MPI, PMIx (Slurm), Open MPI."""

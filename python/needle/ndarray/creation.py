@@ -89,26 +89,19 @@ def adopt(host: Any, device: BackendDevice) -> NDArray | None:
     """
     if not host.dtype.isnative:
         return None
-    if host.flags.c_contiguous:
-        handle = device.backend.adopt(host)
-        if handle is None:
+    dense, order = host, list(range(host.ndim))
+    if not host.flags.c_contiguous:
+        if any(step < 0 for step in host.strides):
             return None
-        return wrap(_dense_view(handle, host), device)
-    if any(step < 0 for step in host.strides):
-        return None
-    order = sorted(range(host.ndim), key=lambda axis: -host.strides[axis])
-    dense = host.transpose(order)
+        order.sort(key=lambda axis: -host.strides[axis])
+        dense = host.transpose(order)
     handle = device.backend.adopt(dense)
     if handle is None:
         return None
-    inverse = np.argsort(order).tolist()
-    return wrap(_dense_view(handle, dense), device).permute(inverse)
-
-
-def _dense_view(handle: Any, host: Any) -> View:
-    shape = host.shape
     note_shared(handle)
-    return View(handle, shape, compact_strides(shape), 0, as_dtype(host.dtype, "asarray"))
+    shape, dtype = dense.shape, as_dtype(host.dtype, "asarray")
+    array = wrap(View(handle, shape, compact_strides(shape), 0, dtype), device)
+    return array.permute(np.argsort(order).tolist())
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> NDArray:
@@ -116,10 +109,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> N
 
     Memory that is read-only or not dense is copied; with ``copy=False`` that is a ShapeError.
     """
-    if isinstance(x, NDArray):
-        target = x.device if device is None else usable_device(device)
-    else:
-        target = usable_device(device)
+    own = isinstance(x, NDArray) and device is None
+    target = x.device if own else usable_device(device)
     host, shared = _host_from_dlpack(x), None
     if not copy and host.flags.aligned:
         shared = adopt(host, target)

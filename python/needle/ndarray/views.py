@@ -7,6 +7,7 @@ for the copy where ``reshape`` needs one. ``methods`` and ``array`` build NDArra
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -65,21 +66,10 @@ class ArrayViews(ArrayOperators):
         """The number of elements."""
         return shapes.product(self.view.shape)
 
-    @property
-    def _handle(self) -> Any:
-        return self.view.handle
-
-    @property
-    def _shape(self) -> Shape:
-        return self.view.shape
-
-    @property
-    def _strides(self) -> Strides:
-        return self.view.strides
-
-    @property
-    def _offset(self) -> int:
-        return self.view.offset
+    _handle, _shape, _strides, _offset = (
+        property(attrgetter(f"view.{name}")) for name in ("handle", "shape", "strides", "offset")
+    )
+    """The course's names."""
 
     @property
     def T(self: Array) -> Array:

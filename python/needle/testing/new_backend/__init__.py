@@ -1,8 +1,8 @@
 """Generator of backend packages: a package of its own with the ten functions empty.
 
 ``write_package(name, kind, folder)``, or ``python -m needle.testing.new_backend NAME`` on the
-command line. The files come from ``templates``: ``common`` and one folder per kind. The contracts
-of the functions are copied from ``backends.base``.
+command line. The files come from ``templates``: ``common`` and the folders of the kind. The
+contracts of the functions are copied from ``backends.base``.
 """
 
 from __future__ import annotations
@@ -21,29 +21,15 @@ from ..conformance.required import required_cases
 __all__ = ["KINDS", "package_files", "write_package"]
 
 TEMPLATES = Path(__file__).parent / "templates"
-KINDS = ("python", "cpp", "cuda")
-INSTALL = dict.fromkeys(KINDS, "pip install --no-build-isolation --no-deps")
+FOLDERS = {"python": ("python",), "cpp": ("compiled", "cpp"), "cuda": ("compiled", "cuda")}
+"""The folders of templates of each kind, beside ``common``."""
+KINDS = tuple(FOLDERS)
+INSTALL = {
+    "python": "pip install --no-deps",
+    **dict.fromkeys(KINDS[1:], "pip install --no-build-isolation --no-deps"),
+}
 """By kind, the command that installs the package; pip fetches what a pure Python one is built with.
 """
-INSTALL["python"] = "pip install --no-deps"
-BUILD_SYSTEM = dict.fromkeys(
-    KINDS,
-    """requires = ["scikit-build-core>=0.10", "pybind11>=2.13"]
-build-backend = "scikit_build_core.build\"""",
-)
-BUILD_SYSTEM["python"] = """requires = ["setuptools>=70.1"]
-build-backend = "setuptools.build_meta\""""
-BUILD_OPTIONS = dict.fromkeys(
-    KINDS,
-    """[tool.scikit-build]
-cmake.version = ">=3.24"
-cmake.build-type = "Release"
-build-dir = "build/{wheel_tag}"
-wheel.packages = ["needle_@name@"]""",
-)
-BUILD_OPTIONS["python"] = """[tool.setuptools]
-packages = ["needle_@name@"]
-package-data = { needle_@name@ = ["*.txt"] }"""
 BESIDE_THE_TEN = ("export",)
 """Rows of optional services that cannot pass before arrays can be created."""
 
@@ -79,30 +65,23 @@ def package_files(name: str, kind: str) -> dict[str, str]:
         "package": f"needle_{name}",
         "class": "".join(part.capitalize() for part in name.split("_")) + "Backend",
         "kind": kind,
-        "build_system": BUILD_SYSTEM[kind],
-        "build_options": BUILD_OPTIONS[kind].replace("@name@", name),
         "install": INSTALL[kind],
         "functions": "\n\n".join(_skeletons()),
         "known_failures": "\n".join(_rows()),
         **{f"contract:{each}": _contract(each) for each in REQUIRED},
     }
-    return {
-        path.replace("package/", f"needle_{name}/"): _filled(text, values)
-        for part in ("common", kind)
-        for path, text in _templates(TEMPLATES / part)
+    folders = [TEMPLATES / part for part in ("common", *FOLDERS[kind])]
+    files = {
+        path.relative_to(folder).as_posix().removesuffix(".in"): path.read_text(encoding="utf-8")
+        for folder in folders
+        for path in sorted(folder.rglob("*.in"))
     }
-
-
-def _templates(folder: Path) -> Iterator[tuple[str, str]]:
-    for path in sorted(folder.rglob("*.in")):
-        yield (
-            path.relative_to(folder).as_posix().removesuffix(".in"),
-            path.read_text(encoding="utf-8"),
+    return {
+        path.replace("package/", f"needle_{name}/"): re.sub(
+            r"@([a-z_:]+)@", lambda found: values[found[1]], text
         )
-
-
-def _filled(text: str, values: dict[str, str]) -> str:
-    return re.sub(r"@([a-z_:]+)@", lambda found: values[found[1]], text)
+        for path, text in files.items()
+    }
 
 
 def _rows() -> list[str]:
