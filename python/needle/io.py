@@ -154,19 +154,17 @@ def save_checkpoint(
             "extra={'name': ...}"
         )
     about: dict[str, Any] = {"model": type(model).__name__, "extra": _plain(extra or {})}
+    given = {"optimizer": optimizer, "schedule": schedule, "loader": loader, "average": average}
+    for part, owner in given.items():
+        if owner is not None:
+            kind = {} if part == "loader" else {"class": type(owner).__name__}
+            about[part] = {**kind, **owner.state_dict()}
     if optimizer is not None:
-        state = optimizer.state_dict()
-        for position, own in state.pop("state").items():
+        for position, own in about["optimizer"].pop("state").items():
             arrays.update({f"optimizer.{position}.{name}": a for name, a in own.items()})
-        about["optimizer"] = {"class": type(optimizer).__name__, **state}
-    if schedule is not None:
-        about["schedule"] = {"class": type(schedule).__name__, **schedule.state_dict()}
-    if loader is not None:
-        about["loader"] = loader.state_dict()
     if average is not None:
-        state = average.state_dict()
-        arrays.update({f"average.{name}": array for name, array in state.pop("arrays").items()})
-        about["average"] = {"class": type(average).__name__, **state}
+        own = about["average"].pop("arrays")
+        arrays.update({f"average.{name}": array for name, array in own.items()})
     random = dict(np.random.get_state(legacy=False))
     generator = dict(random["state"])
     arrays["random.key"] = np.asarray(generator.pop("key"))

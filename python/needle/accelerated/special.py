@@ -12,7 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ..backends import numpy_functions
+from ..torch_names import publish
 from . import registry
+from .registry import Elementwise
 
 
 def _required(name: str, a: registry.Array) -> registry.Array:
@@ -45,45 +47,47 @@ def expm1(a: registry.Array) -> registry.Array:
     return _required("expm1", a)
 
 
-def _in_float64(a: registry.Array, function: Callable[..., registry.Array]) -> registry.Array:
-    """Compute ``function(xp, a)`` in float64 and return it in the dtype of ``a``."""
-    wide = a.astype("float64")
-    with np.errstate(all="ignore"):
-        return function(wide.__array_namespace__(), wide).astype(a.dtype)
+def _in_float64(
+    function: Callable[[registry.Array, registry.Array], registry.Array],
+) -> Elementwise:
+    """Make ``function(xp, a)`` an elementwise operation, computed in float64 and rounded once."""
+
+    def definition(a: registry.Array) -> registry.Array:
+        wide = a.astype("float64")
+        with np.errstate(all="ignore"):
+            return function(wide.__array_namespace__(), wide).astype(a.dtype)
+
+    definition.__name__ = definition.__qualname__ = function.__name__
+    definition.__doc__ = function.__doc__
+    return registry.elementwise(definition)
 
 
-@registry.elementwise
-def sigmoid(a: registry.Array) -> registry.Array:
+@_in_float64
+def sigmoid(xp: registry.Array, a: registry.Array) -> registry.Array:
     """Return 1 / (1 + e**-a), below 0 as e**a / (1 + e**a)."""
-    return _in_float64(a, _sigmoid)
-
-
-def _sigmoid(xp: registry.Array, a: registry.Array) -> registry.Array:
     half = xp.exp(xp.abs(a) * -0.5)
     t = half * half
     return xp.where(a < 0, t, 1.0) / (t + 1.0)
 
 
-@registry.elementwise
-def log_sigmoid(a: registry.Array) -> registry.Array:
+@_in_float64
+def log_sigmoid(xp: registry.Array, a: registry.Array) -> registry.Array:
     """Return log(sigmoid(a)) as min(a, 0) - log(1 + e**-|a|)."""
-    return _in_float64(a, lambda xp, x: xp.minimum(x, 0.0) - xp.log1p(xp.exp(-xp.abs(x))))
+    return xp.minimum(a, 0.0) - xp.log1p(xp.exp(-xp.abs(a)))
 
 
-@registry.elementwise
-def softplus(a: registry.Array) -> registry.Array:
+@_in_float64
+def softplus(xp: registry.Array, a: registry.Array) -> registry.Array:
     """Return log(1 + e**a) as max(a, 0) + log(1 + e**-|a|)."""
-    return _in_float64(a, lambda xp, x: xp.maximum(x, 0.0) + xp.log1p(xp.exp(-xp.abs(x))))
+    return xp.maximum(a, 0.0) + xp.log1p(xp.exp(-xp.abs(a)))
 
 
-@registry.elementwise
-def silu(a: registry.Array) -> registry.Array:
-    """Return a * sigmoid(a)."""
-    return _in_float64(a, _silu)
+@_in_float64
+def silu(xp: registry.Array, a: registry.Array) -> registry.Array:
+    """Return a * sigmoid(a).
 
-
-def _silu(xp: registry.Array, a: registry.Array) -> registry.Array:
-    """Return a * e**a / (1 + e**a) below 0, in an order that keeps the digits of tiny results."""
+    Below 0 it is a * e**a / (1 + e**a), in an order that keeps the digits of tiny results.
+    """
     half = xp.exp(xp.abs(a) * -0.5)
     return xp.where(a < 0, a * half * half, a) / (half * half + 1.0)
 
@@ -121,45 +125,33 @@ def _normal_tail(
     return xp.where(a > 40.0, factor * xp.zeros_like(a), result)
 
 
-@registry.elementwise
-def normal_cdf(a: registry.Array) -> registry.Array:
+@_in_float64
+def normal_cdf(xp: registry.Array, a: registry.Array) -> registry.Array:
     """Return the standard normal distribution function, (1 + erf(a / sqrt 2)) / 2."""
-
-    def compute(xp: registry.Array, x: registry.Array) -> registry.Array:
-        tail = _normal_tail(xp, 1.0, xp.abs(x))
-        return xp.where(x < 0, tail, 1.0 - tail)
-
-    return _in_float64(a, compute)
+    tail = _normal_tail(xp, 1.0, xp.abs(a))
+    return xp.where(a < 0, tail, 1.0 - tail)
 
 
-@registry.elementwise
-def gelu(a: registry.Array) -> registry.Array:
+@_in_float64
+def gelu(xp: registry.Array, a: registry.Array) -> registry.Array:
     """Return a times the standard normal distribution function of a."""
-
-    def compute(xp: registry.Array, x: registry.Array) -> registry.Array:
-        below = _normal_tail(xp, x, xp.abs(x))
-        return xp.where(x < 0, below, x * (1.0 - _normal_tail(xp, 1.0, xp.abs(x))))
-
-    return _in_float64(a, compute)
+    below = _normal_tail(xp, a, xp.abs(a))
+    return xp.where(a < 0, below, a * (1.0 - _normal_tail(xp, 1.0, xp.abs(a))))
 
 
-@registry.elementwise
-def gelu_slope(a: registry.Array) -> registry.Array:
+@_in_float64
+def gelu_slope(xp: registry.Array, a: registry.Array) -> registry.Array:
     """Return the derivative of ``gelu``: Phi(a) + a phi(a), Phi and phi of the normal distribution.
 
     e**(-a*a/2) is split as in ``_normal_tail``.
     """
-
-    def compute(xp: registry.Array, x: registry.Array) -> registry.Array:
-        near = xp.minimum(xp.abs(x), 40.0)
-        head = xp.floor(near * 16 + 0.5) / 16
-        root = xp.exp(head * head * -0.25)
-        tail = _normal_tail(xp, 1.0, near)
-        term = near * (1 / math.sqrt(2 * math.pi)) * xp.exp((near - head) * (near + head) * -0.5)
-        term = term * root * root
-        return xp.where(x < 0, tail - term, (1.0 - tail) + term)
-
-    return _in_float64(a, compute)
+    near = xp.minimum(xp.abs(a), 40.0)
+    head = xp.floor(near * 16 + 0.5) / 16
+    root = xp.exp(head * head * -0.25)
+    tail = _normal_tail(xp, 1.0, near)
+    term = near * (1 / math.sqrt(2 * math.pi)) * xp.exp((near - head) * (near + head) * -0.5)
+    term = term * root * root
+    return xp.where(a < 0, tail - term, (1.0 - tail) + term)
 
 
 def _gelu_tanh_factors(
@@ -178,27 +170,22 @@ def _gelu_tanh_factors(
     return xp.exp(head * -1.5957691073417664) * xp.exp(-rest), xp.exp(cube * -0.071354815736413)
 
 
-@registry.elementwise
-def gelu_tanh(a: registry.Array) -> registry.Array:
+@_in_float64
+def gelu_tanh(xp: registry.Array, a: registry.Array) -> registry.Array:
     """Return a/2 (1 + tanh(sqrt(2/pi) (a + 0.044715 a**3))), which is a times a sigmoid."""
-
-    def compute(xp: registry.Array, x: registry.Array) -> registry.Array:
-        most, last = _gelu_tanh_factors(xp, xp.minimum(xp.abs(x), 24.0))
-        return xp.where(x < 0, x * most * last, x) / (most * last + 1.0)
-
-    return _in_float64(a, compute)
+    most, last = _gelu_tanh_factors(xp, xp.minimum(xp.abs(a), 24.0))
+    return xp.where(a < 0, a * most * last, a) / (most * last + 1.0)
 
 
-@registry.elementwise
-def gelu_tanh_slope(a: registry.Array) -> registry.Array:
+@_in_float64
+def gelu_tanh_slope(xp: registry.Array, a: registry.Array) -> registry.Array:
     """Return the derivative of ``gelu_tanh``: s (1 + a v' (1 - s)), s = sigmoid(v), v as above."""
+    near = xp.minimum(xp.abs(a), 24.0)
+    most, last = _gelu_tanh_factors(xp, near)
+    above = most * last + 1.0
+    step = near * (near * near * 0.21406444881780076 + 1.5957691216057308)
+    below = most * (1.0 - step / above) * last
+    return xp.where(a < 0, below, step * most * last / above + 1.0) / above
 
-    def compute(xp: registry.Array, x: registry.Array) -> registry.Array:
-        near = xp.minimum(xp.abs(x), 24.0)
-        most, last = _gelu_tanh_factors(xp, near)
-        above = most * last + 1.0
-        step = near * (near * near * 0.21406444881780076 + 1.5957691216057308)
-        below = most * (1.0 - step / above) * last
-        return xp.where(x < 0, below, step * most * last / above + 1.0) / above
 
-    return _in_float64(a, compute)
+publish(__name__)

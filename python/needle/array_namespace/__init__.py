@@ -50,21 +50,8 @@ tensor_type: Any = None
 tensor_constant: Any = None
 """``Tensor.make_const``, which makes a constant of an array and shares its memory."""
 
-__all__ = [
-    "BACKEND",
-    "Device",
-    "NDArray",
-    "adopt",
-    "all_devices",
-    "array_api",
-    "cpu",
-    "default_device",
-    "device",
-    "device_of",
-    "from_numpy",
-    "is_array",
-    "set_default_device",
-    "to_numpy",
-]
+__all__ = ["BACKEND", "Device", "NDArray", "all_devices", "array_api", "cpu", "default_device"]
+__all__ += ["adopt", "device", "device_of", "from_numpy", "is_array", "set_default_device"]
+__all__ += ["to_numpy"]
 if BACKEND == "nd":
     __all__ += ["cpu_numpy", "cuda", "webgpu"]

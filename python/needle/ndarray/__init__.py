@@ -15,20 +15,8 @@ from ..dtypes import float32, float64, int32, int64, uint8
 from . import protocols  # adds __array_namespace__ and __array_ufunc__ to NDArray
 from .array import NDArray
 from .creation import *
-from .data_types import (
-    __array_namespace_info__,
-    astype,
-    can_cast,
-    e,
-    finfo,
-    iinfo,
-    inf,
-    isdtype,
-    nan,
-    newaxis,
-    pi,
-    result_type,
-)
+from .data_types import *
+from .data_types import __array_namespace_info__, e, inf, nan, newaxis, pi
 from .device import (
     BackendDevice,
     Device,

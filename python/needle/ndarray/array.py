@@ -348,6 +348,11 @@ def copy_view(source: NDArray, device: BackendDevice, dtype: DType) -> View:
     return upload(source.numpy() if host is None else host, device, dtype)
 
 
+def along(x: NDArray, axis: int, index: Any) -> NDArray:
+    """Return ``x`` with an index on one (normalised) axis."""
+    return x[(slice(None),) * axis + (index,)]
+
+
 def fit_view(value: NDArray, shape: Shape, reshaped: bool = True) -> NDArray:
     """Return ``value`` broadcast to ``shape``, else ``reshaped`` to it if the sizes agree."""
     if value.shape == shape:

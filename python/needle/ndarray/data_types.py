@@ -26,6 +26,7 @@ from ..dtypes import (
     promote,
 )
 from ..errors import DTypeError
+from ..torch_names import publish
 from .array import NDArray
 from .device import BackendDevice, all_devices, default_device
 from .dtype_rules import common_dtype
@@ -140,3 +141,6 @@ class NamespaceInfo:
 def __array_namespace_info__() -> NamespaceInfo:
     """Return the inspection object of the standard."""
     return NamespaceInfo()
+
+
+publish(__name__)

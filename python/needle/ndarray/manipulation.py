@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import DTypeError, ShapeError, UnknownNameError
 from ..shapes import as_int_tuple, broadcast_shapes, distinct_axes, normalize_axes, normalize_axis
 from ..torch_names import publish
-from .array import NDArray, as_array, same_device
+from .array import NDArray, along, as_array, same_device
 from .data_types import result_type
 
 
@@ -123,8 +123,7 @@ def roll(x: NDArray, /, shift: Any, *, axis: Any = None) -> NDArray:
 
 def _roll_axis(x: NDArray, shift: int, axis: int) -> NDArray:
     cut = -shift % x.shape[axis] if x.shape[axis] else 0
-    before = (slice(None),) * axis
-    return concat([x[before + (slice(cut, None),)], x[before + (slice(None, cut),)]], axis=axis)
+    return concat([along(x, axis, slice(cut, None)), along(x, axis, slice(cut))], axis=axis)
 
 
 def concat(arrays: Sequence[NDArray], /, *, axis: int | None = 0) -> NDArray:
@@ -142,9 +141,9 @@ def concat(arrays: Sequence[NDArray], /, *, axis: int | None = 0) -> NDArray:
     start = 0
     for x in items:
         same_device("concat", items[0], x)
-        part = (slice(None),) * axis + (slice(start, start + x.shape[axis]),)
-        out.device.backend.copy(x.view, out[part].view)
-        start += x.shape[axis]
+        stop = start + x.shape[axis]
+        out.device.backend.copy(x.view, along(out, axis, slice(start, stop)).view)
+        start = stop
     return out
 
 
@@ -173,8 +172,7 @@ def stack(arrays: Sequence[NDArray], /, *, axis: int = 0) -> NDArray:
 def unstack(x: NDArray, /, *, axis: int = 0) -> tuple[NDArray, ...]:
     """Return views of the slices along ``axis``, without that axis."""
     axis = normalize_axis("unstack", axis, as_array("unstack", x).ndim)
-    before = (slice(None),) * axis
-    return tuple(x[(*before, row)] for row in range(x.shape[axis]))
+    return tuple(along(x, axis, row) for row in range(x.shape[axis]))
 
 
 def split(x: NDArray, sections: int | Sequence[int], /, *, axis: int = 0) -> list[NDArray]:
@@ -187,9 +185,7 @@ def split(x: NDArray, sections: int | Sequence[int], /, *, axis: int = 0) -> lis
         bounds = list(range(0, size + 1, size // sections)) if size else [0] * (sections + 1)
     else:
         bounds = [0, *as_int_tuple("split", "sections", sections), size]
-    before = (slice(None),) * axis
-    parts = pairwise(bounds)
-    return [x[(*before, slice(start, stop))] for start, stop in parts]
+    return [along(x, axis, slice(start, stop)) for start, stop in pairwise(bounds)]
 
 
 def pad(
@@ -229,7 +225,7 @@ def tile(x: NDArray, repetitions: Any, /) -> NDArray:
     x = x.reshape((1,) * (ndim - x.ndim) + x.shape, copy=True)
     for axis, n in enumerate((1,) * (ndim - len(times)) + times):
         if n != 1:
-            x = concat([x] * n, axis=axis) if n else x[(slice(None),) * axis + (slice(0),)]
+            x = concat([x] * n, axis=axis) if n else along(x, axis, slice(0))
     return x
 
 
@@ -249,8 +245,7 @@ def repeat(x: NDArray, repeats: Any, /, *, axis: int | None = None) -> NDArray:
             f"repeat: there must be one count per element, got {counts.size} for size "
             f"{x.shape[axis]}"
         )
-    index = np.repeat(np.arange(x.shape[axis]), counts)
-    return x[(slice(None),) * axis + (index,)]
+    return along(x, axis, np.repeat(np.arange(x.shape[axis]), counts))
 
 
 publish(__name__)

@@ -12,7 +12,7 @@ from ..dtypes import as_dtype, bool_
 from ..errors import ShapeError
 from ..shapes import as_int_tuple, normalize_axis, product
 from ..torch_names import publish
-from .array import NDArray, as_array
+from .array import NDArray, along, as_array
 from .manipulation import concat
 
 
@@ -96,29 +96,28 @@ def cumulative_sum(
     Sums of 2, 4, 8, ... neighbours are combined, so that the rounding error in float32 grows only
     with log(n).
     """
-    along = _running_axis("cumulative_sum", x, axis)
-    return _running(sum(x, (), dtype=dtype), "add", along, 0 if include_initial else None)
+    place = _running_axis("cumulative_sum", x, axis)
+    return _running(sum(x, (), dtype=dtype), "add", place, 0 if include_initial else None)
 
 
 def cumulative_prod(
     x: NDArray, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> NDArray:
     """Return running products along ``axis``, which may be omitted for a 1-D array only."""
-    along = _running_axis("cumulative_prod", x, axis)
-    return _running(prod(x, (), dtype=dtype), "multiply", along, 1 if include_initial else None)
+    place = _running_axis("cumulative_prod", x, axis)
+    return _running(prod(x, (), dtype=dtype), "multiply", place, 1 if include_initial else None)
 
 
-def _running(start: NDArray, name: str, along: int, initial: int | None) -> NDArray:
+def _running(start: NDArray, name: str, axis: int, initial: int | None) -> NDArray:
     """Return the cumulative results of a binary kernel, starting with ``initial`` if given."""
-    before = (slice(None),) * along
     result = start.copy()
     if initial is not None:
-        result = start.pad([(int(i == along), 0) for i in range(start.ndim)])
-        result[(*before, slice(0, 1))] = initial
+        result = start.pad([(int(i == axis), 0) for i in range(start.ndim)])
+        along(result, axis, slice(1)).fill(initial)
     reach = 1
-    while reach < result.shape[along]:
-        later, earlier = (*before, slice(reach, None)), (*before, slice(None, -reach))
-        result[later] = result[later].binary(name, result[earlier])
+    while reach < result.shape[axis]:
+        later, earlier = (along(result, axis, s) for s in (slice(reach, None), slice(-reach)))
+        later.assign(later.binary(name, earlier))
         reach *= 2
     return result
 
@@ -147,12 +146,11 @@ def diff(
     """
     if n < 0:
         raise ShapeError(f"diff: n must not be negative, got {n}; pass a number of differences")
-    along = normalize_axis("diff", axis, as_array("diff", x).ndim)
+    place = normalize_axis("diff", axis, as_array("diff", x).ndim)
     if n:
-        x = concat([part for part in (prepend, x, append) if part is not None], axis=along)
-    before = (slice(None),) * along
+        x = concat([part for part in (prepend, x, append) if part is not None], axis=place)
     for _ in range(n):
-        later, earlier = x[(*before, slice(1, None))], x[(*before, slice(None, -1))]
+        later, earlier = along(x, place, slice(1, None)), along(x, place, slice(-1))
         x = later != earlier if x.dtype == bool_ else later - earlier
     return x
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import ShapeError
 from ..shapes import normalize_axis
 from ..torch_names import publish
-from .array import NDArray, as_array
+from .array import NDArray, along, as_array
 
 
 def argmax(x: NDArray, /, *, axis: int | None = None, keepdims: bool = False) -> NDArray:
@@ -39,20 +39,20 @@ def take(x: NDArray, indices: Any, /, *, axis: int | None = None) -> NDArray:
     """Return ``x[..., indices, ...]`` on ``axis``, which may be omitted for a 1-D array only."""
     if axis is None and as_array("take", x).ndim != 1:
         raise ShapeError(f"take: axis may be omitted for 1-D arrays only, got shape {x.shape}")
-    along = 0 if axis is None else normalize_axis("take", axis, x.ndim)
-    return x[(slice(None),) * along + (np.asarray(indices),)]
+    place = 0 if axis is None else normalize_axis("take", axis, x.ndim)
+    return along(x, place, np.asarray(indices))
 
 
 def take_along_axis(x: NDArray, indices: Any, /, *, axis: int = -1) -> NDArray:
     """Return ``out[i, j, ...] = x[i, indices[i, j, ...], ...]``, with the index on ``axis``."""
-    along = normalize_axis("take_along_axis", axis, as_array("take_along_axis", x).ndim)
+    place = normalize_axis("take_along_axis", axis, as_array("take_along_axis", x).ndim)
     index = np.asarray(indices)
     if index.ndim != x.ndim:
         raise ShapeError(
             f"take_along_axis: the indices must have {x.ndim} axes, got shape {index.shape}"
         )
     grid: list[Any] = list(np.ogrid[tuple(slice(size) for size in x.shape)])
-    grid[along] = index
+    grid[place] = index
     return x[tuple(grid)]
 
 
