@@ -170,13 +170,8 @@ refcounts = Setting("refcounts", REFCOUNTS, ("on", "off"))
 """Whether reference counts decide behaviour (``autograd.refs``, which reads it at import)."""
 
 _ONE_THREAD = (
-    NUM_THREADS.name,
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "OPENCV_FOR_THREADS_NUM",
+    *(NUM_THREADS.name, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
+    *("NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "OPENCV_FOR_THREADS_NUM"),
 )
 
 

@@ -170,14 +170,21 @@ def check_fits(op: str, host: Any, dtype: DType | None) -> None:
     """Raise DTypeError unless an integer ``dtype`` holds all numbers of an array, truncated."""
     if dtype is None or dtype.kind not in "iu" or dtype == host.dtype or host.dtype.kind == "b":
         return
-    info = np.iinfo(dtype)
-    low, high = (host.min().item(), host.max().item()) if host.size else (0, 0)
-    if not (low > int(info.min) - 1 and high < int(info.max) + 1):  # true for NaN
-        got = low if low <= int(info.min) - 1 else high
+    if lost := outside(host, dtype):
         raise DTypeError(
-            f"{op}: the elements must fit {dtype} ({info.min}..{info.max}), got {got}; choose a "
-            "wider dtype, or clip them first"
+            f"{op}: the elements must fit {lost}; choose a wider dtype, or clip them first"
         )
+
+
+def outside(array: Any, dtype: DType) -> str:
+    """Return an integer dtype, its range and the extreme of an array outside of it, or ""."""
+    if not array.size:
+        return ""
+    info, low, high = np.iinfo(dtype), array.min().item(), array.max().item()
+    if low > int(info.min) - 1 and high < int(info.max) + 1:  # false for NaN
+        return ""
+    got = low if low <= int(info.min) - 1 else high
+    return f"{dtype} ({info.min}..{info.max}), got {got}"
 
 
 def is_real(dtype: DType) -> bool:

@@ -172,6 +172,12 @@ MODULES = {
 }
 """PyTorch's modules whose names are no missing attributes of the packages in ``NAMES``."""
 
+LEFT_OUT = (
+    *("create_graph", "inplace", "set_to_none", "foreach", "fused", "capturable", "verbose"),
+    *("pin_memory", "persistent_workers", "multiprocessing_context", "in_order"),
+)
+"""PyTorch's keywords that have no counterpart."""
+
 KEYWORDS: dict[str, tuple[str, ...]] = {
     "dim": ("axis", "axes"),
     "axis": ("axes", "dim"),
@@ -191,7 +197,6 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "end_dim": ("end",),
     "diagonal": ("offset",),
     "gradient": ("out_grad",),
-    "create_graph": (),
     "unbiased": ("correction",),
     "ddof": ("correction",),
     "learning_rate": ("lr",),
@@ -211,16 +216,7 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "num_replicas": ("world",),
     "num_features": ("dim",),
     "normalized_shape": ("dim",),
-    "inplace": (),
-    "set_to_none": (),
-    "foreach": (),
-    "fused": (),
-    "capturable": (),
-    "verbose": (),
-    "pin_memory": (),
-    "persistent_workers": (),
-    "multiprocessing_context": (),
-    "in_order": (),
+    **dict.fromkeys(LEFT_OUT, ()),
 }
 """PyTorch's keyword, and the keywords that may replace it, several for one by a space between them;
 () if it has to be left out."""

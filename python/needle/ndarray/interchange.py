@@ -16,7 +16,7 @@ from numpy.typing import NDArray as NumpyArray
 from .. import shapes
 from ..backends.base import View
 from ..backends.writes import note_shared
-from ..dtypes import DType, check_fits, is_floating, is_real, is_storage, unmasked
+from ..dtypes import DType, check_fits, is_floating, is_real, is_storage, outside, unmasked
 from ..errors import DeviceError, DTypeError, PrecisionWarning, ShapeError, warn_caller
 from ..host_steps import current, host_step
 from . import kernels
@@ -104,19 +104,14 @@ def warn_if_lost(op: str, array: Any, dtype: DType) -> None:
 
     It is one more pass over the floats. Within a captured step nothing is read, and none is given.
     """
-    if dtype.kind not in "iu" or not is_floating(array.dtype) or not array.size:
-        return
-    if current.recorder is not None:
+    if dtype.kind not in "iu" or not is_floating(array.dtype) or current.recorder is not None:
         return
     if is_storage(array.dtype):
         array = array.astype("float32")
-    low, high = array.min().item(), array.max().item()
-    info = np.iinfo(dtype)
-    if not (low > int(info.min) - 1 and high < int(info.max) + 1):  # true for NaN
-        got = low if low <= int(info.min) - 1 else high
+    if lost := outside(array, dtype):
         warn_caller(
-            f"{op}: a float must have a value in {dtype} ({info.min}..{info.max}), got {got}; it "
-            "becomes another number, so clip the values, or replace NaN and infinity first",
+            f"{op}: a float must have a value in {lost}; it becomes another number, so clip the "
+            "values, or replace NaN and infinity first",
             RuntimeWarning,
         )
 
@@ -149,8 +144,8 @@ class ArrayInterchange:
         shared = self._device.backend.export(self.view)
         if shared is not None:
             note_shared(self.view.handle)
-        if shared is not None and kernels.has_repeats(self.view):
-            shared.flags.writeable = False
+            if kernels.has_repeats(self.view):
+                shared.flags.writeable = False
         return shared
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
@@ -173,9 +168,14 @@ class ArrayInterchange:
         return shared.__array_interface__
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        if self.shared_memory() is None:
-            raise BufferError(f"__dlpack__: {self._device} does not share memory; use .numpy()")
+        self._shared_by_dlpack()
         return 1, 0
+
+    def _shared_by_dlpack(self) -> HostArray:
+        shared = self.shared_memory()
+        if shared is None:
+            raise BufferError(f"__dlpack__: {self._device} does not share memory; use .numpy()")
+        return shared
 
     def __dlpack__(
         self,
@@ -186,10 +186,7 @@ class ArrayInterchange:
         copy: bool | None = None,
     ) -> Any:
         """Return a DLPack capsule on the same memory (options as in the array API standard)."""
-        shared = self.shared_memory()
-        if shared is None:
-            raise BufferError(f"__dlpack__: {self._device} does not share memory; use .numpy()")
-        return shared.__dlpack__(
+        return self._shared_by_dlpack().__dlpack__(
             stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
         )
 

@@ -230,9 +230,9 @@ def matmul(backend: Backend, a: View, b: View) -> View:
     )
     out = empty(backend, (*batch, left.shape[-2], right.shape[-1]), compute)
     backend.matmul(left, right, out)
-    if dtype != compute:
-        out = cast(backend, out, dtype)
-    return _without_added_axes(out, a, b)
+    columns = b.shape[-1:] if len(b.shape) > 1 else ()
+    shape = (*batch, *a.shape[-2:-1], *columns)  # without the added axes
+    return View(_as(backend, dtype, out).handle, shape, shapes.compact_strides(shape), 0, dtype)
 
 
 def _matrices(a: View, b: View) -> tuple[View, View]:
@@ -252,16 +252,6 @@ def _matrices(a: View, b: View) -> tuple[View, View]:
             f"transpose or reshape one operand"
         )
     return left, right
-
-
-def _without_added_axes(out: View, a: View, b: View) -> View:
-    shape, strides = list(out.shape), list(out.strides)
-    if len(b.shape) == 1:
-        del shape[-1], strides[-1]
-    if len(a.shape) == 1:
-        axis = -1 if len(b.shape) == 1 else -2
-        del shape[axis], strides[axis]
-    return View(out.handle, tuple(shape), tuple(strides), out.offset, out.dtype)
 
 
 def fill(backend: Backend, out: View, value: Scalar) -> None:
