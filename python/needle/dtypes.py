@@ -153,6 +153,17 @@ def unmasked(op: str, source: Any) -> np.ndarray[Any, DType]:
     return host
 
 
+def real_array(op: str, source: Any) -> np.ndarray[Any, DType]:
+    """Return ``unmasked``; DTypeError for text, objects and complex numbers."""
+    host = unmasked(op, source)
+    if not is_real(host.dtype):  # NumPy would read numbers from text
+        raise DTypeError(
+            f"{op}: elements must be bool, integers or floats, got {host.dtype} from "
+            f"{type(source).__name__}; convert them first"
+        )
+    return host
+
+
 def _check_masks(op: str, source: Any, host: np.ndarray[Any, DType]) -> None:
     if isinstance(source, (list, tuple)):
         numbers = host.ndim == 1 and host.dtype.kind in "biuf"  # a masked number becomes NaN

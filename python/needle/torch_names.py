@@ -324,34 +324,27 @@ class _Missing:
 
 
 class _Pointers:
+    """Base class of classes that have the missing names of ``NAMES[home]``."""
+
+    def __init_subclass__(cls, home: str = "", **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, pointer in NAMES.get(home, {}).items():
+            setattr(cls, name, _Missing(name, pointer))
+
     def __dir__(self) -> list[str]:
         found = ((name, getattr_static(self, name, None)) for name in super().__dir__())
         return [name for name, value in found if not isinstance(value, _Missing)]
 
 
-def _lacking(home: str) -> Callable[[type[Class]], type[Class]]:
-    """Return a decorator that gives a class the missing names of ``NAMES[home]``."""
-
-    def fill(kind: type[Class]) -> type[Class]:
-        for name, pointer in NAMES[home].items():
-            setattr(kind, name, _Missing(name, pointer))
-        return kind
-
-    return fill
-
-
-@_lacking("Tensor")
-class MethodPointers(_Pointers):
+class MethodPointers(_Pointers, home="Tensor"):
     """Base class of Tensor, in which PyTorch's other methods raise errors that name needle's."""
 
 
-@_lacking("Module")
-class ModulePointers(_Pointers):
+class ModulePointers(_Pointers, home="Module"):
     """Base class of Module; see ``MethodPointers``."""
 
 
-@_lacking("Schedule")
-class SchedulePointers(_Pointers):
+class SchedulePointers(_Pointers, home="Schedule"):
     """Base class of schedules, as ``MethodPointers``."""
 
 

@@ -56,7 +56,7 @@ def _convolved(x: Array, weight: Array, geometry: Geometry) -> Array:
     ### END YOUR SOLUTION
 
 
-@accelerated
+@accelerated()
 def conv2d(x: Array, weight: Array, geometry: Geometry, epilogue: Epilogue = NO_EPILOGUE) -> Array:
     """Return epilogue(x ⋆ weight) (N, OH, OW, O), x (N, H, W, C), weight (KH, KW, C/groups, O).
 
@@ -78,7 +78,7 @@ def _(
     return out
 
 
-@accelerated
+@accelerated()
 def conv2d_input_grad(grad: Array, weight: Array, x_shape: Image, geometry: Geometry) -> Array:
     """Return the gradient in x, ``x_shape``: each tap adds grad (N, OH, OW, O) where it read."""
     ### BEGIN YOUR SOLUTION [conv2d-input-grad]
@@ -104,7 +104,7 @@ def _(backend: Backend, grad: Array, weight: Array, x_shape: Image, geometry: Ge
     return out
 
 
-@accelerated
+@accelerated()
 def conv2d_weight_grad(grad: Array, x: Array, weight_shape: Image, geometry: Geometry) -> Array:
     """Return the gradient in weight, ``weight_shape``; grad (N, OH, OW, O), x (N, H, W, C)."""
     ### BEGIN YOUR SOLUTION [conv2d-weight-grad]

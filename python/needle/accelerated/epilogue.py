@@ -20,7 +20,7 @@ def views_of(epilogue: Epilogue) -> Epilogue:
     return Epilogue(view_or_none(epilogue.bias), view_or_none(epilogue.residual), epilogue.relu)
 
 
-@accelerated
+@accelerated()
 def apply_epilogue(a: Array, epilogue: Epilogue) -> Array:
     """Return relu(a + bias + residual), leaving out the steps that are not set; a is (..., C)."""
     if epilogue.bias is not None:

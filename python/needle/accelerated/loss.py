@@ -54,7 +54,7 @@ def _(backend: Backend, logits: Array, labels: Array, smoothing: float) -> Array
     return out
 
 
-@accelerated
+@accelerated()
 def cross_entropy_grad(grad: Array, logits: Array, labels: Array, smoothing: float) -> Array:
     """Return the gradient of sum(grad * cross_entropy) in the logits, (N, C); grad (N,)."""
     ### BEGIN YOUR SOLUTION [cross-entropy]

@@ -18,7 +18,7 @@ from .registry import Accelerated, Array, accelerated, empty
 Arrays = Sequence[Array]
 
 
-@accelerated
+@accelerated()
 def sgd_step(
     params: Arrays,
     grads: Arrays,
@@ -49,7 +49,7 @@ def sgd_step(
     ### END YOUR SOLUTION
 
 
-@accelerated
+@accelerated()
 def adam_step(
     params: Arrays,
     grads: Arrays,

@@ -25,7 +25,7 @@ def _out_shape(op: str, shape: Image, kernel: Pair, stride: Pair, padding: Pair)
     return (shape[0], rows, columns, shape[3])
 
 
-@accelerated
+@accelerated()
 def max_pool2d(x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
     """Return (N, OH, OW, C): the maximum of each window; padding never wins, NaN does."""
     ### BEGIN YOUR SOLUTION [max-pool]
@@ -42,7 +42,7 @@ def _(backend: Backend, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> 
     return out
 
 
-@accelerated
+@accelerated()
 def max_pool2d_grad(grad: Array, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
     """Return x_grad (N, H, W, C): each output's gradient at the first maximum of its window.
 
@@ -74,7 +74,7 @@ def _(backend: Backend, grad: Array, x: Array, kernel: Pair, stride: Pair, paddi
     return out
 
 
-@accelerated
+@accelerated()
 def avg_pool2d(x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
     """Return (N, OH, OW, C): the mean of each window; padding counts as zeros in the mean."""
     xp = x.__array_namespace__()
@@ -89,7 +89,7 @@ def _(backend: Backend, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> 
     return out
 
 
-@accelerated
+@accelerated()
 def avg_pool2d_grad(
     grad: Array, x_shape: Image, kernel: Pair, stride: Pair, padding: Pair
 ) -> Array:

@@ -7,7 +7,7 @@ IEEE 754 rounds exactly, in a fixed order (src/core/random_formulas.h has the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ _TAIL = (
 )
 
 
-@accelerated
+@accelerated()
 def random(out: Array, name: str, seed: int, draw: int, a: float, b: float) -> None:
     """Fill ``out`` in row-major order with random numbers of the distribution ``name``.
 
@@ -82,11 +82,7 @@ def _bernoulli(drawn: Words, dtype: Any, _: Any, b: Any, probability: float) -> 
     return np.where(drawn < probability * 2.0**32, b, dtype(0))
 
 
-_DISTRIBUTIONS: dict[str, Callable[..., Any]] = {
-    "uniform": _uniform,
-    "normal": _normal,
-    "bernoulli": _bernoulli,
-}
+_DISTRIBUTIONS = {"uniform": _uniform, "normal": _normal, "bernoulli": _bernoulli}
 
 
 def standard_normal(drawn: Words) -> Reals:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -174,22 +174,9 @@ def _arrays(args: Sequence[Any]) -> list[Array]:
     return found
 
 
-@overload
-def accelerated(definition: Callable[P, R]) -> Accelerated[P, R]: ...
-
-
-@overload
 def accelerated(
-    *, floating: bool = True, wide_results: tuple[int, ...] = ()
-) -> Callable[[Callable[P, R]], Accelerated[P, R]]: ...
-
-
-def accelerated(
-    definition: Callable[P, R] | None = None,
-    *,
-    floating: bool = True,
-    wide_results: tuple[int, ...] = (),
-) -> Any:
+    floating: bool = True, wide_results: tuple[int, ...] = ()
+) -> Callable[[Callable[P, R]], Accelerated[P, R]]:
     """Decorate a definition, to make it an accelerated operation and a row of ``OPERATIONS``.
 
     ``floating``: raise DTypeError unless the first array is of a floating dtype. On arrays of a
@@ -197,12 +184,12 @@ def accelerated(
     (float32): they are statistics, or gradients of parameters.
     """
 
-    def register(function: Callable[P, R]) -> Accelerated[P, R]:
-        made = Accelerated(function, floating, wide_results)
+    def register(definition: Callable[P, R]) -> Accelerated[P, R]:
+        made = Accelerated(definition, floating, wide_results)
         OPERATIONS[made.name] = made
         return made
 
-    return register if definition is None else register(definition)
+    return register
 
 
 def empty(like: Array, shape: tuple[int, ...], dtype: Any = None) -> Array:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
-from ..dtypes import NAMES, check_fits, is_real, numpy_dtype, unmasked
-from ..errors import DTypeError, unknown_name
+from ..dtypes import NAMES, check_fits, numpy_dtype, real_array
+from ..errors import unknown_name
 
 Array = NumpyArray[Any]
 
@@ -123,13 +123,7 @@ def from_numpy(array: Any, device: Any = None, dtype: Any = None) -> Array:
     Raises DTypeError for text, objects, complex numbers and integers out of the range of ``dtype``.
     """
     dtype = None if dtype is None else numpy_dtype(dtype, "array")
-    host = unmasked("array", array)
-    if not is_real(host.dtype):  # NumPy would read numbers from text
-        raise DTypeError(
-            f"array: elements must be bool, integers or floats, got {host.dtype} from "
-            f"{type(array).__name__}; convert them first"
-        )
-    check_fits("array", host, dtype)
+    check_fits("array", real_array("array", array), dtype)
     made: Array = np.array(array, dtype=dtype)
     return made
 

@@ -236,18 +236,9 @@ class Tensor(Value, TensorMethods):
         place: tuple[int, int] = self.realize_cached_data().__dlpack_device__()
         return place
 
-    def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
+    def __dlpack__(self, **options: Any) -> Any:
         """Return a DLPack capsule on the data's memory; the other library records no gradient."""
-        return self.realize_cached_data().__dlpack__(
-            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
-        )
+        return self.realize_cached_data().__dlpack__(**options)
 
     def item(self) -> Any:
         """Return the only element as a Python number; ShapeError if there are more or none."""

@@ -92,12 +92,9 @@ def why(name: str) -> str | None:
 
 
 def _load(name: str) -> Backend:
-    find = _finder(name)
     try:
-        made = find()
+        made = _found(name)
         backend = made if isinstance(made, Backend) else made()
-    except DeviceError:
-        raise
     except (ImportError, AttributeError, OSError) as error:
         raise DeviceError(
             f"{name}: the backend must be importable, got {type(error).__name__}: {error}; "
@@ -111,23 +108,21 @@ def _load(name: str) -> Backend:
     return backend
 
 
-def _finder(name: str) -> Callable[[], Backend | Factory]:
-    """Return a function that imports the backend's module and returns its instance or factory."""
+def _found(name: str) -> Backend | Factory:
+    """Return a backend's instance or factory; import its module."""
     if name in _registered:
-        return lambda: _registered[name]
-    if name in BUILT_IN:
-        return lambda: _built_in(name)
-    if (numbered := _NUMBERED.fullmatch(name)) is not None:
-        return lambda: partial(_built_in(numbered[1]), int(numbered[2]))
+        return _registered[name]
+    numbered = _NUMBERED.fullmatch(name)
+    family = numbered[1] if numbered else name
+    if family in BUILT_IN:
+        module, _, factory = BUILT_IN[family].partition(":")
+        load: Any = getattr(importlib.import_module(module), factory)
+        return partial(load, int(numbered[2])) if numbered else load
     installed = _installed()
     if name not in installed:
         raise unknown_name("device", name, names())
-    return installed[name]
-
-
-def _built_in(name: str) -> Any:
-    module, _, factory = BUILT_IN[name].partition(":")
-    return getattr(importlib.import_module(module), factory)
+    found: Backend | Factory = installed[name]()
+    return found
 
 
 def _installed() -> dict[str, Callable[[], Any]]:

@@ -26,6 +26,7 @@ normalisation, which have one value for each channel, are then float32.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -177,11 +178,11 @@ class Backend(ABC):
         """
 
     # ---- optional: override to accelerate ----------------------------------------------------
-    # Arrays of images are channels last: (N, H, W, C) with any strides; floats only.
+    # Arrays of images are channels last: (N, H, W, C) with any strides; floats only. Kernels that a
+    # backend does not override raise NotImplementedError, as the end of this file says.
 
     def apply_epilogue(self, a: View, out: View, epilogue: Epilogue) -> None:
         """Compute out = epilogue(a) for a (..., C); the epilogue is a bias (C,) and relu."""
-        raise NotImplementedError
 
     def relu_grad(self, grad: View, y: View, out: View, bias_grad: View | None) -> None:
         """Compute out = grad where y > 0, else 0; all three have one shape and dtype.
@@ -189,19 +190,15 @@ class Backend(ABC):
         Where y is NaN, out is NaN. bias_grad (C,), if not None, gets the sums of out over all axes
         but the last. float32 sums must be as accurate as those of ``reduce``.
         """
-        raise NotImplementedError
 
     def softmax(self, a: View, out: View, axis: int) -> None:
         """Compute out = exp(a - max) / sum(exp(a - max)) along ``axis`` (non-negative)."""
-        raise NotImplementedError
 
     def log_softmax(self, a: View, out: View, axis: int) -> None:
         """Compute out = a - logsumexp(a) along ``axis``."""
-        raise NotImplementedError
 
     def logsumexp(self, a: View, out: View) -> None:
         """Compute log(sum(exp(a))) over the axes where ``out`` has size 1, the max subtracted."""
-        raise NotImplementedError
 
     def cross_entropy(self, logits: View, labels: View, out: View, smoothing: float) -> None:
         """Compute out (N,) = -sum_c q_c log softmax(logits)_c, q the smoothed labels.
@@ -209,13 +206,11 @@ class Backend(ABC):
         logits: (N, C); labels: int64 (N,) in [0, C). q = (1 - smoothing) * one_hot(label) +
         smoothing / C.
         """
-        raise NotImplementedError
 
     def cross_entropy_grad(
         self, grad: View, logits: View, labels: View, out: View, smoothing: float
     ) -> None:
         """Compute out (N, C) = grad[:, None] * (softmax(logits) - q); grad is (N,)."""
-        raise NotImplementedError
 
     def batch_norm(
         self,
@@ -233,7 +228,6 @@ class Backend(ABC):
         Write the batch mean, the *biased* variance, and out = (x-mean)/sqrt(var+eps)*weight+bias
         after the epilogue: none, relu, or a residual and relu.
         """
-        raise NotImplementedError
 
     def batch_norm_grad(
         self,
@@ -253,13 +247,11 @@ class Backend(ABC):
         Where the forward pass had an epilogue, ``grad`` counts as 0 where relu gave 0 and as NaN
         where it gave NaN, and the gradient of a residual is an output too (``EpilogueGrad``).
         """
-        raise NotImplementedError
 
     def layer_norm(
         self, x: View, weight: View, bias: View, out: View, mean: View, var: View, eps: float
     ) -> None:
         """Normalise over the last axis: x, out (..., D); weight, bias (D,); mean, var (..., 1)."""
-        raise NotImplementedError
 
     def layer_norm_grad(
         self,
@@ -274,27 +266,22 @@ class Backend(ABC):
         eps: float,
     ) -> None:
         """Compute the three gradients of layer_norm."""
-        raise NotImplementedError
 
     def max_pool2d(self, x: View, out: View, kernel: Pair, stride: Pair, padding: Pair) -> None:
         """Compute window maxima, out (N, OH, OW, C), NaN if there is one; padding is ignored."""
-        raise NotImplementedError
 
     def max_pool2d_grad(
         self, grad: View, x: View, x_grad: View, kernel: Pair, stride: Pair, padding: Pair
     ) -> None:
         """Add each output's gradient at the first maximum of its window, row by row."""
-        raise NotImplementedError
 
     def avg_pool2d(self, x: View, out: View, kernel: Pair, stride: Pair, padding: Pair) -> None:
         """Compute the means of windows; padding counts as zeros."""
-        raise NotImplementedError
 
     def avg_pool2d_grad(
         self, grad: View, x_grad: View, kernel: Pair, stride: Pair, padding: Pair
     ) -> None:
         """Compute the gradient of avg_pool2d."""
-        raise NotImplementedError
 
     def conv2d(
         self, x: View, weight: View, out: View, geometry: Geometry, epilogue: Epilogue
@@ -304,41 +291,32 @@ class Backend(ABC):
         OH = (H + 2*padding - dilation*(KH-1) - 1) // stride + 1; group g maps input channels
         [g*C/groups, ...) to output channels [g*O/groups, ...). The epilogue has no residual.
         """
-        raise NotImplementedError
 
     def conv2d_input_grad(self, grad: View, weight: View, x_grad: View, geometry: Geometry) -> None:
         """Compute x_grad (N, H, W, C) from grad (N, OH, OW, O); 0 where no window reads."""
-        raise NotImplementedError
 
     def conv2d_weight_grad(
         self, grad: View, x: View, weight_grad: View, geometry: Geometry
     ) -> None:
         """Compute weight_grad (KH, KW, C/groups, O); the other shapes are those of ``conv2d``."""
-        raise NotImplementedError
 
     def gather(self, a: View, index: View, out: View) -> None:
         """Compute out[i, ...] = a[index[i], ...]; index int64 (n,), in [0, len(a)). Any dtype."""
-        raise NotImplementedError
 
     def scatter(self, a: View, index: View, out: View) -> None:
         """Compute out[index[i], ...] = a[i, ...] in order of i; the last of equal indices wins."""
-        raise NotImplementedError
 
     def scatter_add(self, a: View, index: View, out: View) -> None:
         """Compute out[index[i], ...] += a[i, ...] in order of i."""
-        raise NotImplementedError
 
     def one_hot(self, index: View, out: View) -> None:
         """Compute out (n, C): 1 where column == index[i], else 0; index int64 (n,)."""
-        raise NotImplementedError
 
     def argmax(self, a: View, out: View, axis: int) -> None:
         """Compute the int64 position of the first maximum or NaN along ``axis`` (size 1 in out)."""
-        raise NotImplementedError
 
     def argmin(self, a: View, out: View, axis: int) -> None:
         """Compute the int64 position of the first minimum or NaN along ``axis``."""
-        raise NotImplementedError
 
     def random(self, name: str, out: View, seed: int, draw: int, a: float, b: float) -> None:
         """Fill ``out``, floating, in row-major order with random numbers.
@@ -347,7 +325,6 @@ class Backend(ABC):
         with probability a, else 0. The bits are those of the definition: Philox by seed (64 bits),
         draw (32 bits) and position.
         """
-        raise NotImplementedError
 
     def sgd_step(
         self,
@@ -366,7 +343,6 @@ class Backend(ABC):
         g += weight_decay*p; v = momentum*v + (1-dampening)*g; out = p - lr*(nesterov ?
         g + momentum*v : v). Velocities change in place; ``outs`` are new buffers or the params.
         """
-        raise NotImplementedError
 
     def adam_step(
         self,
@@ -388,7 +364,6 @@ class Backend(ABC):
         u = m/(1-beta1**step), w = v/(1-beta2**step); out = p - lr*u/(sqrt(w)+eps). Coupled:
         g += weight_decay*p first; decoupled: p *= 1 - lr*weight_decay first. ``outs`` as above.
         """
-        raise NotImplementedError
 
     # ---- services, with defaults that fit every device ---------------------------------------
 
@@ -513,3 +488,17 @@ OPTIONAL = tuple(name for name in _METHODS if name not in REQUIRED + SERVICES)
 def provides(backend: Backend, name: str) -> bool:
     """Return True if the backend overrides the optional kernel ``name``."""
     return getattr(type(backend), name) is not getattr(Backend, name)
+
+
+def _lacking(kernel: Callable[..., None]) -> Callable[..., None]:
+    """Return an optional kernel as the base class has it: a function that raises."""
+
+    @functools.wraps(kernel)
+    def missing(backend: Backend, *args: Any, **options: Any) -> None:
+        raise NotImplementedError(f"{backend.name}: there is no kernel {kernel.__name__}")
+
+    return missing
+
+
+for _kernel in OPTIONAL:
+    setattr(Backend, _kernel, _lacking(getattr(Backend, _kernel)))

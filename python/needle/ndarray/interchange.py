@@ -16,7 +16,7 @@ from numpy.typing import NDArray as NumpyArray
 from .. import shapes
 from ..backends.base import View
 from ..backends.writes import note_shared
-from ..dtypes import DType, check_fits, is_floating, is_real, is_storage, outside, unmasked
+from ..dtypes import DType, check_fits, is_floating, is_storage, outside, real_array
 from ..errors import DeviceError, DTypeError, PrecisionWarning, ShapeError, warn_caller
 from ..host_steps import current, host_step
 from . import kernels
@@ -31,14 +31,9 @@ def host_array(op: str, source: Any) -> HostArray:
     Raises DTypeError or ShapeError.
     """
     try:
-        host = unmasked(op, source)
+        host = real_array(op, source)
     except ValueError as error:
         raise ShapeError(f"{op}: rows must have equal lengths, got {error}") from None
-    if not is_real(host.dtype):
-        raise DTypeError(
-            f"{op}: elements must be bool, integers or floats, got {host.dtype} from "
-            f"{type(source).__name__}; convert them first"
-        )
     shapes.check_ndim(op, host.ndim)
     if not host.flags.aligned or not host.dtype.isnative:  # kernels need both
         return host.astype(host.dtype.newbyteorder("="))
@@ -177,18 +172,9 @@ class ArrayInterchange:
             raise BufferError(f"__dlpack__: {self._device} does not share memory; use .numpy()")
         return shared
 
-    def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
+    def __dlpack__(self, **options: Any) -> Any:
         """Return a DLPack capsule on the same memory (options as in the array API standard)."""
-        return self._shared_by_dlpack().__dlpack__(
-            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
-        )
+        return self._shared_by_dlpack().__dlpack__(**options)
 
     def item(self) -> bool | int | float:
         """Return the value of an array of one element as a Python scalar."""

@@ -12,7 +12,7 @@ from ..dtypes import as_dtype, bool_
 from ..errors import ShapeError
 from ..shapes import as_int_tuple, normalize_axis, product
 from ..torch_names import publish
-from .array import NDArray, along, as_array
+from .array import NDArray, along, as_array, only_axis
 from .manipulation import concat
 
 
@@ -96,7 +96,7 @@ def cumulative_sum(
     Sums of 2, 4, 8, ... neighbours are combined, so that the rounding error in float32 grows only
     with log(n).
     """
-    place = _running_axis("cumulative_sum", x, axis)
+    place = only_axis("cumulative_sum", x, axis)
     return _running(sum(x, (), dtype=dtype), "add", place, 0 if include_initial else None)
 
 
@@ -104,7 +104,7 @@ def cumulative_prod(
     x: NDArray, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> NDArray:
     """Return running products along ``axis``, which may be omitted for a 1-D array only."""
-    place = _running_axis("cumulative_prod", x, axis)
+    place = only_axis("cumulative_prod", x, axis)
     return _running(prod(x, (), dtype=dtype), "multiply", place, 1 if include_initial else None)
 
 
@@ -120,15 +120,6 @@ def _running(start: NDArray, name: str, axis: int, initial: int | None) -> NDArr
         later.assign(later.binary(name, earlier))
         reach *= 2
     return result
-
-
-def _running_axis(op: str, x: NDArray, axis: int | None) -> int:
-    ndim = as_array(op, x).ndim
-    if axis is None:
-        if ndim != 1:
-            raise ShapeError(f"{op}: axis may be omitted for 1-D arrays only, got shape {x.shape}")
-        return 0
-    return normalize_axis(op, axis, ndim)
 
 
 def diff(

@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import ShapeError
 from ..shapes import normalize_axis
 from ..torch_names import publish
-from .array import NDArray, along, as_array
+from .array import NDArray, along, as_array, only_axis
 
 
 def argmax(x: NDArray, /, *, axis: int | None = None, keepdims: bool = False) -> NDArray:
@@ -37,10 +37,7 @@ def nonzero(x: NDArray, /) -> tuple[NDArray, ...]:
 
 def take(x: NDArray, indices: Any, /, *, axis: int | None = None) -> NDArray:
     """Return ``x[..., indices, ...]`` on ``axis``, which may be omitted for a 1-D array only."""
-    if axis is None and as_array("take", x).ndim != 1:
-        raise ShapeError(f"take: axis may be omitted for 1-D arrays only, got shape {x.shape}")
-    place = 0 if axis is None else normalize_axis("take", axis, x.ndim)
-    return along(x, place, np.asarray(indices))
+    return along(x, only_axis("take", x, axis), np.asarray(indices))
 
 
 def take_along_axis(x: NDArray, indices: Any, /, *, axis: int = -1) -> NDArray:

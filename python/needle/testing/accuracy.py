@@ -130,8 +130,7 @@ def evaluated(name: str, host: Floats, device: Any, isa: str | None = None) -> F
 
 def names() -> list[str]:
     """Return the functions that can be measured in this process."""
-    is_op = {name: name in _CALLS or name in REGISTRY for name in REFERENCES}
-    return [name for name in REFERENCES if BACKEND == "nd" or is_op[name]]
+    return [n for n in REFERENCES if BACKEND == "nd" or n in _CALLS or n in REGISTRY]
 
 
 def _blocks(stride: int, size: int = 1 << 20) -> Iterator[Floats]:

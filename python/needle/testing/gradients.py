@@ -45,7 +45,7 @@ def check_gradients(
     """
     __tracebackhide__ = True  # pytest's report ends at the call, with the message below
     points = [_as_point(x, device) for x in inputs]
-    positions = [i for i, point in enumerate(points) if _is_checked(point)]
+    positions = [i for i, x in enumerate(points) if isinstance(x, Tensor) and x.dtype == "float64"]
     assert positions, "check_gradients: needs at least one floating input, got none; pass floats"
     random = np.random.default_rng(seed)
     scalar = _weighted(f, points, random)
@@ -72,10 +72,6 @@ def _as_point(x: Any, device: Any) -> Any:
     return Tensor(host.astype(np.float64), device=device, dtype="float64")
 
 
-def _is_checked(point: Any) -> bool:
-    return isinstance(point, Tensor) and point.dtype == "float64"
-
-
 def _outputs(result: Any) -> list[Tensor]:
     if isinstance(result, Tensor):
         return [result]
@@ -85,32 +81,26 @@ def _outputs(result: Any) -> list[Tensor]:
     return list(result)
 
 
-def _constant(host: Host, like: Tensor) -> Tensor:
-    return Tensor(host, device=like.device, dtype="float64", requires_grad=False)
+def _inner(tensors: Sequence[Tensor], weights: Sequence[Host]) -> Tensor:
+    """Return the sum of all products of the tensors' elements with their weights."""
+    terms = [
+        (y * Tensor(w, device=y.device, dtype="float64", requires_grad=False)).sum()
+        for y, w in zip(tensors, weights, strict=True)
+    ]
+    return reduce(operator.add, terms)
 
 
 def _weighted(f: Function, points: Sequence[Any], random: np.random.Generator) -> Function:
     """Return the function sum(w * f) with one fixed random w for each output."""
     with no_grad():
-        shapes = [output.shape for output in _outputs(f(*points))]
-    weights = [random.standard_normal(shape) for shape in shapes]
-
-    def scalar(*args: Any) -> Tensor:
-        terms = [(y * _constant(w, y)).sum() for y, w in zip(_outputs(f(*args)), weights)]
-        return reduce(operator.add, terms)
-
-    return scalar
+        weights = [random.standard_normal(y.shape) for y in _outputs(f(*points))]
+    return lambda *args: _inner(_outputs(f(*args)), weights)
 
 
 def _slope(scalar: Function, directions: dict[int, Host]) -> Function:
     """Return the derivative of ``scalar`` along all directions together, as a function."""
-
-    def slope(*args: Any) -> Tensor:
-        gradients = grad(scalar, tuple(directions))(*args)
-        terms = [(g * _constant(d, g)).sum() for g, d in zip(gradients, directions.values())]
-        return reduce(operator.add, terms)
-
-    return slope
+    gradients = grad(scalar, tuple(directions))
+    return lambda *args: _inner(gradients(*args), [*directions.values()])  # type: ignore[arg-type]
 
 
 def _check_one(

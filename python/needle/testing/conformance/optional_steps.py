@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from ... import accelerated
 from ...dtypes import DType
 from .case import Case
 from .placement import HostArray
-from .values import large_values
+from .values import FLOATS, large_values
 
 SHAPES: tuple[tuple[int, ...], ...] = ((3,), (2, 5), (1,), (0,), (40_001,))
 COUNT = len(SHAPES)
@@ -22,14 +22,18 @@ PAIRS = (("compact", "compact"), ("offset", "offset"))
 
 def step_cases() -> Iterator[Case]:
     """Yield every case of sgd_step and adam_step."""
-    for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
+    for dtype in FLOATS:
+        first, second = _arrays(dtype, 1), [np.abs(host) for host in _arrays(dtype, 2)]
         for momentum, decay, nesterov in product((0.0, 0.9), (0.0, 0.01), (False, True)):
             if momentum or not nesterov:
-                yield _sgd(dtype, (0.1, momentum, 0.9 * momentum, decay, nesterov))
-        yield _sgd(dtype, (0.1, 0.9, 0.0, 0.01, False), in_place=True)
+                settings = (0.1, momentum, 0.9 * momentum, decay, nesterov)
+                yield _case("sgd_step", dtype, settings, [first] if momentum else [])
+        yield _case("sgd_step", dtype, (0.1, 0.9, 0.0, 0.01, False), [first], in_place=True)
         for decay, decoupled, step in product((0.0, 0.01), (False, True), (1, 7)):
-            yield _adam(dtype, (0.1, 0.9, 0.999, 1e-8, decay, decoupled, step))
-        yield _adam(dtype, (0.1, 0.9, 0.999, 1e-8, 0.01, True, 7), in_place=True)
+            given = (0.1, 0.9, 0.999, 1e-8, decay, decoupled, step)
+            yield _case("adam_step", dtype, given, [first, second])
+        given = (0.1, 0.9, 0.999, 1e-8, 0.01, True, 7)
+        yield _case("adam_step", dtype, given, [first, second], in_place=True)
 
 
 def _arrays(dtype: DType, shift: float) -> list[HostArray]:
@@ -45,42 +49,26 @@ def _case(
     dtype: DType,
     settings: tuple[Any, ...],
     states: list[list[HostArray]],
-    in_place: bool,
+    in_place: bool = False,
 ) -> Case:
     """Return a case whose outputs are the new parameters and the states, changed in place.
 
     ``in_place``: the parameters' buffers are the outputs as well.
     """
     new = [host if in_place else np.zeros_like(host) for host in _arrays(dtype, 0)]
-    state = [host for group in states for host in group]
 
     def oracle(*inputs: HostArray) -> Any:
         params, grads = _groups([host.astype(np.float64) for host in inputs])
         moved = [[host.astype(np.float64) for host in group] for group in states]
-        if name == "sgd_step" and not moved:
-            moved = [[]]
-        stepped = getattr(accelerated, name).definition(params, grads, *moved, *settings)
-        flat = [host for group in moved for host in group]
-        return tuple(np.asarray(host).astype(dtype) for host in (*stepped, *flat))
+        stepped = getattr(accelerated, name).definition(params, grads, *moved or [[]], *settings)
+        return [np.asarray(host).astype(dtype) for host in chain(stepped, *moved)]
 
     def call(backend: Any, ins: Any, outs: Any) -> None:
         params, grads = _groups(ins)
         stepped, *moved = _groups(outs)
-        if name == "sgd_step" and not moved:
-            moved = [[]]
         old = stepped if in_place else params
-        getattr(backend, name)(old, grads, *moved, stepped, *settings)
+        getattr(backend, name)(old, grads, *moved or [[]], stepped, *settings)
 
     inputs = (*_arrays(dtype, 0), *_arrays(dtype, 0.5))
     label = f"{dtype} {settings}{' in place' if in_place else ''}"
-    return Case(name, label, inputs, oracle, (), 2e-5, PAIRS, (*new, *state), call=call)
-
-
-def _sgd(dtype: DType, settings: tuple[Any, ...], in_place: bool = False) -> Case:
-    states = [_arrays(dtype, 1)] if settings[1] else []
-    return _case("sgd_step", dtype, settings, states, in_place)
-
-
-def _adam(dtype: DType, settings: tuple[Any, ...], in_place: bool = False) -> Case:
-    squares = [np.abs(host) for host in _arrays(dtype, 2)]
-    return _case("adam_step", dtype, settings, [_arrays(dtype, 1), squares], in_place)
+    return Case(name, label, inputs, oracle, (), 2e-5, PAIRS, (*chain(new, *states),), call=call)

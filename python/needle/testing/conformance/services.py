@@ -40,7 +40,7 @@ def _export(backend: Backend, row: Row) -> None:
         compare(np.full_like(host, 4.0), np.array(shared), 0.0)
 
 
-def _memory(backend: Backend, row: Row) -> None:
+def _memory_stats(backend: Backend, row: Row) -> None:
     row.cases += 1
     stats = backend.memory_stats()
     backend.empty_cache()
@@ -48,11 +48,8 @@ def _memory(backend: Backend, row: Row) -> None:
         raise Mismatch(f"memory_stats must map names to ints, got {stats}")
 
 
-SERVICE_ROWS: dict[str, Callable[[Backend, Row], None]] = {
-    "adopt": _adopt,
-    "export": _export,
-    "memory_stats": _memory,
-}
+SERVICE_ROWS: dict[str, Callable[[Backend, Row], None]]
+SERVICE_ROWS = {"adopt": _adopt, "export": _export, "memory_stats": _memory_stats}
 
 
 def check_service(backend: Backend, name: str) -> Row:
