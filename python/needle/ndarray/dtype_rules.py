@@ -11,19 +11,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from .. import dtypes
 from ..backends import base
 from ..backends.base import Scalar
-from ..dtypes import (
-    DType,
-    bool_,
-    default_float,
-    default_int,
-    float64,
-    is_floating,
-    is_integer,
-    promote,
-    promote_scalar,
-)
+from ..dtypes import DType, bool_, is_floating, is_integer, promote, promote_scalar
 from ..errors import DTypeError
 
 Rule = tuple[DType, DType]
@@ -46,14 +37,14 @@ def elementwise_rule(name: str, *operands: DType) -> Rule:
         listed = " and ".join(map(str, operands))
         raise DTypeError(f"{name}: operands must be bool or integers, got {listed}; cast them")
     if name in FLOAT_TEST:
-        return (common if is_floating(common) else default_float), bool_
+        return (common if is_floating(common) else dtypes.default_float), bool_
     if name in base.BINARY_COMPARE or name in NOT_ZERO:
         return common, bool_
     if name in BITWISE or (name in BOOL_FORM and common == bool_):
         return common, common
     if name in FLOAT_RESULT and not is_floating(common):
-        return default_float, default_float
-    return (default_int, default_int) if common == bool_ else (common, common)
+        return dtypes.default_float, dtypes.default_float
+    return (dtypes.default_int, dtypes.default_int) if common == bool_ else (common, common)
 
 
 def scalar_rule(name: str, dtype: DType, scalar: Scalar) -> Rule:
@@ -65,9 +56,9 @@ def scalar_rule(name: str, dtype: DType, scalar: Scalar) -> Rule:
     other = promote_scalar(dtype, scalar)
     if name in base.BINARY_COMPARE:
         if is_integer(other) and not _fits(other, scalar):
-            other = default_int
+            other = dtypes.default_int
         elif is_integer(dtype) and is_floating(other):
-            other = float64
+            other = dtypes.float64
     return elementwise_rule(name, dtype, other)
 
 
