@@ -7,7 +7,8 @@ parameter in place only if its entry of ``reuse`` is True: nothing else refers t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ..backends.base import Backend
@@ -89,9 +90,9 @@ def adam_step(
 
 
 def _run(
-    step: Accelerated[..., Arrays], kernel: Callable[..., None], *args: Any, reuse: Sequence[bool]
+    step: Accelerated[..., Arrays], backend: Backend, *args: Any, reuse: Sequence[bool] = ()
 ) -> Arrays:
-    """Return the new parameters by ``kernel``, which takes row-major views, or by the definition.
+    """Return the new parameters by the kernel, which takes row-major views, or by the definition.
 
     The definition runs if a state array is not row-major: the kernel changes it in place, so a copy
     of it would not do.
@@ -112,15 +113,9 @@ def _run(
     for param, out in zip(params, outs, strict=True):
         if out is param:
             note_write(out.view.handle)
-    kernel(*views, [out.view for out in outs], *settings)
+    getattr(backend, step.name)(*views, [out.view for out in outs], *settings)
     return outs
 
 
-@sgd_step.kernel
-def _(backend: Backend, *args: Any, reuse: Sequence[bool] = ()) -> Arrays:
-    return _run(sgd_step, backend.sgd_step, *args, reuse=reuse)
-
-
-@adam_step.kernel
-def _(backend: Backend, *args: Any, reuse: Sequence[bool] = ()) -> Arrays:
-    return _run(adam_step, backend.adam_step, *args, reuse=reuse)
+for _step in (sgd_step, adam_step):
+    _step.kernel(partial(_run, _step))
