@@ -124,20 +124,23 @@ def _count(
 
 
 @host_step
-def max_positions(x: Tensor, windows: PoolWindows) -> Host:
-    """Return the position (N, C, OH, OW) in H * W of each window's first maximum or first NaN."""
+def max_positions(x: Tensor, rows: Host, columns: Host) -> Host:
+    """Return the position (N, C, OH, OW) in H * W of each window's first maximum or first NaN.
+
+    ``rows`` (OH, KH) and ``columns`` (OW, KW) are what the windows read; those outside of the image
+    do not count.
+    """
     image = to_numpy(x.realize_cached_data())
-    rows, columns = windows.taps()
-    (h, w), (kh, kw) = windows.size, windows.kernel
+    (h, w), kernel = image.shape[2:], (rows.shape[1], columns.shape[1])
     inside = (
         (((rows >= 0) & (rows < h))[:, None, :, None])
         & (((columns >= 0) & (columns < w))[None, :, None, :])
     )
-    inside = inside.reshape(*windows.out, kh * kw)
+    inside = inside.reshape(len(rows), len(columns), -1)
     if not inside.any(-1).all():
         raise ShapeError(
-            f"max_pool2d: every window must contain an element of the image, got kernel "
-            f"{windows.kernel} with dilation {windows.dilation} for size {windows.size}; pad less"
+            f"max_pool2d: every window must contain an element of the image, got kernel {kernel} "
+            f"for size {(h, w)}; pad less or use a smaller dilation"
         )
     places = rows.clip(0, h - 1)[:, None, :, None] * w + columns.clip(0, w - 1)[None, :, None, :]
     places = places.reshape(inside.shape)
