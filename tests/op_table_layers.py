@@ -330,7 +330,7 @@ LAYER_FAILURES = [
     *[
         wrong("interpolate", message, on=(IMAGE,), error=error, **options)
         for message, error, options in (
-            ("mode must be one of nearest", UnknownNameError, {"mode": "lanczos"}),
+            ("mode must be 'nearest', ", UnknownNameError, {"mode": "lanczos"}),
             ("mode 'linear' takes (N, C, L)", ShapeError, {"mode": "linear"}),
             ("exactly one of size and scale_factor must be given", ValueError, {}),
             ("exactly one of", ValueError, {"size": 3, "scale_factor": 2}),
@@ -364,7 +364,7 @@ LAYER_FAILURES = [
     ),
     wrong(
         "grid_sample",
-        "mode must be one of",
+        "mode must be 'bilinear' or 'nearest'",
         on=(IMAGE, GRID),
         mode="bicubic",
         error=UnknownNameError,

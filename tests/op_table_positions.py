@@ -343,7 +343,7 @@ POSITION_FAILURES = [
     *[wrong("pad", "widths must be pairs for every", w) for w in ((1, 2, 3), ((1, 1),), (1,) * 6)],
     wrong("pad", "no size may become negative", (-3, -2)),
     wrong("pad", "mode 'reflect' can add at most 3 elements to an axis of", (0, 4), "reflect"),
-    wrong("pad", "mode must be one of", (0, 1), "edge", error=UnknownNameError),
+    wrong("pad", "mode must be 'constant', ", (0, 1), "edge", error=UnknownNameError),
     wrong("roll", "there must be one shift for each", (1, 2), 0),
     bad_axis("roll", 1, 2),
     wrong("tile", "repetitions must be at least 0", -1),
@@ -359,7 +359,13 @@ POSITION_FAILURES = [
     wrong("cosine_similarity", "shapes must broadcast", on=(S, (2, 4))),
     wrong("std", "there must be more than correction=4", 1, correction=4),
     wrong("topk", "k must be in [0, 4]", 5),
-    wrong("gather", "the index must be in [0, 3) for axis 0, got 3", 0, INDEX, error=IndexingError),
+    wrong(
+        "gather",
+        "the index must be in [0, 3), got 3; correct it, or axis 0",
+        0,
+        INDEX,
+        error=IndexingError,
+    ),
     wrong("gather", "the index must have as many axes", 0, [0]),
     wrong("gather", "the index must be integers", 0, [[0.5]], error=DTypeError),
     refused(lambda a: ops.scatter(a, 1, INDEX, a[:1]), "scatter: src must have as"),
@@ -381,7 +387,11 @@ POSITION_FAILURES = [
         for class_, given in ((2, [0, 2]), (-1, [-1, 0]))
     ],
     wrong(
-        "index_select", "the index must be in [0, 4) for axis 1, got 4", 1, [4], error=IndexingError
+        "index_select",
+        "the index must be in [0, 4), got 4; correct it, or axis 1",
+        1,
+        [4],
+        error=IndexingError,
     ),
     wrong("index_select", "the index must have", 1, [[0]]),
     refused(lambda a: ops.masked_fill(a, MASK, a), "masked_fill: the value"),

@@ -111,15 +111,17 @@ def check_callables(op: str, kind: str, given: Iterable[Any]) -> None:
             )
 
 
-def check_choice(op: str, name: str, value: Any, known: Iterable[str]) -> None:
-    """Raise ValueError unless ``value`` is one of the ``known`` texts, at least two.
+def check_choice(
+    op: str, name: str, value: Any, known: Iterable[str], kind: type[Exception] = ValueError
+) -> None:
+    """Raise an error of ``kind`` unless ``value`` is one of the ``known`` texts, at least two.
 
     >>> check_choice("decode", "mode", "RGB", ["RGB", "L"])
     """
     *others, last = known
     if value not in (*others, last):
         texts = f"{', '.join(map(repr, others))} or {last!r}"
-        raise ValueError(f"{op}: {name} must be {texts}, got {value!r}; choose one of them")
+        raise kind(f"{op}: {name} must be {texts}, got {value!r}; choose one of them")
 
 
 def check_at_least(op: str, name: str, value: Any, least: int) -> None:

@@ -62,6 +62,14 @@ def shape_of(op: str, x: Any) -> Shape:
     return shape
 
 
+def shape_with(op: str, x: Any, layout: str, *ndims: int) -> Shape:
+    """Return the shape of x; ShapeError, which names ``layout``, for another number of axes."""
+    shape = shape_of(op, x)
+    if len(shape) not in ndims:
+        raise ShapeError(f"{op}: the input must be {layout}, got shape {shape}; reshape it")
+    return shape
+
+
 def _can_be_key(value: Any) -> bool:
     """Return True for a tuple of plain ints: 1.0 and True would be the same key as 1."""
     return type(value) is tuple and _INTS.issuperset(map(type, value))

@@ -126,7 +126,7 @@ def test_a_plateau_reduces_a_rate_set_by_hand_and_resumes_there():
 
 def test_wrong_plateaus_are_refused():
     opt = optimizer(1.0)
-    with pytest.raises(ValueError, match="mode must be one of min, max, got 'least'"):
+    with pytest.raises(ValueError, match="mode must be 'min' or 'max', got 'least'"):
         optim.ReduceLROnPlateau(opt, "least")
     with pytest.raises(ValueError, match=r"factor must be a number in \[0, 1\), got 1.5"):
         optim.ReduceLROnPlateau(opt, factor=1.5)

@@ -30,10 +30,10 @@ from .activations import (
     Tanhshrink,
     Threshold,
 )
-from .attention import AttentionLayer, MultiHeadAttention
+from .attention import AttentionLayer, MultiHeadAttention, MultiheadAttention
 from .cells import GRUCell, LSTMCell, RNNCell
 from .containers import Flatten, Identity, Residual, Sequential
-from .convolution import Conv, Conv2d
+from .convolution import Conv, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
 from .dropout import Dropout, Dropout2d
 from .embedding import Embedding
 from .group_normalization import GroupNorm, InstanceNorm1d, InstanceNorm2d, RMSNorm
@@ -54,7 +54,6 @@ from .loss import (
     TripletMarginLoss,
 )
 from .module import Module, Parameter
-from .multihead_attention import MultiheadAttention
 from .normalization import BatchNorm1d, BatchNorm2d, LayerNorm, LayerNorm1d
 from .pixels import (
     PixelShuffle,
@@ -77,7 +76,6 @@ from .pooling import (
     MaxUnpool2d,
 )
 from .recurrent import GRU, LSTM, RNN
-from .signals import Conv1d, ConvTranspose1d, ConvTranspose2d
 from .transformer import (
     Transformer,
     TransformerDecoderLayer,

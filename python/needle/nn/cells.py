@@ -13,8 +13,8 @@ from typing import Any
 from .. import init, ops
 from ..array_namespace import Device
 from ..autograd import Tensor
-from ..errors import ShapeError, UnknownNameError
-from ..shapes import shape_of
+from ..errors import ShapeError, UnknownNameError, check_choice
+from ..shapes import shape_of, shape_with
 from .linear import affine
 from .module import Module, Parameter
 
@@ -98,7 +98,7 @@ class Cell(Module):
     def step(self, X: Tensor, state: State | None) -> State:
         """Return the state after one step on X (B, I)."""
         name = type(self).__name__
-        shape = checked_shape(name, X, "(B, input_size)", 2)
+        shape = shape_with(name, X, "(B, input_size)", 2)
         if state is None:
             state = self.start(shape[0])
         check_state(name, state, self, (shape[0],))
@@ -125,11 +125,9 @@ class RNNCell(Cell):
         device: Device | None = None,
         dtype: Any = "float32",
     ) -> None:
-        if nonlinearity not in NONLINEARITIES:
-            raise UnknownNameError(
-                f"{type(self).__name__}: nonlinearity must be 'tanh' or 'relu', got "
-                f"{nonlinearity!r}; choose one of them"
-            )
+        check_choice(
+            type(self).__name__, "nonlinearity", nonlinearity, NONLINEARITIES, UnknownNameError
+        )
         self.nonlinearity = nonlinearity
         super().__init__(input_size, hidden_size, bias, device, dtype)
 
@@ -202,14 +200,6 @@ def gate_blocks(gates: Tensor, count: int) -> Any:
     """Return the column blocks of gates (B, count * H), each (B, H)."""
     batch, width = gates.shape
     return ops.split(ops.reshape(gates, (batch, count, width // count)), 1)
-
-
-def checked_shape(owner: str, X: Tensor, layout: str, ndim: int) -> tuple[int, ...]:
-    """Return the shape of X; ShapeError unless it has that many axes."""
-    shape = shape_of(owner, X)
-    if len(shape) != ndim:
-        raise ShapeError(f"{owner}: the input must be {layout}, got shape {shape}; reshape it")
-    return shape
 
 
 def check_state(owner: str, state: State, cell: Cell, lead: tuple[int, ...]) -> None:

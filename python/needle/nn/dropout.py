@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from .. import init, ops
 from ..autograd import Tensor, as_operand
-from ..errors import ShapeError
 from ..ops.broadcasting import as_number, constant_like
-from ..shapes import shape_of
+from ..shapes import shape_of, shape_with
 from .module import Module
 
 
@@ -55,12 +54,7 @@ class Dropout2d(Dropout):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        shape = shape_of("Dropout2d", x)
-        if len(shape) != 4:
-            raise ShapeError(
-                f"Dropout2d: the input must be (N, C, H, W), got shape {shape}; reshape it, or use "
-                "Dropout"
-            )
+        shape = shape_with("Dropout2d", x, "(N, C, H, W)", 4)
         if not self.training or self.p == 1.0:
             return super().forward(x)
         x = as_operand(x)

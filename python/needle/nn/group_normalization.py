@@ -1,6 +1,6 @@
 """Normalisation over groups of channels, over instances, and by the root mean square.
 
-The formulas are in ``ops.group_normalization``.
+The formulas are in ``ops.normalization``.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 from .. import ops
 from ..autograd import Tensor
 from ..errors import ShapeError
-from ..shapes import Geometry, as_int_tuple, pair, shape_of
+from ..shapes import Geometry, as_int_tuple, pair, shape_of, shape_with
 from .module import Module
 
 
@@ -36,7 +36,7 @@ class _Padding(Module):
         return f"{self.padding}"
 
     def forward(self, x: Tensor) -> Tensor:
-        _check_images(type(self).__name__, shape_of(type(self).__name__, x), (3, 4))
+        shape_with(type(self).__name__, x, "(C, H, W) or (N, C, H, W)", 3, 4)
         return ops.pad(x, self.padding, self.mode)
 
 
@@ -65,12 +65,6 @@ class ReplicationPad2d(_Padding):
     """
 
     mode = "replicate"
-
-
-def _check_images(name: str, shape: tuple[int, ...], axes: Sequence[int]) -> None:
-    if len(shape) not in axes:
-        layout = " or ".join("(N, C, H, W)" if count == 4 else "(C, H, W)" for count in axes)
-        raise ShapeError(f"{name}: the input must be {layout}, got shape {shape}; reshape it")
 
 
 class _PixelShuffle(Module):
@@ -151,8 +145,7 @@ class Unfold(Module):
         return f"{self.kernel_size}, dilation={dilation}, padding={padding}, stride={step}"
 
     def forward(self, x: Tensor) -> Tensor:
-        shape = shape_of("Unfold", x)
-        _check_images("Unfold", shape, (4,))
+        shape = shape_with("Unfold", x, "(N, C, H, W)", 4)
         stride, padding, dilation, _ = self.geometry
         counts = self.geometry.output_size("Unfold", shape[2:], self.kernel_size)
         x = ops.pad(x, ((0, 0), (0, 0), *((width, width) for width in padding)))

@@ -17,7 +17,8 @@ from ..array_namespace import Device
 from ..autograd import Tensor
 from ..errors import ShapeError
 from ..host_steps import host_step
-from .cells import Cell, GRUCell, LSTMCell, RNNCell, State, check_state, checked_shape
+from ..shapes import shape_with
+from .cells import Cell, GRUCell, LSTMCell, RNNCell, State, check_state
 from .dropout import Dropout
 from .module import Module
 
@@ -77,7 +78,7 @@ class Recurrent(Module):
         """Return the last layer's outputs and the stacked final states of all cells."""
         owner, cells = type(self).__name__, self.cells
         layout = "(B, T, input_size)" if self.batch_first else "(T, B, input_size)"
-        shape = checked_shape(owner, X, layout, 3)
+        shape = shape_with(owner, X, layout, 3)
         steps, batch = (shape[1], shape[0]) if self.batch_first else shape[:2]
         if steps == 0:
             raise ShapeError(

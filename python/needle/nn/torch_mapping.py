@@ -31,10 +31,10 @@ import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
 from ..errors import CheckpointError
+from .attention import MultiheadAttention
 from .cells import Cell
 from .linear import Linear
 from .module import Module
-from .multihead_attention import MultiheadAttention
 from .normalization import BatchStatistics
 from .recurrent import Recurrent
 from .window import WindowLayer

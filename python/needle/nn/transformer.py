@@ -1,6 +1,6 @@
 """Transformer layers: the course's, with layer norm in front, and those with PyTorch's arguments.
 
-Vaswani et al. 2017; Xiong et al. 2020. Attention is in ``attention`` and ``multihead_attention``.
+Vaswani et al. 2017; Xiong et al. 2020. Attention is in ``attention``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from ..autograd import Tensor
 from ..errors import ShapeError, UnknownNameError, check_callables
 from ..shapes import shape_of
 from .activations import ReLU
-from .attention import AttentionLayer
+from .attention import AttentionLayer, MultiheadAttention
 from .containers import Residual, Sequential
 from .dropout import Dropout
 from .embedding import Embedding
 from .linear import Linear
 from .module import Module
-from .multihead_attention import MultiheadAttention
 from .normalization import LayerNorm, LayerNorm1d
 
 Mask = Any

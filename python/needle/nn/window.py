@@ -8,7 +8,7 @@ from typing import Any
 from .. import init, ops
 from ..array_namespace import Device
 from ..autograd import Tensor
-from ..errors import ShapeError, UnknownNameError
+from ..errors import ShapeError, UnknownNameError, check_choice
 from ..shapes import Geometry, pair, row_pair, shape_of
 from .module import Module, Parameter
 
@@ -43,11 +43,7 @@ class WindowLayer(Module):
         self.in_channels, self.out_channels = in_channels, out_channels
         self.window = self.sizes("kernel_size", kernel_size, 1)
         self._check_channels(groups)
-        if padding_mode not in MODES:
-            raise UnknownNameError(
-                f"{name}: padding_mode must be one of {', '.join(MODES)}, got {padding_mode!r}; "
-                "choose one"
-            )
+        check_choice(name, "padding_mode", padding_mode, MODES, UnknownNameError)
         stride, dilation = self.sizes("stride", stride, 1), self.sizes("dilation", dilation, 1)
         if min(*stride, *dilation) < 1:
             raise ShapeError(

@@ -15,7 +15,7 @@ from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, TensorOp
 from ..errors import ShapeError
 from ..host_steps import current, host_step
-from ..shapes import Pair, Size, as_int_tuple, pair, product, shape_of
+from ..shapes import Pair, Size, as_int_tuple, pair, product, shape_of, shape_with
 from .gathering import scatter
 from .indexing import EmbeddingGrad
 from .linalg import matmul
@@ -27,12 +27,9 @@ from .shape import reshape, transpose
 Grid = int | None | tuple[int | None, int | None]
 
 
-def _grid(name: str, output_size: Grid, shape: tuple[int, ...]) -> Pair:
+def _grid(name: str, output_size: Grid, x: Tensor) -> Pair:
     """Return (OH, OW); None stands for the size of the image. ShapeError if a size is below 1."""
-    if len(shape) != 4:
-        raise ShapeError(
-            f"{name}: the input must be (N, C, H, W), got shape {shape}; reshape the input"
-        )
+    shape = shape_with(name, x, "(N, C, H, W)", 4)
     asked = output_size if isinstance(output_size, (tuple, list)) else (output_size, output_size)
     sizes = [size if n is None else n for n, size in zip(asked, shape[2:], strict=False)]
     rows, columns = pair(name, "output_size", tuple(sizes) if len(asked) == 2 else asked)
@@ -55,7 +52,7 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Grid) -> Tensor:
     shape = shape_of("adaptive_avg_pool2d", x)
     if len(shape) == 3:
         return adaptive_avg_pool2d(reshape(x, (1, *shape)), output_size)[0]
-    rows, columns = _grid("adaptive_avg_pool2d", output_size, shape)
+    rows, columns = _grid("adaptive_avg_pool2d", output_size, x)
     if shape[2] % rows == 0 and shape[3] % columns == 0:
         return AvgPool2d((shape[2] // rows, shape[3] // columns))(x)
     if current.recorder is None:  # a recorded step cannot branch on values
@@ -129,7 +126,7 @@ def adaptive_max_pool2d(x: Tensor, output_size: Grid, return_indices: bool = Fal
     if len(shape) == 3:
         y = adaptive_max_pool2d(reshape(x, (1, *shape)), output_size, return_indices)
         return (y[0][0], y[1][0]) if return_indices else y[0]
-    rows, columns = _grid("adaptive_max_pool2d", output_size, shape)
+    rows, columns = _grid("adaptive_max_pool2d", output_size, x)
     if not return_indices and shape[2] % rows == 0 and shape[3] % columns == 0:
         return MaxPool2d((shape[2] // rows, shape[3] // columns))(x)
     places = max_positions(x, _taps(shape[2], rows), _taps(shape[3], columns))

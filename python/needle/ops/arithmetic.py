@@ -8,6 +8,7 @@ Functions of one tensor are in ``elementwise``, comparisons and selections in ``
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -317,10 +318,21 @@ def _is_number(b: Any) -> bool:
     )
 
 
-def _plus(a: Tensor, b: Any) -> Tensor:
-    if isinstance(b, Tensor):
-        return Tensor.make_from_op(EWiseAdd(), (a, b))
-    return AddScalar(b)(a) if _is_number(b) else EWiseAdd()(a, as_operand(b, a))
+def _operator(
+    kind: type[TensorOp], with_number: Callable[[Any], TensorOp]
+) -> Callable[[Tensor, Any], Tensor]:
+    def apply(a: Tensor, b: Any) -> Tensor:
+        if isinstance(b, Tensor):
+            return Tensor.make_from_op(kind(), (a, b))
+        return with_number(b)(a) if _is_number(b) else kind()(a, as_operand(b, a))
+
+    return apply
+
+
+_plus = _operator(EWiseAdd, AddScalar)
+_times = _operator(EWiseMul, MulScalar)
+_over = _operator(EWiseDiv, DivScalar)
+_to_the = _operator(EWisePow, PowerScalar)
 
 
 def _negated(a: Tensor, other: Any) -> Tensor:
@@ -346,29 +358,11 @@ def _minus_reversed(a: Tensor, b: Any) -> Tensor:
     return _plus(_negated(a, getattr(b, "dtype", b)), b)
 
 
-def _times(a: Tensor, b: Any) -> Tensor:
-    if isinstance(b, Tensor):
-        return Tensor.make_from_op(EWiseMul(), (a, b))
-    return MulScalar(b)(a) if _is_number(b) else EWiseMul()(a, as_operand(b, a))
-
-
-def _over(a: Tensor, b: Any) -> Tensor:
-    if isinstance(b, Tensor):
-        return Tensor.make_from_op(EWiseDiv(), (a, b))
-    return DivScalar(b)(a) if _is_number(b) else EWiseDiv()(a, as_operand(b, a))
-
-
 def _over_reversed(a: Tensor, b: Any) -> Tensor:
     """Return b / a; b * a**-1 would be rounded twice."""
     if _is_number(b):
         return EWiseDiv()(constant_like(a, (), float(as_number("divide", b))), a)
     return EWiseDiv()(as_operand(b, a), a)
-
-
-def _to_the(a: Tensor, b: Any) -> Tensor:
-    if isinstance(b, Tensor):
-        return Tensor.make_from_op(EWisePow(), (a, b))
-    return PowerScalar(b)(a) if _is_number(b) else EWisePow()(a, as_operand(b, a))
 
 
 def _to_the_reversed(a: Tensor, b: Any) -> Tensor:

@@ -15,13 +15,13 @@ from ..array_namespace import device_of, from_numpy, to_numpy
 from ..autograd import Tensor, TensorOp, TensorTuple, TensorTupleOp
 from ..backends.base import Epilogue
 from ..dtypes import is_floating, is_storage, numpy_dtype
-from ..errors import ShapeError, UnknownNameError
+from ..errors import ShapeError, UnknownNameError, check_choice
 from .broadcasting import as_number
 from .registry import Array, LinearOp, op
 from .selection import clip, nan_or, where
 
 
-def _floating(a: Array) -> Array:
+def as_floating(a: Array) -> Array:
     """Return ``a``, or the array as floating numbers if it holds integers."""
     return a if is_floating(a.dtype) else a * 1.0
 
@@ -38,7 +38,7 @@ class Log(TensorOp):
     reads = (0,)
 
     def compute(self, a: Array) -> Array:
-        return accelerated.log(_floating(a))
+        return accelerated.log(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         ### BEGIN YOUR SOLUTION [curve-grads]
@@ -59,7 +59,7 @@ class Exp(TensorOp):
     reads = ("result",)
 
     def compute(self, a: Array) -> Array:
-        return accelerated.exp(_floating(a))
+        return accelerated.exp(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         ### BEGIN YOUR SOLUTION [curve-grads]
@@ -172,7 +172,7 @@ class Sigmoid(TensorOp):
     reads = ("result",)
 
     def compute(self, a: Array) -> Array:
-        return accelerated.sigmoid(_floating(a))
+        return accelerated.sigmoid(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """Return the gradient s * (1 - s), where s is the result."""
@@ -291,7 +291,7 @@ class Erf(TensorOp):
     reads = (0,)
 
     def compute(self, a: Array) -> Array:
-        return accelerated.erf(_floating(a))
+        return accelerated.erf(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """Return the gradient, 2/sqrt(pi) * e**(-a**2) times ``out_grad``."""
@@ -311,7 +311,7 @@ class NormalCDF(TensorOp):
     reads = (0,)
 
     def compute(self, a: Array) -> Array:
-        return accelerated.normal_cdf(_floating(a))
+        return accelerated.normal_cdf(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """Return the gradient, e**(-a**2 / 2) / sqrt(2 pi) times ``out_grad``."""
@@ -334,7 +334,7 @@ class GELU(TensorOp):
     reads = (0,)
 
     def compute(self, a: Array) -> Array:
-        return accelerated.gelu(_floating(a))
+        return accelerated.gelu(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """Return the gradient, Phi(a) + a * phi(a) times ``out_grad``."""
@@ -345,7 +345,7 @@ class GELUSlope(TensorOp):
     """Derivative of GELU; phi is the density of the standard normal distribution."""
 
     def compute(self, a: Array) -> Array:
-        return accelerated.gelu_slope(_floating(a))
+        return accelerated.gelu_slope(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """Return the gradient, phi(a) (2 - a**2) times ``out_grad``."""
@@ -360,7 +360,7 @@ class GELUTanh(TensorOp):
     reads = (0,)
 
     def compute(self, a: Array) -> Array:
-        return accelerated.gelu_tanh(_floating(a))
+        return accelerated.gelu_tanh(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """Return the gradient s + a s (1 - s) 2 u', with s = sigmoid(2 u), times ``out_grad``."""
@@ -371,7 +371,7 @@ class GELUTanhSlope(TensorOp):
     """Derivative of GELUTanh, s + a s (1 - s) v' with s = sigmoid(v), v = 2 u."""
 
     def compute(self, a: Array) -> Array:
-        return accelerated.gelu_tanh_slope(_floating(a))
+        return accelerated.gelu_tanh_slope(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """Return the gradient, s (1 - s) (2 v' + a ((1 - 2 s) v'**2 + v'')) times ``out_grad``."""
@@ -391,13 +391,8 @@ def gelu(a: Tensor, approximate: str = "none") -> Tensor:
     ``approximate``: "none" for the exact function, or "tanh" for a/2 (1 + tanh(sqrt(2/pi) (a +
     0.044715 a**3))). UnknownNameError for anything else.
     """
-    if approximate == "none":
-        return GELU()(a)
-    if approximate != "tanh":
-        raise UnknownNameError(
-            f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}; choose one of them"
-        )
-    return GELUTanh()(a)
+    check_choice("gelu", "approximate", approximate, ("none", "tanh"), UnknownNameError)
+    return GELU()(a) if approximate == "none" else GELUTanh()(a)
 
 
 class SiLU(TensorOp):
@@ -406,7 +401,7 @@ class SiLU(TensorOp):
     reads = (0,)
 
     def compute(self, a: Array) -> Array:
-        return accelerated.silu(_floating(a))
+        return accelerated.silu(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         """Return the gradient s (1 + a (1 - s)), with s = sigmoid(a)."""
@@ -427,7 +422,7 @@ class Softplus(TensorOp):
     reads = (0,)
 
     def compute(self, a: Array) -> Array:
-        return accelerated.softplus(_floating(a))
+        return accelerated.softplus(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         return out_grad * sigmoid(node.inputs[0])
@@ -445,7 +440,7 @@ class LogSigmoid(TensorOp):
     reads = (0,)
 
     def compute(self, a: Array) -> Array:
-        return accelerated.log_sigmoid(_floating(a))
+        return accelerated.log_sigmoid(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         return out_grad * sigmoid(-node.inputs[0])
@@ -466,7 +461,7 @@ class ELU(TensorOp):
         self.alpha = as_number("elu", alpha, "alpha")
 
     def compute(self, a: Array) -> Array:
-        a = _floating(a)
+        a = as_floating(a)
         below = accelerated.expm1(xp.minimum(a, 0.0)) * self.alpha
         return xp.where(a > 0, a, below)
 
@@ -490,7 +485,7 @@ class Hardswish(TensorOp):
     reads = (0,)
 
     def compute(self, a: Array) -> Array:
-        a = _floating(a)
+        a = as_floating(a)
         return a * (xp.minimum(xp.maximum(a + 3.0, 0.0), 6.0) / 6.0)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:

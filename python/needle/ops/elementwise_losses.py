@@ -16,8 +16,7 @@ from .arithmetic import EWiseMul
 from .broadcasting import check_broadcast
 from .class_losses import check_reduction
 from .elementwise import Abs, Softplus, abs, exp, log, relu, softplus
-from .norms import cosine_similarity, norm
-from .reduction import mean, summation
+from .reduction import cosine_similarity, mean, norm, summation
 from .registry import Array, Parts, op
 from .selection import clip, equal, minimum, where
 

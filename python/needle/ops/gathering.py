@@ -12,7 +12,7 @@ import numpy as np
 from ..array_namespace import array_api as xp
 from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, as_operand
-from ..errors import DTypeError, IndexingError, ShapeError
+from ..errors import DTypeError, ShapeError
 from ..host_steps import host_step
 from ..shapes import (
     Shape,
@@ -24,18 +24,10 @@ from ..shapes import (
     shape_of,
 )
 from .elementwise import astype
-from .indexing import Embedding, EmbeddingGrad, GetItem, integers, on_device
+from .indexing import Embedding, EmbeddingGrad, GetItem, check_range, integers, on_device
 from .registry import Array, Host, LinearOp, op
 from .selection import where
 from .shape import broadcast_to, permute, reshape
-
-
-def _check_range(name: str, host: Host, size: int, axis: int) -> None:
-    if host.size and (host.min() < 0 or host.max() >= size):
-        wrong = host[(host < 0) | (host >= size)][0]
-        raise IndexingError(
-            f"{name}: the index must be in [0, {size}) for axis {axis}, got {wrong}; correct it"
-        )
 
 
 @host_step
@@ -54,7 +46,7 @@ def _flat_positions(name: str, index: Any, shape: Shape, axis: int) -> Host:
             f"{axis} may be longer, got index shape {host.shape} for shape {shape}; broadcast it, "
             "or use index_select"
         )
-    _check_range(name, host, shape[axis], axis)
+    check_range(name, "the index", host, shape[axis], f"correct it, or axis {axis}")
     if not host.size:
         return np.zeros(host.shape, np.int64)
     grid: list[Host] = list(np.ogrid[tuple(slice(size) for size in host.shape)])
@@ -168,12 +160,7 @@ def _confusion(predicted: Any, labels: Any, num_classes: int | None, device: Any
         num_classes = int(given.max(initial=-1)) + 1
     (num_classes,) = as_int_tuple(name, "num_classes", (num_classes,))
     shape = as_shape(name, (num_classes, num_classes))
-    wrong = given[(given < 0) | (given >= num_classes)]
-    if wrong.size:
-        raise IndexingError(
-            f"{name}: classes must be in [0, {num_classes}), got {wrong[0]}; correct them, or give "
-            "a larger num_classes"
-        )
+    check_range(name, "classes", given, num_classes, "correct them, or give a larger num_classes")
     places = (rows * num_classes + columns).reshape(-1)
     counts = np.bincount(places, minlength=num_classes**2)
     return from_numpy(counts.reshape(shape), device, np.int64)
@@ -247,7 +234,7 @@ def _row_numbers(index: Any, size: int, axis: int) -> Host:
         raise ShapeError(
             f"index_select: the index must have one axis, got shape {host.shape}; use a[...]"
         )
-    _check_range("index_select", host, size, axis)
+    check_range("index_select", "the index", host, size, f"correct it, or axis {axis}")
     return host.reshape(-1)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from ..array_namespace import array_api as xp
 from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, TensorOp, as_operand
-from ..errors import ShapeError, UnknownNameError
+from ..errors import ShapeError, UnknownNameError, check_choice
 from ..host_steps import host_step
 from ..shapes import Shape, shape_of
 from .elementwise import abs
@@ -130,9 +130,8 @@ def grid_sample(
     shape = shape_of("grid_sample", x)
     x = as_operand(x, grid)
     grid = as_operand(grid, x)
-    for name, value, known in (("mode", mode, MODES), ("padding_mode", padding_mode, PADDING)):
-        if value not in known:
-            raise UnknownNameError(f"grid_sample: {name} must be one of {known}, got {value!r}")
+    check_choice("grid_sample", "mode", mode, MODES, UnknownNameError)
+    check_choice("grid_sample", "padding_mode", padding_mode, PADDING, UnknownNameError)
     if len(shape) != 4 or 0 in shape[1:] or grid.shape[:1] + grid.shape[3:] != (shape[0], 2):
         raise ShapeError(
             "grid_sample: x must be (N, C, H, W) with no empty axis but N, and grid (N, h, w, 2), "

@@ -202,10 +202,15 @@ def padding_row(name: str, padding_idx: Any, rows: int) -> int:
 def _row_ids(ids: Any, count: int, device: Any) -> Array:
     """Return the ids as an int64 array on ``device`` after checking their dtype and range."""
     host = integers("embedding", "ids", ids)
+    check_range("embedding", "ids", host, count, "enlarge the table")
+    return on_device(host, device)
+
+
+def check_range(name: str, what: str, host: Host, count: int, remedy: str) -> None:
+    """Raise IndexingError unless the integers are in [0, count)."""
     if host.size and (host.min() < 0 or host.max() >= count):
         wrong = host[(host < 0) | (host >= count)][0]
-        raise ShapeError(f"embedding: ids must be in [0, {count}), got {wrong}; enlarge the table")
-    return on_device(host, device)
+        raise IndexingError(f"{name}: {what} must be in [0, {count}), got {wrong}; {remedy}")
 
 
 def integers(name: str, what: str, value: Any) -> Host:

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
 from ..autograd import Tensor, as_operand
-from ..errors import ShapeError, UnknownNameError
+from ..errors import ShapeError, UnknownNameError, check_choice
 from ..host_steps import host_step
 from ..shapes import MAX_SIZE, as_int_tuple, product, shape_of
 from .adaptive_pooling import adaptive_avg_pool2d
 from .indexing import Embedding
 from .registry import op
-from .shape import broadcast_to, permute, reshape
+from .repetition import repeat_interleave
+from .shape import permute, reshape
 
 Taps = tuple[tuple[NumpyArray[Any], NumpyArray[Any]], ...]
 MODES = {
@@ -58,15 +59,13 @@ def interpolate(
         return adaptive_avg_pool2d(x, (target[0], target[1]))
     for axis, (count, factor) in enumerate(zip(target, factors, strict=True), 2):
         way = mode, bool(align_corners), shape[axis], count, factor, str(x.dtype)
-        x = _repeated(x, axis, count // shape[axis]) if _repeats(*way) else _weighted(x, axis, way)
+        times = count // shape[axis]
+        x = repeat_interleave(x, times, axis) if _repeats(*way) else _weighted(x, axis, way)
     return x
 
 
 def _check_mode(mode: str, shape: tuple[int, ...], align_corners: bool | None) -> None:
-    if mode not in MODES:
-        raise UnknownNameError(
-            f"interpolate: mode must be one of {', '.join(MODES)}, got {mode!r}; choose one"
-        )
+    check_choice("interpolate", "mode", mode, MODES, UnknownNameError)
     if len(shape) not in MODES[mode] or 0 in shape[2:]:
         axes = {3: "(N, C, L)", 4: "(N, C, H, W)"}
         layouts = " or ".join(axes[n] for n in MODES[mode])
@@ -165,14 +164,6 @@ def _repeats(*way: Any) -> bool:
     (index, _), *more = _taps(*way)
     times, rest = divmod(len(index), way[2])
     return not (more or rest) and np.array_equal(index, np.arange(len(index)) // times)
-
-
-def _repeated(x: Tensor, axis: int, times: int) -> Tensor:
-    """Return x with each element along ``axis`` repeated."""
-    shape = x.shape
-    apart = reshape(x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
-    wide = broadcast_to(apart, (*shape[: axis + 1], times, *shape[axis + 1 :]))
-    return reshape(wide, (*shape[:axis], times * shape[axis], *shape[axis + 1 :]))
 
 
 def _weighted(x: Tensor, axis: int, way: Any) -> Tensor:

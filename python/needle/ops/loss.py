@@ -11,11 +11,9 @@ from __future__ import annotations
 from .. import accelerated
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp
-from ..dtypes import is_floating
-from ..errors import ShapeError
 from ..shapes import normalize_axes, normalize_axis, reduced_shape
-from .elementwise import exp
-from .reduction import summation
+from .elementwise import as_floating, exp
+from .reduction import filled_axes, summation
 from .registry import Array, Axes, op
 from .shape import reshape
 
@@ -29,7 +27,7 @@ class Softmax(TensorOp):
         self.axis = axis
 
     def compute(self, a: Array) -> Array:
-        a = _as_floats(a)
+        a = as_floating(a)
         return accelerated.softmax(a, normalize_axis("softmax", self.axis, a.ndim))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
@@ -56,7 +54,7 @@ class LogSoftmax(TensorOp):
         self.axis = axis
 
     def compute(self, a: Array) -> Array:
-        a = _as_floats(a)
+        a = as_floating(a)
         return accelerated.log_softmax(a, normalize_axis("logsoftmax", self.axis, a.ndim))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
@@ -82,13 +80,8 @@ class LogSumExp(TensorOp):
         self.axes, self.keepdims = axes, keepdims
 
     def compute(self, a: Array) -> Array:
-        a = _as_floats(a)
-        axes = normalize_axes("logsumexp", self.axes, a.ndim)
-        if any(a.shape[axis] == 0 for axis in axes):
-            raise ShapeError(
-                f"logsumexp: there must be at least one element to reduce, got shape {a.shape} "
-                f"over axes {axes}; skip empty inputs"
-            )
+        a = as_floating(a)
+        axes = filled_axes("logsumexp", a.shape, self.axes)
         return accelerated.logsumexp(a, axes, self.keepdims)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
@@ -118,7 +111,7 @@ class CrossEntropy(TensorOp):
         self.labels, self.smoothing, self.reduction = labels, smoothing, reduction
 
     def compute(self, logits: Array) -> Array:
-        losses = accelerated.cross_entropy(_as_floats(logits), self.labels, self.smoothing)
+        losses = accelerated.cross_entropy(as_floating(logits), self.labels, self.smoothing)
         if self.reduction == "none":
             return losses
         total = xp.sum(losses)
@@ -144,7 +137,7 @@ class CrossEntropyGrad(TensorOp):
             grad = grad / rows
         if self.reduction != "none":
             grad = xp.broadcast_to(grad, (rows,))
-        logits = _as_floats(logits)
+        logits = as_floating(logits)
         return accelerated.cross_entropy_grad(grad, logits, self.labels, self.smoothing)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, Tensor]:
@@ -158,8 +151,3 @@ class CrossEntropyGrad(TensorOp):
             return summation(out_grad * slope, axes=1), reshape(grad, (-1, 1)) * tangent
         each = grad / rows if self.reduction == "mean" else grad
         return reshape(summation(out_grad * slope), grad.shape), reshape(each, (1, 1)) * tangent
-
-
-def _as_floats(a: Array) -> Array:
-    """Return integers as floats, since exp and log need floats."""
-    return a if is_floating(a.dtype) else a * 1.0

@@ -5,8 +5,9 @@ projection P(v) = v - mean(v) - h * mean(v * h), means over the normalised axes,
 
     x_grad = P(weight * grad) / s,  weight_grad = sum(grad * h),  bias_grad = sum(grad)
 
-(Ioffe & Szegedy 2015; the sums run over the axes that weight lacks). Running statistics are in
-``nn.normalization``.
+(Ioffe & Szegedy 2015; the sums run over the axes that weight lacks). The norms of groups, of
+instances and by the root mean square are made of layer norm and arithmetic. Running statistics are
+in ``nn.normalization``.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from .. import accelerated
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorTuple, TensorTupleOp, as_operand
 from ..backends.base import Epilogue
+from ..dtypes import float_limits
 from ..errors import ShapeError
 from ..shapes import Shape, as_shape, product, shape_of
 from .broadcasting import as_number, constant_like
 from .elementwise import relu_grad, sqrt
-from .reduction import mean, summation
+from .reduction import Summation, mean, summation
 from .registry import Array, op
 from .shape import reshape
 
@@ -55,7 +57,7 @@ class _Norm(TensorTupleOp):
 class _NormGrad(_Norm):
     """Fused gradient: (grad, x, weight) -> gradients of x, weight and bias."""
 
-    def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
+    def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor | None, ...]:
         g, x, weight = node.inputs
         return self._second(out_grad, g, x, weight)
 
@@ -138,33 +140,27 @@ class BatchNorm(_PerChannel):
     def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
         x, weight, *rest = node.inputs
         results = node.realize_cached_data()  # y may have changed, so read only mean and var
-        mean, var = results[1], results[2]
-        if len(rest) > 1:
-            y = results[0]
-            return _all(BatchNormResidualGrad(self.eps, mean, var, y)(out_grad[0], x, weight))
-        if self.relu:
-            return _all(BatchNormReLUGrad(self.eps, mean, var)(out_grad[0], x, weight, *rest))
-        return _all(BatchNormGrad(self.eps, mean, var)(out_grad[0], x, weight))
-
-
-def _all(grads: TensorTuple) -> tuple[Tensor, ...]:
-    return tuple(grads[i] for i in range(len(grads)))
+        y = results[0] if len(rest) > 1 else None
+        biases = rest if self.relu and y is None else ()
+        grad = BatchNormGrad(self.eps, results[1], results[2], y)
+        return tuple(grad(out_grad[0], x, weight, *biases))
 
 
 class BatchNormGrad(_NormGrad, _PerChannel):
-    """Gradients of batch_norm; mean and var of x are kept from the forward pass."""
+    """Gradients of batch_norm; mean and var of x are kept from the forward pass.
 
-    def __init__(self, eps: float, mean: Array, var: Array) -> None:
+    With relu there is a fourth input, the bias. With relu and a residual there is ``y``, the result
+    of batch_norm, and the residual's gradient comes last.
+    """
+
+    def __init__(self, eps: float, mean: Array, var: Array, y: Array | None = None) -> None:
         super().__init__(eps)
-        self.mean, self.var = mean, var
+        self.mean, self.var, self.y = mean, var, y
 
-    def compute(self, grad: Array, x: Array, weight: Array) -> tuple[Array, ...]:
-        return self._gradients(grad, x, weight)
-
-    def _gradients(
-        self, grad: Array, x: Array, weight: Array, bias: Any = None, result: Any = None
+    def compute(
+        self, grad: Array, x: Array, weight: Array, bias: Array | None = None
     ) -> tuple[Array, ...]:
-        """Return the gradients of x, weight and bias, and the residual's if ``result`` is given."""
+        result = None if self.y is None else _channels_last(self.y)
         grad, x = _channels_last(grad), _channels_last(x)
         x_grad, weight_grad, bias_grad, residual_grad = accelerated.batch_norm_grad(
             grad, x, weight, self.mean, self.var, self.eps, bias, result
@@ -172,41 +168,21 @@ class BatchNormGrad(_NormGrad, _PerChannel):
         more = () if residual_grad is None else (_channels_second(residual_grad),)
         return _channels_second(x_grad), weight_grad, bias_grad, *more
 
-
-class BatchNormReLUGrad(BatchNormGrad):
-    """Gradients of batch_norm with relu: (grad, x, weight, bias) -> x, weight and bias."""
-
-    def compute(  # type: ignore[override]
-        self, grad: Array, x: Array, weight: Array, bias: Array
-    ) -> tuple[Array, ...]:
-        return self._gradients(grad, x, weight, bias=bias)
-
-    def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Any, ...]:
-        """Differentiate BatchNormGrad after relu, which is linear where it is differentiable."""
-        g, x, weight, bias = node.inputs
-        y = BatchNorm(self.eps)(x.detach(), weight.detach(), bias.detach())[0]
+    def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor | None, ...]:
+        """Differentiate the gradient before or after relu, which is linear where it has a slope."""
+        g, x, weight, *bias = node.inputs
+        if self.y is None and not bias:
+            return self._second(out_grad, g, x, weight)
+        if self.y is None:
+            y = BatchNorm(self.eps)(x.detach(), weight.detach(), bias[0].detach())[0]
+        else:
+            y = Tensor.make_const(self.y)
         by_g, by_x, by_weight = self._second(out_grad, relu_grad(g, y), x, weight)
-        return relu_grad(by_g, y), by_x, by_weight, None
+        by_g = by_g if self.y is None else by_g + out_grad[3]
+        return relu_grad(by_g, y), by_x, by_weight, *(None for _ in bias)
 
 
-class BatchNormResidualGrad(BatchNormGrad):
-    """Gradients of batch_norm with residual and relu, whose result was y; residual last."""
-
-    def __init__(self, eps: float, mean: Array, var: Array, y: Array) -> None:
-        super().__init__(eps, mean, var)
-        self.y = y
-
-    def compute(self, grad: Array, x: Array, weight: Array) -> tuple[Array, ...]:
-        return self._gradients(grad, x, weight, result=_channels_last(self.y))
-
-    def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, ...]:
-        g, x, weight = node.inputs
-        y = Tensor.make_const(self.y)
-        by_g, by_x, by_weight = self._second(out_grad, relu_grad(g, y), x, weight)
-        return relu_grad(by_g + out_grad[3], y), by_x, by_weight
-
-
-@op(BatchNorm, BatchNormGrad, BatchNormReLUGrad, BatchNormResidualGrad)
+@op(BatchNorm, BatchNormGrad)
 def batch_norm(
     x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -246,8 +222,7 @@ class LayerNorm(_OverLast):
         x, weight, _ = node.inputs
         results = node.realize_cached_data()
         mean, var = results[1], results[2]
-        grads = LayerNormGrad(self.eps, mean, var)(out_grad[0], x, weight)
-        return grads[0], grads[1], grads[2]
+        return tuple(LayerNormGrad(self.eps, mean, var)(out_grad[0], x, weight))
 
 
 class LayerNormGrad(_NormGrad, _OverLast):
@@ -323,3 +298,82 @@ def _channels_second(a: Array) -> Array:
 def _along(v: Tensor, axis: int, ndim: int) -> Tensor:
     """Return v (size of ``axis``,) as a tensor of ndim axes that broadcasts along the others."""
     return reshape(v, tuple(-1 if i == axis else 1 for i in range(ndim)))
+
+
+def _per_channel(name: str, v: Any, shape: Shape) -> Tensor:
+    """Return v (C,) in a shape that broadcasts with x (N, C, ...); ShapeError for another one."""
+    if shape_of(name, v) != shape[1:2]:
+        raise ShapeError(
+            f"{name}: weight and bias must have shape {shape[1:2]}, one value per channel, got "
+            f"{shape_of(name, v)}; reshape them"
+        )
+    return reshape(v, (1, -1) + (1,) * (len(shape) - 2))
+
+
+@op(LayerNorm)
+def group_norm(
+    x: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Return x (N, C, ...) normalised over each sample's groups of C/num_groups channels.
+
+    weight and bias (C,) scale and shift the result; None for neither. The variance is the biased
+    one (Wu & He 2018). ShapeError unless ``num_groups`` divides C.
+    """
+    return _grouped("group_norm", x, num_groups, weight, bias, eps)
+
+
+@op(LayerNorm)
+def instance_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Return x (N, C, ...) normalised over each channel of each sample (Ulyanov et al. 2016).
+
+    weight and bias (C,) scale and shift the result; None for neither. The variance is the biased
+    one.
+    """
+    shape = shape_of("instance_norm", x)
+    return _grouped("instance_norm", x, shape[1] if len(shape) > 1 else 1, weight, bias, eps)
+
+
+def _grouped(
+    name: str, x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Tensor:
+    shape = shape_of(name, x)
+    if len(shape) < 2 or (shape[1] and (groups < 1 or shape[1] % groups)):
+        raise ShapeError(
+            f"{name}: input must be (N, C, ...) and the number of groups must divide C, got shape "
+            f"{shape} and {groups} groups; change one of them"
+        )
+    x, eps = as_operand(x, weight), as_number(name, eps, "eps")
+    rows = (shape[0] * groups, product(shape[1:]) // max(groups, 1))
+    y = reshape(layer_norm(reshape(x, rows), eps=eps), shape)
+    y = y if weight is None else y * _per_channel(name, weight, shape)
+    return y if bias is None else y + _per_channel(name, bias, shape)
+
+
+@op(Summation)
+def rms_norm(
+    x: Tensor,
+    weight: Tensor | None = None,
+    eps: float | None = None,
+    normalized_shape: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Return x / sqrt(mean(x**2) + eps), times ``weight`` if given (Zhang & Sennrich 2019).
+
+    The mean is taken over the last axes: those of ``normalized_shape``, by default weight's, or the
+    last one. eps: None for the distance from 1 to the next number of x's dtype. ShapeError if the
+    shapes do not fit.
+    """
+    shape = shape_of("rms_norm", x)
+    over = last_axes("rms_norm", shape, normalized_shape, weight)
+    x = as_operand(x, weight)
+    if product(shape) == 0:
+        return x if weight is None else x * weight
+    least = float(float_limits(x.dtype).eps) if eps is None else as_number("rms_norm", eps, "eps")
+    square = mean(x * x, axes=tuple(range(-len(over), 0)), keepdims=True)
+    y = x / sqrt(square + least)
+    return y if weight is None else y * weight

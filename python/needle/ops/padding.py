@@ -7,7 +7,7 @@ from typing import Any
 
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor
-from ..errors import ShapeError, UnknownNameError
+from ..errors import ShapeError, UnknownNameError, check_choice
 from ..shapes import as_int_tuple, shape_of
 from .indexing import Concatenate, GetItem
 from .registry import Array, LinearOp, op
@@ -52,8 +52,7 @@ def pad(a: Tensor, widths: Sequence[Any], mode: str = "constant", value: float =
     """
     shape = shape_of("pad", a)
     pairs = _pairs(widths, shape)
-    if mode not in MODES:
-        raise UnknownNameError(f"pad: mode must be one of {MODES}, got {mode!r}; choose one")
+    check_choice("pad", "mode", mode, MODES, UnknownNameError)
     if any(min(pair) < 0 and size + sum(pair) < 0 for size, pair in zip(shape, pairs, strict=True)):
         raise ShapeError(f"pad: no size may become negative, got widths {pairs} for shape {shape}")
     if mode == "constant":

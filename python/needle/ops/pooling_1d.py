@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd import Tensor
-from ..errors import ShapeError
-from ..shapes import row_pair, shape_of
+from ..shapes import Pair, row_pair, shape_with
 from .adaptive_pooling import adaptive_avg_pool2d, adaptive_max_pool2d
 from .pooling import AvgPool2d, MaxPool2d, avg_pool2d, max_pool2d
 from .registry import op
@@ -16,9 +15,7 @@ One = int | tuple[int]
 
 
 def _image(name: str, x: Tensor) -> Tensor:
-    shape = shape_of(name, x)
-    if len(shape) not in (2, 3):
-        raise ShapeError(f"{name}: the input must be (N, C, L), got shape {shape}; reshape it")
+    shape = shape_with(name, x, "(N, C, L)", 2, 3)
     return reshape(x, (*shape[:-1], 1, shape[-1]))
 
 
@@ -26,6 +23,14 @@ def _signal(y: Any) -> Any:
     if isinstance(y, tuple):
         return tuple(_signal(part) for part in y)
     return reshape(y, (*y.shape[:-2], y.shape[-1]))
+
+
+def _sizes(name: str, kernel: One, stride: One | None, padding: One) -> tuple[Pair, Pair, Pair]:
+    return (
+        row_pair(name, "kernel", kernel, 1),
+        row_pair(name, "stride", kernel if stride is None else stride, 1),
+        row_pair(name, "padding", padding, 0),
+    )
 
 
 @op(MaxPool2d)
@@ -42,17 +47,9 @@ def max_pool1d(
 
     Options and errors as in ``max_pool2d``.
     """
-    name = "max_pool1d"
-    y = max_pool2d(
-        _image(name, x),
-        row_pair(name, "kernel", kernel, 1),
-        row_pair(name, "stride", kernel if stride is None else stride, 1),
-        row_pair(name, "padding", padding, 0),
-        row_pair(name, "dilation", dilation, 1),
-        ceil_mode,
-        return_indices,
-    )
-    return _signal(y)
+    name, windows = "max_pool1d", (kernel, stride, padding)
+    more = (row_pair(name, "dilation", dilation, 1), ceil_mode, return_indices)
+    return _signal(max_pool2d(_image(name, x), *_sizes(name, *windows), *more))
 
 
 @op(AvgPool2d)
@@ -68,17 +65,9 @@ def avg_pool1d(
 
     Options and errors as in ``avg_pool2d``.
     """
-    name = "avg_pool1d"
-    y: Tensor = _signal(
-        avg_pool2d(
-            _image(name, x),
-            row_pair(name, "kernel", kernel, 1),
-            row_pair(name, "stride", kernel if stride is None else stride, 1),
-            row_pair(name, "padding", padding, 0),
-            ceil_mode,
-            count_include_pad,
-        )
-    )
+    sizes = _sizes("avg_pool1d", kernel, stride, padding)
+    images = avg_pool2d(_image("avg_pool1d", x), *sizes, ceil_mode, count_include_pad)
+    y: Tensor = _signal(images)
     return y
 
 

@@ -13,7 +13,6 @@ from .class_losses import cross_entropy, nll_loss
 from .convolution import Conv, conv, conv2d, conv2d_input_grad, conv2d_weight_grad
 from .ctc import ctc_loss
 from .cumulative import cumprod, cumsum, prod
-from .einstein_sums import einsum
 from .elementwise import (
     Exp, Log, ReLU, Tanh, abs, astype, cos, elu, erf, exp, gelu, hardswish, leaky_relu, log,
     log_sigmoid, normal_cdf, relu, sigmoid, silu, sin, softplus, sqrt, tanh, to_device,
@@ -24,17 +23,17 @@ from .elementwise_losses import (
 )
 from .gathering import confusion_matrix, gather, index_select, masked_fill, scatter
 from .grid_sampling import grid_sample
-from .group_normalization import group_norm, instance_norm, rms_norm
 from .indexing import concatenate, embedding, getitem, scatter_add
 from .interpolation import interpolate
-from .linalg import MatMul, matmul, matmul_reversed
+from .linalg import MatMul, einsum, matmul, matmul_reversed
 from .loss import LogSoftmax, LogSumExp, logsoftmax, logsumexp, softmax
-from .normalization import batch_norm, layer_norm
-from .norms import cosine_similarity, norm, normalize, std
+from .normalization import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from .padding import pad
 from .pooling import avg_pool2d, max_pool2d
 from .pooling_1d import adaptive_avg_pool1d, adaptive_max_pool1d, avg_pool1d, max_pool1d
-from .reduction import Summation, max, mean, min, summation, var
+from .reduction import (
+    Summation, cosine_similarity, max, mean, min, norm, normalize, std, summation, var,
+)
 from .repetition import repeat, repeat_interleave, roll, tile
 from .rounding import ceil, floor, round, sign, trunc
 from .selection import (

@@ -1,23 +1,27 @@
-"""Reductions over axes: sum, mean, variance, maximum, minimum.
+"""Reductions over axes: sum, mean, variance, maximum, minimum, norms.
 
 ``axes`` is None (all), an int or a sequence of ints, which may be negative. Without ``keepdims``
-the reduced axes are dropped, so a full reduction has shape (). ``prod`` is in ``cumulative``,
-``std`` and ``norm`` are in ``norms``, ``logsumexp`` in ``loss``.
+the reduced axes are dropped, so a full reduction has shape (). The roots of sums, ``std`` and
+``norm``, have gradient 0 at 0. ``prod`` is in ``cumulative``, ``logsumexp`` in ``loss``.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..array_namespace import BACKEND
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, as_operand
 from ..dtypes import is_floating
-from ..errors import ShapeError
-from ..shapes import normalize_axes, product, reduced_shape, shape_of
+from ..errors import ShapeError, UnknownNameError
+from ..shapes import Shape, broadcast_shapes, normalize_axes, product, reduced_shape, shape_of
+from .arithmetic import PowerScalar
 from .broadcasting import as_number
-from .elementwise import astype
+from .elementwise import Sqrt, abs, astype
 from .registry import Array, Axes, op
+from .rounding import sign
+from .selection import clip, equal, isfinite, logical_and, where
 from .shape import broadcast_to, reshape
 
 
@@ -26,6 +30,17 @@ def expanded(v: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor
     ### BEGIN YOUR SOLUTION [sum-grad]
     return broadcast_to(reshape(v, reduced_shape(shape, axes, True)), shape)
     ### END YOUR SOLUTION
+
+
+def filled_axes(name: str, shape: Shape, axes: Axes) -> Shape:
+    """Return the axes of a reduction from the front; ShapeError if there is nothing to reduce."""
+    found = normalize_axes(name, axes, len(shape))
+    if any(shape[axis] == 0 for axis in found):
+        raise ShapeError(
+            f"{name}: there must be at least one element to reduce, got shape {tuple(shape)} over "
+            f"axes {found}; skip empty inputs"
+        )
+    return found
 
 
 class _Reduction(TensorOp):
@@ -69,12 +84,7 @@ class _Extremum(_Reduction):
     reads = (0, "result")
 
     def compute(self, a: Array) -> Array:
-        axes = normalize_axes(self.name, self.axes, a.ndim)
-        if any(a.shape[axis] == 0 for axis in axes):
-            raise ShapeError(
-                f"{self.name}: there must be at least one element to reduce, got shape "
-                f"{tuple(a.shape)} over axes {axes}; skip empty inputs"
-            )
+        axes = filled_axes(self.name, a.shape, self.axes)
         reduce = xp.max if self.name == "max" else xp.min
         return reduce(a, axis=axes, keepdims=self.keepdims)
 
@@ -124,13 +134,7 @@ def min(a: Tensor, axes: Axes = None, keepdims: bool = False) -> Tensor:
 def _count(name: str, a: Tensor, axes: Axes) -> int:
     """Return the number of elements reduced to one; ShapeError if there are none."""
     shape = shape_of(name, a)
-    count = product(shape[axis] for axis in normalize_axes(name, axes, len(shape)))
-    if count == 0:
-        raise ShapeError(
-            f"{name}: there must be at least one element to reduce, got shape {shape} over axes "
-            f"{axes}; skip empty inputs"
-        )
-    return count
+    return product(shape[axis] for axis in filled_axes(name, shape, axes))
 
 
 def _widened(a: Any) -> Tensor:
@@ -177,3 +181,80 @@ def variance(name: str, a: Tensor, axes: Axes, keepdims: bool, correction: float
     wide = _widened(a)
     centred = wide - mean(wide, axes, keepdims=True)
     return _narrowed(summation(centred * centred, axes, keepdims) / (count - correction), a)
+
+
+@op(Sqrt, methods=["std"])
+def std(a: Tensor, axes: Axes = None, keepdims: bool = False, correction: float = 0) -> Tensor:
+    """Return the standard deviation over ``axes``: the square root of ``var``.
+
+    The default is the biased one; PyTorch's has ``correction=1``. The gradient is 0 where all
+    elements are equal. ShapeError unless there are more than ``correction`` elements.
+    """
+    return _power(variance("std", a, axes, keepdims, correction), 0.5)
+
+
+def _power(a: Tensor, exponent: float) -> Tensor:
+    """Return ``a ** exponent`` for non-negative elements, with gradient 0 at 0."""
+    zero, at_zero = equal(a, 0), 0.0 if exponent > 0 else math.inf
+    root = Sqrt() if exponent == 0.5 else PowerScalar(exponent)
+    return where(zero, at_zero, root(where(zero, 1.0, a)))
+
+
+@op(Summation, Max, methods=["norm"])
+def norm(a: Tensor, p: float | str = 2, axes: Axes = None, keepdims: bool = False) -> Tensor:
+    """Return the p-norm over ``axes`` (None: all), sum(|a|**p)**(1/p).
+
+    ``p``: any number; inf and -inf for the largest and smallest |a|, 0 for the number of elements
+    that are not 0, "fro" for 2. Elements are scaled by the largest one, so that no power overflows.
+    The gradient is 0 where the norm is. ShapeError over an empty axis where there is no result
+    (p below 0 or inf).
+    """
+    if isinstance(p, str):
+        if p != "fro":
+            raise UnknownNameError(f"norm: p must be a number or 'fro', got {p!r}; use p=2")
+        p = 2
+    over = normalize_axes("norm", axes, len(shape_of("norm", a)))
+    a = a if is_floating(a.dtype) else astype(a, "float32")
+    empty = any(a.shape[axis] == 0 for axis in over)
+    if p < 0 or p == math.inf:
+        filled_axes("norm", a.shape, over)
+    size = abs(a)
+    if math.isinf(p):
+        return (max if p > 0 else min)(size, over, keepdims)
+    if p == 0:
+        return summation(sign(size), over, keepdims)
+    if p == 1 or empty:
+        return summation(size, over, keepdims)
+    scale = _scale(size, over, p)
+    part = size / scale
+    total = summation(part * part if p == 2 else _power(part, p), over, keepdims=True)
+    kept = _power(total, 1 / p) * scale
+    return kept if keepdims else reshape(kept, reduced_shape(a.shape, over, False))
+
+
+@op(Summation, Max)
+def normalize(a: Tensor, p: float | str = 2, axis: int = 1, eps: float = 1e-12) -> Tensor:
+    """Return ``a`` divided by its p-norms along ``axis``, or by ``eps`` where they are smaller."""
+    return a / clip(norm(a, p, axis, keepdims=True), min=eps)
+
+
+@op(Summation)
+def cosine_similarity(a: Tensor, b: Tensor, axis: int = 1, eps: float = 1e-8) -> Tensor:
+    """Return the cosine of the angles between ``a`` and ``b`` along ``axis``, which is dropped.
+
+    The shapes broadcast. Norms below ``eps`` count as ``eps``.
+    """
+    a = as_operand(a, b)
+    b = as_operand(b, a)
+    common = broadcast_shapes("cosine_similarity", a.shape, b.shape)
+    units = [normalize(broadcast_to(each, common), 2, axis, eps) for each in (a, b)]
+    return summation(units[0] * units[1], axis)
+
+
+def _scale(size: Tensor, over: tuple[int, ...], p: float) -> Tensor:
+    """Return the largest |a| over the axes (for p < 0 the smallest), 1 for 0, inf and NaN.
+
+    A constant: the norm does not depend on it.
+    """
+    best = (max if p > 0 else min)(size.detach(), over, keepdims=True)
+    return where(logical_and(best > 0, isfinite(best)), best, 1.0)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from ..errors import check_choice
 from ..host_steps import host_step
 from .optimizer import Optimizer
 from .options import BEST, COUNT, FRACTION, NOT_NEGATIVE, RATES, Rule, broken_rule
@@ -53,14 +54,8 @@ class ReduceLROnPlateau(Schedule):
         eps: float = 1e-8,
     ) -> None:
         name = type(self).__name__
-        for option, value, known in (
-            ("mode", mode, ("min", "max")),
-            ("threshold_mode", threshold_mode, ("rel", "abs")),
-        ):
-            if value not in known:
-                raise ValueError(
-                    f"{name}: {option} must be one of {', '.join(known)}, got {value!r}"
-                )
+        check_choice(name, "mode", mode, ("min", "max"))
+        check_choice(name, "threshold_mode", threshold_mode, ("rel", "abs"))
         self.mode, self.factor, self.patience = mode, factor, patience
         self.threshold, self.threshold_mode = threshold, threshold_mode
         self.cooldown, self.min_lr, self.eps = cooldown, min_lr, eps
