@@ -25,13 +25,13 @@ from ..errors import warn_caller
 from ..host_steps import current
 from ..ndarray import NDArray
 from ..nn.module import Module
-from .checking import replay_and_compare
+from .checking import record, replay_and_compare
 from .guards import StaleRecordingError
 from .passes import Options, byte_count
 from .program import Program
-from .signature import CaptureError, CaptureWarning, signature
+from .signature import CaptureError, CaptureWarning, function_name, signature
 from .state import check_state, labelled
-from .tracer import StepCall, function_name, record
+from .tracer import StepCall
 
 __all__ = ["CaptureError", "CaptureWarning", "Captured", "capture"]
 

@@ -18,8 +18,8 @@ from ..contexts import uninterrupted
 from ..ndarray import NDArray
 from .guards import array_in, fact
 from .program import Program
-from .state import GRAPH_KEYS, State
-from .tracer import StepCall, random_state, record
+from .state import GRAPH_KEYS, State, random_state
+from .tracer import StepCall, Tracer
 
 Fact = tuple[str, Any]
 
@@ -70,6 +70,19 @@ class SavedState:
                 if key not in hidden and value is not before:
                     found.append((container.location(key).label, fact(value)))
         return [*found, ("the random stream of numpy or random", random_state())]
+
+
+def record(call: StepCall) -> tuple[Tracer, Any, str | None]:
+    """Run a step while it is recorded.
+
+    Returns the tracer, the result, and the reason why the recording cannot be replayed, if any.
+    """
+    tracer = Tracer(call)
+    result = tracer.run()
+    result = tracer.finish(result)
+    if tracer.refusal is None:
+        tracer.check_released()
+    return tracer, result, tracer.refusal
 
 
 def replay_and_compare(program: Program, call: StepCall) -> tuple[Any, str | None, str | None]:

@@ -39,6 +39,11 @@ class Location:
     label: str
     leaf: int | None = None
 
+    @property
+    def identity(self) -> tuple[int | None, int, Any]:
+        """A key by which two objects for one location are equal."""
+        return self.leaf, id(self.holder), self.key
+
     def get(self, values: Sequence[Any]) -> Any:
         """Return the current value, or ``MISSING`` if there is none."""
         if self.leaf is not None:

@@ -67,3 +67,8 @@ def _same_buffer(handle: Any, offset: int, leaves: list[Any]) -> tuple[int, int]
         if isinstance(array, NDArray) and array.view.handle is handle:
             return i, offset - array.view.offset
     raise AssertionError("the array itself is the last leaf")
+
+
+def function_name(function: Any) -> str:
+    """Return the name of a step for messages."""
+    return str(getattr(function, "__qualname__", type(function).__name__))

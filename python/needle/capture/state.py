@@ -7,6 +7,7 @@ program's own classes, and dicts, lists, tuples and sets of these. ``tracer`` lo
 
 from __future__ import annotations
 
+import random
 import sys
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -83,6 +84,18 @@ class Container:
         is_data = self.owner is not None and key == "cached_data"
         label = self.label if is_data else f"{self.label}.{named}"
         return Location(None if self.leaf is not None else self.holder, key, label, self.leaf)
+
+
+def random_state() -> Any:
+    """Return the states of the global streams of NumPy and Python, which can be compared."""
+    state: Any = np.random.get_state(legacy=True)
+    return state[1].tobytes(), *state[2:], random.getstate()
+
+
+def short_text(value: Any) -> str:
+    """Return a plain value, or the class of another one, for messages."""
+    text = repr(value) if isinstance(value, PLAIN_TYPES) else f"a {type(value).__name__}"
+    return text if len(text) <= 40 else text[:37] + "..."
 
 
 def describe_view(view: View) -> str:

@@ -6,8 +6,6 @@ Weak references to buffers show which of them outlive the step.
 
 from __future__ import annotations
 
-import gc
-import random
 import threading
 import weakref
 from collections.abc import Callable
@@ -22,8 +20,6 @@ from ..autograd.graph import recording
 from ..backends.base import Backend, View, provides
 from ..backends.writes import now, written_since
 from ..host_steps import current
-from ..ndarray import NDArray
-from ..ndarray.array import wrap
 from .buffers import BufferSlot
 from .calls import Call
 from .deferral import DeferredCalls
@@ -32,8 +28,9 @@ from .interception import READS, UPLOADS, intercept, place_in_program
 from .passes import Options
 from .program import Program
 from .recorded import ArrayTemplate, HostCall, InputBinding, Recording, Segment, exchanges_messages
-from .signature import CaptureError, map_leaves
-from .state import GRAPH_KEYS, SERVICES, Roots, State
+from .renewal import Renewals, make_constant
+from .signature import CaptureError, function_name, map_leaves
+from .state import GRAPH_KEYS, SERVICES, Roots, State, random_state, short_text
 
 
 @dataclass(eq=False)
@@ -53,19 +50,6 @@ class StepCall:
     always_check: bool
 
 
-def record(call: StepCall) -> tuple[Tracer, Any, str | None]:
-    """Run a step while it is recorded.
-
-    Returns the tracer, the result, and the reason why the recording cannot be replayed, if any.
-    """
-    tracer = Tracer(call)
-    result = tracer.run()
-    result = tracer.finish(result)
-    if tracer.refusal is None:
-        tracer.check_released()
-    return tracer, result, tracer.refusal
-
-
 class Tracer:
     """A tracer of one call of a step: call ``run``, ``finish`` and, if wanted, ``program``."""
 
@@ -81,22 +65,20 @@ class Tracer:
         self._bound: list[tuple[BufferSlot, Any]] = []
         self._deferred = DeferredCalls(self.options)
         self._lock = threading.RLock()  # another thread may use the results of deferred calls
-        self._start = now()
+        self._start, self._random = now(), random_state()
         self._values = [*call.leaves]  # the arguments, then the results of host steps
         self._passed: set[int | None] = set()  # values that host steps receive at every replay
-        self._replaced: list[weakref.ref[NDArray]] = []
-        self._renewals: dict[int, Any] = {}  # by the id of the object that is replaced
         self._writes: dict[tuple[int | None, int, Any], Location] = {}
         self._state = State(call.roots, call.leaves)
         self._guards = self._state.guards()
         self._snapshot_state()
-        self._safe, self._given = self._before, frozenset(self._arrays)
+        self._safe = self._before
+        self._renewals = Renewals(self._state, self._arrays)
 
     # ---- running the step --------------------------------------------------------------------
 
     def run(self) -> Any:
         """Run the step eagerly while its calls are recorded; return its result."""
-        self._random = random_state()
         with intercept(self, backends.loaded()):
             try:
                 return self.call.function(*self.call.args, **self.call.keywords)
@@ -114,11 +96,11 @@ class Tracer:
         if self.refusal is not None:
             return result
         # A replay stores constants there. DataParallel knows gradients by their objects.
-        renew = _make_constant if exchanges_messages(self.segments) else self._renewed
-        leaves = self.call.leaves
+        leaves, renewed = self.call.leaves, self._renewals.renewed
+        renew = make_constant if exchanges_messages(self.segments) else renewed
         for location in self._writes.values():
             location.put(leaves, renew(location.get(leaves)))
-        return map_leaves(self._renewed, result)
+        return map_leaves(renewed, result)
 
     def program(self) -> Program:
         """Return the finished step in a form that can be replayed."""
@@ -132,7 +114,7 @@ class Tracer:
     def _stays(self, guard: Guard) -> bool:
         """Return False for an attribute of a Tensor, or a gradient, that the step replaces."""
         place = guard.location
-        if _key(place) not in self._writes:
+        if place.identity not in self._writes:
             return True
         if place.leaf is not None or getattr(guard.expected, "requires_grad", False):
             return False
@@ -201,10 +183,9 @@ class Tracer:
             return
         for view, written in Call(name, args).views():
             slot = self._known_slot(view.handle)
-            if slot is not None:
-                with self._lock:
-                    if self._deferred.touch(slot, written):
-                        self._run_deferred()
+            with self._lock:
+                if slot is not None and self._deferred.touch(slot, written):
+                    self._run_deferred()
 
     def _run_deferred(self) -> None:
         """Run the deferred calls; if one fails, restore the Python state of the last such run."""
@@ -249,8 +230,8 @@ class Tracer:
     def _bound_slot(self, view: View, location: Location) -> BufferSlot:
         slot = self._new_slot(view.handle, 0, view.dtype, offset=view.offset, bound=True)
         self._bound.append((slot, view.handle))
-        binding = InputBinding(slot, location, view._replace(handle=None))
-        self.segments[-1].bindings.append(binding)
+        bindings = self.segments[-1].bindings
+        bindings.append(InputBinding(slot, location, view._replace(handle=None)))
         return slot
 
     def read_option(self, holder: dict[str, Any], name: str) -> None:
@@ -286,9 +267,8 @@ class Tracer:
         if self.refusal is None:
             self._check_random()
             self._note_state_changes()
-            sources = tuple(self._source(a) for a in args)
             named = {name: self._source(a) for name, a in options.items()}
-            call = HostCall(function, sources, named, changes_state)
+            call = HostCall(function, tuple(map(self._source, args)), named, changes_state)
         if changes_state:
             self._run_deferred()
         current.recorder = None
@@ -358,9 +338,7 @@ class Tracer:
     # ---- changes of the Python state ---------------------------------------------------------
 
     def _snapshot_state(self) -> None:
-        """Save the entries and arrays of the current state."""
-        self._arrays = self._state.arrays()
-        self._before = self._state.snapshot()
+        self._arrays, self._before = self._state.arrays(), self._state.snapshot()
 
     def _note_state_changes(self) -> None:
         """Record the locations assigned since the last snapshot."""
@@ -381,9 +359,11 @@ class Tracer:
         elif new is None and array_in(old) is not None:
             made = None
         else:
-            self.refuse(f"the step changes {location.label} from {_short(old)} to {_short(new)}")
+            self.refuse(
+                f"the step changes {location.label} from {short_text(old)} to {short_text(new)}"
+            )
             return
-        self._writes[_key(location)] = location
+        self._writes[location.identity] = location
         self.segments[-1].writes.append((location, made))
 
     def _planned(self, leaf: Any) -> Any:
@@ -395,22 +375,6 @@ class Tracer:
             self.refuse(f"the step returns a {type(leaf).__name__}")
         return leaf if place is None else place
 
-    def _renewed(self, value: Any) -> Any:
-        """Return a constant that replaces ``value``, an array of the step, on the same buffer.
-
-        ``check_released`` then finds out whether the program also keeps the replaced object.
-        """
-        array = array_in(_make_constant(value))
-        if array is None or id(array.view.handle) in self._given or self._state.holds(value):
-            return value
-        if id(value) not in self._renewals:
-            self._replaced.append(weakref.ref(array))
-            again = wrap(array.view, array.device)
-            if value is not array:
-                again = value.make_const(again, value.requires_grad)
-            self._renewals[id(value)] = again
-        return self._renewals[id(value)]
-
     def check_released(self) -> None:
         """Refuse the step if the program keeps an array of it that a replay cannot update.
 
@@ -418,20 +382,14 @@ class Tracer:
         only these, so an original array is still alive only if the program keeps it elsewhere.
         """
         self._before = self._safe = self._values = []
-        self._arrays, self._renewals = {}, {}
-        for collected in (False, True):
-            if collected:
-                gc.collect()
-            alive = [slot for slot, ref in self._by_handle.values() if ref() is not None]
-            lost = sum(not (slot.bound or slot.fresh) for slot in alive)
-            lost += sum(ref() is not None for ref in self._replaced)
-            if not lost:
-                return
-        self.refuse(
-            f"the step keeps an array that a replay cannot update ({lost} in all), in a list or in "
-            "an attribute of an object outside of its state; return it only, or add what holds it "
-            "to state=[...]"
-        )
+        self._arrays = {}
+        lost = self._renewals.kept(self._by_handle.values())
+        if lost:
+            self.refuse(
+                f"the step keeps an array that a replay cannot update ({lost} in all), in a list "
+                "or in an attribute of an object outside of its state; return it only, or add what "
+                "holds it to state=[...]"
+            )
 
     def _check_random(self) -> None:
         if random_state() != self._random:
@@ -439,31 +397,3 @@ class Tracer:
                 "it draws random numbers outside of needle.init and layers such as Dropout; "
                 "draw them before the step and pass them in"
             )
-
-
-def _make_constant(value: Any) -> Any:
-    """Return a value; a Tensor without its autograd graph, which would keep temporaries alive."""
-    if isinstance(value, Tensor) and value.op is not None:
-        value.op, value.inputs, value.requires_grad, value.grad = None, (), False, None
-        value.saved = None
-    return value
-
-
-def random_state() -> Any:
-    """Return the states of the global streams of NumPy and Python, which can be compared."""
-    state: Any = np.random.get_state(legacy=True)
-    return state[1].tobytes(), *state[2:], random.getstate()
-
-
-def function_name(function: Any) -> str:
-    """Return the name of a step for messages."""
-    return str(getattr(function, "__qualname__", type(function).__name__))
-
-
-def _key(location: Location) -> tuple[int | None, int, Any]:
-    return location.leaf, id(location.holder), location.key
-
-
-def _short(value: Any) -> str:
-    text = repr(value) if isinstance(value, PLAIN_TYPES) else f"a {type(value).__name__}"
-    return text if len(text) <= 40 else text[:37] + "..."
