@@ -14,7 +14,11 @@ namespace {
   raise(PyExc_ValueError, std::string(function) + ": " + rule);
 }
 
-std::string type_name(PyObject* object) { return Py_TYPE(object)->tp_name; }
+[[noreturn]] void refuse(const char* function, const char* expected, PyObject* object) {
+  PyErr_Clear();
+  raise(PyExc_TypeError,
+        std::string(function) + ": expected " + expected + ", got " + Py_TYPE(object)->tp_name);
+}
 
 std::int64_t small_int(const char* function, PyObject* object) {
   const long long value = PyLong_AsLongLong(object);
@@ -62,18 +66,12 @@ bool is_view(PyObject* object) { return PyTuple_Check(object) && PyTuple_GET_SIZ
 
 View to_view(const char* function, PyObject* object) {
   if (!is_view(object)) {
-    raise(PyExc_TypeError, std::string(function) +
-                               ": expected a View (handle, shape, strides, offset, dtype), got " +
-                               type_name(object));
+    refuse(function, "a View (handle, shape, strides, offset, dtype)", object);
   }
   PyObject* handle = PyTuple_GET_ITEM(object, 0);
   PyObject* shape = PyTuple_GET_ITEM(object, 1);
   PyObject* strides = PyTuple_GET_ITEM(object, 2);
-  if (!is_array(handle)) {
-    raise(PyExc_TypeError, std::string(function) +
-                               ": the view's handle must be an Array of this module, got " +
-                               type_name(handle));
-  }
+  if (!is_array(handle)) refuse(function, "an Array of this module as the view's handle", handle);
   const auto* array = reinterpret_cast<ArrayObject*>(handle);
   if (!PyTuple_Check(shape) || !PyTuple_Check(strides) ||
       PyTuple_GET_SIZE(shape) != PyTuple_GET_SIZE(strides)) {
@@ -115,76 +113,94 @@ View Arguments::view(PyObject* object) {
   return v;
 }
 
-std::int64_t to_int(const char* function, PyObject* object) {
-  const long long value = PyLong_AsLongLong(object);
-  if (value == -1 && PyErr_Occurred() != nullptr) {
-    PyErr_Clear();
-    raise(PyExc_TypeError, std::string(function) + ": expected an int, got " + type_name(object));
-  }
-  return value;
+Arguments Arguments::next_items(int size, const char* what) {
+  PyObject* object = next();
+  if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != size) refuse(function, what, object);
+  return {function, PySequence_Fast_ITEMS(object), size};
 }
 
-std::uint64_t to_word(const char* function, PyObject* object) {
-  const unsigned long long value = PyLong_AsUnsignedLongLong(object);
-  if (PyErr_Occurred() != nullptr) {
-    PyErr_Clear();
-    raise(PyExc_TypeError, std::string(function) + ": expected an int in [0, 2**64)");
-  }
-  return value;
-}
+namespace {
 
 double to_double(const char* function, PyObject* object) {
   const double value = PyFloat_AsDouble(object);
-  if (value == -1.0 && PyErr_Occurred() != nullptr) {
-    PyErr_Clear();
-    raise(PyExc_TypeError, std::string(function) + ": expected a float, got " + type_name(object));
-  }
+  if (value == -1.0 && PyErr_Occurred() != nullptr) refuse(function, "a float", object);
   return value;
 }
 
-bool to_bool(const char* function, PyObject* object) {
-  const int truth = PyObject_IsTrue(object);
-  if (truth < 0) raise(PyExc_TypeError, std::string(function) + ": expected a bool");
-  return truth != 0;
+// Takes the name of one of the operations; the error lists them.
+template <class Op>
+void take_operation(Arguments& from, Op& value, std::span<const char* const> names) {
+  PyObject* object = from.next();
+  Py_ssize_t length = 0;
+  const char* given = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, &length) : nullptr;
+  if (given == nullptr) refuse(from.function, "the operation's name as a str", object);
+  std::string known;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (std::strcmp(given, names[i]) == 0) {
+      value = static_cast<Op>(i);
+      return;
+    }
+  }
+  for (const char* name : names) known += (known.empty() ? "" : ", ") + std::string(name);
+  fail(from.function, "unknown operation '" + std::string(given) + "'; known: " + known);
 }
 
-Pair to_pair(const char* function, PyObject* object) {
-  if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 2) {
-    raise(PyExc_TypeError,
-          std::string(function) + ": expected a tuple of two ints, got " + type_name(object));
-  }
-  return {to_int(function, PyTuple_GET_ITEM(object, 0)),
-          to_int(function, PyTuple_GET_ITEM(object, 1))};
-}
-
-Geometry to_geometry(const char* function, PyObject* object) {
-  if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 4) {
-    raise(PyExc_TypeError, std::string(function) +
-                               ": expected a Geometry (stride, padding, dilation, groups), got " +
-                               type_name(object));
-  }
-  return {to_pair(function, PyTuple_GET_ITEM(object, 0)),
-          to_pair(function, PyTuple_GET_ITEM(object, 1)),
-          to_pair(function, PyTuple_GET_ITEM(object, 2)),
-          to_int(function, PyTuple_GET_ITEM(object, 3))};
-}
+}  // namespace
 
 std::span<const char* const> unary_names() { return kUnaryNames; }
 
-int to_row(const char* function, PyObject* object, const char* const* names, int count) {
-  Py_ssize_t length = 0;
-  const char* given = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, &length) : nullptr;
-  if (given == nullptr) {
-    PyErr_Clear();
-    raise(PyExc_TypeError,
-          std::string(function) + ": the operation's name must be a str, got " + type_name(object));
-  }
-  for (int i = 0; i < count; ++i) {
-    if (std::strcmp(given, names[i]) == 0) return i;
-  }
-  std::string known;
-  for (int i = 0; i < count; ++i) known += (i == 0 ? "" : ", ") + std::string(names[i]);
-  fail(function, "unknown operation '" + std::string(given) + "'; known: " + known);
+void take(Arguments& from, View& value) { value = from.next_view(); }
+void take(Arguments& from, UnaryOp& value) { take_operation(from, value, kUnaryNames); }
+void take(Arguments& from, BinaryOp& value) { take_operation(from, value, kBinaryNames); }
+void take(Arguments& from, ReduceOp& value) { take_operation(from, value, kReduceNames); }
+void take(Arguments& from, RandomOp& value) { take_operation(from, value, kRandomNames); }
+void take(Arguments& from, double& value) { value = to_double(from.function, from.next()); }
+
+void take(Arguments& from, bool& value) {
+  PyObject* object = from.next();
+  const int truth = PyObject_IsTrue(object);
+  if (truth < 0) refuse(from.function, "a bool", object);
+  value = truth != 0;
+}
+
+void take(Arguments& from, int& value) {
+  std::int64_t wide = 0;
+  take(from, wide);
+  value = static_cast<int>(wide);
+}
+
+void take(Arguments& from, std::int64_t& value) {
+  PyObject* object = from.next();
+  value = PyLong_AsLongLong(object);
+  if (value == -1 && PyErr_Occurred() != nullptr) refuse(from.function, "an int", object);
+}
+
+void take(Arguments& from, std::uint64_t& value) {
+  PyObject* object = from.next();
+  value = PyLong_AsUnsignedLongLong(object);
+  if (PyErr_Occurred() != nullptr) refuse(from.function, "an int in [0, 2**64)", object);
+}
+
+void take(Arguments& from, Pair& value) {
+  Arguments items = from.next_items(2, "a tuple of two ints");
+  take_all(items, value.h, value.w);
+}
+
+void take(Arguments& from, Geometry& g) {
+  Arguments items = from.next_items(4, "a Geometry (stride, padding, dilation, groups)");
+  take_all(items, g.stride, g.padding, g.dilation, g.groups);
+}
+
+void take(Arguments& from, Pool2dParams& p) { take_all(from, p.kernel, p.stride, p.padding); }
+
+void take(Arguments& from, RandomParams& r) { take_all(from, r.seed, r.draw, r.a, r.b); }
+
+void take(Arguments& from, SgdParams& s) {
+  take_all(from, s.lr, s.momentum, s.dampening, s.weight_decay, s.nesterov);
+}
+
+void take(Arguments& from, AdamParams& a) {
+  take_all(from, a.lr, a.beta1, a.beta2, a.eps, a.weight_decay, a.decoupled, a.step);
 }
 
 View ScalarValue::as_view(DType dtype, const View& like) {
@@ -221,43 +237,20 @@ ScalarValue to_scalar(const char* function, PyObject* object, DType dtype) {
   return scalar;
 }
 
-Caster<UnaryOp>::Caster(Arguments& from)
-    : value(static_cast<UnaryOp>(
-          to_row(from.function, from.next(), kUnaryNames, int(std::size(kUnaryNames))))) {}
-
-Caster<BinaryOp>::Caster(Arguments& from)
-    : value(static_cast<BinaryOp>(
-          to_row(from.function, from.next(), kBinaryNames, int(std::size(kBinaryNames))))) {}
-
-const View* MaybeViews::take(Arguments& from, PyObject* object) {
+const View* MaybeViews::keep(Arguments& from, PyObject* object) {
   if (object == Py_None) return nullptr;
   return views.emplace_back(std::make_unique<View>(from.view(object))).get();
 }
 
-namespace {
-
-// Returns the next argument, a tuple of three items of the class named `kind`.
-PyObject* next_triple(Arguments& from, const char* kind) {
-  PyObject* object = from.next();
-  if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 3) {
-    raise(PyExc_TypeError,
-          std::string(from.function) + ": expected " + kind + ", got " + type_name(object));
-  }
-  return object;
-}
-
-}  // namespace
-
 Caster<const Epilogue&>::Caster(Arguments& from) {
-  PyObject* given = next_triple(from, "an Epilogue (bias, residual, relu)");
-  value = {take(from, PyTuple_GET_ITEM(given, 0)), take(from, PyTuple_GET_ITEM(given, 1)),
-           to_bool(from.function, PyTuple_GET_ITEM(given, 2))};
+  Arguments items = from.next_items(3, "an Epilogue (bias, residual, relu)");
+  value = {keep(from, items.next()), keep(from, items.next())};
+  take(items, value.relu);
 }
 
 Caster<const EpilogueGrad&>::Caster(Arguments& from) {
-  PyObject* given = next_triple(from, "an EpilogueGrad (bias, result, residual_grad)");
-  value = {take(from, PyTuple_GET_ITEM(given, 0)), take(from, PyTuple_GET_ITEM(given, 1)),
-           take(from, PyTuple_GET_ITEM(given, 2))};
+  Arguments items = from.next_items(3, "an EpilogueGrad (bias, result, residual_grad)");
+  value = {keep(from, items.next()), keep(from, items.next()), keep(from, items.next())};
 }
 
 Caster<Views>::Caster(Arguments& from) {

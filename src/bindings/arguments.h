@@ -31,20 +31,14 @@ struct Arguments {
     }
     return values[taken++];
   }
+  // The items of the next argument, a tuple of `size`; the error says that `what` is expected.
+  Arguments next_items(int size, const char* what);
   View view(PyObject* object);  // checked as well: all views of a call are on one device
   View next_view() { return view(next()); }
 };
 
-std::int64_t to_int(const char* function, PyObject* object);
-std::uint64_t to_word(const char* function, PyObject* object);  // an int in [0, 2**64)
-double to_double(const char* function, PyObject* object);
-bool to_bool(const char* function, PyObject* object);
-Pair to_pair(const char* function, PyObject* object);
-Geometry to_geometry(const char* function, PyObject* object);
 // The names of the elementwise operations of one operand (elementwise_ops.h).
 std::span<const char* const> unary_names();
-// Returns the position of the name in `names`; the error lists them.
-int to_row(const char* function, PyObject* object, const char* const* names, int count);
 
 // A Python scalar in each representation that a kernel may take; a View of stride 0 can point to
 // it.
@@ -57,76 +51,47 @@ struct ScalarValue {
 };
 ScalarValue to_scalar(const char* function, PyObject* object, DType dtype);
 
+// ---- take: one argument, or those of a struct's fields ----
+
+void take(Arguments& from, View& value);
+void take(Arguments& from, bool& value);
+void take(Arguments& from, int& value);
+void take(Arguments& from, std::int64_t& value);
+void take(Arguments& from, std::uint64_t& value);
+void take(Arguments& from, double& value);
+void take(Arguments& from, Pair& value);
+void take(Arguments& from, UnaryOp& value);
+void take(Arguments& from, BinaryOp& value);
+void take(Arguments& from, ReduceOp& value);
+void take(Arguments& from, RandomOp& value);
+void take(Arguments& from, Geometry& value);
+void take(Arguments& from, Pool2dParams& value);
+void take(Arguments& from, RandomParams& value);
+void take(Arguments& from, SgdParams& value);
+void take(Arguments& from, AdamParams& value);
+
+template <class... Values>
+void take_all(Arguments& from, Values&... values) {
+  (take(from, values), ...);
+}
+
 // ---- casters: `value` is what the kernel is called with ----
 
-template <class T>
-struct Caster;
-
-template <>
-struct Caster<const View&> {
-  View value;
-  explicit Caster(Arguments& from) : value(from.next_view()) {}
-};
-template <>
-struct Caster<int> {
-  int value;
-  explicit Caster(Arguments& from) : value(int(to_int(from.function, from.next()))) {}
-};
-template <>
-struct Caster<double> {
-  double value;
-  explicit Caster(Arguments& from) : value(to_double(from.function, from.next())) {}
-};
-
-template <>
-struct Caster<UnaryOp> {
-  UnaryOp value;
-  explicit Caster(Arguments& from);
-};
-template <>
-struct Caster<BinaryOp> {
-  BinaryOp value;
-  explicit Caster(Arguments& from);
-};
-
-template <class Op, const char* const* kNames, int kCount>
-struct RowCaster {
-  Op value;
-  explicit RowCaster(Arguments& from)
-      : value(static_cast<Op>(to_row(from.function, from.next(), kNames, kCount))) {}
-};
-template <>
-struct Caster<ReduceOp> : RowCaster<ReduceOp, kReduceNames, int(std::size(kReduceNames))> {
-  using RowCaster::RowCaster;
-};
-
-template <>
-struct Caster<RandomOp> : RowCaster<RandomOp, kRandomNames, int(std::size(kRandomNames))> {
-  using RowCaster::RowCaster;
-};
-
-template <>
-struct Caster<const Pool2dParams&> {
-  Pool2dParams value;
-  explicit Caster(Arguments& from)
-      : value{to_pair(from.function, from.next()), to_pair(from.function, from.next()),
-              to_pair(from.function, from.next())} {}
-};
-template <>
-struct Caster<const Geometry&> {
-  Geometry value;
-  explicit Caster(Arguments& from) : value(to_geometry(from.function, from.next())) {}
+template <class Argument>
+struct Caster {
+  std::remove_cvref_t<Argument> value{};
+  explicit Caster(Arguments& from) { take(from, value); }
 };
 
 // Views that may be None. They are allocated separately, since a caster is moved.
 struct MaybeViews {
   std::vector<std::unique_ptr<View>> views;
-  const View* take(Arguments& from, PyObject* object);  // null for None
+  const View* keep(Arguments& from, PyObject* object);  // null for None
 };
 template <>
 struct Caster<MaybeOut> : MaybeViews {
   MaybeOut value;
-  explicit Caster(Arguments& from) : value(take(from, from.next())) {}
+  explicit Caster(Arguments& from) : value(keep(from, from.next())) {}
 };
 template <>
 struct Caster<const Epilogue&> : MaybeViews {
@@ -139,30 +104,6 @@ struct Caster<const EpilogueGrad&> : MaybeViews {
   explicit Caster(Arguments& from);
 };
 
-template <>
-struct Caster<const RandomParams&> {
-  RandomParams value;
-  explicit Caster(Arguments& from)
-      : value{to_word(from.function, from.next()), to_int(from.function, from.next()),
-              to_double(from.function, from.next()), to_double(from.function, from.next())} {}
-};
-template <>
-struct Caster<const SgdParams&> {
-  SgdParams value;
-  explicit Caster(Arguments& from)
-      : value{to_double(from.function, from.next()), to_double(from.function, from.next()),
-              to_double(from.function, from.next()), to_double(from.function, from.next()),
-              to_bool(from.function, from.next())} {}
-};
-template <>
-struct Caster<const AdamParams&> {
-  AdamParams value;
-  explicit Caster(Arguments& from)
-      : value{to_double(from.function, from.next()), to_double(from.function, from.next()),
-              to_double(from.function, from.next()), to_double(from.function, from.next()),
-              to_double(from.function, from.next()), to_bool(from.function, from.next()),
-              to_int(from.function, from.next())} {}
-};
 template <>
 struct Caster<Views> {
   std::vector<View> views;

@@ -17,13 +17,8 @@ ArrayObject* bare_array(std::int64_t size, DType dtype, int device) {
   PyTypeObject* type = array_type();
   ArrayObject* a = cast(type->tp_alloc(type, 0));
   if (a == nullptr) throw PythonError{};
-  a->data = nullptr;
-  a->size = size;
+  a->size = size;  // the fields that are not set here are 0
   a->dtype = dtype;
-  a->borrowed = nullptr;
-  a->weakrefs = nullptr;
-  a->written = 0;
-  a->shared = 0;
   a->device = device;
   return a;
 }
@@ -36,14 +31,9 @@ PyObject* array_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
                                    &dtype)) {
     return nullptr;
   }
-  try {
+  return guarded([&] {
     return new_array(size, dtype == nullptr ? DType::kFloat32 : dtype_from_python(dtype));
-  } catch (const PythonError&) {
-    return nullptr;
-  } catch (const std::bad_alloc& error) {
-    PyErr_SetString(PyExc_MemoryError, error.what());
-    return nullptr;
-  }
+  });
 }
 
 void array_dealloc(PyObject* self) {

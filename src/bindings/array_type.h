@@ -5,9 +5,13 @@
 
 #include <Python.h>
 
+#include <exception>
+#include <new>
 #include <optional>
 #include <string>
 
+#include "core/check.h"
+#include "core/not_implemented.h"
 #include "core/view.h"
 
 namespace needle::bindings {
@@ -16,7 +20,6 @@ struct ArrayObject {
   PyObject_HEAD void* data;
   std::int64_t size;  // elements
   DType dtype;
-  Py_ssize_t exports;   // for the buffer protocol, which needs an address of the shape
   Py_buffer* borrowed;  // non-null: another object owns the memory
   PyObject* weakrefs;   // for recordings (needle.capture): the end of a buffer
   long long written;    // the time of the last write, which needle.backends.writes counts
@@ -36,6 +39,25 @@ extern const ArrayMemory array_memory;
 // Thrown when a Python exception is already set.
 struct PythonError {};
 [[noreturn]] void raise(PyObject* type, const std::string& message);
+
+// Runs f and returns its result, or translates its C++ exception into a Python one and returns
+// null. Unwinding by which Python ends a daemon thread passes through.
+template <class F>
+PyObject* guarded(F&& f) {
+  try {
+    return f();
+  } catch (const PythonError&) {
+  } catch (const Error& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const NotImplemented& open) {
+    PyErr_SetString(PyExc_NotImplementedError, open.what());
+  } catch (const std::bad_alloc& error) {
+    PyErr_SetString(PyExc_MemoryError, error.what());
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
 
 PyTypeObject* array_type();  // created at first use
 bool is_array(PyObject* object);

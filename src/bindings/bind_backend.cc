@@ -108,7 +108,8 @@ void call_row<&KernelTable::fill>(const KernelTable& table, Arguments& from) {
 
 template <>
 void call_row<&KernelTable::binary>(const KernelTable& table, Arguments& from) {
-  const BinaryOp op = Caster<BinaryOp>(from).value;
+  BinaryOp op;
+  take(from, op);
   PyObject *a = from.next(), *b = from.next();
   const View out = from.next_view();
   ScalarValue scalar;

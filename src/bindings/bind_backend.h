@@ -6,38 +6,15 @@
 
 #include <Python.h>
 
-#include <exception>
-#include <new>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "arguments.h"
-#include "core/check.h"
 #include "core/kernel_rules.h"
-#include "core/not_implemented.h"
 #include "without_gil.h"
 
 namespace needle::bindings {
-
-// Runs f and returns its result, or translates its C++ exception into a Python one and returns
-// null. Unwinding by which Python ends a daemon thread passes through.
-template <class F>
-PyObject* guarded(F&& f) {
-  try {
-    return f();
-  } catch (const PythonError&) {
-  } catch (const Error& error) {
-    PyErr_SetString(PyExc_ValueError, error.what());
-  } catch (const NotImplemented& open) {
-    PyErr_SetString(PyExc_NotImplementedError, open.what());
-  } catch (const std::bad_alloc& error) {
-    PyErr_SetString(PyExc_MemoryError, error.what());
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-  }
-  return nullptr;
-}
 
 // One row's Python signature, derived from its declaration in kernel_table.h: "(In a, Out out)"
 // takes a and out; a struct of parameters takes its fields.

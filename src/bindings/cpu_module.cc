@@ -5,6 +5,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+
 #include "bind_backend.h"
 #include "bind_data.h"
 #include "core/caches.h"
@@ -88,9 +90,9 @@ py::array export_view(py::handle source) {
   return py::array(numpy_dtype(a.dtype), shape, strides, a.data, owner);
 }
 
-// The course's tiled product: a (m/T, n/T, T, T) @ b (n/T, p/T, T, T) into out (m/T, p/T, T, T),
-// all contiguous. Suitable views make it one batched product of (m, n) and (n, p) blocks.
-View tiled(const char* name, py::handle handle, std::int64_t rows, std::int64_t columns) {
+// An operand of the course's tiled product: a (m/T, n/T, T, T) @ b (n/T, p/T, T, T) into out (m/T,
+// p/T, T, T), all contiguous.
+float* tiled(const char* name, py::handle handle, std::int64_t rows, std::int64_t columns) {
   if (!is_array(handle.ptr())) raise(PyExc_TypeError, "matmul_tiled: operands must be Arrays");
   const auto* array = reinterpret_cast<ArrayObject*>(handle.ptr());
   if (rows < 0 || columns < 0 || rows % kTile != 0 || columns % kTile != 0 ||
@@ -99,7 +101,7 @@ View tiled(const char* name, py::handle handle, std::int64_t rows, std::int64_t 
                 std::to_string(kTile) + "x" + std::to_string(kTile) +
                 " tiles; pad it, or use matmul");
   }
-  return View{array->data, DType::kFloat32, 1, {array->size}, {1}};
+  return static_cast<float*>(array->data);
 }
 
 void multiply_tiles(const float* a, const float* b, float* out) {
@@ -112,9 +114,8 @@ void multiply_tiles(const float* a, const float* b, float* out) {
 
 void matmul_tiled(py::handle a, py::handle b, py::handle out, std::int64_t m, std::int64_t n,
                   std::int64_t p) {
-  const float* x = data_of<float>(tiled("a", a, m, n));
-  const float* y = data_of<float>(tiled("b", b, n, p));
-  float* z = data_of<float>(tiled("out", out, m, p));
+  const float *x = tiled("a", a, m, n), *y = tiled("b", b, n, p);
+  float* z = tiled("out", out, m, p);
   constexpr int area = kTile * kTile;
   const std::int64_t rows = m / kTile, inner = n / kTile, columns = p / kTile;
   WithoutGil released;
@@ -137,7 +138,8 @@ py::object adopt(const py::array& source) {
 
 // Backend.allocate is called once for each result, so pybind11 would cost too much.
 PyObject* allocate(Arguments& from) {
-  const std::int64_t size = to_int(from.function, from.next());
+  std::int64_t size;
+  take(from, size);
   return new_array(size, dtype_from_python(from.next()));
 }
 
@@ -157,12 +159,10 @@ void bind_transfers(py::module_& m) {
 constexpr const char* kConv2dAlgorithms[] = {"auto", "direct", "winograd"};
 
 void select_algorithm(const std::string& name) {
-  for (int i = 0; i < 3; ++i) {
-    if (name == kConv2dAlgorithms[i]) {
-      return select_conv2d_algorithm(static_cast<Conv2dAlgorithm>(i));
-    }
-  }
-  raise_error("select_conv2d: '" + name + "' is no algorithm; use auto, direct or winograd");
+  const auto* const found = std::ranges::find(kConv2dAlgorithms, name);
+  NEEDLE_CHECK(found != std::end(kConv2dAlgorithms),
+               "select_conv2d: '" + name + "' is no algorithm; use auto, direct or winograd");
+  select_conv2d_algorithm(static_cast<Conv2dAlgorithm>(found - kConv2dAlgorithms));
 }
 
 void bind_services(py::module_& m) {

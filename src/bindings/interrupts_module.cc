@@ -107,29 +107,35 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
   return updated;
 }
 
-int traverse(PyObject* self, visitproc visit, void* arg) {
-  auto* object = reinterpret_cast<Uninterrupted*>(self);
-  Py_VISIT(Py_TYPE(self));
-  Py_VISIT(object->function);
-  Py_VISIT(object->attributes);
-  return 0;
-}
+// What the garbage collector calls for a type whose members refer to Python objects.
+template <class Object, PyObject* Object::*... kMembers>
+struct Collected {
+  static int traverse(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    int stopped = 0;
+    for (PyObject* member : {reinterpret_cast<Object*>(self)->*kMembers...}) {
+      if (member != nullptr && stopped == 0) stopped = visit(member, arg);
+    }
+    return stopped;
+  }
 
-int clear(PyObject* self) {
-  auto* object = reinterpret_cast<Uninterrupted*>(self);
-  Py_CLEAR(object->function);
-  Py_CLEAR(object->attributes);
-  return 0;
-}
+  static int clear(PyObject* self) {
+    const auto drop = [](PyObject*& member) { Py_CLEAR(member); };
+    (drop(reinterpret_cast<Object*>(self)->*kMembers), ...);
+    return 0;
+  }
 
-template <int (*clear_members)(PyObject*)>
-void destroy(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
-  PyObject_GC_UnTrack(self);
-  clear_members(self);
-  type->tp_free(self);
-  Py_DECREF(type);
-}
+  static void destroy(PyObject* self) {
+    PyTypeObject* type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    clear(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+  }
+};
+
+using CollectedCall =
+    Collected<Uninterrupted, &Uninterrupted::function, &Uninterrupted::attributes>;
 
 PyObject* bind(PyObject* self, PyObject* instance, PyObject*) {
   return instance == nullptr || instance == Py_None ? Py_NewRef(self)
@@ -149,9 +155,9 @@ PyGetSetDef properties[] = {
 
 PyType_Slot slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(make)},
-    {Py_tp_dealloc, reinterpret_cast<void*>(destroy<clear>)},
-    {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
-    {Py_tp_clear, reinterpret_cast<void*>(clear)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(CollectedCall::destroy)},
+    {Py_tp_traverse, reinterpret_cast<void*>(CollectedCall::traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(CollectedCall::clear)},
     {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
     {Py_tp_descr_get, reinterpret_cast<void*>(bind)},
     {Py_tp_members, members},
@@ -206,22 +212,8 @@ PyObject* leave(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
-int assigned_traverse(PyObject* self, visitproc visit, void* arg) {
-  auto* object = reinterpret_cast<Assigned*>(self);
-  Py_VISIT(Py_TYPE(self));
-  Py_VISIT(object->variable);
-  Py_VISIT(object->value);
-  Py_VISIT(object->token);
-  return 0;
-}
-
-int assigned_clear(PyObject* self) {
-  auto* object = reinterpret_cast<Assigned*>(self);
-  Py_CLEAR(object->variable);
-  Py_CLEAR(object->value);
-  Py_CLEAR(object->token);
-  return 0;
-}
+using CollectedAssigned =
+    Collected<Assigned, &Assigned::variable, &Assigned::value, &Assigned::token>;
 
 PyMethodDef assigned_methods[] = {
     {"__enter__", enter, METH_NOARGS, "Assign the value and return it."},
@@ -231,9 +223,9 @@ PyMethodDef assigned_methods[] = {
 
 PyType_Slot assigned_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(assigned_new)},
-    {Py_tp_dealloc, reinterpret_cast<void*>(destroy<assigned_clear>)},
-    {Py_tp_traverse, reinterpret_cast<void*>(assigned_traverse)},
-    {Py_tp_clear, reinterpret_cast<void*>(assigned_clear)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(CollectedAssigned::destroy)},
+    {Py_tp_traverse, reinterpret_cast<void*>(CollectedAssigned::traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(CollectedAssigned::clear)},
     {Py_tp_methods, assigned_methods},
     {0, nullptr},
 };

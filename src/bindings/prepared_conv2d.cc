@@ -5,20 +5,10 @@
 
 namespace needle::bindings {
 
-template <>
-struct Caster<const cpu::ImageShape&> {
-  cpu::ImageShape value;
-  explicit Caster(Arguments& from) {
-    PyObject* shape = from.next();
-    if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(shape) != 4) {
-      raise(PyExc_TypeError, std::string(from.function) + ": a shape must be a tuple of four ints");
-    }
-    const auto length = [&](int axis) {
-      return to_int(from.function, PyTuple_GET_ITEM(shape, axis));
-    };
-    value = {length(0), length(1), length(2), length(3)};
-  }
-};
+static void take(Arguments& from, cpu::ImageShape& x) {
+  Arguments items = from.next_items(4, "a shape of four ints");
+  take_all(items, x.n, x.h, x.w, x.c);
+}
 
 namespace {
 
@@ -30,38 +20,32 @@ void check_prepared(const char* function, const View& weights) {
 }
 
 PyObject* prepared_size(Arguments& from) {
-  const cpu::ImageShape x = Caster<const cpu::ImageShape&>(from).value;
-  const cpu::ImageShape weight = Caster<const cpu::ImageShape&>(from).value;
-  const Geometry geometry = Caster<const Geometry&>(from).value;
+  cpu::ImageShape x, weight;
+  Geometry geometry;
+  take_all(from, x, weight, geometry);
   return PyLong_FromLongLong(cpu::selected_prepared_conv2d().size(x, weight, geometry));
 }
 
-PyObject* prepare(Arguments& from) {
-  const View weight = from.next_view(), out = from.next_view();
-  const cpu::ImageShape x = Caster<const cpu::ImageShape&>(from).value;
-  const Geometry geometry = Caster<const Geometry&>(from).value;
-  check_prepared(from.function, out);
+void check_prepare(In weight, Out out, const cpu::ImageShape&, const Geometry&) {
+  check_prepared("prepare_conv2d", out);
   NEEDLE_CHECK(weight.ndim == 4 && weight.dtype == DType::kFloat32,
                "prepare_conv2d: weight must be float32 with four axes, (KH, KW, C, O)");
-  {
-    WithoutGil released;
-    cpu::selected_prepared_conv2d().prepare(weight, out, x, geometry);
-  }
+}
+
+PyObject* prepare(Arguments& from) {
+  call_kernel(check_prepare, cpu::selected_prepared_conv2d().prepare, from);
   Py_RETURN_NONE;
 }
 
-PyObject* run_prepared(Arguments& from) {
-  const View x = from.next_view(), weight = from.next_view(), prepared = from.next_view();
-  const View out = from.next_view();
-  const Geometry geometry = Caster<const Geometry&>(from).value;
-  const Caster<const Epilogue&> epilogue(from);
-  kernel_rules().conv2d(x, weight, out, geometry, epilogue.value);
-  check_prepared(from.function, prepared);
+void check_run(In x, In weight, In prepared, Out out, const Geometry& geometry,
+               const Epilogue& epilogue) {
+  kernel_rules().conv2d(x, weight, out, geometry, epilogue);
+  check_prepared("conv2d_prepared", prepared);
   NEEDLE_CHECK(x.dtype == DType::kFloat32, "conv2d_prepared: x must be float32; use conv2d");
-  {
-    WithoutGil released;
-    cpu::selected_prepared_conv2d().run(x, weight, prepared, out, geometry, epilogue.value);
-  }
+}
+
+PyObject* run_prepared(Arguments& from) {
+  call_kernel(check_run, cpu::selected_prepared_conv2d().run, from);
   Py_RETURN_NONE;
 }
 
