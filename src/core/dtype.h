@@ -107,4 +107,13 @@ static inline decltype(auto) with_stored_float(DType dtype, F&& f) {
   return with_float(dtype, f);
 }
 
+// Calls f(Tag<Word>{}) with the unsigned type of `bytes` bytes: copying depends on the size alone.
+template <class F>
+static inline decltype(auto) with_word(std::size_t bytes, F&& f) {
+  if (bytes == 1) return f(Tag<std::uint8_t>{});
+  if (bytes == 2) return f(Tag<std::uint16_t>{});
+  if (bytes == 4) return f(Tag<std::uint32_t>{});
+  return f(Tag<std::uint64_t>{});
+}
+
 }  // namespace needle

@@ -26,19 +26,6 @@ using pixel::kFractionBits;
 constexpr Index kOne = pixel::kUnit;
 constexpr Index kPiece = 128;  // pixels of a row whose positions are computed together
 
-template <class T>
-T as_fill(double fill);
-
-template <>
-[[gnu::always_inline]] inline float as_fill<float>(double fill) {
-  return float(fill);
-}
-
-template <>
-[[gnu::always_inline]] inline Byte as_fill<Byte>(double fill) {
-  return Byte(fill <= 0.0 ? 0.0 : fill >= 255.0 ? 255.0 : std::nearbyint(fill));
-}
-
 // ---- places ------------------------------------------------------------------------------------
 
 // The positions of pixels X, X + 1... of row Y along one axis of the input.
@@ -264,7 +251,7 @@ void each_piece(const Image<T>& in, const Image<T>& out, const double* m, bool i
 template <class T>
 void affine_image(const Image<T>& in, const Image<T>& out, const double* m, bool is_bilinear,
                   double fill) {
-  const T filled = as_fill<T>(fill);
+  const T filled = static_cast<T>(fill);
   if (in.channels == 3) return each_piece<3>(in, out, m, is_bilinear, filled);
   if (in.channels == 1) return each_piece<1>(in, out, m, is_bilinear, filled);
   each_piece<0>(in, out, m, is_bilinear, filled);

@@ -20,12 +20,8 @@ struct Filling {
 
 // `inside` is the part of height x width that `data` (its first pixel) holds; the rest is
 // `outside`. The stages, and then the erased rectangles, are applied when the canvas is written.
-struct Canvas {
-  const void* data;
-  Element source_type, type;
-  std::int64_t row_stride, column_stride, channel_stride;
-  std::int64_t height, width;
-  Rectangle inside;
+struct Canvas : Window {
+  Element type;
   Filling outside;
   int stage_count = 0, erased_count = 0, colour_count = 0;
   Stage stages[kMaxPending];

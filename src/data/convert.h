@@ -8,6 +8,7 @@
 #include "core/not_implemented.h"
 #include "core/pixel_formulas.h"
 #include "core/simd.h"
+#include "window.h"
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -77,6 +78,21 @@ template <bool kMirrored, class F>
   for (Index i = 0; i + kLanes <= n; i += kLanes) convert_at(i);
   if (n % kLanes != 0) convert_at(n - kLanes);
   /// END SOLUTION
+}
+
+// Calls f with the formula of a conversion of channel c (kScale or kCast) and of the normalisation
+// that follows, if `numbers` are not null.
+template <class F>
+[[gnu::always_inline]] inline void with_formula(StageKind kind, const float* numbers,
+                                                Index channels, Index c, F&& f) {
+  const bool scales = kind == StageKind::kScale;
+  if (numbers == nullptr) {
+    scales ? f([](auto x) { return scaled(x); }) : f([](auto x) { return x; });
+    return;
+  }
+  const float mean = numbers[c], std = numbers[channels + c];
+  scales ? f([=](auto x) { return (scaled(x) - mean) / std; })
+         : f([=](auto x) { return (x - mean) / std; });
 }
 
 }  // namespace

@@ -66,15 +66,9 @@ void convert_rows(const PlaneRows& p, F f) {
 
 template <bool kMirrored>
 void convert_plane(const Emission& e, const PlaneRows& p, Index c) {
-  const bool scales = e.stages[0].kind == StageKind::kScale;
-  if (e.stage_count == 1) {
-    scales ? convert_rows<kMirrored>(p, [](auto x) { return scaled(x); })
-           : convert_rows<kMirrored>(p, [](auto x) { return x; });
-    return;
-  }
-  const float mean = e.stages[1].numbers[c], std = e.stages[1].numbers[e.channels + c];
-  scales ? convert_rows<kMirrored>(p, [=](auto x) { return (scaled(x) - mean) / std; })
-         : convert_rows<kMirrored>(p, [=](auto x) { return (x - mean) / std; });
+  const float* numbers = e.stage_count == 1 ? nullptr : e.stages[1].numbers;
+  with_formula(e.stages[0].kind, numbers, e.channels, c,
+               [&](auto formula) { convert_rows<kMirrored>(p, formula); });
 }
 
 // Returns true if out's planes, margins included, may be computed by way of a small image of bytes.
@@ -94,7 +88,7 @@ void emit_small_image(const Emission& e) {
   if (inside.height() * inside.width() < plane) {
     std::memset(planes, e.fill_byte, e.channels * plane);
   }
-  const auto* source = static_cast<const std::uint8_t*>(e.source);
+  const auto* source = static_cast<const std::uint8_t*>(e.data);
   for (Index y = 0; y < inside.height(); ++y) {
     split_pixels(source + y * e.row_stride, e.column_stride, e.channel_stride, e.channels,
                  inside.width(), planes + (inside.top + y) * e.width + inside.left, plane);
@@ -121,7 +115,7 @@ void convert_planes(const Emission& e, const std::uint8_t* in, Index in_stride,
 
 void emit_planes(const Emission& e) {
   if (is_small_image_of_bytes(e)) return emit_small_image(e);
-  const auto* source = static_cast<const std::uint8_t*>(e.source);
+  const auto* source = static_cast<const std::uint8_t*>(e.data);
   const Rectangle& inside = e.inside;
   for (Index c = 0; c < e.channels; ++c) {
     float* plane = static_cast<float*>(e.out) + c * e.out_channel_stride;

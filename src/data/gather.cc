@@ -3,8 +3,11 @@
 #include "gather.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <type_traits>
 
+#include "core/dtype.h"
 #include "core/thread_pool.h"
 
 namespace needle::data {
@@ -52,29 +55,22 @@ void simplify(RowLayout& row) {
   if (row.ndim > 0) row.ndim = last + 1;
 }
 
-template <class Word>
-void copy_words(const RowLayout& row, const char* from, char* to) {
-  const int axis = row.ndim - 1;
-  for (std::int64_t i = 0; i < row.shape[axis]; ++i) {
-    std::memcpy(to + i * row.to[axis], from + i * row.from[axis], sizeof(Word));
-  }
-}
-
 void copy_innermost(const RowLayout& row, const char* from, char* to) {
   const int axis = row.ndim - 1;
   const std::int64_t size = row.itemsize;
+  const auto copy_each = [&](auto bytes) {  // fast if their number is a constant
+    for (std::int64_t i = 0; i < row.shape[axis]; ++i) {
+      std::memcpy(to + i * row.to[axis], from + i * row.from[axis], bytes);
+    }
+  };
   if (row.from[axis] == size && row.to[axis] == size) {
     std::memcpy(to, from, row.shape[axis] * size);
-  } else if (size == 1) {
-    copy_words<std::uint8_t>(row, from, to);
-  } else if (size == 4) {
-    copy_words<std::uint32_t>(row, from, to);
-  } else if (size == 8) {
-    copy_words<std::uint64_t>(row, from, to);
+  } else if (size <= 8 && std::has_single_bit(std::uint64_t(size))) {
+    with_word(size, [&]<class Word>(Tag<Word>) {
+      copy_each(std::integral_constant<std::size_t, sizeof(Word)>{});
+    });
   } else {
-    for (std::int64_t i = 0; i < row.shape[axis]; ++i) {
-      std::memcpy(to + i * row.to[axis], from + i * row.from[axis], size);
-    }
+    copy_each(size);
   }
 }
 

@@ -20,11 +20,15 @@ struct StepRow {  // the meaning of a step's name; constants -1: the step checks
 
 struct Instruction {
   const StepRow* row;
-  const double* parameters;            // row->parameters has this many per image
+  const double* parameters;            // row->parameters is their number per image
   std::int64_t height = 0, width = 0;  // of the output, where the step states them
   double fill = 0;
   bool bilinear = false, antialias = false;
   std::vector<float> numbers = {};  // normalize: means, deviations
+
+  const double* parameters_of(std::int64_t sample) const {
+    return parameters + sample * row->parameters;
+  }
 };
 
 inline constexpr std::int64_t kMaxElements = std::int64_t{1} << 31;  // of an image between steps

@@ -63,6 +63,12 @@ class Lowering {
   };
 
   ImagePass& pass() { return batch_.passes.back(); }
+  void place(std::int32_t word, bool begins) {
+    places_.push_back({batch_.passes.size() - 1, word, begins});
+  }
+  void take_size(const Instruction& step) {
+    if (step.height > 0) height_ = step.height, width_ = step.width;
+  }
 
   void open_pass() {
     batch_.passes.emplace_back();
@@ -110,7 +116,7 @@ class Lowering {
       window_fills_ = false;
     }
     window_fills_ = window_fills_ || crops;
-    places_.push_back({batch_.passes.size() - 1, pass().steps[window_].at, begins});
+    place(pass().steps[window_].at, begins);
   }
 
   void add_resampling(const Instruction& step) {
@@ -135,34 +141,27 @@ class Lowering {
     now.resampling_at = room(affine ? kWords<AffineRecord> : kWords<ResizeRecord>);
     now.resampling_fill = static_cast<float>(step.fill);
     window_ = -1;
-    places_.push_back({batch_.passes.size() - 1, now.resampling_at, true});
+    place(now.resampling_at, true);
   }
 
   void compile(const Instruction& step) {
-    const std::size_t here = batch_.passes.size() - 1;
     switch (step.row->kind) {
       case Kind::kCrop:
       case Kind::kFlip: add_window(step); break;
       case Kind::kResize:
       case Kind::kAffine: add_resampling(step); break;
       case Kind::kErase:
-        places_.push_back(
-            {here, add_step(PassStep::kErase, room(kWords<EraseRecord>), step.fill), true});
+        place(add_step(PassStep::kErase, room(kWords<EraseRecord>), step.fill), true);
         window_ = -1;
         break;
       case Kind::kColour:
-        places_.push_back(
-            {here,
-             add_step(type_ == Element::kByte ? PassStep::kColourBytes : PassStep::kColourFloats,
-                      room(kWords<ColourRecord>)),
-             true});
+        place(add_step(type_ == Element::kByte ? PassStep::kColourBytes : PassStep::kColourFloats,
+                       room(kWords<ColourRecord>)),
+              true);
         break;
       default: add_conversion(step);
     }
-    if (step.height > 0) {
-      height_ = step.height;
-      width_ = step.width;
-    }
+    take_size(step);
   }
 
   void add_conversion(const Instruction& step) {
@@ -172,23 +171,17 @@ class Lowering {
       for (const float number : step.numbers) batch_.words.push_back(bits_of(number));
     }
     type_ = Element::kFloat;
-    places_.push_back({batch_.passes.size() - 1, 0, false});
+    place(0, false);
   }
 
   void set_output() {
     ImagePass& last = pass();
-    const std::int64_t* shape = program_.out_shape_;
-    std::int64_t strides[3], stride = 1;
-    for (int i = 2; i >= 0; --i) {
-      strides[program_.axes_[i]] = stride;
-      stride *= shape[program_.axes_[i]];
-    }
-    last.height = small(shape[0]);
-    last.width = small(shape[1]);
-    last.row_stride = strides[0];
-    last.column_stride = strides[1];
-    last.channel_stride = strides[2];
-    small(stride);
+    last.height = small(program_.out_shape_[0]);
+    last.width = small(program_.out_shape_[1]);
+    last.row_stride = program_.out_strides_[0];
+    last.column_stride = program_.out_strides_[1];
+    last.channel_stride = program_.out_strides_[2];
+    small(program_.out_size_);
     if (batch_.words.size() % 2 != 0) batch_.words.push_back(0);  // records begin at eight bytes
   }
 
@@ -215,7 +208,7 @@ class Lowering {
     }
     for (std::size_t k = 0; k < places_.size(); ++k) {
       const Instruction& step = program_.instructions_[k];
-      fill_step(step, places_[k], step.parameters + sample * step.row->parameters);
+      fill_step(step, places_[k], step.parameters_of(sample));
     }
     const std::int64_t* wanted = program_.out_shape_;
     if (height_ != wanted[0] || width_ != wanted[1]) refuse_size(height_, width_, wanted, sample);
@@ -248,10 +241,7 @@ class Lowering {
       }
       default: break;
     }
-    if (step.height > 0) {
-      height_ = step.height;
-      width_ = step.width;
-    }
+    take_size(step);
   }
 
   void fill_window(const Instruction& step, const Place& place, const Parameters& values) {

@@ -18,11 +18,11 @@ using Index = std::int64_t;
 
 // Computes planes[c * plane_stride + i] = pixels[3 * i + c], or of pixel n - 1 - i where mirrored.
 template <bool kMirrored, class T>
-void split_three_plainly(const T* pixels, Index from, Index n, T* planes, Index plane_stride) {
+void split_three(const T* pixels, Index n, T* planes, Index plane_stride) {
   T* a = planes;
   T* b = planes + plane_stride;
   T* c = planes + 2 * plane_stride;
-  for (Index i = from; i < n; ++i) {
+  for (Index i = 0; i < n; ++i) {
     const T* pixel = pixels + 3 * (kMirrored ? n - 1 - i : i);
     a[i] = pixel[0];
     b[i] = pixel[1];
@@ -30,49 +30,56 @@ void split_three_plainly(const T* pixels, Index from, Index n, T* planes, Index 
   }
 }
 
-template <bool kMirrored>
-void split_three(const float* pixels, Index n, float* planes, Index plane_stride) {
-  split_three_plainly<kMirrored>(pixels, 0, n, planes, plane_stride);
-}
-
 #if defined(__SSSE3__)
 
-struct SplitMasks {  // for plane c: the destination of each byte of the `part`-th 16 of 48; 0x80:
-                     // none
+// A permutation of 48 bytes, 16 of which make one vector: for each vector that is written and each
+// that is read, the place where each written byte is read; 0x80: in another vector.
+struct ByteMasks {
   alignas(16) std::uint8_t byte[3][3][16];
 };
 
-template <bool kMirrored>
-constexpr SplitMasks make_split_masks() {
-  SplitMasks masks{};
-  for (int c = 0; c < 3; ++c) {
-    for (int part = 0; part < 3; ++part) {
+// source(vector, i) is the place among all 48 where byte i of a written vector is read.
+template <class Source>
+constexpr ByteMasks make_masks(Source source) {
+  ByteMasks masks{};
+  for (int to = 0; to < 3; ++to) {
+    for (int from = 0; from < 3; ++from) {
       for (int i = 0; i < 16; ++i) {
-        const int at = 3 * (kMirrored ? 15 - i : i) + c - 16 * part;
-        masks.byte[c][part][i] = at >= 0 && at < 16 ? std::uint8_t(at) : std::uint8_t(0x80);
+        const int place = source(to, i) - 16 * from;
+        masks.byte[to][from][i] = std::uint8_t(place >= 0 && place < 16 ? place : 0x80);
       }
     }
   }
   return masks;
 }
 
+// Returns the written vector `to`.
+[[gnu::always_inline]] inline __m128i permuted(const __m128i from[3], const ByteMasks& masks,
+                                               int to) {
+  const auto* mask = reinterpret_cast<const __m128i*>(masks.byte[to]);
+  const __m128i first = _mm_shuffle_epi8(from[0], mask[0]);
+  const __m128i second = _mm_shuffle_epi8(from[1], mask[1]);
+  return _mm_or_si128(_mm_or_si128(first, second), _mm_shuffle_epi8(from[2], mask[2]));
+}
+
+[[gnu::always_inline]] inline __m128i load16(const std::uint8_t* from) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+}
+[[gnu::always_inline]] inline void store16(std::uint8_t* to, __m128i v) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), v);
+}
+
 template <bool kMirrored>
-constexpr SplitMasks kSplitMasks = make_split_masks<kMirrored>();
+constexpr ByteMasks kSplitMasks =
+    make_masks([](int c, int i) { return 3 * (kMirrored ? 15 - i : i) + c; });
 
 // Splits 16 pixels (48 bytes) into three planes.
 template <bool kMirrored>
 [[gnu::always_inline]] inline void split_sixteen(const std::uint8_t* pixels, std::uint8_t* planes,
                                                  Index plane_stride) {
-  const SplitMasks& masks = kSplitMasks<kMirrored>;
-  const auto* from = reinterpret_cast<const __m128i*>(pixels);
-  const __m128i x = _mm_loadu_si128(from), y = _mm_loadu_si128(from + 1),
-                z = _mm_loadu_si128(from + 2);
+  const __m128i from[3] = {load16(pixels), load16(pixels + 16), load16(pixels + 32)};
   for (int c = 0; c < 3; ++c) {
-    const auto* mask = reinterpret_cast<const __m128i*>(masks.byte[c]);
-    const __m128i plane =
-        _mm_or_si128(_mm_or_si128(_mm_shuffle_epi8(x, mask[0]), _mm_shuffle_epi8(y, mask[1])),
-                     _mm_shuffle_epi8(z, mask[2]));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(planes + c * plane_stride), plane);
+    store16(planes + c * plane_stride, permuted(from, kSplitMasks<kMirrored>, c));
   }
 }
 
@@ -108,43 +115,20 @@ void split_three(const std::uint8_t* pixels, Index n, std::uint8_t* planes, Inde
     return;
   }
 #endif
-  split_three_plainly<kMirrored>(pixels, 0, n, planes, plane_stride);
+  split_three<kMirrored, std::uint8_t>(pixels, n, planes, plane_stride);
 }
 
 #if defined(__SSSE3__)
 
-struct MirrorMasks {  // for the `part`-th 16 of 48 bytes: the destination of each byte of the
-                      // `from`-th
-  alignas(16) std::uint8_t byte[3][3][16];
-};
-
-constexpr MirrorMasks make_mirror_masks() {
-  MirrorMasks masks{};
-  for (int part = 0; part < 3; ++part) {
-    for (int from = 0; from < 3; ++from) {
-      for (int i = 0; i < 16; ++i) {
-        const int to = 16 * part + i, at = 3 * (15 - to / 3) + to % 3 - 16 * from;
-        masks.byte[part][from][i] = at >= 0 && at < 16 ? std::uint8_t(at) : std::uint8_t(0x80);
-      }
-    }
-  }
-  return masks;
-}
-
-constexpr MirrorMasks kMirrorMasks = make_mirror_masks();
+constexpr ByteMasks kMirrorMasks = make_masks([](int part, int i) {
+  const int to = 16 * part + i;
+  return 3 * (15 - to / 3) + to % 3;
+});
 
 // Reverses 16 pixels (48 bytes).
 [[gnu::always_inline]] inline void mirror_sixteen(const std::uint8_t* pixels, std::uint8_t* out) {
-  const auto* from = reinterpret_cast<const __m128i*>(pixels);
-  const __m128i x = _mm_loadu_si128(from), y = _mm_loadu_si128(from + 1),
-                z = _mm_loadu_si128(from + 2);
-  for (int part = 0; part < 3; ++part) {
-    const auto* mask = reinterpret_cast<const __m128i*>(kMirrorMasks.byte[part]);
-    const __m128i mirrored =
-        _mm_or_si128(_mm_or_si128(_mm_shuffle_epi8(x, mask[0]), _mm_shuffle_epi8(y, mask[1])),
-                     _mm_shuffle_epi8(z, mask[2]));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out) + part, mirrored);
-  }
+  const __m128i from[3] = {load16(pixels), load16(pixels + 16), load16(pixels + 32)};
+  for (int part = 0; part < 3; ++part) store16(out + 16 * part, permuted(from, kMirrorMasks, part));
 }
 
 // Writes out pixel i = pixel n - 1 - i, for as many pixels as fill vectors.
@@ -159,38 +143,18 @@ Index mirror_three(const std::uint8_t* pixels, Index n, std::uint8_t* out) {
   return n;
 }
 
-struct JoinMasks {  // for the `part`-th 16 of 48 bytes: the destination of each byte of plane c
-  alignas(16) std::uint8_t byte[3][3][16];
-};
-
-constexpr JoinMasks make_join_masks() {
-  JoinMasks masks{};
-  for (int part = 0; part < 3; ++part) {
-    for (int c = 0; c < 3; ++c) {
-      for (int i = 0; i < 16; ++i) {
-        const int at = 16 * part + i;
-        masks.byte[part][c][i] = at % 3 == c ? std::uint8_t(at / 3) : std::uint8_t(0x80);
-      }
-    }
-  }
-  return masks;
-}
-
-constexpr JoinMasks kJoinMasks = make_join_masks();
+constexpr ByteMasks kJoinMasks = make_masks([](int part, int i) {
+  const int at = 16 * part + i;
+  return 16 * (at % 3) + at / 3;
+});
 
 Index join_three(const std::uint8_t* planes, Index plane_stride, Index n, std::uint8_t* pixels) {
   Index i = 0;
   for (; i + 16 <= n; i += 16) {
-    __m128i plane[3];
-    for (int c = 0; c < 3; ++c) {
-      plane[c] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(planes + c * plane_stride + i));
-    }
+    const __m128i plane[3] = {load16(planes + i), load16(planes + plane_stride + i),
+                              load16(planes + 2 * plane_stride + i)};
     for (int part = 0; part < 3; ++part) {
-      const auto* mask = reinterpret_cast<const __m128i*>(kJoinMasks.byte[part]);
-      const __m128i joined = _mm_or_si128(
-          _mm_or_si128(_mm_shuffle_epi8(plane[0], mask[0]), _mm_shuffle_epi8(plane[1], mask[1])),
-          _mm_shuffle_epi8(plane[2], mask[2]));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(pixels + 3 * i + 16 * part), joined);
+      store16(pixels + 3 * i + 16 * part, permuted(plane, kJoinMasks, part));
     }
   }
   return i;

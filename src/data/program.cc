@@ -158,7 +158,11 @@ void Program::set_output(const OutputRow& output) {
   if (type_ == Element::kFloat && out_type_ == Element::kByte) {
     raise_error("run_images: the steps give float32 images, got an out of uint8; make it float32");
   }
-  for (int i = 0; i < 3; ++i) out_shape_[axes_[i]] = output.shape[i];
+  for (int i = 2; i >= 0; --i) {
+    out_shape_[axes_[i]] = output.shape[i];
+    out_strides_[axes_[i]] = out_size_;
+    out_size_ *= output.shape[i];
+  }
   if (out_shape_[2] != channels_) {
     raise_error("run_images: out must have " + std::to_string(channels_) + " channels on axis " +
                 std::to_string(std::find(axes_, axes_ + 3, 2) - axes_) + " of an image, got " +

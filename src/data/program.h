@@ -57,7 +57,7 @@ class Program {
   Element source_type_, type_, out_type_;
   int axes_[3] = {0, 1, 2};  // of the output: 0 height, 1 width, 2 channels
   bool moved_ = false;       // the axes are no longer height, width, channels
-  std::int64_t out_shape_[3];
+  std::int64_t out_shape_[3], out_strides_[3], out_size_ = 1;  // height, width, channels
 };
 
 }  // namespace needle::data

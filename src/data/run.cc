@@ -60,12 +60,12 @@ struct Run {
     const std::int64_t n = channels();
     if (type == Element::kFloat) {
       const Image<float> pixel{values, 1, 1, n, n, n, 1};
-      return program.table_->colour_floats(pixel, pixel, m);
+      return program.table_->floats.colour(pixel, pixel, m);
     }
     std::uint8_t bytes[3] = {};
     for (std::int64_t c = 0; c < n && c < 3; ++c) bytes[c] = static_cast<std::uint8_t>(values[c]);
     const Image<std::uint8_t> pixel{bytes, 1, 1, n, n, n, 1};
-    program.table_->colour_bytes(pixel, pixel, m);
+    program.table_->bytes.colour(pixel, pixel, m);
     for (std::int64_t c = 0; c < n && c < 3; ++c) values[c] = bytes[c];
   }
 
@@ -87,26 +87,8 @@ struct Run {
     int stage_count = canvas.stage_count;
     std::copy_n(canvas.stages, stage_count, stages);
     if (type != canvas.type) stages[stage_count++] = {StageKind::kCast, nullptr};
-    program.table_->emit({canvas.data,
-                          canvas.source_type,
-                          canvas.row_stride,
-                          canvas.column_stride,
-                          canvas.channel_stride,
-                          canvas.inside,
-                          canvas.height,
-                          canvas.width,
-                          channels(),
-                          values,
-                          byte_outside(canvas),
-                          stages,
-                          stage_count,
-                          erased,
-                          erased_count,
-                          to,
-                          type,
-                          strides[0],
-                          strides[1],
-                          strides[2]});
+    program.table_->emit({canvas, channels(), values, byte_outside(canvas), stages, stage_count,
+                          erased, erased_count, to, type, strides[0], strides[1], strides[2]});
   }
 
   // Calls next with the current contents of the canvas, written to memory.
@@ -209,8 +191,8 @@ struct Run {
     if (index + 1 == program.instructions_.size()) return;
     const Instruction& next = program.instructions_[index + 1];
     if (next.row->kind != Kind::kCrop) return;
-    const double* p = next.parameters + sample * next.row->parameters;
-    const auto [top, left] = Parameters{p, sample, step.height, step.width}.crop();
+    const auto [top, left] =
+        Parameters{next.parameters_of(sample), sample, step.height, step.width}.crop();
     const Rectangle part =
         intersection(resized.inside, {top, left, top + next.height, left + next.width});
     if (part.empty()) return;
@@ -236,13 +218,9 @@ struct Run {
     const Image<T> in = image_of<T>(canvas);
     const Image<T> result{made, part.height(), part.width(), c, next.row_stride, c, 1};
     const Scaling scaling{step.height, step.width, part, step.bilinear, step.antialias};
-    if constexpr (sizeof(T) == 1) {
-      m == nullptr ? program.table_->resize_bytes(in, result, scaling)
-                   : program.table_->affine_bytes(in, result, m, step.bilinear, step.fill);
-    } else {
-      m == nullptr ? program.table_->resize_floats(in, result, scaling)
-                   : program.table_->affine_floats(in, result, m, step.bilinear, step.fill);
-    }
+    const ImageSteps<T>& steps = program.table_->of<T>();
+    m == nullptr ? steps.resize(in, result, scaling)
+                 : steps.affine(in, result, m, step.bilinear, step.fill);
     if (last) return;
     next.data = made;
     go_on(index + 1, next);
@@ -267,7 +245,7 @@ struct Run {
   void go_on(std::size_t index, Canvas& canvas) const {
     for (; index < program.instructions_.size(); ++index) {
       const Instruction& step = program.instructions_[index];
-      const double* p = step.parameters + sample * step.row->parameters;
+      const double* p = step.parameters_of(sample);
       bool done = true;
       switch (step.row->kind) {
         case Kind::kCrop: done = crop(step, p, canvas); break;
@@ -293,12 +271,7 @@ struct Run {
     if (canvas.height != wanted[0] || canvas.width != wanted[1]) {
       refuse_size(canvas.height, canvas.width, wanted, sample);
     }
-    std::int64_t strides[3], stride = 1;
-    for (int i = 2; i >= 0; --i) {
-      strides[program.axes_[i]] = stride;
-      stride *= wanted[program.axes_[i]];
-    }
-    if (stride > 0) emit(canvas, out, program.out_type_, strides);
+    if (program.out_size_ > 0) emit(canvas, out, program.out_type_, program.out_strides_);
   }
 };
 

@@ -22,26 +22,32 @@ struct Scaling {
   bool bilinear, antialias;
 };
 
-struct StepTable {
-  const char* isa;
+template <class T>
+struct ImageSteps {
   // out has the part's size.
-  void (*resize_bytes)(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out,
-                       const Scaling& scaling);
-  void (*resize_floats)(const Image<float>& in, const Image<float>& out, const Scaling& scaling);
+  void (*resize)(const Image<T>& in, const Image<T>& out, const Scaling& scaling);
   // m: a, b, c, d, e, f. The pixel centre (X, Y) of `out` takes the value at (aX + bY + c, dX + eY
   // + f) of `in`, or fill outside of `in`.
-  void (*affine_bytes)(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out,
-                       const double m[6], bool bilinear, double fill);
-  void (*affine_floats)(const Image<float>& in, const Image<float>& out, const double m[6],
-                        bool bilinear, double fill);
+  void (*affine)(const Image<T>& in, const Image<T>& out, const double m[6], bool bilinear,
+                 double fill);
   // m: 3x4, row-major; 1 or 3 channels. Any strides are allowed and `in` may be `out`. The program
   // calls it with single rows as planes (column_stride 1, channel_stride the plane's), which must
   // be fast.
-  void (*colour_bytes)(const Image<std::uint8_t>& in, const Image<std::uint8_t>& out,
-                       const float m[12]);
-  void (*colour_floats)(const Image<float>& in, const Image<float>& out, const float m[12]);
+  void (*colour)(const Image<T>& in, const Image<T>& out, const float m[12]);
+};
+
+struct StepTable {
+  const char* isa;
+  ImageSteps<std::uint8_t> bytes;
+  ImageSteps<float> floats;
   // Applies the pointwise stages to a window and writes the output's layout and type.
   void (*emit)(const Emission& emission);
+
+  template <class T>
+  const ImageSteps<T>& of() const {
+    if constexpr (sizeof(T) == 1) return bytes;
+    if constexpr (sizeof(T) == 4) return floats;
+  }
 };
 
 #ifdef NEEDLE_ISA

@@ -11,12 +11,8 @@ namespace {
 
 constinit const StepTable steps = {
     .isa = NEEDLE_QUOTE(NEEDLE_ISA),
-    .resize_bytes = &resize,
-    .resize_floats = &resize,
-    .affine_bytes = &affine,
-    .affine_floats = &affine,
-    .colour_bytes = &colour,
-    .colour_floats = &colour,
+    .bytes = {&resize, &affine, &colour},
+    .floats = {&resize, &affine, &colour},
     .emit = &emit,
 };
 

@@ -14,24 +14,6 @@ namespace {
 
 constexpr Index kPiece = 1024;  // pixels of a row that pass through the buffers at once
 
-// ---- one run of one channel ----
-
-void scale(const std::uint8_t* in, float* out, Index n) {
-  convert_run<false>(in, out, n, [](auto x) { return scaled(x); });
-}
-
-void cast(const std::uint8_t* in, float* out, Index n) {
-  convert_run<false>(in, out, n, [](auto x) { return x; });
-}
-
-void scale_normalize(const std::uint8_t* in, float* out, Index n, float mean, float std) {
-  convert_run<false>(in, out, n, [=](auto x) { return (scaled(x) - mean) / std; });
-}
-
-void cast_normalize(const std::uint8_t* in, float* out, Index n, float mean, float std) {
-  convert_run<false>(in, out, n, [=](auto x) { return (x - mean) / std; });
-}
-
 void normalize(const float* in, float* out, Index n, float mean, float std) {
   for (Index i = 0; i < n; ++i) out[i] = (in[i] - mean) / std;
 }
@@ -53,15 +35,9 @@ struct Planes {
 void convert(const Planes& in, const Planes& out, Index channels, Index n, StageKind kind,
              const float* normalization) {
   for (Index c = 0; c < channels; ++c) {
-    const std::uint8_t* from = in.plane<std::uint8_t>(c);
-    float* to = out.plane<float>(c);
-    const bool scales = kind == StageKind::kScale;
-    if (normalization == nullptr) {
-      scales ? scale(from, to, n) : cast(from, to, n);
-    } else {
-      const float mean = normalization[c], std = normalization[channels + c];
-      scales ? scale_normalize(from, to, n, mean, std) : cast_normalize(from, to, n, mean, std);
-    }
+    with_formula(kind, normalization, channels, c, [&](auto formula) {
+      convert_run<false>(in.plane<std::uint8_t>(c), out.plane<float>(c), n, formula);
+    });
   }
 }
 
@@ -73,8 +49,15 @@ void mix(const Planes& in, const Planes& out, Index channels, Index n, const flo
   colour(image(in), image(out), m);
 }
 
-// Runs stage i (and the next one with it, if they are combined); returns the number of stages done.
-int run_stage(const Emission& e, int i, const Planes& in, const Planes& out, Index n) {
+// Returns the number of stages that stage i is combined with, itself included.
+int together(const Emission& e, int i) {
+  const StageKind kind = e.stages[i].kind;
+  const bool converts = kind == StageKind::kScale || kind == StageKind::kCast;
+  return converts && i + 1 < e.stage_count && e.stages[i + 1].kind == StageKind::kNormalize ? 2 : 1;
+}
+
+// Runs stage i and those that it is combined with.
+void run_stage(const Emission& e, int i, const Planes& in, const Planes& out, Index n) {
   const Stage& stage = e.stages[i];
   if (stage.kind == StageKind::kColour) {
     in.type == Element::kByte ? mix<std::uint8_t>(in, out, e.channels, n, stage.numbers)
@@ -85,18 +68,9 @@ int run_stage(const Emission& e, int i, const Planes& in, const Planes& out, Ind
                 stage.numbers[e.channels + c]);
     }
   } else {
-    const bool both = i + 1 < e.stage_count && e.stages[i + 1].kind == StageKind::kNormalize;
+    const bool both = together(e, i) == 2;
     convert(in, out, e.channels, n, stage.kind, both ? e.stages[i + 1].numbers : nullptr);
-    return both ? 2 : 1;
   }
-  return 1;
-}
-
-// Returns the number of stages that are combined with stage i, and the type of their result.
-int together(const Emission& e, int i) {
-  const StageKind kind = e.stages[i].kind;
-  const bool converts = kind == StageKind::kScale || kind == StageKind::kCast;
-  return converts && i + 1 < e.stage_count && e.stages[i + 1].kind == StageKind::kNormalize ? 2 : 1;
 }
 
 struct Buffers {
@@ -132,18 +106,26 @@ void emit_piece(const Emission& e, const T* source, U* out, Index n, const Buffe
     const bool stays_bytes = now.type == Element::kByte && e.stages[i].kind == StageKind::kColour;
     Planes next{buffers.floats, kPiece, Element::kFloat};
     if (stays_bytes) next = {buffers.bytes, kPiece, Element::kByte};
-    if (direct && i + together(e, i) == e.stage_count) next = target;
-    i += run_stage(e, i, now, next, n);
+    const int done = i + together(e, i);
+    if (direct && done == e.stage_count) next = target;
+    run_stage(e, i, now, next, n);
+    i = done;
     now = next;
   }
   if (now.data != target.data) store(e, now, out, n);
 }
 
+// Returns true if the output's pixels, and the source's at that stride, are contiguous.
+bool have_pixels(const Emission& e, Index column_stride) {
+  return e.channel_stride == 1 && e.out_channel_stride == 1 && e.out_column_stride == e.channels &&
+         e.column_stride == column_stride;
+}
+
 template <class T>
 void copy_row(const Emission& e, const T* source, T* out, Index n) {
-  if (e.channel_stride == 1 && e.out_channel_stride == 1 && e.out_column_stride == e.channels) {
-    if (e.column_stride == e.channels) std::memcpy(out, source, n * e.channels * sizeof(T));
-    if (e.column_stride == -e.channels) mirror_pixels(source, e.channels, n, out);
+  if (have_pixels(e, -e.channels)) return mirror_pixels(source, e.channels, n, out);
+  if (have_pixels(e, e.channels)) {
+    std::memcpy(out, source, n * e.channels * sizeof(T));
     return;
   }
   for (Index c = 0; c < e.channels; ++c) {
@@ -152,23 +134,18 @@ void copy_row(const Emission& e, const T* source, T* out, Index n) {
 }
 
 bool is_copy(const Emission& e) {
-  if (e.stage_count != 0) return false;
-  const bool pixels = e.channel_stride == 1 && e.out_channel_stride == 1 &&
-                      e.out_column_stride == e.channels &&
-                      (e.column_stride == e.channels || e.column_stride == -e.channels);
-  return pixels || (e.column_stride == 1 && e.out_column_stride == 1);
+  return e.stage_count == 0 && (have_pixels(e, e.channels) || have_pixels(e, -e.channels) ||
+                                (e.column_stride == 1 && e.out_column_stride == 1));
 }
 
 // Applies colours alone, for pixels with the same layout in out and source.
 bool is_colour(const Emission& e) {
-  const bool pixels = e.channel_stride == 1 && e.out_channel_stride == 1 &&
-                      e.column_stride == e.channels && e.out_column_stride == e.channels;
-  return pixels && e.stage_count == 1 && e.stages[0].kind == StageKind::kColour;
+  return have_pixels(e, e.channels) && e.stage_count == 1 && e.stages[0].kind == StageKind::kColour;
 }
 
 template <class T, class U>
 void emit_inside(const Emission& e) {
-  const T* source = static_cast<const T*>(e.source);
+  const T* source = static_cast<const T*>(e.data);
   const Index n = e.inside.width();
   U* out = static_cast<U*>(e.out) + e.inside.top * e.out_row_stride +
            e.inside.left * e.out_column_stride;

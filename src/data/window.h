@@ -34,15 +34,20 @@ struct Erased {
   const float* values;  // one per channel, in the output's type
 };
 
-// All counts are in elements and pixels. The output is height x width x channels for any order of
-// its axes in memory. `inside` is the part of it that the source provides, whose first pixel is at
-// `source`; the rest is `fill`, one value per channel, already in the output's type.
-struct Emission {
-  const void* source;
+// height x width pixels, of which a source provides the part `inside`. Counts are in elements and
+// pixels.
+struct Window {
+  const void* data;  // the first pixel of the part
   Element source_type;
   std::int64_t row_stride, column_stride, channel_stride;
   Rectangle inside;
-  std::int64_t height, width, channels;
+  std::int64_t height, width;
+};
+
+// The output is height x width x channels for any order of its axes in memory. Outside of the
+// source it is `fill`, one value per channel, already in the output's type.
+struct Emission : Window {
+  std::int64_t channels;
   const float* fill;
   int fill_byte;  // the byte that the stages turn into `fill`; -1 if there is none
   const Stage* stages;

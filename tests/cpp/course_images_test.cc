@@ -183,14 +183,14 @@ void check_rows(const data::StepTable& steps, Index inside, Index left, Index ri
   const float fill[] = {-7, -8}, numbers[] = {0.5f, 0.25f, 0.25f, 2.0f};
   const data::Stage stages[] = {{data::StageKind::kScale, nullptr},
                                 {data::StageKind::kNormalize, numbers}};
-  const data::Emission e{bytes.data() + (mirrored ? inside - 1 : 0),
-                         data::Element::kByte,
-                         inside,
-                         mirrored ? -1 : 1,
-                         kRows * inside,
-                         {0, left, kRows, left + inside},
-                         kRows + 1,
-                         width,
+  const data::Emission e{{bytes.data() + (mirrored ? inside - 1 : 0),
+                          data::Element::kByte,
+                          inside,
+                          mirrored ? -1 : 1,
+                          kRows * inside,
+                          {0, left, kRows, left + inside},
+                          kRows + 1,
+                          width},
                          kChannels,
                          fill,
                          -1,
@@ -258,7 +258,7 @@ TEST(colour) {
     Byte bytes[3 * 7], changed[3 * 7];
     for (Index i = 0; i < 3 * 7; ++i) bytes[i] = changed[i] = Byte(i * 89);
     const data::Image<Byte> few{changed, 1, 7, 3, 3 * 7, 3, 1};  // seven: too few for vector code
-    steps.colour_bytes(few, few, kOfBytes);
+    steps.bytes.colour(few, few, kOfBytes);
     for (Index i = 0; i < 7; ++i) {
       const float pixel[3] = {float(bytes[3 * i]), float(bytes[3 * i + 1]),
                               float(bytes[3 * i + 2])};
@@ -283,7 +283,7 @@ TEST(colour) {
     }
     std::vector<float> planes(3 * kPixels), got(3 * kPixels, 93.0f);
     for (Index i = 0; i < 3 * kPixels; ++i) planes[std::size_t(i)] = float(i * 7 % 64) / 64;
-    steps.colour_floats({planes.data(), 1, kPixels, 3, kPixels, 1, kPixels},
+    steps.floats.colour({planes.data(), 1, kPixels, 3, kPixels, 1, kPixels},
                         {got.data(), 1, kPixels, 3, 3 * kPixels, 3, 1}, kOfFloats);
     for (Index i = 0; i < kPixels; ++i) {
       for (Index c = 0; c < 3; ++c) {
