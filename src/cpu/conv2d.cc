@@ -9,11 +9,14 @@
 //
 // An algorithm reads the weights in an order of its own. For inference they can be prepared once
 // (prepared_conv2d.h).
+#include <algorithm>
+
 #include "conv_applied.h"
 #include "conv_planes.h"
 #include "conv_rows.h"
 #include "conv_spread.h"
 #include "conv_windows.h"
+#include "core/view_rules.h"
 #include "depthwise.h"
 #include "kernels.h"
 #include "winograd.h"
@@ -313,13 +316,11 @@ void conv2d_input_grad(In grad, In weight, Out x_grad, const Geometry& geometry)
 
 namespace {
 
-View compact(const std::int64_t (&shape)[4], void* data) {
-  View v{data, DType::kFloat32, 4};
-  for (std::int64_t i = 3, stride = 1; i >= 0; stride *= shape[i--]) {
-    v.shape[i] = shape[i];
-    v.strides[i] = stride;
-  }
-  return v;
+// Returns a view of no memory.
+View shaped(const std::int64_t (&shape)[4]) {
+  View v{nullptr, DType::kFloat32, 4};
+  std::copy_n(shape, 4, v.shape);
+  return row_major(v, nullptr);
 }
 
 // Calls f(product, windows) for a convolution of one group over images of a shape, whose memory is
@@ -329,11 +330,10 @@ void with_product(const ImageShape& image, const View& weight, const Geometry& g
   const auto windows = [](Index pixels, Index kernel, Index stride, Index padding, Index dilation) {
     return (pixels + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
   };
-  const View x = compact({image.n, image.h, image.w, image.c}, nullptr);
-  const View out = compact(
+  const View x = shaped({image.n, image.h, image.w, image.c});
+  const View out = shaped(
       {image.n, windows(image.h, weight.shape[0], g.stride.h, g.padding.h, g.dilation.h),
-       windows(image.w, weight.shape[1], g.stride.w, g.padding.w, g.dilation.w), weight.shape[3]},
-      nullptr);
+       windows(image.w, weight.shape[1], g.stride.w, g.padding.w, g.dilation.w), weight.shape[3]});
   const Convolution<float> convolution(x, weight, out, g);
   if (g.groups != 1 || convolution.by_channel()) return;
   const TapProduct<float> p = convolution.product(0);
@@ -342,7 +342,7 @@ void with_product(const ImageShape& image, const View& weight, const Geometry& g
 
 Index prepared_size(const ImageShape& image, const ImageShape& weight, const Geometry& geometry) {
   Index size = 0;
-  const View kernel = compact({weight.n, weight.h, weight.w, weight.c}, nullptr);
+  const View kernel = shaped({weight.n, weight.h, weight.w, weight.c});
   with_product(image, kernel, geometry,
                [&](const auto& p, const auto& windows) { size = ordered_size(p, windows); });
   return size > 0 ? size + 1 : 0;

@@ -16,32 +16,9 @@ namespace {
 
 constexpr Index kRowBlock =
     288;  // at most this many rows per task, so that their packed panels fit a part of L2
-constexpr Index kEnoughTasks = 64;
-constexpr Index kSmallestRange = 1024;       // pixels
-constexpr Index kPartialElements = 1 << 22;  // of all partial results together
-
 template <class T>
-struct WeightGradient {
-  Image<const T> grad, x;  // of one group
-  Grid grid;
-  const Tap* taps;
-  Index tap_count;
-  Index ranges, range;  // how pixels are split among tasks
-
-  Index rows() const { return tap_count * x.channels; }
-  Index block() const {
-    return round_up(ceil_div(rows(), ceil_div(rows(), kRowBlock)), Blocking<T>::MR);
-  }
-  Index blocks() const { return ceil_div(rows(), block()); }
-};
-
-template <class T>
-void cut_pixels(WeightGradient<T>& w) {
-  const Index pixels = w.grid.size(), elements = larger(1, w.rows() * w.grad.channels);
-  Index ranges = smaller(ceil_div(kEnoughTasks, w.blocks()), kPartialElements / elements);
-  ranges = larger(1, smaller(ranges, pixels / kSmallestRange));
-  w.range = round_up(larger(1, ceil_div(pixels, ranges)), Blocking<T>::KC);
-  w.ranges = larger(1, ceil_div(pixels, w.range));
+Index block_of(const WeightGradient<T>& w) {
+  return round_up(ceil_div(w.rows(), ceil_div(w.rows(), kRowBlock)), Blocking<T>::MR);
 }
 
 // Returns elements [first, last) of the patch of a pixel: in place if they are contiguous, else a
@@ -123,40 +100,22 @@ void sum_range(const WeightGradient<T>& w, Index begin, Index end, Index first, 
   }
 }
 
-// Writes weight_grad[tap, c, o] = the sum of the partial results in order, each (rows, filled).
 template <class T>
-void add_partials(const WeightGradient<T>& w, T* partials, Index filled, const View& weight_grad,
-                  T* to) {
-  const Index channels = w.x.channels, size = w.rows() * filled;
-  parallel_for(w.rows(), 64, [&](Index begin, Index end) {
-    for (Index row = begin; row < end; ++row) {
-      const Tap& tap = w.taps[row / channels];
-      T* target = to + tap.weight + row % channels * weight_grad.strides[2];
-      T* sums = partials + row * filled;
-      for (Index r = 1; r < w.ranges; ++r) {
-        for (Index o = 0; o < filled; ++o) sums[o] += sums[r * size + o];
-      }
-      for (Index o = 0; o < w.grad.channels; ++o) target[o * weight_grad.strides[3]] = sums[o];
-    }
-  });
-}
-
-template <class T>
-void group_gradient(WeightGradient<T>& w, const View& weight_grad, T* to) {
-  cut_pixels(w);
+void group_gradient(WeightGradient<T>& w, const WeightTarget<T>& out) {
   const Index pixels = w.grid.size(), size = w.rows() * w.grad.channels;
+  const Index block = block_of(w), blocks = ceil_div(w.rows(), block);
+  cut(w, pixels, kSmallestRange, size, ceil_div(kRangeTasks, blocks), Blocking<T>::KC);
   const ThreadScratch memory(bytes_for<T>(w.ranges * size));
   T* const partials = memory.as<T>();
   if (pixels == 0) clear(partials, size);
-  const Index blocks = w.blocks();
   parallel_for(pixels == 0 ? 0 : blocks * w.ranges, 1, [&](Index first_task, Index last_task) {
     for (Index task = first_task; task < last_task; ++task) {
-      const Index begin = task / blocks * w.range, first = task % blocks * w.block();
-      sum_range(w, begin, smaller(begin + w.range, pixels), first,
-                smaller(first + w.block(), w.rows()), partials + task / blocks * size);
+      const Index begin = task / blocks * w.range, first = task % blocks * block;
+      sum_range(w, begin, smaller(begin + w.range, pixels), first, smaller(first + block, w.rows()),
+                partials + task / blocks * size);
     }
   });
-  add_partials(w, partials, w.grad.channels, weight_grad, to);
+  add_partials(w, partials, w.grad.channels, out);
 }
 
 // ---- windows -----------------------------------------------------------------------------------
@@ -175,46 +134,24 @@ double rows_cost(const WeightGradient<T>& w) {
 }
 
 template <class T>
-void cut_units(WeightGradient<T>& w, const WindowSums<T>& s) {
+void windows_gradient(WeightGradient<T>& w, const WindowSums<T>& s, const WeightTarget<T>& out) {
   const Index enough = ceil_div(kSmallestRange, s.rows * s.windows.grid.columns);
-  Index ranges = smaller(kEnoughTasks, kPartialElements / larger(1, s.partial_size()));
-  ranges = larger(1, smaller(ranges, s.units() / enough));
-  w.range = ceil_div(s.units(), ranges);
-  w.ranges = ceil_div(s.units(), w.range);
-}
-
-template <class T>
-void windows_gradient(WeightGradient<T>& w, const WindowSums<T>& s, const View& weight_grad,
-                      T* to) {
-  cut_units(w, s);
-  const ThreadScratch memory(bytes_for<T>(w.ranges * s.partial_size()));
-  T* const partials = memory.as<T>();
-  parallel_for(w.ranges, 1, [&](Index first, Index last) {
-    for (Index task = first; task < last; ++task) {
-      sum_units(s, task * w.range, smaller(s.units(), (task + 1) * w.range),
-                partials + task * s.partial_size());
-    }
-  });
-  add_partials(w, partials, s.filled(), weight_grad, to);
+  cut(w, s.units(), enough, s.partial_size());
+  const ThreadScratch partials(bytes_for<T>(w.ranges * s.partial_size()));
+  each_range(w, s.units(), partials.as<T>(), s.partial_size(),
+             [&](Index begin, Index end, T* partial) { sum_units(s, begin, end, partial); });
+  add_partials(w, partials.as<T>(), s.filled(), out);
 }
 
 // ---- depthwise ---------------------------------------------------------------------------------
 
 template <class T>
 void depthwise_gradient(WeightGradient<T>& w, const View& weight_grad) {
-  const DepthwiseSums<T> d{w.grad, w.x, w.grid, w.taps, w.tap_count};
-  const Index rows = w.grid.images * w.grid.rows, elements = w.tap_count * w.x.channels;
-  Index ranges = smaller(kEnoughTasks, kPartialElements / larger(1, elements));
-  ranges = larger(1, smaller(ranges, rows / ceil_div(kSmallestRange, larger(1, w.grid.columns))));
-  w.range = larger(1, ceil_div(rows, ranges));
-  w.ranges = larger(1, ceil_div(rows, w.range));
+  const Index rows = w.grid.images * w.grid.rows, elements = w.rows();
+  cut(w, rows, ceil_div(kSmallestRange, larger(1, w.grid.columns)), elements);
   const ThreadScratch partials(bytes_for<T>(w.ranges * elements));
-  parallel_for(w.ranges, 1, [&](Index first, Index last) {
-    for (Index task = first; task < last; ++task) {
-      sum_rows(d, task * w.range, smaller(rows, (task + 1) * w.range),
-               partials.as<T>() + task * elements);
-    }
-  });
+  each_range(w, rows, partials.as<T>(), elements,
+             [&](Index begin, Index end, T* partial) { sum_rows(w, begin, end, partial); });
   for (Index t = 0; t < w.tap_count; ++t) {
     T* to = data_of<T>(weight_grad) + w.taps[t].weight;
     for (Index c = 0; c < w.x.channels; ++c) {
@@ -228,19 +165,17 @@ void depthwise_gradient(WeightGradient<T>& w, const View& weight_grad) {
 }
 
 template <class T>
-void one_group(WeightGradient<T>& w, const Geometry& geometry, const View& weight_grad, T* to) {
+void one_group(WeightGradient<T>& w, const Geometry& geometry, const View& weight_grad,
+               const WeightTarget<T>& out) {
   if constexpr (sizeof(T) == 4) {
-    if (uses_winograd(w.grad, w.x, w.grid, w.taps, w.tap_count)) {
-      return run_winograd_gradient(winograd_gradient(w.grad, w.x, w.grid, w.taps), to,
-                                   weight_grad.strides[2], weight_grad.strides[3]);
-    }
+    if (uses_winograd(w)) return run_winograd_gradient(winograd_gradient(w), out);
   }
   if (w.grid.size() > 0) {
     const WindowSums<T> sums =
         window_sums_of(windows_of(w.x, w.grid, weight_grad, geometry), w.grad);
-    if (window_sums_cost(sums) < rows_cost(w)) return windows_gradient(w, sums, weight_grad, to);
+    if (window_sums_cost(sums) < rows_cost(w)) return windows_gradient(w, sums, out);
   }
-  group_gradient(w, weight_grad, to);
+  group_gradient(w, out);
 }
 
 template <class T>
@@ -253,8 +188,7 @@ void weight_gradient(const View& grad, const View& x, const View& whole,
   const ThreadScratch taps(bytes_for<Tap>(weight_grad.shape[0] * weight_grad.shape[1]));
   const Index count = forward_taps(weight_grad, geometry, taps.as<Tap>());
   const Grid grid{grad.shape[0], grad.shape[1], grad.shape[2], geometry.stride};
-  WeightGradient<T> all{
-      image_of<const T>(grad), image_of<const T>(x), grid, taps.as<Tap>(), count, 0, 0};
+  WeightGradient<T> all{image_of<const T>(grad), image_of<const T>(x), grid, taps.as<Tap>(), count};
   if (is_depthwise(all.grad, all.x, weight_grad, geometry.groups))
     return depthwise_gradient(all, weight_grad);
   const Index inputs = weight_grad.shape[2], outputs = weight_grad.shape[3] / geometry.groups;
@@ -263,8 +197,8 @@ void weight_gradient(const View& grad, const View& x, const View& whole,
     WeightGradient<T> part = all;
     part.grad = all.grad.group(g * outputs, outputs);
     part.x = all.x.group(g * inputs, inputs);
-    one_group(part, geometry, weight_grad,
-              data_of<T>(weight_grad) + g * outputs * weight_grad.strides[3]);
+    T* const first = data_of<T>(weight_grad) + g * outputs * weight_grad.strides[3];
+    one_group(part, geometry, weight_grad, {first, weight_grad.strides[2], weight_grad.strides[3]});
   }
 }
 

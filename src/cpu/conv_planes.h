@@ -179,9 +179,7 @@ void run_planes(const TapProduct<T>& p) {
   pack_plane_weights(p, height, weights.as<T>());
   const Index filled = round_up(outputs, Blocking<T>::W);
   const Scratch bias(bytes_for<T>(filled));
-  for (Index o = 0; o < filled; ++o) {
-    bias.as<T>()[o] = p.bias != nullptr && o < outputs ? p.bias[o] : T(0);
-  }
+  p.copy_bias(filled, bias.as<T>());
 
   // An odd number of tiles, so that the rows do not map to one cache set.
   const Index row_size = round_up(layout.positions(), 2 * NR) + NR;

@@ -180,6 +180,10 @@ struct TapProduct {
 
   Index depth() const { return tap_count * source.channels; }
   bool has_floor() const { return least > no_floor<T>(); }
+  // Writes the biases, followed by zeros up to `filled`.
+  void copy_bias(Index filled, T* to) const {
+    for (Index o = 0; o < filled; ++o) to[o] = bias != nullptr && o < out.channels ? bias[o] : T(0);
+  }
 };
 
 // Writes the taps of a kernel relative to an output pixel; returns their number.

@@ -269,9 +269,7 @@ void run_windows(const Windows<T>& w, const TapProduct<T>& p) {
   const Scratch weights(bytes_for<T>(packs ? panels_size(p) : 0)), bias(bytes_for<T>(filled));
   const Scratch runs(bytes_for<Index>(w.runs())), pixels(bytes_for<Index>(rows * w.grid.columns));
   if (packs) pack_panels(p, weights.as<T>());
-  for (Index o = 0; o < filled; ++o) {
-    bias.as<T>()[o] = p.bias != nullptr && o < outputs ? p.bias[o] : T(0);
-  }
+  p.copy_bias(filled, bias.as<T>());
   window_offsets(w, rows, runs.as<Index>(), pixels.as<Index>());
   const WindowProduct<T> product{w,
                                  p.out,

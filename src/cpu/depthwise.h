@@ -6,7 +6,7 @@
 // convolution. conv2d.cc and conv2d_weight_grad.cc call it.
 #pragma once
 
-#include "conv_taps.h"
+#include "conv_weight_grad.h"
 #include "core/thread_pool.h"
 
 namespace needle::cpu::NEEDLE_ISA {
@@ -219,14 +219,6 @@ void depthwise(const Image<const T>& source, const Image<T>& out, const Grid& gr
 
 // ---- the weight gradient -----------------------------------------------------------------------
 
-template <class T>
-struct DepthwiseSums {
-  Image<const T> grad, x;
-  Grid grid;
-  const Tap* taps;
-  Index tap_count;
-};
-
 constexpr int kTapsAtOnce = 4;
 
 // Adds to sums[t], for each of K taps, source times gradient over n pixels: V vectors of channels,
@@ -261,7 +253,7 @@ template <class T, int K, int V>
 
 // Computes K taps of one kernel row over pixels [first, last) of a row; sums (taps, channels).
 template <class T, int K>
-[[gnu::noinline]] void taps_of_row(const DepthwiseSums<T>& d, const Pixel& row, Index first,
+[[gnu::noinline]] void taps_of_row(const WeightGradient<T>& d, const Pixel& row, Index first,
                                    Index last, Index tap, T* sums) {
   constexpr Index W = Blocking<T>::W;
   if (first >= last) return;
@@ -293,7 +285,7 @@ template <class T, int K>
 // Computes some adjacent taps: together over the pixels where all of them see the image, then one
 // by one.
 template <class T>
-void tap_run(const DepthwiseSums<T>& d, const Pixel& row, Index tap, Index count, T* sums) {
+void tap_run(const WeightGradient<T>& d, const Pixel& row, Index tap, Index count, T* sums) {
   Index first[kTapsAtOnce], last[kTapsAtOnce], all_first = 0, all_last = d.grid.columns;
   for (Index k = 0; k < count; ++k) {
     seen_columns(d.x, d.grid, d.taps[tap + k].dx, &first[k], &last[k]);
@@ -315,7 +307,7 @@ void tap_run(const DepthwiseSums<T>& d, const Pixel& row, Index tap, Index count
 
 // Computes sums (taps, channels) over rows [begin, end) of the grid, counted over all images.
 template <class T>
-void sum_rows(const DepthwiseSums<T>& d, Index begin, Index end, T* sums) {
+void sum_rows(const WeightGradient<T>& d, Index begin, Index end, T* sums) {
   for (Index e = 0; e < d.tap_count * d.x.channels; ++e) sums[e] = T(0);
   for (Index row = begin; row < end; ++row) {
     const Pixel pixel{row / d.grid.rows, row % d.grid.rows, 0};

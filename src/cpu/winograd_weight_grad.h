@@ -6,6 +6,7 @@
 #pragma once
 
 #include "conv2d_algorithm.h"
+#include "conv_weight_grad.h"
 #include "core/thread_pool.h"
 #include "winograd_tiles.h"
 
@@ -19,27 +20,24 @@ constexpr Index kChannelsAtOnce = 128;  // of the image and of the gradient, in 
 constexpr Index kGradientTasks = 16;
 
 template <class T>
-struct WinogradGradient {
-  Image<const T> grad, x;
-  Grid grid;
-  const Tap* taps;
-  Index tiles, ranges, range;  // how the tiles are split
-  Index inputs, outputs;       // channels of a task
-  Index together;              // tiles transformed at a time
-  Index input_blocks, output_blocks;
+struct WinogradGradient : WeightGradient<T> {
+  Index tiles = 0;
+  Index inputs = 0, outputs = 0;  // channels of a task
+  Index together = 0;             // tiles transformed at a time
+  Index input_blocks = 0, output_blocks = 0;
 
-  Index elements() const { return 9 * x.channels * grad.channels; }
+  Index elements() const { return this->rows() * this->grad.channels; }
 };
 
 template <class T>
-WinogradGradient<T> winograd_gradient(const Image<const T>& grad, const Image<const T>& x,
-                                      const Grid& grid, const Tap* taps) {
-  WinogradGradient<T> g{grad, x, grid, taps, 0, 0, 0, 0, 0, 0, 0, 0};
+WinogradGradient<T> winograd_gradient(const WeightGradient<T>& w) {
+  const auto &grad = w.grad, &x = w.x;
+  WinogradGradient<T> g{w};
   g.input_blocks = ceil_div(x.channels, kChannelsAtOnce);
   g.output_blocks = ceil_div(grad.channels, kChannelsAtOnce);
   g.inputs = round_up(ceil_div(x.channels, g.input_blocks), Blocking<T>::W);
   g.outputs = round_up(ceil_div(grad.channels, g.output_blocks), Blocking<T>::NR);
-  g.tiles = grid.images * ceil_div(grid.rows, kTileSide) * ceil_div(grid.columns, kTileSide);
+  g.tiles = w.grid.images * ceil_div(w.grid.rows, kTileSide) * ceil_div(w.grid.columns, kTileSide);
   g.together = g.inputs + g.outputs <= kFewerChannels ? kMoreTiles : kSummedTiles;
   const Index wanted = ceil_div(kGradientTasks, g.input_blocks * g.output_blocks);
   const Index ranges = larger(1, smaller(wanted, g.tiles / (2 * g.together)));
@@ -122,26 +120,8 @@ void sum_tiles(const WinogradGradient<T>& g, Index c, Index o, Index begin, Inde
                  g.grad.channels);
 }
 
-// Element (tap, c, o) of the gradient is at tap.weight + c * input_stride + o * output_stride.
 template <class T>
-void add_ranges(const WinogradGradient<T>& g, const T* partials, T* to, Index input_stride,
-                Index output_stride) {
-  const Index outputs = g.grad.channels, inputs = g.x.channels;
-  parallel_for(9 * inputs, 64, [&](Index begin, Index end) {
-    for (Index row = begin; row < end; ++row) {
-      T* target = to + g.taps[row / inputs].weight + row % inputs * input_stride;
-      for (Index o = 0; o < outputs; ++o) {
-        T sum = partials[row * outputs + o];
-        for (Index r = 1; r < g.ranges; ++r) sum += partials[r * g.elements() + row * outputs + o];
-        target[o * output_stride] = sum;
-      }
-    }
-  });
-}
-
-template <class T>
-void run_winograd_gradient(const WinogradGradient<T>& g, T* to, Index input_stride,
-                           Index output_stride) {
+void run_winograd_gradient(const WinogradGradient<T>& g, const WeightTarget<T>& out) {
   const Zeros<T> zeros(larger(g.x.channels, g.grad.channels) + Blocking<T>::NR);
   const Scratch partials(bytes_for<T>(g.ranges * g.elements()));
   const Index blocks = g.input_blocks * g.output_blocks;
@@ -154,7 +134,7 @@ void run_winograd_gradient(const WinogradGradient<T>& g, T* to, Index input_stri
                 partials.as<T>() + task % g.ranges * g.elements());
     }
   });
-  add_ranges(g, partials.as<const T>(), to, input_stride, output_stride);
+  add_partials<T>(g, partials.as<T>(), g.grad.channels, out);
 }
 
 // Returns true if it takes at most two thirds of the direct sum's time, as in winograd.h.
@@ -169,13 +149,11 @@ bool winograd_pays(const WinogradGradient<T>& g) {
 }
 
 template <class T>
-bool uses_winograd(const Image<const T>& grad, const Image<const T>& x, const Grid& grid,
-                   const Tap* taps, Index count) {
+bool uses_winograd(const WeightGradient<T>& w) {
   const Conv2dAlgorithm algorithm = conv2d_algorithm();
-  if (algorithm == Conv2dAlgorithm::kDirect || grid.size() == 0) return false;
-  if (!is_three_by_three(taps, count, grid)) return false;
-  return algorithm == Conv2dAlgorithm::kWinograd ||
-         winograd_pays(winograd_gradient(grad, x, grid, taps));
+  if (algorithm == Conv2dAlgorithm::kDirect || w.grid.size() == 0) return false;
+  if (!is_three_by_three(w.taps, w.tap_count, w.grid)) return false;
+  return algorithm == Conv2dAlgorithm::kWinograd || winograd_pays(winograd_gradient(w));
 }
 
 }  // namespace

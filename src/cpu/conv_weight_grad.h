@@ -1,0 +1,73 @@
+// The weight gradient of conv2d as all of its ways see it: the operands, the ranges of work that
+// become partial results, and the sum of those. conv2d_weight_grad.cc chooses the way.
+#pragma once
+
+#include "conv_taps.h"
+#include "core/thread_pool.h"
+
+namespace needle::cpu::NEEDLE_ISA {
+namespace {
+
+constexpr Index kRangeTasks = 64;
+constexpr Index kSmallestRange = 1024;       // pixels
+constexpr Index kPartialElements = 1 << 22;  // of all partial results together
+
+template <class T>
+struct WeightGradient {
+  Image<const T> grad, x;  // of one group
+  Grid grid;
+  const Tap* taps;
+  Index tap_count;
+  Index ranges = 0, range = 0;  // how the work is split among tasks
+
+  Index rows() const { return tap_count * x.channels; }
+};
+
+// Splits `units` into ranges of at least `enough`, a multiple of `step`, for at most `tasks` tasks.
+// Each range has a partial result of `elements`.
+template <class T>
+void cut(WeightGradient<T>& w, Index units, Index enough, Index elements, Index tasks = kRangeTasks,
+         Index step = 1) {
+  const Index most = smaller(tasks, kPartialElements / larger(1, elements));
+  const Index ranges = larger(1, smaller(most, units / enough));
+  w.range = round_up(larger(1, ceil_div(units, ranges)), step);
+  w.ranges = larger(1, ceil_div(units, w.range));
+}
+
+// Calls f(begin, end, partial result) for each range of `units`.
+template <class T, class F>
+void each_range(const WeightGradient<T>& w, Index units, T* partials, Index elements, F&& f) {
+  parallel_for(w.ranges, 1, [&](Index first, Index last) {
+    for (Index r = first; r < last; ++r) {
+      f(r * w.range, smaller(units, (r + 1) * w.range), partials + r * elements);
+    }
+  });
+}
+
+// The weight gradient in memory: element (tap, c, o) is at tap.weight + c * input_stride + o *
+// output_stride.
+template <class T>
+struct WeightTarget {
+  T* data;
+  Index input_stride, output_stride;
+};
+
+// Writes the sum of the partial results in order, each (rows, filled).
+template <class T>
+void add_partials(const WeightGradient<T>& w, T* partials, Index filled,
+                  const WeightTarget<T>& out) {
+  const Index channels = w.x.channels, size = w.rows() * filled;
+  parallel_for(w.rows(), 64, [&](Index begin, Index end) {
+    for (Index row = begin; row < end; ++row) {
+      T* target = out.data + w.taps[row / channels].weight + row % channels * out.input_stride;
+      T* sums = partials + row * filled;
+      for (Index r = 1; r < w.ranges; ++r) {
+        for (Index o = 0; o < filled; ++o) sums[o] += sums[r * size + o];
+      }
+      for (Index o = 0; o < w.grad.channels; ++o) target[o * out.output_stride] = sums[o];
+    }
+  });
+}
+
+}  // namespace
+}  // namespace needle::cpu::NEEDLE_ISA
