@@ -5,8 +5,11 @@
 #pragma once
 
 #include <cmath>
+#include <string>
 #include <type_traits>
 
+#include "check.h"
+#include "dtype.h"
 #include "elementwise_ops.h"
 #include "wide_math.h"
 
@@ -23,6 +26,18 @@ constexpr bool allows(Domain domain) {
 
 template <class T, Result result>
 using ResultOf = std::conditional_t<result == Result::kBool, bool, T>;
+
+// Throws Error unless the operation Op takes operands of `dtype` and results of dtype `out`.
+template <class Op>
+void check_operation(const char* row, DType dtype, DType out) {
+  if (out != (Op::result == Result::kBool ? DType::kBool : dtype)) {
+    raise_error(std::string(row) + ": out must have the operands' dtype, or bool for a predicate");
+  }
+  if (!with_stored_type(dtype, []<class T>(Tag<T>) { return allows<Computed<T>>(Op::domain); })) {
+    raise_error(std::string(row) +
+                ": the operation does not take this dtype; convert the operands first");
+  }
+}
 
 template <UnaryOp op>
 struct Unary;

@@ -66,7 +66,9 @@ void merge_dims(LoopPlan& plan) {
   plan.ndim = last + 1;
 }
 
-LoopPlan plan_for(const View* const* views, int operands) {
+}  // namespace
+
+LoopPlan make_plan(const View* const* views, int operands) {
   LoopPlan plan;
   plan.operands = operands;
   plan.size = size_of(*views[0]);
@@ -83,25 +85,6 @@ LoopPlan plan_for(const View* const* views, int operands) {
   sort_dims(plan);
   merge_dims(plan);
   return plan;
-}
-
-}  // namespace
-
-LoopPlan make_plan(const View& out) {
-  const View* views[] = {&out};
-  return plan_for(views, 1);
-}
-LoopPlan make_plan(const View& out, const View& a) {
-  const View* views[] = {&out, &a};
-  return plan_for(views, 2);
-}
-LoopPlan make_plan(const View& out, const View& a, const View& b) {
-  const View* views[] = {&out, &a, &b};
-  return plan_for(views, 3);
-}
-LoopPlan make_plan(const View& out, const View& a, const View& b, const View& c) {
-  const View* views[] = {&out, &a, &b, &c};
-  return plan_for(views, 4);
 }
 
 Position locate(const LoopPlan& plan, std::int64_t index) {

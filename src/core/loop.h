@@ -27,10 +27,12 @@ struct LoopPlan {
 
 // Operand 0 is the output. The sizes of its strides decide the order; a dimension in which its
 // stride is negative is flipped for all operands. All views must have the same shape.
-LoopPlan make_plan(const View& out);
-LoopPlan make_plan(const View& out, const View& a);
-LoopPlan make_plan(const View& out, const View& a, const View& b);
-LoopPlan make_plan(const View& out, const View& a, const View& b, const View& c);
+LoopPlan make_plan(const View* const* views, int operands);
+template <class... Views>
+static inline LoopPlan make_plan(const View& out, const Views&... others) {
+  const View* views[] = {&out, &others...};
+  return make_plan(views, 1 + sizeof...(others));
+}
 
 // The position of element `index` (row-major over the plan): its coordinates and operand addresses.
 struct Position {

@@ -149,13 +149,9 @@ void batch_norm(In x, In weight, In bias, Out out, Out mean, Out var, double eps
                 const Epilogue& epilogue) {
   if (x.shape[x.ndim - 1] == 0) return;
   with_float(x.dtype, [&]<class T>(Tag<T>) {
-    if (epilogue.residual != nullptr) {
-      normalize<T, Then::kAddRelu>(x, weight, bias, *epilogue.residual, out, mean, var, eps);
-    } else if (epilogue.relu) {
-      normalize<T, Then::kRelu>(x, weight, bias, x, out, mean, var, eps);
-    } else {
-      normalize<T, Then::kNothing>(x, weight, bias, x, out, mean, var, eps);
-    }
+    const View& added = epilogue.residual != nullptr ? *epilogue.residual : x;
+    with_then(epilogue.residual != nullptr, epilogue.relu,
+              [&](auto then) { normalize<T, then>(x, weight, bias, added, out, mean, var, eps); });
   });
 }
 

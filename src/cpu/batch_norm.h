@@ -7,6 +7,8 @@
 #include <immintrin.h>
 #endif
 
+#include <type_traits>
+
 #include "channel_rows.h"
 #include "core/thread_pool.h"
 #include "row_major.h"
@@ -19,6 +21,14 @@ constexpr Index kChunkElements = 1 << 16, kChunkRows = 128, kMostChunks = 128;
 
 // The epilogue of the normalisation.
 enum class Then { kNothing, kRelu, kAddRelu };
+
+// Calls f(constant Then).
+template <class F>
+void with_then(bool adds, bool relu, F&& f) {
+  if (adds) return f(std::integral_constant<Then, Then::kAddRelu>{});
+  if (relu) return f(std::integral_constant<Then, Then::kRelu>{});
+  f(std::integral_constant<Then, Then::kNothing>{});
+}
 
 // Returns true if the loops take `v` in place.
 bool has_rows(const View& v) { return v.strides[v.ndim - 1] == 1 || v.shape[v.ndim - 1] == 1; }

@@ -124,16 +124,9 @@ void batch_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out 
                      Out bias_grad, double eps, const EpilogueGrad& epilogue) {
   if (x.shape[x.ndim - 1] == 0) return;
   with_float(x.dtype, [&]<class T>(Tag<T>) {
-    const auto run = [&](auto kernel) {
-      kernel(grad, x, weight, mean, var, x_grad, weight_grad, bias_grad, eps, epilogue);
-    };
-    if (epilogue.residual_grad != nullptr) {
-      run(gradient<T, Then::kAddRelu>);
-    } else if (epilogue.bias != nullptr) {
-      run(gradient<T, Then::kRelu>);
-    } else {
-      run(gradient<T, Then::kNothing>);
-    }
+    with_then(epilogue.residual_grad != nullptr, epilogue.bias != nullptr, [&](auto then) {
+      gradient<T, then>(grad, x, weight, mean, var, x_grad, weight_grad, bias_grad, eps, epilogue);
+    });
   });
 }
 

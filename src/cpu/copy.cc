@@ -7,42 +7,12 @@
 #include "core/scalar_math.h"
 #include "core/view_rules.h"
 #include "kernels.h"
+#include "map_runs.h"
 
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
 constexpr std::int64_t kTile = 32;  // a tile of 8-byte words and its transpose fit in L1
-
-template <class T>
-void fill_loop(const LoopPlan& plan, T value) {
-  const std::int64_t stride = plan.strides[0][plan.ndim - 1];
-  parallel_runs(plan, kGrain, [=](std::int64_t n, char* const data[]) {
-    if (stride == sizeof(T)) {
-      T* out = reinterpret_cast<T*>(data[0]);
-      for (std::int64_t i = 0; i < n; ++i) out[i] = value;
-    } else {
-      for (std::int64_t i = 0; i < n; ++i) *reinterpret_cast<T*>(data[0] + i * stride) = value;
-    }
-  });
-}
-
-template <class From, class To>
-void convert_loop(const LoopPlan& plan) {
-  const int last = plan.ndim - 1;
-  const std::int64_t so = plan.strides[0][last], sa = plan.strides[1][last];
-  parallel_runs(plan, kGrain, [=](std::int64_t n, char* const data[]) {
-    if (so == sizeof(To) && sa == sizeof(From)) {
-      To* out = reinterpret_cast<To*>(data[0]);
-      const From* a = reinterpret_cast<const From*>(data[1]);
-      for (std::int64_t i = 0; i < n; ++i) out[i] = math::convert<To>(a[i]);
-    } else {
-      for (std::int64_t i = 0; i < n; ++i) {
-        *reinterpret_cast<To*>(data[0] + i * so) =
-            math::convert<To>(*reinterpret_cast<const From*>(data[1] + i * sa));
-      }
-    }
-  });
-}
 
 // Computes out[i * so + j] = a[i + j * sa], tile by tile; strides are in bytes.
 template <class Word>
@@ -111,11 +81,13 @@ void copy_words(const LoopPlan& plan) {
 void fill(Out out, double value, std::int64_t integer) {
   const LoopPlan plan = make_plan(out);
   with_type(out.dtype, [&]<class T>(Tag<T>) {
+    T filled;
     if constexpr (std::is_floating_point_v<T>) {
-      fill_loop<T>(plan, static_cast<T>(value));
+      filled = static_cast<T>(value);
     } else {
-      fill_loop<T>(plan, math::convert<T>(integer));
+      filled = math::convert<T>(integer);
     }
+    map_runs<T>(plan, [filled] { return filled; });
   });
 }
 
@@ -123,14 +95,12 @@ void copy(In a, Out out) {
   check_same_shape("copy", a, out);
   const LoopPlan plan = make_plan(out, a);
   if (a.dtype == out.dtype) {
-    const std::size_t word = size_of(a.dtype);
-    if (word == 1) return copy_words<std::uint8_t>(plan);
-    if (word == 2) return copy_words<std::uint16_t>(plan);
-    if (word == 4) return copy_words<std::uint32_t>(plan);
-    return copy_words<std::uint64_t>(plan);
+    return with_word(size_of(a.dtype), [&]<class Word>(Tag<Word>) { copy_words<Word>(plan); });
   }
   with_type(a.dtype, [&]<class From>(Tag<From>) {
-    with_type(out.dtype, [&]<class To>(Tag<To>) { convert_loop<From, To>(plan); });
+    with_type(out.dtype, [&]<class To>(Tag<To>) {
+      map_runs<To, From>(plan, [](From x) { return math::convert<To>(x); });
+    });
   });
 }
 

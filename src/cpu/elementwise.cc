@@ -5,7 +5,6 @@
 // (contiguous, one scalar operand, strided) of the same formula on each innermost run.
 #include <cmath>
 
-#include "core/check.h"
 #include "core/elementwise_formulas.h"
 #include "core/loop.h"
 #include "core/not_implemented.h"
@@ -140,28 +139,20 @@ constexpr std::int64_t grain_of(BinaryOp op) {
 
 template <UnaryOp op>
 void unary_typed(DType dtype, DType out, const LoopPlan& plan) {
-  if (out != (Unary<op>::result == Result::kBool ? DType::kBool : dtype)) {
-    raise_error("unary: out must have the operands' dtype, or bool for a predicate");
-  }
+  check_operation<Unary<op>>("unary", dtype, out);
   with_type(dtype, [&]<class T>(Tag<T>) {
     if constexpr (allows<T>(Unary<op>::domain)) {
       unary_loop<Unary<op>, T>(plan, grain_of<T>(op));
-    } else {
-      raise_error("unary: the operation does not take this dtype; convert the operand first");
     }
   });
 }
 
 template <BinaryOp op>
 void binary_typed(DType dtype, DType out, const LoopPlan& plan) {
-  if (out != (Binary<op>::result == Result::kBool ? DType::kBool : dtype)) {
-    raise_error("binary: out must have the operands' dtype, or bool for a predicate");
-  }
+  check_operation<Binary<op>>("binary", dtype, out);
   with_type(dtype, [&]<class T>(Tag<T>) {
     if constexpr (allows<T>(Binary<op>::domain)) {
       binary_loop<Binary<op>, T>(plan, grain_of(op));
-    } else {
-      raise_error("binary: the operation does not take this dtype; convert the operands first");
     }
   });
 }

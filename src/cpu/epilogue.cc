@@ -7,6 +7,7 @@
 #include "core/scalar_math.h"
 #include "core/simd.h"
 #include "kernels.h"
+#include "map_runs.h"
 
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
@@ -27,34 +28,6 @@ void bias_relu(In a_view, In bias, Out out) {
     return V{} > sum ? V{} : sum;
   });
   written.store();
-}
-
-// out = grad where y > 0, else 0; NaN where y is NaN.
-template <class T>
-void relu_grad_loop(const LoopPlan& plan) {
-  const int last = plan.ndim - 1;
-  const std::int64_t so = plan.strides[0][last], sg = plan.strides[1][last],
-                     sy = plan.strides[2][last];
-  const bool dense = so == sizeof(T) && sg == sizeof(T) && sy == sizeof(T);
-  const auto element_at = [](char* data, std::int64_t offset) -> T& {
-    return *reinterpret_cast<T*>(data + offset);
-  };
-  parallel_runs(plan, kGrain, [=](std::int64_t n, char* const data[]) {
-    if (dense) {
-      T* out = reinterpret_cast<T*>(data[0]);
-      const T* grad = reinterpret_cast<const T*>(data[1]);
-      const T* y = reinterpret_cast<const T*>(data[2]);
-      NEEDLE_INDEPENDENT
-      for (std::int64_t i = 0; i < n; ++i) {
-        out[i] = math::relu_passed(grad[i], y[i]);
-      }
-    } else {
-      for (std::int64_t i = 0; i < n; ++i) {
-        element_at(data[0], i * so) =
-            math::relu_passed(element_at(data[1], i * sg), element_at(data[2], i * sy));
-      }
-    }
-  });
 }
 
 // The gradient before the ReLU, which is stored and summed.
@@ -104,7 +77,8 @@ void relu_grad(In grad, In y, Out out, MaybeOut bias_grad) {
     if (bias_grad != nullptr && bias_grad->shape[0] > 0) {
       gradient_and_sums<T>(grad, y, out, *bias_grad);
     } else {
-      relu_grad_loop<T>(make_plan(out, grad, y));
+      map_runs<T, T, T>(make_plan(out, grad, y),
+                        [](T passed, T value) { return math::relu_passed(passed, value); });
     }
   });
 }

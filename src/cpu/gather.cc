@@ -26,15 +26,6 @@ void check(const char* op, const View& many, const View& table, const View& inde
   }
 }
 
-template <class F>
-void with_word(DType dtype, F&& f) {  // copying rows depends on the element's size alone
-  const std::size_t word = size_of(dtype);
-  if (word == 1) return f(Tag<std::uint8_t>{});
-  if (word == 2) return f(Tag<std::uint16_t>{});
-  if (word == 4) return f(Tag<std::uint32_t>{});
-  return f(Tag<std::uint64_t>{});
-}
-
 // Calls f(n, out, a) for each i in [begin, end) and each run of columns [from, to) of the row plan
 // (operand 0: out, operand 1: a), at the two rows that entry i of `index` pairs.
 template <bool kIndexOut, class F>
@@ -91,7 +82,7 @@ void gather(In a, In index, Out out) {
   const int last = plan.ndim - 1;
   const std::int64_t so = plan.strides[0][last], sa = plan.strides[1][last];
   const std::int64_t grain = std::max<std::int64_t>(1, kGrain / plan.size);
-  with_word(a.dtype, [&]<class Word>(Tag<Word>) {
+  with_word(size_of(a.dtype), [&]<class Word>(Tag<Word>) {
     parallel_for(index.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
       pair_rows<false>(plan, a, index, out, begin, end, 0, plan.size,
                        [&](std::int64_t n, char* to, const char* from) {
@@ -102,7 +93,7 @@ void gather(In a, In index, Out out) {
 }
 
 void scatter(In a, In index, Out out) {
-  with_word(a.dtype, [&]<class Word>(Tag<Word>) {
+  with_word(size_of(a.dtype), [&]<class Word>(Tag<Word>) {
     scatter_rows<Word>(a, index, out, [](Word& x, Word y) { x = y; });
   });
 }

@@ -32,25 +32,12 @@ constexpr std::int64_t kManyRows = 32,
 // bool is 0 or 1), Wide collects the results of blocks ----
 
 template <class T>
-struct LaneOf {
-  using type = T;
-};
-template <>
-struct LaneOf<bool> {
-  using type = std::uint8_t;
-};
-template <>
-struct LaneOf<std::int32_t> {
-  using type = std::uint32_t;
-};
-template <>
-struct LaneOf<std::int64_t> {
-  using type = std::uint64_t;
-};
+using LaneOf = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
+                                           std::type_identity<T>>::type;
 
 template <class T>
 struct Sum {
-  using Lane = typename LaneOf<T>::type;
+  using Lane = LaneOf<T>;
   static constexpr Lane identity = 0;
   template <class V>
   [[gnu::always_inline]] static V step(V total, V x) {
@@ -86,7 +73,7 @@ struct Sum {
 
 template <class T>
 struct Prod {
-  using Lane = typename LaneOf<T>::type;
+  using Lane = LaneOf<T>;
   static constexpr Lane identity = 1;
   template <class V>
   [[gnu::always_inline]] static V step(V total, V x) {

@@ -7,12 +7,6 @@
 namespace needle::cuda {
 namespace {
 
-struct Slices {
-  Walk slices;  // operand 0: out, 1: a
-  std::uint32_t n;
-  std::int64_t step;  // along a slice of a, in elements
-};
-
 template <class T>
 struct Best {
   T value;
@@ -36,8 +30,7 @@ __global__ void __launch_bounds__(kRowThreads) arg_reduce_kernel(const __grid_co
   const std::uint32_t lane = threadIdx.x % kLanes;
   if (slice >= s.slices.size) return;
   const auto offsets = locate<2>(s.slices, slice);
-  const Row<const T> a{reinterpret_cast<const T*>(s.slices.data[1] + offsets.bytes[1]), s.step,
-                       s.n};
+  const Row<const T> a = s.a<T>(offsets);
   using V = Computed<T>;
   Best<V> best{a[0], 0};
   stream<T>(
@@ -52,31 +45,19 @@ __global__ void __launch_bounds__(kRowThreads) arg_reduce_kernel(const __grid_co
                         __shfl_xor_sync(kAllLanes, best.place, by)};
     if (wins<V, kMax>(other, best)) best = other;
   }
-  if (lane == 0) {
-    *reinterpret_cast<std::int64_t*>(s.slices.data[0] + offsets.bytes[0]) =
-        std::int64_t(best.place);
-  }
+  if (lane == 0) s.out<std::int64_t>(offsets)[0] = std::int64_t(best.place);
 }
 
 template <bool kMax>
 void arg_reduce(In a, Out out, int axis) {
   if (size_of(out) == 0) return;
   const char* op = kMax ? "argmax" : "argmin";
-  const View kept_out = without_axis(out, axis), kept_a = without_axis(a, axis);
-  const View* views[] = {&kept_out, &kept_a};
-  const LoopPlan plan = make_plan(kept_out, kept_a);
-  check_count(op, plan.size);
-  check_count(op, a.shape[axis]);
-  const Slices s{make_walk(plan, views), static_cast<std::uint32_t>(a.shape[axis]),
-                 a.strides[axis]};
-  const auto item = std::int64_t(size_of(a.dtype));
-  const bool alone = s.n <= kShortRow || (plan.strides[1][plan.ndim - 1] == item && s.step != 1);
-  with_stored_type(a.dtype, [&](auto tag) {
-    using Given = typename decltype(tag)::type;
+  const Slices s = slices_of(op, a, out, axis);
+  with_stored_type(a.dtype, [&]<class Given>(Tag<Given>) {
     using T = std::conditional_t<std::is_same_v<Given, bool>, std::uint8_t, Given>;
-    const unsigned slices = alone ? kRowThreads : kRowThreads / kWarp;  // of a block
+    const unsigned slices = s.alone ? kRowThreads : kRowThreads / kWarp;  // of a block
     launch(op, a.device, {ceil_div(s.slices.size, slices)}, {kRowThreads},
-           alone ? arg_reduce_kernel<T, kMax, 1> : arg_reduce_kernel<T, kMax, kWarp>, s);
+           s.alone ? arg_reduce_kernel<T, kMax, 1> : arg_reduce_kernel<T, kMax, kWarp>, s);
   });
 }
 

@@ -96,28 +96,15 @@ __global__ void __launch_bounds__(kChannelThreads)
     normalize_kernel(const __grid_constant__ Layout layout, const __grid_constant__ ChannelTiles t,
                      const Constants<Computed<T>>* constants) {
   using V = Computed<T>;
-  constexpr int kOperands = then == Then::kAddRelu ? 3 : 2;
+  constexpr bool kAdds = then == Then::kAddRelu;
   const ChannelThread my(t);
   if (my.first >= my.end) return;
   const Constants<V> c = constants[my.channel];
-  struct Loaded {
-    T* out;
-    V x, added;
-  };
-  const auto load = [&](std::uint32_t i) {
-    const auto offsets = locate<kOperands>(layout.pixels, i);
-    Loaded loaded{layout.at<T>(0, offsets.bytes[0], my.channel),
-                  *layout.at<const T>(1, offsets.bytes[1], my.channel), V()};
-    if constexpr (then == Then::kAddRelu) {
-      loaded.added = *layout.at<const T>(2, offsets.bytes[2], my.channel);
-    }
-    return loaded;
-  };
-  stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
-    V value = (loaded.x - c.center) * c.scale + c.shift;
-    if constexpr (then == Then::kAddRelu) value += loaded.added;
+  each_pixel<T, kAdds ? 2 : 1>(layout, my, [&](T* out, const V* in) {
+    V value = (in[0] - c.center) * c.scale + c.shift;
+    if constexpr (kAdds) value += in[1];
     if constexpr (then != Then::kNothing) value = value < V(0) ? V(0) : value;  // NaN stays
-    *loaded.out = T(value);
+    *out = T(value);
   });
 }
 
@@ -165,8 +152,7 @@ void normalize(In x, const View* moments, In weight, In bias, In added, Out out,
 
 void batch_norm_by(In x, const View* moments, In weight, In bias, Out out, Out mean, Out var,
                    double eps, const Epilogue& epilogue) {
-  with_stored_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_stored_float(x.dtype, [&]<class T>(Tag<T>) {
     const auto run = [&](auto kernel, In added) {
       kernel(x, moments, weight, bias, added, out, mean, var, eps);
     };

@@ -20,13 +20,7 @@ struct Layout {
   }
 };
 
-// Plans a pass over 2 to 4 views; the first view decides the order of pixels.
-inline LoopPlan plan_of_views(const View* views, int count) {
-  if (count == 2) return make_plan(views[0], views[1]);
-  if (count == 3) return make_plan(views[0], views[1], views[2]);
-  return make_plan(views[0], views[1], views[2], views[3]);
-}
-
+// The first view decides the order of pixels.
 struct Pass {
   Layout layout;
   ChannelTiles tiles;
@@ -43,11 +37,31 @@ struct Pass {
       layout.channel_strides[k] = views[k]->strides[last] * std::int64_t(size_of(views[k]->dtype));
       neighbours = neighbours && views[k]->strides[last] == 1;
     }
-    const LoopPlan plan = plan_of_views(pixels, count);
+    const LoopPlan plan = make_plan(pointers, count);
     tiles = tiles_of(op, plan.size, views[0]->shape[last], neighbours, sums);
     layout.pixels = make_walk(plan, pointers);
   }
 };
+
+// Calls use(place of operand 0, values of the other kInputs operands) for each pixel of the thread.
+template <class T, int kInputs, class Use>
+__device__ void each_pixel(const Layout& layout, const ChannelThread& my, Use&& use) {
+  struct Loaded {
+    T* out;
+    Computed<T> in[kInputs];
+  };
+  const auto load = [&](std::uint32_t i) {
+    const auto offsets = locate<1 + kInputs>(layout.pixels, i);
+    Loaded loaded{layout.at<T>(0, offsets.bytes[0], my.channel), {}};
+#pragma unroll
+    for (int k = 0; k < kInputs; ++k) {
+      loaded.in[k] = *layout.at<const T>(k + 1, offsets.bytes[k + 1], my.channel);
+    }
+    return loaded;
+  };
+  stream<T>(my.first, my.end, my.step, load,
+            [&](std::uint32_t, const Loaded& loaded) { use(loaded.out, loaded.in); });
+}
 
 }  // namespace
 }  // namespace needle::cuda

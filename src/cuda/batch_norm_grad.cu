@@ -109,19 +109,9 @@ __global__ void __launch_bounds__(kChannelThreads)
   const V center = v.mean[my.channel];
   const Mask<V, then> mask(v, my.channel);
   const Constants<V> c = v.constants[my.channel];
-  struct Loaded {
-    T* x_grad;
-    V x, grad;
-  };
-  const auto load = [&](std::uint32_t i) {
-    const auto offsets = locate<3>(layout.pixels, i);
-    return Loaded{layout.at<T>(0, offsets.bytes[0], my.channel),
-                  *layout.at<const T>(1, offsets.bytes[1], my.channel),
-                  *layout.at<const T>(2, offsets.bytes[2], my.channel)};
-  };
-  stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
-    const V centred = loaded.x - center, grad = mask.apply(loaded.grad, centred);
-    *loaded.x_grad = T(c.scale * grad - (centred * c.slope + c.offset));
+  each_pixel<T, 2>(layout, my, [&](T* x_grad, const V* in) {
+    const V centred = in[0] - center, grad = mask.apply(in[1], centred);
+    *x_grad = T(c.scale * grad - (centred * c.slope + c.offset));
   });
 }
 
@@ -184,8 +174,7 @@ void batch_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out 
                           bias_grad,
                           given(epilogue.residual_grad, x_grad),
                           eps};
-  with_stored_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_stored_float(x.dtype, [&]<class T>(Tag<T>) {
     if (epilogue.residual_grad != nullptr) {
       gradient<T, Then::kAddRelu>(call);
     } else if (epilogue.bias != nullptr) {

@@ -264,8 +264,7 @@ void input_gradient(In grad, In weight, Out x_grad, const Geometry& geometry) {
 }  // namespace
 
 void conv2d(In x, In weight, Out out, const Geometry& geometry, const Epilogue& epilogue) {
-  with_stored_float(out.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_stored_float(out.dtype, [&]<class T>(Tag<T>) {
     using V = Computed<T>;
     forward<T>(x, weight, epilogue.bias, epilogue.relu ? V(0) : kNoFloor<V>, out, geometry);
   });
@@ -283,9 +282,8 @@ void conv2d_moments(In x, In weight, Out out, const Geometry& geometry, const Ep
 }
 
 void conv2d_input_grad(In grad, In weight, Out x_grad, const Geometry& geometry) {
-  with_stored_float(x_grad.dtype, [&](auto tag) {
-    input_gradient<typename decltype(tag)::type>(grad, weight, x_grad, geometry);
-  });
+  with_stored_float(x_grad.dtype,
+                    [&]<class T>(Tag<T>) { input_gradient<T>(grad, weight, x_grad, geometry); });
 }
 
 }  // namespace needle::cuda

@@ -177,9 +177,8 @@ void weight_gradient(In grad, In x, Out weight_grad, const Geometry& geometry) {
 }  // namespace
 
 void conv2d_weight_grad(In grad, In x, Out weight_grad, const Geometry& geometry) {
-  with_stored_float(weight_grad.dtype, [&](auto tag) {
-    weight_gradient<typename decltype(tag)::type>(grad, x, weight_grad, geometry);
-  });
+  with_stored_float(weight_grad.dtype,
+                    [&]<class T>(Tag<T>) { weight_gradient<T>(grad, x, weight_grad, geometry); });
 }
 
 }  // namespace needle::cuda

@@ -93,8 +93,7 @@ void copy_words(const LoopPlan& plan, const View* const* views) {
 }  // namespace
 
 void fill(Out out, double value, std::int64_t integer) {
-  with_stored_type(out.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_stored_type(out.dtype, [&]<class T>(Tag<T>) {
     using V = Computed<T>;
     V filled;
     if constexpr (std::is_floating_point_v<V>) {
@@ -117,16 +116,10 @@ void copy(In a, Out out) {
   const View* views[] = {&out, &a};
   if (plan.size == 0) return;
   if (a.dtype == out.dtype) {
-    const std::size_t word = size_of(a.dtype);
-    if (word == 1) return copy_words<std::uint8_t>(plan, views);
-    if (word == 2) return copy_words<std::uint16_t>(plan, views);
-    if (word == 4) return copy_words<std::uint32_t>(plan, views);
-    return copy_words<std::uint64_t>(plan, views);
+    return with_word(size_of(a.dtype), [&]<class T>(Tag<T>) { copy_words<T>(plan, views); });
   }
-  with_stored_type(a.dtype, [&](auto from) {
-    with_stored_type(out.dtype, [&](auto to) {
-      using From = typename decltype(from)::type;
-      using To = typename decltype(to)::type;
+  with_stored_type(a.dtype, [&]<class From>(Tag<From>) {
+    with_stored_type(out.dtype, [&]<class To>(Tag<To>) {
       if constexpr (!std::is_same_v<From, To>)
         map<Convert<To, From>, To, From>("copy", plan, views);
     });

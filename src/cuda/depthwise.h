@@ -142,29 +142,31 @@ __global__ void __launch_bounds__(kChannelThreads)
   }
 }
 
+// Launches one thread for each element of `out`.
 template <class T>
-void depthwise(In x, In weight, const View* bias, Computed<T> least, Out out,
-               const Geometry& geometry) {
-  each_element_grid("conv2d", out, [&](const ElementGrid& grid, std::int64_t first) {
-    Depthwise<T> d = depthwise_of<T>(x, weight, out, geometry);
-    d.source.data += first * d.source.image;
-    d.out.data += first * d.out.image;
-    d.least = least;
-    if (bias != nullptr) d.bias = data_of<const T>(*bias), d.bias_step = bias->strides[0];
-    launch("conv2d", out.device, {ceil_div(grid.size, kImageThreads)}, {kImageThreads},
-           depthwise_kernel<T>, d, grid);
+void launch_depthwise(const char* op, void (*kernel)(Depthwise<T>, ElementGrid),
+                      const Depthwise<T>& all, Out out) {
+  each_element_grid(op, out, [&](const ElementGrid& grid, std::int64_t first) {
+    Depthwise<T> d = all;
+    d.source = d.source.from(first);
+    d.out = d.out.from(first);
+    launch(op, out.device, {ceil_div(grid.size, kImageThreads)}, {kImageThreads}, kernel, d, grid);
   });
 }
 
 template <class T>
+void depthwise(In x, In weight, const View* bias, Computed<T> least, Out out,
+               const Geometry& geometry) {
+  Depthwise<T> d = depthwise_of<T>(x, weight, out, geometry);
+  d.least = least;
+  if (bias != nullptr) d.bias = data_of<const T>(*bias), d.bias_step = bias->strides[0];
+  launch_depthwise("conv2d", depthwise_kernel<T>, d, out);
+}
+
+template <class T>
 void depthwise_input_grad(In grad, In weight, Out x_grad, const Geometry& geometry) {
-  each_element_grid("conv2d_input_grad", x_grad, [&](const ElementGrid& grid, std::int64_t first) {
-    Depthwise<T> d = depthwise_of<T>(grad, weight, x_grad, geometry);
-    d.source.data += first * d.source.image;
-    d.out.data += first * d.out.image;
-    launch("conv2d_input_grad", x_grad.device, {ceil_div(grid.size, kImageThreads)},
-           {kImageThreads}, depthwise_input_grad_kernel<T>, d, grid);
-  });
+  launch_depthwise("conv2d_input_grad", depthwise_input_grad_kernel<T>,
+                   depthwise_of<T>(grad, weight, x_grad, geometry), x_grad);
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 // The rows unary, binary and where: the formulas of core in the kernel of map.h.
-#include "core/check.h"
 #include "core/elementwise_formulas.h"
 #include "core/view_rules.h"
 #include "kernels.h"
@@ -31,29 +30,15 @@ struct Choose {
   static __device__ T apply(bool condition, V x, V y) { return T(condition ? x : y); }
 };
 
-void check_result(const char* op, Result result, DType dtype, DType out) {
-  if (out != (result == Result::kBool ? DType::kBool : dtype)) {
-    raise_error(std::string(op) + ": out must have the operands' dtype, or bool for a predicate");
-  }
-}
-
-[[noreturn]] void refuse(const char* op) {
-  raise_error(std::string(op) +
-              ": the operation does not take this dtype; convert the operands first");
-}
-
 template <UnaryOp op>
 void unary_typed(In a, Out out) {
   using Op = Unary<op>;
-  check_result("unary", Op::result, a.dtype, out.dtype);
+  check_operation<Op>("unary", a.dtype, out.dtype);
   const View* views[] = {&out, &a};
-  with_stored_type(a.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_stored_type(a.dtype, [&]<class T>(Tag<T>) {
     if constexpr (allows<Computed<T>>(Op::domain)) {
       map<Formula<Op, T>, ResultOf<T, Op::result>, T>(kUnaryNames[int(op)], make_plan(out, a),
                                                       views);
-    } else {
-      refuse("unary");
     }
   });
 }
@@ -61,15 +46,12 @@ void unary_typed(In a, Out out) {
 template <BinaryOp op>
 void binary_typed(In a, In b, Out out) {
   using Op = Binary<op>;
-  check_result("binary", Op::result, a.dtype, out.dtype);
+  check_operation<Op>("binary", a.dtype, out.dtype);
   const View* views[] = {&out, &a, &b};
-  with_stored_type(a.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_stored_type(a.dtype, [&]<class T>(Tag<T>) {
     if constexpr (allows<Computed<T>>(Op::domain)) {
       map<Formula<Op, T>, ResultOf<T, Op::result>, T, T>(kBinaryNames[int(op)],
                                                          make_plan(out, a, b), views);
-    } else {
-      refuse("binary");
     }
   });
 }
@@ -115,8 +97,7 @@ void where(In condition, In a, In b, Out out) {
   check_same_dtype("where", a, out);
   check_same_dtype("where", b, out);
   const View* views[] = {&out, &condition, &a, &b};
-  with_stored_type(out.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_stored_type(out.dtype, [&]<class T>(Tag<T>) {
     map<Choose<T>, T, bool, T, T>("where", make_plan(out, condition, a, b), views);
   });
 }

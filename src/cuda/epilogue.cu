@@ -28,18 +28,9 @@ __global__ void __launch_bounds__(kChannelThreads)
   if (my.first >= my.end) return;
   using V = Computed<T>;
   const V added = bias[my.channel];
-  struct Loaded {
-    T* out;
-    V a;
-  };
-  const auto load = [&](std::uint32_t i) {
-    const auto offsets = locate<2>(layout.pixels, i);
-    return Loaded{layout.at<T>(0, offsets.bytes[0], my.channel),
-                  *layout.at<const T>(1, offsets.bytes[1], my.channel)};
-  };
-  stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
-    const V value = loaded.a + added;
-    *loaded.out = T(value < V(0) ? V(0) : value);  // NaN stays
+  each_pixel<T, 1>(layout, my, [&](T* out, const V* a) {
+    const V value = *a + added;
+    *out = T(value < V(0) ? V(0) : value);  // NaN stays
   });
 }
 
@@ -50,19 +41,10 @@ __global__ void __launch_bounds__(kChannelThreads)
                    const __grid_constant__ Vector<T> bias_grad, double* parts) {
   const ChannelThread my(t);
   double sum = 0;
-  struct Loaded {
-    T* out;
-    Computed<T> grad, y;
-  };
-  const auto load = [&](std::uint32_t i) {
-    const auto offsets = locate<3>(layout.pixels, i);
-    return Loaded{layout.at<T>(0, offsets.bytes[0], my.channel),
-                  *layout.at<const T>(1, offsets.bytes[1], my.channel),
-                  *layout.at<const T>(2, offsets.bytes[2], my.channel)};
-  };
-  stream<T>(my.first, my.end, my.step, load, [&](std::uint32_t, const Loaded& loaded) {
-    const Computed<T> passed = math::relu_passed(loaded.grad, loaded.y);
-    *loaded.out = T(passed);
+  using V = Computed<T>;
+  each_pixel<T, 2>(layout, my, [&](T* out, const V* in) {
+    const V passed = math::relu_passed(in[0], in[1]);
+    *out = T(passed);
     sum += double(passed);
   });
   if (add_up(sum, parts, t, my)) bias_grad[my.channel] = T(sum);
@@ -92,14 +74,11 @@ void bias_relu(In a, In bias, Out out) {
 
 void apply_epilogue(In a, Out out, const Epilogue& epilogue) {
   if (size_of(out) == 0) return;
-  with_stored_float(out.dtype, [&](auto tag) {
-    bias_relu<typename decltype(tag)::type>(a, *epilogue.bias, out);
-  });
+  with_stored_float(out.dtype, [&]<class T>(Tag<T>) { bias_relu<T>(a, *epilogue.bias, out); });
 }
 
 void relu_grad(In grad, In y, Out out, MaybeOut bias_grad) {
-  with_stored_float(out.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_stored_float(out.dtype, [&]<class T>(Tag<T>) {
     if (bias_grad != nullptr) return gradient_and_sums<T>(grad, y, out, *bias_grad);
     const View* views[] = {&out, &grad, &y};
     map<ReluGrad<T>, T, T, T>("relu_grad", make_plan(out, grad, y), views);

@@ -21,15 +21,6 @@ constexpr unsigned kMostColumnBlocks = 65535;
 constexpr unsigned kBlocksPerProcessor = 16;
 constexpr std::int64_t kMostEntries = 1 << 30;
 
-template <class F>
-void with_word(DType dtype, F&& f) {  // copying depends on the element's size alone
-  const std::size_t word = size_of(dtype);
-  if (word == 1) return f(Tag<std::uint8_t>{});
-  if (word == 2) return f(Tag<std::uint16_t>{});
-  if (word == 4) return f(Tag<std::uint32_t>{});
-  return f(Tag<std::uint64_t>{});
-}
-
 // Operands of the walk: out, the table's first row broadcast over all rows, the index broadcast
 // along each row.
 template <class Word>
@@ -159,23 +150,20 @@ void gather(In a, In index, Out out) {
     const Walk walk = make_walk(part, views);
     const unsigned blocks = std::min(ceil_div<unsigned>(walk.size, kThreads),
                                      kBlocksPerProcessor * unsigned(processors(out.device)));
-    with_word(a.dtype, [&](auto tag) {
-      using Word = typename decltype(tag)::type;
+    with_word(size_of(a.dtype), [&]<class Word>(Tag<Word>) {
       launch("gather", out.device, {blocks}, {kThreads}, gather_kernel<Word>, walk, row_stride);
     });
   });
 }
 
 void scatter(In a, In index, Out out) {
-  with_word(a.dtype, [&](auto tag) {
-    scatter_rows<typename decltype(tag)::type, false>("scatter", a, index, out);
-  });
+  with_word(size_of(a.dtype),
+            [&]<class T>(Tag<T>) { scatter_rows<T, false>("scatter", a, index, out); });
 }
 
 void scatter_add(In a, In index, Out out) {
-  with_stored_type(a.dtype, [&](auto tag) {
-    scatter_rows<typename decltype(tag)::type, true>("scatter_add", a, index, out);
-  });
+  with_stored_type(a.dtype,
+                   [&]<class T>(Tag<T>) { scatter_rows<T, true>("scatter_add", a, index, out); });
 }
 
 }  // namespace needle::cuda

@@ -162,8 +162,7 @@ void layer_norm(In x, In weight, In bias, Out out, Out mean, Out var, double eps
     for (const View* statistic : {&mean, &var}) fill(*statistic, none, 0);
     return;
   }
-  with_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_float(x.dtype, [&]<class T>(Tag<T>) {
     const Rows rows = rows_of("layer_norm", out, x, mean, var);
     launch_rows("layer_norm", x.device, rows.rows.size, rows.n, layer_norm_kernel<T, kWarp>,
                 layer_norm_kernel<T, kRowThreads>, rows, Vector<const T>(weight),
@@ -173,9 +172,8 @@ void layer_norm(In x, In weight, In bias, Out out, Out mean, Out var, double eps
 
 void layer_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out weight_grad,
                      Out bias_grad, double eps) {
-  with_float(x.dtype, [&](auto tag) {
-    gradient<typename decltype(tag)::type>(grad, x, weight, mean, var, x_grad, weight_grad,
-                                           bias_grad, eps);
+  with_float(x.dtype, [&]<class T>(Tag<T>) {
+    gradient<T>(grad, x, weight, mean, var, x_grad, weight_grad, bias_grad, eps);
   });
 }
 

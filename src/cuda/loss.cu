@@ -108,8 +108,7 @@ void check_labels(const char* op, In logits, In labels) {
 void cross_entropy(In logits, In labels, Out out, double smoothing) {
   if (logits.shape[0] == 0) return;
   check_labels("cross_entropy", logits, labels);
-  with_float(logits.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_float(logits.dtype, [&]<class T>(Tag<T>) {
     const auto call = loss_of<T>("cross_entropy", logits, labels, out, smoothing);
     launch_rows("cross_entropy", out.device, call.rows, call.classes,
                 cross_entropy_kernel<T, kWarp>, cross_entropy_kernel<T, kRowThreads>, call);
@@ -119,8 +118,7 @@ void cross_entropy(In logits, In labels, Out out, double smoothing) {
 void cross_entropy_grad(In grad, In logits, In labels, Out out, double smoothing) {
   if (size_of(out) == 0) return;
   check_labels("cross_entropy_grad", logits, labels);
-  with_float(logits.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_float(logits.dtype, [&]<class T>(Tag<T>) {
     auto call = loss_of<T>("cross_entropy_grad", logits, labels, out, smoothing);
     call.grad = data_of<const T>(grad);
     call.grad_step = grad.strides[0];

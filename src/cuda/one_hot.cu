@@ -42,8 +42,7 @@ void one_hot(In index, Out out) {
                     out.strides[1],
                     static_cast<std::uint32_t>(count * columns),
                     Divisor(columns)};
-    with_stored_type(out.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
+    with_stored_type(out.dtype, [&]<class T>(Tag<T>) {
       launch("one_hot", out.device, {ceil_div(rows.size, kThreads)}, {kThreads}, one_hot_kernel<T>,
              rows, data_of<T>(out) + first * out.strides[0]);
     });

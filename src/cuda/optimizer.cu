@@ -127,8 +127,7 @@ void step_all(const char* op, Views params, Views grads, Views firsts, Views sec
 
 void sgd_step(Views params, Views grads, Views velocities, Views outs, const SgdParams& s) {
   if (params.empty()) return;
-  with_float(params[0].dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_float(params[0].dtype, [&]<class T>(Tag<T>) {
     if (velocities.empty()) {
       const Sgd<T> rule{T(s.lr), T(s.weight_decay)};
       return step_all<T>("sgd_step", params, grads, {}, {}, outs, rule);
@@ -142,8 +141,7 @@ void sgd_step(Views params, Views grads, Views velocities, Views outs, const Sgd
 void adam_step(Views params, Views grads, Views firsts, Views seconds, Views outs,
                const AdamParams& settings) {
   if (params.empty()) return;
-  with_float(params[0].dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_float(params[0].dtype, [&]<class T>(Tag<T>) {
     step_all<T>("adam_step", params, grads, firsts, seconds, outs, AdamMoments<T>(settings));
   });
 }

@@ -23,12 +23,8 @@ struct PoolAxis {
   // Returns the pixels of window i that are within bounds.
   __device__ Range window(std::int64_t i, std::int32_t size) const {
     const std::int64_t first = i * stride - padding, last = first + kernel;
-    return {std::int32_t(first < 0      ? 0
-                         : first < size ? first
-                                        : size),
-            std::int32_t(last < 0      ? 0
-                         : last < size ? last
-                                       : size)};
+    return {std::int32_t(std::clamp<std::int64_t>(first, 0, size)),
+            std::int32_t(std::clamp<std::int64_t>(last, 0, size))};
   }
   // Returns the windows, out of `count`, that contain pixel y.
   __device__ Range windows(std::int32_t y, std::int32_t count) const {
@@ -47,6 +43,37 @@ struct Pooling {
   ImageView<const T> grad, x;  // those that the kernel reads
   ImageView<T> out;
   Computed<T> share;  // 1 / elements of a window
+
+  // Calls f(value) for each pixel of x within the window of pixel `at` of the result, row by row.
+  template <class F>
+  __device__ void each_in_window(const PixelIndex& at, std::uint32_t channel, F&& f) const {
+    const Range rows = down.window(at.row, x.height), columns = across.window(at.column, x.width);
+    const T* image = x.at(at.image, 0, 0) + channel * x.channel;
+    for (std::int32_t i = rows.first; i < rows.last; ++i) {
+      for (std::int32_t j = columns.first; j < columns.last; ++j) {
+        f(Computed<T>(image[i * x.row + j * x.column]));
+      }
+    }
+  }
+
+  // Writes the sum of part(i, j, gradient) over the windows (i, j) that contain pixel `at`.
+  template <class F>
+  __device__ void write_sum(const PixelIndex& at, std::uint32_t channel, F&& part) const {
+    const Range rows = down.windows(at.row, grad.height);
+    const Range columns = across.windows(at.column, grad.width);
+    Computed<T> sum = 0;
+    for (std::int32_t i = rows.first; i < rows.last; ++i) {
+#pragma unroll 1
+      for (std::int32_t j = columns.first; j < columns.last; ++j) {
+        sum += part(i, j, Computed<T>(grad.at(at.image, i, j)[channel * grad.channel]));
+      }
+    }
+    *result(at, channel) = T(sum);
+  }
+
+  __device__ T* result(const PixelIndex& at, std::uint32_t channel) const {
+    return out.at(at.image, at.row, at.column) + channel * out.channel;
+  }
 };
 
 template <class T>
@@ -68,17 +95,10 @@ struct Average {
 template <class T, class Fold>
 __global__ void __launch_bounds__(kImageThreads) pool_kernel(const __grid_constant__ Pooling<T> p) {
   at_element(p.grid, [&](const PixelIndex& pixel, std::uint32_t channel) {
-    const Range rows = p.down.window(pixel.row, p.x.height);
-    const Range columns = p.across.window(pixel.column, p.x.width);
-    const T* image = p.x.at(pixel.image, 0, 0) + channel * p.x.channel;
     Computed<T> folded = Fold::nothing();
-    for (std::int32_t i = rows.first; i < rows.last; ++i) {
-      for (std::int32_t j = columns.first; j < columns.last; ++j) {
-        folded = Fold::fold(folded, image[i * p.x.row + j * p.x.column]);
-      }
-    }
-    p.out.at(pixel.image, pixel.row, pixel.column)[channel * p.out.channel] =
-        T(Fold::result(folded, p.share));
+    p.each_in_window(pixel, channel,
+                     [&](Computed<T> value) { folded = Fold::fold(folded, value); });
+    *p.result(pixel, channel) = T(Fold::result(folded, p.share));
   });
 }
 
@@ -86,16 +106,7 @@ template <class T>
 __global__ void __launch_bounds__(kImageThreads)
     average_grad_kernel(const __grid_constant__ Pooling<T> p) {
   at_element(p.grid, [&](const PixelIndex& pixel, std::uint32_t channel) {
-    const Range down = p.down.windows(pixel.row, p.grad.height);
-    const Range across = p.across.windows(pixel.column, p.grad.width);
-    Computed<T> sum = 0;
-    for (std::int32_t i = down.first; i < down.last; ++i) {
-#pragma unroll 1
-      for (std::int32_t j = across.first; j < across.last; ++j) {
-        sum += p.grad.at(pixel.image, i, j)[channel * p.grad.channel] * p.share;
-      }
-    }
-    p.out.at(pixel.image, pixel.row, pixel.column)[channel * p.out.channel] = T(sum);
+    p.write_sum(pixel, channel, [&](int, int, Computed<T> grad) { return grad * p.share; });
   });
 }
 
@@ -106,20 +117,15 @@ __global__ void __launch_bounds__(kImageThreads)
     max_place_kernel(const __grid_constant__ Pooling<T> p,
                      const __grid_constant__ ImageView<Place> places) {
   at_element(p.grid, [&](const PixelIndex& pixel, std::uint32_t channel) {
-    const Range rows = p.down.window(pixel.row, p.x.height);
-    const Range columns = p.across.window(pixel.column, p.x.width);
-    const T* image = p.x.at(pixel.image, 0, 0) + channel * p.x.channel;
     using V = Computed<T>;
     V best = Maximum<V>::nothing();
     std::uint32_t place = 0, number = 0;
-    for (std::int32_t i = rows.first; i < rows.last; ++i) {
-      for (std::int32_t j = columns.first; j < columns.last; ++j, ++number) {
-        const V value = image[i * p.x.row + j * p.x.column];
-        const bool wins = (value > best) | ((value != value) & (best == best));
-        best = wins ? value : best;
-        place = wins ? number : place;
-      }
-    }
+    p.each_in_window(pixel, channel, [&](V value) {
+      const bool wins = (value > best) | ((value != value) & (best == best));
+      best = wins ? value : best;
+      place = wins ? number : place;
+      ++number;
+    });
     places.at(pixel.image, pixel.row, pixel.column)[channel] = Place(place);
   });
 }
@@ -129,21 +135,13 @@ __global__ void __launch_bounds__(kImageThreads)
     max_grad_kernel(const __grid_constant__ Pooling<T> p,
                     const __grid_constant__ ImageView<Place> places) {
   at_element(p.grid, [&](const PixelIndex& pixel, std::uint32_t channel) {
-    const Range down = p.down.windows(pixel.row, p.grad.height);
-    const Range across = p.across.windows(pixel.column, p.grad.width);
-    Computed<T> sum = 0;
-    for (std::int32_t i = down.first; i < down.last; ++i) {
+    p.write_sum(pixel, channel, [&](int i, int j, Computed<T> grad) {
       const std::int32_t above = pixel.row - p.down.window(i, p.out.height).first;
-#pragma unroll 1
-      for (std::int32_t j = across.first; j < across.last; ++j) {
-        const Range columns = p.across.window(j, p.out.width);
-        const std::int32_t number =
-            above * (columns.last - columns.first) + pixel.column - columns.first;
-        const Computed<T> grad = p.grad.at(pixel.image, i, j)[channel * p.grad.channel];
-        sum += places.at(pixel.image, i, j)[channel] == std::uint32_t(number) ? grad : 0;
-      }
-    }
-    p.out.at(pixel.image, pixel.row, pixel.column)[channel * p.out.channel] = T(sum);
+      const Range columns = p.across.window(j, p.out.width);
+      const std::int32_t number =
+          above * (columns.last - columns.first) + pixel.column - columns.first;
+      return places.at(pixel.image, i, j)[channel] == std::uint32_t(number) ? grad : 0;
+    });
   });
 }
 
@@ -181,15 +179,13 @@ void max_gradient(In grad, In x, Out x_grad, const Pool2dParams& params) {
 }  // namespace
 
 void max_pool2d(In x, Out out, const Pool2dParams& params) {
-  with_stored_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_stored_float(x.dtype, [&]<class T>(Tag<T>) {
     launch_pooling<T>("max_pool2d", pool_kernel<T, Maximum<Computed<T>>>, x, x, out, params);
   });
 }
 
 void max_pool2d_grad(In grad, In x, Out x_grad, const Pool2dParams& params) {
-  with_stored_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_stored_float(x.dtype, [&]<class T>(Tag<T>) {
     const bool few = params.kernel.h * params.kernel.w <= 256;  // places of a byte
     const auto gradient = few ? max_gradient<T, std::uint8_t> : max_gradient<T, std::uint32_t>;
     gradient(grad, x, x_grad, params);
@@ -197,15 +193,13 @@ void max_pool2d_grad(In grad, In x, Out x_grad, const Pool2dParams& params) {
 }
 
 void avg_pool2d(In x, Out out, const Pool2dParams& params) {
-  with_stored_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_stored_float(x.dtype, [&]<class T>(Tag<T>) {
     launch_pooling<T>("avg_pool2d", pool_kernel<T, Average<Computed<T>>>, x, x, out, params);
   });
 }
 
 void avg_pool2d_grad(In grad, Out x_grad, const Pool2dParams& params) {
-  with_stored_float(grad.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_stored_float(grad.dtype, [&]<class T>(Tag<T>) {
     launch_pooling<T>("avg_pool2d_grad", average_grad_kernel<T>, grad, x_grad, x_grad, params);
   });
 }

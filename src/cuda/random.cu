@@ -78,7 +78,7 @@ void draw_all(RandomOp op, Out out, const RandomParams& params) {
 }  // namespace
 
 void random(RandomOp op, Out out, const RandomParams& params) {
-  with_float(out.dtype, [&](auto tag) { draw_all<typename decltype(tag)::type>(op, out, params); });
+  with_float(out.dtype, [&]<class T>(Tag<T>) { draw_all<T>(op, out, params); });
 }
 
 }  // namespace needle::cuda

@@ -63,19 +63,6 @@ struct Extreme {
   raise_error("reduce: the operation does not take this dtype; convert the operand first");
 }
 
-template <class T>
-struct Unsigned {
-  using type = T;
-};
-template <>
-struct Unsigned<std::int32_t> {
-  using type = std::uint32_t;
-};
-template <>
-struct Unsigned<std::int64_t> {
-  using type = std::uint64_t;
-};
-
 void fill_empty(ReduceOp op, Out out) {
   const int one = op == ReduceOp::prod || op == ReduceOp::all;
   fill(out, one, one);
@@ -96,14 +83,14 @@ void reduce(ReduceOp op, In a, Out out) {
     if (op != ReduceOp::sum) refuse();
     return reduce_typed<Sum<float, BFloat16>>(plan);
   }
-  with_stored_type(a.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_stored_type(a.dtype, [&]<class T>(Tag<T>) {
     using Byte = std::uint8_t;  // as which bool compares
     using V = std::conditional_t<std::is_same_v<T, bool>, Byte, T>;
     if (op == ReduceOp::max || op == ReduceOp::any) return reduce_typed<Extreme<V, true>>(plan);
     if (op == ReduceOp::min || op == ReduceOp::all) return reduce_typed<Extreme<V, false>>(plan);
     if constexpr (sizeof(T) > 1) {
-      using U = typename Unsigned<T>::type;
+      using U = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
+                                            std::type_identity<T>>::type;
       if (op == ReduceOp::sum) return reduce_typed<Sum<U>>(plan);
       if (op == ReduceOp::prod) return reduce_typed<Prod<U>>(plan);
     }

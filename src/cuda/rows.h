@@ -86,5 +86,34 @@ inline View without_axis(const View& v, int axis) {
   return rest;
 }
 
+// The slices of a view along an axis and those of a result.
+struct Slices {
+  Walk slices;  // operand 0: out, 1: a
+  std::uint32_t n;
+  std::int64_t out_step, a_step;  // along a slice, in elements
+  bool alone;                     // short or adjacent slices: each takes one thread
+
+  template <class T>
+  __device__ Row<T> out(const Offsets<2>& offsets) const {
+    return {reinterpret_cast<T*>(slices.data[0] + offsets.bytes[0]), out_step, n};
+  }
+  template <class T>
+  __device__ Row<const T> a(const Offsets<2>& offsets) const {
+    return {reinterpret_cast<const T*>(slices.data[1] + offsets.bytes[1]), a_step, n};
+  }
+};
+
+inline Slices slices_of(const char* op, const View& a, const View& out, int axis) {
+  const View kept_out = without_axis(out, axis), kept_a = without_axis(a, axis);
+  const View* views[] = {&kept_out, &kept_a};
+  const LoopPlan plan = make_plan(views, 2);
+  check_count(op, plan.size);
+  check_count(op, a.shape[axis]);
+  const bool neighbours = plan.strides[1][plan.ndim - 1] == std::int64_t(size_of(a.dtype));
+  const bool alone = a.shape[axis] <= kShortRow || (neighbours && a.strides[axis] != 1);
+  return {make_walk(plan, views), static_cast<std::uint32_t>(a.shape[axis]), out.strides[axis],
+          a.strides[axis], alone};
+}
+
 }  // namespace
 }  // namespace needle::cuda

@@ -10,17 +10,6 @@
 namespace needle::cuda {
 namespace {
 
-struct Slices {
-  Walk slices;  // operand 0: out, 1: a
-  std::uint32_t n;
-  std::int64_t out_step, a_step;  // along a slice, in elements
-};
-
-template <class T>
-__device__ Row<T> slice_of(const Slices& s, int operand, std::int64_t offset, std::int64_t step) {
-  return {reinterpret_cast<T*>(s.slices.data[operand] + offset), step, s.n};
-}
-
 template <class T, bool kLog, int kLanes>
 __global__ void __launch_bounds__(kRowThreads)
     softmax_rows_kernel(const __grid_constant__ Slices s) {
@@ -28,8 +17,8 @@ __global__ void __launch_bounds__(kRowThreads)
   const RowLanes<T, kLanes> lanes(warps);
   if (lanes.row >= s.slices.size) return;
   const auto offsets = locate<2>(s.slices, lanes.row);
-  const Row<T> out = slice_of<T>(s, 0, offsets.bytes[0], s.out_step);
-  const Row<const T> a = slice_of<const T>(s, 1, offsets.bytes[1], s.a_step);
+  const Row<T> out = s.out<T>(offsets);
+  const Row<const T> a = s.a<T>(offsets);
   const T highest = largest(lanes, a), total = exp_sum(lanes, a, highest);
   const T last = kLog ? math::log(total) : T(1) / total;
   stream<T>(
@@ -45,8 +34,8 @@ __global__ void __launch_bounds__(kRowThreads)
   const std::uint32_t slice = blockIdx.x * kRowThreads + threadIdx.x;
   if (slice >= s.slices.size) return;
   const auto offsets = locate<2>(s.slices, slice);
-  const Row<T> out = slice_of<T>(s, 0, offsets.bytes[0], s.out_step);
-  const Row<const T> a = slice_of<const T>(s, 1, offsets.bytes[1], s.a_step);
+  const Row<T> out = s.out<T>(offsets);
+  const Row<const T> a = s.a<T>(offsets);
   T highest = a[0], total = T(0);
   const auto load = [&](std::uint32_t i) { return a[i]; };
   stream<T>(1, s.n, 1, load, [&](std::uint32_t, T x) { highest = math::maximum(highest, x); });
@@ -61,15 +50,8 @@ __global__ void __launch_bounds__(kRowThreads)
 template <class T, bool kLog>
 void softmax_typed(In a, Out out, int axis) {
   if (size_of(a) == 0) return;
-  const View kept_out = without_axis(out, axis), kept_a = without_axis(a, axis);
-  const View* views[] = {&kept_out, &kept_a};
-  const LoopPlan plan = make_plan(kept_out, kept_a);
-  check_count("softmax", plan.size);
-  check_count("softmax", a.shape[axis]);
-  const Slices s{make_walk(plan, views), static_cast<std::uint32_t>(a.shape[axis]),
-                 out.strides[axis], a.strides[axis]};
-  const bool neighbours = plan.strides[1][plan.ndim - 1] == std::int64_t(sizeof(T));
-  if (s.n <= kShortRow || (neighbours && s.a_step != 1)) {
+  const Slices s = slices_of("softmax", a, out, axis);
+  if (s.alone) {
     launch("softmax", a.device, {ceil_div(s.slices.size, kRowThreads)}, {kRowThreads},
            softmax_columns_kernel<T, kLog>, s);
   } else {
@@ -112,21 +94,18 @@ struct LogSumExp {
 }  // namespace
 
 void softmax(In a, Out out, int axis) {
-  with_float(a.dtype,
-             [&](auto tag) { softmax_typed<typename decltype(tag)::type, false>(a, out, axis); });
+  with_float(a.dtype, [&]<class T>(Tag<T>) { softmax_typed<T, false>(a, out, axis); });
 }
 
 void log_softmax(In a, Out out, int axis) {
-  with_float(a.dtype,
-             [&](auto tag) { softmax_typed<typename decltype(tag)::type, true>(a, out, axis); });
+  with_float(a.dtype, [&]<class T>(Tag<T>) { softmax_typed<T, true>(a, out, axis); });
 }
 
 void logsumexp(In a, Out out) {
   const Plan plan = plan_of(a, out);
   if (plan.kept.size == 0) return;
   if (plan.reduced.size == 0) return fill(out, -std::numeric_limits<double>::infinity(), 0);
-  with_float(a.dtype,
-             [&](auto tag) { reduce_typed<LogSumExp<typename decltype(tag)::type>>(plan); });
+  with_float(a.dtype, [&]<class T>(Tag<T>) { reduce_typed<LogSumExp<T>>(plan); });
 }
 
 }  // namespace needle::cuda
