@@ -206,6 +206,8 @@ def image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
     others: list[str] = []
     for place, folders, files in os.walk(os.path.join(root, name), onerror=_reraise):
         inside = os.path.relpath(place, root)
+        if inside == os.curdir:
+            inside = ""
         folders[:] = [each for each in folders if not is_hidden(each)]
         linked = (each for each in folders if os.path.islink(os.path.join(place, each)))
         links.extend(os.path.join(inside, each) for each in linked)
