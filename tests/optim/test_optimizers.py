@@ -236,7 +236,7 @@ def test_a_value_without_other_references_is_changed_in_place(name, native):
 
 def adopted(w):
     """Return a host array whose memory the parameter takes."""
-    host = w.numpy()
+    host = w.numpy().copy()  # the memory must be writable
     w.data = ndl.Tensor.make_const(ndl.backend_selection.adopt(host, w.device))
     return host
 
