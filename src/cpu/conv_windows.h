@@ -29,8 +29,12 @@ struct Windows {
   Index height(Index rows) const {
     return (rows - 1) * grid.step.h + (kernel.h - 1) * dilation.h + 1;
   }
-  // Returns true if the image itself serves as the band.
-  bool in_place() const { return !copies && padding.h == 0 && padding.w == 0 && is_dense(image); }
+  // Returns true if the image itself serves as the band: the windows lie inside it, which padding
+  // of 0 alone does not say (conv_applied.h leaves out the kernel's first positions).
+  bool in_place() const {
+    return !copies && padding.h == 0 && padding.w == 0 && is_dense(image) &&
+           height(grid.rows) <= image.height && width() <= image.width;
+  }
   Index pitch() const { return in_place() ? image.row_stride : width() * image.channels; }
   Index room(Index rows) const { return in_place() ? 0 : height(rows) * pitch(); }
   Index run_offset(Index run) const {

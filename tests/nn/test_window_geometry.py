@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import needle as ndl
@@ -35,8 +35,13 @@ def convolutions(draw: Any) -> tuple[Any, ...]:
     return x, (outputs, inputs, *kernel), options
 
 
+# The kernel's first column meets only padding; the last one sees padding on the right.
+RIGHT_PADDING = {"stride": (1, 2), "padding": (0, 3), "dilation": (1, 3), "groups": 1}
+
+
 @SETTINGS
 @given(case=convolutions())
+@example(case=((1, 1, 2, 4), (1, 1, 1, 3), RIGHT_PADDING))
 def test_convolution(case: Any, device: Any) -> None:
     x_shape, w_shape, options = case
     random = np.random.default_rng(0)
