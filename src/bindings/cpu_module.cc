@@ -9,7 +9,7 @@
 
 #include "bind_backend.h"
 #include "bind_data.h"
-#include "core/caches.h"
+#include "cpu/caches.h"
 #include "core/thread_pool.h"
 #include "cpu/allocator.h"
 #include "cpu/conv2d_algorithm.h"

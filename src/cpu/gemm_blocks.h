@@ -5,7 +5,7 @@
 // pass.
 #pragma once
 
-#include "core/caches.h"
+#include "caches.h"
 #include "core/thread_pool.h"
 #include "gemm_tile.h"
 

@@ -292,7 +292,7 @@ def test_values_are_computed_again_as_they_were() -> None:
     asked: list[Any] = []
     tape.check_unchanged = asked.append  # type: ignore[method-assign]
     with no_grad():
-        values = tape.run(list(tape.leaves), 3)
+        values = tape.run(list(tape.leaves), 3, tape.leaves)
     unasked = {"check_unchanged must see whether the leaves are as they were": []}
     expect("the calls of check_unchanged in run", asked, [{0, 3}], mistakes=unasked)
     expect("values[3]", values[3], np.array([4.0]), given=given)

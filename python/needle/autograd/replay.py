@@ -162,11 +162,13 @@ class Tape:
 
         ``leaves``: the nodes to start from, at the data of ``recorded``.
         """
+        with enable_grad():
+            leaves = recorded.as_recorded(leaves, self.behind(position))
         ### BEGIN YOUR SOLUTION [replay]
         needed = self.behind(position)
         self.check_unchanged(needed)
+        values: list[Any] = [*leaves, *[None] * len(self.rows)]
         with enable_grad():
-            values = [*recorded.as_recorded(leaves, needed), *[None] * len(self.rows)]
             for place, (op, sources, hooks, _) in enumerate(self.rows, len(leaves)):
                 if place in needed:
                     values[place] = op(*[values[i] for i in sources])  # type: ignore[operator]
