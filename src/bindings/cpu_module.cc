@@ -9,9 +9,9 @@
 
 #include "bind_backend.h"
 #include "bind_data.h"
-#include "cpu/caches.h"
 #include "core/thread_pool.h"
 #include "cpu/allocator.h"
+#include "cpu/caches.h"
 #include "cpu/conv2d_algorithm.h"
 #include "cpu/select.h"
 #include "module_functions.h"
