@@ -12,27 +12,17 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// Rows and columns of the blocks of a result: a task computes one.
-struct Blocks {
-  Index rows, columns;
-};
-
 // A tile takes MR * k cycles of two fused multiply-adds, and its panel of B takes NR * k / 2 cycles
-// from L3 at 8 bytes a cycle, which is slow. Over 24 tiles these are at most 5 %.
-constexpr Index kTilesPerPanel = 24;
+// from L3 at 8 bytes a cycle, which is slow. Over 16 tiles these are at most 7 %.
+constexpr Index kTilesPerPanel = 16;
 constexpr Index kLeastTiles = 8;  // rows of tiles that are worth a task for one more thread
-constexpr Index kShares = 2;      // tasks for each thread, so that none waits long for the last one
+constexpr Index kShares = 4;      // tasks for each thread, so that none waits long for the last one
 
 // Returns the number of vectors of `depth` elements that half of L2 holds; the other half is for
 // what passes.
 template <class T>
 Index second_level_columns(Index depth) {
   return larger(1, caches().l2 / 2 / (depth * Index{sizeof(T)}));
-}
-
-// Cuts n into equal parts of at most `most`, rounded up to a multiple of `step`.
-constexpr Index even_part(Index n, Index most, Index step) {
-  return round_up(ceil_div(n, ceil_div(n, most)), step);
 }
 
 // Returns true if `rows` rows, `stride` bytes apart, can have a line each in L1 at the same time.
@@ -49,16 +39,28 @@ inline bool fit_first_level(Index rows, Index stride) {
   return true;
 }
 
+// How a result is cut into the blocks of the tasks, along its rows and along its columns.
+struct Blocks {
+  Index rows, columns;
+};
+
 template <class T>
 Blocks blocks_of(Index rows, Index columns, Index depth) {
   using B = Blocking<T>;
   const Index threads = num_threads(), tasks = threads > 1 ? kShares * threads : 1;
-  const Index wide = even_part(columns, larger(B::NR, second_level_columns<T>(depth)), B::NR);
-  const Index least = smaller(tasks / ceil_div(columns, wide), rows / (kLeastTiles * B::MR));
-  const Index row_tasks = larger(ceil_div(rows, kTilesPerPanel * B::MR), least);
-  const Index high = round_up(ceil_div(rows, row_tasks), B::MR);
+  const Index high = ceil_div(rows, B::MR), wide = ceil_div(columns, B::NR);  // in tiles
+  const Index across = ceil_div(columns, larger(B::NR, second_level_columns<T>(depth)));
+  const Index down =
+      larger(ceil_div(high, kTilesPerPanel), smaller(ceil_div(tasks, across), high / kLeastTiles));
   // Where the rows do not suffice, the columns are cut for the threads.
-  return {high, smaller(wide, round_up(ceil_div(columns, ceil_div(tasks, row_tasks)), B::NR))};
+  const Index more = round_up(ceil_div(tasks, down), down % threads == 0 ? 1 : threads);
+  return {down, larger(across, smaller(wide, more))};
+}
+
+// Returns where part number `index` begins if n is cut into `parts` of whole steps, of which none
+// has two more than another.
+constexpr Index begin_of_part(Index index, Index parts, Index n, Index step) {
+  return smaller(n, ceil_div(n, step) * index / parts * step);
 }
 
 }  // namespace

@@ -139,17 +139,23 @@ void multiply_slices(const Matrix<const T>& a, const Matrix<const T>& b, const P
                      const Matrix<T>& c, bool add, T* packed) {
   pack_slices<T>(b, cut, packed);
   const Blocks blocks = blocks_of<T>(c.rows, c.columns, cut.depth);
-  const Index row_tasks = ceil_div(c.rows, blocks.rows);
+  const auto row = [&](Index block) {
+    return begin_of_part(block, blocks.rows, c.rows, Blocking<T>::MR);
+  };
+  const auto column = [&](Index block) {
+    return begin_of_part(block, blocks.columns, c.columns, Blocking<T>::NR);
+  };
   const auto multiply = [&](Index begin, Index end) {
     for (Index task = begin; task < end; ++task) {
-      const Index i = task % row_tasks * blocks.rows, j = task / row_tasks * blocks.columns;
-      const Index m = smaller(blocks.rows, c.rows - i), n = smaller(blocks.columns, c.columns - j);
+      const Index down = task % blocks.rows, across = task / blocks.rows;
+      const Index i = row(down), j = column(across);
+      const Index m = row(down + 1) - i, n = column(across + 1) - j;
       multiply_block<T>({a.at(i, 0), m, a.columns, a.row_stride, a.column_stride}, packed, j, cut,
                         {c.at(i, j), m, n, c.row_stride, c.column_stride}, add);
     }
   };
-  parallel_for(row_tasks * ceil_div(c.columns, blocks.columns),
-               ceil_div(kTaskWork, blocks.rows * blocks.columns * a.columns), multiply);
+  const Index tasks = blocks.rows * blocks.columns;
+  parallel_for(tasks, ceil_div(kTaskWork * tasks, c.rows * c.columns * a.columns), multiply);
 }
 
 template <class T>
@@ -218,7 +224,8 @@ void multiply_slice(const Matrix<const T>& a, const T* b, const Matrix<T>& c, bo
 template <class T>
 void multiply_range(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
   constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
-  const Index rows = even_part(c.rows, second_level_columns<T>(kLongDepth), MR);
+  const Index rows =
+      round_up(ceil_div(c.rows, ceil_div(c.rows, second_level_columns<T>(kLongDepth))), MR);
   const Index columns = round_up(c.columns, NR);
   const ThreadScratch memory(static_cast<std::size_t>((rows + columns) * kLongDepth) * sizeof(T));
   T *const right = memory.as<T>(), *const left = right + columns * kLongDepth;
