@@ -19,9 +19,9 @@ from ..shapes import Pair, Size, as_int_tuple, pair, product, shape_of, shape_wi
 from .gathering import scatter
 from .indexing import EmbeddingGrad
 from .linalg import matmul
-from .pool_windows import max_positions, taken
+from .pool_windows import Taps, max_positions, taken
 from .pooling import AvgPool2d, MaxPool2d
-from .registry import Array, Host, op
+from .registry import Array, op
 from .shape import reshape, transpose
 
 Grid = int | None | tuple[int | None, int | None]
@@ -134,13 +134,11 @@ def adaptive_max_pool2d(x: Tensor, output_size: Grid, return_indices: bool = Fal
     return (y, indices) if return_indices else y
 
 
-def _taps(size: int, windows: int) -> Host:
+def _taps(size: int, windows: int) -> Taps:
     """Return the positions (windows, K) that windows read along an axis; -1 in smaller windows."""
-    spans = _spans(size, windows)
-    places = np.arange(size)
-    width = max(span.stop - span.start for span in spans)
-    each = [np.pad(places[s], (0, width - s.stop + s.start), constant_values=-1) for s in spans]
-    return np.stack(each)
+    found = [list(range(size))[span] for span in _spans(size, windows)]
+    width = max(map(len, found))
+    return [places + [-1] * (width - len(places)) for places in found]
 
 
 @op(EmbeddingGrad)
