@@ -3,6 +3,7 @@
 import ast
 import copy
 import importlib
+import importlib.util
 import inspect
 import pickle
 import re
@@ -256,3 +257,12 @@ def test_the_glossary_uses_no_other_missing_name() -> None:
         for name in re.findall(rf"`{prefix}\.(\w+)", cells):
             known = name in NAMES[home] or hasattr(owner(home), name)
             assert known or name in ("Generator", "autograd", "func"), f"{prefix}.{name}"
+
+
+def test_a_program_may_ask_whether_a_name_of_pytorch_exists() -> None:
+    """Errors with hints are for programs that use a name, not for those that ask."""
+    for name in MODULES:
+        home, _, last = name.rpartition(".")
+        if name != "needle.cuda":
+            assert importlib.util.find_spec(name) is None or name == "needle.nn.init"
+            assert not hasattr(importlib.import_module(home), last) or name == "needle.nn.init"

@@ -8,11 +8,10 @@ docs/glossary.md shows the table.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -235,7 +234,7 @@ def missing_attribute(home: str, name: str) -> AttributeError:
     """
     own = NAMES.get(home, {}).get(name)
     pointer = own or _elsewhere(name)
-    module = own is None and importlib.util.find_spec(f"{home}.{name}") is not None
+    module = own is None and _is_module(home, name)
     hint = (
         f"; use {pointer}" if pointer else f"; write import {home}.{name} first" if module else ""
     )
@@ -250,12 +249,19 @@ class ModuleFinder:
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Raise ModuleNotFoundError for a name in ``NAMES`` or ``MODULES``; else return None."""
+        """Raise ModuleNotFoundError if an import asks for a name of PyTorch; else return None."""
         home, _, last = name.rpartition(".")
         pointer = MODULES.get(name) or NAMES.get(home, {}).get(last)
-        if pointer:
+        asks = inspect.currentframe()
+        asks = asks.f_back.f_back if asks and asks.f_back else None
+        if pointer and asks and asks.f_code.co_name == "_find_and_load_unlocked":  # not find_spec()
             raise ModuleNotFoundError(f"No module named {name!r}; use {pointer}", name=name)
         return None
+
+
+def _is_module(home: str, name: str) -> bool:
+    path = getattr(sys.modules.get(home), "__path__", None)
+    return path is not None and PathFinder.find_spec(f"{home}.{name}", path) is not None
 
 
 def _is_imported() -> bool:

@@ -359,3 +359,35 @@ def test_a_thread_beside_the_first_call_is_no_part_of_it() -> None:
     done.set()
     turn.wait()
     thread.join()
+
+
+def test_arguments_in_a_list_are_no_part_of_the_recording() -> None:
+    """Each call clips the gradient of its own argument."""
+
+    def clipped(x: needle.Tensor) -> Any:
+        x.grad = None
+        (x * x).sum().backward()
+        optim.clip_grad_norm([x], 1.0)
+        return x.grad
+
+    step = needle.capture(clipped)
+    given = [needle.Tensor([a, b], device=needle.cpu()) for a, b in ((3.0, 4.0), (30.0, 40.0))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", needle.CaptureWarning)
+        for x in (given[0], given[0], given[1], given[1]):
+            np.testing.assert_allclose(step(x).numpy(), [0.6, 0.8], rtol=1e-5)
+
+
+def test_a_state_with_its_graph_is_not_replayed_as_a_constant() -> None:
+    """The next eager step would differentiate through the stored value."""
+    memory = needle.nn.Module()
+    memory.weight = nn.Parameter(tensor([0.5]))
+    memory.carried = tensor([1.0])
+
+    def step() -> Any:
+        memory.carried = needle.tanh(memory.weight * memory.carried)
+        return memory.carried.sum()
+
+    captured = needle.capture(step, state=memory)
+    with pytest.warns(needle.CaptureWarning, match="with its graph"):
+        captured()

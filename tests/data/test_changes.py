@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from complaints.programs import engines
 
+import needle
 from needle import data
 
 
@@ -227,7 +228,9 @@ class OwnHandles(Handles):
 
 
 def test_workers_stay_if_nothing_that_they_got_has_changed() -> None:
-    for dataset in (Scaled(), OwnHandles(), images(), [np.ones(3), {"a": (1, "b")}, None]):
+    held = Scaled()
+    held.tensor = needle.Tensor(np.zeros(1 << 14))  # type: ignore[attr-defined]
+    for dataset in (Scaled(), held, OwnHandles(), images(), [np.ones(3), {"a": (1, "b")}, None]):
         with data.DataLoader(dataset, 1, num_workers=2) as loader:
             next(iter(loader))
             before = process_ids(loader)

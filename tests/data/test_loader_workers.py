@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
@@ -211,3 +212,24 @@ assert len(list(iterator)) == 4
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_copy_of_the_program_starts_new_threads():
     subprocess.run([sys.executable, "-c", FORKING], check=True, timeout=60)
+
+
+class DrawnShards:
+    """A stream whose shards draw a global random number when they are opened."""
+
+    num_shards = 4
+
+    def iter_shard(self, shard: int, epoch: int, start: int) -> Any:
+        first = float(np.random.random())
+        return iter([first + i for i in range(3)][start:])
+
+    def __iter__(self) -> Any:
+        return self.iter_shard(0, 0, 0)
+
+
+def test_what_opening_a_shard_draws_follows_from_the_seed() -> None:
+    found = []
+    for workers in (1, 2, 2):
+        with data.DataLoader(DrawnShards(), 3, num_workers=workers, seed=0) as loader:
+            found.append(sorted(float(batch.numpy()[0]) for batch in loader))
+    assert found[0] == found[1] == found[2] and len(set(found[0])) == 4

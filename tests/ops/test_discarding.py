@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import needle as ndl
-from needle import Tensor, TensorTuple, autograd, nn
+from needle import Tensor, TensorTuple, autograd, nn, optim
 from needle.autograd import find_topo_sort, refs
 from needle.autograd import value as value_file
 from needle.autograd.discarding import Discarded
@@ -263,3 +263,16 @@ def test_a_discarded_value_of_a_released_graph_says_so() -> None:
     z.backward(retain_graph=False)
     with pytest.raises(GraphError, match="keep a reference"):
         middle.numpy()
+
+
+def test_a_list_of_outputs_does_not_keep_the_weights_of_each_step() -> None:
+    w = ndl.Tensor(np.ones((64, 64), np.float32), device=ndl.cpu())
+    optimizer = optim.SGD([w], lr=0.1)
+    x = ndl.Tensor(np.ones((1, 64), np.float32), device=ndl.cpu(), requires_grad=False)
+    kept, used = [], []
+    for _ in range(8):
+        kept.append(x @ w)
+        (kept[-1] * kept[-1]).sum().backward()
+        optimizer.step()
+        used.append(ndl.cpu().backend.memory_stats()["in_use"])
+    assert used[-1] - used[2] < w.numpy().nbytes

@@ -32,6 +32,8 @@ class Leaves:
             (weakref.ref(n), n.realize_cached_data(), type(n)) for n in nodes
         ]
         self._substitutes: dict[int, Any] = {}
+        self.used = False
+        """True if a later graph goes on from a value that these leaves recompute."""
         self._time = now()
 
     def copy(self) -> Leaves:
@@ -59,6 +61,13 @@ class Leaves:
             if reference() is node:
                 self._entries[position] = reference, None, kind
 
+    def forget_replaced(self) -> None:
+        """Drop the data that their nodes no longer have."""
+        for i, (reference, data, kind) in enumerate(self._entries):
+            node = reference()
+            if node is None or node.cached_data is not data:
+                self._entries[i] = reference, None, kind
+
     def as_recorded(self, nodes: Sequence[Any], positions: Container[int]) -> list[Any]:
         """Return ``nodes``, with an ``EarlierValue`` for each one whose data was replaced since.
 
@@ -70,11 +79,11 @@ class Leaves:
                 continue
             if data is None or was_written(data, self._time):
                 how = "replaced" if data is None else "written to"
+                shape = f" of shape {node.shape}" if node.cached_data is not None else ""
                 raise GraphError(
-                    "backward: this derivative recomputes a released graph, but the data of a leaf "
-                    f"of shape {node.shape} has been {how} since; detach() what an earlier step "
-                    "hands on, such as a hidden state, or call the first "
-                    "backward(retain_graph=True)"
+                    "backward: this derivative recomputes a released graph, but the data of a leaf"
+                    f"{shape} has been {how} since; detach() what an earlier step hands on, such "
+                    "as a hidden state, or call the first backward(retain_graph=True)"
                 )
             if node.cached_data is not data:
                 found[position] = kind.make_from_op(EarlierValue(data), [node])
@@ -112,6 +121,8 @@ class Tape:
     def __init__(self, order: Sequence[Any], out_grad: Any) -> None:
         leaves = [node for node in order if node.op is None] + [out_grad]
         self.leaves = Leaves(leaves)
+        self.kept: Callable[[], Leaves | None] | None = None
+        """A weak reference to the leaves whose data stays as long as a value of the graph."""
         self.position = {node: i for i, node in enumerate(leaves)}
         self.rows: list[tuple[Op, tuple[int, ...], Any, Any]] = []
         self.changed: dict[int, Op] = {}
@@ -129,6 +140,7 @@ class Tape:
                 if has_changed(node):
                     self.changed[position] = node.op
                 if isinstance(node.op, _Replayed):
+                    node.op.leaves.used = True
                     self.depth = max(self.depth, node.op.tape.depth + 1)
                 elif _reads_nothing(node.op) and self.linear.issuperset(sources):
                     self.linear.add(position)
@@ -300,10 +312,20 @@ def promise_gradients(order: Sequence[Any], tape: Tape | None) -> None:
 
 
 def forget_leaf(node: Any) -> None:
-    """Let the tape of ``node.grad`` drop the data of ``node``, which is about to be replaced."""
+    """Let the tape of ``node.grad`` drop the data of ``node``, which is about to be replaced.
+
+    Data that an earlier tape keeps for values that this one does not go on from is dropped, too: a
+    list of outputs must not keep the weights of every step.
+    """
     op = getattr(vars(node).get("grad"), "op", None)
-    if type(op) is ReplayedGradient:
-        op.tape.leaves.forget(op.position, node)
+    if type(op) is not ReplayedGradient:
+        return
+    op.tape.leaves.forget(op.position, node)
+    earlier = node.kept() if node.kept is not None else None
+    if earlier is not None and node.kept is not op.tape.kept and not earlier.used:
+        earlier.used = True
+        earlier.forget_replaced()
+    node.kept = op.tape.kept
 
 
 def release_onto(tape: Tape) -> Callable[[Any], None]:
@@ -326,6 +348,7 @@ def release_onto(tape: Tape) -> Callable[[Any], None]:
             node.saved = None
         if leaves is tape.leaves and current.recorder is None:
             leaves = leaves.copy()
+            tape.kept = weakref.ref(leaves)
 
     return release
 

@@ -27,7 +27,7 @@ Self = TypeVar("Self", bound="Value")
 _new = object.__new__
 
 
-RECORDS = ("saved", "held", "late", "passes", "changed_by")
+RECORDS = ("saved", "held", "late", "passes", "kept", "changed_by")
 """The attributes of a Value about its memory and its changes: no part of its state."""
 
 
@@ -57,6 +57,8 @@ class Value:
     """True if an input could be discarded once the program no longer refers to it."""
     passes: int = 0
     """The number of backward passes that this node has been part of and outlived (``replay``)."""
+    kept: Callable[[], Any] | None = None
+    """A weak reference to the ``Leaves`` that keep earlier data of this leaf (``replay``)."""
     changed_by: str = ""
     """The way in which the data was assigned last, for messages."""
 

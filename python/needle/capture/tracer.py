@@ -317,11 +317,12 @@ class Tracer:
         map_leaves(inner.append, value)
         if any(isinstance(leaf, np.ndarray) for leaf in inner):
             self.uploaded()
-        made = [v for v in inner if array_in(v) is not None and not self._state.holds(v)]
+        arrays = [v for v in inner if array_in(v) is not None]
+        made = [v for v in arrays if not self._state.holds(v)]
         if made and made[0] is value:
             return self._template(value)
-        if made:
-            self.refuse("it passes a list of results to a host step; pass them one by one")
+        if made or any(self._place_of(v) for v in arrays if v is not value):
+            self.refuse("it passes a list of arguments or results to a host step; pass single ones")
         return value
 
     def _template(self, value: Any) -> ArrayTemplate:
@@ -354,6 +355,12 @@ class Tracer:
 
     def _note_write(self, location: Location, old: Any, new: Any, holder: Any) -> None:
         array = array_in(new)
+        if isinstance(new, Tensor) and new.op is not None and location.key != "grad":
+            self.refuse(
+                f"the step stores {location.label} with its graph, through which the next step "
+                "would differentiate; store detach() of it"
+            )
+            return
         if array is not None and isinstance(holder, (dict, list)):
             made: Any = self._template(new)
         elif new is None and array_in(old) is not None:

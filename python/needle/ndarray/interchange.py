@@ -220,7 +220,7 @@ class ArrayInterchange:
         return f"{name}({text}{shape}{dtype}{where})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.numpy(), self._device)
+        return _rebuild, (type(self), np.array(self.numpy()), self._device)
 
     def __copy__(self) -> Any:
         return _rebuild(type(self), self, self._device)

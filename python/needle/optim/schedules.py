@@ -31,6 +31,7 @@ class Schedule(PointsToKeywords, SchedulePointers):
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
+        self._check_no_conflict()
         self.steps = 0
         self._apply()
         optimizer.schedule = weakref.ref(self)
@@ -53,17 +54,20 @@ class Schedule(PointsToKeywords, SchedulePointers):
     @host_step
     def step(self) -> None:
         """Advance by one step and set the new rates."""
+        self._check_no_conflict()
         self.steps += 1
         self._apply()
 
-    def _apply(self) -> None:
+    def _check_no_conflict(self, kind: type[Exception] = ValueError) -> None:
         latest = self.optimizer.schedule and self.optimizer.schedule()
         if isinstance(latest, Schedule) and latest.by_metric and not self.by_metric:
-            raise ValueError(
+            raise kind(
                 f"{type(self).__name__}: the rates must not follow from a step and a metric at "
                 f"once, got this and {type(latest).__name__} for one optimizer; create "
                 f"{type(latest).__name__} after the last step of other schedules"
             )
+
+    def _apply(self) -> None:
         for group in self.optimizer.param_groups:
             self.set_rate(group)
 
@@ -100,6 +104,7 @@ class Schedule(PointsToKeywords, SchedulePointers):
                 f"{type(self).__name__}: the state was saved for {len(base)} parameter groups, the "
                 f"optimizer has {len(groups)}; create it with the same groups"
             )
+        self._check_no_conflict(CheckpointError)
         for group, lr in zip(groups, base, strict=True):
             group["initial_lr"] = lr
         self.steps = int(state["steps"])

@@ -17,7 +17,7 @@ from typing import Any
 from ...errors import DataError
 from ..datasets.dataset import reader_of
 from ..samples.pytree import first_field, tag_sample
-from ..samples.random_source import keyed, reseed_globals
+from ..samples.random_source import PART_STREAM, keyed, reseed_globals
 from ..samples.ticket import SHARD_SAMPLES, Ticket
 from ..samples.timing import Clock
 
@@ -119,7 +119,11 @@ class Reader:
         """Return the ticket's shard, which stays open for the shard's next ticket."""
         shard = self._open.get(ticket.shard)
         if shard is None or not shard.continues_at(ticket.epoch, ticket.start):
-            shard = _OpenShard(self.dataset, ticket.shard, ticket.epoch, ticket.start)
+            number = int(getattr(self.dataset, "shard_number", int)(ticket.shard))
+            if self.may_draw and ticket.seed is not None:
+                first = number * SHARD_SAMPLES  # not ``start``: a resumed shard opens the same way
+                reseed_globals(ticket.seed, ticket.epoch, first, PART_STREAM)
+            shard = _OpenShard(self.dataset, number, ticket)
             self._open[ticket.shard] = shard
         return shard
 
@@ -130,9 +134,9 @@ class Reader:
 class _OpenShard:
     """An open shard of a stream and the position of its next sample."""
 
-    def __init__(self, dataset: Any, shard: int, epoch: int, start: int) -> None:
-        self.epoch, self.place = epoch, start
-        self.number = int(getattr(dataset, "shard_number", int)(shard))
+    def __init__(self, dataset: Any, number: int, ticket: Ticket) -> None:
+        shard, epoch, start = ticket.shard, ticket.epoch, ticket.start
+        self.epoch, self.place, self.number = epoch, start, number
         read = getattr(dataset, "iter_shard", None)
         if read is None:  # any other iterable is a single shard
             self._samples: Iterator[Any] = islice(iter(dataset), start, None)

@@ -104,6 +104,8 @@ class Launcher:
 
     def end(self, pid: int) -> int | None:
         """Kill a worker unless it has ended; return its exit code, None if it cannot be known."""
+        if pid not in self._running:  # it ended with an earlier supervisor
+            return self.ended.pop(pid, None)
         if pid not in self.ended and self._channel is not None:
             with suppress(OSError):
                 send(self._channel, ("kill", pid))

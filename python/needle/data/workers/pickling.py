@@ -53,10 +53,14 @@ def stamp_of(value: Any) -> Stamp:
     """
     buffers: list[pickle.PickleBuffer] = []
     try:
-        body = dumps(value, buffers)
+        digest = hashlib.blake2b()
+        into = types.SimpleNamespace(
+            write=digest.update
+        )  # the pickle of a list of files may be large
+        _Pickler(into, protocol=5, buffer_callback=buffers.append).dump(value)
     except Exception as error:
         return Stamp((repr(error),))
-    parts: list[Any] = [hashlib.blake2b(body).digest()]
+    parts: list[Any] = [digest.digest()]
     kept = []
     for raw in (buffer.raw() for buffer in buffers):
         source: Any = raw.obj

@@ -247,7 +247,7 @@ class ProcessEngine(Engine):
         ready = self._pool.wait(timeout)
         if not ready or self._closed:
             return
-        self._torn = True
+        torn, self._torn = self._torn, True
         for member, (kind, record, number, answer) in self._pool.read(ready):
             if kind == DIED:
                 self._on_worker_death(member)
@@ -258,7 +258,7 @@ class ProcessEngine(Engine):
                 self._fatal = _not_unpickled(member, answer)
             elif record in self._parts and self._parts[record].number == number:
                 self._answered(record, answer)
-        self._torn = False
+        self._torn = torn
 
     def _answered(self, record: int, answer: Completed) -> None:
         """Process the answer to a part; the answer is empty if the part was withdrawn."""
@@ -358,10 +358,15 @@ class ProcessEngine(Engine):
         """Start the missing workers unless the back-off has not yet elapsed."""
         if len(self._pool.members) == self.workers or self._deaths.wait_seconds():
             return
+        torn, self._torn = self._torn, True  # after an interrupt, a worker may lack its pipeline
         try:
             self._pool.fill()
         except SupervisorKilled as error:
             self._deaths.starter_killed(error)
+        except Exception:
+            self._torn = torn
+            raise
+        self._torn = torn
 
     def _waited_for(self, timeout: float | None) -> str:
         places = [

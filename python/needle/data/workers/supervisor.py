@@ -162,7 +162,8 @@ class Supervisor:
         except ConnectionError:
             return False
         except OSError as error:  # out of processes, memory or descriptors
-            send(client.channel, ("failed", error.errno, 0))
+            with suppress(OSError):  # the client may have hung up
+                send(client.channel, ("failed", error.errno, 0))
         return True
 
     def _start(self, client: LoaderChannel, fd: int) -> None:
