@@ -62,11 +62,11 @@ def shape_of(op: str, x: Any) -> Shape:
     return shape
 
 
-def shape_with(op: str, x: Any, layout: str, *ndims: int) -> Shape:
+def shape_with(op: str, x: Any, layout: str, *ndims: int, remedy: str = "reshape it") -> Shape:
     """Return the shape of x; ShapeError, which names ``layout``, for another number of axes."""
     shape = shape_of(op, x)
     if len(shape) not in ndims:
-        raise ShapeError(f"{op}: the input must be {layout}, got shape {shape}; reshape it")
+        raise ShapeError(f"{op}: the input must be {layout}, got shape {shape}; {remedy}")
     return shape
 
 

@@ -88,15 +88,22 @@ void multiply_rows(const Matrix<const T>& a, const T* packed, const Panels<T>& b
   }
 }
 
-// Computes c += or = a @ b for any number of rows. Without `room` for a panel of k x MR elements,
-// the rows are read in place.
+constexpr Index kPackedTiles = 4;  // tiles packed together: rows along a column share cache lines
+
+// Computes c += or = a @ b for any number of rows. Without `room` for kPackedTiles panels of k x MR
+// elements, the rows are read in place.
 template <class T>
 void multiply_panels(const Matrix<const T>& a, const Panels<T>& b, const Matrix<T>& c, bool add,
                      T* room = nullptr) {
-  for (Index i = 0; i < c.rows; i += Blocking<T>::MR) {
-    const Index m = smaller(Blocking<T>::MR, c.rows - i);
-    if (room) pack_a(a.at(i, 0), a.row_stride, a.column_stride, m, a.columns, room);
-    multiply_rows<T>({a.at(i, 0), m, a.columns, a.row_stride, a.column_stride}, room, b,
+  constexpr Index MR = Blocking<T>::MR;
+  for (Index i = 0; i < c.rows; i += MR) {
+    const Index m = smaller(MR, c.rows - i), place = i % (kPackedTiles * MR);
+    if (room && place == 0) {
+      const Index rows = smaller(kPackedTiles * MR, c.rows - i);
+      pack_a(a.at(i, 0), a.row_stride, a.column_stride, rows, a.columns, room);
+    }
+    const T* const packed = room ? room + place * a.columns : nullptr;
+    multiply_rows<T>({a.at(i, 0), m, a.columns, a.row_stride, a.column_stride}, packed, b,
                      {c.at(i, 0), m, c.columns, c.row_stride, c.column_stride}, add);
   }
 }
@@ -108,7 +115,8 @@ void multiply_block(const Matrix<const T>& a, const T* b, Index first, const Pac
   constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
   const bool in_place =
       a.column_stride == 1 && fit_first_level(MR, a.row_stride * Index{sizeof(T)});
-  const ThreadScratch room(in_place ? 0 : static_cast<std::size_t>(MR * cut.depth) * sizeof(T));
+  const ThreadScratch room(
+      in_place ? 0 : static_cast<std::size_t>(kPackedTiles * MR * cut.depth) * sizeof(T));
   for (Index p = 0; p < a.columns; p += cut.depth, add = true) {
     const Index k = smaller(cut.depth, a.columns - p);
     multiply_panels<T>({a.at(0, p), a.rows, k, a.row_stride, a.column_stride},

@@ -357,7 +357,7 @@ def only_axis(op: str, x: NDArray, axis: int | None) -> int:
     """Return the axis in [0, ndim); ShapeError if it is None and the array is not 1-D."""
     if axis is None and as_array(op, x).ndim != 1:
         raise ShapeError(f"{op}: axis may be omitted for 1-D arrays only, got shape {x.shape}")
-    return shapes.normalize_axis(op, axis or 0, as_array(op, x).ndim)
+    return shapes.normalize_axis(op, 0 if axis is None else axis, as_array(op, x).ndim)
 
 
 def fit_view(value: NDArray, shape: Shape, reshaped: bool = True) -> NDArray:

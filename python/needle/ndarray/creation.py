@@ -101,7 +101,7 @@ def adopt(host: Any, device: BackendDevice) -> NDArray | None:
     note_shared(handle)
     shape, dtype = dense.shape, as_dtype(host.dtype, "asarray")
     array = wrap(View(handle, shape, compact_strides(shape), 0, dtype), device)
-    return array.permute(np.argsort(order).tolist())
+    return array if dense is host else array.permute(np.argsort(order).tolist())
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> NDArray:

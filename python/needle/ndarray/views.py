@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
 from .. import shapes
 from ..backends.base import View
 from ..dtypes import DType
-from ..errors import ShapeError
+from ..errors import IndexingError, ShapeError
 from ..shapes import Shape, Strides
 from .operators import ArrayOperators
 
@@ -173,7 +174,7 @@ class ArrayViews(ArrayOperators):
 class FlatArray:
     """``a.flat`` of an array whose elements no single stride reaches.
 
-    Reading copies the array, and writing changes the array by way of a copy.
+    Indexing by an int reads and writes the array; every other index reads a copy.
     """
 
     def __init__(self, array: Any) -> None:
@@ -182,16 +183,27 @@ class FlatArray:
     def __len__(self) -> int:
         return int(self._array.size)
 
+    def _index(self, position: int) -> tuple[Any, ...]:
+        size = len(self)
+        if not -size <= position < size:
+            raise IndexingError(f"flat: index {position} is out of range for size {size}")
+        return tuple(int(i) for i in np.unravel_index(position % size, self._array.shape))
+
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, int | np.integer):
+            return self._array[self._index(int(index))]
         return self._array.reshape((len(self),))[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(index, int | np.integer):
+            self._array[self._index(int(index))] = value
+            return
         dense = self._array.reshape((len(self),))
         dense[index] = value
         self._array.assign(dense.reshape(self._array.shape))
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self[:])
+        return (self[index] for index in range(len(self)))
 
     def numpy(self) -> NumpyArray[Any]:
         """Return the elements as a 1-D NumPy array (a read-only copy)."""

@@ -54,7 +54,7 @@ class Dropout2d(Dropout):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        shape = shape_with("Dropout2d", x, "(N, C, H, W)", 4)
+        shape = shape_with("Dropout2d", x, "(N, C, H, W)", 4, remedy="reshape it, or use Dropout")
         if not self.training or self.p == 1.0:
             return super().forward(x)
         x = as_operand(x)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..array_namespace import array_api as xp
-from ..array_namespace import device_of, from_numpy
+from ..array_namespace import device_of, from_numpy, to_numpy
 from ..autograd import Tensor, TensorOp
 from ..errors import ShapeError
 from ..host_steps import current, host_step
@@ -19,9 +19,9 @@ from ..shapes import Pair, Size, as_int_tuple, pair, product, shape_of, shape_wi
 from .gathering import scatter
 from .indexing import EmbeddingGrad
 from .linalg import matmul
-from .pool_windows import Taps, max_positions, taken
+from .pool_windows import taken
 from .pooling import AvgPool2d, MaxPool2d
-from .registry import Array, op
+from .registry import Array, Host, op
 from .shape import reshape, transpose
 
 Grid = int | None | tuple[int | None, int | None]
@@ -129,16 +129,23 @@ def adaptive_max_pool2d(x: Tensor, output_size: Grid, return_indices: bool = Fal
     rows, columns = _grid("adaptive_max_pool2d", output_size, x)
     if not return_indices and shape[2] % rows == 0 and shape[3] % columns == 0:
         return MaxPool2d((shape[2] // rows, shape[3] // columns))(x)
-    places = max_positions(x, _taps(shape[2], rows), _taps(shape[3], columns))
-    y, indices = taken(x, places)
+    y, indices = taken(x, _positions(x, rows, columns))
     return (y, indices) if return_indices else y
 
 
-def _taps(size: int, windows: int) -> Taps:
-    """Return the positions (windows, K) that windows read along an axis; -1 in smaller windows."""
-    found = [list(range(size))[span] for span in _spans(size, windows)]
-    width = max(map(len, found))
-    return [places + [-1] * (width - len(places)) for places in found]
+@host_step
+def _positions(x: Tensor, rows: int, columns: int) -> Host:
+    """Return the position (N, C, OH, OW) in H * W of the first maximum of each window."""
+    image = to_numpy(x.realize_cached_data())
+    n, c, h, w = image.shape
+    found = np.zeros((n, c, rows, columns), np.int64)
+    for i, down in enumerate(_spans(h, rows)):
+        for j, across in enumerate(_spans(w, columns)):
+            width = across.stop - across.start
+            pixels = (down.stop - down.start) * width
+            best = image[:, :, down, across].reshape(n, c, pixels).argmax(-1)
+            found[:, :, i, j] = (down.start + best // width) * w + across.start + best % width
+    return found
 
 
 @op(EmbeddingGrad)

@@ -19,8 +19,6 @@ from .indexing import Embedding, EmbeddingGrad, on_device
 from .registry import Array, Host
 from .shape import reshape
 
-Taps = list[list[int]]
-
 
 class PoolWindows(NamedTuple):
     """The windows of a pool on images of ``size`` (H, W), each value for rows and columns."""
@@ -93,10 +91,10 @@ class PoolWindows(NamedTuple):
         )
         return rows, columns
 
-    def taps(self) -> tuple[Taps, Taps]:
+    def taps(self) -> tuple[Host, Host]:
         """Return the rows (OH, KH) and columns (OW, KW) of the image that the windows read."""
         rows, columns = (
-            [[i * s - p + j * d for j in range(k)] for i in range(out)]
+            (np.arange(out) * s - p)[:, None] + np.arange(k) * d
             for _, k, s, p, d, out in zip(*self, strict=True)
         )
         return rows, columns
@@ -126,23 +124,23 @@ def _count(
 
 
 @host_step
-def max_positions(x: Tensor, rows: Taps, columns: Taps) -> Host:
-    """Return the position (N, C, OH, OW) in H * W of each window's first maximum or first NaN.
-
-    ``rows`` (OH, KH) and ``columns`` (OW, KW) are what the windows read; those outside of the image
-    do not count.
-    """
+def max_positions(x: Tensor, windows: PoolWindows) -> Host:
+    """Return the position (N, C, OH, OW) in H * W of each window's first maximum or first NaN."""
     image = to_numpy(x.realize_cached_data())
-    (h, w), kernel = image.shape[2:], (len(rows[0]), len(columns[0]))
-    down, across = np.array(rows)[:, None, :, None], np.array(columns)[None, :, None, :]
-    inside = (down >= 0) & (down < h) & (across >= 0) & (across < w)
-    inside = inside.reshape(len(rows), len(columns), -1)
+    rows, columns = windows.taps()
+    (h, w), (kh, kw) = windows.size, windows.kernel
+    inside = (
+        (((rows >= 0) & (rows < h))[:, None, :, None])
+        & (((columns >= 0) & (columns < w))[None, :, None, :])
+    )
+    inside = inside.reshape(*windows.out, kh * kw)
     if not inside.any(-1).all():
         raise ShapeError(
-            f"max_pool2d: every window must contain an element of the image, got kernel {kernel} "
-            f"for size {(h, w)}; pad less or use a smaller dilation"
+            f"max_pool2d: every window must contain an element of the image, got kernel "
+            f"{windows.kernel} with dilation {windows.dilation} for size {windows.size}; pad less"
         )
-    places = (down.clip(0, h - 1) * w + across.clip(0, w - 1)).reshape(inside.shape)
+    places = rows.clip(0, h - 1)[:, None, :, None] * w + columns.clip(0, w - 1)[None, :, None, :]
+    places = places.reshape(inside.shape)
     values = image.reshape(*image.shape[:2], h * w)[:, :, places]
     best = np.where(inside, values, -np.inf).argmax(-1)
     # If all elements of a window are -inf, padding may be found first.

@@ -64,8 +64,48 @@ class MaxPool2dGrad(_Pool2d):
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, None]:
         x = node.inputs[1]
-        windows = PoolWindows.of("max_pool2d_grad", x.shape, *self.windows)
-        return taken(out_grad, max_positions(x, *windows.taps()))[0], None
+        return MaxPool2dSelect(*self.windows)(out_grad, x), None
+
+
+class MaxPool2dSelect(_Pool2d):
+    """Selection of the elements of a (N, C, H, W) at the first maxima of the windows of x.
+
+    The adjoint of MaxPool2dGrad. It is written with array operations, because only second
+    derivatives need it.
+    """
+
+    def compute(self, a: Array, x: Array) -> Array:
+        size = self._output_size("max_pool2d_select", x.shape)
+        best, chosen = None, None
+        windows = zip(self._shifts(x, -np.inf, size), self._shifts(a, 0.0, size), strict=True)
+        for candidate, value in windows:
+            if best is None:
+                best, chosen = candidate, value
+                continue
+            # NaN (x != x) exceeds every number, and the first NaN is kept
+            wins = xp.logical_and(
+                xp.logical_or(candidate > best, candidate != candidate), best == best
+            )
+            best, chosen = xp.where(wins, candidate, best), xp.where(wins, value, chosen)
+        return chosen
+
+    def _shifts(self, a: Array, border: float, size: tuple[int, int]) -> list[Array]:
+        """Return, for each position in a window, row by row, that element of every window."""
+        kernel, stride, (top, left) = self.windows
+        n, c, h, w = a.shape
+        shape = (n, c, h + 2 * top, w + 2 * left)
+        padded = xp.zeros_like(a) if not (top or left) else _filled(a, shape, border)
+        padded[:, :, top : top + h, left : left + w] = a
+        rows, columns = (s * (n - 1) + 1 for s, n in zip(stride, size, strict=True))
+        return [
+            padded[:, :, i : i + rows : stride[0], j : j + columns : stride[1]]
+            for i in range(kernel[0])
+            for j in range(kernel[1])
+        ]
+
+    def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, None]:
+        x = node.inputs[1]
+        return MaxPool2dGrad(*self.windows)(out_grad, x), None
 
 
 @overload
@@ -92,7 +132,7 @@ def max_pool2d(
 ) -> Any: ...
 
 
-@op(MaxPool2d, MaxPool2dGrad, WindowMax)
+@op(MaxPool2d, MaxPool2dGrad, MaxPool2dSelect, WindowMax)
 def max_pool2d(
     x: Tensor,
     kernel: Size,
@@ -117,7 +157,7 @@ def max_pool2d(
         "max_pool2d", x.shape, kernel, stride, padding, dilation=dilation, ceil_mode=ceil_mode
     )
     if return_indices or windows.dilation != (1, 1):
-        y, indices = taken(x, max_positions(x, *windows.taps()), windows)
+        y, indices = taken(x, max_positions(x, windows), windows)
         return (y, indices) if return_indices else y
     x = _extended(x, windows, -np.inf)
     return MaxPool2d(windows.kernel, windows.stride, windows.padding)(x)
@@ -208,3 +248,7 @@ def _ratios(
 ) -> Array:
     """Return (OH, OW): the window size divided by the number of elements that are averaged."""
     return from_numpy(area / np.outer(rows, columns), device, np.dtype(dtype))
+
+
+def _filled(like: Array, shape: Shape, value: float) -> Array:
+    return from_numpy(np.full(shape, value), device_of(like), like.dtype)

@@ -216,7 +216,7 @@ def norm(a: Tensor, p: float | str = 2, axes: Axes = None, keepdims: bool = Fals
     over = normalize_axes("norm", axes, len(shape_of("norm", a)))
     a = a if is_floating(a.dtype) else astype(a, "float32")
     empty = any(a.shape[axis] == 0 for axis in over)
-    if p < 0 or p == math.inf:
+    if empty and (p < 0 or p == math.inf):
         filled_axes("norm", a.shape, over)
     size = abs(a)
     if math.isinf(p):

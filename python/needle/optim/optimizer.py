@@ -104,6 +104,9 @@ class Optimizer(PointsToKeywords):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return self.param_groups[0][name]
 
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *vars(self).get("_defaults", ())]
+
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in vars(self).get("_defaults", ()):
             super().__setattr__(name, value)

@@ -14,7 +14,7 @@ from ..transforms.axes import ToCHW
 from ..transforms.base import contains
 from ..transforms.values import Normalize, ToFloat
 from .dataset import Dataset, ItemTransform, RowTransforms
-from .indexing import given_or_listed
+from .indexing import Indices, given_or_listed
 
 PIXELS = ("float32", "uint8")
 """The dtypes of images."""
@@ -58,6 +58,12 @@ class ArrayDataset(Dataset):
         return (_map_rows(self.apply_transforms, first, index, self.transforms), *others)
         ### END YOUR SOLUTION
 
+    def fetch(self, indices: Indices) -> tuple[npt.NDArray[Any], ...] | None:
+        """Gather the batch from each array; return None if there are transforms."""
+        if self.transforms:
+            return None
+        return tuple(array[indices] for array in self.arrays)
+
     def in_memory(self) -> tuple[npt.NDArray[Any], ...]:
         """Return the arrays."""
         return self.arrays
@@ -100,6 +106,17 @@ class ImageArrays(Dataset):
     def __getitem__(self, index: Any) -> tuple[Any, Any]:
         image = self._pixels(self.images[index])
         return _map_rows(self._finish, image, index, True), self.labels[index]
+
+    def fetch(self, indices: Indices) -> tuple[npt.NDArray[Any], ...] | None:
+        """Gather and convert the batch in one pass each; return None if there are transforms."""
+        if self.transforms:
+            return None
+        images = self.images[indices]
+        if self.layout == "CHW":
+            images = images.transpose(0, 3, 1, 2)
+        if self.dtype == "uint8":
+            return np.ascontiguousarray(images), self.labels[indices]
+        return np.divide(images, self.scale, dtype=np.float32, order="C"), self.labels[indices]
 
     def in_memory(self) -> tuple[npt.NDArray[Any], ...]:
         """Return the images as they are stored, and the labels."""
