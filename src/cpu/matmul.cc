@@ -3,10 +3,11 @@
 // Large products follow BLIS: k is cut into slices; all threads pack a part of B's slices into
 // panels, which the micro-kernel of gemm.h reads sequentially. Then each task multiplies a block of
 // rows with a block of packed columns, whose sizes follow from the caches (gemm_blocks.h). It packs
-// the rows too, a panel at a time, unless they are contiguous and do not evict one another from L1.
-// Packing handles every transposition. Small and thin products read their operands in place, and a
-// single column is a row of dot products. Few sums of many products are cut along k, by the shape
-// alone. How rows and columns are cut does not change a result, so it may depend on the threads.
+// the rows too, a few tiles at a time, unless they are contiguous and do not evict one another from
+// L1. Packing handles every transposition. Small and thin products read their operands in place,
+// and a single column is a row of dot products. Few sums of many products are cut along k, by the
+// shape alone. How rows and columns are cut does not change a result, so it may depend on the
+// threads.
 #include "core/scratch.h"
 #include "core/thread_pool.h"
 #include "gemm_blocks.h"
