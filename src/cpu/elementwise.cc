@@ -139,20 +139,28 @@ constexpr std::int64_t grain_of(BinaryOp op) {
 
 template <UnaryOp op>
 void unary_typed(DType dtype, DType out, const LoopPlan& plan) {
-  check_operation<Unary<op>>("unary", dtype, out);
+  if (out != (Unary<op>::result == Result::kBool ? DType::kBool : dtype)) {
+    raise_error("unary: out must have the operands' dtype, or bool for a predicate");
+  }
   with_type(dtype, [&]<class T>(Tag<T>) {
     if constexpr (allows<T>(Unary<op>::domain)) {
       unary_loop<Unary<op>, T>(plan, grain_of<T>(op));
+    } else {
+      raise_error("unary: the operation does not take this dtype; convert the operands first");
     }
   });
 }
 
 template <BinaryOp op>
 void binary_typed(DType dtype, DType out, const LoopPlan& plan) {
-  check_operation<Binary<op>>("binary", dtype, out);
+  if (out != (Binary<op>::result == Result::kBool ? DType::kBool : dtype)) {
+    raise_error("binary: out must have the operands' dtype, or bool for a predicate");
+  }
   with_type(dtype, [&]<class T>(Tag<T>) {
     if constexpr (allows<T>(Binary<op>::domain)) {
       binary_loop<Binary<op>, T>(plan, grain_of(op));
+    } else {
+      raise_error("binary: the operation does not take this dtype; convert the operands first");
     }
   });
 }
