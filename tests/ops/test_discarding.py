@@ -15,6 +15,7 @@ from needle.autograd.discarding import Discarded
 from needle.autograd.graph import Op
 from needle.backend_selection import array_api as xp
 from needle.errors import GraphError
+from tests.nn_devices import needs_kernels
 from tests.op_row import OpRow
 from tests.op_table import ROWS
 from tests.ops.test_op_table import drawn, results, tensor, typed
@@ -265,6 +266,7 @@ def test_a_discarded_value_of_a_released_graph_says_so() -> None:
         middle.numpy()
 
 
+@needs_kernels
 def test_a_list_of_outputs_does_not_keep_the_weights_of_each_step() -> None:
     w = ndl.Tensor(np.ones((64, 64), np.float32), device=ndl.cpu())
     optimizer = optim.SGD([w], lr=0.1)

@@ -50,8 +50,22 @@ def discard_inputs(node: Any) -> None:
     """
     if node.saved is None:
         return
+    _discard_held(node.inputs)
+    node.held = _discard(node)
+
+
+def _discard_held(nodes: Sequence[Any]) -> None:
+    for node in nodes:
+        if node.held:
+            node.held = False
+            _discard(node)
+
+
+def _discard(node: Any) -> bool:
+    """Discard such inputs; return True if the program still refers to one that is not read."""
+    if node.saved is None:
+        return False
     inputs, arrays = node.inputs, node.saved[0]
-    _discard_held(inputs)
     reads = node.op.reads_value
     unread = [
         i
@@ -59,7 +73,7 @@ def discard_inputs(node: Any) -> None:
         if not reads(i, node) and _is_unread(source, data)
     ]
     if not unread:
-        return
+        return False
     free = unheld(inputs)
     for i in unread:
         if free[i]:
@@ -67,15 +81,7 @@ def discard_inputs(node: Any) -> None:
             place = Discarded(arrays[i], source.device)
             source.cached_data = source.saved[1] = arrays[i] = place
             source.op.discard(source, place)
-        else:
-            node.held = True
-
-
-def _discard_held(nodes: Sequence[Any]) -> None:
-    for node in nodes:
-        if node.held:
-            node.held = False
-            discard_inputs(node)
+    return not all(free[i] for i in unread)
 
 
 def _is_unread(node: Any, data: Any) -> bool:
