@@ -157,7 +157,7 @@ def loss_cases(dtype: DType, sizes: Shapes = ((1, 1), (3, 4), (0, 3), (17, 131))
 
 EPS = 1e-3
 LAYOUTS = PAIRS[:6]
-"""Those without broadcast inputs of a norm, which would change x but not its statistics."""
+"""Inputs of norms that are not broadcast: broadcasting would change x but not its statistics."""
 
 
 def norm_cases(dtype: DType, shapes: Shapes = NORMS) -> Iterator[Case]:
