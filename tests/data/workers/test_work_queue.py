@@ -53,6 +53,26 @@ def test_each_unit_goes_to_one_process() -> None:
     queue.close()
 
 
+def fall_asleep_and_wake(queue: WorkQueue, workers: int) -> None:
+    while True:
+        for worker in range(workers):
+            queue.sleep(worker, True)
+        for worker in range(workers):
+            queue.sleep(worker, False)
+
+
+def test_workers_fall_asleep_while_the_parent_looks_for_sleeping_ones() -> None:
+    queue = WorkQueue.create(4, 16)
+    pid = forked(fall_asleep_and_wake, queue, 16)
+    try:
+        for _ in range(20_000):
+            queue.awakened(16)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    queue.close()
+
+
 def hold_the_lock(queue: WorkQueue, pipe: Any) -> None:
     with queue._locked(None):
         pipe.send("held")

@@ -107,7 +107,8 @@ class WorkQueue:
 
         worker: the only worker to wake, if it sleeps.
         """
-        found = np.flatnonzero(self._flat[self._sleeping :]).tolist()
+        asleep = self._flat[self._sleeping :].tolist()  # a copy: workers write to it meanwhile
+        found = (each for each, sleeps in enumerate(asleep) if sleeps)
         chosen = [each for each in found if worker in (ANY_WORKER, each)][:count]
         for each in chosen:
             self.sleep(each, False)
