@@ -31,7 +31,7 @@ struct Arguments {
     }
     return values[taken++];
   }
-  // The items of the next argument, a tuple of `size`; the error says that `what` is expected.
+  // Returns the items of the next argument, a tuple of `size`; the error names `what` it expects.
   Arguments next_items(int size, const char* what);
   View view(PyObject* object);  // checked as well: all views of a call are on one device
   View next_view() { return view(next()); }

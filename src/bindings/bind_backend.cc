@@ -6,8 +6,8 @@
 namespace needle::bindings {
 namespace {
 
-// Python's names where they differ from the declaration's: the operation is called `name`, a struct
-// of parameters is passed as its fields, and fill takes one value for both of its types.
+// Parameters that Python declares differently: the operation is called `name`, a struct of
+// parameters is passed as its fields, and fill has one value for both types.
 struct Expansion {
   const char *declared, *python;
 };

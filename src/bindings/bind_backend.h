@@ -25,7 +25,7 @@ struct Signature {
 
   Signature(const char* function, std::string declaration, PyCFunction call);
   void add_to(PyObject* module);
-  // Fills `ordered` (of names.size()) from positional and keyword values; throws PythonError.
+  // Fills `ordered`, one entry per name, from positional and keyword values; throws PythonError.
   void order(PyObject* const* values, Py_ssize_t positional, PyObject* keywords,
              PyObject** ordered) const;
 };
@@ -85,7 +85,7 @@ PyObject* run_row(Arguments& from) {
   Py_RETURN_NONE;
 }
 
-// The tuple `unary_names` of the module.
+// Returns the module's tuple `unary_names`.
 void bind_unary_names(PyObject* module);
 
 template <class Device>

@@ -155,7 +155,7 @@ void bind_transfers(py::module_& m) {
       "out = a @ b on compact float32 buffers of __tile_size__ square tiles.");
 }
 
-// The names, in the order of Conv2dAlgorithm.
+// The algorithms' names in the order of Conv2dAlgorithm.
 constexpr const char* kConv2dAlgorithms[] = {"auto", "direct", "winograd"};
 
 void select_algorithm(const std::string& name) {

@@ -29,7 +29,7 @@ using data::SourceImage;
 
 std::int64_t bytes_of(Element type) { return type == Element::kByte ? 1 : 4; }
 
-// The positions of a batch's images: elements relative to one base, and the host memory to be sent.
+// Where a batch's images lie, in elements relative to one base, and the host memory to upload.
 struct Batch {
   Element type = Element::kByte;
   std::int64_t channels = 0;

@@ -96,7 +96,7 @@ void synchronize(int device) {
   cuda::synchronize(device);
 }
 
-// Functions of one device; needle.backends.cuda binds its number.
+// Functions of a device; needle.backends.cuda binds their first argument, its number.
 void bind_devices(py::module_& m) {
   def(m, "allocate_on", &allocate, py::arg("device"), py::arg("size"), py::arg("dtype"),
       "Backend.allocate on a device.");

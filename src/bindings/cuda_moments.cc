@@ -7,7 +7,7 @@
 namespace needle::bindings {
 namespace {
 
-// `result` is the convolution's.
+// `result` is the result of the convolution.
 void check_moments(const char* op, const View& moments, const View& result) {
   const std::int64_t channels = result.ndim > 0 ? result.shape[result.ndim - 1] : 0;
   NEEDLE_CHECK(result.dtype == DType::kFloat32 || result.dtype == DType::kBFloat16,

@@ -39,7 +39,7 @@ bool is_main_thread() {
   return this_thread == Thread::kMain;
 }
 
-// Holds back SIGINT, at whichever thread of the process it arrives, and delivers it at the end. A
+// Holds back SIGINT, whichever thread of the process it arrives at, and delivers it at the end. A
 // trace function does not run meanwhile, since a debugger ends a program by an exception from it.
 class Deferral {
  public:
@@ -107,7 +107,7 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
   return updated;
 }
 
-// What the garbage collector calls for a type whose members refer to Python objects.
+// The garbage collector calls these for a type whose members refer to Python objects.
 template <class Object, PyObject* Object::*... kMembers>
 struct Collected {
   static int traverse(PyObject* self, visitproc visit, void* arg) {
@@ -170,8 +170,8 @@ PyType_Spec spec = {"needle.interrupts.uninterrupted", sizeof(Uninterrupted), 0,
                         Py_TPFLAGS_METHOD_DESCRIPTOR,
                     slots};
 
-// Python code runs neither at the entry nor at the exit of this context manager, so nothing needs
-// to be deferred: it costs a tenth of one whose methods are Python functions.
+// No Python code runs when this context manager is entered or left, so nothing needs to be
+// deferred. It costs a tenth of one whose methods are Python functions.
 struct Assigned {
   PyObject_HEAD PyObject *variable, *value, *token;
 };

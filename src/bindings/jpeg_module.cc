@@ -1,7 +1,7 @@
 // The Python module jpeg_region decodes a part of a JPEG file with libjpeg-turbo, which computes
-// only the blocks of the part and stops below it. Where it returns False,
-// needle.data.formats.decoding decodes the whole image by other means. It is a module of its own,
-// so that needle does not require the library.
+// only the blocks of the part and stops below it. If it returns False, needle.data.formats.decoding
+// decodes the whole image by other means. It is a separate module, so that needle does not require
+// the library.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 

@@ -11,9 +11,9 @@ namespace needle::bindings {
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
-  // Before 3.14, Python ends a daemon thread that comes here after the program's end by
-  // pthread_exit, which glibc carries out by unwinding the stack. Unwinding a destructor would
-  // abort the program, so the thread waits here for the process to end, as it does from 3.14 on.
+  // Before 3.14, Python calls pthread_exit in a daemon thread that comes here after the program's
+  // end, and glibc then unwinds the stack. Unwinding through a destructor would abort the program,
+  // so the thread waits here for the process to end, as it does in 3.14 and later.
   ~WithoutGil() {
     try {
       PyEval_RestoreThread(state_);

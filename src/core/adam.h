@@ -1,5 +1,5 @@
-// Adam's step of one element (Kingma & Ba 2015, algorithm 1); the constants of a step are computed
-// once. The CPU's loop and the GPU's kernel compile this text. All of it is inlined, because
+// One step of Adam for one element (Kingma & Ba 2015, algorithm 1), with constants computed once
+// per step. The CPU's loop and the GPU's kernel compile this text. All of it is inlined, because
 // objects compiled for different instruction sets must share no code.
 #pragma once
 

@@ -47,7 +47,7 @@ constexpr const char* name_of(DType dtype) {
   return "?";
 }
 
-// Returns the dtype in which elements are computed (Computed); a scalar operand has it too.
+// Returns the dtype in which elements are computed (Computed), which scalar operands have too.
 constexpr DType computed(DType dtype) {
   switch (dtype) {
 #define NEEDLE_ROW(row, name, type, compute, ...) \

@@ -13,7 +13,7 @@
 
 namespace needle {
 
-// The domain of an operation: floats; numbers (not bool); integers and bool; any dtype.
+// The operands' dtypes: floats; numbers (not bool); integers and bool; any dtype.
 enum class Domain : std::uint8_t { kFloat, kNumber, kInteger, kAny };
 // The dtype of the result: the operands' dtype, or bool.
 enum class Result : std::uint8_t { kSame, kBool };

@@ -34,7 +34,7 @@ static inline LoopPlan make_plan(const View& out, const Views&... others) {
   return make_plan(views, 1 + sizeof...(others));
 }
 
-// The position of element `index` (row-major over the plan): its coordinates and operand addresses.
+// The position of element `index` of the plan, in row-major order: coordinates and addresses.
 struct Position {
   std::int64_t at[kMaxDims];
   char* data[kMaxOperands];

@@ -40,7 +40,7 @@ static_assert(all_scaled_are_quotients());
 
 // ---- colours ----
 
-// Same as the maximum and minimum instructions: a NaN stays.
+// Compares as the vector maximum and minimum instructions do, so a NaN stays.
 NEEDLE_PIXEL float clip(float value, float most) {
   const float positive = 0.0f > value ? 0.0f : value;
   return most < positive ? most : positive;
@@ -60,17 +60,17 @@ constexpr int kFractionBits = 11;
 constexpr int kUnit = 1 << kFractionBits;
 constexpr double kFar = 1099511627776.0;  // 2**40: larger coordinates are outside of any image
 
-// Returns the input coordinate of pixel x of a row along one axis; `moved` is the row's part of it.
+// Returns the input coordinate of pixel x along one axis; `moved` is the term of the pixel's row.
 NEEDLE_PIXEL double place(double a, int x, double moved, double c) {
   const double at = a * double(x) + moved + c;
   const double near = -kFar > at ? -kFar : at;
   return kFar < near ? kFar : near;
 }
 
-// Rounds to units of 2**-11, halves up, and returns an integer.
+// Rounds to a whole number of units of 2**-11; halves are rounded up.
 NEEDLE_PIXEL double in_units(double at) { return std::floor(at * double(kUnit) + 0.5); }
 
-// Weighs four pixels, row by row, by the fractions u along x and v along y.
+// Interpolates between four pixels (row by row) at the fractions u along x and v along y.
 NEEDLE_PIXEL Byte mixed(const int x[4], int u, int v) {
   const int upper = x[0] * (kUnit - u) + x[1] * u, lower = x[2] * (kUnit - u) + x[3] * u;
   const int sum = upper * (kUnit - v) + lower * v + (1 << (2 * kFractionBits - 1));

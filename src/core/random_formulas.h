@@ -1,5 +1,5 @@
-// The kernel row random: from Philox's words to elements. Element i takes word i % 4 of block i /
-// 4. Every operation here is exact or rounded once as IEEE 754 says, in a stated order, and its
+// The kernel row random turns Philox's words into elements. Element i takes word i % 4 of block i /
+// 4. Every operation here is exact or rounded once as in IEEE 754, in a fixed order, and its
 // users compile it without fused multiply-add, so CPUs, GPUs and the definition in NumPy
 // (python/needle/accelerated/random.py) give the same bits. All of it is static.
 #pragma once

@@ -1,5 +1,5 @@
 // The loop plans of a reduction: one of the kept dimensions, one of the reduced dimensions. Each
-// element of `kept` starts a row to fold, which runs through `reduced`.
+// element of `kept` starts a row that runs through `reduced` and is folded.
 #pragma once
 
 #include "loop.h"

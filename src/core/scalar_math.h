@@ -1,8 +1,8 @@
-// The functions that the formulas of elementwise_ops.h and the casts use, for one element. Written
-// without branches where a loop over them should vectorise. Every function is static, because
-// objects compiled for different instruction sets must share no code. CUDA compiles the same text.
-// float32 exp, log, tanh and erf are here, within 1.5 ulp; wide_math.h has the other functions of
-// real numbers. Formulas call the C library for the rest.
+// The functions of one element that elementwise_ops.h and the casts use. They have no branches
+// where a loop over them should vectorise. Every function is static, because objects compiled for
+// different instruction sets must share no code. CUDA compiles the same text. float32 exp, log,
+// tanh and erf are here, within 1.5 ulp; wide_math.h has the other functions of real numbers.
+// Formulas call the C library for the rest.
 #pragma once
 
 #include <cmath>
@@ -155,7 +155,7 @@ NEEDLE_MATH T remainder(T x, T y) {
   }
 }
 
-// C libraries have float pow, tan and atan2 within 1.5 ulp; CUDA's are up to 4 ulp away.
+// The C libraries' float pow, tan and atan2 are within 1.5 ulp; CUDA's are within 4 ulp.
 #ifdef __CUDA_ARCH__
 using LibraryFloat = double;
 #else

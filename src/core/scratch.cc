@@ -27,8 +27,8 @@ struct alignas(kAlignment) Block {  // its memory follows it
   std::size_t size;
 };
 
-// Blocks in the order they were needed; pieces are cut from the newest one. When the last piece
-// comes back and there were several blocks, the next piece gets one that holds as much as all.
+// Blocks in the order of allocation; pieces are cut from the newest one. If several blocks were
+// needed until the last piece was released, the next piece gets one block as large as all of them.
 struct Arena {
   Block* block = nullptr;
   std::size_t used = 0;             // of the newest block

@@ -1,12 +1,12 @@
-// The compiler's vectors of one register of the instruction set being compiled for, for the few
-// loops that must hold several accumulators in registers. Elsewhere plain loops vectorise.
+// Vector types of the compiler, as wide as a register of the target's instruction set, for the few
+// loops that must hold several accumulators in registers. Other loops are vectorised as they are.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
-// Put before a loop whose output may share memory with an operand element by element: the
-// iterations are independent of each other.
+// Precedes a loop whose output may be the same memory as an operand, and tells the compiler that
+// the iterations are independent.
 #if defined(__clang__)
 #define NEEDLE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else

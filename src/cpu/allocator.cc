@@ -49,8 +49,8 @@ void unmap(void*, std::size_t) {}
 #endif
 
 // Large buffers have separate pages, which return to the system without fragmenting a heap; the
-// others come from malloc. Under the address sanitizer all of them do, so that it checks their
-// bounds.
+// others come from malloc. With the address sanitizer all of them come from malloc, so that it
+// checks their bounds.
 bool has_pages(std::size_t size) { return kHasHugePages && size >= kHugePage; }
 
 void* take(std::size_t size) {

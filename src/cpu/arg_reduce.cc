@@ -25,7 +25,7 @@ struct Less {
   }
 };
 
-// Returns true if x replaces the best so far; the first NaN is kept.
+// Returns true if x replaces the best value so far; the first NaN is kept.
 template <class Order, class T>
 [[gnu::always_inline]] inline bool wins(T x, T best) {
   if constexpr (std::is_floating_point_v<T>) {

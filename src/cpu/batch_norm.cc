@@ -16,8 +16,8 @@ constexpr Index kSamples =
 
 // ---- statistics --------------------------------------------------------------------------------
 
-// Computes the mean of a few rows of a chunk for each column. Moments about it lose at most the
-// digits of the square root of rows / kSamples, whatever the values are.
+// Computes each column's mean over a few rows of a chunk. Moments about it lose precision by at
+// most a factor of sqrt(rows / kSamples), whatever the values are.
 template <class T>
 void first_mean(const ChannelRows& rows, const T* x, Index begin, Index end, double* sums,
                 T* shift) {

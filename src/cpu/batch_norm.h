@@ -67,7 +67,7 @@ struct ChannelSums {
   double first = 0, second = 0;
 };
 
-// Sums over each channel the two terms that source.terms() assigns. Rows are divided into chunks,
+// Sums, for each channel, the two terms that source.terms() assigns. Rows are divided into chunks,
 // whose partial sums are added in order.
 template <class T, class Source>
 void sum_channels(const ChannelRows& rows, const Source& source, ChannelSums* totals) {
@@ -103,7 +103,7 @@ void sum_channels(const ChannelRows& rows, const Source& source, ChannelSums* to
 
 // ---- application: out = formula(elements, the channel's constants) -----------------------------
 
-// Returns true if results are stored past the caches: so large a result would evict the operands,
+// Returns true if results use non-temporal stores: so large a result would evict the operands,
 // which are read twice, and would itself be evicted before it is read. Rows must be vectors.
 template <class T>
 bool streams(const ChannelRows& rows, const T* to, int out) {
@@ -114,7 +114,7 @@ bool streams(const ChannelRows& rows, const T* to, int out) {
          reinterpret_cast<std::uintptr_t>(to) % simd::kVectorBytes == 0;
 }
 
-// Stores a vector past the caches; end_stream() makes it visible to other threads.
+// Stores a vector without caching it; end_stream() makes it visible to other threads.
 template <class T>
 [[gnu::always_inline]] inline void stream(T* p, simd::Vector<T> v) {
 #if defined(__AVX512F__)
@@ -175,7 +175,7 @@ void apply(const ChannelRows& rows, T* to, int out, F&& formula) {
   });
 }
 
-// kCount constants per channel, repeated to the columns of wide rows.
+// kCount constants per channel, repeated for each column of wide rows.
 template <class T, int kCount>
 struct Constants {
   const ChannelRows& rows;

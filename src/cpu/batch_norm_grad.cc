@@ -37,7 +37,7 @@ struct Source {
   [[gnu::always_inline]] V centred(const Index* positions, Index i) const {
     return get<V>(x + positions[1] + i) - get<V>(center + i);
   }
-  // The terms of a channel's sums.
+  // The two terms that are summed per channel.
   template <class V>
   [[gnu::always_inline]] void terms(const Index* positions, Index i, V& grad_term,
                                     V& product) const {

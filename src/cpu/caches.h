@@ -5,13 +5,13 @@
 
 namespace needle {
 
-// Sizes in bytes. `l1_ways` lines whose addresses differ by multiples of l1 / l1_ways share the
-// first level.
+// Sizes in bytes. L1 can hold `l1_ways` lines whose addresses differ by multiples of l1 /
+// l1_ways.
 struct Caches {
   std::int64_t line, l1, l1_ways, l2;
 };
 
-// Reads the sizes once; where the system does not report one, it is that of a common core.
+// Reads the sizes once; a size that the system does not report is that of a common core.
 const Caches& caches();
 
 }  // namespace needle

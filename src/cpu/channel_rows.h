@@ -1,6 +1,6 @@
 // Rows of channels in memory (NHWC), as batch norm sums and transforms them. Contiguous rows are
-// joined into wide rows, so that few channels fill vectors too. Loops go over columns, several rows
-// at a time, while sums and constants stay in L1.
+// joined into wide rows, which fill vectors even with few channels. Loops go over columns, several
+// rows at a time, while sums and constants stay in L1.
 #pragma once
 
 #include <cstring>
@@ -97,7 +97,7 @@ struct ChannelRows {
   }
 };
 
-// Two sums per column, in float over a few hundred rows, then added in double.
+// Two sums per column: in float over a few hundred rows, then in double.
 template <class T>
 struct ColumnSums {
   static constexpr int kTogether = 4;  // rows

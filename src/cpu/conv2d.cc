@@ -1,13 +1,13 @@
-// conv2d and its input gradient: the choice of the fastest algorithm for a shape. All are sums over
-// taps of products (input channels) x (output channels), in different orders: Winograd's for 3 x 3
-// of step 1 (winograd.h); vectors of output channels, with the windows as runs of neighbours
+// conv2d and its input gradient: chooses the fastest algorithm for a shape. Each sums the products
+// (input channels) x (output channels) over the taps, in a different order: Winograd's for 3 x 3
+// and stride 1 (winograd.h); vectors of output channels, with the windows as runs of neighbours
 // (conv_windows.h) or tap by tap (conv_rows.h); vectors of pixels (conv_planes.h); and depthwise.
 //
 // The input gradient is the same sum on the output gradient: the input pixels whose coordinates
 // agree modulo the stride form a grid, which only some taps reach. Alternatively each pixel of the
 // output gradient is spread over the pixels of its window (conv_spread.h).
 //
-// An algorithm reads the weights in an order of its own. For inference they can be prepared once
+// Each algorithm has its own order of the weights. For inference they can be prepared once
 // (prepared_conv2d.h).
 #include <algorithm>
 
@@ -99,8 +99,8 @@ struct Convolution {
 
 constexpr Index kMostPixels = 4096;  // with more images, preparing the weights takes a few percent
 
-// Returns the size of the weights in the algorithm's order; 0 if it reads them as they are, or if
-// reordering takes little of the time.
+// Returns the size of the weights in the algorithm's order; 0 if it reads them in place, or if
+// reordering takes little time.
 template <class T>
 Index ordered_size(const TapProduct<T>& p, const Windows<T>& windows) {
   if (p.grid.size() == 0 || p.out.channels == 0 || p.grid.size() > kMostPixels) return 0;
@@ -127,7 +127,7 @@ void order_weights(const TapProduct<T>& p, const Windows<T>& windows, T* to) {
   }
 }
 
-// This mark follows ordered weights; it names the vector size of the instruction set that wrote
+// This mark follows reordered weights and holds the vector size of the instruction set that wrote
 // them.
 template <class T>
 constexpr T kMark = T(Blocking<T>::NR);
@@ -323,8 +323,8 @@ View shaped(const std::int64_t (&shape)[4]) {
   return row_major(v, nullptr);
 }
 
-// Calls f(product, windows) for a convolution of one group over images of a shape, whose memory is
-// not accessed.
+// Calls f(product, windows) for a convolution of one group over images of a given shape, without
+// accessing memory.
 template <class F>
 void with_product(const ImageShape& image, const View& weight, const Geometry& g, F&& f) {
   const auto windows = [](Index pixels, Index kernel, Index stride, Index padding, Index dilation) {

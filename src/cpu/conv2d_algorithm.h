@@ -4,7 +4,7 @@
 
 namespace needle {
 
-// kWinograd: wherever its formulas apply, even where it is slower.
+// kWinograd applies wherever its formulas do, even if it is slower.
 enum class Conv2dAlgorithm { kAuto, kDirect, kWinograd };
 
 Conv2dAlgorithm conv2d_algorithm();

@@ -50,7 +50,7 @@ template <class T, Index kWidth>
   }
 }
 
-// The panels of some pixels: of a block of rows, and of the output channels. Panels start in
+// The panels of some pixels, for a block of rows and for the output channels. Panels start in
 // different cache sets, since every pixel writes a part of a line to each of them.
 template <class T>
 struct PixelPanels {
@@ -120,7 +120,7 @@ void group_gradient(WeightGradient<T>& w, const WeightTarget<T>& out) {
 
 // ---- windows -----------------------------------------------------------------------------------
 
-// The measured cost of packing an element, in multiply-adds at full speed.
+// The measured cost of packing one element, in units of a multiply-add at full speed.
 constexpr double kPanelCost = 6;
 
 template <class T>

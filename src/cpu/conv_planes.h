@@ -1,8 +1,8 @@
-// Convolution with few channels, where a vector of channels would be mostly padding: vectors of
-// pixels instead. A band of image rows is copied into planes, one for each channel, with zeros
-// around it. Pixel (i, j) of the grid then is position i * pitch + j, and a tap is the same offset
-// from every position. So vectors run over the positions, across the ends of rows; the few
-// positions between two rows are computed and not used. Only for steps of one pixel. Called by
+// Convolution with few channels. It uses vectors of pixels, since a vector of channels would be
+// mostly padding. A band of image rows is copied into planes, one for each channel, with zeros
+// around it. Then pixel (i, j) of the grid is position i * pitch + j, and a tap is the same
+// offset from every position. So vectors run over positions, across the ends of rows; the few
+// positions between two rows are computed and not used. The step must be one pixel. Called by
 // conv2d.cc.
 #pragma once
 
@@ -43,7 +43,7 @@ constexpr Index kPlaneElements = 1 << 15;  // of all planes of a band
   return {top, left, halo, pitch, rows, bands, (rows + halo) * pitch};
 }
 
-// The size of the planes with slack, since a vector or two may reach past the last one.
+// The size of the planes, with slack for vectors that reach past the last one.
 template <class T>
 Index plane_room(const PlaneLayout& layout, Index channels) {
   return channels * layout.plane_size + 2 * Blocking<T>::NR;
@@ -126,7 +126,7 @@ PlanesTile<T> planes_tile_of(Index rows, Index k) {
   return partial_of(k) == k ? &planes_tile<T, R, true> : &planes_tile<T, R, false>;
 }
 
-// Returns the output channels per tile: the fewest tiles, evenly filled.
+// Returns the output channels per tile for the fewest tiles, filled evenly.
 template <class T>
 Index tile_channels(Index outputs) {
   return ceil_div(outputs, ceil_div(outputs, Blocking<T>::MR));
@@ -201,8 +201,8 @@ void run_planes(const TapProduct<T>& p) {
   });
 }
 
-// Measured costs, in multiply-adds at full speed: of copying an element into or from a plane, and
-// the factor of tiles of few output channels, whose accumulators are too few to hide latency.
+// Measured costs, in units of a multiply-add: copying an element into or from a plane, and a factor
+// for tiles of few output channels, whose accumulators are too few to hide latency.
 constexpr double kPlaneCost = 16;
 constexpr Index kLeastSums = 4;
 

@@ -1,5 +1,5 @@
-// The results of a chunk of pixels, for conv_rows.h: bias, ReLU, and, where they were computed in a
-// buffer, the copy to the image.
+// The results of a chunk of pixels, for conv_rows.h: bias, ReLU, and the copy to the image if they
+// were computed in a buffer.
 #pragma once
 
 #include "conv_taps.h"

@@ -85,8 +85,8 @@ struct Panel {
   Index stride;
 };
 
-// Returns true if few pixels read the weight rows of taps [first, last) for contiguous output
-// channels from j on: then they are not packed.
+// Returns true if the weight rows of taps [first, last) from column j on need no packing: output
+// channels are contiguous, and few pixels read them.
 template <class T>
 bool reads_in_place(const TapProduct<T>& p, Index pixels, Index j, Index first, Index last) {
   const Index step = p.source.channels * p.input_stride;
@@ -200,7 +200,7 @@ void run_rows(const TapProduct<T>& p) {
   });
 }
 
-// Measured costs of a pointer and of a copied element, in multiply-adds at full speed.
+// Measured costs of a pointer and of a copied element, in units of a multiply-add at full speed.
 constexpr double kPointerCost = 60, kScatterCost = 16;
 
 template <class T>

@@ -1,5 +1,5 @@
-// The input gradient of a convolution of few input channels, for conv2d.cc: the output gradient's
-// pixels times the weights, where k runs over the output channels. A row of that product is the
+// The input gradient of a convolution of few input channels, for conv2d.cc: the product of the
+// output gradient's pixels and the weights, with output channels as k. A row of that product is the
 // contribution of a gradient pixel to the runs of its window (conv_windows.h) and is added to a
 // band, the middle of which is the image. Zeros of the padding or of a stride are never multiplied.
 #pragma once
@@ -9,7 +9,7 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// A mask of the real lanes of a panel's last vector: all ones, or zeros.
+// A mask of the lanes in use of a panel's last vector: all ones, or zeros.
 template <class T>
 using Mask = decltype(Vector<T>{} < Vector<T>{});
 
@@ -169,8 +169,8 @@ void run_spread(Windows<T> w, const TapProduct<T>& p) {
   });
 }
 
-// Measured costs, in multiply-adds at full speed, of adding one or two vectors to a band, of an
-// element of the result, and of a weight that a task reads. Each image is a task.
+// Measured costs, in units of a multiply-add, of adding one or two vectors to a band, of an element
+// of the result, and of a weight that a task reads. Each image is a task.
 constexpr double kAddCost = 128, kResultCost = 8, kWeightReadCost = 4;
 constexpr Index kFewestImages = 4;
 

@@ -200,8 +200,8 @@ struct TapProduct {
   return count;
 }
 
-// Measured costs of copying a patch, per run and per element. All costs are in multiply-adds at
-// full speed; conv2d chooses its algorithm by them.
+// Measured costs of copying a patch, per run and per element. The unit of costs is a multiply-add
+// at full speed; conv2d compares algorithms by them.
 constexpr double kPatchRunCost = 200, kPatchElementCost = 24;
 
 template <class T>

@@ -1,5 +1,5 @@
-// The weight gradient of conv2d as all of its ways see it: the operands, the ranges of work that
-// become partial results, and the sum of those. conv2d_weight_grad.cc chooses the way.
+// What the algorithms for conv2d's weight gradient share: the operands, the ranges of work, each
+// with a partial result, and the sum of these. conv2d_weight_grad.cc chooses one.
 #pragma once
 
 #include "conv_taps.h"

@@ -36,7 +36,7 @@ template <class T>
 using RunSumsTile = void (*)(Index, Index, const T* const*, Index, Index, const T*, Index, Index,
                              T* const*, Index);
 
-// The most elements of a run in a tile.
+// The maximum number of elements of a run in a tile.
 constexpr int kRunElements = kTileRows < 6 ? kTileRows : 6;
 
 template <class T, int P, int V, int R = kRunElements>
@@ -147,8 +147,8 @@ void sum_units(const WindowSums<T>& s, Index begin, Index end, T* partial) {
   }
 }
 
-// Measured costs, in multiply-adds at full speed: of a tile, of storing and loading its sums, and
-// of a row of pixels in it.
+// Measured costs, in units of a multiply-add: of a tile, of storing and loading its sums, and of a
+// row of its pixels.
 constexpr double kSumsCost = 480, kRowCost = 100;
 
 template <class T>

@@ -89,7 +89,7 @@ const T* band_of(const Windows<T>& w, Index n, Index row, Index rows, T* room) {
   return room;
 }
 
-// Returns the grid rows per band: about `elements` elements, divided evenly.
+// Returns the number of grid rows per band of about `elements` elements; bands are about equal.
 [[maybe_unused]] Index band_rows(const Grid& grid, Index elements_a_row, Index elements) {
   const Index most = larger(1, elements / larger(1, elements_a_row));
   return ceil_div(grid.rows, ceil_div(grid.rows, smaller(most, grid.rows)));
@@ -101,7 +101,7 @@ constexpr Index kBandElements = 6144;
 constexpr Index kManyChannels = 32;   // from this many channels on conv_rows.h is fast
 constexpr Index kTaskWork = 1 << 18;  // multiply-adds that are worth a task
 
-// Pixels of a tile with one and with two vectors of output channels.
+// The pixels of a tile with one and with two vectors of output channels.
 template <int V>
 constexpr int kTilePixels = V == 2 ? kTileRows : 8;
 
@@ -296,8 +296,8 @@ void run_windows(const Windows<T>& w, const TapProduct<T>& p) {
                });
 }
 
-// Measured costs, in multiply-adds at full speed: of a pixel in a tile, of a run, of an element of
-// a band; and the factor of a multiply-add in a tile of one vector.
+// Measured costs, in units of a multiply-add: of a pixel in a tile, of a run, of an element of a
+// band; and a factor for multiply-adds in a tile of one vector.
 constexpr double kWindowPixelCost = 64, kWindowRunCost = 20, kBandCost = 4, kThinCost = 1.125;
 
 template <class T>

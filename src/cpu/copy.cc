@@ -1,5 +1,5 @@
-// The kernel rows fill and copy. A copy between two strided views is also compact, setitem, pad,
-// concatenate, flip and cast. Equal dtypes move as plain words, transposed layouts in tiles.
+// The kernel rows fill and copy. A copy between strided views serves compact, setitem, pad,
+// concatenate, flip and cast. Equal dtypes are copied as words, transposed layouts by tiles.
 #include <algorithm>
 #include <cstring>
 

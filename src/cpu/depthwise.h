@@ -1,5 +1,5 @@
 // Depthwise convolution, one filter for each channel, and its weight gradient. There is no matrix
-// product, so vectors of channels are added up tap by tap, for a few neighbouring pixels at once,
+// product: vectors of channels are added up tap by tap, for a few neighbouring pixels at once,
 // whose sums stay in registers; the weight gradient sums a few taps over the pixels of a row. If
 // the number of channels is no multiple of a vector, the last vector begins earlier. It is used for
 // contiguous channels that fill a vector; others are computed group by group, as any grouped
@@ -82,7 +82,7 @@ template <class T, int P>
   }
 }
 
-// The same, in the same order, for taps in triples: each source pixel is loaded once for three
+// Does the same in the same order for triples of taps: each source pixel is loaded once for three
 // sums.
 template <class T, int P>
 [[gnu::always_inline]] inline void add_triples(const SeenTap<T>* taps, Index count, Index c,
@@ -112,8 +112,8 @@ const T* source_ahead(const Depthwise<T>& d, const Pixel& row) {
   return exists ? d.source.at(n, y, 0) : d.source.data;
 }
 
-// Computes P pixels of a row from `first` on, all of which see the taps. Channels are the outer
-// loop, so rows of pixels are not read in memory order; the next row is prefetched meanwhile.
+// Computes P pixels of a row from `first` on, whose taps all lie in the image. Channels are the
+// outer loop, so rows of pixels are not read in memory order; the next row is prefetched meanwhile.
 template <class T, int P, bool kTriples = false>
 [[gnu::noinline]] void depthwise_pixels(const Depthwise<T>& d, const Pixel& row, Index first,
                                         const SeenTap<T>* taps, Index count) {
@@ -282,8 +282,8 @@ template <class T, int K>
   }
 }
 
-// Computes some adjacent taps: together over the pixels where all of them see the image, then one
-// by one.
+// Computes adjacent taps, together over the pixels where all of them lie in the image, else one by
+// one.
 template <class T>
 void tap_run(const WeightGradient<T>& d, const Pixel& row, Index tap, Index count, T* sums) {
   Index first[kTapsAtOnce], last[kTapsAtOnce], all_first = 0, all_last = d.grid.columns;

@@ -1,7 +1,7 @@
-// The kernel rows apply_epilogue and relu_grad: relu(a + bias) with the bias along the last axis;
-// the gradient where the result is positive and, in the same pass, its sums over all other axes,
-// which are the bias's gradient. Layouts, chunks of rows and the order of sums are those of batch
-// norm (batch_norm.h).
+// The kernel rows apply_epilogue and relu_grad: relu(a + bias) with the bias along the last
+// axis; and relu's gradient with, in the same pass, its sums over all other axes, which are the
+// bias's gradient. Layouts, chunks of rows and the order of sums are those of batch norm
+// (batch_norm.h).
 #include "batch_norm.h"
 #include "core/loop.h"
 #include "core/scalar_math.h"

@@ -34,8 +34,8 @@ template <class T, int R, int V, class ScalarOfA>
 template <class T>
 using PackedStep = std::integral_constant<Index, Blocking<T>::MR>;
 
-// Computes a tile. a has k rows, `a_step` apart, of which the first R elements count; b has k rows
-// of V vectors, `b_stride` apart. Where a is not packed, its next k rows are prefetched.
+// Computes a tile. a has k rows, `a_step` apart, of which the first R elements are used; b has k
+// rows of V vectors, `b_stride` apart. If a is not packed, its next k rows are prefetched.
 template <class T, int R = Blocking<T>::MR, int V = 2, class Step = PackedStep<T>>
 [[gnu::noinline]] void packed_tile(Index k, const T* a, const T* b, Index b_stride,
                                    const TileOut<T>& out, Step a_step = {}) {

@@ -1,7 +1,7 @@
 // The blocks of large products, from the sizes of the caches by the model of Low, Igual, Smith and
-// Quintana-Orti, "Analytical Modeling Is Enough for High-Performance BLIS" (2016), with the
-// operands' roles exchanged: a vector lies along the columns here. The rows of one tile of A stay
-// in L1 while all columns of a block of B pass; the block of B stays in L2 while all rows of a task
+// Quintana-Orti, "Analytical Modeling Is Enough for High-Performance BLIS" (2016), with the roles
+// of the operands exchanged: here vectors lie along the columns. The rows of one tile of A stay in
+// L1 while all columns of a block of B pass; the block of B stays in L2 while all rows of a task
 // pass.
 #pragma once
 
@@ -19,7 +19,7 @@ constexpr Index kLeastTiles = 8;  // rows of tiles that are worth a task for one
 constexpr Index kShares = 4;      // tasks for each thread, so that none waits long for the last one
 
 // Returns the number of vectors of `depth` elements that half of L2 holds; the other half is for
-// what passes.
+// streamed data.
 template <class T>
 Index second_level_columns(Index depth) {
   return larger(1, caches().l2 / 2 / (depth * Index{sizeof(T)}));
@@ -52,7 +52,7 @@ Blocks blocks_of(Index rows, Index columns, Index depth) {
   const Index across = ceil_div(columns, larger(B::NR, second_level_columns<T>(depth)));
   const Index down =
       larger(ceil_div(high, kTilesPerPanel), smaller(ceil_div(tasks, across), high / kLeastTiles));
-  // Where the rows do not suffice, the columns are cut for the threads.
+  // If there are too few rows for all threads, the columns are divided too.
   const Index more = round_up(ceil_div(tasks, down), down % threads == 0 ? 1 : threads);
   return {down, larger(across, smaller(wide, more))};
 }

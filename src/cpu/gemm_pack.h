@@ -14,8 +14,8 @@ namespace {
 
 constexpr Index kPackedTogether = 16;
 
-// pack_a for rows that are contiguous in memory: it packs a few steps along k of all panels at a
-// time, so that memory is read sequentially.
+// pack_a for a row stride of 1: packs a few steps along k of all panels at a time, so that memory
+// is read sequentially.
 template <class T>
 void pack_a_across(const T* a, Index k_stride, Index m, Index k, T* packed) {
   constexpr int MR = Blocking<T>::MR;

@@ -163,7 +163,7 @@ template <class T, int R, int V>
 }
 
 // Calls `step`, which adds one product to each accumulator, k times, in partial sums. kShort: k is
-// a single partial sum; without registers for totals, tiles of few products are a tenth faster.
+// one partial sum; without registers for totals, short tiles are a tenth faster.
 template <class T, bool kShort = false, int R, int V, class Step>
 [[gnu::always_inline]] inline void add_in_parts(Index k, Vector<T> (&acc)[R][V], Step step) {
   if constexpr (kShort) {

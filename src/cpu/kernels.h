@@ -1,8 +1,8 @@
 // Declares every row of the kernel table in the namespace of the instruction set that this
-// translation unit is compiled for (-DNEEDLE_ISA=baseline|avx2|avx512|neon). A family file defines
-// its rows with exactly these signatures; table.cc collects them.
-// Nothing in these files may have weak linkage: use anonymous namespaces, static functions, Scratch
-// instead of std::vector (tests/test_native_build.py checks the objects).
+// translation unit is compiled for (-DNEEDLE_ISA=baseline|avx2|avx512|neon). Each family's file
+// defines its rows with exactly these signatures; table.cc collects them. Nothing in these files
+// may have weak linkage: use anonymous namespaces, static functions, Scratch instead of std::vector
+// (tests/test_native_build.py checks the objects).
 #pragma once
 
 #include "prepared_conv2d.h"

@@ -1,6 +1,6 @@
-// layer_norm and its gradient: each row of the last dimension by itself. Moments are taken about a
-// first mean of the row. The gradients of weight and bias are sums over rows: chunks of rows, cut
-// by the shape alone, leave partial sums that are added in order.
+// layer_norm and its gradient process each row of the last dimension separately. Moments are taken
+// about a first mean of the row. The gradients of weight and bias are sums over rows: chunks of
+// rows, split by the shape alone, give partial sums that are added in order.
 #include <cmath>
 #include <limits>
 

@@ -1,5 +1,5 @@
 // Cross entropy of logits (N, C) with integer labels, and its gradient: one pass over each row
-// while it is in the cache. The loss itself stores nothing of the size of the softmax.
+// while it is in the cache. The loss allocates no array of the softmax's size.
 #include <cmath>
 
 #include "core/scratch.h"

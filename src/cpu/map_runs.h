@@ -1,5 +1,5 @@
-// A function of elements over the runs of a plan: for fill, casts and the gradient of ReLU. The
-// elementwise operations have loops of their own (elementwise.cc).
+// Applies a function to the elements of a plan's runs, for fill, casts and the gradient of ReLU.
+// The elementwise operations have loops of their own (elementwise.cc).
 #pragma once
 
 #include <utility>

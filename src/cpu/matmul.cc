@@ -5,8 +5,8 @@
 // rows with a block of packed columns, whose sizes follow from the caches (gemm_blocks.h). It packs
 // the rows too, a few tiles at a time, unless they are contiguous and do not evict one another from
 // L1. Packing handles every transposition. Small and thin products read their operands in place,
-// and a single column is a row of dot products. Few sums of many products are cut along k, by the
-// shape alone. How rows and columns are cut does not change a result, so it may depend on the
+// and a single column is a row of dot products. Products with small m and n are split along k, by
+// the shape alone. The split of rows and columns does not change a result, so it may depend on the
 // threads.
 #include "core/scratch.h"
 #include "core/thread_pool.h"
@@ -62,8 +62,8 @@ struct PackedB {
   Index size() const { return k() * columns; }
 };
 
-// The panels of NR columns of a block of B: `first` is the first one's, `step` is the distance to
-// the next one, `stride` that of their rows.
+// The panels of NR columns of a block of B: `first` points to the first one, `step` is the distance
+// to the next one, `stride` the distance between their rows.
 template <class T>
 struct Panels {
   const T* first;
@@ -190,7 +190,7 @@ constexpr Index kLongRange = 2048;        // products of a sum that are worth a 
 constexpr Index kLongTasks = 16;          // at most this many ranges of k
 constexpr Index kLongDepth = kPartial + kPartial / 2;  // of a slice of k: one partial sum
 
-// Returns true for few sums of many products, such as the gradient of a weight over a batch of
+// Returns true if m and n are small and k is long, as for the gradient of a weight over a batch of
 // pixels.
 template <class T>
 bool has_long_sums(const Matrix<const T>& a, const Matrix<T>& c) {
@@ -198,8 +198,8 @@ bool has_long_sums(const Matrix<const T>& a, const Matrix<T>& c) {
          a.columns >= 8 * larger(c.rows, c.columns);
 }
 
-// Returns how many contiguous rows of A the tiles read in place. A tile must not pass the end of a
-// row, so the last rows are packed if no tile height fits them.
+// Returns how many rows of A the tiles read in place, if rows are adjacent in memory. A tile must
+// not pass the last row, so the last rows are packed if no tile height fits them.
 template <class T>
 Index rows_in_place(const Matrix<const T>& a) {
   const Index left = a.rows % Blocking<T>::MR;
@@ -278,7 +278,7 @@ void multiply_ranges(const Matrix<const T>& a, const Matrix<const T>& b, const M
 
 // ---- in place ----------------------------------------------------------------------------------
 
-// For contiguous columns of b; only a last, narrow panel is copied.
+// Requires contiguous rows of b; copies only a last, narrow panel.
 template <class T>
 void multiply_in_place(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
   constexpr Index NR = Blocking<T>::NR;
@@ -318,7 +318,7 @@ T dot(const T* a, const T* b, Index n) {
   return sum;
 }
 
-// For one column with both operands contiguous along k: nothing is read twice.
+// Requires one column, with both operands contiguous along k; reads nothing twice.
 template <class T>
 void multiply_vector(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
   parallel_for(c.rows, ceil_div(kTaskWork, a.columns), [&](Index begin, Index end) {

@@ -1,5 +1,5 @@
-// Pooling of adjacent channels: the result of one window, for blocks of channels that stay in
-// registers, without a copy. Used by pooling.cc and pool_tiles.h.
+// Pools one window with contiguous channels: blocks of channels stay in registers, and nothing is
+// copied. Used by pooling.cc and pool_tiles.h.
 #pragma once
 
 #include <cstring>
@@ -63,7 +63,7 @@ template <class T, class F>
 using simd::get;
 using simd::put;
 
-// Writes the window's fold to `to`, for all channels.
+// Writes the folded window to `to`, for all channels.
 template <class T, class Fold, class Window>
 [[gnu::always_inline]] inline void fold_pixels(const Fold& fold, const T* from,
                                                const Window& window, std::int64_t channels,

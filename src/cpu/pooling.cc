@@ -39,7 +39,7 @@ template <class T, class F>
 
 // ---- forward -----------------------------------------------------------------------------------
 
-// The operation on a window: a fold of two values (or vectors), and a function of the result.
+// The operation on a window: it folds two values (or vectors) and maps the final result.
 template <class T>
 struct Maximum {
   template <class V>

@@ -1,5 +1,5 @@
-// Convolution of float32 with prepared weights, which are stored once in the order in which the
-// algorithm for a shape reads them (transformed for Winograd, in panels for others) and serve many
+// Convolution of float32 with prepared weights. They are stored once, in the order in which
+// the algorithm for a shape reads them (transformed for Winograd, else in panels), for many
 // calls.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace needle::cpu {
 
-// The shapes are (N, H, W, C) of images and (KH, KW, C, O) of weights.
+// Shapes are (N, H, W, C) for images and (KH, KW, C, O) for weights.
 struct ImageShape {
   std::int64_t n, h, w, c;
 };

@@ -2,8 +2,8 @@
 // reduced elements of an output are contiguous ("rows": several vector accumulators along the run)
 // or the outputs are ("columns": one accumulator per column, row after row). In both, blocks of
 // bounded length are folded in the element's own type and their results in a wider one, so the
-// error of a float32 sum does not grow with its length. Few outputs over many elements are cut into
-// segments of fixed length, whose results are combined in order.
+// error of a float32 sum does not grow with its length. If there are few outputs, their elements
+// are cut into segments of fixed length, whose results are combined in order.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -216,7 +216,7 @@ typename Rule::Wide fold_row(const Plan& plan, const char* a, std::int64_t begin
   return wide;
 }
 
-// Returns true for short contiguous rows, for which fold_row would cost more than the sum.
+// Returns true for short contiguous rows, for which fold_row would cost more than the additions.
 template <class Rule>
 bool is_one_block(const Plan& plan, std::int64_t n) {
   return plan.reduced.ndim == 1 && n <= kBlock &&

@@ -35,7 +35,7 @@ T largest(const T* a, Index n) {
   return unordered ? T(NAN) : best;
 }
 
-// Writes out = exp(a - shift) and returns the sum. Few elements are computed as one vector.
+// Writes out = exp(a - shift) and returns the sum. A short row is computed as one vector.
 template <class T>
 T exp_sum(const T* a, Index n, T shift, T* out) {
   constexpr Index W = simd::kLanes<T>;

@@ -8,7 +8,7 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// A view itself where the kernel works in place, else an uninitialised row-major copy of it.
+// A view itself if the kernel can use it, else uninitialised row-major memory of its shape.
 struct RowMajor {
   const View& whole;
   const bool in_place;

@@ -12,7 +12,7 @@ namespace {
 
 using Index = std::int64_t;
 
-// The number of elements that one accumulator sums in their own type; such sums are added in
+// The number of elements that an accumulator of their own type sums; these sums are added in
 // double.
 constexpr Index kShortSum = 64;
 
@@ -33,7 +33,7 @@ struct Run {
 };
 
 // Adds `Count` sums over i in [0, n) to `totals`. term(V{}, i, sums) adds the contribution of
-// element i, or of the vector of elements from i on, as V says.
+// element i or, if V is a vector, of the elements from i on.
 template <class T, int Count, class Term>
 [[gnu::always_inline]] inline void sum_terms(Index n, bool contiguous, double (&totals)[Count],
                                              Term term) {
@@ -60,7 +60,7 @@ template <class T, int Count, class Term>
   }
 }
 
-// Returns mean and sum of squared deviations of a run, by way of a first mean, which avoids
+// Returns the mean of a run and the sum of squared deviations, computed about a first mean to avoid
 // cancellation.
 struct Moments {
   double n = 0, mean = 0, squares = 0;

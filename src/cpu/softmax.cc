@@ -1,7 +1,7 @@
-// softmax, log_softmax and logsumexp. Slices along the axis are processed in tiles: if a slice is
-// contiguous, a tile is one slice and loops go along it; else a tile is a block of adjacent slices
-// and each loop step processes one element of all of them. The maximum is subtracted first, so
-// nothing overflows.
+// softmax, log_softmax and logsumexp. Slices along the axis are processed in tiles: if slices are
+// contiguous, a tile is one slice and loops run along it; else a tile is a block of adjacent
+// slices, and each iteration processes one element of all of them. The maximum is subtracted first,
+// so nothing overflows.
 #include <cmath>
 #include <limits>
 

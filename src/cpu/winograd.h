@@ -123,8 +123,8 @@ void transform_output(const Winograd<T>& w, Index begin, Index end, const T* sum
 
 // ---- choice ------------------------------------------------------------------------------------
 
-// Returns true if it takes at most two thirds of the direct sum's time; the margin accounts for its
-// larger error.
+// Returns true if Winograd's method takes at most two thirds of the direct sum's time; the margin
+// is for its larger error.
 template <class T>
 bool winograd_pays(const TapProduct<T>& p) {
   const Index inputs = p.source.channels, outputs = round_up(p.out.channels, Blocking<T>::W);

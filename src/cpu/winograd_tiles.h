@@ -8,8 +8,8 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// Measured costs, in multiply-adds at full speed: of transforming an element of a tile, and of
-// transforming a weight to all frequencies or back. They decide between this and the direct sum.
+// Measured costs, in multiply-adds at full speed, of transforming an element of a tile, and a
+// weight to all frequencies or back. They decide between this method and the direct sum.
 constexpr Index kTransformCost = 8, kWeightCost = 864, kFewestChannels = 8;
 
 // The number of products in a partial sum of a frequency. The output transform multiplies the
@@ -43,7 +43,7 @@ constexpr Index kFrequencyPartial = 16;
 // distance do not map to a few cache sets.
 constexpr Index odd_lines(Index elements) { return round_up(elements, 32) + 16; }
 
-// Zeros for pixels outside of an image: one per channel, and a vector more.
+// Zeros for pixels outside an image: one per channel, plus one vector.
 template <class T>
 class Zeros {
  public:

@@ -82,7 +82,7 @@ template <class T>
   y[2] = m[5] + T(kScaleA * kA2) * even_a + T(kScaleB * kB2) * even_b;
 }
 
-// Transforms both dimensions: column by column, then row by row. `from(i, j)` returns element (i,
+// Transforms along both dimensions: each column, then each row. `from(i, j)` returns element (i,
 // j), `to(i, j, value)` stores one.
 template <class T, int kIn, int kOut, void (*kStep)(const Vector<T> (&)[kIn], Vector<T> (&)[kOut]),
           class From, class To>

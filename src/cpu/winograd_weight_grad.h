@@ -46,8 +46,8 @@ WinogradGradient<T> winograd_gradient(const WeightGradient<T>& w) {
   return g;
 }
 
-// Returns the tile height when `left` rows are left: 16 rows are two tiles of 8, since the sums of
-// a tile of two would wait for each other.
+// Returns the height of the next tile of `left` rows: 16 rows are two tiles of 8, because the few
+// sums of a tile of two rows would not hide the latency of additions.
 template <class T>
 constexpr Index tile_rows(Index left) {
   constexpr Index MR = Blocking<T>::MR;
@@ -137,7 +137,7 @@ void run_winograd_gradient(const WinogradGradient<T>& g, const WeightTarget<T>& 
   add_partials<T>(g, partials.as<T>(), g.grad.channels, out);
 }
 
-// Returns true if it takes at most two thirds of the direct sum's time, as in winograd.h.
+// Returns true if this takes at most two thirds of the direct sum's time, as in winograd.h.
 template <class T>
 bool winograd_pays(const WinogradGradient<T>& g) {
   const Index inputs = g.x.channels, outputs = round_up(g.grad.channels, Blocking<T>::W);

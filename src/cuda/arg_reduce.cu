@@ -13,8 +13,8 @@ struct Best {
   std::uint32_t place;
 };
 
-// Returns true if x replaces the best so far. So does an equal value at a smaller index, which
-// matters when lanes are combined.
+// Returns true if x replaces the best value so far. An equal value at a smaller index also does,
+// which matters when lanes are combined.
 template <class T, bool kMax>
 __device__ bool wins(const Best<T>& x, const Best<T>& best) {
   const bool x_nan = x.value != x.value, best_nan = best.value != best.value;

@@ -1,10 +1,10 @@
 // Augmentation: a batch of images through a whole list of steps in one launch. A thread computes
 // one output pixel (one value in images of many channels): it follows the pixel back through
 // windows and erased rectangles to its source, reads it once, and applies colours and
-// normalisation. Resizing and affine maps do so for each pixel that they mix. Nothing is written
-// between steps, so the limit is reading the image and writing the output once. Neighbouring
-// threads compute neighbouring pixels of a row. All threads of a block work on one image and take
-// the same steps; they diverge only at the border of a rectangle.
+// normalisation. Resizing and affine maps do so for each pixel that they interpolate. Nothing is
+// written between steps, so the limit is reading the image and writing the output once.
+// Neighbouring threads compute neighbouring pixels of a row. All threads of a block work on one
+// image and take the same steps; they diverge only at the border of a rectangle.
 //
 // The formulas are those of core/pixel_formulas.h, as on the CPU. This file is compiled without
 // fused multiplication and addition (--fmad=false), so the results equal the CPU's bit for bit.
@@ -39,7 +39,7 @@ struct Pixel {
   float values[kChannels];  // byte images have integral values
 };
 
-// The state of one image in the job.
+// One image of the job, as one thread reads it.
 template <int kChannels>
 struct Sample {
   using P = Pixel<kChannels>;

@@ -3,7 +3,7 @@
 // its first value and their squares, and shifts them, in double, to deviations from the channel's
 // first value, so that the sums can be added. That value belongs to the sample: its squared
 // distance from the mean is at most the number of pixels times the variance, so a large mean costs
-// no digits.
+// no precision.
 #include <cmath>
 #include <limits>
 
@@ -27,7 +27,7 @@ struct Statistics {
   double eps;
   Constants<T>* constants;
 
-  // `sums` are those of deviations from `origin` and of their squares.
+  // `sums` are the sums of deviations from `origin` and of their squares.
   __device__ void write(std::uint32_t channel, const Sums& sums, double origin,
                         double pixels) const {
     const double apart = sums.first / pixels, all_mean = origin + apart;
@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(kChannelThreads)
 }
 
 // Computes the statistics from partial moments (moments.h); `t` counts parts. The origin of a
-// channel is the mean of its first part. The sum of a part's deviations from it is n (mean -
-// origin), that of their squares is M2 + n (mean - origin)^2.
+// channel is the mean of its first part. A part's deviations from it sum to n (mean - origin),
+// their squares to M2 + n (mean - origin)^2.
 template <class V>
 __global__ void __launch_bounds__(kChannelThreads)
     parts_kernel(const float* moments, std::uint32_t pixels, const __grid_constant__ ChannelTiles t,

@@ -43,7 +43,7 @@ struct Pass {
   }
 };
 
-// Calls use(place of operand 0, values of the other kInputs operands) for each pixel of the thread.
+// Calls use(address of operand 0, values of the other kInputs operands) for the thread's pixels.
 template <class T, int kInputs, class Use>
 __device__ void each_pixel(const Layout& layout, const ChannelThread& my, Use&& use) {
   struct Loaded {

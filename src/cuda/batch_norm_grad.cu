@@ -28,7 +28,7 @@ struct Vectors {
   __device__ double inverse(std::uint32_t channel) const {
     return 1.0 / std::sqrt(double(var[channel]) + eps);
   }
-  // `sums` are those of the gradient and of its product with x - mean.
+  // `sums` are the sums of the gradient and of its product with x - mean.
   __device__ void write(std::uint32_t channel, const Sums& sums, double pixels) const {
     const double inv = inverse(channel), scale = double(weight[channel]) * inv;
     constants[channel] = {T(scale), T(scale / pixels * sums.second * inv * inv),

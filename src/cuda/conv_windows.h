@@ -1,6 +1,6 @@
 // Convolutions as matrix products (gemm.h), as implicit GEMM: A has one row for each window, which
 // is read from the images and never written. Channels are last, so K runs through the channels of
-// one tap after the other, and a step along K is mostly contiguous memory. conv2d and its input
+// one tap after the other, and a step along K is mostly contiguous in memory. conv2d and its input
 // gradient are the same product: the offset from an output pixel to the source pixel of a tap grows
 // by the same amount from tap to tap.
 #pragma once
@@ -12,8 +12,8 @@
 namespace needle::cuda {
 namespace {
 
-// The tile for results of few columns, which are usual in convolutions: 64 output channels fill it.
-// The accumulators of doubles would not fit its registers.
+// The tile for results with few columns, usual in convolutions: 64 output channels fill it. The
+// accumulators of doubles would not fit its registers.
 template <class T, Precision kPrecision>
 using NarrowTile = std::conditional_t<sizeof(T) <= 4,
                                       TileFor<kPrecision, RegisterTile<128, 64, 8, 8, 4>,
@@ -54,7 +54,7 @@ struct WindowGrid {
   std::int32_t stride_y, stride_x, first_y, first_x;
 };
 
-// A position in an image, which may be out of bounds, and an offset from one.
+// A position in an image, which may be out of bounds, or an offset.
 template <class T>
 struct Position {
   const T* data;
@@ -138,7 +138,7 @@ struct Windows {
   const WindowGrid& grid;
   const Taps& taps;
 
-  // Out of bounds, the first window is read instead, and its results are not stored.
+  // For an out-of-bounds row, reads the first window; its results are not stored.
   __device__ MnCoord mn_coord(std::uint32_t m) const {
     return window_position(image, grid, m < grid.pixels.size ? m : 0);
   }

@@ -67,7 +67,7 @@ constexpr void (*kBinary[])(In, In, Out) = {
 #undef NEEDLE_ROW
 };
 
-// x ** 2 is common and pow is slow, so it is computed by multiply.
+// x ** 2 is common and pow is slow, so multiply computes it.
 bool is_square(BinaryOp op, const View& y) {
   if (op != BinaryOp::power || !y.is_scalar) return false;
   return (computed(y.dtype) == DType::kFloat32 && *data_of<float>(y) == 2.0f) ||

@@ -26,7 +26,7 @@ struct Buffer {
   std::unique_ptr<Event> sent, used;  // the host's side was read; kernels have read the device's
 };
 
-// Returns the start of each piece, followed by the end of the last.
+// Returns the offset of each piece, then the end of the last one.
 std::vector<std::size_t> places_of(std::span<const HostPiece> pieces) {
   std::vector<std::size_t> places{0};
   for (const HostPiece& piece : pieces) {
@@ -129,7 +129,7 @@ class Feed {
 
 namespace {
 
-// The feeds are never destroyed, like the devices themselves.
+// Feeds, like devices, are never destroyed.
 Feed& feed_of(int device) {
   static std::mutex mutex;
   static Feed* feeds[kMaxDevices] = {};

@@ -41,7 +41,7 @@ using Stage = typename StageOf<T, kLoad, kTileMn, Tile>::Type;
 //   const T* base(mn_coord, k_coord)          the element's address is base + offset; defined for
 //   offset(mn_coord, k_coord)                 mn out of bounds too; vector loads need 32 bits
 //   bool k_major()                            true if memory is contiguous along K
-// Scalar loads follow the order of memory, along K eight at a time, so that a warp reads whole
+// Scalar loads follow the order of memory (eight at a time along K), so that a warp reads whole
 // sectors.
 template <class T, class Operand, Load kLoad, int kTileMn, class Tile>
 struct Loader {
@@ -121,16 +121,16 @@ struct Loader<T, Operand, kLoad, kTileMn, Tile>
     : std::conditional_t<sizeof(T) == 2, StoredLoader<T, Operand, kLoad, kTileMn, Tile>,
                          RoundingLoader<Operand, kLoad, kTileMn, Tile>> {};
 
-// Blocks per multiprocessor, for __launch_bounds__. Vectors of bf16 need no registers in flight, so
-// two blocks of the largest tile fit; scalar bf16 loads take more registers than others, as no
-// cp.async copies two bytes.
+// Blocks per multiprocessor, for __launch_bounds__. Vector loads of bf16 need no registers while in
+// flight, so two blocks of the largest tile fit; scalar bf16 loads take more registers than others,
+// as no cp.async copies two bytes.
 template <class T, class Tile, Load kA>
 inline constexpr int kMinBlocksOf = sizeof(T) != 2        ? Tile::kMinBlocks
                                     : kA == Load::kScalar ? 1
                                                           : std::max(2, Tile::kMinBlocks);
 
-// Pipeline stages. Three of bf16 fill the 48 KB of static shared memory; loads that wait in
-// registers are a stage of their own.
+// Pipeline stages. Three stages of bf16 fill the 48 KB of static shared memory; loads that wait in
+// registers count as a stage.
 template <class T, class Tile>
 inline constexpr int kStagesOf = Tile::kSwizzled && sizeof(T) == 2 ? 3 : 2;
 
@@ -200,7 +200,7 @@ struct RegisterTile {
   static constexpr int kTileM = kM, kTileN = kN, kTileK = kK, kRegM = kRegM_, kRegN = kRegN_;
   static constexpr int kThreadsN = kN / kRegN, kThreads = (kM / kRegM) * kThreadsN;
   static constexpr int kPadding = 16;  // bytes
-  // Two blocks of 256 threads have 128 registers a thread; two of the largest tile would spill.
+  // With two blocks of 256 threads a thread has 128 registers; the largest tile would spill.
   static constexpr int kMinBlocks = kThreads == 256 && kM * kN <= 128 * 64 ? 2 : 1;
   static constexpr bool kCompiled = true, kTensorCores = false, kSwizzled = false;
   using VectorTile = RegisterTile;
@@ -210,7 +210,7 @@ struct RegisterTile {
 
 template <Precision kPrecision, class FullPrecision, class TensorCores>
 using TileFor = std::conditional_t<kPrecision == Precision::kFloat32, FullPrecision, TensorCores>;
-// For results with tiles enough for every multiprocessor, and for smaller ones.
+// For results with enough tiles for every multiprocessor, and for smaller ones.
 template <Precision kPrecision>
 using LargeTile = TileFor<kPrecision, RegisterTile<128, 128, 8, 8, 8>,
                           TensorTile<kPrecision, 128, 128, 16, 64, 32>>;

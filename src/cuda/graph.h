@@ -1,5 +1,5 @@
 // A CUDA graph of kernels: a thread's launches between the constructor of a Graph and finish() are
-// recorded with their arguments instead of run; launch() runs all of them in that order. The gaps
+// recorded with their arguments instead of run; launch() runs all of them in that order. Gaps
 // between kernels then do not depend on the host. needle.capture makes graphs through the bindings.
 #pragma once
 

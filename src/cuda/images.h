@@ -1,5 +1,5 @@
-// Images (N, H, W, C) of any strides in the form that kernels take, and the enumeration of their
-// pixels. Pooling and the convolutions use them.
+// Images (N, H, W, C) with any strides, in the form that kernels take, and loops over their pixels.
+// Pooling and the convolutions use them.
 #pragma once
 
 #include <algorithm>
@@ -19,13 +19,13 @@ struct ImageView {
   __device__ T* at(std::int64_t n, std::int64_t y, std::int64_t x) const {
     return data + n * image + y * row + x * column;
   }
-  // Returns the view of images n and later.
+  // Returns a view of the images from n on.
   ImageView from(std::int64_t n) const {
     return {data + n * image, image, row, column, channel, height, width};
   }
 };
 
-// Returns the view of image `first` and later ones.
+// Returns a view of the images from `first` on.
 template <class T>
 ImageView<T> image_of(const View& v, std::int64_t first = 0) {
   return {data_of<T>(v) + first * v.strides[0],

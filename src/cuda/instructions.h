@@ -1,4 +1,4 @@
-// PTX instructions that C++ cannot express, or not with certainty. They exist from sm_80 on; where
+// PTX instructions that C++ cannot express, or cannot guarantee. They exist from sm_80 on; where
 // they cannot run (sm_75, the tests' emulator) a plain equivalent follows #else. Those of sm_90
 // alone are in sm90/instructions.h. The complete list, instruction and function:
 //   cp.async.ca.shared.global   AsyncCopy::start
@@ -47,10 +47,10 @@ inline constexpr bool kTensorCores = false;
 #endif
 
 // An asynchronous copy of one element or vector from global to shared memory, zero-filled if the
-// predicate is false. A thread calls start() for each copy, then cp_async_commit(), which makes one
-// group of the copies since the last commit, later cp_async_wait(), then finish() for each copy.
+// predicate is false. A thread calls start() for each copy, then cp_async_commit(), which groups
+// the copies since the last commit, later cp_async_wait(), and finally finish() for each copy.
 #if NEEDLE_SM80 || defined(NEEDLE_CUDA_ON_CPU)
-// The copy runs beside the arithmetic and uses no register.
+// The copy overlaps the arithmetic and uses no registers.
 template <class T>
 struct AsyncCopy {
   __device__ void start(T* to, const T* from, bool valid) {

@@ -1,7 +1,7 @@
 // layer_norm and its gradient. A warp (a block if rows are long) processes a row of the last
 // dimension: one pass computes its moments about the mean of its first elements, a second one
-// writes, when the row is in the cache. The gradients of weight and bias are sums over rows for
-// each column: threads walk down the columns (channel_rows.h).
+// writes the result while the row is in the cache. The gradients of weight and bias are sums over
+// rows for each column: threads walk down the columns (channel_rows.h).
 #include <cmath>
 #include <limits>
 

@@ -1,8 +1,8 @@
 // Cross entropy of logits (N, C) with integer labels, and its gradient. A warp (a block if C is
 // large) processes a row: the maximum, the sum of exponentials, then the gradient or the loss, so
 // no array of the softmax's size is written. The GPU cannot raise an error for a label outside [0,
-// C): its loss and gradient are NaN, and with NEEDLE_CUDA_SYNC, where launches are waited for, it
-// is an error.
+// C): its loss and gradient are NaN, and with NEEDLE_CUDA_SYNC, which waits for launches, it is an
+// error.
 #include <vector>
 
 #include "core/view_rules.h"

@@ -1,5 +1,5 @@
 // The row matmul: batches of strided matrices through the tiles of gemm.h. Integers multiply as
-// unsigned, so that they wrap; float32 stays float32 throughout unless config asks for less.
+// unsigned, so that they wrap; float32 stays float32 throughout unless config chooses less.
 #include "allocator.h"
 #include "core/view_rules.h"
 #include "kernels.h"

@@ -16,7 +16,7 @@ struct Matrix {
   std::uint32_t size;                // along M (of A) or N (of B)
   std::int64_t mn_stride, k_stride;  // in elements
 
-  // Out of bounds, the first row is read instead, and its results are not stored.
+  // For an out-of-bounds index, reads the first row; its results are not stored.
   __device__ MnCoord mn_coord(std::uint32_t mn) const {
     return data + (mn < size ? mn : 0) * mn_stride;
   }

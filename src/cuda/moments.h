@@ -1,7 +1,7 @@
 // Partial moments of a convolution's result, for batch norm: for each 64 consecutive pixels (rows
 // of the product) the mean of each channel and the sum of squared deviations from it, of the
 // numbers as they are stored. Their array has shape (ceil(pixels / 64), 2, C); the formula of Chan,
-// Golub & LeVeque (1979) combines them. conv2d.cu reads the result for them;
+// Golub & LeVeque (1979) combines them. conv2d.cu reads the result from memory;
 // sm90/moments_epilogue.h has it in registers.
 #pragma once
 
@@ -20,7 +20,7 @@ struct Moment {
 
 // Sums over some rows of a column: of the deviations from `origin`, one of the values, and of their
 // squares. `origin` is at most sqrt(rows) standard deviations from the mean, so a large mean costs
-// no digits.
+// no precision.
 struct Deviations {
   float origin, sum, squares;
 

@@ -12,8 +12,8 @@ namespace {
 constexpr unsigned kStepThreads = 256;
 constexpr std::uint32_t kEach = 4;  // loads of a thread before its first store
 constexpr std::uint32_t kElementsOfBlock = 2 * kEach * kStepThreads;
-// Kernel arguments may have 32 764 bytes. The limit is smaller in the tests' emulator, so that the
-// tests cover the division.
+// Kernel arguments may have 32 764 bytes. The limit is smaller in the emulator, so that tests cover
+// more than one launch.
 #ifdef NEEDLE_CUDA_ON_CPU
 constexpr std::size_t kMostParameters = 3;
 #else

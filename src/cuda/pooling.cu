@@ -110,8 +110,8 @@ __global__ void __launch_bounds__(kImageThreads)
   });
 }
 
-// Writes the place of each window's first maximum, or of its first NaN: the index of that pixel
-// among those of the window that are within bounds, in row-major order.
+// Writes the position of each window's first maximum, or of its first NaN: the index among the
+// window's pixels that are within bounds, in row-major order.
 template <class T, class Place>
 __global__ void __launch_bounds__(kImageThreads)
     max_place_kernel(const __grid_constant__ Pooling<T> p,
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kImageThreads)
   });
 }
 
-// Launches one thread for each element of `out`; `more` are images of the same batch.
+// Launches one thread for each element of `out`; `more` are other images of the batch.
 template <class T, class... More>
 void launch_pooling(const char* op, void (*kernel)(Pooling<T>, ImageView<More>...), In grad, In x,
                     Out out, const Pool2dParams& params, const ImageView<More>&... more) {
@@ -162,8 +162,8 @@ void launch_pooling(const char* op, void (*kernel)(Pooling<T>, ImageView<More>..
   });
 }
 
-// Up to kernel / stride windows contain a pixel along each axis. A separate pass searches each
-// window's maximum once and writes its place, so that the search is not repeated for each pixel.
+// Up to kernel / stride windows contain a pixel along each axis. A separate pass finds each
+// window's maximum once and writes its position, so that the search is not repeated for each pixel.
 template <class T, class Place>
 void max_gradient(In grad, In x, Out x_grad, const Pool2dParams& params) {
   const char* op = "max_pool2d_grad";

@@ -1,4 +1,4 @@
-// The row reduce: rules of reduce.h for sum, product, maximum and minimum. float32 sums accumulate
+// The row reduce: rules for reduce.h of sum, product, maximum and minimum. float32 sums accumulate
 // in float64.
 #include "reduce.h"
 

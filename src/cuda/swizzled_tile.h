@@ -33,7 +33,7 @@ template <class Operand, Load kLoad, int kTileMn, class Tile>
 struct RoundingLoader {
   using Stage = SwizzledStage<kTileMn>;
   // The number of threads per row of the stage. K-major: as many as the row has vectors. MN-major:
-  // so many that all vectors of a thread have the same k.
+  // enough that all vectors of a thread have the same k.
   static constexpr std::uint32_t kThreadsInRow =
       kLoad == Load::kKMajor ? Stage::kRow / 4 : Tile::kThreads / Stage::kRow;
   static constexpr std::uint32_t kRows = Tile::kThreads / kThreadsInRow;  // loaded together

@@ -3,7 +3,7 @@
 // of the tile, as fragments of 16 x 8, to each of which one instruction adds; a loaded value is
 // used kWarpN / 8 (kWarpM / 16) times. Rows of shared memory are padded by 8 numbers, which puts
 // the 4 x 8 elements (k x mn) that a warp reads together into 32 different banks. precision.h says
-// when tensor cores are used. bf16 and fp16 with vector loads take swizzled_tile.h.
+// when tensor cores are used. bf16 and fp16 with vector loads use swizzled_tile.h.
 #pragma once
 
 #include "swizzled_tile.h"
@@ -17,8 +17,8 @@ struct WarpAccumulator : WarpFragments<Tile> {
   static_assert(Tile::kTileK % kMmaK == 0);
   using WarpFragments<Tile>::kMmaM, WarpFragments<Tile>::kMmaN, WarpFragments<Tile>::lane;
 
-  // The instruction's k = 2t and 2t + 1 are t and t + 4 here: any order of the products will do, as
-  // long as both operands have the same.
+  // The instruction's k = 2t and 2t + 1 are t and t + 4 here: any order of the products is right if
+  // it is the same for both operands.
   template <bool kKMajor, class Stage>
   static __device__ float element(const Stage& stage, int k, int mn) {
     if constexpr (kKMajor) return stage[mn][k];

@@ -19,8 +19,8 @@ std::size_t bytes_of(const View& v) {
   return static_cast<std::size_t>(size_of(v)) * size_of(v.dtype);
 }
 
-// Copies `bytes` to `to` while earlier kernels run. When a turn ends, the source has been read.
-// CUDA does not promise this for asynchronous copies, even from pageable memory.
+// Copies `bytes` to `to` while earlier kernels run. When a turn of the feed ends, the source has
+// been read, which CUDA does not promise for asynchronous copies, even from pageable memory.
 void send(int device, const char* host, std::size_t bytes, char* to) {
   for (std::size_t begin = 0; begin < bytes; begin += kTurn) {
     const std::size_t end = std::min(begin + kTurn, bytes), each = is_pinned(host) ? kTurn : kPiece;

@@ -12,16 +12,16 @@
 
 namespace needle::cuda {
 
-// The largest number of elements per launch: an index, and the sum of two, fits 32 bits. It is
-// small in the tests' emulator, so that the tests cover the division into launches.
+// The largest number of elements per launch, so that the sum of two indices fits 32 bits. It is
+// small in the tests' emulator, so that tests cover the division into launches.
 #ifdef NEEDLE_CUDA_ON_CPU
 inline constexpr std::int64_t kPart = 1 << 14;
 #else
 inline constexpr std::int64_t kPart = 1 << 30;
 #endif
 
-// The number of loads that a thread issues before it uses the first one (stream). More would spill
-// the registers of a kernel on doubles.
+// The number of loads that a thread issues before it uses the first one (stream). With more,
+// kernels on doubles would spill registers.
 template <class T>
 inline constexpr int kInFlight = sizeof(T) <= 4 ? 4 : 1;
 

@@ -1,6 +1,6 @@
-// Images transformed by an affine map: the output pixel in column X and row Y (whole numbers) is
-// the input at x = (a * X + b * Y) + c, y = (d * X + e * Y) + f, where pixel centres are at whole
-// numbers too; float64, each operation rounded separately. Pixels outside are `fill`.
+// Images transformed by an affine map: output pixel (column X, row Y) is the input at x = (a * X +
+// b * Y) + c, y = (d * X + e * Y) + f. Pixel centres are at integers. In float64, each operation is
+// rounded separately. Pixels outside are `fill`.
 //
 // Bilinear, bytes: x and y in units of 2**-11, halves rounded up: q = floor(x * 2048 + 0.5),
 // column = q >> 11, fraction = q & 2047; the weighted sum of the four pixels, in integers, is
@@ -34,7 +34,7 @@ void places(const double* m, Index X, Index Y, Index count, double* to) {
   for (Index i = 0; i < count; ++i) to[i] = pixel::place(a, int(X + i), b, c);
 }
 
-// Positions in units of 2**-11. After adding 1.5 * 2**52 the low bits of a double are the integer.
+// Positions in units of 2**-11. Adding 1.5 * 2**52 leaves the integer in a double's low bits.
 void fixed_places(const double* m, Index X, Index Y, Index count, Index* to) {
   double x[kPiece];
   places(m, X, Y, count, x);
@@ -61,7 +61,7 @@ template <class T>
 
 // ---- one pixel ---------------------------------------------------------------------------------
 
-// Loads the four pixels around a position; a pixel outside of the image has the fill in every
+// Loads the four pixels around a position; a pixel outside the image gets the fill value in every
 // channel.
 template <class T>
 struct Corners {

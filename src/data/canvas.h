@@ -1,5 +1,5 @@
-// One image between two passes over memory: its window of the source's pixels, and the pending
-// stages. Cropping, mirroring and erasing change only these few numbers.
+// One image between two passes over memory: a window of the source's pixels, and pending stages.
+// Cropping, mirroring and erasing change only these numbers.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ void take_window(Canvas& canvas, const Rectangle& window);
 // Mirrors left and right, or top and bottom.
 void mirror(Canvas& canvas, bool horizontally);
 
-// Returns the element `count` elements after data.
+// Returns the address `count` elements after data.
 const char* offset(const void* data, Element type, std::int64_t count);
 
 inline std::size_t size_of(Element type) { return type == Element::kByte ? 1 : 4; }

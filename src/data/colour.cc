@@ -3,9 +3,9 @@
 // in float32, each operation rounded separately, in this order. Bytes are rounded half to even and
 // clipped to 0..255, floats clipped to 0..1. Grey: clip(m[0][0] * x + m[0][3]).
 //
-// Rows go through small arrays in pieces, which vectorises on every instruction set for pixels in
-// planes; bytes next to each other have loops of their own. A table of a diagonal matrix's 256
-// results would be slower: it needs one look-up per value.
+// Pieces of rows go through small arrays of planes, whose loops vectorise on every instruction set;
+// interleaved bytes have loops of their own. For a diagonal matrix, a table of 256 results would be
+// slower, because it needs one look-up per value.
 #include <cstring>
 
 #include "core/not_implemented.h"
@@ -101,7 +101,7 @@ void scale_row(const Row<T>& in, const Row<T>& out, Index count, float scale, fl
 
 // ---- interleaved bytes -------------------------------------------------------------------------
 
-// The factors and offsets of the values of a row: one pair for all (kUniform), or a repeated
+// The factors and offsets for the values of a row: one pair for all (kUniform), or a repeating
 // pattern of kPattern pairs.
 constexpr Index kPattern = 96;
 

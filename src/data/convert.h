@@ -24,7 +24,7 @@ using pixel::scaled;
 constexpr Index kLanes = simd::kLanes<float>;
 using Floats = simd::Vector<float>;
 
-// Loads kLanes bytes as floats, in reverse order where mirrored. Written out, because gcc 12
+// Loads kLanes bytes as floats, in reverse order where mirrored. Uses intrinsics, because gcc 12
 // compiles __builtin_convertvector byte by byte.
 template <bool kMirrored>
 [[gnu::always_inline]] inline Floats widened(const std::uint8_t* bytes) {
@@ -66,7 +66,7 @@ template <bool kMirrored>
 template <bool kMirrored, class F>
 [[gnu::always_inline]] inline void convert_run(const std::uint8_t* in, float* out, Index n, F f) {
   /// BEGIN SOLUTION [augment-rows]
-  // The last vector overlaps the one before, so rows of any length (a crop's) have no scalar rest.
+  // The last vector overlaps the one before, so rows of any length (a crop's) have no scalar tail.
   const auto convert_at = [&](Index i) __attribute__((always_inline)) {
     const Floats values = f(widened<kMirrored>(kMirrored ? in - i - (kLanes - 1) : in + i));
     std::memcpy(out + i, &values, sizeof values);

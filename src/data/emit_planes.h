@@ -1,6 +1,6 @@
-// The most frequent pass: bytes to floats, perhaps normalised, in planes (C, H, W), with the
-// margins of a crop. A plane is written from its first row to its last, margins included, without a
-// function call per row. Included by window.cc, whose general pass computes the same.
+// The most frequent pass converts bytes to floats, normalised if wanted, in planes (C, H, W) with
+// the margins of a crop. A plane is written from its first row to its last, margins included,
+// without a function call per row. Included by window.cc, whose general pass computes the same.
 #pragma once
 
 #include "convert.h"
@@ -71,7 +71,7 @@ void convert_plane(const Emission& e, const PlaneRows& p, Index c) {
                [&](auto formula) { convert_rows<kMirrored>(p, formula); });
 }
 
-// Returns true if out's planes, margins included, may be computed by way of a small image of bytes.
+// Returns true if out's planes, margins included, may be computed from a small image of bytes.
 bool is_small_image_of_bytes(const Emission& e) {
   const bool whole = e.inside.width() == e.width && e.inside.height() == e.height;
   return e.height * e.width <= kPlaneBytes && e.out_row_stride == e.width &&

@@ -1,5 +1,5 @@
-// Adjacent axes are merged where the strides of both sides allow it, so compact rows are one
-// memcpy; else the axis with the smallest stride in out runs innermost.
+// Adjacent axes are merged if the strides of both sides allow it, so a compact row is one memcpy;
+// else the axis with the smallest stride in out is innermost.
 #include "gather.h"
 
 #include <algorithm>

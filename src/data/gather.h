@@ -7,7 +7,7 @@ namespace needle::data {
 
 inline constexpr int kMaxRowDims = 32;
 
-// The layout of one row: its shape and the strides of both sides, in bytes.
+// The layout of one row: its shape, and its strides in source and output, in bytes.
 struct RowLayout {
   int ndim;
   std::int64_t itemsize;

@@ -1,7 +1,7 @@
-// One image in memory, as the steps of an augmentation program see it, and how they are called.
-// A step reads `in` and writes every element of `out`; both are (height, width, channels) with
-// channels next to each other, and rows `row_stride` elements apart. Steps are independent of
-// Python, batches and threads: program.cc calls them, with one thread for each image.
+// One image in memory as the steps of an augmentation program see it, and the calling convention. A
+// step reads `in` and writes every element of `out`; both are (height, width, channels) with
+// adjacent channels, and rows `row_stride` elements apart. Steps are independent of Python, batches
+// and threads: program.cc calls them, with one thread for each image.
 //
 // Integer results are equal to the NumPy definitions (python/needle/data/transforms/) bit for bit,
 // so these files are compiled with -ffp-contract=off: a fused multiplication and addition rounds

@@ -304,7 +304,7 @@ class Lowering {
     return small(axis.taps + 2);
   }
 
-  // Position y or x of the window is position sign * y + first of the previous image.
+  // Position p of the window along an axis is position sign * p + first of the previous image.
   struct Along {
     std::int64_t sign, first;
 

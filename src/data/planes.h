@@ -16,7 +16,7 @@ namespace {
 
 using Index = std::int64_t;
 
-// Computes planes[c * plane_stride + i] = pixels[3 * i + c], or of pixel n - 1 - i where mirrored.
+// Computes planes[c * plane_stride + i] = pixels[3 * i + c], or pixel n - 1 - i if mirrored.
 template <bool kMirrored, class T>
 void split_three(const T* pixels, Index n, T* planes, Index plane_stride) {
   T* a = planes;
@@ -32,13 +32,13 @@ void split_three(const T* pixels, Index n, T* planes, Index plane_stride) {
 
 #if defined(__SSSE3__)
 
-// A permutation of 48 bytes, 16 of which make one vector: for each vector that is written and each
-// that is read, the place where each written byte is read; 0x80: in another vector.
+// A permutation of 48 bytes in vectors of 16. For each pair of a written and a read vector it has,
+// for each written byte, its index in the read vector, or 0x80 if it is in another one.
 struct ByteMasks {
   alignas(16) std::uint8_t byte[3][3][16];
 };
 
-// source(vector, i) is the place among all 48 where byte i of a written vector is read.
+// source(vector, i) is the index, among all 48, of the source of a written vector's byte i.
 template <class Source>
 constexpr ByteMasks make_masks(Source source) {
   ByteMasks masks{};

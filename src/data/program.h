@@ -1,6 +1,6 @@
-// A list of augmentation steps, compiled for images of one kind and run on one image after the
-// other. Crops, flips and layouts only move a window over the source; colour and normalisation
-// happen in the pass that writes the output; resize, affine and steps that cannot be combined use
+// A list of augmentation steps, compiled for images of one kind and run on each image. Crops,
+// flips and layouts only move a window over the source; colour and normalisation happen in
+// the pass that writes the output; resize, affine and steps that cannot be combined use
 // temporary memory of the thread. python/needle/data/transforms/ describes constants and
 // parameters.
 #pragma once

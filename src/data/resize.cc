@@ -1,9 +1,9 @@
 // Images scaled to another size: nearest, or bilinear, with a wider filter if an axis shrinks and
-// antialias is set. One output row after the other: the vertical pass computes one line from the
-// rows it needs (it stays in the cache), the horizontal pass one output row from the line. If only
-// a part of the result is needed, both passes compute only that part.
+// antialias is set. For each output row, the vertical pass computes one line from the rows that it
+// needs (the line stays in the cache), and the horizontal pass computes the output row from the
+// line. If only a part of the result is needed, both passes compute only that part.
 //
-// Bytes are fixed point, so that every backend agrees bit for bit; weights are of 2**14:
+// Bytes use fixed point, so that all backends agree bit for bit; weights have units of 2**-14:
 //   line = (sum of weight * byte + 2**6) >> 7        fits 16 bits
 //   out  = (sum of weight * line + 2**20) >> 21
 // Floats: float32 sums in the order of the taps. Weights: resize_axis.h.
@@ -110,8 +110,8 @@ void resize_bilinear(const Image<T>& in, const Image<T>& out, const Scaling& sca
   const ResizeAxis across = part_of(
       resize_axis(in.width, scaling.width, scaling.antialias, rows.mirrored), begin, part.right);
 
-  // Computes only the columns of the line that the part reads, from its lowest position to its
-  // highest. There are zeros around it, because missing taps are read with weight zero.
+  // Computes only the columns of the line that the part reads, from the lowest position to the
+  // highest. Zeros surround them, because missing taps are read with weight zero.
   const Index last = across.out - 1;
   const Index firsts[2] = {across.first[0], across.first[last]};
   const Index ends[2] = {firsts[0] + across.count[0], firsts[1] + across.count[last]};
@@ -136,7 +136,7 @@ void resize_bilinear(const Image<T>& in, const Image<T>& out, const Scaling& sca
   }
 }
 
-// kChannels is 0 for any number of channels, at any distance.
+// kChannels is 0 for any number of channels with any stride.
 template <int kChannels, class T>
 void nearest_row(const T* from, const Index* places, const Image<T>& out, Index channel_stride,
                  T* to) {

@@ -36,8 +36,8 @@ using pixel::kWeightBits;
 // min(in, floor(centre + support + 0.5)): w = max(0, 1 - |(x + 0.5 - centre) / support|), divided
 // by their sum, which is taken from the first to the last. 2**14 w is rounded half to even; the
 // largest (the first of several) absorbs the difference to 2**14. `mirrored`: for an input that is
-// read from the last position to the first. Owned by the calling thread's cache: valid until this
-// thread has asked for eight other tables.
+// read from the last position to the first. The calling thread's cache owns the table: it is valid
+// until this thread has requested eight others.
 const ResizeAxis& resize_axis(std::int64_t in, std::int64_t out, bool antialias, bool mirrored);
 
 // Returns the input position nearest to the centre of output position i: floor((i + 1/2) * in /

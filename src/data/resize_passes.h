@@ -1,6 +1,6 @@
 // The two passes of bilinear resizing, for bytes in fixed point and for floats: make_line
 // (vertical: some rows to one line) and make_row_of (horizontal: a line to an output row).
-// resize.cc, which has the formula, calls them for one output row after the other.
+// resize.cc, which has the formula, calls them for each output row.
 #pragma once
 
 #include <cstdint>
@@ -153,8 +153,8 @@ void sum_row(const std::int16_t* line, const ResizeAxis& axis, Index channel_cou
 
 #ifdef __AVX2__
 
-// From two pixels of kChannels 16-bit values, pairs the values of the same channel, for four
-// channels (missing ones are zero).
+// Interleaves two pixels of kChannels 16-bit values, channel by channel, for four channels (missing
+// ones are zero).
 template <int kChannels>
 [[gnu::always_inline]] inline __m256i pair_mask() {
   char bytes[32];
@@ -303,7 +303,7 @@ void make_row_of(const float* line, const ResizeAxis& axis, Index channels, floa
 }
 
 void make_row_of(const float* line, const ResizeAxis& axis, Index channels, float* out) {
-  // Mirrored lines are read backwards, so that sums keep their order.
+  // Mirrored lines are read backwards, so that the order of additions is the same.
   if (axis.taps == 2) return make_row_of<2>(line, axis, channels, out);
   if (axis.taps == 4) return make_row_of<4>(line, axis, channels, out);
   make_row_of<0>(line, axis, channels, out);

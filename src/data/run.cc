@@ -185,7 +185,7 @@ struct Run {
     return true;
   }
 
-  // Sets the part of a resized image that is needed: the window of the crop, if one follows.
+  // Sets the part of a resized image that is computed: the window of a crop that follows, or all.
   void wanted_part(std::size_t index, const Instruction& step, Canvas& resized) const {
     resized.inside = {0, 0, step.height, step.width};
     if (index + 1 == program.instructions_.size()) return;
@@ -200,7 +200,7 @@ struct Run {
     resized.outside = {next.fill, 0};  // the fill of the crop, if it reaches outside
   }
 
-  // Resizes a plain canvas (if m is null) or maps it, through memory or straight into out.
+  // Resizes a plain canvas, or applies the map m if it is not null, via memory or directly to out.
   template <class T>
   void transform(std::size_t index, const Instruction& step, const double* m,
                  const Canvas& canvas) const {

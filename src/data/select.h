@@ -1,4 +1,4 @@
-// The augmentation steps compiled for an instruction set.
+// Access to the augmentation steps compiled for an instruction set.
 #pragma once
 
 #include "data/steps.h"

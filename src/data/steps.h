@@ -4,7 +4,7 @@
 // anonymous namespaces, static functions, ThreadScratch instead of std::vector.
 //
 // `in` may have any strides, negative ones too (flips), and is not written; all of its pixels are
-// valid memory. resize and affine: out has its channels next to each other and overlaps nothing of
+// valid memory. resize and affine: out has adjacent channels and does not overlap
 // in.
 #pragma once
 

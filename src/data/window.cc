@@ -49,7 +49,7 @@ void mix(const Planes& in, const Planes& out, Index channels, Index n, const flo
   colour(image(in), image(out), m);
 }
 
-// Returns the number of stages that stage i is combined with, itself included.
+// Returns the number of stages, including stage i, that are combined with stage i.
 int together(const Emission& e, int i) {
   const StageKind kind = e.stages[i].kind;
   const bool converts = kind == StageKind::kScale || kind == StageKind::kCast;

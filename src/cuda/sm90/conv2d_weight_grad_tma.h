@@ -24,8 +24,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kMinBlocks)
                     WeightResult<BFloat16>{p, p.out + blockIdx.y * p.slice_stride});
 }
 
-// Returns false if TMA cannot load the operands. The output's gradient is loaded as windows of one
-// pixel.
+// Returns false if TMA cannot load the operands. The output's gradient is loaded as 1 x 1
+// windows.
 template <class Tile>
 bool launch_tma(const PixelProduct<BFloat16>& p, dim3 blocks, int device) {
   if (blocks.z != 1) return false;

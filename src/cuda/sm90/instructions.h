@@ -1,6 +1,6 @@
 // PTX instructions of sm_90a alone, each with the emulator's equivalent: warpgroup MMA (wgmma), TMA
-// loads and the mbarriers that count their bytes. On every other target they do nothing and are
-// never called. The complete list, instruction and function:
+// loads and the mbarriers that count their bytes. On other targets they do nothing and are never
+// called. The complete list, instruction and function:
 //   fence.proxy.async           fence_proxy_async
 //   wgmma.fence.sync.aligned    wgmma_fence
 //   wgmma.mma_async.sync        wgmma
@@ -49,8 +49,8 @@ inline __device__ void fence_proxy_async() {
 #endif
 }
 
-// Returns 0 from an instruction of its own: a compiler would be free to move the initialisation of
-// accumulators to where wgmma may already be in flight.
+// Returns 0 from inline PTX: the compiler could move a plain initialisation of accumulators to a
+// point where wgmma is already in flight.
 inline __device__ float opaque_zero() {
   float zero = 0;
 #if NEEDLE_SM90A

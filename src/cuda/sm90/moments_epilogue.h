@@ -10,10 +10,10 @@
 namespace needle::cuda {
 namespace {
 
-// Adds kN columns over the 8 lanes that have rows of them. In each step a lane keeps half of its
-// columns and gives its partner the sums of the others: 4 columns take 8 shuffles instead of 24.
-// The lane is left with one sum, in columns[0]. Returns that column's number, or -1 in a lane whose
-// neighbour has the same one.
+// Adds kN columns over the 8 lanes that hold their rows. In each step a lane keeps half of its
+// columns and gives its partner the sums of the others: 4 columns take 8 shuffles, not 24. The lane
+// is left with one sum, in columns[0]. Returns that column's number, or -1 in a lane whose
+// neighbour has the same column.
 template <int kN>
 __device__ int add_lanes(Deviations (&columns)[kN]) {
   const unsigned lane = threadIdx.x % kWarp;
@@ -46,10 +46,10 @@ inline __device__ float rows_from(std::uint32_t first, std::uint32_t most, std::
   return first < rows ? float(std::min(most, rows - first)) : 0.0F;
 }
 
-// Writes the moments of a tile; called by all threads of the block. A slice is what a warp has of
-// one partial moment: its moments go through shared memory to one thread for each column, which
-// combines them in the order of their rows. The result has rows(), stored(column, value), a value
-// as it will be in memory, and put_moment(part, column's number, moment).
+// Writes the moments of a tile; called by all threads of the block. A slice is a warp's share of
+// one partial moment: its moments go through shared memory to one thread per column, which combines
+// them in the order of their rows. The result has rows(), stored(column, value), a value as it will
+// be in memory, and put_moment(part, column's number, moment).
 template <class Accumulator, class Result>
 __device__ void write_moments(const Accumulator& accumulator, const Result& result,
                               std::uint32_t row, std::uint32_t column) {

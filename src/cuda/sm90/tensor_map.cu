@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::uint32_t kRow = 32;  // elements of a row in shared memory
 
-// Returns a function of the driver, which is not linked; null if the driver is too old.
+// Returns a function of the driver, which needle does not link; null if the driver is too old.
 template <class Function>
 Function* driver_function(const char* name) {
   void* found = nullptr;

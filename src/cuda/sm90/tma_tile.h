@@ -1,4 +1,4 @@
-// A block's tile on sm_90 with operands stored in bfloat16, loaded by TMA: one thread asks for a
+// A block's tile on sm_90 with operands stored in bfloat16, loaded by TMA: one thread requests a
 // box of 32 x 32 to 32 x 128 elements, and no thread computes addresses. The pipeline is that of
 // tile_product (gemm.h), and warpgroups multiply as in warpgroup_tile.h.
 #pragma once
@@ -91,9 +91,9 @@ struct TmaWindows {
   }
 };
 
-// Like tile_product, for operands with the interface above. A result may have finish(accumulator,
-// row, column), an epilogue after the tile is stored. `end` - `begin` is a multiple of 32, or
-// memory ends at `end`.
+// Like tile_product, for operands with the interface above. A result may have an epilogue
+// finish(accumulator, row, column), called after the tile is stored. `end` - `begin` is a multiple
+// of 32, or the tensor ends at `end`.
 template <class Tile, class A, class B, class Result>
 __device__ void tma_product(const A& a, const B& b, std::uint32_t row, std::uint32_t column,
                             std::uint32_t begin, std::uint32_t end, const Result& result) {
@@ -101,7 +101,7 @@ __device__ void tma_product(const A& a, const B& b, std::uint32_t row, std::uint
     NEEDLE_DYNAMIC_SHARED(storage, TmaStorage<Tile>);
     typename Tile::template Accumulator<BFloat16, A::kLoad, B::kLoad> accumulator;
     constexpr int kAhead = kTmaStages - 1;
-    // The first lane of each warp asks for one box or more.
+    // The first lane of each warp loads one box or more.
     const auto start = [&](std::uint32_t k, int stage) {
       constexpr int kBoxesA = kBoxes<A, Tile::kTileM>, kBoxesB = kBoxes<B, Tile::kTileN>;
       constexpr int kBoxSize = 32 * SwizzledStage<32>::kRow;  // elements, of MN-major operands

@@ -11,8 +11,8 @@
 namespace needle::cuda {
 namespace {
 
-// A warpgroup has 64 kMmaM rows of the tile and all its columns. Of each 64 rows a warp has 16, of
-// which a lane has the accumulators that it would have of mma_sync.
+// A warpgroup has 64 kMmaM rows of the tile and all its columns. Of each 64 rows a warp has 16, and
+// a lane has the same accumulators as with mma_sync.
 template <class Tile, Load kA, Load kB>
 struct WarpgroupAccumulator : WarpFragments<Tile> {
   static constexpr int kGroup = 4 * kWarp, kMmaM = WarpFragments<Tile>::kMmaM;
@@ -66,7 +66,7 @@ struct WarpgroupAccumulator : WarpFragments<Tile> {
     }
     wgmma_commit();
   }
-  // The step after the next overwrites the operands of the wgmma that this waits for.
+  // The step after the next overwrites the operands of the wgmma that is waited for here.
   __device__ void fence_and_wait() {
     fence_proxy_async();
     wgmma_wait();
