@@ -323,7 +323,7 @@ LAYER_FAILURES = [
     ],
     wrong(
         "conv1d",
-        "stride must be an int or one int, got (1, 2)",
+        "stride must be an int or a sequence of one int, got (1, 2)",
         on=((1, 1, 3), (1, 1, 3)),
         stride=(1, 2),
     ),

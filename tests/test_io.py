@@ -296,7 +296,7 @@ def test_only_files_are_replaced(kind: str, tmp_path: Path) -> None:
     """A rename would replace a device such as /dev/null by a file."""
     place = tmp_path / "a"
     os.mkdir(place) if kind == "folder" else os.mkfifo(place)
-    with pytest.raises(CheckpointError, match="must be a regular file or new, got a folder or"):
+    with pytest.raises(CheckpointError, match="must be a regular file or not exist, got a folder"):
         io.save(place, {"w": np.zeros(1)})
     assert not place.is_file()
 

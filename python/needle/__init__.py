@@ -80,7 +80,7 @@ if ModuleFinder not in sys.meta_path:
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``needle.data`` and ``needle.distributed`` at first use: it takes time."""
+    """Import ``needle.data`` and ``needle.distributed`` at first use, as the import is slow."""
     if name in ("data", "distributed"):
         return importlib.import_module(f".{name}", __name__)
     raise missing_attribute(__name__, name)

@@ -31,7 +31,7 @@ def root() -> Path:
 
 
 def programs() -> dict[str, str]:
-    """Return the programs of ``apps/``: their names and the first sentences of their docstrings."""
+    """Map the name of each program in ``apps/`` to the first sentence of its docstring."""
     files = {path.stem: path for path in root().glob("apps/*.py")}
     files |= {path.parent.name: path for path in root().glob("apps/*/__main__.py")}
     trees = {name: ast.parse(files[name].read_text("utf-8")) for name in sorted(files)}

@@ -22,7 +22,7 @@ class Variable:
     meaning: str
 
     def read(self) -> str:
-        """Return the current value of the environment, else the default."""
+        """Return the variable's value in the environment, or the default if it is not set."""
         return os.environ.get(self.name, self.default)
 
 
@@ -117,11 +117,11 @@ class Setting:
         self._followers: list[Callable[[str], None]] = []
 
     def get(self) -> str:
-        """Return the value that was set, else the variable's; UnknownNameError if it is invalid."""
+        """Return the value set, else the variable's; UnknownNameError if it is invalid."""
         return self._checked(self.variable.read() if self._value is None else self._value)
 
     def set(self, value: str) -> None:
-        """Set the value; UnknownNameError, which lists the choices, if it is none of them."""
+        """Set the value; UnknownNameError, which lists the choices, for any other value."""
         self._value = self._checked(value)
         for tell in self._followers:
             tell(value)
@@ -137,7 +137,7 @@ class Setting:
             self.set(before)
 
     def follow(self, tell: Callable[[str], None]) -> None:
-        """Call ``tell`` with the value, now and whenever it is set."""
+        """Call ``tell`` with the current value now, and with the new value whenever one is set."""
         tell(self.get())
         self._followers.append(tell)
 
@@ -184,7 +184,7 @@ def reading_environment() -> list[str]:
 
 
 def one_thread_environment() -> dict[str, str]:
-    """Return this process's environment with every library limited to one thread, for a worker."""
+    """Return the environment for a worker process: this one's, with one thread for each library."""
     return {**os.environ, **dict.fromkeys(_ONE_THREAD, "1")}
 
 

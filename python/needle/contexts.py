@@ -1,12 +1,12 @@
 """Context managers that a Ctrl-C cannot leave half done and that decorate functions of every kind.
 
-Python may raise KeyboardInterrupt at the entry of any Python function. In ``__exit__`` this would
-leave a mode switched for ever; in ``__del__`` and callbacks of weak references the exception would
-be printed and dropped. So these are C functions or ``uninterrupted``; a ``try`` whose ``finally``
-only assigns, or calls one C function, needs neither.
+Python may raise KeyboardInterrupt at the entry of any Python function. In ``__exit__`` a mode would
+then never be restored; in ``__del__`` and in callbacks of weak references the exception would be
+printed and dropped. Such methods are therefore C functions or ``uninterrupted``. A ``try`` whose
+``finally`` only assigns, or calls one C function, needs neither.
 
-A decorator of ``contextlib`` surrounds the call alone, so the body of a generator or coroutine,
-which runs later, would be outside of the context.
+A decorator made by ``contextlib`` is active only during the call, so the body of a generator or
+coroutine, which runs later, would be outside the context.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def uninterrupted(function: F) -> F:
-    """Return the function as a callable that raises no KeyboardInterrupt of its own.
+    """Wrap a function so that no KeyboardInterrupt is raised while it runs.
 
     A Ctrl-C that arrives meanwhile is delivered afterwards, and a debugger does not see the call.
-    The function must be short and may not change the handler of SIGINT. Without the compiled
-    module a call can be interrupted.
+    The function must be short and must not change the SIGINT handler. Without the compiled module,
+    the call can be interrupted.
     """
     return function
 
 
 @contextmanager
 def assigned(variable: ContextVar[T], value: T) -> Iterator[T]:
-    """Give the variable this value inside the context; the compiled one cannot be interrupted."""
+    """Set the variable inside the context; the compiled version cannot be interrupted."""
     token = variable.set(value)
     try:
         yield value
@@ -48,14 +48,14 @@ def assigned(variable: ContextVar[T], value: T) -> Iterator[T]:
 main_interpreter = True
 """False in a sub-interpreter, where the compiled kernels would wait for themselves for ever."""
 
-with suppress(ImportError):  # not built: the functions above stay
+with suppress(ImportError):  # not built: the functions above are used
     from .interrupts import assigned as assigned  # type: ignore[no-redef]
     from .interrupts import main_interpreter as main_interpreter  # type: ignore[no-redef]
     from .interrupts import uninterrupted  # type: ignore[no-redef]
 
 
 class finalize(weakref.finalize):  # type: ignore[type-arg]
-    """A ``weakref.finalize`` in whose callback no Ctrl-C is lost."""
+    """A ``weakref.finalize`` whose callback cannot swallow a Ctrl-C."""
 
     __slots__ = ()
     __call__ = uninterrupted(weakref.finalize.__call__)
@@ -71,7 +71,7 @@ class Decorator(ContextDecorator):
         raise NotImplementedError
 
     def __call__(self, function: Any) -> Any:
-        """Return the function inside the context; TypeError for a class or async generator."""
+        """Run ``function`` inside the context; TypeError for a class or async generator."""
         refused = inspect.isasyncgenfunction(function) or inspect.isclass(function)
         if refused or not callable(function):
             raise TypeError(
@@ -96,7 +96,7 @@ class Decorator(ContextDecorator):
         return super().__call__(function)
 
     def _run(self, body: Any) -> Any:
-        """Yield what a generator or coroutine yields; each of its steps is inside a context."""
+        """Yield from a generator or coroutine, each of whose steps runs inside a context."""
         step, value = body.send, None
         while True:
             with self._recreate_cm():

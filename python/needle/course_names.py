@@ -1,7 +1,8 @@
-"""The course's module paths and names that needle has elsewhere, such as ``needle.nn.nn_basic``.
+"""The course's module paths and names for objects of needle, such as ``needle.nn.nn_basic``.
 
 A leaf: the packages ``needle``, ``data`` and ``backend_ndarray`` call ``add_to`` if it exists. The
-paths are those of the semesters 2023 to 2025; a name is the object of the real module itself.
+paths are those of the semesters 2023 to 2025; each name refers to the same object as in the real
+module.
 """
 
 import sys

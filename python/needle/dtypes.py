@@ -77,9 +77,9 @@ def as_dtype(dtype: Any, op: str = "dtype") -> DType:
 
 
 def numpy_dtype(dtype: Any, op: str = "dtype") -> DType:
-    """Return NumPy's dtype for a name or type; DTypeError if NumPy has none.
+    """Return NumPy's dtype for a name or type; DTypeError if there is none.
 
-    It need not be in the table: NumPy mode accepts every dtype of NumPy.
+    The dtype need not be in the table, because NumPy mode accepts every NumPy dtype.
     """
     if isinstance(dtype, np.dtype):
         return dtype
@@ -135,7 +135,7 @@ def is_storage(dtype: DType) -> bool:
 def compute_dtype(dtype: DType) -> DType:
     """Return the dtype in which operations compute: float32 for bfloat16, else ``dtype`` itself.
 
-    It may be any dtype of NumPy.
+    ``dtype`` may be any NumPy dtype.
     """
     row = _row(dtype)
     return np.dtype(row.compute) if row is not None and row.is_storage else dtype
@@ -154,9 +154,9 @@ def unmasked(op: str, source: Any) -> np.ndarray[Any, DType]:
 
 
 def real_array(op: str, source: Any) -> np.ndarray[Any, DType]:
-    """Return ``unmasked``; DTypeError for text, objects and complex numbers."""
+    """Return ``unmasked(op, source)``; DTypeError for text, objects and complex numbers."""
     host = unmasked(op, source)
-    if not is_real(host.dtype):  # NumPy would read numbers from text
+    if not is_real(host.dtype):  # NumPy would parse numbers in text
         raise DTypeError(
             f"{op}: elements must be bool, integers or floats, got {host.dtype} from "
             f"{type(source).__name__}; convert them first"
@@ -178,7 +178,7 @@ def _check_masks(op: str, source: Any, host: np.ndarray[Any, DType]) -> None:
 
 
 def check_fits(op: str, host: Any, dtype: DType | None) -> None:
-    """Raise DTypeError unless an integer ``dtype`` holds all numbers of an array, truncated."""
+    """Raise DTypeError if an array's numbers, truncated, do not fit an integer ``dtype``."""
     if dtype is None or dtype.kind not in "iu" or dtype == host.dtype or host.dtype.kind == "b":
         return
     if lost := outside(host, dtype):
@@ -188,7 +188,7 @@ def check_fits(op: str, host: Any, dtype: DType | None) -> None:
 
 
 def outside(array: Any, dtype: DType) -> str:
-    """Return an integer dtype, its range and the extreme of an array outside of it, or ""."""
+    """Describe an integer dtype's range and the extreme value outside it; "" if all values fit."""
     if not array.size:
         return ""
     info, low, high = np.iinfo(dtype), array.min().item(), array.max().item()
@@ -199,7 +199,7 @@ def outside(array: Any, dtype: DType) -> str:
 
 
 def is_real(dtype: DType) -> bool:
-    """Return True for bool, integers and floating dtypes: those of NumPy and of the table."""
+    """Return True for bool, integer and floating dtypes of NumPy and of the table."""
     return dtype.kind in "biuf" or is_storage(dtype)
 
 

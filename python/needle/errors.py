@@ -45,7 +45,7 @@ class DeviceMemoryError(DeviceError, MemoryError):
 
 
 class DeviceLostError(DeviceError):
-    """The driver gave up a device, and its arrays are gone."""
+    """The driver reported a device as lost, and its arrays are gone."""
 
 
 class GraphError(NeedleError, RuntimeError):
@@ -57,7 +57,7 @@ class UnknownNameError(NeedleError, LookupError):
 
 
 class DataError(NeedleError, ValueError):
-    """A data file is truncated, corrupt or of another format; the message gives file and place."""
+    """A data file is truncated, corrupt or in another format; the message says where."""
 
 
 class StoreError(NeedleError, OSError):
@@ -65,7 +65,7 @@ class StoreError(NeedleError, OSError):
 
 
 class CheckpointError(NeedleError, ValueError):
-    """A checkpoint is truncated, corrupt or of another model."""
+    """A checkpoint is truncated, corrupt or from another model."""
 
 
 class WorkerError(NeedleError, RuntimeError):
@@ -85,7 +85,7 @@ class LoaderTimeout(NeedleError, TimeoutError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """Return the error for a name that is not in ``known``: it lists them and the nearest one.
+    """Return the error for a name not in ``known``, which lists these and suggests the nearest.
 
     >>> str(unknown_name("device", "cpo", ["cpu", "cuda"]))
     "unknown device 'cpo'; known: cpu, cuda. Did you mean 'cpu'?"
@@ -97,7 +97,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
 
 
 def check_callables(op: str, kind: str, given: Iterable[Any]) -> None:
-    """Raise TypeError for an object that is not callable, and for a class whose instances are.
+    """Raise TypeError for an object that is not callable, or for a class (not an instance).
 
     >>> check_callables("Compose", "transforms", [abs, float])
     """
@@ -114,7 +114,7 @@ def check_callables(op: str, kind: str, given: Iterable[Any]) -> None:
 def check_choice(
     op: str, name: str, value: Any, known: Iterable[str], kind: type[Exception] = ValueError
 ) -> None:
-    """Raise an error of ``kind`` unless ``value`` is one of the ``known`` texts, at least two.
+    """Raise an error of ``kind`` unless ``value`` is one of the two or more strings in ``known``.
 
     >>> check_choice("decode", "mode", "RGB", ["RGB", "L"])
     """

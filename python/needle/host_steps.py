@@ -1,9 +1,9 @@
 """Host steps: functions that a captured training step calls again at every replay.
 
-A host step cannot be recorded as a list of kernel calls: it draws random numbers, reads labels,
-uploads host data, or (optimisers, schedules) computes with numbers that change from step to step.
-Higher floors mark such functions with ``host_step``. ``needle.capture`` sets ``current.recorder``
-while it records.
+A host step cannot be recorded as a list of kernel calls, because it draws random numbers, reads
+labels, uploads host data, or (in optimisers and schedules) uses numbers that change from step to
+step. Higher floors mark such functions with ``host_step``. ``needle.capture`` sets
+``current.recorder`` while it records.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Recorder(Protocol):
         options: dict[str, Any],
         changes_state: bool,
     ) -> Any:
-        """Call ``function`` and note that a replay has to call it again."""
+        """Call ``function`` and record that a replay has to call it again."""
 
     def read_option(self, holder: dict[str, Any], name: str) -> None:
-        """Note that the step reads an option of an optimiser, on which a replay then depends."""
+        """Record that the step reads an optimiser's option, on which a replay then depends."""
 
 
 class _Current(threading.local):
@@ -51,7 +51,8 @@ def host_step(*, changes_state: bool) -> Callable[[Callable[P, R]], Callable[P, 
 def host_step(function: Callable[..., Any] | None = None, *, changes_state: bool = False) -> Any:
     """Mark a function as a host step; without a recording it behaves as before.
 
-    ``changes_state``: it assigns other arrays to parameters, buffers or gradients of a model.
+    ``changes_state``: the function assigns new arrays to parameters, buffers or gradients of a
+    model.
     """
 
     def mark(inner: Callable[..., Any]) -> Callable[..., Any]:

@@ -67,9 +67,9 @@ def save(path: PathLike, tensors: Mapping[str, Any], metadata: Metadata | None =
 
     ``metadata`` maps strings to strings; a checksum is added to it. Equal arguments give equal
     bytes. CheckpointError if the file cannot be written (no space, no permission); an older file of
-    that name then stays untouched. TypeError if ``tensors`` is not a mapping or a name no string,
-    ValueError for a name that the format reserves, DTypeError for arrays of anything but numbers or
-    bools.
+    that name is then left untouched. TypeError if ``tensors`` is not a mapping or a name is not a
+    string, ValueError for a name that the format reserves, DTypeError for arrays of anything but
+    numbers or bools.
     """
     if not isinstance(tensors, Mapping) or not isinstance(path, (str, os.PathLike)):
         raise TypeError(
@@ -98,13 +98,13 @@ def save(path: PathLike, tensors: Mapping[str, Any], metadata: Metadata | None =
 def load(path: PathLike) -> Arrays:
     """Return the named arrays of a safetensors file; those stored as BF16 become float32.
 
-    CheckpointError if it is cut short or corrupt, or has a dtype that NumPy lacks.
+    CheckpointError if it is truncated or corrupt, or has a dtype that NumPy lacks.
     """
     return load_with_metadata(path)[0]
 
 
 def load_with_metadata(path: PathLike) -> tuple[Arrays, Metadata]:
-    """Return the named arrays of a safetensors file and its string metadata; errors as ``load``."""
+    """Return the named arrays and string metadata of a safetensors file. Raises as ``load``."""
     if not os.path.isfile(path):
         raise CheckpointError(f"load: no file at {path}; check the path")
     try:
@@ -114,7 +114,7 @@ def load_with_metadata(path: PathLike) -> tuple[Arrays, Metadata]:
         raise CheckpointError(f"load: in {path} {error}") from None
     except (OSError, *DAMAGE) as error:
         raise CheckpointError(
-            f"load: {path} is cut short, corrupt or no safetensors file "
+            f"load: {path} is truncated, corrupt or not a safetensors file "
             f"({Path(path).stat().st_size} bytes; {error}); use another copy or save again"
         ) from error
     if not _is_whole(arrays, metadata):
@@ -142,8 +142,9 @@ def save_checkpoint(
     """Write everything that a bit-identical continuation of a run needs.
 
     This includes NumPy's global random state. ``average`` is an ``optim.ExponentialAverage``.
-    ``extra`` is a dict of what JSON can hold; ``load_checkpoint`` returns it. TypeError for tuples,
-    enumerations and other values or keys that JSON would change. Other errors as ``save``.
+    ``extra`` is a dict of JSON values, which ``load_checkpoint`` returns. TypeError for tuples,
+    enumerations and other values or keys that JSON would change. Other errors are those of
+    ``save``.
     """
     arrays: Arrays = {
         f"model.{name}": _as_numpy(value) for name, value in model.state_dict().items()
@@ -186,7 +187,7 @@ def load_checkpoint(
     """Restore a checkpoint into the given objects and return its ``extra``.
 
     CheckpointError if the file is damaged, lacks a requested part, or belongs to another model or
-    optimiser; all objects then have their previous state. ``random=False`` does not restore NumPy's
+    optimiser; all objects then keep their previous state. ``random=False`` does not restore NumPy's
     random state.
     """
     arrays, metadata = load_with_metadata(path)
@@ -194,7 +195,8 @@ def load_checkpoint(
     given = {
         "model": model,
         "optimizer": optimizer,
-        "schedule": schedule,  # sets rates of the optimiser, so it is restored after it
+        # it sets the optimiser's rates, so it is restored after the optimiser
+        "schedule": schedule,
         "loader": loader,
         "average": average,
     }
@@ -247,7 +249,7 @@ def _description(path: PathLike, metadata: Metadata) -> dict[str, Any]:
 
 
 def _state(about: dict[str, Any], arrays: Arrays, name: str, owner: HasState) -> dict[str, Any]:
-    """Return the saved state of one part; its class must be the object's."""
+    """Return the saved state of one part; CheckpointError if ``owner`` is of another class."""
     own = {k.removeprefix(f"{name}."): a for k, a in arrays.items() if k.startswith(f"{name}.")}
     if name == "model":
         return own
@@ -289,14 +291,14 @@ def _header(arrays: Arrays, about: Metadata) -> bytes:
 
 
 def _read(file: IO[bytes]) -> tuple[Arrays, Metadata]:
-    """Read a safetensors file; ValueError and the like if it is none, DTypeError for its dtypes."""
+    """Read a safetensors file; ValueError or the like if malformed, DTypeError for its dtypes."""
     length = int.from_bytes(file.read(8), "little")
     if length > HEADER_BYTES:
         raise ValueError(f"its header claims {length} bytes")
     header = json.loads(file.read(length))
     about = header.pop(ABOUT, {})
     if not all(isinstance(text, str) for text in about.values()):
-        raise TypeError("its metadata are no strings")
+        raise TypeError("its metadata are not all strings")
     arrays: Arrays = {}
     place, size = 0, os.fstat(file.fileno()).st_size - file.tell()
     for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
@@ -332,7 +334,7 @@ def _as_numpy(value: Any) -> NumpyArray[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON will give it back; TypeError if it would be another one."""
+    """Return a value as JSON reads it back; TypeError if JSON would change it."""
     if isinstance(value, Mapping) and all(type(key) is str for key in value):
         return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -350,7 +352,7 @@ def _plain(value: Any) -> Any:
 
 
 def _check_text(name: str, text: str) -> None:
-    """Raise ValueError for half of a surrogate pair, which would be another text when read."""
+    """Raise ValueError for a lone surrogate, which would not be read back unchanged."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -361,7 +363,7 @@ def _check_text(name: str, text: str) -> None:
 
 
 def _checksum(arrays: Arrays, metadata: Metadata) -> str:
-    """Return the CRC-32 of the metadata and of name, dtype, shape and bytes of each array."""
+    """Return the CRC-32 of the metadata and of each array's name, dtype, shape and bytes."""
     crc = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
     for name in sorted(arrays):
         array = arrays[name]
@@ -371,8 +373,9 @@ def _checksum(arrays: Arrays, metadata: Metadata) -> str:
 
 
 def _is_whole(arrays: Arrays, metadata: Metadata) -> bool:
-    """Return False for a wrong checksum, or for one whose own name is damaged."""
-    if "crc32" not in metadata:  # from another program, unless a name is almost "crc32"
+    """Return False if the checksum is wrong, or if its key in the metadata is damaged."""
+    # no checksum: written by another program, unless a key resembles "crc32"
+    if "crc32" not in metadata:
         alike = (name for name in metadata if len(name) == len("crc32"))
         return not any(sum(map(operator.eq, name, "crc32")) >= 3 for name in alike)
     rest = {name: value for name, value in metadata.items() if name != "crc32"}
@@ -387,7 +390,7 @@ def _write_whole(path: Path, content: bytes) -> None:
     try:
         if target.exists() and not target.is_file():
             raise CheckpointError(
-                f"save: {path} must be a regular file or new, got a folder or device; choose "
+                f"save: {path} must be a regular file or not exist, got a folder or device; choose "
                 "another name"
             )
         with open(partial, "wb") as file:

@@ -1,6 +1,6 @@
-# Trail 4 of 30: broadcasting and reshaping as arithmetic on tuples.
-# Next: python/needle/ndarray/array.py
-"""Arithmetic on shapes and strides: pure functions of tuples of ints, used on every floor above.
+# Trail 4 of 30: broadcasting and reshaping are arithmetic on tuples. Next:
+# python/needle/ndarray/array.py
+"""Arithmetic on shapes and strides: pure functions of tuples of ints, used on every higher floor.
 
 The functions know no array and no backend. Those that check a user's input take the operation's
 name first, for the error message. Strides count elements, not bytes.
@@ -36,7 +36,7 @@ def product(shape: Iterable[int]) -> int:
 
 @lru_cache(_CACHED)
 def compact_strides(shape: Shape) -> Strides:
-    """Return row-major strides; an axis of size 0 counts as 1.
+    """Return row-major strides, in which an axis of size 0 counts as size 1.
 
     >>> compact_strides((2, 3, 4))
     (12, 4, 1)
@@ -63,7 +63,7 @@ def shape_of(op: str, x: Any) -> Shape:
 
 
 def shape_with(op: str, x: Any, layout: str, *ndims: int, remedy: str = "reshape it") -> Shape:
-    """Return the shape of x; ShapeError, which names ``layout``, for another number of axes."""
+    """Return the shape of x; ShapeError, which names ``layout``, for a rank not in ``ndims``."""
     shape = shape_of(op, x)
     if len(shape) not in ndims:
         raise ShapeError(f"{op}: the input must be {layout}, got shape {shape}; {remedy}")
@@ -71,7 +71,7 @@ def shape_with(op: str, x: Any, layout: str, *ndims: int, remedy: str = "reshape
 
 
 def _can_be_key(value: Any) -> bool:
-    """Return True for a tuple of plain ints: 1.0 and True would be the same key as 1."""
+    """Return True for a tuple of plain ints; as keys, 1.0 and True would be equal to 1."""
     return type(value) is tuple and _INTS.issuperset(map(type, value))
 
 
@@ -94,7 +94,7 @@ _known_shape = lru_cache(_CACHED)(_as_shape)
 
 
 def as_int_tuple(op: str, what: str, value: Any) -> tuple[int, ...]:
-    """Return an int or a sequence of ints (also of NumPy) as a tuple of Python ints."""
+    """Return an int or a sequence of ints, which may be NumPy's, as a tuple of Python ints."""
     items = value if isinstance(value, Iterable) else (value,)
     try:
         result = tuple(operator.index(item) for item in items)
@@ -136,7 +136,7 @@ def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
 
 @lru_cache(_CACHED)
 def broadcast_strides(op: str, shape: Shape, strides: Strides, target: Shape) -> Strides:
-    """Return strides that view an array of ``shape`` as ``target``; ShapeError if it does not fit.
+    """Return strides that broadcast an array of ``shape`` to ``target``; ShapeError if none do.
 
     Repeated axes have stride 0, and so have all axes of size 1 (NumPy's convention).
     """
@@ -144,7 +144,7 @@ def broadcast_strides(op: str, shape: Shape, strides: Strides, target: Shape) ->
     lead = len(target) - len(shape)
     if lead < 0 or any(s not in (1, t) for s, t in zip(shape, target[lead:], strict=True)):
         raise ShapeError(
-            f"{op}: every axis must be equal or of size 1 from the right, got shape {shape} for "
+            f"{op}: from the right, every axis must be equal or of size 1, got shape {shape} for "
             f"target {target}; reshape the array first"
         )
     return (0,) * lead + tuple(
@@ -168,7 +168,7 @@ def normalize_axis(op: str, axis: Any, ndim: int) -> int:
 def normalize_axes(op: str, axes: Any, ndim: int) -> tuple[int, ...]:
     """Return None (every axis), an int or a sequence of ints as a sorted tuple in [0, ndim).
 
-    The axes 0 and -1 of a 0-d array count as no axis, as in NumPy and PyTorch.
+    For a 0-d array, the axes 0 and -1 are ignored, as in NumPy and PyTorch.
     """
     if axes is None:
         return tuple(range(ndim))
@@ -193,7 +193,7 @@ _known_axes = lru_cache(_CACHED)(_distinct_axes)
 
 
 def permuted(shape: Shape, strides: Strides, axes: Any) -> tuple[Shape, Strides]:
-    """Return shape and strides with axis i taken from ``axes[i]``; each axis must be given."""
+    """Return shape and strides whose axis i is axis ``axes[i]``; ShapeError if one is missing."""
     permute = _known_order if _can_be_key(axes) else _permuted
     return permute(shape, strides, axes)
 
@@ -219,7 +219,7 @@ def reduced_shape(shape: Shape, axes: Iterable[int], keepdims: bool) -> Shape:
 
 
 def resolve_reshape(op: str, shape: Shape, new_shape: Any) -> Shape:
-    """Return ``new_shape`` with its one -1 replaced; ShapeError if the sizes differ."""
+    """Return ``new_shape`` with a -1 replaced; ShapeError if the numbers of elements differ."""
     resolve = _known_reshape if _can_be_key(new_shape) else _resolve_reshape
     return resolve(op, shape, new_shape)
 
@@ -249,8 +249,8 @@ def view_strides_for_reshape(shape: Shape, strides: Strides, new_shape: Shape) -
     Both shapes have the same number of elements.
     """
     ### BEGIN YOUR SOLUTION [reshape-view]
-    # Runs of old axes are matched with runs of new axes of equal size; the elements of a run of old
-    # axes must have one common stride.
+    # Match runs of old axes with runs of new axes of equal size; the elements of a run of old axes
+    # must have one common stride.
     if shape == new_shape:
         return strides
     if product(shape) == 0 or is_row_major(shape, strides):
@@ -349,7 +349,7 @@ def conv_output_size(
 
 
 def pair(op: str, name: str, value: Any) -> tuple[int, int]:
-    """Return an int twice or two ints as a pair, for kernel sizes, strides and paddings."""
+    """Return two ints, or one int twice, as a pair; for kernel sizes, strides and paddings."""
     items = as_int_tuple(op, name, value)
     if len(items) == 1 and not isinstance(value, Iterable):
         items *= 2
@@ -359,10 +359,12 @@ def pair(op: str, name: str, value: Any) -> tuple[int, int]:
 
 
 def row_pair(op: str, name: str, value: Any, row: int) -> tuple[int, int]:
-    """Return the size of a signal, an int or one int, as that of an image with one row."""
+    """Return the pair (``row``, size) for a 1-d size, which is an int or a sequence of one."""
     items = as_int_tuple(op, name, value)
     if len(items) != 1:
-        raise ShapeError(f"{op}: {name} must be an int or one int, got {value!r}; pass an int")
+        raise ShapeError(
+            f"{op}: {name} must be an int or a sequence of one int, got {value!r}; pass an int"
+        )
     return row, items[0]
 
 
@@ -376,7 +378,7 @@ class Geometry(NamedTuple):
 
     @classmethod
     def of(cls, op: str, stride: Any, padding: Any, dilation: Any, groups: int) -> Geometry:
-        """Return the geometry of sizes that are an int or a pair each; ShapeError for others."""
+        """Return the geometry for sizes that are ints or pairs; ShapeError for others."""
         return cls(
             pair(op, "stride", stride),
             pair(op, "padding", padding),
@@ -387,7 +389,7 @@ class Geometry(NamedTuple):
     def output_size(self, op: str, size: Sequence[int], kernel: Sequence[int]) -> tuple[int, int]:
         """Return the number of windows (down, across) of ``kernel`` on an image of ``size``.
 
-        ShapeError, which names ``op``, where not even one fits.
+        ShapeError, which names ``op``, if none fits.
         """
         stride, padding, dilation, _ = self
         return (

@@ -1,8 +1,8 @@
-"""Names that people from PyTorch type, and needle's names for them: one table for every error.
+"""PyTorch's names and needle's names for the same things: one table for all error messages.
 
 The packages ask here when a name is missing (``missing_attribute``), and constructors and ops when
-a keyword is unknown (``PointsToKeywords``, ``points_to_keywords``). Existing names cost nothing.
-docs/glossary.md shows the table.
+a keyword is unknown (``PointsToKeywords``, ``points_to_keywords``). Looking up an existing name
+costs nothing extra. docs/glossary.md shows the table.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
 def missing_attribute(home: str, name: str) -> AttributeError:
     """Return the error for a name that the package ``home`` does not have, with a pointer.
 
-    ImportError is raised instead if ``from home import name`` asks, which would drop the pointer.
+    In ``from home import name``, which would drop the pointer, ImportError is raised instead.
 
     >>> str(missing_attribute("needle.nn", "Swish"))
     "module 'needle.nn' has no attribute 'Swish'; use needle.nn.SiLU"
@@ -245,11 +245,11 @@ def missing_attribute(home: str, name: str) -> AttributeError:
 
 
 class ModuleFinder:
-    """The last finder of ``sys.meta_path``: a missing module of PyTorch is an error with a hint."""
+    """The last finder of ``sys.meta_path``, whose errors for modules of PyTorch give a hint."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Raise ModuleNotFoundError if an import asks for a name of PyTorch; else return None."""
+        """Raise ModuleNotFoundError for a module that only PyTorch has; otherwise return None."""
         home, _, last = name.rpartition(".")
         pointer = MODULES.get(name) or NAMES.get(home, {}).get(last)
         asks = inspect.currentframe()
@@ -265,7 +265,7 @@ def _is_module(home: str, name: str) -> bool:
 
 
 def _is_imported() -> bool:
-    """Return True if a from-import called the ``__getattr__`` that asks for a name."""
+    """Return True if a from-import called the module's ``__getattr__``."""
     frame = inspect.currentframe()
     for _ in range(3):
         frame = frame.f_back if frame else None
@@ -273,7 +273,7 @@ def _is_imported() -> bool:
 
 
 def defined_names(home: str) -> list[str]:
-    """Return the public names of the classes and functions that a module or its files define."""
+    """Return the public names of classes and functions defined in a module or in its files."""
     public = {name: each for name, each in vars(sys.modules[home]).items() if name[0] != "_"}
     homes = {name: str(getattr(each, "__module__", "")) for name, each in public.items()}
     own = (name for name in public if homes[name] == home or homes[name].startswith(f"{home}."))
@@ -281,12 +281,12 @@ def defined_names(home: str) -> list[str]:
 
 
 def publish(module: str) -> None:
-    """Set ``__all__`` to ``defined_names``; type checkers take these names where they see none."""
+    """Set ``__all__`` to ``defined_names``, as type checkers do where ``__all__`` is missing."""
     vars(sys.modules[module])["__all__"] = defined_names(module)
 
 
 def _elsewhere(name: str) -> str | None:
-    """Return the full name of a public name of another package."""
+    """Return the full name of ``name`` in another package of needle, or None."""
     for home in HOMES:
         if name in getattr(sys.modules.get(home), "__all__", ()):
             return f"{home}.{name}"
@@ -294,7 +294,7 @@ def _elsewhere(name: str) -> str | None:
 
 
 class PointingFunction:
-    """A function named like a package of PyTorch; names of that package are errors with a hint."""
+    """A function named like a package of PyTorch, whose attributes raise errors with a hint."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
@@ -343,7 +343,7 @@ class _Pointers:
 
 
 class MethodPointers(_Pointers, home="Tensor"):
-    """Base class of Tensor, in which PyTorch's other methods raise errors that name needle's."""
+    """Base class of Tensor, whose errors for PyTorch's method names give needle's names."""
 
 
 class ModulePointers(_Pointers, home="Module"):
@@ -351,14 +351,14 @@ class ModulePointers(_Pointers, home="Module"):
 
 
 class SchedulePointers(_Pointers, home="Schedule"):
-    """Base class of schedules, as ``MethodPointers``."""
+    """Base class of schedules; see ``MethodPointers``."""
 
 
 # ---- keywords ------------------------------------------------------------------------------------
 
 
 def keyword_hint(keyword: str, known: Iterable[str]) -> str:
-    """Return ``"; use axis= instead of dim="`` or the like, or "" if there is no pointer."""
+    """Return a hint such as ``"; use axis= instead of dim="``, or "" if there is none."""
     known = set(known)
     if keyword not in KEYWORDS or keyword in known:
         return ""
@@ -369,7 +369,7 @@ def keyword_hint(keyword: str, known: Iterable[str]) -> str:
 
 
 class _InitSignature:
-    """The signature of a class: that of its ``__init__``, since ``__new__`` takes everything."""
+    """The signature of a class, taken from ``__init__`` since ``__new__`` accepts anything."""
 
     def __get__(self, instance: Any, owner: type) -> inspect.Signature:
         if instance is not None:
@@ -381,7 +381,7 @@ class _InitSignature:
 
 
 class PointsToKeywords:
-    """Base class of layers, optimisers and data classes; its errors name keywords for PyTorch's."""
+    """Base class of layers, optimisers and data classes, which translates PyTorch's keywords."""
 
     if not TYPE_CHECKING:
         __signature__ = _InitSignature()
@@ -398,7 +398,7 @@ class PointsToKeywords:
 
 
 def points_to_keywords(function: Function) -> Function:
-    """Return ``function`` such that its TypeError for a keyword of PyTorch names needle's."""
+    """Wrap ``function`` so that its TypeError for a keyword of PyTorch names needle's."""
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
@@ -415,7 +415,7 @@ def points_to_keywords(function: Function) -> Function:
 
 
 def keyword_error(function: Callable[..., Any], options: Mapping[str, Any]) -> TypeError | None:
-    """Return the error for a keyword that ``function`` does not take but has a pointer, or None."""
+    """Return the error for an unknown keyword that the table translates, or None."""
     parameters = inspect.signature(function).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return None

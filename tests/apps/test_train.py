@@ -455,7 +455,7 @@ def test_a_run_is_not_resumed_with_other_options(
 def test_a_damaged_checkpoint_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / CHECKPOINT).write_bytes(b"not a checkpoint")
     assert program.main(["--out", str(tmp_path), "--resume"]) == 1
-    assert "cut short, corrupt or no safetensors file" in capsys.readouterr().err
+    assert "truncated, corrupt or not a safetensors file" in capsys.readouterr().err
 
 
 @pytest.fixture

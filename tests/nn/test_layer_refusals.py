@@ -110,7 +110,11 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         ShapeError,
         "pad: mode 'reflect' can add at most 3 elements to an axis of size 4, got widths",
     ),
-    (lambda: nn.Conv1d(2, 3, (3, 3)), ShapeError, "Conv1d: kernel_size must be an int or one int"),
+    (
+        lambda: nn.Conv1d(2, 3, (3, 3)),
+        ShapeError,
+        "Conv1d: kernel_size must be an int or a sequence of one int",
+    ),
     (lambda: nn.Conv1d(2, 3, 3)(zeros(1, 2, 4, 4)), ShapeError, r"Conv1d: input must be \(N, C"),
     (lambda: nn.ConvTranspose2d(2, 3, 3, padding="same"), ShapeError, "ConvTranspose2d: padding"),
     (

@@ -1,5 +1,5 @@
-# Trail 14 of 30: conv2d is defined as a product: windows become rows of a matrix.
-# Next: python/needle/ops/convolution.py
+# Trail 14 of 30: conv2d is defined as a matrix product whose rows are the windows. Next:
+# python/needle/ops/convolution.py
 """Two-dimensional convolution (cross-correlation) and its two gradients.
 
 Images are (N, H, W, C), weights (KH, KW, C/groups, O); output channel o reads the input channels
@@ -19,7 +19,7 @@ Image = tuple[int, int, int, int]
 
 
 def _rows(x: Array, windows: Windows) -> Array:
-    """Return (groups, N*OH*OW, KH*KW*C/groups): the values of each window, one row for each."""
+    """Return (groups, N*OH*OW, KH*KW*C/groups), which has the values of one window in each row."""
     ### BEGIN YOUR SOLUTION [im2col]
     xp = x.__array_namespace__()
     groups = windows.geometry.groups
@@ -58,7 +58,7 @@ def _convolved(x: Array, weight: Array, geometry: Geometry) -> Array:
 
 @accelerated()
 def conv2d(x: Array, weight: Array, geometry: Geometry, epilogue: Epilogue = NO_EPILOGUE) -> Array:
-    """Return epilogue(x ⋆ weight) (N, OH, OW, O), x (N, H, W, C), weight (KH, KW, C/groups, O).
+    """Return epilogue(x ⋆ weight), (N, OH, OW, O); x (N, H, W, C), weight (KH, KW, C/groups, O).
 
     out[n, p, q, o] = sum over i, j, c of weight[i, j, c, o] times the padded
     x[n, p*stride + i*dilation, q*stride + j*dilation, c].
@@ -80,7 +80,7 @@ def _(
 
 @accelerated()
 def conv2d_input_grad(grad: Array, weight: Array, x_shape: Image, geometry: Geometry) -> Array:
-    """Return the gradient in x, ``x_shape``: each tap adds grad (N, OH, OW, O) where it read."""
+    """Return the gradient with respect to x, of ``x_shape``, for grad (N, OH, OW, O)."""
     ### BEGIN YOUR SOLUTION [conv2d-input-grad]
     xp = grad.__array_namespace__()
     n, h, w, c = x_shape
@@ -106,7 +106,7 @@ def _(backend: Backend, grad: Array, weight: Array, x_shape: Image, geometry: Ge
 
 @accelerated()
 def conv2d_weight_grad(grad: Array, x: Array, weight_shape: Image, geometry: Geometry) -> Array:
-    """Return the gradient in weight, ``weight_shape``; grad (N, OH, OW, O), x (N, H, W, C)."""
+    """Return the gradient with respect to weight, for grad (N, OH, OW, O) and x (N, H, W, C)."""
     ### BEGIN YOUR SOLUTION [conv2d-weight-grad]
     xp = grad.__array_namespace__()
     kh, kw, c, o = weight_shape

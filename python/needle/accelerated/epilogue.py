@@ -14,7 +14,7 @@ from .registry import Array, accelerated, empty, empty_dense, view_or_none
 
 
 def views_of(epilogue: Epilogue) -> Epilogue:
-    """Return the epilogue of the views of these arrays."""
+    """Return an epilogue whose fields are views of these arrays."""
     if epilogue.bias is None and epilogue.residual is None:
         return epilogue
     return Epilogue(view_or_none(epilogue.bias), view_or_none(epilogue.residual), epilogue.relu)
@@ -22,7 +22,7 @@ def views_of(epilogue: Epilogue) -> Epilogue:
 
 @accelerated()
 def apply_epilogue(a: Array, epilogue: Epilogue) -> Array:
-    """Return relu(a + bias + residual), leaving out the steps that are not set; a is (..., C)."""
+    """Return relu(a + bias + residual), a (..., C), without the steps that are not set."""
     if epilogue.bias is not None:
         a = a + epilogue.bias
     if epilogue.residual is not None:
@@ -54,8 +54,9 @@ def _passed(grad: Array, y: Array) -> Array:
 def relu_grad(grad: Array, y: Array, sums: bool = False) -> tuple[Array, Any]:
     """Return the gradient of relu, whose result was y: grad where y > 0, else 0.
 
-    Where y is NaN, it is NaN. The second result is None without ``sums``. Otherwise it is the sums
-    (C,) of the first over all axes but the last: the gradient of a bias that was added before relu.
+    Where y is NaN, the gradient is NaN. With ``sums``, the second result is the gradient's sum over
+    all axes but the last, (C,), which is the gradient of a bias added before relu; otherwise it is
+    None.
     """
     kept = _passed(grad, y)
     if not sums:

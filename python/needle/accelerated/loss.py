@@ -35,8 +35,8 @@ def _check_labels(op: str, logits: Array, labels: Array) -> None:
 def cross_entropy(logits: Array, labels: Array, smoothing: float) -> Array:
     """Return -sum_c q_c log softmax(logits)_c, (N,), for logits (N, C), labels (N,) in [0, C).
 
-    q = (1 - smoothing) * one_hot(label) + smoothing / C. Terms with q_c = 0 count as 0 also where
-    the logit is -inf. Raise ShapeError for a label outside the range.
+    q = (1 - smoothing) * one_hot(label) + smoothing / C. Terms with q_c = 0 are 0, even where the
+    logit is -inf. Raise ShapeError for a label outside the range.
     """
     ### BEGIN YOUR SOLUTION [cross-entropy]
     _check_labels("cross_entropy", logits, labels)
@@ -56,7 +56,7 @@ def _(backend: Backend, logits: Array, labels: Array, smoothing: float) -> Array
 
 @accelerated()
 def cross_entropy_grad(grad: Array, logits: Array, labels: Array, smoothing: float) -> Array:
-    """Return the gradient of sum(grad * cross_entropy) in the logits, (N, C); grad (N,)."""
+    """Return the gradient of sum(grad * cross_entropy) with respect to the logits; grad is (N,)."""
     ### BEGIN YOUR SOLUTION [cross-entropy]
     _check_labels("cross_entropy_grad", logits, labels)
     xp = logits.__array_namespace__()

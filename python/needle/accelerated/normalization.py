@@ -39,7 +39,7 @@ def _normalised(x: Array, weight: Array, bias: Array, eps: float, axes: tuple[in
 def _gradients(
     grad: Array, x: Array, weight: Array, mean: Array, var: Array, eps: float, axes: tuple[int, ...]
 ) -> Triple:
-    """Return the gradients of ``_normalised`` in x, weight and bias; mean and var depend on x."""
+    """Return the gradients of ``_normalised`` with respect to x, weight and bias."""
     ### BEGIN YOUR SOLUTION [normalise-grad]
     xp = x.__array_namespace__()
     deviation = xp.sqrt(var + eps)
@@ -71,8 +71,8 @@ def batch_norm(
 ) -> Triple:
     """Return (y, mean, biased variance) for x (..., C); all other arguments and results are (C,).
 
-    y = (x - mean) / sqrt(var + eps) * weight + bias, then the epilogue. Beside a bfloat16 x, all
-    arrays of (C,) are float32.
+    y = (x - mean) / sqrt(var + eps) * weight + bias, then the epilogue. If x is bfloat16, all (C,)
+    arrays are float32.
     """
     xp = x.__array_namespace__()
     y, mean, var = _normalised(x, weight, bias, eps, _all_but_last(x))
@@ -108,9 +108,9 @@ def batch_norm_grad(
 ) -> tuple[Array, Array, Array, Array | None]:
     """Return (dx, dweight, dbias, dresidual) of batch_norm; mean and var depend on x.
 
-    If the epilogue was relu, pass batch_norm's ``bias``: the sign of y is computed again, so y need
-    not be kept. If it was a residual and relu, pass batch_norm's y as ``result``; only then is
-    dresidual not None.
+    If the epilogue was relu alone, pass batch_norm's ``bias``: the sign of y is then recomputed, so
+    y need not be kept. If it was a residual and relu, pass batch_norm's y as ``result``; otherwise
+    dresidual is None.
     """
     residual_grad = None
     if bias is not None:
@@ -143,7 +143,7 @@ def _(
 def _outputs(x: Array) -> Triple:
     """Return an empty array like x (in the memory order too) and two arrays (C,).
 
-    Beside a bfloat16 x the vectors are float32.
+    If x is bfloat16, the two vectors are float32.
     """
     dtype = compute_dtype(x.dtype)
     return empty_dense(x), empty(x, x.shape[-1:], dtype), empty(x, x.shape[-1:], dtype)

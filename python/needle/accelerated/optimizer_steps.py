@@ -32,7 +32,7 @@ def sgd_step(
     *,
     reuse: Sequence[bool] = (),
 ) -> Arrays:
-    """Return the new parameters; arrays share a dtype, ``velocities`` may be empty.
+    """Return the new parameters; all arrays share a dtype, and ``velocities`` may be empty.
 
     g = grad + weight_decay*p; v = momentum*v + (1-dampening)*g (v = g without velocities);
     new p = p - lr*(nesterov ? g + momentum*v : v).
@@ -92,10 +92,10 @@ def adam_step(
 def _run(
     step: Accelerated[..., Arrays], backend: Backend, *args: Any, reuse: Sequence[bool] = ()
 ) -> Arrays:
-    """Return the new parameters by the kernel, which takes row-major views, or by the definition.
+    """Compute the new parameters with the kernel, which takes row-major views, or the definition.
 
-    The definition runs if a state array is not row-major: the kernel changes it in place, so a copy
-    of it would not do.
+    The definition runs if a state array is not row-major: the kernel updates state in place, and
+    must not update a row-major copy instead.
     """
     groups = [arg for arg in args if isinstance(arg, Sequence)]
     settings = args[len(groups) :]

@@ -27,7 +27,7 @@ def _out_shape(op: str, shape: Image, kernel: Pair, stride: Pair, padding: Pair)
 
 @accelerated()
 def max_pool2d(x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
-    """Return (N, OH, OW, C): the maximum of each window; padding never wins, NaN does."""
+    """Return (N, OH, OW, C): the maximum of each window; NaN propagates, padding is ignored."""
     ### BEGIN YOUR SOLUTION [max-pool]
     xp = x.__array_namespace__()
     windows = _windows("max_pool2d", x.shape, kernel, stride, padding)
@@ -44,9 +44,10 @@ def _(backend: Backend, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> 
 
 @accelerated()
 def max_pool2d_grad(grad: Array, x: Array, kernel: Pair, stride: Pair, padding: Pair) -> Array:
-    """Return x_grad (N, H, W, C): each output's gradient at the first maximum of its window.
+    """Return x_grad (N, H, W, C): the first maximum of each window gets its output's gradient.
 
-    Elements are visited row by row. In a window with NaN, the first NaN gets the gradient.
+    The elements of a window are ordered row by row. In a window with NaN, the first NaN gets the
+    gradient.
     """
     ### BEGIN YOUR SOLUTION [max-pool-grad]
     xp = x.__array_namespace__()
@@ -54,7 +55,7 @@ def max_pool2d_grad(grad: Array, x: Array, kernel: Pair, stride: Pair, padding: 
     highest = max_pool2d.definition(x, kernel, stride, padding)
     padded = pad(x, padding, -math.inf)
     inside = pad(full(x, x.shape, True, "bool"), padding, False)
-    free = full(x, highest.shape, True, "bool")  # windows whose gradient has no tap yet
+    free = full(x, highest.shape, True, "bool")  # windows whose maximum has not been found yet
     x_grad = full(x, padded.shape, 0.0)
     for down, across in windows.taps():
         value = padded[:, down, across, :]

@@ -86,7 +86,7 @@ _DISTRIBUTIONS = {"uniform": _uniform, "normal": _normal, "bernoulli": _bernoull
 
 
 def standard_normal(drawn: Words) -> Reals:
-    """Return the quantiles (word + 1/2) / 2**32 of the normal distribution, one for each word."""
+    """Return, for each word, the normal distribution's quantile at (word + 1/2) / 2**32."""
     q = (drawn.astype(np.float64) + 0.5) * 2.0**-32 - 0.5
     above, below = (_polynomial(c, 0.180625 - q * q) for c in _MIDDLE)
     middle = above * q / below

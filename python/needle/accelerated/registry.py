@@ -79,7 +79,7 @@ class Accelerated(Generic[P, R]):
         return bool(self.name in getattr(backend, "bfloat16_kernels", ()))
 
     def _in_compute_dtype(self, args: Sequence[Any], kwargs: dict[str, Any]) -> R:
-        """Return the result on arrays of a storage dtype: widened, computed and rounded once."""
+        """Widen arrays of a storage dtype, compute the result, and round it once."""
         like = _arrays(args)[0].dtype
         wide = compute_dtype(like)
 
@@ -121,7 +121,7 @@ class Accelerated(Generic[P, R]):
 
 
 class Elementwise(Accelerated[[Array], Array]):
-    """A function of each element of one floating array that a backend's ``unary`` may take."""
+    """An elementwise function of a floating array that a backend's ``unary`` may compute."""
 
     def __init__(self, definition: Callable[[Array], Array]) -> None:
         super().__init__(definition, floating=True)
@@ -155,12 +155,12 @@ def _widened(item: Any) -> Any:
 
 
 def view_or_none(array: Array | None) -> Any:
-    """Return the view that a kernel takes of an array; None for None."""
+    """Return the view of an array that is passed to a kernel, or None for None."""
     return None if array is None else array.view
 
 
 def _arrays(args: Sequence[Any]) -> list[Array]:
-    """Return the arrays among the arguments and in those sequences whose items are all arrays."""
+    """Return the array arguments, and the items of arguments that are sequences of arrays."""
     found: list[Array] = []
     for item in args:
         if type(item) in _PLAIN:
@@ -193,7 +193,7 @@ def accelerated(
 
 
 def empty(like: Array, shape: tuple[int, ...], dtype: Any = None) -> Array:
-    """Return an uninitialised row-major array of ``like``'s kind and device (and dtype)."""
+    """Return an uninitialised row-major array on ``like``'s device, by default of its dtype."""
     dtype = like.dtype if dtype is None else np.dtype(dtype)
     if isinstance(like, np.ndarray):
         return np.empty(shape, dtype)
@@ -207,7 +207,7 @@ def empty_dense(like: Array, *others: Array) -> Array:
 
 
 def full(like: Array, shape: tuple[int, ...], value: float, dtype: Any = None) -> Array:
-    """Return a row-major array of one value, of ``like``'s kind and device (and dtype)."""
+    """Return a constant row-major array on ``like``'s device, by default of its dtype."""
     xp = like.__array_namespace__()
     dtype = like.dtype if dtype is None else dtype
     return xp.full(shape, value, dtype=dtype, device=like.device)

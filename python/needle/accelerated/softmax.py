@@ -1,7 +1,7 @@
 """Softmax, its logarithm, and logsumexp: definitions and kernels.
 
-Cross entropy is in ``loss``. Called by ``ops.loss``. The results are exact for numbers of
-any size; a slice that holds NaN or +inf gives NaN in softmax, as the formula does.
+Cross entropy is in ``loss``. Called by ``ops.loss``. No exponential overflows; softmax of a slice
+that contains NaN or +inf is NaN, as by the formula.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Functions of real numbers that NumPy lacks or computes too roughly. Called by ``ops``.
+"""Functions of real numbers that NumPy lacks or computes inaccurately. Called by ``ops``.
 
-Definitions compute in float64 whatever the array's dtype, and round once; the formulas are those of
+Definitions compute in float64 for every dtype, and round once; the formulas are those of
 ``src/core/wide_math.h``, which avoid cancellation and overflow.
 """
 
@@ -18,7 +18,7 @@ from .registry import Elementwise
 
 
 def _required(name: str, a: registry.Array) -> registry.Array:
-    """Return a required unary function of a floating array, as accurate on NumPy's arrays."""
+    """Apply a required unary function to a floating array, with equal accuracy on NumPy arrays."""
     if isinstance(a, (np.ndarray, np.generic)):  # NumPy's arithmetic on 0-d arrays gives scalars
         return numpy_functions.unary(name, a)
     return getattr(a.__array_namespace__(), name)(a)
@@ -33,17 +33,17 @@ def erf(a: registry.Array) -> registry.Array:
 
 
 def exp(a: registry.Array) -> registry.Array:
-    """Return e**a; NumPy's own float32 function is up to 2.5 ulp away."""
+    """Return e**a, more accurately than NumPy, whose float32 errors reach 2.5 ulp."""
     return _required("exp", a)
 
 
 def log(a: registry.Array) -> registry.Array:
-    """Return the natural logarithm; NumPy's own float32 function is up to 3 ulp away."""
+    """Return the logarithm, more accurately than NumPy, whose float32 errors reach 3 ulp."""
     return _required("log", a)
 
 
 def expm1(a: registry.Array) -> registry.Array:
-    """Return e**a - 1; NumPy's own float32 function is up to 2.5 ulp away."""
+    """Return e**a - 1, more accurately than NumPy, whose float32 errors reach 2.5 ulp."""
     return _required("expm1", a)
 
 
@@ -64,7 +64,7 @@ def _in_float64(
 
 @_in_float64
 def sigmoid(xp: registry.Array, a: registry.Array) -> registry.Array:
-    """Return 1 / (1 + e**-a), below 0 as e**a / (1 + e**a)."""
+    """Return 1 / (1 + e**-a), computed as e**a / (1 + e**a) where a < 0."""
     half = xp.exp(xp.abs(a) * -0.5)
     t = half * half
     return xp.where(a < 0, t, 1.0) / (t + 1.0)
@@ -72,13 +72,13 @@ def sigmoid(xp: registry.Array, a: registry.Array) -> registry.Array:
 
 @_in_float64
 def log_sigmoid(xp: registry.Array, a: registry.Array) -> registry.Array:
-    """Return log(sigmoid(a)) as min(a, 0) - log(1 + e**-|a|)."""
+    """Return log(sigmoid(a)), computed as min(a, 0) - log(1 + e**-|a|)."""
     return xp.minimum(a, 0.0) - xp.log1p(xp.exp(-xp.abs(a)))
 
 
 @_in_float64
 def softplus(xp: registry.Array, a: registry.Array) -> registry.Array:
-    """Return log(1 + e**a) as max(a, 0) + log(1 + e**-|a|)."""
+    """Return log(1 + e**a), computed as max(a, 0) + log(1 + e**-|a|)."""
     return xp.maximum(a, 0.0) + xp.log1p(xp.exp(-xp.abs(a)))
 
 
@@ -86,7 +86,8 @@ def softplus(xp: registry.Array, a: registry.Array) -> registry.Array:
 def silu(xp: registry.Array, a: registry.Array) -> registry.Array:
     """Return a * sigmoid(a).
 
-    Below 0 it is a * e**a / (1 + e**a), in an order that keeps the digits of tiny results.
+    Where a < 0, it is a * e**a / (1 + e**a), in an order of operations that keeps tiny results
+    accurate.
     """
     half = xp.exp(xp.abs(a) * -0.5)
     return xp.where(a < 0, a * half * half, a) / (half * half + 1.0)
@@ -157,7 +158,7 @@ def gelu_slope(xp: registry.Array, a: registry.Array) -> registry.Array:
 def _gelu_tanh_factors(
     xp: registry.Array, a: registry.Array
 ) -> tuple[registry.Array, registry.Array]:
-    """Return two factors of e**-v, v = 2 sqrt(2/pi) (a + 0.044715 a**3), 0 <= a <= 24.
+    """Return two numbers with product e**-v, v = 2 sqrt(2/pi) (a + 0.044715 a**3), 0 <= a <= 24.
 
     v is split at ``head``, the nearest 1/16 of a. The coefficients are split after 26 bits, so that
     the products of ``head`` and ``cube`` with the upper parts are exact.
@@ -172,14 +173,14 @@ def _gelu_tanh_factors(
 
 @_in_float64
 def gelu_tanh(xp: registry.Array, a: registry.Array) -> registry.Array:
-    """Return a/2 (1 + tanh(sqrt(2/pi) (a + 0.044715 a**3))), which is a times a sigmoid."""
+    """Return a/2 (1 + tanh(sqrt(2/pi) (a + 0.044715 a**3))), computed as a times a sigmoid."""
     most, last = _gelu_tanh_factors(xp, xp.minimum(xp.abs(a), 24.0))
     return xp.where(a < 0, a * most * last, a) / (most * last + 1.0)
 
 
 @_in_float64
 def gelu_tanh_slope(xp: registry.Array, a: registry.Array) -> registry.Array:
-    """Return the derivative of ``gelu_tanh``: s (1 + a v' (1 - s)), s = sigmoid(v), v as above."""
+    """Return the derivative of ``gelu_tanh``: s (1 + a v' (1 - s)), where s = sigmoid(v(a))."""
     near = xp.minimum(xp.abs(a), 24.0)
     most, last = _gelu_tanh_factors(xp, near)
     above = most * last + 1.0

@@ -29,7 +29,7 @@ class Windows(NamedTuple):
         return self.geometry.output_size(self.op, self.size, self.kernel)
 
     def taps(self) -> Iterator[tuple[slice, slice]]:
-        """Yield for each tap, row by row, the slices of a padded image that it reads."""
+        """Yield the slices of a padded image that each tap reads, in row-major order."""
         (sh, sw), _, (dh, dw), _ = self.geometry
         (kh, kw), (oh, ow) = self.kernel, self.out
         for i in range(kh):

@@ -1,8 +1,8 @@
 """The array namespace of this process, chosen once, at import, by ``NEEDLE_BACKEND``.
 
-``nd`` (the default) is ``needle.ndarray``, ``np`` is NumPy itself. Files above the arrays write
-``from ..array_namespace import array_api as xp``. The functions that differ between the modes
-(to_numpy, from_numpy, adopt, device_of, is_array) are here too.
+``nd`` (the default) is ``needle.ndarray``, ``np`` is NumPy itself. Higher floors write ``from
+..array_namespace import array_api as xp``. The functions that differ between the modes (to_numpy,
+from_numpy, adopt, device_of, is_array) are here too.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Device:
         return True
 
     def why(self) -> str | None:
-        """Return the reason why this device cannot be used: None."""
+        """Return None, since this device can always be used."""
         return None
 
 
@@ -60,11 +60,11 @@ class CPUDevice(Device):
         return np.ones(_shape_of(shape), dtype=numpy_dtype(dtype, "ones"))
 
     def randn(self, *shape: int, dtype: Any = None) -> Array:
-        """Return standard normal numbers of the global ``np.random`` stream (float64)."""
+        """Return standard normal numbers drawn from the global ``np.random`` stream (float64)."""
         return from_numpy(np.random.randn(*shape), dtype=dtype)
 
     def rand(self, *shape: int, dtype: Any = None) -> Array:
-        """Return uniform numbers in [0, 1) of the global ``np.random`` stream (float64)."""
+        """Return uniform numbers in [0, 1) drawn from the global ``np.random`` stream (float64)."""
         return from_numpy(np.random.rand(*shape), dtype=dtype)
 
     def one_hot(self, n: int, i: Any, dtype: Any = "float32") -> Array:
@@ -104,7 +104,7 @@ def all_devices() -> list[Device]:
 
 
 def device(name: str | Device | None = None) -> Device:
-    """Return the device of a name; a device is returned as it is, None means the default device."""
+    """Return the device called ``name``; a device is returned as is, None means the default."""
     if isinstance(name, Device):
         return name
     if name is None or name in ("cpu", "cpu()"):
@@ -139,5 +139,5 @@ def device_of(array: Any) -> Device:
 
 
 def is_array(x: Any) -> bool:
-    """Return True if ``x`` is an array of this mode, which a masked array is not."""
+    """Return True if ``x`` is a NumPy array other than a masked array."""
     return isinstance(x, np.ndarray) and not isinstance(x, np.ma.MaskedArray)

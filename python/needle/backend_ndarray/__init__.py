@@ -1,7 +1,7 @@
-"""The course's name for ``needle.ndarray``: every public name of it, flat.
+"""The course's name for ``needle.ndarray``, with all of its public names.
 
-The compiled modules ``ndarray_backend_cpu`` and ``ndarray_backend_cuda`` lie in this folder, where
-programs of the course import them from.
+The compiled modules ``ndarray_backend_cpu`` and ``ndarray_backend_cuda`` are in this folder, from
+which course programs import them.
 """
 
 import importlib
@@ -21,5 +21,5 @@ if find_spec("needle.course_names") is not None:
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name that ``needle.ndarray`` has beside those in its ``__all__``."""
+    """Return a name of ``needle.ndarray`` that its ``__all__`` does not list."""
     return getattr(_room, name)

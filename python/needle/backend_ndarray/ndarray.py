@@ -1,4 +1,4 @@
-"""The course's module of the array type; its home is ``needle.ndarray``."""
+"""The course's module for the array type, which is defined in ``needle.ndarray``."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from ..ndarray import full as _full
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, device: Any = None) -> NDArray:
-    """Return an array of one value in the dtype of ``array(fill_value)`` unless one is given."""
+    """Return a constant array, by default in the dtype of ``array(fill_value)``."""
     if dtype is None:
         dtype = array(fill_value, device=device).dtype
     return _full(shape, fill_value, dtype, device)

@@ -13,12 +13,12 @@ from .communicator import Communicator, communicator
 
 
 def synchronise_batch_norm(model: Any, group: Communicator | None = None) -> None:
-    """Make each batch norm of a model take its statistics over the batches of all ranks.
+    """Make each batch norm of a model compute its statistics over the batches of all ranks.
 
     A step then computes, up to rounding, what one process computes with the whole batch. This costs
-    two messages per layer in each direction, which wait for the slowest rank. Every rank must run
-    the same layers in training, with at least one sample. group: by default ``communicator()``.
-    Evaluation mode is unchanged.
+    two messages per layer in each direction, each of which waits for the slowest rank. Every rank
+    must run the same layers in training, with at least one sample. group: by default
+    ``communicator()``. Evaluation mode is unchanged.
     """
     over_all = _SumOverRanks(group)
     for _, module in model.named_modules():
@@ -33,7 +33,7 @@ def is_synchronised(model: Any) -> bool:
 
 
 class _SumOverRanks:
-    """A function that sums over ranks; a copy or pickle uses the group of its process."""
+    """A function that sums over ranks; a copy or pickle uses its own process's group."""
 
     def __init__(self, group: Communicator | None) -> None:
         self._group = group
@@ -50,7 +50,7 @@ class AllReduce(TensorOp):
 
     Its gradient is the weighted sum of the ranks' gradients. Each rank's gradient is that of its
     own loss, and the step's loss is the mean of the ranks' losses weighted by ``weight``. The
-    gradients are therefore weighted alike, relative to this rank's weight.
+    gradients therefore have the same weights, divided by this rank's.
     """
 
     def __init__(self, group: Communicator, weight: float) -> None:

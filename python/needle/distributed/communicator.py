@@ -31,7 +31,7 @@ class Communicator:
     size: int = 1
 
     def begin_all_reduce(self, array: Array, ordered: bool = False) -> Wait:
-        """Start replacing ``array`` by its sum over all ranks; return a function that waits.
+        """Start replacing ``array`` by its sum over all ranks; return a function that waits for it.
 
         ordered: add in the order of ``tree_sum``, so that the result's bits depend only on the
         addends. Until the wait has returned, the array must not be used.
@@ -48,12 +48,12 @@ class Communicator:
     def barrier(self, seconds: float | None = None) -> None:
         """Wait until all ranks have called this method.
 
-        seconds: the time limit, for ranks with long work to do; None: the limit of the engine's
-        other methods.
+        seconds: the time limit, which should be longer if a rank has long work to do; None: the
+        limit of the engine's other methods.
         """
 
     def await_turn(self) -> None:
-        """Wait before printing an error, so that a lower rank that fails alike ends this one."""
+        """Wait before printing an error, so that a lower rank with the same error ends this one."""
 
     def abort(self, code: int = 1) -> None:
         """End all processes of the group with this exit code; a no-op in a group of one."""
@@ -63,7 +63,7 @@ def tree_sum(parts: Sequence[Array]) -> Array:
     """Return the sum of arrays, added in place in a fixed tree.
 
     Of n arrays, array i + ceil(n / 2) is added to array i, until one is left. With n = s * 2**k,
-    the arrays i, i + s, i + 2s ... are therefore added first, whichever process holds them.
+    the arrays i, i + s, i + 2s, ... are therefore added first, whichever process holds them.
     """
     ### BEGIN YOUR SOLUTION [tree-sum]
     left = list(parts)
@@ -101,8 +101,8 @@ def communicator(name: str | None = None) -> Communicator:
     """Return the communicator called ``name``, always the same object.
 
     None means NEEDLE_COMMUNICATOR or, if that is empty, ``mpi`` in a program started by mpiexec or
-    srun and else ``single``. Raises UnknownNameError if there is no such engine, DistributedError,
-    which says what to install, if the engine cannot be used.
+    srun, otherwise ``single``. Raises UnknownNameError if there is no such engine, and
+    DistributedError, which says what to install, if the engine cannot be used.
     """
     chosen = name or config.COMMUNICATOR.read() or ("mpi" if config.started_by_mpi() else "single")
     if chosen not in _made:

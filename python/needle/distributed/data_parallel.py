@@ -1,4 +1,4 @@
-"""Data-parallel training, which averages the gradients that processes compute from their samples.
+"""Data-parallel training: each process computes gradients of its samples, which are then averaged.
 
 A batch is divided into slices. Each process computes the gradients of one or more slices, and the
 gradients are averaged over all samples. Called by training programs between backward and the
@@ -26,12 +26,11 @@ class DataParallel:
     """A data-parallel trainer that averages a model's gradients and buffers over all slices.
 
     group: the communicator, by default ``communicator()``. slices: the number of slices of each
-    batch. The default is one per process, with gradients sent while backward computes others. A
-    given number must be divisible by the number of processes, with a power of two as the quotient;
-    the slices are then added in a fixed tree (``tree_sum``), so that for 8 slices 1, 2, 4 and 8
-    processes give the same bits. A process computes the slices ``rank, rank + size, ...``, listed
-    in ``self.slices``. check_every: the number of steps between comparisons of parameters and
-    buffers across ranks.
+    batch. By default there is one per process, and gradients are sent while backward computes
+    others. A number given must be the number of processes times a power of two; the slices are then
+    added in a fixed tree (``tree_sum``), so that with 8 slices, 1, 2, 4 and 8 processes give the
+    same bits. A process computes the slices ``rank, rank + size, ...``, listed in ``self.slices``.
+    check_every: the number of steps between comparisons of parameters and buffers across ranks.
 
     The buffers of each slice, such as running statistics, start from those of the step, and their
     average over the samples is kept. The constructor broadcasts the parameters and buffers of rank
@@ -64,7 +63,7 @@ class DataParallel:
         if self.ordered and self._synchronised:
             raise DistributedError(
                 "DataParallel: batch norm over all processes needs slices=None, got "
-                f"slices={slices}; each slice has statistics of its own"
+                "slices={slices}; leave slices out, because each slice has its own statistics"
             )
         self._flat = FlatModel(model)
         require_same(self.group, {"the model": self._flat.description(), "slices": self.count})
@@ -96,8 +95,8 @@ class DataParallel:
     def slice(self, samples: int) -> Iterator[list[float]]:
         """Return a context for a slice's backward pass, whose loss is a mean over ``samples``.
 
-        A slice without samples needs no backward pass. The program may append numbers, equally many
-        for each slice, to the list that the context yields; ``average`` sums them over all slices.
+        A slice without samples needs no backward pass. The program may append numbers, as many for
+        every slice, to the list that the context yields; ``average`` sums them over all slices.
         After an exception the program can restart the step, unless gradients have been sent.
         """
         self._begin_slice(samples)
@@ -142,7 +141,7 @@ class DataParallel:
 
     @host_step
     def _send(self, number: int, gradient: Any) -> None:
-        """Send a bucket once backward has completed the gradient that is usually its last."""
+        """Send a bucket when backward has completed the gradient that is usually its last."""
         if not self._open or number > len(self._waits):
             return
         if number < len(self._waits):

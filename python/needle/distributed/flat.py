@@ -94,7 +94,7 @@ class FlatModel:
         return vector
 
     def reuse(self, vectors: Iterable[Array]) -> None:
-        """Take back vectors that are no longer needed."""
+        """Keep vectors that are no longer needed for ``new_vector``."""
         self._free.extend(vectors)
 
     def clear_gradient(self, vector: Array, i: int) -> None:
@@ -149,9 +149,9 @@ class FlatModel:
 
 
 def _to_read(array: Any) -> Array:
-    """Return a host array that must be read at once, without a copy where possible.
+    """Return the values as a host array to be read immediately, not copied if possible.
 
-    Unlike ``numpy.asarray``, this does not mark the memory as shared for good.
+    Unlike ``numpy.asarray``, this does not mark the memory as shared permanently.
     """
     shared = array.device.backend.export(array.view) if isinstance(array, NDArray) else None
     return np.asarray(to_numpy(array)) if shared is None else shared

@@ -1,7 +1,7 @@
-"""The communicator ``mpi``, which runs the collectives of an MPI library by mpi4py.
+"""The communicator ``mpi``, which calls the collectives of an MPI library through mpi4py.
 
-Every wait polls, after five milliseconds with pauses, so that waiting leaves the processor idle and
-a missing rank is reported. ``communicator`` registers this class.
+Every wait polls, and sleeps between polls after five milliseconds, so that a waiting rank uses
+little processor time and a missing rank is reported. ``communicator`` registers this class.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ BEFORE_PAUSES = 5e-3  # seconds in which a wait yields its core, but does not sl
 SHORTEST_PAUSE, LONGEST_PAUSE = 2e-5, 1e-3  # seconds
 QUESTION = 0.5  # seconds in which the waiting ranks report to each other
 TAG = 4711
-TURN = 0.1  # seconds between the errors of two ranks that fail alike; the first ends the others
+# seconds between the errors of two ranks that fail in the same way; the first ends the others
+TURN = 0.1
 LAST_TURN = 3.0
 
 
@@ -34,8 +35,8 @@ class MPICommunicator(Communicator):
     """The group of processes started by mpiexec or srun.
 
     Raises DistributedError, which names the missing ranks, if a rank does not join a collective
-    within NEEDLE_COLLECTIVE_TIMEOUT seconds. Unless all ranks start within four times that time,
-    they end with a message. An unhandled exception in a program ends all ranks.
+    within NEEDLE_COLLECTIVE_TIMEOUT seconds. If not all ranks start within four times that limit,
+    those that did end with a message. An unhandled exception on one rank ends all ranks.
     """
 
     def __init__(self) -> None:
@@ -63,11 +64,11 @@ class MPICommunicator(Communicator):
         if ordered:
             return self._begin_ordered(flat)
         request = self._all.Iallreduce(self._mpi.IN_PLACE, flat)
-        request.Test()  # MPI makes progress on all sums only inside its calls
+        request.Test()  # MPI makes progress only inside its calls
         return self._waiter(request, "all_reduce", flat)
 
     def _begin_ordered(self, flat: Array) -> Wait:
-        """Send each rank its part of all arrays; the wait adds in order and gathers the sums."""
+        """Send each rank its part of the arrays; the wait adds in order and gathers the sums."""
         bounds = np.linspace(0, len(flat), self.size + 1).astype(int)
         counts, starts = np.diff(bounds), bounds[:-1]
         own = int(counts[self.rank])
@@ -93,7 +94,7 @@ class MPICommunicator(Communicator):
         self._waiter(self._all.Ibarrier(), "barrier", None, seconds)()
 
     def await_turn(self) -> None:
-        """Wait before printing an error, so that a lower rank that fails alike ends this one."""
+        """Wait before printing an error, so that a lower rank with the same error ends this one."""
         time.sleep(min(TURN * self.rank, LAST_TURN))
 
     def abort(self, code: int = 1) -> None:
@@ -169,7 +170,7 @@ if not select.select([0], [], [], float(sys.argv[1]))[0]:
 def _started_in_time() -> Iterator[None]:
     """End this process, with a message, unless the block ends in time.
 
-    MPI waits for the other ranks inside the import, where no thread of Python runs: another
+    MPI waits for the other ranks inside the import, during which no Python thread runs, so another
     process has to watch.
     """
     seconds = 4 * float(config.COLLECTIVE_TIMEOUT.read())
@@ -184,7 +185,7 @@ def _started_in_time() -> Iterator[None]:
 
 
 def _wait_for(test: Callable[[], bool], seconds: float) -> bool:
-    """Return True as soon as ``test`` does, or False after ``seconds``."""
+    """Return True as soon as ``test`` returns True, or False after ``seconds``."""
     began, pause = time.monotonic(), SHORTEST_PAUSE
     while not test():
         waited = time.monotonic() - began

@@ -1,8 +1,8 @@
 """Constants and random tensors.
 
-A random tensor is one call of the global ``np.random`` stream on the host, of exactly the final
-shape, so that a seed gives the same numbers on every device. With a ``generator`` it is one draw of
-that generator on the device. The formulas for layers are in ``fans``.
+A random tensor is drawn by one call to the global ``np.random`` stream on the host, with exactly
+the final shape, so that a seed gives the same numbers on every device. With a ``generator`` it is
+one draw of that generator on the device. The formulas for layers are in ``fans``.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def _random(
     requires_grad: bool,
     generator: Generator | None,
 ) -> Tensor:
-    """Return ``a + b * sample(*sizes)`` for settings (a, b), or a draw of the generator.
+    """Return ``a + b * sample(*sizes)``, where settings is (a, b), or draw from the generator.
 
-    As in the course, needle's own arrays round the sample to the final dtype before, NumPy mode
-    after the arithmetic.
+    As in the course, needle's own arrays round the sample to the final dtype before the arithmetic,
+    and NumPy mode rounds after it.
     """
     device, (a, b) = as_device(device), settings
     if generator is not None:
@@ -60,7 +60,7 @@ def rand(
     requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Return uniform numbers in [low, high), of shape ``shape``."""
+    """Return uniform random numbers in [low, high)."""
     sizes, settings, sample = as_shape("rand", shape), (low, high - low), np.random.rand
     return _random("uniform", sample, sizes, settings, device, dtype, requires_grad, generator)
 
@@ -75,7 +75,7 @@ def randn(
     requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Return normal numbers of the given mean and standard deviation."""
+    """Return normally distributed random numbers with the given mean and standard deviation."""
     sizes, settings, sample = as_shape("randn", shape), (mean, std), np.random.randn
     return _random("normal", sample, sizes, settings, device, dtype, requires_grad, generator)
 
@@ -108,7 +108,7 @@ def constant(
     dtype: DTypeLike = "float32",
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return a tensor of which every element is ``c``."""
+    """Return a tensor in which every element is ``c``."""
     sizes, kind = as_shape("constant", shape), numpy_dtype(dtype, "constant")
     return Tensor.make_const(as_device(device).full(sizes, c, kind), requires_grad)
 

@@ -20,7 +20,9 @@ GAINS = {"relu": math.sqrt(2.0), "linear": 1.0, "tanh": 5.0 / 3.0}
 def _check_fan(op: str, what: str, fan: int) -> None:
     """Raise ShapeError for a fan of 0, by which the scale would be divided."""
     if fan < 1:
-        raise ShapeError(f"{op}: {what} must be at least 1, got {fan}; give the layer inputs")
+        raise ShapeError(
+            f"{op}: {what} must be at least 1, got {fan}; give the layer at least one input"
+        )
 
 
 def _gain(nonlinearity: str) -> float:

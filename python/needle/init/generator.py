@@ -1,7 +1,7 @@
-"""Generator: random numbers with a seed of their own, computed on the device; ``needle.seed``.
+"""``Generator``, whose random numbers are computed on the device, and ``needle.seed``.
 
-``rand``, ``randn``, ``randb`` and ``nn.Dropout`` accept one. Without a generator they draw from
-NumPy's global stream on the host, as programs of the course expect.
+``rand``, ``randn``, ``randb`` and ``nn.Dropout`` accept a generator. Without one they draw from
+NumPy's global stream on the host, as course programs expect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..dtypes import numpy_dtype
 
 
 class Generator:
-    """A stream of random arrays of one seed in [0, 2**64), with the same bits on every device.
+    """A stream of random arrays with a seed in [0, 2**64) and the same bits on every device.
 
     A draw depends on the seed, on the number of earlier draws (``draws``, which may be set to
     continue where another run stopped) and on the shape. It does not depend on NumPy's global
@@ -29,11 +29,13 @@ class Generator:
     def __init__(self, seed: int) -> None:
         self.seed = operator.index(seed)
         if not 0 <= self.seed < 2**64:
-            raise ValueError(f"Generator: seed must be in [0, 2**64), got {seed}; take it modulo")
+            raise ValueError(
+                f"Generator: seed must be in [0, 2**64), got {seed}; reduce it modulo 2**64"
+            )
         self.draws = 0
 
     def draw(self, name: str, shape: Any, a: float, b: float, device: Device, dtype: Any) -> Any:
-        """Return a new array of ``accelerated.random``, converted if ``dtype`` is not floating."""
+        """Return an array filled by ``accelerated.random``, cast if ``dtype`` is not floating."""
         wanted = numpy_dtype(dtype, "init")
         real = wanted if wanted.kind == "f" else "float32"
         out = device.empty(shape, dtype=real)
@@ -48,15 +50,15 @@ class Generator:
 def seed(number: int) -> None:
     """Seed the global random streams: NumPy's (``numpy.random``) and Python's (``random``).
 
-    From NumPy's stream needle draws initial weights, dropout masks, the order of a loader without
-    ``seed=`` and augmentation without a seed. A ``Generator`` and a loader with ``seed=`` have
-    seeds of their own and are not affected. ValueError unless ``number`` is in [0, 2**32), the
-    range of NumPy's seeds.
+    Initial weights, dropout masks, the order of a loader without ``seed=`` and augmentation without
+    a seed are drawn from NumPy's stream. A ``Generator`` and a loader with ``seed=`` have their own
+    seeds and are not affected. ValueError unless ``number`` is in [0, 2**32), the range of NumPy's
+    seeds.
     """
     number = operator.index(number)
     if not 0 <= number < 2**32:
         raise ValueError(
-            f"seed: the number must be in [0, 2**32), got {number}; take it modulo 2**32"
+            f"seed: the number must be in [0, 2**32), got {number}; reduce it modulo 2**32"
         )
     np.random.seed(number)
     random.seed(number)

@@ -34,7 +34,7 @@ class _OfMoments(Optimizer):
 
 
 class Adam(_OfMoments):
-    """Adam with bias correction (Kingma & Ba 2015); eps outside the root, weight decay added to g.
+    """Adam with bias correction (Kingma & Ba 2015); eps is outside the root, decay is added to g.
 
     The step count belongs to the optimiser and is the same for all parameters. amsgrad: the largest
     second moment so far replaces the second moment (Reddi et al. 2018). maximize: g is
@@ -109,10 +109,10 @@ class AdamW(Adam):
 
 
 class NAdam(_OfMoments):
-    """Adam with Nesterov's momentum (Dozat 2016), whose share grows with the step t.
+    """Adam with Nesterov's momentum (Dozat 2016), whose coefficient mu grows with the step t.
 
-    mu(t) = beta1 * (1 - 0.96**(t*momentum_decay) / 2) weighs the gradient and the first moment.
-    decoupled_weight_decay: as in AdamW. maximize: g is the negative gradient. The numbers are
+    mu(t) = beta1 * (1 - 0.96**(t*momentum_decay) / 2) weights the gradient and the first moment.
+    decoupled_weight_decay: as in AdamW. maximize: g is the negative gradient. Results agree with
     PyTorch's.
     """
 
@@ -142,7 +142,7 @@ class NAdam(_OfMoments):
         for step in range(1, self.steps + 1):
             product *= _nesterov(beta1, decay, step)
             if product < 1e-20:
-                break  # 1 - product has been 1 for long
+                break  # 1 - product rounds to 1
         rate, momentum = lr * (1.0 - mu) / (1.0 - product), lr * following
         momentum /= 1.0 - product * following
         new = []
@@ -161,10 +161,10 @@ def _nesterov(beta1: float, decay: float, step: int) -> float:
 
 
 class RAdam(_OfMoments):
-    """Adam with a rectified variance (Liu et al. 2020): no division by it in the first steps.
+    """Adam with a rectified variance (Liu et al. 2020), by which the first steps do not divide.
 
-    While rho(t), the length of the average of g**2, is at most 5, p -= lr * first moment.
-    decoupled_weight_decay: as in AdamW. maximize: g is the negative gradient. The numbers are
+    While rho(t), the length of the moving average of g**2, is at most 5, p -= lr * first moment.
+    decoupled_weight_decay: as in AdamW. maximize: g is the negative gradient. Results agree with
     PyTorch's.
     """
 

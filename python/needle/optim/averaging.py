@@ -1,8 +1,8 @@
 """Exponential moving average of a model's weights, which varies less than the weights do.
 
 Call ``average.update()`` after each optimiser step, and evaluate within ``with
-average.applied():``. Any object that names its tensors as ``nn.Module`` does is accepted, so
-nothing of ``nn`` is imported.
+average.applied():``. Any object that names its tensors as ``nn.Module`` does is accepted, so ``nn``
+is not imported.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ExponentialAverage:
 
     @context
     def applied(self) -> Iterator[None]:
-        """Give the model the averaged values while the context is open, then restore its own.
+        """Give the model the averaged values inside the context, then restore its own.
 
         Before the first update there is no average, and nothing changes.
         """

@@ -1,9 +1,9 @@
 """Base class of optimisers: parameter groups, state, gradient clipping, state dicts.
 
-A step never modifies a gradient, nor an old value that anything but its parameter refers to. In
-that case ``.data`` gets a new buffer, so a value saved before the step keeps its content. The
-formulas are in ``sgd`` and ``adam``; each is one call of ``needle.accelerated`` per group, dtype
-and device.
+A step never modifies a gradient. It modifies a value in place only if nothing but the parameter
+refers to it; otherwise ``.data`` gets a new buffer, so a value saved before the step keeps its
+content. The formulas are in ``sgd`` and ``adam``; each is one call of ``needle.accelerated`` per
+group, dtype and device.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Group = dict[str, Any]
 
 
 class ParamGroup(dict[str, Any]):
-    """A parameter group, which tells a recorder the options that a step reads from it."""
+    """A parameter group that reports each option read from it to the recorder, if there is one."""
 
     def __getitem__(self, name: str) -> Any:
         """Return an option."""
@@ -66,7 +66,7 @@ class ParamGroup(dict[str, Any]):
 
 
 class SetsRates(Protocol):
-    """The interface of a schedule as far as an optimiser needs it."""
+    """The part of a schedule's interface that an optimiser needs."""
 
     def set_rate(self, group: Group) -> None:
         """Set the current ``lr`` of a group."""
@@ -76,9 +76,9 @@ class Optimizer(PointsToKeywords):
     """Base class of optimisers.
 
     ``params``: Tensors, or dicts ``{"params": [...], "lr": ...}`` (groups). ``options``: defaults
-    of every group, which are attributes too: ``optimizer.lr`` reads the first group's value and
-    writes every group's. ``state`` maps a parameter to its named arrays. TypeError for anything but
-    parameters; ValueError for no parameters or an option out of range.
+    of every group, which are also attributes: ``optimizer.lr`` reads the first group's value and
+    assigns to every group. ``state`` maps a parameter to its named arrays. TypeError for anything
+    but parameters; ValueError if there are no parameters, or if an option is out of range.
     """
 
     schedule: Callable[[], SetsRates | None] | None = None
@@ -121,7 +121,7 @@ class Optimizer(PointsToKeywords):
         return [p for group in self.param_groups for p in group["params"]]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes of a copy without a schedule: a copied schedule attaches itself."""
+        """Return the attributes without the schedule, since a copied schedule attaches itself."""
         return {name: value for name, value in vars(self).items() if name != "schedule"}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -195,7 +195,7 @@ class Optimizer(PointsToKeywords):
         raise NotImplementedError
 
     def _state_arrays(self, params: Sequence[Tensor], name: str, start: float = 0.0) -> list[Array]:
-        """Return the state array ``name`` of each parameter, at first filled with ``start``."""
+        """Return the state array ``name`` of each parameter; new ones are filled with ``start``."""
         for p in params:
             own = self.state.setdefault(p, {})
             if name not in own:
@@ -237,7 +237,7 @@ class Optimizer(PointsToKeywords):
         """Restore the result of ``state_dict`` for parameters of the same number and shapes.
 
         CheckpointError, without any change, if groups, option values, positions or shapes do not
-        fit.
+        match.
         """
         name, groups = type(self).__name__, state["param_groups"]
         sizes = [len(group["params"]) for group in groups]
@@ -283,7 +283,8 @@ def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
     squares = [float(to_numpy(xp.sum(g * g)).reshape(-1)[0]) for g in grads]
     norm = float(np.sqrt(np.sum(squares)))
     factor = max_norm / (norm + 1e-6)
-    if not factor >= 1.0:  # true for a NaN norm too: the gradients become NaN, which is seen
+    # also true for a NaN norm, so the gradients become NaN and the fault is seen
+    if not factor >= 1.0:
         for p, g in zip(with_grad, grads, strict=True):
             p.grad = Tensor.make_const(g * factor)
     return norm
@@ -294,8 +295,8 @@ def unshared(params: Sequence[Tensor], values: Sequence[Array]) -> list[bool]:
     """Return, for each value, True if nothing else refers to its buffer.
 
     Only the value's parameter and the list ``values`` may refer to it; views, exports and retained
-    graphs count too (``autograd.refs``). A buffer may share memory with a host array unless it says
-    otherwise (``shared`` is False).
+    graphs count too (``autograd.refs``). A buffer whose ``shared`` is not False may share memory
+    with a host array.
     """
     if BACKEND != "nd":
         return [False for _ in values]
@@ -309,7 +310,7 @@ def unshared(params: Sequence[Tensor], values: Sequence[Array]) -> list[bool]:
 
 
 def _listed(name: str, params: Any) -> list[Any]:
-    """Return one Tensor or an iterable as a list; TypeError for a model or anything else."""
+    """Return a Tensor or an iterable as a list; TypeError for anything else, such as a model."""
     if isinstance(params, Tensor):
         return [params]
     if not isinstance(params, Iterable):
@@ -324,7 +325,7 @@ def _not_parameters(name: str, got: Any) -> TypeError:
 
 
 def _by_kind(params: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Group the parameters by dtype and device; one fused step can update each group."""
+    """Group the parameters by dtype and device, so that one fused step can update each group."""
     kinds: dict[tuple[Any, Any], list[Tensor]] = {}
     dtype = device = kind = None
     for p in params:

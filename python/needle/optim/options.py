@@ -1,7 +1,7 @@
-"""Rules for the values of an optimiser's options: a description and a test.
+"""Rules for the values of an optimiser's options, each with a description and a predicate.
 
-An option of one name has one rule in every optimiser (``RULES``). ``Optimizer`` applies it when a
-group is created, when ``optimizer.lr = ...`` is set, and when a saved state is loaded.
+Options of the same name obey the same rule (``RULES``) in every optimiser. ``Optimizer`` applies it
+when a group is created, when ``optimizer.lr = ...`` is set, and when a saved state is loaded.
 """
 
 from __future__ import annotations

@@ -14,13 +14,14 @@ from .schedules import Schedule
 
 
 class ReduceLROnPlateau(Schedule):
-    """Multiplication by ``factor`` after more than ``patience`` steps without improvement.
+    """Schedule that multiplies the rate by ``factor`` after ``patience`` steps without improvement.
 
     Call ``schedule.step(metric)``, usually once per epoch. mode: "min" if a lower metric is better,
-    else "max". A metric improves if it passes the best one by ``threshold``, as a share of the best
-    one (threshold_mode "rel") or as a difference ("abs"); NaN never does. After a reduction,
-    ``cooldown`` steps are not counted. No rate falls below ``min_lr`` or by ``eps`` or less. The
-    numbers are PyTorch's. ValueError for a step of another schedule while this one exists.
+    else "max". A metric improves if it is better than the best one by ``threshold``, which is
+    relative to the best one (threshold_mode "rel") or a difference ("abs"); NaN is no improvement.
+    After a reduction, ``cooldown`` steps are not counted. No rate falls below ``min_lr``, and no
+    reduction by ``eps`` or less is made. Results agree with PyTorch's. ValueError for a step of
+    another schedule while this one exists.
     """
 
     by_metric = True
@@ -66,7 +67,7 @@ class ReduceLROnPlateau(Schedule):
         super().__init__(optimizer)
 
     def rate(self, step: int, base_lr: float) -> float:
-        """Return the rate after the reductions so far, whatever ``step`` is."""
+        """Return the rate after the reductions so far; ``step`` has no effect."""
         for _ in range(self.reductions):
             base_lr = self._reduced(base_lr)
         return base_lr
@@ -76,13 +77,13 @@ class ReduceLROnPlateau(Schedule):
         return lower if rate - lower > self.eps else rate
 
     def set_rate(self, group: dict[str, Any]) -> None:
-        """Reduce the ``lr`` of a new group as often as those of the others."""
+        """Apply to the ``lr`` of a new group the reductions that the other groups have had."""
         group.setdefault("initial_lr", group["lr"])
         group["lr"] = self.rate(self.steps, group["lr"])
 
     @host_step
     def step(self, metric: Any) -> None:  # type: ignore[override]
-        """Compare ``metric``, a number or a Tensor of one value; reduce the rates if due."""
+        """Compare ``metric``, a number or a Tensor with one element; reduce the rates if due."""
         self.steps += 1
         value = float(metric.item() if hasattr(metric, "item") else metric)
         if self._improves(value):
@@ -111,7 +112,7 @@ class ReduceLROnPlateau(Schedule):
         return {**super().state_dict(), "rates": rates, **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore counters and rates; errors as for every schedule."""
+        """Restore counters and rates. Raises as ``Schedule.load_state_dict`` does."""
         super().load_state_dict(state)
         vars(self).update({name: state[name] for name in self._COUNTERS})
         for group, rate in zip(self.optimizer.param_groups, state["rates"], strict=True):

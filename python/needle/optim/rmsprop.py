@@ -1,4 +1,4 @@
-"""RMSprop and Adagrad: steps divided by the root of squared gradients."""
+"""RMSprop and Adagrad, which divide each step by the root of accumulated squared gradients."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Call ``schedule.step()`` after each optimiser step (or epoch; the unit is up to you) to set every
 group's ``lr``. The base rate is the group's ``lr`` when the first schedule was created, or when the
-group was added later; the group keeps it as ``initial_lr``. Therefore schedules can be combined,
+group was added later; the group keeps it as ``initial_lr``. Schedules can therefore be combined,
 and resumed from their step number alone. ``plateau`` has the schedule that depends on a metric.
 """
 
@@ -37,7 +37,7 @@ class Schedule(PointsToKeywords, SchedulePointers):
         optimizer.schedule = weakref.ref(self)
 
     def __copy__(self) -> Schedule:
-        """Return a copy for the same optimiser, whose schedule stays this one."""
+        """Return a copy for the same optimiser, which keeps the original as its schedule."""
         made = object.__new__(type(self))
         vars(made).update(vars(self))
         return made
@@ -62,8 +62,8 @@ class Schedule(PointsToKeywords, SchedulePointers):
         latest = self.optimizer.schedule and self.optimizer.schedule()
         if isinstance(latest, Schedule) and latest.by_metric and not self.by_metric:
             raise kind(
-                f"{type(self).__name__}: the rates must not follow from a step and a metric at "
-                f"once, got this and {type(latest).__name__} for one optimizer; create "
+                f"{type(self).__name__}: the rates must not depend on a step and on a metric at "
+                f"the same time, got this and {type(latest).__name__} for one optimizer; create "
                 f"{type(latest).__name__} after the last step of other schedules"
             )
 
@@ -72,7 +72,7 @@ class Schedule(PointsToKeywords, SchedulePointers):
             self.set_rate(group)
 
     def set_rate(self, group: dict[str, Any]) -> None:
-        """Set the current rate of a group, whose ``lr`` is its base rate if it has none."""
+        """Set the current rate of a group; its ``lr`` becomes its base rate if it has none."""
         group.setdefault("initial_lr", group["lr"])
         rate = float(self.rate(self.steps, group["initial_lr"]))
         if wrong := broken_rule({"the rate": NOT_NEGATIVE}, {"the rate": rate}):
@@ -146,7 +146,7 @@ class ExponentialLR(Schedule):
 
 
 class LambdaLR(Schedule):
-    """Schedule by a function: base * ``lr_lambda(step)``, one function for all groups.
+    """Schedule given by a function: base * ``lr_lambda(step)``, one function for all groups.
 
     The function is called with the step number, and must depend on nothing else. TypeError unless
     it is one function; ValueError if a rate is negative or not finite.
@@ -166,7 +166,7 @@ class LambdaLR(Schedule):
 
 
 class CosineLR(Schedule):
-    """Half a cosine from base down to ``min_lr`` in ``total_steps``; constant afterwards."""
+    """Half a cosine from base down to ``min_lr`` in ``total_steps``, constant afterwards."""
 
     def __init__(self, optimizer: Optimizer, total_steps: int, min_lr: float = 0.0) -> None:
         _check_positive("CosineLR", "total_steps", total_steps)
@@ -182,7 +182,7 @@ class CosineLR(Schedule):
 class CosineAnnealingWarmRestarts(Schedule):
     """Repeated half cosines from base to ``min_lr`` (SGDR, Loshchilov & Hutter 2017).
 
-    The first takes ``first_steps``, each later one ``factor`` times as many as the one before.
+    The first takes ``first_steps``, and each later one ``factor`` times as many as the one before.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class OneCycleLR(Schedule):
     """One-cycle schedule (Smith & Topin 2018): up to ``max_lr``, then down, both along cosines.
 
     The rate rises from max_lr/div_factor to max_lr in the first ``pct_start`` of the steps, then
-    falls to max_lr/div_factor/final_div_factor. The numbers are PyTorch's, without its momentum
+    falls to max_lr/div_factor/final_div_factor. Results agree with PyTorch's, without its momentum
     cycle.
     """
 
@@ -297,7 +297,7 @@ def _check_positive(name: str, argument: str, value: int) -> None:
 
 
 def _cosine(start: float, end: float, share: float) -> float:
-    """Return the point at ``share`` in [0, 1] of a half cosine from ``start`` to ``end``."""
+    """Return the value at ``share`` in [0, 1] of a half cosine from ``start`` to ``end``."""
     ### BEGIN YOUR SOLUTION [schedules]
     return float(end + (start - end) * (1.0 + math.cos(math.pi * share)) / 2.0)
     ### END YOUR SOLUTION

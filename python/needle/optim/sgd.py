@@ -1,5 +1,5 @@
-# Trail 21 of 30: SGD: the docstring is the formula, the update one call of a kernel.
-# Next: apps/models/resnet.py
+# Trail 21 of 30: SGD, whose docstring is the formula and whose update is one kernel call. Next:
+# apps/models/resnet.py
 """Stochastic gradient descent with momentum."""
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from .optimizer import Arrays, Group, Optimizer, Tensors, unshared
 class SGD(Optimizer):
     """Gradient descent: g += weight_decay*p; u = momentum*u + (1-dampening)*g; p -= lr*u.
 
-    dampening: None for the course's update, in which it is ``momentum`` (0 with ``nesterov``) and u
-    is zero at first; a number for PyTorch's, in which the first u is g; so 0 gives PyTorch's usual
-    numbers. nesterov: p -= lr*(g + momentum*u) (Sutskever et al. 2013, in PyTorch's form).
+    dampening: None for the course's update, in which it equals ``momentum`` (0 with ``nesterov``)
+    and u is zero at first; a number for PyTorch's update, in which the first u is g. 0 is PyTorch's
+    default. nesterov: p -= lr*(g + momentum*u) (Sutskever et al. 2013, in PyTorch's form).
     maximize: g is the negative gradient.
     """
 
