@@ -169,7 +169,7 @@ def test_a_data_set_that_changes_between_epochs_is_refused(change: Any) -> None:
     with served(dataset) as path, loader(path, fallback=dataset) as task:
         assert len(list(task)) == len(list(task)) == 2
         change(dataset)
-        with pytest.raises(ValueError, match="has changed since; make a new loader"):
+        with pytest.raises(ValueError, match="that has changed; make a new loader"):
             iter(task)
 
 
@@ -392,7 +392,7 @@ def test_a_loader_starts_the_server_and_the_last_one_ends_it(
 
 def test_what_is_refused() -> None:
     with served(Images(20)) as path, loader(path, task="mine"):
-        with pytest.raises(DataError, match="is registered already"):
+        with pytest.raises(DataError, match="is already registered"):
             loader(path, task="mine")
         with pytest.raises(IndexError, match=r"\[-20, 20\)"):
             loader(path, indices=[3, 25])
@@ -402,7 +402,7 @@ def test_what_is_refused() -> None:
             loader(path, shuffle=False)
         with pytest.raises(ValueError, match="needle's own"):
             loader(path, share="prepared", transforms=[abs])
-        with pytest.raises(ValueError, match="a server that it starts"):
+        with pytest.raises(ValueError, match="a server that this loader starts"):
             loader(path, num_workers=2)
         with pytest.raises(ValueError, match="fallback=dataset"):
             loader(path, fallback=True)

@@ -145,7 +145,7 @@ def test_any_values_are_a_layout_or_data_error(values: Any) -> None:
 
 def test_what_cannot_lie_in_shared_memory_is_refused() -> None:
     for sample in (np.asarray("text"), np.asarray(object()), None):
-        with pytest.raises(DataError, match="must be numbers, arrays of them or texts"):
+        with pytest.raises(DataError, match="must be numbers, arrays of numbers or strings"):
             layout_of(Structure("leaf", ("mixed",)), [sample])
 
 

@@ -63,7 +63,7 @@ class DataParallel:
         if self.ordered and self._synchronised:
             raise DistributedError(
                 "DataParallel: batch norm over all processes needs slices=None, got "
-                "slices={slices}; leave slices out, because each slice has its own statistics"
+                f"slices={slices}; leave slices out, because each slice has its own statistics"
             )
         self._flat = FlatModel(model)
         require_same(self.group, {"the model": self._flat.description(), "slices": self.count})

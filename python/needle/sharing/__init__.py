@@ -1,8 +1,8 @@
 """One loader for many training tasks: a server prepares each sample once for all of them.
 
-client/ is the part that runs in a training program (``GlobalDataLoader``), serving/ the server
-process, planner/ decides which task gets which index next. wire/ is shared by client and server:
-addresses, frames, descriptions. ``__main__.py`` is the command line.
+client/ runs in a training program (``GlobalDataLoader``), serving/ is the server process, and
+planner/ decides which task gets which index next. wire/ is used by client and server: addresses,
+frames, descriptions. ``__main__.py`` is the command line.
 """
 
 from .client.global_loader import GlobalDataLoader

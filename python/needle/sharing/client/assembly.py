@@ -27,7 +27,7 @@ from ..wire.sample_layout import SampleLayout, read_layout
 
 
 class Blocks(NamedTuple):
-    """The samples of one batch. Each field is int64 ``(n,)``; layout is -1 for a failed sample."""
+    """Where the samples of a batch are: int64 ``(n,)`` each; layout is -1 for a failed sample."""
 
     indices: Indices
     offsets: Indices
@@ -39,7 +39,7 @@ class Blocks(NamedTuple):
 
 
 class Assembler:
-    """An assembler of batches from blocks, with the loader's own transforms and collate.
+    """An object that makes batches from blocks, with the loader's own transforms and collate.
 
     threads: threads of native kernels; 0 uses all cores, 1 the calling thread alone.
     """
@@ -53,7 +53,7 @@ class Assembler:
         self._layouts: dict[int, SampleLayout] = {}
 
     def attach(self, fd: int, size: int) -> None:
-        """Map the memory of a server, read-only."""
+        """Map the server's shared memory, read-only."""
         memory = Memory.attach(fd, size, writable=False)
         if self._memory is not None:
             self._memory.close()
@@ -92,7 +92,7 @@ class Assembler:
     def _from_rows(
         self, layout: SampleLayout, base: int, rows: Indices, ticket: Ticket, clock: Clock
     ) -> Any:
-        """Make a batch of samples of one layout whose blocks are rows of one strided array."""
+        """Make a batch of samples of one layout whose blocks are the rows of a strided array."""
         assert self._memory is not None
         columns, leaves = layout.columns(self._memory.buffer, base, int(rows.max()) + 1), []
         if self.chain.parts:
@@ -107,7 +107,7 @@ class Assembler:
         return Slice(layout.structure, leaves, len(rows)).batch()
 
     def _from_samples(self, blocks: Blocks, ticket: Ticket, clock: Clock, views: bool) -> Any:
-        """Make a batch of whole samples; ``views``: without copying from shared memory."""
+        """Make a batch from one sample at a time; ``views``: without copying from shared memory."""
         samples = []
         for number, leaves in zip(blocks.layouts.tolist(), self._leaves(blocks)):
             if not views:
@@ -147,7 +147,7 @@ class Assembler:
 
 
 def _copied(view: npt.NDArray[Any]) -> Any:
-    """Return a copy of an array in shared memory; a scalar if it has no axes."""
+    """Return a copy of an array in shared memory, or a scalar if it has no axes."""
     return view.copy() if view.ndim else view[()]
 
 

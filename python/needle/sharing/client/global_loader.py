@@ -46,24 +46,22 @@ _numbers = itertools.count(1)
 class GlobalDataLoader(DataLoader):
     """A shuffling ``DataLoader`` that shares reads with other tasks on this machine.
 
-    Each task sees a uniformly random order of its own indices every epoch, each index once. As far
+    In every epoch each task sees each of its own indices once, in a uniformly random order. As far
     as that allows, the server gives tasks the same index at the same time, and reads its sample
     once.
 
-    source: a data set, or the address of a server (a name, or the path of its socket). The server
-    of a data set is found by the contents of the set; if none runs, one is started, and it ends
-    with its last task. A class can define a method ``fingerprint()`` that returns what its samples
+    source: a data set, or the address of a server (a name, or the path of its socket). A data set's
+    server is found by the contents of the set; if none is running, one is started, which ends with
+    its last task. A class can define a method ``fingerprint()`` that returns what its samples
     depend on. indices: the samples of this task, by default all. task: its name, which must be
-    unique among the tasks of the server.
-    share: "decoded" runs the transforms up to the first random one on the server, and each task
-    augments for itself with DataLoader's random numbers, which depend on (seed, epoch, index).
-    "prepared" runs all transforms on the server: it costs less, but tasks that get an index in the
-    same round see the same augmentation. Random numbers that a data set draws itself are shared in
-    either case.
-    fallback: True reads the rest of an epoch in this process if the server dies, or if none can be
-    started or reached. If ``source`` is an address, pass the data set to read from instead; it must
-    have the server's fingerprint. False raises LoaderServerError or WorkerError, after which
-    ``next()`` continues with another server.
+    unique among the tasks of the server. share: "decoded" runs the transforms up to the first
+    random one on the server, and each task augments for itself with DataLoader's random numbers,
+    which depend on (seed, epoch, index). "prepared" runs all transforms on the server: it costs
+    less, but tasks that get an index in the same round see the same augmentation. Random numbers
+    that a data set draws itself are shared in either case. fallback: True reads the rest of an
+    epoch in this process if the server dies, or if none can be started or reached. If ``source`` is
+    an address, pass the data set to read from instead; it must have the server's fingerprint. False
+    raises LoaderServerError or WorkerError, after which ``next()`` continues with another server.
 
     num_workers, cache_bytes, spill_bytes, name: options of a server that this loader starts.
     num_workers processes read samples (by default one per core). cache_bytes of samples stay in
@@ -105,8 +103,8 @@ class GlobalDataLoader(DataLoader):
     ) -> None:
         if shuffle is not True:
             raise ValueError(
-                f"GlobalDataLoader: shuffle must be True, got {shuffle!r}; tasks share samples by "
-                "a random order only, use DataLoader for samples in order"
+                f"GlobalDataLoader: shuffle must be True, got {shuffle!r}; tasks can share samples "
+                "only in random order; use DataLoader for samples in order"
             )
         address = source if isinstance(source, (str, os.PathLike)) else None
         dataset = _data_set(source, address, fallback)
@@ -154,7 +152,7 @@ class GlobalDataLoader(DataLoader):
         except CANNOT_SERVE:
             if not self.fallback:
                 raise
-        # taken now, as reading a first sample may fill a cache
+        # computed now, since reading a first sample may fill a cache in the data set
         self._stamp = stamp_of(self.dataset)
 
     def _registration(self) -> dict[str, Any]:
@@ -180,12 +178,12 @@ class GlobalDataLoader(DataLoader):
         """Raise ValueError if the data set is no longer the one that the server was given."""
         if stamp_of(self.dataset) != self._stamp:
             raise ValueError(
-                "GlobalDataLoader: the data set must stay as it was given to the server, got one "
-                "that has changed since; make a new loader of it"
+                "GlobalDataLoader: the data set must not change after the server has received it, "
+                "got one that has changed; make a new loader for it"
             )
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next ``iter()`` start this epoch. Optional: epochs advance by themselves."""
+        """Make the next ``iter()`` start this epoch; without a call, epochs advance by one."""
         with self._engine.locked():
             super().set_epoch(epoch)
             self._next = SampleProgress(self._next.epoch, self.indices)
@@ -209,7 +207,8 @@ class GlobalDataLoader(DataLoader):
     def state_dict(self) -> dict[str, Any]:
         """Return the seed, the epoch, and the samples that were delivered, as JSON values.
 
-        Each sample takes one bit, compressed. The order of the rest is drawn anew after resuming.
+        Each sample takes one bit, compressed. The order of the remaining samples is drawn again
+        after resuming.
         """
         progress = self._latest_progress()
         assert isinstance(progress, SampleProgress)
@@ -222,10 +221,10 @@ class GlobalDataLoader(DataLoader):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume: the next ``iter()`` yields the samples that the epoch had left, with this seed.
+        """Resume: the next ``iter()`` yields the remaining samples of the epoch, with this seed.
 
-        The state can be loaded at another server too. Raises ValueError for a state of another kind
-        or size.
+        The state can also be loaded with another server. Raises ValueError for a state of another
+        kind or size.
         """
         for name, value in self._identity().items():
             found = state.get(name) if isinstance(state, dict) else None
@@ -237,8 +236,8 @@ class GlobalDataLoader(DataLoader):
         epoch, position = state.get("epoch"), state.get("position")
         if not (isinstance(epoch, int) and isinstance(position, int) and min(epoch, position) >= 0):
             raise ValueError(
-                f"GlobalDataLoader.load_state_dict: epoch and position must be counts, got "
-                f"{epoch!r} and {position!r}; pass what state_dict() returned"
+                "GlobalDataLoader.load_state_dict: epoch and position must be non-negative "
+                f"integers, got {epoch!r} and {position!r}; pass what state_dict() returned"
             )
         try:
             done = marks_of_text(state.get("done"), len(self.indices))
@@ -318,7 +317,7 @@ def _data_set(source: Any, address: Any, fallback: Any) -> Any:
 
 
 def _index_set(indices: Any, length: int) -> npt.NDArray[np.int64]:
-    """Return the distinct indices in ascending order, by default all of them."""
+    """Return ``indices``, by default all, in ascending order; ValueError for duplicates."""
     if indices is None:
         return np.arange(length)
     given = indices if isinstance(indices, np.ndarray) else np.array(list(indices))
@@ -327,15 +326,15 @@ def _index_set(indices: Any, length: int) -> npt.NDArray[np.int64]:
     found = np.unique(check_indices("GlobalDataLoader", given, length))
     if len(found) != len(given) or not len(found):
         raise ValueError(
-            f"GlobalDataLoader: indices must be distinct and at least one, got {len(given)} of "
-            f"which {len(found)} differ; a sample comes once an epoch"
+            "GlobalDataLoader: there must be at least one index and no duplicates, got "
+            f"{len(given)} of which {len(found)} differ; pass each index once"
         )
     return found
 
 
 def _check_credits(credits: Any, prefetch: int) -> int:
     if not isinstance(credits, int) or not 2 <= credits <= 1024:
-        raise ValueError(f"GlobalDataLoader: credits must be in [2, 1024], got {credits!r}")
+        raise ValueError(f"GlobalDataLoader: credits must be an int in [2, 1024], got {credits!r}")
     if prefetch > credits:
         raise ValueError(
             f"GlobalDataLoader: prefetch must not exceed the {credits} credits of this task, got "
@@ -345,16 +344,16 @@ def _check_credits(credits: Any, prefetch: int) -> int:
 
 
 def _server_options(address: Any, **given: Any) -> ServerOptions:
-    """Return the options of a server to start; raise ValueError if an address is given as well."""
+    """Return the options of a server to start; ValueError for an option beside an address."""
     for name, value in given.items():
         if address is not None and value is not None:
             raise ValueError(
-                f"GlobalDataLoader: {name} is for a server that it starts, got {name}={value!r} "
-                "and an address; leave it out, or pass the data set itself"
+                f"GlobalDataLoader: {name} applies only to a server that this loader starts, got "
+                f"{name}={value!r} and an address; leave it out, or pass the data set itself"
             )
         count = value is None or (isinstance(value, int) and value >= 0)
         if name.endswith("_bytes") and not count:
-            raise ValueError(f"GlobalDataLoader: {name} must be a count of bytes, got {value!r}")
+            raise ValueError(f"GlobalDataLoader: {name} must be a number of bytes, got {value!r}")
     workers, cache, spill = given["num_workers"], given["cache_bytes"], given["spill_bytes"]
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2

@@ -1,4 +1,4 @@
-"""Connections from a loader to its server, which runs already or is started by the loader.
+"""Connections from a loader to its server, which is already running or is started by the loader.
 
 The socket name of a server that loaders start is made from the contents of the data set, so that
 programs with equal data sets use one server without being told its address. The data set reaches
@@ -35,7 +35,7 @@ from ..wire.fingerprint import fingerprint, surroundings
 from ..wire.protocol import Connector, FrameKind, text_of_error
 
 READY = b"ready"
-MOST_KILLS = 5  # consecutive servers that were killed while they started
+MOST_KILLS = 5  # number of consecutive servers that may be killed while starting
 LACKS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 END_SECONDS = 2.0
 START_SECONDS = 60.0  # seconds for a server to listen; a first import from a slow disk takes long
@@ -55,7 +55,7 @@ Found = TypeVar("Found")
 
 
 class ServerAddress:
-    """A loader's server, at ``address`` or, if that is None, found by ``dataset``.
+    """A loader's server, found at ``address`` or, if that is None, by ``dataset``.
 
     dataset: None if only the server has it; otherwise its fingerprint must equal the server's.
     options: the options of a server that this loader starts. name: replaces the derived name. The
@@ -128,7 +128,8 @@ class ServerAddress:
             )
         if time.monotonic() > end:
             raise LoaderServerError(
-                f"GlobalDataLoader: no server came to listen at {self.path}; start one by hand"
+                f"GlobalDataLoader: no server has started to listen at {self.path}; start one by "
+                "hand"
             )
         return start_server(self.dataset, self.path, self.options, self.fingerprint, start)
 
@@ -136,7 +137,7 @@ class ServerAddress:
         same = self.fingerprint is None or server.get("fingerprint") == self.fingerprint
         if not same or (self.dataset is not None and server.get("length") != len(self.dataset)):
             raise DataError(
-                f"GlobalDataLoader: the server at {self.path} has another data set "
+                f"GlobalDataLoader: the server at {self.path} has a different data set "
                 f"({server.get('dataset')}, {server.get('length')} samples, or other contents, "
                 "options or files); use another address, or define fingerprint() in its class if "
                 "the samples are equal"
@@ -145,7 +146,7 @@ class ServerAddress:
 
 @contextmanager
 def lack_explained() -> Iterator[None]:
-    """Convert an OSError for an exhausted resource to a WorkerError that names the resource."""
+    """Convert an OSError for an exhausted resource to a WorkerError that names it."""
     try:
         yield
     except NeedleError:
@@ -181,9 +182,9 @@ def start_server(
 ) -> str | None:
     """Start a server of ``dataset`` at ``path``, as a process that outlives this one.
 
-    Returns None once it or another server listens there; a text that names the signal if one killed
-    it. identity: the fingerprint of the data set. start: the stack that closes the lifeline on
-    exit. The server waits for its first task until the lifeline is closed, and from then on ends
+    Returns None when it or another server listens there, or the text of an error if a signal killed
+    it. identity: the fingerprint of the data set. start: the stack that closes the lifeline socket
+    on exit. The server waits for its first task until the lifeline is closed; from then on it ends
     with its last task. Raises TypeError naming the part of the data set that cannot be pickled,
     WorkerError if the child fails.
     """
@@ -259,7 +260,7 @@ def _raise_limits() -> None:
 
 
 def reap() -> None:
-    """Wait for servers that have exited, so that they do not stay as zombies."""
+    """Wait for servers that have exited, so that they do not remain as zombies."""
     for path, process in list(_started.items()):
         if process.poll() is not None:
             _started.pop(path, None)
@@ -282,7 +283,7 @@ def _release(lifeline: socket.socket, path: Path, failed: object, *details: obje
 
 
 def _await_report(channel: socket.socket, process: subprocess.Popen[bytes]) -> str | None:
-    """Wait until the child reports that it listens or has failed; return as ``start_server``."""
+    """Wait until the child reports that it listens or has failed; see ``start_server``."""
     end, report = time.monotonic() + START_SECONDS, b""
     while report != READY:
         try:

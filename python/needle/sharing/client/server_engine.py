@@ -36,7 +36,7 @@ CANNOT_SERVE = (WorkerError, TypeError)
 
 
 class SampleProgress(Progress):
-    """The samples of an epoch that were delivered: bool ``(n,)``, in the order of ``indices``."""
+    """Flags for the delivered samples of an epoch: bool ``(n,)``, in the order of ``indices``."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SampleProgress(Progress):
 
 
 class TaskOrder(EpochOrder):
-    """The tickets of a task, whose samples the server chooses from ``indices`` (ascending)."""
+    """The tickets of a task. The server chooses their samples from the ascending ``indices``."""
 
     def __init__(self, indices: Indices, batch_size: int, drop_last: bool) -> None:
         self.indices, self.batch_size, self.drop_last = indices, batch_size, drop_last
@@ -65,7 +65,7 @@ class TaskOrder(EpochOrder):
         return batch_count(len(self.indices), self.batch_size, self.drop_last)
 
     def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
-        """Return tickets with indices, so that an epoch can be read without a server."""
+        """Return tickets that contain indices, so that an epoch can be read without a server."""
         assert seed is not None, "a GlobalDataLoader always has a seed"
         order = self.local_rest(seed, SampleProgress(epoch, self.indices))
         size, end = self.batch_size, len(self)
@@ -77,7 +77,7 @@ class TaskOrder(EpochOrder):
         return EpochTickets(tickets, start)
 
     def rest(self, seed: int | None, progress: SampleProgress) -> EpochTickets:
-        """Return the tickets of the samples that the epoch has left."""
+        """Return the tickets for the remaining samples of the epoch."""
         left, first = self._deliverable(int((~progress.delivered).sum())), progress.position
         size, end = self.batch_size, first + batch_count(left, self.batch_size, False)
 
@@ -89,7 +89,7 @@ class TaskOrder(EpochOrder):
         return EpochTickets(tickets, first)
 
     def local_rest(self, seed: int, progress: SampleProgress) -> Indices:
-        """Return the rest of the epoch in a random order, for reading in this process."""
+        """Return the epoch's remaining indices in random order, to be read in this process."""
         left = np.flatnonzero(~progress.delivered)
         order = left[keyed_permutation(len(left), seed, progress.epoch)]
         return self.indices[order[: self._deliverable(len(order))]]
@@ -99,7 +99,7 @@ class TaskOrder(EpochOrder):
 
 
 class TaskConnection:
-    """The session of a task, opened on demand, and with a new server if the last one was lost.
+    """A task's session, opened on demand, and reopened with a new server if the last one was lost.
 
     values, raw: contents of the REGISTER frame. The session belongs to the engine that claimed it
     last.
@@ -131,8 +131,8 @@ class TaskConnection:
         """
         if user is not None and user is not self._user:
             raise RuntimeError(
-                "GlobalDataLoader: another iterator of this loader has begun, and a task has one "
-                "epoch at a time; make a second loader"
+                "GlobalDataLoader: a task has one epoch at a time, and another iterator of this "
+                "loader has begun; make a second loader"
             )
         if self._session is None:
             self._session = self.address.connected(self._registered)
@@ -185,7 +185,7 @@ class ServerEngine(Engine):
         self._local_rest: Indices = np.empty(0, np.int64)
 
     def renew(self, pipeline: Pipeline) -> bool:
-        """Keep the samples of the server."""
+        """Return False: samples that have come from the server stay valid."""
         return False
 
     def submit(self, ticket: Ticket) -> None:
@@ -245,5 +245,5 @@ class ServerEngine(Engine):
         self._begun, self._local = False, None
 
     def close(self) -> None:
-        """Drop the submitted tickets. The session stays open, since it belongs to the loader."""
+        """Drop the submitted tickets. The session belongs to the loader and stays open."""
         self.cancel()

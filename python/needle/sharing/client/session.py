@@ -1,4 +1,4 @@
-"""The connection of a task: one thread receives frames and assembles batches, one sends heartbeats.
+"""A task's connection. One thread receives frames and assembles batches, one sends heartbeats.
 
 The program takes finished batches from the receiving thread, which never waits for the program.
 Since heartbeats have a thread of their own, neither a training step nor a collate that takes
@@ -54,7 +54,7 @@ class State(Enum):
 
 @dataclass
 class ServedBatch:
-    """A batch from the server. failed: positions and errors of the samples that it lacks."""
+    """A batch from the server. failed: positions and errors of samples that could not be read."""
 
     number: int
     generation: int
@@ -66,22 +66,22 @@ class ServedBatch:
 
 
 class Session:
-    """The session of one task at one server. prefetch: the number of batches assembled ahead.
+    """A task's session with one server. prefetch: the number of batches assembled ahead.
 
-    ``next`` raises the errors of the server and of the connection. The program's thread waits in
-    queues and locks written in C only: in Python code, as that of a ``threading.Condition``, a
-    Ctrl-C could leave a lock taken.
+    ``next`` raises the errors of the server and of the connection. The program's thread waits only
+    in queues and locks written in C: in Python code, such as that of ``threading.Condition``, a
+    Ctrl-C could leave a lock held.
     """
 
     def __init__(self, connector: Connector, assembler: Assembler, prefetch: int) -> None:
         self._connector, self._assembler, self._prefetch = connector, assembler, prefetch
-        self.ended_server = False  # the server's BYE said that it ends with this task
+        self.ended_server = False  # the server's BYE announced that it ends with this task
         self._state = State.OPEN
         self._lock = threading.RLock()
-        self._closed = threading.Event()  # ends the heartbeat thread
+        self._closed = threading.Event()  # set to end the heartbeat thread
         self._wake = Bell()
         self._arrived: deque[ServedBatch] = deque()
-        # batches of this generation and answers to ``status``; None once there is an error
+        # batches of this generation, and answers to ``status``; None after an error
         self._ready: SimpleQueue[ServedBatch | None] = SimpleQueue()
         self._statuses: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
         self._notice = ""  # the server's latest report of a slow sample that delays this task
@@ -190,7 +190,7 @@ class Session:
             self._free()
 
     def _fail(self, error: NeedleError) -> None:
-        """Have the program raise ``error`` from now on, unless there is one already."""
+        """Make the program raise ``error`` from now on, unless it already has an error to raise."""
         with self._lock:
             self._error = self._error or error
             self._ready.put(None)

@@ -1,8 +1,8 @@
-"""The planner, which decides which index each task gets next, without I/O, clock and threads.
+"""The planner, which decides which index each task gets next, without I/O, clock or threads.
 
-planner.py holds ``Planner``, which the server calls, and policy.py the table of indices that tasks
-still miss. planned.py copies the order of a task to others; where no task can copy, it calls
-coupled.py.
+planner.py holds ``Planner``, which the server calls, and policy.py the table of the indices that
+each task has yet to receive. planned.py copies the order of one task to others; when no task can
+copy, it calls coupled.py.
 """
 
 from .planner import Planner

@@ -1,8 +1,8 @@
 """Sequential residual coupling, which greedily minimises the reads of one round.
 
-A pivot task draws from its distribution (its law). Every other task accepts the pivot's index as
-often as its own law allows. Tasks that reject it go on with the residual of their law, which does
-not depend on the draw.
+A pivot task draws from its distribution (its law). Every other task accepts the pivot's index with
+the greatest probability that its own law allows. Tasks that reject it then draw from the residual
+of their law, which does not depend on the draw.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ REVISIONS = 64
 
 
 class Coupled:
-    """Draws of one round, each uniform among the indices that its task misses, given the past.
+    """The draws of a round, each uniform among the indices its task still needs, given the past.
 
-    members: the indices that each task, given by its slot, still misses. random: the only source of
+    members: the indices that the task of each slot still needs. random: the only source of
     randomness. Which slots are active is decided before anything is drawn.
 
     Proof: task j accepts the index y of pivot p with probability q_p(y) min(1, q_j(y) / q_p(y)) =
@@ -40,8 +40,8 @@ class Coupled:
     def draw(self, slots: list[int]) -> dict[int, int]:
         """Return the drawn indices, each with the mask of the slots that get it.
 
-        Every slot must have an index left. Each slot is in exactly one mask, and misses the index
-        of that mask. Nothing is removed from ``members``.
+        Every slot must have an index left. Each slot is in exactly one mask, and needs the index of
+        that mask. Nothing is removed from ``members``.
         """
         self._refresh(slots)
         members, left, random = self.members, self.members.left, self.random.random
@@ -64,7 +64,7 @@ class Coupled:
         return drawn
 
     def _couple_refused(self, drawn: dict[int, int], slots: list[int], refused: list[int]) -> None:
-        """Draw for these slots from their residual laws, until each has an index."""
+        """Draw for the refused slots from their residual laws, until each has an index."""
         left, random = self.members.left, self.random.random
         bits = np.array([1 << slots[i] for i in refused], np.uint64)
         density = self._membership[refused] / np.array([[left[slots[i]]] for i in refused])
@@ -112,7 +112,7 @@ def overlaps(members: Members, slots: list[int]) -> Laws:
 
 
 def _overlaps(laws: Laws) -> Laws:
-    """Return the summed overlap of each law with all laws; an overlap is a sum of minima."""
+    """Return, for each law, the sum of its overlaps (sums of minima) with all laws."""
     return np.asarray(np.minimum(laws[:, None], laws).sum((1, 2)))
 
 

@@ -1,7 +1,7 @@
-"""The server's policy: followers copy the order that a leader has drawn for its whole epoch.
+"""The server's policy: followers copy the order that a leader drew for its whole epoch.
 
-Tasks that use one set and started at different times need fewer reads than with ``Coupled`` alone,
-which draws where no task can lead. The order of a task is uniform given the past of that task, but
+Tasks that share a data set but started at different times need fewer reads than with ``Coupled``
+alone, which draws when no task can lead. The order of a task is uniform given that task's past, but
 another task's past may predict part of it.
 """
 
@@ -17,37 +17,37 @@ from .policy import Members, shuffled
 
 
 class Planned:
-    """Draws with a leader, whose order is drawn at the start of its epoch.
+    """A policy with a leader, whose order is drawn at the start of its epoch.
 
-    A follower takes the index of the leader whenever it misses it. Otherwise it fills the position
+    A follower takes the leader's index whenever it still needs it. Otherwise it fills the position
     with an index that the leader will not reach before either epoch ends. The fills of several
-    followers are coupled among themselves.
+    followers are coupled with one another.
 
     The order of a follower is uniform given its own past, as docs/internals/shared_loader_proofs.md
     proves. Within an epoch of the leader, positions are exchangeable and so are indices. Hence the
     past orders of a follower say nothing about the rest of the leader's order. This requires leader
     and follower to stay in step, from the follower's first draw under this plan or in its epoch
-    until either epoch ends. If one is paused, drops an epoch or leaves, the plan is given up. All
+    until either epoch ends. If one is paused, drops an epoch or leaves, the plan is abandoned. All
     tasks are then coupled round by round until one begins an epoch and becomes the leader.
     """
 
     def __init__(self, members: Members, random: Random) -> None:
         self.members, self.random = members, random
         self._coupled = Coupled(members, random)
-        self._fresh: set[int] = set()  # slots at the start of a whole epoch
+        self._fresh: set[int] = set()  # slots that are at the start of a whole epoch
         self._leader = -1
         self._plan: Indices = np.empty(0, np.int64)
         self._give_up()
 
     def begin(self, slot: int, whole: bool) -> None:
-        """Start an epoch of a slot, or the rest of one; ``members`` already holds the indices."""
+        """Start or continue an epoch of a slot, whose indices are already in ``members``."""
         if whole:
             self._fresh.add(slot)
         else:  # its earlier draws are unknown, and may have been made under this plan
             self._give_up()
 
     def end(self, slot: int) -> None:
-        """End the epoch of a slot; ``members`` still holds the indices that are left."""
+        """End the epoch of a slot, whose remaining indices are still in ``members``."""
         if slot in self._bound and (slot == self._leader or self.members.left[slot]):
             self._give_up()
         self._bound.discard(slot)
@@ -87,7 +87,7 @@ class Planned:
         return True
 
     def _bind(self, slot: int) -> None:
-        """Decide which indices of the plan this slot takes and what fills its other positions."""
+        """Decide which indices of the plan this slot takes, and what fills its other positions."""
         self._bound.add(slot)
         self._fresh.discard(slot)
         if slot == self._leader:
@@ -108,9 +108,9 @@ class Planned:
     ) -> tuple[Indices, Indices]:
         """Return the fills and the refused hits for a leader's epoch that ends before the slot's.
 
-        In ``places`` positions of a uniform order, the number of indices shared with the leader is
-        random. The slot takes that many shared indices, hits first, and fills the rest from its
-        own.
+        In the first ``places`` positions of a uniform order, the number of indices shared with the
+        leader is random. The slot takes that many shared indices, hits first, and fills the other
+        positions from its own.
         """
         sample = shuffled(self.random, missed)[:places]
         common = np.isin(sample, self._plan)
@@ -121,7 +121,8 @@ class Planned:
 
     def _give_up(self) -> None:
         self._leader, self._next = -1, 0
-        self._bound: set[int] = set()  # slots that drew under this plan in this epoch
-        self._refused: dict[int, int] = {}  # slots that do not take an index of the plan
+        # slots that have drawn under this plan in their current epoch
+        self._bound: set[int] = set()
+        self._refused: dict[int, int] = {}  # the mask of the slots that do not take this index
         self._fills = Members()
         self._coupled_fills = Coupled(self._fills, self.random)

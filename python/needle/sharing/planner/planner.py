@@ -21,12 +21,12 @@ from .policy import MAX_INDEX, MAX_TASKS, Draw, Members
 
 
 class Planner:
-    """A planner that gives each task its next index, the same for several tasks where possible.
+    """An object that gives each task its next index, the same for several tasks where possible.
 
     Every task sees its own index set in a uniformly random order each epoch, whatever the other
     tasks do.
 
-    seed: in [0, 2**64). A server that restarts with tasks in the middle of an epoch should not
+    seed: in [0, 2**64). A server that restarts while tasks are in the middle of an epoch should not
     reuse its seed.
     """
 
@@ -47,14 +47,16 @@ class Planner:
         """Add a task at the beginning of an epoch, or in the middle of one.
 
         indices: the index set, int ``(n,)`` or a range: ascending, in [0, 2**31), and not empty.
-        remaining: the part of the set that the epoch still misses, by default the whole set. Raises
+        remaining: the indices that the epoch has yet to deliver, by default the whole set. Raises
         DataError for a name already in use, for more than 64 tasks, or for an invalid index set.
         """
         if task in self._tasks:
-            raise DataError(f"Planner.join: task {task!r} has joined already; leave first")
+            raise DataError(f"Planner.join: task {task!r} has already joined; leave first")
         slot = next((i for i in range(MAX_TASKS) if i not in self._names), None)
         if slot is None:
-            raise DataError(f"Planner.join: {MAX_TASKS} tasks at most; start a second server")
+            raise DataError(
+                f"Planner.join: there may be at most {MAX_TASKS} tasks; start a second server"
+            )
         own = np.asarray(indices).astype(np.int64, casting="safe")
         rising = own.ndim == 1 and len(own) and (np.diff(own, prepend=-1) > 0).all()
         if not rising or own[-1] >= MAX_INDEX:
@@ -104,7 +106,7 @@ class Planner:
         return planned
 
     def need(self, index: int) -> int:
-        """Return the number of tasks whose current epochs still miss this index."""
+        """Return the number of tasks that still need this index in their current epochs."""
         masks = self._members.masks
         return masks[index].bit_count() if 0 <= index < len(masks) else 0
 

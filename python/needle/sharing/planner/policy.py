@@ -1,4 +1,4 @@
-"""The table of indices that tasks still miss, from which coupled.py and planned.py draw."""
+"""The table of indices that tasks still need, from which coupled.py and planned.py draw."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ MAX_INDEX = 2**31
 
 
 class Members:
-    """A table of the indices that current epochs still miss, by the set of tasks that miss them.
+    """A table of the indices still needed in current epochs, by the set of tasks that need them.
 
     A set of tasks is a mask with one bit per slot. The indices with the same mask (an atom) lie in
     one row, unordered, so that any index can be removed by swapping it with the last one.
 
-    masks: the mask of slots that miss each index, 0 if none does. left: the number of indices that
-    each slot misses. rows: the row number of each atom by its mask (never 0); a row may be empty.
-    items: the indices of each row.
+    masks: for each index, the mask of slots that need it, 0 if none does. left: the number of
+    indices that each slot needs. rows: maps the mask of an atom (never 0) to its row; a row may be
+    empty. items: the indices in each row.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Members:
         self._rebuild({})
 
     def enter(self, slot: int, indices: Indices) -> None:
-        """Add these distinct indices for a slot that misses none yet."""
+        """Add these distinct indices for a slot that has none."""
         if not len(indices):
             return
         self._grow(int(indices.max()) + 1)
@@ -56,7 +56,7 @@ class Members:
         self.left[slot] = len(indices)
 
     def drop(self, slot: int) -> None:
-        """Remove all indices that a slot misses."""
+        """Remove all indices of a slot."""
         if not self.left[slot]:
             return
         bit = 1 << slot
@@ -72,7 +72,7 @@ class Members:
         self.left[slot] = 0
 
     def take(self, index: int, taken: int) -> None:
-        """Remove ``index`` for the slots of the mask ``taken``, all of which miss it."""
+        """Remove ``index`` for the slots of the mask ``taken``, all of which have it."""
         masks, places, rows = self.masks, self._places, self.rows
         mask = masks[index]
         row = rows[mask]
@@ -95,7 +95,7 @@ class Members:
             taken ^= low
 
     def missing(self, slot: int) -> Indices:
-        """Return the indices that this slot misses in ascending order: int64 ``(n,)``."""
+        """Return the indices that this slot needs in ascending order: int64 ``(n,)``."""
         missed = np.frombuffer(self.masks, np.uint64) & np.uint64(1 << slot)
         return np.flatnonzero(missed)
 
@@ -142,13 +142,13 @@ class Members:
 
 
 class Draw(NamedTuple):
-    """An index and the tasks that get it in this round."""
+    """An index, and the tasks that get it in this round."""
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a Draw
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is never called on a Draw
     tasks: tuple[str, ...]
 
 
 def shuffled(random: Random, indices: Indices) -> Indices:
-    """Return the indices in a uniformly random order: a stable argsort of 64 random bits each."""
+    """Return the indices in uniformly random order, by a stable argsort of 64-bit random keys."""
     bits = np.frombuffer(random.randbytes(8 * len(indices)), np.uint64)
     return indices[np.argsort(bits, kind="stable")]

@@ -1,4 +1,4 @@
-"""One connection of the server, which checks and executes frames and queues answers.
+"""A server's connection to one peer, which checks and executes frames and queues answers.
 
 A peer that violates the protocol gets an ERROR frame and loses its connection; other peers are not
 affected. event_loop.py runs the loop around the connections.
@@ -42,7 +42,7 @@ class Host(Protocol):
 
 
 class Connection(FrameSocket):
-    """The connection to one peer, which begins with HELLO and serves one task from REGISTER on.
+    """The connection to one peer: it begins with HELLO and serves one task after REGISTER.
 
     peer: a descriptor that becomes readable when the peer's process ends, or -1.
     """
@@ -85,7 +85,7 @@ class Connection(FrameSocket):
         elif kind is FrameKind.STATUS:
             self.send(kind, self.host.status())
         elif kind is FrameKind.HEARTBEAT:
-            if not self.waiting:  # a peer that does not read gets no more
+            if not self.waiting:  # a peer that does not read its answers gets no more
                 self.send(kind)
         elif kind is FrameKind.BYE:
             self.leave()
@@ -118,11 +118,11 @@ class Connection(FrameSocket):
     def _register(self, frame: Frame) -> None:
         values = frame.values
         if self.task is not None:
-            raise DataError("server: a connection has one task; open another connection")
+            raise DataError("server: a connection can have only one task; open another connection")
         name = text_of(values, "task")
         if name in self.host.task_names():
             raise DataError(
-                f"server: a task {name!r} is registered already; use another name, task=..., or "
+                f"server: a task {name!r} is already registered; use another name, task=..., or "
                 "close the other loader"
             )
         indices = np.flatnonzero(unpack_marks(frame.raw, self.host.length()))
@@ -172,7 +172,7 @@ class Connection(FrameSocket):
         feed.delivered += len(batch)
 
     def close(self) -> None:
-        """Close the connection; its task leaves."""
+        """Close the connection and remove its task."""
         try:
             self.leave()
         finally:

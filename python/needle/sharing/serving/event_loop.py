@@ -32,15 +32,15 @@ FIRST_TASK = 30.0
 
 
 class Server:
-    """A server of ``dataset`` at ``path``, which runs until ``stop`` or the end of the last task.
+    """A server of ``dataset`` at ``path`` that runs until ``stop`` or the end of the last task.
 
     identity: the fingerprint of the data set, if known. starter: a descriptor that becomes readable
     when the loader that started this server has registered or died.
 
     An error that one peer causes never ends the loop: every call for a connection or a feed is
     guarded, and an exception of any class drops only that connection, or the tasks of that feed.
-    Raises WorkerError if another server listens there, ValueError for a data set that cannot be
-    shared.
+    Raises WorkerError if another server listens at ``path``, ValueError for a data set that cannot
+    be shared.
     """
 
     def __init__(
@@ -62,8 +62,8 @@ class Server:
         self._length, self._starter = len(dataset), starter
         self._started = time.monotonic()
         self._had_tasks = False
-        self._accept_from = 0.0  # accept no connection before this time, since descriptors ran out
-        self._past = Counter[str]()  # reads and deliveries of closed feeds
+        self._accept_from = 0.0  # descriptors ran out, so accept no connection before this time
+        self._past = Counter[str]()  # counts of reads and deliveries of closed feeds
         self._stop = Bell()
         try:
             self.socket = ListeningSocket(path)
@@ -74,7 +74,7 @@ class Server:
     # ---- the loop
 
     def run(self) -> None:
-        """Serve until the end, then close everything, even after an error."""
+        """Serve until the server ends, then close everything, even after an error."""
         try:
             while True:
                 # Wake up when the next lease may expire, or a sample may count as slow.
@@ -112,7 +112,8 @@ class Server:
         """Call ``action`` for one connection; an error ends only this connection and its task."""
         try:
             action()
-        except KeyboardInterrupt:  # raised here: a data set's errors arrive as answers
+        # a real Ctrl-C: exceptions of a data set arrive as answers
+        except KeyboardInterrupt:
             raise
         except BaseException as error:
             self._drop(connection, error)
@@ -138,7 +139,7 @@ class Server:
                 poll.register(connection.peer, select.POLLIN)
         for feed in self.feeds.values():
             for fd in feed.reading.descriptors():
-                if fd >= 0:  # the descriptor of a worker that has just ended
+                if fd >= 0:  # descriptor of a worker that has just ended
                     poll.register(fd, select.POLLIN)
         return {fd for fd, _ in poll.poll(int(seconds * 1000) + 1)}
 

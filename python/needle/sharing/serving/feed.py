@@ -1,4 +1,4 @@
-"""Feeds, each of which prepares samples for the tasks that share them, and the tasks themselves.
+"""Feeds, which prepare samples for the tasks that share them, and the tasks themselves.
 
 A feed is one data set with one list of shared transforms. It never blocks: the server calls
 ``step`` after every event. The planner decides which task gets which index, reading.py reads
@@ -49,13 +49,13 @@ _log = logging.getLogger("needle.sharing")
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Options of a server.
+    """The options of a server.
 
     workers: worker processes of each feed; 0 reads in a thread of the server, which is enough for
     samples in memory. budget: bytes of prepared samples kept beyond those in use. beat: seconds
     between heartbeats. until_last: the server ends with its last task, or if no task comes. seed:
-    the planner's seed. spill: bytes of samples kept beyond the budget. If it is positive, all
-    samples lie in an unnamed file, which the system keeps in memory in part.
+    the planner's seed. spill: bytes of samples kept beyond the budget; if it is positive, all
+    samples are in an unnamed file, of which the system keeps a part in memory.
     """
 
     workers: int = 2
@@ -67,7 +67,7 @@ class ServerOptions:
 
 
 class Task:
-    """The epochs of one loader: batches of ``batch_size`` from ``indices`` (ascending)."""
+    """One loader's epoch and credits; its batches are drawn from the ascending ``indices``."""
 
     def __init__(
         self, name: str, indices: Indices, *, batch_size: int, drop_last: bool, credits: int
@@ -77,10 +77,12 @@ class Task:
         self.epoch, self.generation = 0, -1
         self.left: Indices = indices[:0]
         self.delivered = self.hits = 0
-        self.notices: deque[str] = deque()  # reports to be sent of slow samples that delay the task
+        # reports, yet to be sent, of slow samples that delay the task
+        self.notices: deque[str] = deque()
         self._granted = self._sent = 0  # batches of this generation
         self._drawn = self._to_draw = 0  # samples of this generation
-        self._queue: deque[Sample] = deque()  # drawn and not sent, in the order of the draws
+        # samples drawn and not yet sent, in the order of the draws
+        self._queue: deque[Sample] = deque()
         self._held: dict[int, list[Sample]] = {}  # the samples of sent batches, by batch number
         self._first = self._latest = time.monotonic()
 
@@ -105,21 +107,21 @@ class Task:
 
     @property
     def most_ahead(self) -> int:
-        """The maximum number of samples that are drawn and not yet used."""
+        """The maximum number of samples that may be drawn but not yet used."""
         return self.credits * self.batch_size
 
     @property
     def room(self) -> int:
         """The number of samples that may be drawn for the task now."""
-        if len(self._held) >= 2 * self.credits:  # the loader takes batches and never releases them
+        if len(self._held) >= 2 * self.credits:  # only if the loader never releases its batches
             return 0
         return min(self._unused, self._to_draw - self._drawn)
 
     @property
     def urgent(self) -> bool:
-        """True if half of the credits are used up, so that the task should get samples soon.
+        """True if half of the credits are used, so that the task should get samples soon.
 
-        Until then it waits for other tasks to have room too, since a common round shares reads.
+        Until then it waits for other tasks to have room as well, since a joint round shares reads.
         """
         return self.room > 0 and 2 * self._unused > self.most_ahead
 
@@ -160,7 +162,7 @@ class Task:
             yield number, batch
 
     def release(self, number: int) -> list[Sample]:
-        """Return the samples of a batch that the loader has released; none for an unknown batch."""
+        """Return the samples of a batch that the loader released; none for an unknown batch."""
         return self._held.pop(number, [])
 
     def status(self) -> dict[str, Any]:
@@ -180,7 +182,7 @@ class Task:
 
 
 class Feed:
-    """A feed of ``dataset`` with the described ``shared`` transforms, for any number of tasks.
+    """A feed of ``dataset`` with the ``shared`` transforms, for any number of tasks.
 
     prepared: True if the transforms draw random numbers, so that a task gets each preparation at
     most once. seed: the seed of the planner and of these transforms.
@@ -224,11 +226,11 @@ class Feed:
         return self.reading.reads
 
     def check(self, task: Task, others: int) -> None:
-        """Raise DataError if memory, or the slots beside ``others``, do not suffice for a task."""
+        """Raise DataError if the memory, or the slots beside ``others``, are too few for a task."""
         if others >= MAX_TASKS:
             raise DataError(
-                f"server: at most {MAX_TASKS} tasks with equal shared transforms, got one more; "
-                "start a second server under another name"
+                f"server: at most {MAX_TASKS} tasks may have equal shared transforms, got one "
+                "more; start a second server under another name"
             )
         self._check_room(self._sample_bytes, task)
 
@@ -236,10 +238,11 @@ class Feed:
         need, have = nbytes * task.most_ahead, available()
         if have is not None and need > MEMORY_SHARE * have:
             raise DataError(
-                f"server: samples of {readable_bytes(nbytes)} after the shared transforms, "
-                f"{task.batch_size} in a batch and {task.credits} batches ahead, need "
+                f"server: {task.credits} batches of {task.batch_size} samples, each of "
+                f"{readable_bytes(nbytes)} after the shared transforms, need "
                 f"{readable_bytes(need)}, got {readable_bytes(int(MEMORY_SHARE * have))}; lower "
-                "batch_size or credits, or let the loader run the transform that enlarges them"
+                "batch_size or credits, or let the loader run the transform that enlarges the "
+                "samples"
             )
 
     def _check_layout(self, nbytes: int, sample: Sample) -> None:
@@ -247,13 +250,13 @@ class Feed:
             self._check_room(nbytes, self.tasks[name])
 
     def join(self, task: Task) -> None:
-        """Start the epoch of a task, which is to deliver ``task.left``."""
+        """Start the epoch of a task, which will deliver the samples ``task.left``."""
         self.planner.join(task.name, task.indices, remaining=task.left)
         self.tasks[task.name] = task
         self.store.cache.refresh()
 
     def leave(self, task: Task) -> None:
-        """Release everything a task holds, when it ends or starts another epoch."""
+        """Release everything that a task holds, when it ends or starts another epoch."""
         if self.tasks.pop(task.name, None) is None:
             return
         self.planner.leave(task.name)
@@ -293,7 +296,7 @@ class Feed:
 
     def step(self) -> None:
         """Collect samples, draw and submit more; raise an error that stops the workers."""
-        if not self.reading.started:  # tasks that arrive meanwhile begin together
+        if not self.reading.started:  # tasks that arrive during the start-up begin together
             return
         for chunk, answer in self.reading.collect():
             if answer.error is not None:
@@ -308,7 +311,7 @@ class Feed:
     def _draw(self) -> bool:
         """Draw rounds for all tasks with room if one is urgent; return False if none were drawn.
 
-        Draws are made as late as the readers allow: more tasks then have room and share a draw.
+        Draws are made as late as the readers allow, so that more tasks have room and share a draw.
         """
         wanted = self._chunk_size() - len(self.reading.queue)
         if wanted <= 0 or not any(task.urgent for task in self.tasks.values()):
@@ -342,7 +345,7 @@ class Feed:
         return Ticket(serial, self.seed, serial if self.prepared else 0, indices, serial)
 
     def _chunk_size(self) -> int:
-        """Return a power of two per reader, so that the slots of chunks seldom grow."""
+        """Return a power of two per reader, so that the buffers of chunks rarely grow."""
         size, seconds, readers = FIRST_SLICE, self.reading.sample_seconds, self.reading.count
         if seconds:
             size = min(MOST_SLICE, int(SLICE_SECONDS / seconds))
@@ -382,7 +385,7 @@ def _sample_bytes(pipeline: Pipeline) -> int:
     if fields is None:
         try:
             made = Compose(pipeline.chain.transforms).output(ImageSpec(1, 1, 1, np.dtype(np.uint8)))
-        except Exception:  # a transform rejects one grey pixel
+        except Exception:  # a transform does not accept the one grey pixel
             made = None
         size = (0,) if made is None else tuple(0 if each is None else each for each in made.shape)
         fields = [Field(size, np.dtype(np.uint8) if made is None else made.dtype)]

@@ -1,4 +1,4 @@
-"""Reading of samples for a feed, in chunks by all workers, or suspect samples one at a time.
+"""Reading of samples for a feed: in chunks by all workers, and suspect samples one at a time.
 
 The server's thread reads no sample itself. If a chunk fails or takes too long, its samples are read
 one by one by a separate engine, so that a sample that fails or hangs delays only the tasks that
@@ -42,11 +42,11 @@ SLOWER = 20.0
 class Sample:
     """One preparation of the sample at ``index``.
 
-    holders: the number of tasks that wait for it or hold it; once it is ``cached``, the cache
-    counts them. layout, offset, nbytes: its layout and location in memory. error: the reason why it
-    could not be read. takers: names of the tasks that got it. submitted: the time of the first
-    submission. patience: the time limit in seconds of the next attempt to read it alone.
-    report_after: seconds after which it is reported as slow again; 0 before the first report.
+    holders: the number of tasks that wait for the sample or hold it; once it is ``cached``, the
+    cache counts them. layout, offset, nbytes: its layout and location in memory. error: the reason
+    why it could not be read. takers: names of the tasks that got it. submitted: the time of the
+    first submission. patience: the time limit in seconds of the next attempt to read it alone.
+    report_after: seconds until it is next reported as slow; 0 before the first report.
     """
 
     index: int
@@ -71,7 +71,7 @@ class PolledProcesses(ProcessEngine):
     """Worker processes whose descriptors the server's thread polls together with its sockets."""
 
     def descriptors(self) -> list[int]:
-        """Return descriptors; one becomes readable when ``collect`` may have a result."""
+        """Return descriptors, one of which becomes readable when ``collect`` may have a result."""
         return self._pool.descriptors() if self._batches else []
 
 
@@ -125,7 +125,7 @@ class Readers:
         return [self._bell.fileno(), *([] if processes is None else processes.descriptors())]
 
     def submit(self, ticket: Ticket, chunk: list[Sample]) -> None:
-        """Have the engine read a chunk."""
+        """Submit a chunk to the engine."""
         assert self._engine is not None
         now = time.monotonic()
         for sample in chunk:
@@ -275,12 +275,12 @@ class Reading:
             readers.submit(self._ticket(next(self._serials), indices), chunk)
 
     def _learn(self, seconds: float) -> None:
-        """Update the expected time of a sample; it rises slowly, since other programs add load."""
+        """Update the expected time of a sample, which rises slowly, as load may be temporary."""
         before = self.sample_seconds
         self.sample_seconds = min(seconds, 1.05 * before) if before else seconds
 
     def _divide_slow(self) -> None:
-        """Replace the workers of a slow chunk, and read its samples one by one."""
+        """Replace the workers that are reading a slow chunk, and read its samples one by one."""
         size = max((len(chunk) for chunk, _ in self._main.chunks.values()), default=0)
         expected = self.sample_seconds * size / self.count
         patience = max(self._patience, SLOWER * expected)

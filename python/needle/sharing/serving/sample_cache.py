@@ -1,4 +1,4 @@
-"""Memory for prepared samples: an arena of shared memory, the cache, and the store around both.
+"""Memory for prepared samples: an arena of shared memory, a cache, and a store that combines them.
 
 feed.py adds the samples that were read to the ``SampleStore``. The ``SampleCache`` decides which
 samples are evicted, and the ``Arena`` reuses their blocks. Nothing here uses threads or a clock.
@@ -34,15 +34,15 @@ Key = TypeVar("Key", bound=Hashable)
 class Arena:
     """An arena of shared memory with blocks of any size, allocated first fit.
 
-    memory: the shared memory; when it is full, it is mapped again at twice the size, by readers
-    too. committed: the bytes whose pages are allocated. folder: the folder of an unnamed backing
+    memory: the shared memory; when it is full, its size is doubled, and readers map it again as
+    well. committed: the bytes whose pages are allocated. folder: the folder of an unnamed backing
     file, whose pages the system writes to disk and reads back as needed; None for memory only.
     """
 
     def __init__(self, folder: str | None = None) -> None:
         self.memory = Memory(STEP, PURPOSE, folder)
         self.committed = self.memory.size
-        self._starts = [0]  # free ranges, ascending, not adjacent
+        self._starts = [0]  # free ranges in ascending order, never adjacent
         self._ends = [self.committed]
 
     def allocate(self, size: int) -> int:
@@ -73,7 +73,7 @@ class Arena:
     def read_only(self) -> int:
         """Return a new descriptor of the memory, read-only where the system can make one.
 
-        A bug in a loader must not change what other loaders read.
+        A fault in one loader must not change what other loaders read.
         """
         try:
             return os.open(f"/proc/self/fd/{self.memory.fd}", os.O_RDONLY | os.O_CLOEXEC)
@@ -93,7 +93,7 @@ class Arena:
         self.free(start, more)
 
     def _commit(self, more: int) -> None:
-        """Allocate the next pages, so that exhausted memory raises here instead of a bus error."""
+        """Allocate pages, so that exhausted memory raises an error here, not SIGBUS later."""
         have, need = available(), f"server: {PURPOSE} need {readable_bytes(more)} more"
         remedy = "lower batch_size or credits"
         if have is not None and more > have:
@@ -125,14 +125,14 @@ class Arena:
 class _Entry:
     nbytes: int
     holders: int
-    queue: int = -1  # the need under which it is queued for eviction; -1 while it is held
+    queue: int = -1  # the index of the eviction queue (by need) that it is in; -1 while it is held
 
 
 class SampleCache(Generic[Key]):
-    """A cache of samples by key, which keeps held samples and evicts others beyond ``limit_bytes``.
+    """A cache of samples by key that keeps held samples and evicts others beyond ``limit_bytes``.
 
     Samples that the fewest epochs need are evicted first, the least recently used one first. need:
-    returns how many epochs still miss a key; called when a key is used and before it is evicted.
+    returns how many epochs still need a key; called when a key is used and before it is evicted.
     pool: keep samples that no epoch needs while there is room. on_evict: called with the key of
     every evicted sample. ``bytes`` and ``held_bytes`` are the sizes of all and of the held samples.
     """
@@ -193,7 +193,7 @@ class SampleCache(Generic[Key]):
             self._make_room(0)
 
     def refresh(self) -> None:
-        """Query the need of every sample again, after a task joined, left or began an epoch."""
+        """Query the need of every sample again, after a task has joined, left or begun an epoch."""
         for key, entry in self._entries.items():
             if not entry.holders and self._need(key) != entry.queue:
                 self._enqueue(key, entry)
@@ -209,7 +209,7 @@ class SampleCache(Generic[Key]):
         ### END YOUR SOLUTION
 
     def _victim(self) -> Key:
-        """Return the oldest key with the least need, after querying needs that may be stale."""
+        """Return the oldest key with the least need, after updating needs that may be stale."""
         ### BEGIN YOUR SOLUTION [cache-evict]
         while True:
             lowest = min(need for need, keys in self._queues.items() if keys)
@@ -243,10 +243,10 @@ class SampleCache(Generic[Key]):
 
 
 class SampleStore:
-    """A store of samples in shared memory, cached while they are held, needed or in the pool.
+    """A store of samples in shared memory, which are cached while held, needed or in the pool.
 
     limit_bytes, pool: see ``SampleCache``. folder: see ``Arena``. need: returns how many epochs
-    still miss an index. left: called with every evicted sample. check: called with the size in
+    still need an index. left: called with every evicted sample. check: called with the size in
     bytes of a sample of a new layout; raises DataError if the size is too large.
     """
 
@@ -281,7 +281,7 @@ class SampleStore:
         except Exception as error:
             yield from ((sample, error) for sample in chunk)
             return
-        for i, sample in enumerate(chunk):  # layouts differ: images of several sizes, texts
+        for i, sample in enumerate(chunk):  # layouts may differ: images of several sizes, texts
             try:
                 self._write([sample], made.rows(slice(i, i + 1)))
             except Exception as error:
@@ -292,7 +292,7 @@ class SampleStore:
         self.arena.close()
 
     def _write(self, chunk: list[Sample], made: Slice) -> None:
-        """Write samples of one layout into blocks; row i of each leaf belongs to sample i."""
+        """Write samples that share a layout into blocks; row i of each leaf belongs to sample i."""
         assert made.structure is not None, "no sample of a chunk is left out"
         leaves = made.leaves
         layout = layout_of(made.structure, [leaf[0] for leaf in leaves])
@@ -312,7 +312,7 @@ class SampleStore:
         sample.layout, sample.nbytes = layout, nbytes
         if not self.cache.put(sample, nbytes, holders=sample.holders):
             self._evicted(sample)
-        sample.cached = sample in self.cache  # the cache may have evicted it already
+        sample.cached = sample in self.cache  # the cache may already have evicted it
         if sample.cached:
             sample.offset = self.arena.allocate(nbytes)
         return sample.cached

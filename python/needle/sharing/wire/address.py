@@ -1,4 +1,4 @@
-"""Addresses of servers: sockets in a private folder, each with a lock held by its live server.
+"""Addresses of servers: sockets in a private folder, each locked by its server while it runs.
 
 The folder belongs to the user and has mode 0700. Both sides also check that their peer is a
 process of the same user. serving/event_loop.py listens, client/joining.py and __main__.py connect.
@@ -18,16 +18,16 @@ from pathlib import Path
 from ...config import RUNTIME_DIR
 from ...errors import DataError, WorkerError
 
-_PEER = struct.Struct("3i")  # process, user, group
+_PEER = struct.Struct("3i")  # process, user and group id
 _SOCKET, _LOCK = ".sock", ".lock"
-LONGEST = 100  # bytes of a socket's path; systems allow 104 to 108
+LONGEST = 100  # maximum bytes of a socket path; systems allow 104 to 108
 
 
 def folder() -> Path:
     """Return the user's folder for sockets, creating it if it is missing.
 
-    It is below XDG_RUNTIME_DIR, or below the folder for temporary files if that variable is unset
-    or names no folder. Raises WorkerError if it cannot be created, or if another user could access
+    It is in XDG_RUNTIME_DIR, or in the folder for temporary files if that variable is unset or does
+    not name a folder. Raises WorkerError if it cannot be created, or if another user could access
     it.
     """
     runtime = RUNTIME_DIR.read()
@@ -42,7 +42,7 @@ def folder() -> Path:
     except OSError as error:
         raise WorkerError(
             f"server: cannot make a folder for sockets ({error}); set {RUNTIME_DIR.name} to a "
-            "folder of yours that can be written to"
+            "folder that you own and can write to"
         ) from error
     return found
 
@@ -59,7 +59,7 @@ def check_private(path: Path) -> None:
 
 
 def socket_path(address: str | os.PathLike[str]) -> Path:
-    """Return the socket path of a server: a name means a socket in ``folder()``, a path itself.
+    """Return the socket path of a server; a name stands for a socket in ``folder()``.
 
     Raises DataError for a path that is too long for a socket.
     """
@@ -118,7 +118,8 @@ class ListeningSocket:
         with suppress(FileNotFoundError):
             self.path.unlink()
         with suppress(FileNotFoundError):
-            self._lock_path.unlink()  # still locked, so a waiting server notices
+            # still locked: a server that waits for the lock notices the removal
+            self._lock_path.unlink()
         self.listener.close()
         os.close(self._lock)
         self._lock = -1
@@ -147,7 +148,7 @@ def connect(path: Path) -> socket.socket | None:
 
 
 def peer_of(channel: socket.socket) -> tuple[int, int]:
-    """Return the peer's process and user ids; 0 and this user's if the system cannot tell."""
+    """Return the peer's process and user ids, or 0 and this user's id where they are unknown."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return 0, os.getuid()  # the folder's mode already excludes other users
@@ -168,4 +169,4 @@ def _locked(path: Path) -> int:
             there, here = os.stat(path), os.fstat(fd)
             if (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino):
                 return fd
-        os.close(fd)  # the last holder has just removed the file
+        os.close(fd)  # the previous holder has just removed the file

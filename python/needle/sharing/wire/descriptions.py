@@ -1,8 +1,9 @@
-"""Descriptions of data sets and transforms as text and JSON, and the transforms a server may share.
+"""Data sets and transforms as text and JSON, and the rule that says which transforms a server runs.
 
 A server that is started by hand gets its data set by name: ``folder:/photos?layout=HWC`` or
 ``my_module:my_function``. Only needle's own transforms are sent, as a name and numbers, so a server
-never executes code from a loader. A transform keeps the random streams of its position in the list.
+never executes code from a loader. A transform keeps the random streams that belong to its position
+in the list.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def open_named(name: str) -> Any:
         return make(*([place] if place else []), **values)
     if not colon or not kind.replace(".", "").isidentifier() or not place.isidentifier():
         raise DataError(
-            f"server: a data set is named {', '.join(f'{kind}:PATH' for kind in DATASETS)} or "
-            f"module:function, got {name!r}"
+            "server: the name of a data set must be "
+            f"{', '.join(f'{kind}:PATH' for kind in DATASETS)} or module:function, got {name!r}"
         )
     try:
         make = getattr(importlib.import_module(kind), place)
@@ -75,20 +76,20 @@ def open_named(name: str) -> Any:
 
 
 def check_shareable(dataset: Any) -> None:
-    """Raise ValueError for a stream, an empty data set, or one that augments by itself."""
+    """Raise ValueError for a stream, an empty data set, or one with its own augmentation."""
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         raise ValueError(
-            f"GlobalDataLoader: a data set needs __getitem__ and __len__, got "
+            "GlobalDataLoader: a data set must have __getitem__ and __len__, got "
             f"{type(dataset).__name__}; use DataLoader for a stream"
         )
     if not len(dataset):
-        raise ValueError("GlobalDataLoader: the data set must not be empty, got no sample")
+        raise ValueError("GlobalDataLoader: the data set must have at least one sample, got none")
     for each in _with_parts(dataset):
         own = getattr(each, "transforms", None)
         if own and Chain(placed(own)).draws:
             raise ValueError(
-                f"GlobalDataLoader: {type(each).__name__} has transforms that draw random numbers "
-                "or may, and its samples are shared; give them to the loader: transforms=[...]"
+                f"GlobalDataLoader: {type(each).__name__} has transforms that may draw random "
+                "numbers, but its samples are shared; give them to the loader: transforms=[...]"
             )
 
 
@@ -111,7 +112,7 @@ Description = list[dict[str, Any]]
 
 
 class Division(NamedTuple):
-    """The transforms of a loader: ``shared`` ones run by the server, ``own`` ones by the loader.
+    """The transforms of a loader: the server runs the ``shared`` ones, the loader its ``own``.
 
     decode_at: the size at which JPEGs may be decoded (``transforms.base.decode_size``).
     """
@@ -138,8 +139,8 @@ def divide(transforms: Any, share: str) -> Division:
     shared = [each for each in described[:count] if each is not None]
     if len(shared) < count:
         raise ValueError(
-            f"GlobalDataLoader: with share='prepared' the server runs the transforms, which must "
-            f"be needle's own, got {parts[described.index(None)].name}; use share='decoded'"
+            "GlobalDataLoader: with share='prepared' all transforms run on the server and must be "
+            f"needle's own, got {parts[described.index(None)].name}; use share='decoded'"
         )
     decode_at = decode_size(part.transform for part in parts)
     return Division(shared, Chain(parts[count:]), decode_at)
@@ -177,12 +178,12 @@ def _build(description: Any) -> Transform:
             f"{description!r:.60}"
         )
     if not all(_is_plain(v) or _is_plain_list(v) for v in values.values()):
-        raise DataError(f"server: {name} takes numbers and texts, got {values!r:.60}")
+        raise DataError(f"server: {name} takes numbers and strings, got {values!r:.60}")
     given = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
     try:
         return TRANSFORMS[name](**given)
     except (TypeError, ValueError) as error:
-        raise DataError(f"server: cannot make {name} of {values!r:.60}: {error}") from error
+        raise DataError(f"server: cannot make {name} from {values!r:.60}: {error}") from error
 
 
 def _is_plain(value: Any) -> bool:

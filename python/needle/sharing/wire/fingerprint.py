@@ -1,4 +1,4 @@
-"""Fingerprints of data sets, equal only if the samples are, as far as the contents can tell.
+"""Fingerprints of data sets, which are equal only if, judged by the contents, the samples are.
 
 A server gets its data set pickled. The fingerprint therefore covers the contents of the pickle
 (arrays, options, transforms), the code of classes that are not installed, and the size and times of
@@ -41,9 +41,9 @@ _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 def fingerprint(dataset: Any) -> str:
     """Return a digest that changes whenever the samples of the data set may.
 
-    A class with a method ``fingerprint()`` is represented by its result. A data set that cannot be
-    pickled equals no other, not even itself. If code that is not installed changes a file when the
-    first sample is read, the file is taken for a log.
+    An object with a method ``fingerprint()`` is represented by its result. A data set that cannot
+    be pickled is equal to no other, not even to itself. If code that is not installed changes a
+    file when the first sample is read, the file is assumed to be a log.
     """
     contents = _Contents()
     try:
@@ -73,12 +73,12 @@ def surroundings() -> str:
 
 
 class _Contents(pickle.Pickler):
-    """A digest of pickled values, in which arrays, sets, paths and code have stand-ins."""
+    """A digest of pickled values, with arrays, sets, paths and code replaced by descriptions."""
 
     def __init__(self, outer: _Contents | None = None) -> None:
         self.digest = hashlib.blake2b(digest_size=12)
         super().__init__(SimpleNamespace(write=self.digest.update), protocol=5)
-        # functions and classes that have been added, modules, and files with their times
+        # the functions and classes added so far, modules, and files with their times
         self.code: dict[int, int] = {} if outer is None else outer.code
         self.modules: set[str] = set() if outer is None else outer.modules
         self.files: dict[str | bytes, tuple[int, ...]] = {} if outer is None else outer.files
@@ -89,17 +89,17 @@ class _Contents(pickle.Pickler):
         return bool(self.modules or self.code)
 
     def persistent_id(self, value: Any) -> Any:
-        """Add the file that a text names; return the stand-in of a text or an unordered set."""
+        """Add the file that a string names; return what replaces a string or a set."""
         kind = type(value)
         if kind in (set, frozenset):
             return kind.__name__, sorted(map(_digest_of, value))
         if kind in (str, bytes, bytearray):
             self._add_path(value)
-        # a new object for each text, so that the digest does not depend on shared objects
+        # a new object for each string, so that the digest does not depend on shared objects
         return f"text {value}" if kind is str else None
 
     def reducer_override(self, value: Any) -> Any:
-        """Return the parts that stand for an object; the pickler calls this."""
+        """Return the parts that replace an object; called by the pickler."""
         kind = type(value)
         if value is _parts:
             return NotImplemented
@@ -131,7 +131,7 @@ class _Contents(pickle.Pickler):
             return (*known, file, array.strides)
         if array.dtype.hasobject:
             return (*known, array.ravel().tolist())
-        # memory order needs no copy
+        # in memory order, which needs no copy
         order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
         dense = np.ascontiguousarray(array.transpose(order)).reshape(-1).view(np.uint8)
         return (*known, order, hashlib.blake2b(dense.data).digest())
@@ -153,7 +153,7 @@ class _Contents(pickle.Pickler):
     # ---- code
 
     def _named(self, value: Any) -> tuple[Any, ...]:
-        """Return the parts of a class or function, with its code if no module can be imported."""
+        """Return the parts of a class or function, including its code if it cannot be imported."""
         name = (value.__module__, value.__qualname__)
         if _is_imported(value):
             self._add_module(value.__module__)
@@ -174,7 +174,7 @@ class _Contents(pickle.Pickler):
         return *name, number, value.__code__, given, used
 
     def _of_global(self, value: Any) -> str:
-        """Return the digest of a global value that a function may look up."""
+        """Return the digest of a global that a function may look up."""
         part = _Contents(self)
         try:
             part.dump(value)
@@ -187,7 +187,7 @@ class _Contents(pickle.Pickler):
         return code.co_code, names, code.co_consts
 
     def _add_module(self, name: str) -> None:
-        """Add the files of a module and of those it uses, except for installed ones."""
+        """Add the files of a module and of the modules that it uses, except installed ones."""
         for file in sorted(self._files_of(name)):
             self._add_path(file)
 
@@ -210,7 +210,7 @@ class _Contents(pickle.Pickler):
     # ---- files
 
     def _add_path(self, path: Any, folders: bool = False) -> bool:
-        """Add size and times of a file or of a folder's files; return False if it is missing."""
+        """Add size and times of a file or a folder's files; return False if it is missing."""
         try:
             name = os.fspath(path)
             if len(name) > LONGEST_PATH:
@@ -241,7 +241,7 @@ class _Contents(pickle.Pickler):
 
 
 def _parts(*parts: Any) -> None:
-    """Stand for an object in a pickle that nobody reads."""
+    """Represent an object in a pickle that is never loaded."""
 
 
 def _times_of(path: str | bytes) -> tuple[int, ...] | None:
@@ -270,15 +270,15 @@ def _is_imported(value: Any) -> bool:
 def _names(code: types.CodeType) -> set[str]:
     """Return the names that a function and its inner functions may look up as globals.
 
-    Attribute names are among them. A global with the same name may make equal data sets count as
-    different, but never different ones as equal.
+    They include attribute names. A global with such a name may make equal data sets look different,
+    but never different ones equal.
     """
     inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
     return set(code.co_names).union(*map(_names, inner))
 
 
 def _mapped_file(array: npt.NDArray[Any]) -> tuple[str, int] | None:
-    """Return the path and offset of an array that is a read-only map of a file."""
+    """Return the path and offset of a read-only memory-mapped array, else None."""
     root: Any = array
     while isinstance(root.base, np.ndarray):
         root = root.base

@@ -45,7 +45,7 @@ class FrameKind(IntEnum):
     """The kinds of frames on a connection, which serves one task or a STATUS request."""
 
     HELLO = 1  # client: {}; server: its data set and the seconds between heartbeats
-    REGISTER = 2  # client: a task, its index set and options; server: the memory, by descriptor
+    REGISTER = 2  # client: a task, its index set and options; server: a descriptor of the memory
     RESUME = 3  # client: start this epoch without the indices that are done
     NEXT = 4  # client: a grant of credit for this many more batches
     BATCH = 5  # server: where the samples of one batch lie
@@ -53,7 +53,7 @@ class FrameKind(IntEnum):
     NOTICE = 8  # server: a report of a slow sample that delays the task
     STATUS = 9  # client: request; server: the state of all tasks
     HEARTBEAT = 10  # either side
-    BYE = 11  # client: the task ends; server: the connection ends too
+    BYE = 11  # client: the task ends; server: the connection ends as well
     ERROR = 12  # server: the reason why the connection ends
 
 
@@ -70,7 +70,7 @@ LIMITS: dict[FrameKind, tuple[int, int]] = {
 
 
 class Frame(NamedTuple):
-    """One received message; ``fds`` are the descriptors that came with it."""
+    """One received frame; ``fds`` are the descriptors that came with it."""
 
     kind: FrameKind
     values: dict[str, Any]
@@ -98,7 +98,7 @@ class Bell:
 
     def ring(self) -> None:
         """Make the descriptor readable; a no-op after ``close``."""
-        with suppress(OSError):  # the buffer is full, so it is readable already
+        with suppress(OSError):  # the buffer is full, so the descriptor is already readable
             self._theirs.send(b"!")
 
     def clear(self) -> None:
@@ -116,7 +116,7 @@ class FrameSocket:
     """A connected socket that carries frames; only ``Connector.ask`` blocks.
 
     fds: the maximum number of descriptors received in one read. ended: True once the connection is
-    over. Raises DataError for a peer that violates the format.
+    over. Raises DataError if the peer violates the format.
     """
 
     def __init__(self, channel: socket.socket, fds: int = 0) -> None:
@@ -156,8 +156,8 @@ class FrameSocket:
         try:
             try:
                 data = self._receive()
-            except ConnectionResetError:  # the peer closed with data unread; its
-                data = self._receive()  # reason for closing may have arrived before
+            except ConnectionResetError:  # the peer closed before it had read everything,
+                data = self._receive()  # but its reason may have arrived
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -168,7 +168,7 @@ class FrameSocket:
             yield frame
 
     def close(self) -> None:
-        """Close the socket, and all descriptors that were neither taken nor sent."""
+        """Close the socket, and all descriptors that were received but not taken, or not sent."""
         self.channel.close()
         for fd in (*self._fds, self._fd_to_send):
             with suppress(OSError):
@@ -207,7 +207,9 @@ class FrameSocket:
 
 def _check_head(magic: bytes, version: int, number: int, length: int, more: int) -> FrameKind:
     if magic != MAGIC:
-        raise DataError(f"server: a frame starts with {MAGIC!r}, got {magic!r}; not a loader")
+        raise DataError(
+            f"server: a frame starts with {MAGIC!r}, got {magic!r}; the peer is not a needle loader"
+        )
     if version != VERSION:
         raise DataError(
             f"server: this server uses frames of version {VERSION}, got {version}; use one release "
@@ -216,7 +218,7 @@ def _check_head(magic: bytes, version: int, number: int, length: int, more: int)
     try:
         kind = FrameKind(number)
     except ValueError:
-        raise DataError(f"server: no frame has the number {number}") from None
+        raise DataError(f"server: there is no frame kind {number}") from None
     limits = LIMITS.get(kind, (_KIB, 0))
     if length > limits[0] or more > limits[1]:
         raise DataError(
@@ -240,7 +242,7 @@ def _object(kind: FrameKind, body: bytes) -> dict[str, Any]:
 
 
 def text_of_error(error: BaseException, most: int = 8000) -> str:
-    """Return the text of an exception, whatever its ``__str__`` does."""
+    """Return the text of an exception, even if its ``__str__`` raises."""
     try:
         return str(error)[:most]
     except BaseException:
@@ -248,7 +250,7 @@ def text_of_error(error: BaseException, most: int = 8000) -> str:
 
 
 def count_of(values: dict[str, Any], name: str, least: int = 0, most: int = 2**53) -> int:
-    """Return an integer of a frame; raise DataError for anything else or outside [least, most]."""
+    """Return an integer of a frame; raise DataError unless it is an int in [least, most]."""
     value = values.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise DataError(f"server: {name} must be an int in [{least}, {most}], got {value!r:.60}")
@@ -256,17 +258,18 @@ def count_of(values: dict[str, Any], name: str, least: int = 0, most: int = 2**5
 
 
 def text_of(values: dict[str, Any], name: str, most: int = 200) -> str:
-    """Return a text of a frame; raise DataError if it is empty, too long or unprintable."""
+    """Return a string of a frame; raise DataError if it is empty, too long or unprintable."""
     value = values.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable():
         raise DataError(
-            f"server: {name} must be a text of 1 to {most} printable letters, got {value!r:.60}"
+            f"server: {name} must be a string of 1 to {most} printable characters, got "
+            f"{value!r:.60}"
         )
     return value
 
 
 def pack_marks(marks: Marks) -> bytes:
-    """Pack marks into one bit each, compressed."""
+    """Return boolean marks as compressed bytes, one bit each before compression."""
     return zlib.compress(np.packbits(marks).tobytes(), 6)
 
 
@@ -293,8 +296,8 @@ def marks_of_text(text: Any, count: int) -> Marks:
         return unpack_marks(base64.b64decode(text, validate=True), count)
     except (TypeError, ValueError, binascii.Error):
         raise DataError(
-            f"GlobalDataLoader.load_state_dict: done must be the bits of {count} samples, got "
-            f"{text!r:.40}; pass what state_dict() returned"
+            f"GlobalDataLoader.load_state_dict: done must be the encoded bits of {count} samples, "
+            f"got {text!r:.40}; pass what state_dict() returned"
         ) from None
 
 
@@ -302,7 +305,7 @@ def marks_of_text(text: Any, count: int) -> Marks:
 
 
 class Connector(FrameSocket):
-    """A loader's socket, whose requests each wait for one answer.
+    """A loader's socket, on which each request waits for one answer.
 
     server: what the server said about itself in its HELLO.
     """
@@ -317,7 +320,7 @@ class Connector(FrameSocket):
         return self.server
 
     def ask(self, kind: FrameKind, values: dict[str, Any] | None = None, raw: bytes = b"") -> Frame:
-        """Send a request; return the answer of the same kind, or raise the error of a refusal."""
+        """Send a request and return the answer of the same kind, or raise the server's error."""
         end = time.monotonic() + HANDSHAKE
         self.channel.settimeout(HANDSHAKE)
         self.send(kind, values, raw)
@@ -346,7 +349,7 @@ def refusal(values: dict[str, Any]) -> NeedleError:
 
 
 def named_error(name: Any, text: Any) -> Exception:
-    """Return the server's error as an exception, of the same class if needle or Python has it."""
+    """Return the server's error as an exception, of the named class if needle or Python has it."""
     kind = getattr(errors, str(name), getattr(builtins, str(name), None))
     if isinstance(kind, type) and issubclass(kind, Exception):
         with suppress(TypeError):  # kind() may require other arguments

@@ -31,10 +31,10 @@ _LENGTH = 8
 
 @dataclass(frozen=True)
 class SampleLayout:
-    """The layout of a sample's leaves: one field per leaf of ``tree``, at ``offsets`` in a block.
+    """The layout of a sample: one field for each leaf of ``tree``, at ``offsets`` in a block.
 
-    kinds: "array", or a kind of text or of Python's numbers, for each leaf; a text is stored in a
-    field of uint8.
+    kinds: for each leaf "array", or the kind of string or Python number that it is; a string is
+    stored in a uint8 field.
     """
 
     tree: Any
@@ -59,18 +59,18 @@ class SampleLayout:
 
     @property
     def has_text(self) -> bool:
-        """True if some leaf is a text."""
+        """True if a leaf is a string."""
         return any(kind in TEXTS for kind in self.kinds)
 
     def views(self, buffer: Any, offset: int) -> list[Array]:
-        """Return views of the leaves of the sample at ``offset``; a text stays in stored form."""
+        """Return views of the leaves of the sample at ``offset``; a string stays encoded."""
         return [
             np.ndarray(each.row_shape, each.dtype, buffer, offset + at)
             for each, at in zip(self.fields, self.offsets)
         ]
 
     def leaves(self, buffer: Any, offset: int) -> list[Any]:
-        """Return the leaves as they were in the sample; raise DataError for a damaged text."""
+        """Return the leaves as they were in the sample; raise DataError for a damaged string."""
         return [_value(view, kind) for view, kind in zip(self.views(buffer, offset), self.kinds)]
 
     def columns(self, buffer: Any, offset: int, count: int) -> list[Array]:
@@ -108,14 +108,14 @@ class SampleLayout:
 
 
 def rounded(size: int) -> int:
-    """Return ``size`` rounded up to the bytes that its block takes."""
+    """Return the size of the block that holds ``size`` bytes."""
     return max(BLOCK_ALIGN, -(-size // BLOCK_ALIGN) * BLOCK_ALIGN)
 
 
 def layout_of(structure: Structure, leaves: Sequence[Any]) -> SampleLayout:
     """Return the layout of a sample; raise DataError for leaves that shared memory cannot hold.
 
-    structure: that of a slice, whose row these leaves are.
+    structure: that of a slice in which these leaves are one row.
     """
     fields, kinds = [], []
     for own, leaf in zip(structure.kinds, leaves):
@@ -126,8 +126,8 @@ def layout_of(structure: Structure, leaves: Sequence[Any]) -> SampleLayout:
             what = getattr(leaf, "type_name", type(leaf).__name__)
             what = what if dtype is None else f"an array of {dtype}"
             raise DataError(
-                f"GlobalDataLoader: a sample's fields must be numbers, arrays of them or texts, "
-                f"got {what}; convert it in the data set, or use DataLoader"
+                "GlobalDataLoader: a sample's fields must be numbers, arrays of numbers or "
+                f"strings, got {what}; convert it in the data set, or use DataLoader"
             )
         else:
             fields.append(Field(tuple(leaf.shape), dtype))
@@ -145,7 +145,9 @@ def read_layout(values: Any) -> SampleLayout:
     except (TypeError, KeyError, ValueError, IndexError) as error:
         raise DataError(f"GlobalDataLoader: the server sent an invalid layout ({error})") from None
     if len(fields) > MOST_FIELDS or count_leaves(tree) != len(fields):
-        raise DataError(f"GlobalDataLoader: a layout of {len(fields)} fields does not fit its tree")
+        raise DataError(
+            f"GlobalDataLoader: the {len(fields)} fields of a layout do not match its tree"
+        )
     return SampleLayout(tree, fields, kinds)
 
 
@@ -160,14 +162,14 @@ def _read_field(shape: list[int], name: str) -> Field:
 
 
 def _checked_tree(tree: Any, depth: int = 0) -> Any:
-    """Return the tree as nested tuples; raise DataError or ValueError for an invalid one."""
+    """Return the tree as nested tuples; raise DataError or ValueError if it is invalid."""
     if tree == LEAF:
         return LEAF
     container, keys, children = tree
     if container == "named":
         raise DataError(
-            f"GlobalDataLoader: a sample must be a tuple, list or dict, got the named tuple "
-            f"{keys.__name__}, a class that another program may not have; use a tuple or dict"
+            "GlobalDataLoader: a sample must be a tuple, list or dict, got the named tuple "
+            f"{keys.__name__}, whose class another program may not have; use a tuple or dict"
         )
     if depth > MOST_DEPTH or container not in ("tuple", "list", "dict"):
         raise ValueError(f"a tree of {container!r:.20}, {depth} levels deep")
@@ -176,7 +178,7 @@ def _checked_tree(tree: Any, depth: int = 0) -> Any:
         return container, None, inner
     if not all(isinstance(key, (str, int)) for key in keys) or len(keys) != len(inner):
         raise DataError(
-            f"GlobalDataLoader: the keys of a sample must be texts or ints, got {list(keys)}"
+            f"GlobalDataLoader: the keys of a sample must be strings or ints, got {list(keys)}"
         )
     return container, tuple(keys), inner
 
@@ -192,7 +194,7 @@ def _encoded(text: str | bytes) -> bytes:
 
 
 def _text_row(text: str | bytes, each: Field) -> Array:
-    """Return the stored bytes of a text: uint8 ``(n,)``."""
+    """Return the stored bytes of a string: uint8 ``(n,)``."""
     data = _encoded(text)
     stored = len(data).to_bytes(_LENGTH, "little") + data
     row = np.zeros(each.row_shape, np.uint8)
@@ -201,7 +203,7 @@ def _text_row(text: str | bytes, each: Field) -> Array:
 
 
 def _value(row: Array, kind: str) -> Any:
-    """Return the leaf of this kind that is stored in the row."""
+    """Return the leaf of kind ``kind`` that is stored in the row."""
     if kind == "array":
         return row
     if kind in PYTHON:
@@ -209,7 +211,7 @@ def _value(row: Array, kind: str) -> Any:
     length = int.from_bytes(row[:_LENGTH].tobytes(), "little")
     if length > len(row) - _LENGTH:
         raise DataError(
-            f"GlobalDataLoader: a text of {length} bytes cannot lie in a field of {len(row)}"
+            f"GlobalDataLoader: a string of {length} bytes does not fit a field of {len(row)}"
         )
     data = row[_LENGTH : _LENGTH + length].tobytes()
     return data.decode("utf-8", "surrogatepass") if kind == "str" else data
