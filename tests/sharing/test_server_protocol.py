@@ -161,7 +161,7 @@ def test_texts_come_back(texts: list[str | bytes]) -> None:
     for at, kind in zip(layout.offsets, layout.kinds):  # lengths that exceed the field
         if kind != "array":
             buffer[at : at + 8] = b"\xff" * 8
-    with pytest.raises(DataError, match="cannot lie"):
+    with pytest.raises(DataError, match="does not fit"):
         layout.leaves(buffer, 0)
 
 

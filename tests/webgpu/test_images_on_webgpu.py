@@ -53,7 +53,7 @@ def test_what_does_not_fit_is_refused() -> None:
         place.run_images([], [], images.astype("int32"), None, out.view)
     with pytest.raises(ValueError, match="must be uint8 or float32, got >f4"):
         place.run_images([], [], images.astype(">f4"), None, out.view)
-    with pytest.raises(ValueError, match=r"of one dtype and number of channels, got uint8"):
+    with pytest.raises(ValueError, match=r"with one dtype and number of channels, got uint8"):
         place.run_images([], [], [images[0], images[1, :, :, :1]], None, out.view)
     with pytest.raises(ValueError, match="take no indices"):
         place.run_images([], [], out.view, np.arange(2), out.view)

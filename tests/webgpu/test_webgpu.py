@@ -96,7 +96,7 @@ def test_gpus_come_before_software(monkeypatch):
         "one (Vulkan, software)",
     ]
     found.clear()
-    with pytest.raises(DeviceError, match="no adapter was found; install a driver of Vulkan"):
+    with pytest.raises(DeviceError, match="no adapter was found; install a driver for Vulkan"):
         adapters.adapter(0)
 
 

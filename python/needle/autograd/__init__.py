@@ -1,8 +1,8 @@
 """Reverse-mode differentiation: ops, the graph that they record, and ``backward``.
 
-Read ``graph`` and ``value`` first, then ``tensor``. What frees memory: ``discarding`` during the
-forward pass, ``replay`` during ``backward``. What a program must not change in between:
-``changes``. ``needle.grad``: ``derivative``.
+Read ``graph`` and ``value`` first, then ``tensor``. Memory is freed by ``discarding`` during the
+forward pass and by ``replay`` during ``backward``. ``changes`` detects values that a program must
+not change in between. ``derivative`` has ``needle.grad``.
 """
 
 import gc

@@ -1,10 +1,10 @@
 """Detection of values that changed between the forward pass and ``backward``.
 
 Every recorded node keeps, in ``saved``, the arrays of its inputs, the array of its result and the
-time of its computation. An array that was assigned since is another object; a buffer that was
-written to since has a later time of writing (``backends.writes``), which all its views share.
-``backward`` raises GraphError where a gradient reads such a value, as ``Op.reads`` declares it.
-Writes that needle does not see (by NumPy into shared memory) are not detected.
+time of its computation. If an array has been assigned since, it is another object; if a buffer has
+been written to since, it has a later write time (``backends.writes``), which all its views share.
+``backward`` raises GraphError if a gradient reads such a value; ``Op.reads`` declares what it
+reads. Writes that needle does not see (by NumPy into shared memory) are not detected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..errors import GraphError
 def was_written(data: Any, time: int) -> bool:
     """Return True if the buffer of an array (or of one in a tuple) was written to after ``time``.
 
-    NumPy's own arrays and discarded ones have no such time.
+    NumPy arrays and discarded arrays have no write time.
     """
     if type(data) is tuple:
         return any(was_written(each, time) for each in data)
@@ -27,7 +27,7 @@ def was_written(data: Any, time: int) -> bool:
 
 
 def has_changed(node: Any) -> bool:
-    """Return True if the result or an input of a recorded node changed after its computation."""
+    """Return True if the result or an input of a node has changed since it was computed."""
     if node.saved is None:
         return False
     arrays, result, time = node.saved
@@ -58,23 +58,23 @@ def check_reads(node: Any) -> None:
 
 
 def check_deferred(node: Any) -> None:
-    """Raise GraphError if an input has changed before the value of ``node`` is computed late."""
+    """Raise GraphError if an input has changed before the lazy value of ``node`` is computed."""
     arrays, _, time = node.saved or ((), None, 0)
     for i, (source, data) in enumerate(zip(node.inputs, arrays, strict=False)):
         since = time
-        if data is None:  # the input was lazy too, and was computed later
+        if data is None:  # the input was also lazy, and was computed later
             data, since = source.saved[1:] if source.saved else (source.cached_data, time)
         if how := _how(source, data, since):
             raise _error(node.op, "value", f"input {i}", data, how)
 
 
 def _layout(data: Any) -> Any:
-    """Return what every gradient may read: shape and dtype of an array, or of each in a tuple."""
+    """Return what any gradient may read: the shape and dtype of each array."""
     return [*map(_layout, data)] if isinstance(data, tuple) else (data.shape, data.dtype)
 
 
 def _how(value: Any, data: Any, time: int) -> str:
-    """Return how ``value``, which held ``data`` at ``time``, was changed; "" if it was not."""
+    """Describe how ``value``, which held ``data`` at ``time``, has changed; "" if it has not."""
     if value.cached_data is not data:
         return value.changed_by or "an assignment of another array"
     return _how_written(data, time)

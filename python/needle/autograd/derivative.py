@@ -1,4 +1,4 @@
-"""``needle.grad``: the gradient of a Python function, as a function.
+"""``needle.grad``, which returns the gradient of a Python function as a function.
 
 ``Tensor.backward`` is in ``autograd``. Nothing here reads or sets ``.grad``.
 """
@@ -15,7 +15,7 @@ from .tensor import Tensor, TensorOp, seed_gradient
 
 
 class _Alias(TensorOp):
-    """The identity as a new node, so that one tensor can serve as two arguments."""
+    """The identity op: its new node lets one tensor serve as two arguments."""
 
     def compute(self, a: Any) -> Any:
         """Return ``a``."""
@@ -29,7 +29,7 @@ class _Alias(TensorOp):
 def grad(
     f: Callable[..., Tensor], argnums: int | Sequence[int] = 0
 ) -> Callable[..., Tensor | tuple[Tensor, ...]]:
-    """Return the function that computes df/d(argument ``argnums``) for a scalar-valued ``f``.
+    """Return the function that computes the gradient of a scalar ``f`` in argument ``argnums``.
 
     ``f`` takes and returns Tensors. A sequence of ``argnums`` returns a tuple of gradients. No
     ``.grad`` is set. Calls nest: ``grad(grad(f))`` is the second derivative. ShapeError if ``f``
@@ -42,7 +42,7 @@ def grad(
         if not all(-len(args) <= i < len(args) for i in numbers):
             raise GraphError(
                 f"grad: argnums must be indices of positional arguments, got {argnums} for "
-                f"{len(args)} of them; pass the argument by position"
+                f"{len(args)} arguments; pass the argument by position"
             )
         given = [args[i] if isinstance(args[i], Tensor) else Tensor(args[i]) for i in numbers]
         higher = recording.on and any(isinstance(args[i], Tensor) for i in numbers)

@@ -5,9 +5,9 @@ gradient of ``relu`` reads the result and not the input. Ops declare this with `
 discarded, that is, a ``Discarded`` replaces its array, as soon as
 
 * the gradients of its own op and of its only user do not read it, and
-* no program holds a reference to its tensor, which reference counts tell (``refs``).
+* the program holds no reference to its tensor, according to reference counts (``refs``).
 
-A program that reads the value nevertheless, as ``y.inputs[0]``, gets it computed again.
+If a program reads the value nevertheless, as ``y.inputs[0]``, it is computed again.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ SMALLEST = 4096
 def discard_inputs(node: Any) -> None:
     """Discard the inputs of ``node`` that no gradient reads and no program refers to.
 
-    ``node`` is about to be used by a new node. An input that is still referred to, for example by a
-    local variable of a layer, is tried once more when the user of ``node`` is itself used.
+    ``node`` is about to be used by a new node. If something, such as a local variable of a layer,
+    still refers to an input, another attempt is made when the user of ``node`` is itself used.
     """
     if node.saved is None:
         return
@@ -62,7 +62,7 @@ def _discard_held(nodes: Sequence[Any]) -> None:
 
 
 def _discard(node: Any) -> bool:
-    """Discard such inputs; return True if the program still refers to one that is not read."""
+    """Discard such inputs; return True if the program still refers to one."""
     if node.saved is None:
         return False
     inputs, arrays = node.inputs, node.saved[0]
@@ -85,7 +85,7 @@ def _discard(node: Any) -> bool:
 
 
 def _is_unread(node: Any, data: Any) -> bool:
-    """Return True if ``data`` is the array of ``node``, and its own gradient does not read it."""
+    """Return True if ``data`` is the array of ``node`` and its own gradient does not read it."""
     saved = node.saved
     return (
         saved is not None

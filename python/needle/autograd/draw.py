@@ -27,7 +27,7 @@ class Node:
 
     @property
     def leaf(self) -> bool:
-        """True if no op produced it."""
+        """True if no op produced this node."""
         return not self.inputs
 
 
@@ -69,7 +69,7 @@ class Graph:
         return self.mermaid
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return Mermaid for notebooks that draw it, else the text as Markdown, HTML and text."""
+        """Return Mermaid for notebooks that can draw it, and Markdown, HTML and text for others."""
         return {
             "text/vnd.mermaid": self.mermaid,
             "text/markdown": f"```mermaid\n{self.mermaid}```",
@@ -93,11 +93,12 @@ def draw_graph(tensor: Tensor | TensorTuple) -> Graph:
     tapes: dict[int, list[Node]] = {}
     for node in find_topo_sort([tensor]):
         boxes[node] = _box(node, boxes, tapes)
-    return Graph(tuple(find_topo_sort([boxes[tensor]])))  # a tape has boxes that lead elsewhere
+    # a tape also has boxes from which ``tensor`` was not computed
+    return Graph(tuple(find_topo_sort([boxes[tensor]])))
 
 
 def _box(node: Value, boxes: dict[Value, Node], tapes: dict[int, list[Node]]) -> Node:
-    """Return the box of a node, given those of its inputs; draw its tape once."""
+    """Return the box of a node, given the boxes of its inputs; each tape is drawn once."""
     op, inputs, shape = node.op, [boxes[source] for source in node.inputs], str(node.shape)
     if op is None:
         return Node(type(node).__name__ if node.requires_grad else "constant", shape)

@@ -1,5 +1,5 @@
-# Trail 1 of 30: reverse_pass: the graph in reverse topological order, without arrays.
-# Next: python/needle/autograd/value.py
+# Trail 1 of 30: reverse_pass visits the graph in reverse topological order, without arrays. Next:
+# python/needle/autograd/value.py
 """The computational graph: recording switch, topological order, reverse pass.
 
 Works on any node with ``op``, ``inputs``, ``requires_grad`` and ``hooks``, and depends on no array,
@@ -41,8 +41,8 @@ class Op:
     def gradient(self, out_grad: Any, node: Any) -> Any:
         """Return the gradient of each of ``node.inputs``, given the gradient of ``node``.
 
-        One node, or a tuple of nodes with None for an input without gradient. Write it with public
-        ops, so that it can be differentiated in turn.
+        The result is one node, or a tuple of nodes with None for an input without gradient. Write
+        it with public ops, so that it can be differentiated again.
         """
         raise NotImplementedError
 
@@ -54,7 +54,7 @@ class Op:
         return tuple(result) if isinstance(result, list) else (result,)
 
     def reads_value(self, which: int | str, node: Any) -> bool:
-        """Return True if the gradient of ``node`` reads the input of this index, or "result"."""
+        """Return True if the gradient of ``node`` reads input ``which`` (or "result")."""
         reads = self.reads
         if isinstance(reads, Mapping):
             needed = [reads[i] for i, source in enumerate(node.inputs) if source.requires_grad]
@@ -74,7 +74,7 @@ class Op:
         return self.compute(*[source.realize_cached_data() for source in node.inputs])
 
     def discard(self, node: Any, place: Any) -> None:
-        """Drop further references to the array of ``node``, which ``place`` has replaced."""
+        """Drop other references to the array of ``node``, which ``place`` has replaced."""
 
     def multiplications(self, inputs: Sequence[Any], output: Any) -> int:
         """Return the number of multiplications of ``compute`` for these shapes.
@@ -85,7 +85,7 @@ class Op:
 
 
 class _Recording(threading.local):
-    """The recording switch of a thread: ``on`` if operations are recorded for differentiation."""
+    """The recording switch of a thread; ``on`` is True if operations are recorded."""
 
     on = True
 
@@ -96,7 +96,7 @@ recording = _Recording()
 class no_grad(Decorator):
     """Context manager and decorator: operations inside are not recorded, results are constants.
 
-    It holds in the thread that enters it. Threads must not share one object: each makes its own.
+    It applies to the thread that enters it. Threads must not share one object.
 
     >>> with no_grad():
     ...     pass
@@ -145,7 +145,7 @@ def find_topo_sort(node_list: Iterable[Any]) -> list[Any]:
 
 
 def topo_sort_dfs(node: Any, visited: set[Any], topo_order: list[Any]) -> None:
-    """Append ``node`` and its dependencies to ``topo_order``, iteratively, so for any depth."""
+    """Append ``node`` and its dependencies to ``topo_order``, without recursion."""
     ### BEGIN YOUR SOLUTION [topo-sort]
     if node in visited:
         return
@@ -176,12 +176,12 @@ def reverse_pass(
     release: Callable[[Any], None] | None = None,
     stops: Collection[Any] = (),
 ) -> None:
-    """Visit ``order`` backwards from its last node, whose gradient is ``out_grad``.
+    """Visit ``order`` in reverse from its last node, whose gradient is ``out_grad``.
 
     ``visit(node, grad)`` is called for each node reached, with its complete gradient, after its
-    hooks have run. The pass does not continue behind the nodes in ``stops``. With ``release``,
-    ``order`` is consumed and ``release(node)`` is called after each visit, so that a value without
-    other references is freed as soon as its last user is done.
+    hooks have run. The pass does not continue to the inputs of the nodes in ``stops``. With
+    ``release``, ``order`` is consumed and ``release(node)`` is called after each visit, so that a
+    value without other references is freed as soon as its last user is done.
     """
     ### BEGIN YOUR SOLUTION [reverse-pass]
     pending: dict[Any, list[Any]] = {order[-1]: [out_grad]}
@@ -214,7 +214,7 @@ def _pass_on(node: Any, grad: Any, pending: dict[Any, list[Any]]) -> None:
 def gradients_of(output: Any, out_grad: Any, wanted: Sequence[Any]) -> list[Any]:
     """Return the gradient of each node in ``wanted``; None where ``output`` does not depend on it.
 
-    Nodes behind ``wanted`` are not visited and no ``.grad`` is set. The result is recorded if
+    The inputs of ``wanted`` are not visited, and no ``.grad`` is set. The result is recorded if
     recording is on.
     """
     ### BEGIN YOUR SOLUTION [gradients-of]

@@ -1,10 +1,10 @@
-"""Reference counts that decide behaviour: whether anything but its known owners holds an object.
+"""Reference counts that decide behaviour: they tell whether only known owners hold an object.
 
 The memory of such an object can be freed early (``discarding``), changed in place (``optim``) or
-used again (``capture``). CPython's counts differ between versions by what an expression keeps on
-the stack, so they are measured once, at import, by the code that is used later. The variable
-``NEEDLE_REFCOUNTS=off`` and a build without the GIL turn all of this off: then every object counts
-as held, which costs memory and changes no result.
+used again (``capture``). CPython versions differ in what an expression keeps on the stack, so
+counts are calibrated once, at import, by the code that later uses them. ``NEEDLE_REFCOUNTS=off``
+and a build without the GIL turn all of this off: every object then counts as held, which costs
+memory and changes no result.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def _counts(items: Sequence[Any]) -> list[int]:
 
 
 def _measured() -> int:
-    """Return the count of an object that only a list or a tuple holds; 0 if counts do not tell."""
+    """Return the count of an object that only a list or tuple holds; 0 if counts are unreliable."""
     gil: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
     if refcounts.get() == "off" or not gil:
         return 0
-    # The interpreter specialises code that runs often: count with warm code and take the least.
+    # The interpreter specialises code that runs often, so warm it up and take the smallest count.
     alone = min(_counts(kind([object()]))[0] for _ in range(100) for kind in (list, tuple))
     items = [object()]
     second = items[0]
@@ -41,7 +41,7 @@ TELL = _ALONE > 0
 def unheld(items: Sequence[Any], owners: int = 0) -> list[bool]:
     """Return, for each item, True if nothing but ``items`` and ``owners`` objects refers to it.
 
-    The caller must hold no item in a variable.
+    No variable of the caller may refer to an item.
     """
     if not TELL:
         return [False] * len(items)

@@ -1,8 +1,8 @@
 """The tape that a default ``backward()`` keeps: the released graph without its buffers.
 
 Releasing the graph frees every intermediate value, yet ``x.grad.backward()`` must still work (the
-course's second derivatives). Therefore the tape keeps only the ops and the *leaves*. If a gradient
-is differentiated, which is rare, it recomputes the other values. Called by ``autograd``.
+course's second derivatives). The tape therefore keeps only the ops and the *leaves*, and recomputes
+the other values if a gradient is differentiated, which is rare. Called by ``autograd``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Leaves:
         self._time = now()
 
     def copy(self) -> Leaves:
-        """Return other ``Leaves`` of the same nodes, which keep data that ``forget`` drops here."""
+        """Return new ``Leaves`` of the same nodes, which keep data that ``forget`` drops here."""
         other = copy.copy(self)
         vars(other).update(_entries=[*self._entries])
         return other
@@ -55,23 +55,23 @@ class Leaves:
             yield node
 
     def forget(self, position: int, node: Any) -> None:
-        """Drop the data of ``node``, if it is this leaf, because it is about to be replaced."""
+        """Drop the data of leaf ``position``, which is about to be replaced, if it is ``node``."""
         if position < len(self._entries):
             reference, _, kind = self._entries[position]
             if reference() is node:
                 self._entries[position] = reference, None, kind
 
     def forget_replaced(self) -> None:
-        """Drop the data that their nodes no longer have."""
+        """Drop data that has since been replaced in its node."""
         for i, (reference, data, kind) in enumerate(self._entries):
             node = reference()
             if node is None or node.cached_data is not data:
                 self._entries[i] = reference, None, kind
 
     def as_recorded(self, nodes: Sequence[Any], positions: Container[int]) -> list[Any]:
-        """Return ``nodes``, with an ``EarlierValue`` for each one whose data was replaced since.
+        """Return ``nodes``, with an ``EarlierValue`` for each one whose data has been replaced.
 
-        GraphError if data at ``positions`` was written to or dropped.
+        GraphError if data at ``positions`` has been written to or dropped.
         """
         found = list(nodes)
         for position, (node, (_, data, kind)) in enumerate(zip(nodes, self._entries, strict=True)):
@@ -81,9 +81,9 @@ class Leaves:
                 how = "replaced" if data is None else "written to"
                 shape = f" of shape {node.shape}" if node.cached_data is not None else ""
                 raise GraphError(
-                    "backward: this derivative recomputes a released graph, but the data of a leaf"
-                    f"{shape} has been {how} since; detach() what an earlier step hands on, such "
-                    "as a hidden state, or call the first backward(retain_graph=True)"
+                    "backward: this derivative recomputes a released graph, but the data of a "
+                    f"leaf{shape} has been {how} since; detach() what one step passes to the next, "
+                    "such as a hidden state, or pass retain_graph=True to the first backward"
                 )
             if node.cached_data is not data:
                 found[position] = kind.make_from_op(EarlierValue(data), [node])
@@ -91,7 +91,7 @@ class Leaves:
 
 
 class EarlierValue(Op):
-    """The identity at the data that a leaf had before a step replaced it."""
+    """The op that returns the data that a leaf had before a step replaced it."""
 
     reads = ()
 
@@ -103,7 +103,7 @@ class EarlierValue(Op):
         return self.data
 
     def gradient(self, out_grad: Any, node: Any) -> Any:
-        """Return ``out_grad``: it is the gradient of the leaf, too."""
+        """Return ``out_grad``, which is also the gradient of the leaf."""
         return out_grad
 
 
@@ -114,8 +114,8 @@ DEPTHS = 20, 200
 class Tape:
     """The ops of a released graph in forward order.
 
-    Position p < len(leaves) is leaf p; row r has position len(leaves) + r. The last leaf is the
-    gradient that backward started with.
+    Position p < len(leaves) is leaf p; the op in row r is at position len(leaves) + r. The last
+    leaf is the gradient with which backward started.
     """
 
     def __init__(self, order: Sequence[Any], out_grad: Any) -> None:
@@ -150,7 +150,7 @@ class Tape:
         _check_depth(self.passes, self.depth)
 
     def behind(self, position: int) -> set[int]:
-        """Return the positions that the value at ``position`` depends on, ``position`` included."""
+        """Return ``position`` and the positions on which its value depends."""
         ### BEGIN YOUR SOLUTION [replay]
         found, first = {position}, len(self.leaves)
         for place in range(position, first - 1, -1):
@@ -160,19 +160,19 @@ class Tape:
         ### END YOUR SOLUTION
 
     def check_unchanged(self, positions: Container[int]) -> None:
-        """Raise GraphError if a value at ``positions`` would not be recomputed as it was."""
+        """Raise GraphError if recomputing a value at ``positions`` could give a different value."""
         for position, op in self.changed.items():
             if position in positions:
                 raise GraphError(
                     "backward: this derivative recomputes a released graph, but the result or an "
-                    f"input of {type(op).__name__} was changed before the first backward; call "
-                    "that one before the change"
+                    f"input of {type(op).__name__} was changed before the first backward; call the "
+                    "first backward before the change"
                 )
 
     def run(self, leaves: Sequence[Any], position: int, recorded: Leaves) -> list[Any]:
-        """Recompute the values that ``position`` needs; return them by position.
+        """Recompute the values on which ``position`` depends; return them by position.
 
-        ``leaves``: the nodes to start from, at the data of ``recorded``.
+        ``leaves``: the nodes to start from, with the data in ``recorded``.
         """
         with enable_grad():
             leaves = recorded.as_recorded(leaves, self.behind(position))
@@ -194,7 +194,7 @@ def _reads_nothing(op: Op) -> bool:
 
 
 def _check_depth(passes: int, depth: int) -> None:
-    """Warn of a long row of earlier passes; GraphError if a backward recomputes too many."""
+    """Warn of a long chain of earlier passes; GraphError if a backward recomputes too many."""
     if passes != DEPTHS[0] and depth != DEPTHS[1]:
         return
     message = (
@@ -208,7 +208,7 @@ def _check_depth(passes: int, depth: int) -> None:
 
 
 class _Replayed(Op):
-    """A function of the tape's leaves that runs the tape when it is differentiated."""
+    """An op on the tape's leaves that runs the tape when it is differentiated."""
 
     def __init__(self, tape: Tape, position: int, leaves: Leaves) -> None:
         self.tape, self.position, self.leaves = tape, position, leaves
@@ -238,7 +238,7 @@ class ReplayedValue(_Replayed):
 
 
 class ReplayedGradient(_Replayed):
-    """Op that computes the gradient of the tape's last value in the value at ``position``."""
+    """An op: the gradient of the tape's last value with respect to the value at ``position``."""
 
     def __call__(self, *leaves: Any) -> Any:
         """Return the gradient, recomputed from ``leaves``."""
@@ -253,8 +253,8 @@ class ReplayedGradient(_Replayed):
 class LateGradients:
     """The gradients of constants in a graph, all computed when the first one is read.
 
-    Programs of the course read ``W.grad`` after ``W = (W - lr * W.grad).detach()``. The constants
-    are those that an operation made: nobody said that they require no gradient.
+    Programs of the course read ``W.grad`` after ``W = (W - lr * W.grad).detach()``. These are the
+    constants made by operations: no program has declared that they require no gradient.
     """
 
     def __init__(self, nodes: Sequence[Any], tape: Tape | None) -> None:
@@ -271,9 +271,9 @@ class LateGradients:
             found = self._compute()
         except GraphError as error:
             raise GraphError(
-                f"grad: the gradient of this constant of shape {node.shape}, which detach() or "
-                "another operation made, was not kept; read it after a default backward() and "
-                "before other data changes, or set requires_grad=True before the forward pass"
+                f"grad: the gradient of this constant of shape {node.shape}, made by detach() or "
+                "another operation, was not kept; read it after a default backward() and before "
+                "other data changes, or set requires_grad=True before the forward pass"
             ) from error
         for reference, gradient in zip(self._references, found, strict=True):
             constant = reference()
@@ -295,7 +295,7 @@ class LateGradients:
 
 
 def promise_gradients(order: Sequence[Any], tape: Tape | None) -> None:
-    """Let ``.grad`` of the constants that operations made be computed from ``tape`` when read.
+    """Make ``.grad`` of constants made by operations computable from ``tape`` when it is read.
 
     Without a tape, reading it raises GraphError. A captured step keeps no such gradients.
     """
@@ -312,9 +312,9 @@ def promise_gradients(order: Sequence[Any], tape: Tape | None) -> None:
 
 
 def forget_leaf(node: Any) -> None:
-    """Let the tape of ``node.grad`` drop the data of ``node``, which is about to be replaced.
+    """Make the tape of ``node.grad`` drop the data of ``node``, which is about to be replaced.
 
-    Data that an earlier tape keeps for values that this one does not go on from is dropped, too: a
+    Data that an earlier tape keeps for values that this tape does not use is dropped as well: a
     list of outputs must not keep the weights of every step.
     """
     op = getattr(vars(node).get("grad"), "op", None)
@@ -332,9 +332,9 @@ def release_onto(tape: Tape) -> Callable[[Any], None]:
     """Return a ``release`` for ``reverse_pass`` that makes nodes recomputable from ``tape``.
 
     As long as the program holds a value such as a hidden state, the leaves keep their data, and an
-    optimiser updates them in new buffers. The loss itself, the first node to be released, does not
-    keep them, nor does a captured step. Nodes behind the loss whose gradients read no value stay
-    as they are: a chain of updates, W = W - lr * W.grad.detach(), is never recomputed.
+    optimiser writes updates to new buffers. The loss itself, the first node to be released, does
+    not keep them, nor does a captured step. Nodes before the loss whose gradients read no value are
+    left as they are: a chain of updates, W = W - lr * W.grad.detach(), is never recomputed.
     """
     leaves = tape.leaves
 
@@ -354,13 +354,13 @@ def release_onto(tape: Tape) -> Callable[[Any], None]:
 
 
 class Released(Op):
-    """The op of a node whose graph was released for good."""
+    """The op of a node whose graph was released permanently."""
 
     def recompute(self, node: Any) -> Any:
         """Raise GraphError: the graph is gone."""
         raise GraphError(
-            "backward: an earlier backward(retain_graph=False) has released this graph with a "
-            "value that it did not need; keep a reference to the tensor to read it afterwards"
+            "backward: an earlier backward(retain_graph=False) has released this graph, including "
+            "a value that no gradient needed; keep a reference to the tensor to read it afterwards"
         )
 
     def gradient(self, out_grad: Any, node: Any) -> Any:
@@ -377,7 +377,7 @@ RELEASED = Released()
 def release_for_good(node: Any) -> None:
     """Release a node so that it cannot be differentiated again.
 
-    A ``release`` of ``reverse_pass``.
+    This is a ``release`` callback for ``reverse_pass``.
     """
     if node.op is not None:
         node.op, node.inputs, node.saved = RELEASED, (), None

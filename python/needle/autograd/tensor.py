@@ -3,9 +3,9 @@
 The ops are in ``needle.ops``. They attach Tensor's operators and methods when they register
 (``tensor_methods.pyi`` lists these for type checkers). The reverse pass itself is in ``graph``.
 
-``retain_graph`` decides what ``y.backward()`` keeps. None (default) frees every intermediate buffer
-during the pass and can recompute it, so ``x.grad`` is still a graph node that can be
-differentiated. True keeps everything. False frees everything for good, and the gradients are
+``retain_graph`` decides what ``y.backward()`` keeps. None (the default) frees every intermediate
+buffer during the pass and can recompute it, so ``x.grad`` is still a graph node that can be
+differentiated. True keeps everything. False frees everything permanently, and the gradients are
 constants.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 else:
 
     class TensorMethods(MethodPointers):
-        """The methods that ops attach, for type checkers; at run time, hints for other names."""
+        """For type checkers, the methods that ops attach; at run time, hints for unknown names."""
 
 
 class TensorOp(Op):
@@ -56,7 +56,7 @@ class TensorTupleOp(Op):
 
 
 class Detach(TensorOp):
-    """Identity without a gradient: ``detach``."""
+    """The op of ``detach``: the identity without a gradient."""
 
     differentiable = False
 
@@ -72,10 +72,10 @@ def _as_values(args: Sequence[Any]) -> tuple[Value, ...]:
 
 
 def as_operand(b: Any, like: Any = None) -> Tensor:
-    """Return a Tensor as it is, an array or number as a constant on the device of ``like``.
+    """Return a Tensor as is, and an array or number as a constant on the device of ``like``.
 
-    Floating values take the dtype of a floating ``like``, and Python numbers ``number_dtype``.
-    DTypeError for anything that is not a number or an array of numbers.
+    Floating values take the dtype of a floating ``like``, and Python numbers that of
+    ``number_dtype``. DTypeError for anything that is not a number or an array of numbers.
     """
     if isinstance(b, Tensor):
         return b
@@ -93,9 +93,9 @@ def as_operand(b: Any, like: Any = None) -> Tensor:
 
 
 def number_dtype(number: float, dtype: Any) -> Any:
-    """Return the dtype of a Python number as an operand of an array of ``dtype``.
+    """Return the dtype that a Python number takes as an operand beside an array of ``dtype``.
 
-    That is ``dtype``, but float32 for a float beside integers, and int64 for an int beside bool.
+    This is ``dtype``, except float32 for a float beside integers, and int64 for an int beside bool.
     """
     if isinstance(number, float):
         return dtype if is_floating(dtype) else "float32"
@@ -148,11 +148,11 @@ class TensorTuple(Value):
 class Tensor(Value, TensorMethods):
     """An array that remembers how it was computed.
 
-    ``array``: a Tensor (its data is shared if device and dtype agree), an array, or anything that
-    NumPy converts. ``device``: that of the array, otherwise ``default_device()``. ``dtype``:
-    float32 by default for anything but arrays of needle (in np mode NumPy's own dtype). ``==`` and
-    ``hash`` compare identities. ``bool`` of a floating leaf that requires grad is True; of other
-    tensors it is that of their only element, ShapeError if there are several.
+    ``array``: a Tensor (whose data is shared if device and dtype agree), an array, or anything that
+    NumPy converts. ``device``: by default that of the array, otherwise ``default_device()``.
+    ``dtype``: by default float32 for anything but needle arrays (in np mode NumPy's own dtype).
+    ``==`` and ``hash`` compare identities. ``bool`` of a floating leaf that requires grad is True;
+    for other tensors it is that of their only element, and ShapeError if there is not exactly one.
     """
 
     __array_ufunc__ = None  # ``ndarray * tensor`` then calls our reflected operators
@@ -222,9 +222,10 @@ class Tensor(Value, TensorMethods):
         self.cached_data, self.changed_by = value.realize_cached_data(), "an assignment to .data"
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """Return a copy of the data as a NumPy array, also for 0-d tensors.
+        """Return a copy of the data as a NumPy array, which may be 0-d.
 
-        It is read-only, because writes would be lost: ``numpy.array(x)`` makes a copy to change.
+        It is read-only, because writes to it would not change the tensor; use ``numpy.array(x)``
+        for a writable copy.
         """
         return _read_only(self.realize_cached_data())
 
@@ -237,7 +238,7 @@ class Tensor(Value, TensorMethods):
         return place
 
     def __dlpack__(self, **options: Any) -> Any:
-        """Return a DLPack capsule on the data's memory; the other library records no gradient."""
+        """Return a DLPack capsule that shares the data; the other library records no gradient."""
         return self.realize_cached_data().__dlpack__(**options)
 
     def item(self) -> Any:
@@ -259,15 +260,16 @@ class Tensor(Value, TensorMethods):
         if self.op is None and self.requires_grad and is_floating(self.dtype):
             if self.size == 1 and not self.item():
                 warn_caller(
-                    "bool: a tensor that is trained is True as an object, though its only element "
-                    "is 0; write item() != 0 for its value, or `is not None`",
+                    "bool: a leaf that requires grad is True, although its only element is 0; "
+                    "write item() != 0 to test its value, or `is not None` to test whether there "
+                    "is a tensor",
                     UserWarning,
                 )
             return True
         if self.size != 1:
             raise ShapeError(
                 f"bool: the tensor must have one element, got shape {self.shape}; use all() or "
-                "any(), or `is not None` to ask whether there is one"
+                "any(), or `is not None` to test whether there is a tensor"
             )
         return bool(self.item())
 
@@ -304,7 +306,7 @@ class Tensor(Value, TensorMethods):
             order = find_topo_sort([self])
             tape = Tape(order, seed)
             promise_gradients(order, None if accumulate else tape)
-            tape.position.clear()  # the graph itself is kept by the program alone
+            tape.position.clear()  # only the program keeps the graph itself
             reverse_pass(order, seed, visit)
         else:
             _backward_releasing(self, seed, retain_graph is None and recording.on, visit)
@@ -325,7 +327,7 @@ class Tensor(Value, TensorMethods):
         return format(self.item(), spec) if spec else str(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return data, requires_grad and attributes of subclasses; a copy of a tensor is a leaf."""
+        """Return data, requires_grad and subclass attributes: a copy of a tensor is a leaf."""
         state = {k: v for k, v in self.__dict__.items() if k not in _GRAPH_ATTRIBUTES}
         return state | {"cached_data": self.realize_cached_data()}
 
@@ -392,7 +394,7 @@ def _set_grad(node: Value, grad: Any) -> None:
 
 
 def _collect_for_leaves(found: list[tuple[Value, Any]]) -> Callable[[Value, Any], None]:
-    """Return a callback of ``reverse_pass`` that lists gradients of leaves and sets the others."""
+    """Return a ``reverse_pass`` callback that lists the gradients of leaves and sets all others."""
 
     def visit(node: Value, grad: Any) -> None:
         if node.op is None:
@@ -405,7 +407,7 @@ def _collect_for_leaves(found: list[tuple[Value, Any]]) -> Callable[[Value, Any]
 
 @host_step(changes_state=True)
 def _add_to_grads(*pairs: Any) -> None:
-    """Add to each leaf's ``.grad``, given leaf, gradient, leaf, gradient and so on."""
+    """Add to each leaf's ``.grad``; ``pairs`` alternates leaves and gradients."""
     for leaf, grad in zip(pairs[::2], pairs[1::2], strict=True):
         if leaf.grad is not None:
             total = leaf.grad.realize_cached_data() + grad.realize_cached_data()
@@ -418,7 +420,7 @@ def _backward_releasing(
 ) -> None:
     """Run ``backward`` and free the graph; with ``again``, leave a tape (see ``replay``)."""
     order = find_topo_sort([output])
-    del output  # leaves only the references of the caller and the graph
+    del output  # now only the caller and the graph refer to it
     if not again:
         promise_gradients(order, None)
         with no_grad():

@@ -32,7 +32,7 @@ RECORDS = ("saved", "held", "late", "passes", "kept", "changed_by")
 
 
 class _Gradient:
-    """``grad`` of a Value to which none was assigned: None, or what ``late`` computes."""
+    """The ``grad`` of a Value to which none was assigned: None, or what ``late`` computes."""
 
     def __get__(self, node: Any, kind: type[Any]) -> Any:
         return None if node is None or node.late is None else node.late(node)
@@ -94,10 +94,7 @@ class Value:
 
     @classmethod
     def make_from_op(cls: type[Self], op: Op, inputs: Sequence[Value]) -> Self:
-        """Return the node of ``op`` applied to ``inputs``.
-
-        A constant if nothing has to be recorded.
-        """
+        """Return the node of ``op`` applied to ``inputs``; a constant if nothing is recorded."""
         value = _new(cls)
         ### BEGIN YOUR SOLUTION [record]
         for source in inputs:
@@ -136,7 +133,7 @@ class Value:
 
 
 def _arrays_of(inputs: Sequence[Value]) -> list[Any]:
-    """Return the arrays of ``inputs``; free what only their computation needed."""
+    """Return the arrays of ``inputs``; free values that only their computation needed."""
     arrays = []
     for source in inputs:
         data = source.cached_data
@@ -151,7 +148,7 @@ def _arrays_of(inputs: Sequence[Value]) -> list[Any]:
 def as_array(data: Any) -> Any:
     """Return ``data`` as an array, and a list of arrays as a tuple.
 
-    NumPy returns scalars for 0-d results, which are immutable.
+    NumPy returns an immutable scalar for a 0-d result.
     """
     if type(data) is NDArray:
         return data

@@ -68,7 +68,7 @@ def get(name: str) -> Backend:
 
 
 def loaded() -> list[Backend]:
-    """Return the loaded backends, except those whose name has been registered anew."""
+    """Return the loaded backends, except those whose name has been registered again."""
     return list(_loaded.values())
 
 
@@ -127,7 +127,7 @@ def _found(name: str) -> Backend | Factory:
 
 def _installed() -> dict[str, Callable[[], Any]]:
     """Return the loaders of the backends that installed packages declare."""
-    # A late import: it costs a tenth of ``import needle``, and few programs need it.
+    # Imported late: it takes a tenth of the time of ``import needle``, and few programs need it.
     from importlib.metadata import entry_points
 
     return {point.name: point.load for point in entry_points(group=GROUP)}

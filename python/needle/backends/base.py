@@ -1,15 +1,15 @@
 """The interface of a backend: ten required functions, and optional ones.
 
-A backend is given ``View``\\ s (one of its buffers with shape, strides and offset) and Python
-scalars; it knows no NDArray, Tensor or gradient. Reshape, permute, broadcast, slices and flips are
-arithmetic on views on the floors above and need no function of the backend.
+A backend gets views (``View``: one of its buffers, shape, strides and offset) and Python scalars;
+it knows no NDArray, Tensor or gradient. Reshape, permute, broadcast, slices and flips are
+arithmetic on views, which higher floors do without the backend.
 
 The caller guarantees the following, so a backend need not check it:
 
 * all views of one call belong to this backend; output views are writable, overlap no input and
-  have no axis of stride 0; but ``out`` may be *identical* to an input of an elementwise function
-  (``apply_epilogue`` and ``relu_grad`` too) or to x of ``batch_norm``, and ``x_grad`` to grad or x
-  of ``batch_norm_grad``;
+  have no axis of stride 0; as an exception, ``out`` may be *identical* to an input of an
+  elementwise function (including ``apply_epilogue`` and ``relu_grad``) or to x of ``batch_norm``,
+  and ``x_grad`` to grad or x of ``batch_norm_grad``;
 * operands of ``binary`` and ``where`` have the shape of ``out`` (broadcasting is stride 0) and one
   dtype; a scalar is a Python ``bool``, ``int`` or ``float``, to be converted to that dtype;
 * any axis may have size 0 or 1, any stride may be negative or 0, any offset may be non-zero.
@@ -40,7 +40,7 @@ Scalar = bool | int | float
 
 
 class View(NamedTuple):
-    """A strided window on a buffer of a backend. ``strides`` and ``offset`` count elements."""
+    """A strided view of a backend's buffer. ``strides`` and ``offset`` count elements."""
 
     handle: Any
     """The backend's buffer, one-dimensional, with ``.size`` elements. It takes attributes."""
@@ -55,9 +55,9 @@ Pair = tuple[int, int]
 
 
 class Epilogue(NamedTuple):
-    """The steps that a kernel applies to each result before it stores it, in the order of fields.
+    """The steps, in field order, that a kernel applies to each result before storing it.
 
-    The fields are views in a call of a kernel and arrays in ``accelerated``.
+    The fields are views in a kernel call and arrays in ``accelerated``.
     """
 
     bias: Any = None
@@ -87,21 +87,20 @@ NO_EPILOGUE = Epilogue()
 MOMENT_PIXELS = 64
 """The pixels of one part of the moments that ``conv2d_moments`` writes."""
 
-# The names with which unary, binary and reduce are called; elementwise_ops.h and reduce_ops.h have
-# the same rows. *_FLOAT are called with float32 and float64 only, others with every dtype unless
-# noted.
+# The names passed to unary, binary and reduce; elementwise_ops.h and reduce_ops.h have the same
+# rows. *_FLOAT are called only with float32 and float64, others with every dtype unless noted.
 UNARY_FLOAT = tuple(
     "exp expm1 log log1p log2 log10 sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh "
     "atanh erf floor ceil trunc round".split()
 )
 UNARY_NUMERIC = ("negative", "abs", "sign", "square")  # any dtype but bool
 UNARY_TO_BOOL = ("isnan", "isinf", "isfinite", "logical_not")  # result: bool; is*: floats only
-UNARY_INTEGER = ("bitwise_invert",)  # integers and bool (there: not)
+UNARY_INTEGER = ("bitwise_invert",)  # integers and bool (for bool: logical not)
 UNARY = UNARY_FLOAT + UNARY_NUMERIC + UNARY_TO_BOOL + UNARY_INTEGER
 
 BINARY_NUMERIC = tuple(
     "add subtract multiply divide floor_divide remainder power maximum minimum".split()
-)  # not bool; divide: floats only; floor_divide, remainder: Python's //, %; integer x // 0 = 0
+)  # no bool; divide: only floats; floor_divide, remainder: Python's //, %; integer x // 0 = 0
 BINARY_FLOAT = ("atan2",)
 BINARY_INTEGER = ("bitwise_and", "bitwise_or", "bitwise_xor")  # integers and bool
 BINARY_LOGICAL = ("logical_and", "logical_or", "logical_xor")  # any dtype; result: bool
@@ -112,7 +111,7 @@ REDUCE = ("sum", "prod", "max", "min", "any", "all")
 
 
 class Backend(ABC):
-    """Base class of the kernels of a device: subclass it, write the ten functions, register it."""
+    """Base class of backends: subclass it, write the ten functions, and register the subclass."""
 
     name: str
     known_failures: Sequence[str] = ()
@@ -130,7 +129,7 @@ class Backend(ABC):
 
     @abstractmethod
     def allocate(self, size: int, dtype: DType) -> Any:
-        """Return a new buffer of ``size`` elements, undefined, freed when unreferenced."""
+        """Return a new uninitialised buffer of ``size`` elements, freed when unreferenced."""
 
     @abstractmethod
     def upload(self, source: NumpyArray[Any], out: View) -> None:
@@ -138,7 +137,7 @@ class Backend(ABC):
 
     @abstractmethod
     def download(self, a: View) -> NumpyArray[Any]:
-        """Return a new compact host array with the elements of ``a``."""
+        """Return a new contiguous host array with the elements of ``a``."""
 
     @abstractmethod
     def fill(self, out: View, value: Scalar) -> None:
@@ -146,7 +145,7 @@ class Backend(ABC):
 
     @abstractmethod
     def copy(self, a: View, out: View) -> None:
-        """Compute ``out[...] = a``, equal shapes; converts dtypes as C does (to bool: a != 0)."""
+        """Compute ``out[...] = a`` for equal shapes, casting as C does (to bool: a != 0)."""
 
     @abstractmethod
     def unary(self, name: str, a: View, out: View) -> None:
@@ -167,7 +166,7 @@ class Backend(ABC):
         ``out`` keeps every axis: out.shape[i] is a.shape[i] or 1. Over an empty axis, sum and any
         are 0, prod and all are 1; max and min are never called with one. sum and prod: out has the
         dtype of a (int32, int64 or floating); any and all: bool to bool; max and min: any dtype but
-        bool, NaN if there is one. float32 sums need pairwise summation or several accumulators.
+        bool, and NaN propagates. float32 sums need pairwise summation or several accumulators.
         """
 
     @abstractmethod
@@ -178,8 +177,8 @@ class Backend(ABC):
         """
 
     # ---- optional: override to accelerate ----------------------------------------------------
-    # Arrays of images are channels last: (N, H, W, C) with any strides; floats only. Kernels that a
-    # backend does not override raise NotImplementedError, as the end of this file says.
+    # Images are channels last, (N, H, W, C), floating, with any strides. Kernels that a backend
+    # does not override raise NotImplementedError, as the end of this file arranges.
 
     def apply_epilogue(self, a: View, out: View, epilogue: Epilogue) -> None:
         """Compute out = epilogue(a) for a (..., C); the epilogue is a bias (C,) and relu."""
@@ -198,7 +197,7 @@ class Backend(ABC):
         """Compute out = a - logsumexp(a) along ``axis``."""
 
     def logsumexp(self, a: View, out: View) -> None:
-        """Compute log(sum(exp(a))) over the axes where ``out`` has size 1, the max subtracted."""
+        """Compute log(sum(exp(a))) without overflow over the axes where ``out`` has size 1."""
 
     def cross_entropy(self, logits: View, labels: View, out: View, smoothing: float) -> None:
         """Compute out (N,) = -sum_c q_c log softmax(logits)_c, q the smoothed labels.
@@ -244,8 +243,8 @@ class Backend(ABC):
     ) -> None:
         """Compute the gradients of batch_norm; mean and var depend on x.
 
-        Where the forward pass had an epilogue, ``grad`` counts as 0 where relu gave 0 and as NaN
-        where it gave NaN, and the gradient of a residual is an output too (``EpilogueGrad``).
+        If the forward pass had an epilogue, ``grad`` counts as 0 where relu gave 0 and as NaN where
+        it gave NaN, and the gradient of a residual is also an output (``EpilogueGrad``).
         """
 
     def layer_norm(
@@ -268,12 +267,12 @@ class Backend(ABC):
         """Compute the three gradients of layer_norm."""
 
     def max_pool2d(self, x: View, out: View, kernel: Pair, stride: Pair, padding: Pair) -> None:
-        """Compute window maxima, out (N, OH, OW, C), NaN if there is one; padding is ignored."""
+        """Compute window maxima, out (N, OH, OW, C); NaN propagates, padding is ignored."""
 
     def max_pool2d_grad(
         self, grad: View, x: View, x_grad: View, kernel: Pair, stride: Pair, padding: Pair
     ) -> None:
-        """Add each output's gradient at the first maximum of its window, row by row."""
+        """Add each output's gradient at its window's first maximum in row-major order."""
 
     def avg_pool2d(self, x: View, out: View, kernel: Pair, stride: Pair, padding: Pair) -> None:
         """Compute the means of windows; padding counts as zeros."""
@@ -286,14 +285,14 @@ class Backend(ABC):
     def conv2d(
         self, x: View, weight: View, out: View, geometry: Geometry, epilogue: Epilogue
     ) -> None:
-        """Cross-correlate x (N, H, W, C) with weight (KH, KW, C/groups, O): out (N, OH, OW, O).
+        """Cross-correlate x (N, H, W, C) with weight (KH, KW, C/groups, O) to out (N, OH, OW, O).
 
         OH = (H + 2*padding - dilation*(KH-1) - 1) // stride + 1; group g maps input channels
         [g*C/groups, ...) to output channels [g*O/groups, ...). The epilogue has no residual.
         """
 
     def conv2d_input_grad(self, grad: View, weight: View, x_grad: View, geometry: Geometry) -> None:
-        """Compute x_grad (N, H, W, C) from grad (N, OH, OW, O); 0 where no window reads."""
+        """Compute x_grad (N, H, W, C) from grad (N, OH, OW, O); 0 for elements in no window."""
 
     def conv2d_weight_grad(
         self, grad: View, x: View, weight_grad: View, geometry: Geometry
@@ -301,7 +300,7 @@ class Backend(ABC):
         """Compute weight_grad (KH, KW, C/groups, O); the other shapes are those of ``conv2d``."""
 
     def gather(self, a: View, index: View, out: View) -> None:
-        """Compute out[i, ...] = a[index[i], ...]; index int64 (n,), in [0, len(a)). Any dtype."""
+        """Compute out[i, ...] = a[index[i], ...], any dtype; index: int64 (n,) in [0, len(a))."""
 
     def scatter(self, a: View, index: View, out: View) -> None:
         """Compute out[index[i], ...] = a[i, ...] in order of i; the last of equal indices wins."""
@@ -310,7 +309,7 @@ class Backend(ABC):
         """Compute out[index[i], ...] += a[i, ...] in order of i."""
 
     def one_hot(self, index: View, out: View) -> None:
-        """Compute out (n, C): 1 where column == index[i], else 0; index int64 (n,)."""
+        """Compute out (n, C): 1 where column == index[i], else 0; index: int64 (n,)."""
 
     def argmax(self, a: View, out: View, axis: int) -> None:
         """Compute the int64 position of the first maximum or NaN along ``axis`` (size 1 in out)."""
@@ -322,8 +321,8 @@ class Backend(ABC):
         """Fill ``out``, floating, in row-major order with random numbers.
 
         ``name``: uniform in [a, a + b); normal with mean a and standard deviation b; bernoulli, b
-        with probability a, else 0. The bits are those of the definition: Philox by seed (64 bits),
-        draw (32 bits) and position.
+        with probability a, else 0. The bits are those of the definition: Philox words of seed (64
+        bits), draw (32 bits) and position.
         """
 
     def sgd_step(
@@ -338,7 +337,7 @@ class Backend(ABC):
         weight_decay: float,
         nesterov: bool,
     ) -> None:
-        """Update all parameters, compact views of one dtype; ``velocities`` is empty if unused.
+        """Update all parameters, contiguous views of one dtype; ``velocities`` is empty if unused.
 
         g += weight_decay*p; v = momentum*v + (1-dampening)*g; out = p - lr*(nesterov ?
         g + momentum*v : v). Velocities change in place; ``outs`` are new buffers or the params.
@@ -359,20 +358,20 @@ class Backend(ABC):
         decoupled: bool,
         step: int,
     ) -> None:
-        """Take a step of Adam (Kingma & Ba 2015), moments in place; ``decoupled``: AdamW.
+        """Take a step of Adam (Kingma & Ba 2015), updating moments in place; ``decoupled``: AdamW.
 
         u = m/(1-beta1**step), w = v/(1-beta2**step); out = p - lr*u/(sqrt(w)+eps). Coupled:
         g += weight_decay*p first; decoupled: p *= 1 - lr*weight_decay first. ``outs`` as above.
         """
 
-    # ---- services, with defaults that fit every device ---------------------------------------
+    # ---- services, with defaults that suit every device ---------------------------------------
 
     def adopt(self, source: NumpyArray[Any]) -> Any | None:
-        """Return a handle on the memory of a compact, writable host array; None if impossible."""
+        """Return a handle on the memory of a contiguous, writable host array, or None."""
         return None
 
     def export(self, a: View) -> NumpyArray[Any] | None:
-        """Return a host array on the memory of ``a`` (strides kept), or None if impossible."""
+        """Return a host array that shares the memory and strides of ``a``, or None."""
         return None
 
     def memory_stats(self) -> dict[str, int]:
@@ -386,7 +385,7 @@ class Backend(ABC):
         """Wait until the device has finished all its work."""
 
     def record_graph(self, run: Callable[[], None]) -> Callable[[], None]:
-        """Record the kernels that ``run`` calls; return a function that launches them all at once.
+        """Record the kernels that ``run`` calls; return a function that launches all of them.
 
         The kernels do not run while they are recorded. A launch uses the buffers of the recording,
         which must still exist. ``needle.capture`` calls this where a backend overrides it.
@@ -396,15 +395,16 @@ class Backend(ABC):
         raise NotImplementedError
 
     def prepared_conv2d_size(self, x_shape: Shape, weight_shape: Shape, geometry: Geometry) -> int:
-        """Return how many elements ``prepare_conv2d`` writes; 0 if ``conv2d`` is as fast.
+        """Return the number of elements that ``prepare_conv2d`` writes; 0 if it would not pay.
 
-        A backend that overrides this has all three functions; ``needle.capture`` calls them for
-        float32 in inference. x_shape: (N, H, W, C); weight_shape: (KH, KW, C, O).
+        A backend overrides this, ``prepare_conv2d`` and ``conv2d_prepared`` together;
+        ``needle.capture`` calls them for float32 in inference. x_shape: (N, H, W, C); weight_shape:
+        (KH, KW, C, O).
         """
         return 0
 
     def prepare_conv2d(self, weight: View, out: View, x_shape: Shape, geometry: Geometry) -> None:
-        """Write the weights in the order that ``conv2d_prepared`` reads, a compact vector."""
+        """Write the weights as a contiguous vector in the order that ``conv2d_prepared`` reads."""
         raise NotImplementedError
 
     def conv2d_prepared(
@@ -416,7 +416,7 @@ class Backend(ABC):
         geometry: Geometry,
         epilogue: Epilogue,
     ) -> None:
-        """Compute ``conv2d`` with the same bits; ``prepared`` has been made from ``weight``."""
+        """Compute ``conv2d`` with the same bits; ``prepared`` was written by ``prepare_conv2d``."""
         raise NotImplementedError
 
     def conv2d_moments(
@@ -430,11 +430,11 @@ class Backend(ABC):
     ) -> None:
         """Compute ``conv2d`` with the same bits, and the moments of every 64 pixels of ``out``.
 
-        moments: float32 (ceil(pixels / 64), 2, O), compact: for each part of ``MOMENT_PIXELS``
-        pixels, in the order of (N, OH, OW), the mean of each channel and the sum of squared
-        deviations from it, of the numbers as stored. The last part may be shorter. A backend
-        overrides this and ``batch_norm_of_moments`` together; ``needle.capture`` calls them for
-        float32 and bfloat16.
+        moments: contiguous float32 (ceil(pixels / 64), 2, O), which has, for each part of
+        ``MOMENT_PIXELS`` pixels in the order of (N, OH, OW), the mean of each channel and the sum
+        of squared deviations from it, computed from the stored values. The last part may be
+        shorter. A backend overrides this and ``batch_norm_of_moments`` together; ``needle.capture``
+        calls them for float32 and bfloat16.
         """
         raise NotImplementedError
 
@@ -464,15 +464,15 @@ class Backend(ABC):
         """Augment a batch on the device; ``needle.data`` calls this where a backend overrides it.
 
         steps, parameters, indices: as in ``native_kernels.run_images``. images: host arrays as
-        there, or a View ``(N, H, W, C)``; the caller may change them after the call. out: a compact
-        View.
+        there, or a View ``(N, H, W, C)``; the caller may change them after the call. out: a
+        contiguous View.
         """
         raise NotImplementedError
 
     def pin(self, memory: Any) -> Any | None:
-        """Pin host memory (a buffer) for direct reads by the device while the result is held.
+        """Pin host memory, so that the device can read it directly while the result is alive.
 
-        The result is None where the device does not need it or cannot do it.
+        The result is None if the device does not need pinning or cannot pin.
         """
         return None
 
@@ -491,7 +491,7 @@ def provides(backend: Backend, name: str) -> bool:
 
 
 def _lacking(kernel: Callable[..., None]) -> Callable[..., None]:
-    """Return an optional kernel as the base class has it: a function that raises."""
+    """Return the base class's version of an optional kernel, a function that raises."""
 
     @functools.wraps(kernel)
     def missing(backend: Backend, *args: Any, **options: Any) -> None:

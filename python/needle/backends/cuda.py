@@ -1,6 +1,6 @@
-"""The CUDA backend: one Backend for each GPU, of the compiled module ``ndarray_backend_cuda``.
+"""The CUDA backend: one Backend per GPU, made from the compiled module ``ndarray_backend_cuda``.
 
-The module is optional. It is built where nvcc is found and can be imported without a GPU.
+The module is optional: it is built if nvcc is found, and can be imported without a GPU.
 ``backends.get("cuda")`` calls ``load``; ``"cuda:1"`` is the second GPU.
 """
 
@@ -53,7 +53,7 @@ def _record_graph(module: ModuleType, index: int, run: Callable[[], None]) -> Ca
 
 
 def backend_of_device(module: ModuleType, index: int) -> Backend:
-    """Return a Backend of the module's kernels on one of its devices."""
+    """Return a Backend that runs the module's kernels on one of its devices."""
     count = module.device_count()
     if count == 0:
         raise DeviceError(
@@ -87,5 +87,5 @@ def backend_of_device(module: ModuleType, index: int) -> Backend:
 
 
 def _bound(function: Callable[..., Any], *first: Any) -> Any:
-    """Return a method that ignores its object and passes ``first`` before its arguments."""
+    """Return a method that ignores ``self`` and passes ``first`` before its arguments."""
     return staticmethod(partial(function, *first))  # Python 3.13 warns of a bare partial in a class

@@ -1,6 +1,6 @@
-"""The backend of a compiled module: each kernel that the module exports becomes a method.
+"""The backend of a compiled module, with a method for each kernel that the module exports.
 
-A row of the kernel table that is not compiled is no attribute of the module; the class then keeps
+The module has no attribute for a row of the kernel table that is not compiled; the class then keeps
 the method of Backend, and the definition in ``needle/accelerated`` runs. ``backends.get`` calls
 ``load``.
 """
@@ -45,7 +45,7 @@ def load() -> Backend:
 
 
 def configure(module: ModuleType) -> None:
-    """Apply the variables and settings of ``config``; an error for an invalid value."""
+    """Apply the variables and settings of ``config``; raise an error for an invalid value."""
     isa, threads = CPU_ISA.read(), NUM_THREADS.read()
     if isa and isa not in (available := module.available_isas()):
         raise DeviceError(
@@ -79,8 +79,8 @@ def backend_of(module: ModuleType, **special: Any) -> Backend:
     members.update(special)
     if missing := [name for name in REQUIRED if name not in members]:
         raise DeviceError(
-            f"{module.__name__}: the module lacks {', '.join(missing)}; it is of another version, "
-            "build it again with 'pip install .'"
+            f"{module.__name__}: the module lacks {', '.join(missing)}, so it is of another "
+            "version; build it again with 'pip install .'"
         )
     members["module"] = module
     members["__doc__"] = f"The kernels of {module.__name__}."

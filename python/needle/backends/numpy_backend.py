@@ -1,10 +1,9 @@
-# Trail 7 of 30: the ten functions of a backend, in NumPy.
-# Next: src/core/view.h
-"""The NumPy backend, device ``cpu_numpy``: the ten required functions, each a call of NumPy.
+# Trail 7 of 30: the ten functions of a backend, written with NumPy. Next: src/core/view.h
+"""The NumPy backend, device ``cpu_numpy``: the ten required functions, each a NumPy call.
 
 The other backends are tested against it, and it needs no compiler. A handle is a one-dimensional
-``Buffer``. It has only those optional kernels whose definition would loop although NumPy has
-a function for them; for the others, the definition runs on NumPy already.
+``Buffer``. It overrides only optional kernels whose definition is a Python loop although NumPy has
+a function for them; the other definitions already call NumPy.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Array = NumpyArray[Any]
 
 
 class Buffer(np.ndarray[Any, Any]):
-    """A handle: memory, and what needle notes about it (see ``writes``)."""
+    """A handle: memory, and what needle records about it (see ``writes``)."""
 
     written = 0
     shared = False
@@ -47,7 +46,7 @@ def _buffer_dtype(dtype: DType) -> DType:
 
 
 def _values(view: View) -> Array:
-    """Return the array that NumPy computes with: for bfloat16, a float32 copy."""
+    """Return the array with which NumPy computes: for bfloat16, a float32 copy."""
     return array_of(view).astype(compute_dtype(view.dtype), copy=False)
 
 
@@ -121,7 +120,7 @@ class NumpyBackend(Backend):
         axes = tuple(i for i, n in enumerate(out.shape) if n == 1)
         options: dict[str, Any] = {}
         if name in ("sum", "prod"):
-            # NumPy sums pairwise along the last axis only; float64 is accurate along all axes.
+            # NumPy sums pairwise only along the last axis; float64 is accurate along all axes.
             options["dtype"] = np.float64 if is_floating(a.dtype) else a.dtype
         with quiet():
             result = getattr(np, name)(_values(a), axis=axes, keepdims=True, **options)

@@ -1,4 +1,4 @@
-"""NumPy's functions for the names of ``unary`` and ``binary``, and what NumPy lacks."""
+"""NumPy's functions for the names of ``unary`` and ``binary``, and those that NumPy lacks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def _integer_power(a: Array, b: Array, out: Array) -> None:
 def _power(a: Array, b: Array, out: Array) -> None:
     if out.dtype.kind == "i":
         _integer_power(a, b, out)
-    else:  # a full array of exponents: np.power with the scalar 0.5 is sqrt, which is NaN at -inf
+    # an array of exponents, because np.power with the scalar 0.5 is sqrt, which is NaN at -inf
+    else:
         np.power(a, np.broadcast_to(b, out.shape), out=out)
 
 
@@ -43,7 +44,7 @@ _RENAMED = {"round": "rint", "bitwise_invert": "invert", "atan2": "arctan2"} | {
 
 
 def _in_float64(name: str) -> Any:
-    """Return NumPy's function in float64, rounded to ``out``; in float32 it errs by up to 4 ulp."""
+    """Return NumPy's function computed in float64, since float32 errors reach 4 ulp."""
     function = getattr(np, _RENAMED.get(name, name))
 
     def compute(*operands: Array, out: Array) -> None:
@@ -68,12 +69,12 @@ BINARY_FUNCTIONS = _functions(BINARY)
 
 
 def quiet() -> np.errstate:
-    """Suppress NumPy's warnings: results follow IEEE 754, as those of the other backends do."""
+    """Suppress NumPy's warnings, since results follow IEEE 754 as on other backends."""
     return np.errstate(all="ignore")
 
 
 def unary(name: str, a: Any) -> Array:
-    """Return a required unary function of a floating NumPy array or scalar."""
+    """Apply a required unary function to a floating NumPy array or scalar."""
     out: Array = np.empty(np.shape(a), a.dtype)
     with quiet():
         UNARY_FUNCTIONS[name](np.asarray(a), out=out)

@@ -1,8 +1,8 @@
 """Philox4x32-10: random 32-bit words as a function of seed, epoch, index and stream.
 
-Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011). There is no sequence and no
-state; src/core/philox.h gives the same bits. Used by ``needle.data`` for orders and augmentation,
-and by ``accelerated.random`` for tensors.
+Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011). The generator has no state;
+src/core/philox.h gives the same bits. Used by ``needle.data`` for orders and augmentation, and by
+``accelerated.random`` for tensors.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _FEW_BLOCKS = 16  # up to about this number, Python integers are faster than Num
 def words(seed: int, epoch: int, indices: Integers, stream: int, count: int) -> Words:
     """Return ``count`` random words for each index: uint32 ``(n, count)``.
 
-    seed: in [0, 2**64), the key. epoch: taken modulo 2**32. indices: int64 ``(n,)``, negative ones
-    modulo 2**64. stream: below 2**24. count: at most 1024. ValueError if stream or count is out of
-    range.
+    seed: the key, in [0, 2**64). epoch: reduced modulo 2**32. indices: int64 ``(n,)``, negative
+    ones modulo 2**64. stream: below 2**24. count: at most 1024. ValueError if stream or count is
+    out of range.
     """
     if not 0 <= stream < MAX_STREAM or not 0 <= count <= MAX_WORDS:
         raise ValueError(
@@ -81,7 +81,7 @@ def philox_block(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tu
 
 
 def _rounds(counter: tuple[Wide, ...], key: tuple[int, int], shape: tuple[int, int]) -> Words:
-    """Return ``philox_block`` of counter arrays that broadcast to ``shape``: ``(*shape, 4)``."""
+    """Return ``philox_block`` for counter arrays that broadcast to ``shape``: ``(*shape, 4)``."""
     c0, c1, c2, c3 = (np.broadcast_to(c, shape) for c in counter)
     k0, k1 = key
     m0, m1 = (np.uint64(m) for m in _MULTIPLIERS)
@@ -108,7 +108,7 @@ def below(drawn: Words, limit: int | Integers) -> Integers:
 
 
 def happens(drawn: Words, probability: float) -> npt.NDArray[np.bool_]:
-    """Return True for each word with the given probability; never for 0, always for 1."""
+    """Return, for each word, True with the given probability: never for 0, always for 1."""
     answer: npt.NDArray[np.bool_] = np.asarray(drawn) < probability * 2.0**32
     return answer
 
@@ -177,7 +177,7 @@ def _computed_order(places: Integers, length: int, seed: int, epoch: int) -> Int
 
 
 def _mixed(values: Words) -> Wide:
-    """Return the 32-bit finaliser of MurmurHash3 (Appleby, public domain) of the values."""
+    """Apply the 32-bit finaliser of MurmurHash3 (Appleby, public domain) to the values."""
     h = values ^ (values >> np.uint32(16))
     h = h * np.uint32(0x85EBCA6B)
     h = h ^ (h >> np.uint32(13))

@@ -1,8 +1,8 @@
-"""Two facts that each buffer keeps: its last write, and whether a host array shares its memory.
+"""Two facts recorded for each buffer: its last write, and whether a host array shares its memory.
 
 A handle has two attributes. ``written`` is the time of the last write that replaced older values, 0
-if there was none; times are counts of events. ``shared`` is True if a host array has ever had the
-same memory, so that writes may go unnoticed. ``ndarray`` sets them; ``autograd`` and ``capture``
+if there was none; times are counts of events. ``shared`` is True if a host array has ever shared
+the memory, so that writes may go unnoticed. ``ndarray`` sets them; ``autograd`` and ``capture``
 compare times.
 """
 
@@ -17,19 +17,19 @@ _latest = 0
 
 
 def note_write(handle: Any) -> None:
-    """Note that a kernel writes to the buffer ``handle``, which may hold older values."""
+    """Record that a kernel writes to the buffer ``handle``, which may hold older values."""
     global _latest
     handle.written = _latest = now()
 
 
 def note_shared(handle: Any) -> None:
-    """Note that a host array shares the memory of a buffer, so that writes to it are not seen."""
+    """Record that a host array shares a buffer's memory, so that writes may go unnoticed."""
     global _latest
     handle.shared, _latest = True, now()
 
 
 def is_shared(handle: Any) -> bool:
-    """Return True if a host array has, or has had, the memory of the buffer."""
+    """Return True if a host array shares, or has shared, the memory of the buffer."""
     return getattr(handle, "shared", False) is True
 
 

@@ -1,9 +1,8 @@
 """The array: NDArray, its devices, and the functions of the Python array API standard 2024.12.
 
-The functions and the course's names beside them are flat here: all that the files of this folder
-list in their ``__all__``. ``array_namespace.array_api`` is this module unless
-``NEEDLE_BACKEND=np``. Complex numbers and the dtypes int8, int16, uint16, uint32 and uint64 are not
-offered.
+This module has all names that the files of this folder list in ``__all__``, the course's names
+included. ``array_namespace.array_api`` is this module unless ``NEEDLE_BACKEND=np``. Complex numbers
+and the dtypes int8, int16, uint16, uint32 and uint64 are not offered.
 """
 
 # ruff: noqa: F403

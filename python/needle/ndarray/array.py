@@ -1,6 +1,6 @@
-# Trail 5 of 30: an array is a handle, shape, strides and offset; a view copies nothing.
-# Next: python/needle/ndarray/kernels.py
-"""NDArray: a strided view on a buffer of a backend. Construction, copies, indexing, kernels.
+# Trail 5 of 30: an array is a handle, shape, strides and offset, so a view copies nothing. Next:
+# python/needle/ndarray/kernels.py
+"""NDArray, a strided view of a backend's buffer: construction, copies, indexing, kernels.
 
 Its views, methods, operators and interchange protocols are the base classes in ``views``,
 ``methods``, ``operators`` and ``interchange``. Kernels are called through ``kernels``. The
@@ -84,11 +84,11 @@ class NDArray(ArrayMethods, ArrayInterchange):
         return wrap(View(handle, shape, strides, offset, dtype), target)
 
     def new_empty(self, shape: Shape, dtype: DType, strides: Strides | None = None) -> NDArray:
-        """Return an array with undefined contents on this device; the arguments are not checked."""
+        """Return an uninitialised array on this device; the arguments are not checked."""
         return wrap(kernels.empty(self._device.backend, shape, dtype, strides), self._device)
 
     def window(self, shape: Shape, strides: Strides, offset: int | None = None) -> NDArray:
-        """Return the same memory under another shape, without checking that it stays inside."""
+        """Return a view with another shape, without checking that it stays inside the buffer."""
         view = self.view
         if len(shape) > MAX_DIMS:
             shapes.check_ndim("view", len(shape))
@@ -110,8 +110,9 @@ class NDArray(ArrayMethods, ArrayInterchange):
     def astype(self, dtype: Any, *, copy: bool = True) -> NDArray:
         """Return the array in another dtype; integers wrap around, as in C and NumPy.
 
-        With ``copy=False`` an array that has the dtype already is returned itself. RuntimeWarning
-        if a float, NaN or infinity has no value in an integer dtype; its result is undefined.
+        With ``copy=False``, an array that already has the dtype is returned itself. RuntimeWarning
+        if a float, NaN or infinity cannot be represented in an integer dtype; its result is
+        undefined.
         """
         wanted = as_dtype(dtype, "astype")
         if wanted == self.dtype and not copy:
@@ -120,16 +121,16 @@ class NDArray(ArrayMethods, ArrayInterchange):
         return wrap(kernels.cast(self._device.backend, self.view, wanted), self._device)
 
     def copy(self) -> NDArray:
-        """Return a copy in the same axis order."""
+        """Return a copy with the same axis order in memory."""
         return self.astype(self.dtype)
 
     def pad(self, axes: Any, value: Any = 0) -> NDArray:
-        """Return a copy with ``axes[i] = (before, after)`` times ``value`` added along axis i."""
+        """Return a copy padded with ``value``, ``axes[i] = (before, after)`` times along axis i."""
         pairs = [shapes.pair("pad", "axes", item) for item in axes]
         if len(pairs) != self.ndim or any(n < 0 for item in pairs for n in item):
             raise ShapeError(
-                f"pad: there must be one (before, after) pair >= 0 per axis, got {axes} for "
-                f"{self.shape}"
+                f"pad: there must be one non-negative (before, after) pair per axis, got {axes} "
+                f"for {self.shape}"
             )
         shape = tuple(n + left + right for n, (left, right) in zip(self.shape, pairs, strict=True))
         out = NDArray.make(shape, device=self._device, dtype=self.dtype)
@@ -139,12 +140,12 @@ class NDArray(ArrayMethods, ArrayInterchange):
         return out
 
     def to(self, device: Any) -> NDArray:
-        """Return the array on a device (or a device name); itself if it is there already."""
+        """Return the array on a device (given itself or by name), unchanged if already there."""
         target = usable_device(device)
         return self if target == self._device else NDArray(self, device=target)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> NDArray:
-        """Return ``to(device)``: the array API standard's name; ``stream`` must be None."""
+        """Return ``to(device)``, by the array API standard's name; ``stream`` must be None."""
         if stream is not None:
             raise DeviceError(f"to_device: streams are not supported, got {stream!r}; leave it out")
         return self.to(device)
@@ -169,7 +170,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
         return _Rows(self, items).take()
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Write a value, cast and broadcast; basic indices also accept a value of equal size."""
+        """Assign a value, cast and broadcast, or reshaped if the indices are basic."""
         items = key if type(key) is tuple else (key,)
         if indexing.is_basic(items):
             self._basic(items).assign(value)
@@ -180,7 +181,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
             _Rows(self, items).put(source)
 
     def assign(self, value: Any, *, new: bool = False) -> None:
-        """Set ``self[...] = value``, which may share memory; ``new``: nothing is overwritten."""
+        """Set ``self[...] = value``, which may share memory; ``new``: no older values exist."""
         if not new:
             prepare_write(self)
         value = self._source(value)
@@ -246,7 +247,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
         return wrap(kernels.binary(device.backend, name, first, second), device)
 
     def foreign_operand(self, op: str, other: Any) -> Any:
-        """Return an operand of NumPy, or of a subclass of a number, as a View or a Python scalar.
+        """Return a NumPy operand, or one of a number's subclass, as a View or a Python scalar.
 
         The result is NotImplemented for an object of any other type; lists, tuples and complex
         numbers raise DTypeError.
@@ -274,8 +275,8 @@ class NDArray(ArrayMethods, ArrayInterchange):
             return result
         if result.shape != self.shape or kind_of(result.dtype) > kind_of(self.dtype):
             raise DTypeError(
-                f"{name}: in place the result must fit the array, got {result.dtype} "
-                f"{result.shape} for {self.dtype} {self.shape}; write a = a op b"
+                f"{name}: in an in-place operation the result must fit the array, got "
+                f"{result.dtype} {result.shape} for {self.dtype} {self.shape}; write a = a op b"
             )
         self.assign(result)
         return self
@@ -303,7 +304,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
 BackendDevice.array_type = NDArray
 
 
-# ---- functions that the class and the files above share --------------------------------------
+# ---- functions that the class and higher files share --------------------------------------
 
 
 def wrap(view: View, device: BackendDevice) -> NDArray:
@@ -315,7 +316,7 @@ def wrap(view: View, device: BackendDevice) -> NDArray:
 
 
 def from_host(host: HostArray, device: BackendDevice) -> NDArray:
-    """Return a NumPy array as an NDArray of the same dtype on a device."""
+    """Return an NDArray on ``device`` with a NumPy array's elements and dtype."""
     host = host_array("asarray", host)
     return wrap(upload(host, device, as_dtype(host.dtype, "asarray")), device)
 
@@ -354,9 +355,9 @@ def along(x: NDArray, axis: int, index: Any) -> NDArray:
 
 
 def only_axis(op: str, x: NDArray, axis: int | None) -> int:
-    """Return the axis in [0, ndim); ShapeError if it is None and the array is not 1-D."""
+    """Return the axis in [0, ndim), which may be None for a 1-D array only; else ShapeError."""
     if axis is None and as_array(op, x).ndim != 1:
-        raise ShapeError(f"{op}: axis may be omitted for 1-D arrays only, got shape {x.shape}")
+        raise ShapeError(f"{op}: axis may be omitted only for 1-D arrays, got shape {x.shape}")
     return shapes.normalize_axis(op, 0 if axis is None else axis, as_array(op, x).ndim)
 
 
@@ -376,7 +377,7 @@ def fit_view(value: NDArray, shape: Shape, reshaped: bool = True) -> NDArray:
 
 
 def prepare_write(array: NDArray) -> None:
-    """Note a write; ShapeError for a view in which elements share one memory location."""
+    """Record a write; ShapeError for a view in which several elements share a memory location."""
     if kernels.has_repeats(array.view):
         raise ShapeError(
             f"setitem: a broadcast view cannot be written to, got shape {array.shape} with "
@@ -391,7 +392,7 @@ def prepare_write(array: NDArray) -> None:
 class _Rows:
     """The elements that an index with arrays selects, as rows of one flat leading axis.
 
-    Reading is ``gather``, writing ``scatter``, between two permutations of axes.
+    Reading calls ``gather`` and writing ``scatter``, between two permutations of the axes.
     """
 
     def __init__(self, array: NDArray, items: tuple[Any, ...]) -> None:
@@ -414,7 +415,7 @@ class _Rows:
         return taken.reshape(self.shape).permute(self.order)
 
     def put(self, value: NDArray | bool | int | float) -> None:
-        """Write to the selected elements; the last of several writes to one element remains."""
+        """Write to the selected elements; if one is selected several times, the last write wins."""
         rows = self._rows(value)
         moved = self.moved
         strides = shapes.view_strides_for_reshape(moved.shape, moved.strides, self.flat_shape)
@@ -434,7 +435,7 @@ class _Rows:
             value.assign(number, new=True)
         elif may_share_memory(value, array):
             value = value.copy()
-        while value.ndim > len(order) and value.shape[0] == 1:  # NumPy drops them too
+        while value.ndim > len(order) and value.shape[0] == 1:  # as NumPy does
             value = value.reshape(value.shape[1:])
         placed = fit_view(value, tuple(self.shape[axis] for axis in order), reshaped=False)
         inverse = sorted(range(len(order)), key=order.__getitem__)
@@ -446,14 +447,14 @@ class _Rows:
 
 
 def _fill_by_mask(array: NDArray, items: tuple[Any, ...], value: Any) -> bool:
-    """Write a scalar through one mask by the kernel ``where``; return False for other indices."""
+    """Write a scalar through a mask with the kernel ``where``; return False for other indices."""
     if len(items) != 1 or isinstance(value, NDArray) or indexing.as_mask(items[0]) is None:
         return False
     mask = items[0] if isinstance(items[0], NDArray) else NDArray(items[0], device=array.device)
     if mask.device != array.device or mask.shape != array.shape[: mask.ndim]:
         return False
     if may_share_memory(mask, array):
-        mask = mask.copy()  # a[a.T] = ...: the kernel would read what it wrote
+        mask = mask.copy()  # a[a.T] = ...: the kernel would read what it has written
     wide = mask.reshape(mask.shape + (1,) * (array.ndim - mask.ndim)).broadcast_to(array.shape)
     kernels.fill_where(array.device.backend, wide.view, value, array.view)
     return True

@@ -1,7 +1,7 @@
-"""Functions that make arrays, by the array API standard, and the course's ``array``.
+"""The array API standard's functions that create arrays, and the course's ``array``.
 
 ``device=`` takes a device or its name; None is ``default_device()``. The default dtypes are float32
-for floats and int64 for ints; the course's ``empty`` and ``array`` return float32 for all values.
+for floats and int64 for ints; the course's ``empty`` and ``array`` return float32.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def array(a: Any, dtype: Any = None, device: Any = None) -> NDArray:
 def asarray(
     obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | None = None
 ) -> NDArray:
-    """Return anything array-like as an NDArray of its dtype; Python floats are float32, ints int64.
+    """Return an array-like as an NDArray of its dtype; Python floats give float32, ints int64.
 
-    An NDArray that has the dtype and device already is returned itself unless ``copy`` is True.
+    An NDArray that already has the dtype and device is returned itself unless ``copy`` is True.
     ``copy=False`` shares a NumPy array's memory where the device can, and raises ShapeError (a
     ValueError) where a copy is needed.
     """
@@ -68,7 +68,7 @@ def _as_is(x: NDArray, dtype: Any, device: Any, copy: bool | None) -> NDArray:
 
 
 def _asarray_dtype(obj: Any, host: Any) -> DType:
-    """Return an array's own dtype, and float32 for Python floats, which NumPy makes float64."""
+    """Return an array's own dtype, or float32 for Python floats, which NumPy makes float64."""
     if hasattr(obj, "dtype") or host.dtype.kind != "f":
         return as_dtype(host.dtype, "asarray")
     return _deep_dtype(obj) or default_float
@@ -83,9 +83,9 @@ def _deep_dtype(obj: Any) -> DType | None:
 
 
 def adopt(host: Any, device: BackendDevice) -> NDArray | None:
-    """Return an array on the host array's own memory, or None where that is impossible.
+    """Return an array that shares the host array's memory, or None if that is impossible.
 
-    The memory must be writable and dense in some order of the axes.
+    The memory must be writable and, in some order of the axes, contiguous.
     """
     if not host.dtype.isnative:
         return None
@@ -105,9 +105,9 @@ def adopt(host: Any, device: BackendDevice) -> NDArray | None:
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> NDArray:
-    """Return the array of another library through DLPack, sharing its memory where possible.
+    """Return another library's array through DLPack, sharing its memory where possible.
 
-    Memory that is read-only or not dense is copied; with ``copy=False`` that is a ShapeError.
+    Memory that is read-only or not contiguous is copied, or is a ShapeError with ``copy=False``.
     """
     own = isinstance(x, NDArray) and device is None
     target = x.device if own else usable_device(device)
@@ -141,7 +141,7 @@ def empty(shape: Any, dtype: Any = None, device: Any = None) -> NDArray:
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, device: Any = None) -> NDArray:
-    """Return an array of one value, in the dtype of ``asarray(fill_value)`` by default."""
+    """Return a constant array, by default in the dtype of ``asarray(fill_value)``."""
     if dtype is None:
         host = host_array("full", fill_value)
         dtype = _asarray_dtype(fill_value, host)
@@ -188,7 +188,7 @@ def ones_like(x: NDArray, /, dtype: Any = None, *, device: Any = None) -> NDArra
 
 
 def _host(source: Any, dtype: Any, device: Any) -> NDArray:
-    """Return an array computed on the host, in ``dtype`` or its own (float32 for floats)."""
+    """Copy an array computed on the host, in ``dtype`` or its own (float32 for floats)."""
     own = default_float if source.dtype.kind == "f" else source.dtype
     return NDArray(source, device=device, dtype=own if dtype is None else dtype)
 
@@ -232,9 +232,9 @@ def linspace(
     device: Any = None,
     endpoint: bool = True,
 ) -> NDArray:
-    """Return ``num`` evenly spaced values from start to stop, which ``endpoint=False`` excludes."""
+    """Return ``num`` evenly spaced values from start to stop, including stop if ``endpoint``."""
     if num < 0:
-        raise ShapeError(f"linspace: num must not be negative, got {num}; pass a count")
+        raise ShapeError(f"linspace: num must not be negative, got {num}; pass 0 or more")
     values = np.linspace(start, stop, num, endpoint=endpoint, dtype=np.float64)
     return _host(values, dtype, device)
 
@@ -279,7 +279,7 @@ def meshgrid(*arrays: NDArray, indexing: str = "xy") -> list[NDArray]:
         got = [x.shape for x in arrays]
         raise ShapeError(f"meshgrid: arrays must be 1-D, got shapes {got}; reshape them")
     if len({x.dtype for x in arrays}) > 1:
-        raise DTypeError("meshgrid: arrays must have the same dtype, got several; cast them")
+        raise DTypeError("meshgrid: arrays must have the same dtype, got several; cast them to one")
     shape = tuple(x.size for x in arrays)
     grids = [
         x.reshape((1,) * axis + (-1,) + (1,) * (len(arrays) - axis - 1)).broadcast_to(shape)
@@ -291,7 +291,7 @@ def meshgrid(*arrays: NDArray, indexing: str = "xy") -> list[NDArray]:
     return [grid.copy() for grid in grids]
 
 
-# ---- functions that array_namespace takes for both modes -------------------------------------
+# ---- functions that array_namespace needs in both modes -------------------------------------
 
 
 def to_numpy(array: NDArray) -> HostArray:

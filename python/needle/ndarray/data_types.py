@@ -63,7 +63,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Return True if promotion takes ``from_`` (a dtype or array) to ``to``."""
+    """Return True if ``from_`` (a dtype or array) can be promoted to ``to``."""
     target = as_dtype(to, "can_cast")
     return promote(_dtype_of(from_, "can_cast"), target) == target
 
@@ -82,7 +82,7 @@ _KINDS: dict[str, Callable[[DType], bool]] = {
 def isdtype(dtype: Any, kind: Any) -> bool:
     """Return True if ``dtype`` is of a kind, such as "bool", "integral" or "real floating".
 
-    ``kind`` may also be a dtype, or a tuple of kinds and dtypes of which one must fit.
+    ``kind`` may also be a dtype, or a tuple of kinds and dtypes of which one must match.
     """
     if isinstance(kind, tuple):
         return any(isdtype(dtype, item) for item in kind)
@@ -110,7 +110,7 @@ def iinfo(type: Any, /) -> Any:
     """Return the limits of an integer dtype (or an array's): bits, max, min."""
     dtype = _dtype_of(type, "iinfo")
     if not is_integer(dtype):
-        raise DTypeError(f"iinfo: the dtype must be an integer one, got {dtype}; use finfo")
+        raise DTypeError(f"iinfo: the dtype must be an integer dtype, got {dtype}; use finfo")
     return np.iinfo(dtype)
 
 
@@ -118,7 +118,7 @@ class NamespaceInfo:
     """The inspection functions of the standard, returned by ``__array_namespace_info__()``."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Return the optional abilities: data-dependent shapes, and the largest number of axes."""
+        """Return the optional capabilities: data-dependent shapes, and the limit on axes."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": MAX_DIMS}
 
     def default_device(self) -> BackendDevice:

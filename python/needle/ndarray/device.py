@@ -1,4 +1,4 @@
-"""BackendDevice, the functions that return the known devices, and the default device.
+"""``BackendDevice``, functions that return the known devices, and the default device.
 
 A device makes arrays of ``BackendDevice.array_type``, which ``array`` sets.
 """
@@ -116,10 +116,10 @@ Device = BackendDevice
 
 
 def device(name: str | BackendDevice | None = None) -> BackendDevice:
-    """Return the device of a name; a device is returned as it is, None means the default device.
+    """Return the device called ``name``; a device is returned as is, None means the default.
 
-    A device that is known but cannot be used here is returned disabled (``why()`` returns
-    the reason). UnknownNameError, which lists the known names, is raised for any other name.
+    A known device that cannot be used here is returned disabled (``why()`` returns the reason).
+    UnknownNameError, which lists the known names, is raised for any other name.
     """
     if isinstance(name, BackendDevice):
         return name
@@ -141,18 +141,18 @@ def _restore(name: str) -> BackendDevice:
 
 
 def cpu() -> BackendDevice:
-    """Return the device of the C++ backend; disabled where the compiled module is missing."""
+    """Return the C++ backend's device; it is disabled if the compiled module is missing."""
     return device("cpu")
 
 
 @PointingFunction
 def cuda(index: int = 0) -> BackendDevice:
-    """Return a GPU, by default the first; disabled where there is none (see ``why()``)."""
+    """Return a GPU, by default the first; it is disabled if it does not exist (see ``why()``)."""
     return device(f"cuda:{index}" if index else "cuda")
 
 
 def webgpu(index: int = 0) -> BackendDevice:
-    """Return an adapter of WebGPU, by default the best; disabled where there is none."""
+    """Return a WebGPU adapter, by default the best; it is disabled if it does not exist."""
     return device(f"webgpu:{index}" if index else "webgpu")
 
 
@@ -189,14 +189,14 @@ def default_device() -> BackendDevice:
 
 @lru_cache(None)
 def automatic_device() -> str:
-    """Return the name of the best device of the host; found once for the process."""
+    """Return the name of the host's best device, which is determined once per process."""
     return "cpu" if backends.available("cpu") else "cpu_numpy"
 
 
 class _Choice:
-    """A device that was set, or its name; None: the automatic choice.
+    """A choice of the default device: a device or its name, or None for the automatic choice.
 
-    ``before`` is set once the choice belongs to a context: the choice that holds in its place.
+    ``before``: set when the choice belongs to a context; the choice that the context replaces.
     """
 
     __slots__ = ("before", "where")
@@ -217,17 +217,17 @@ _choosing = threading.Lock()
 class set_default_device:
     """Make ``where`` (a device or its name) the default device; None restores the automatic choice.
 
-    The setting takes effect at the call and holds for the whole process. As a context manager it
-    holds in this thread alone, and the former default device is restored at exit, also after an
+    The setting takes effect at the call and applies to the whole process. As a context manager it
+    applies to this thread alone, and the previous default device is restored at exit, even after an
     exception:
 
     >>> with set_default_device("cpu_numpy"):
     ...     default_device()
     cpu_numpy()
 
-    A call inside the context, without a ``with`` of its own, holds until the context ends. Between
-    the call and ``with`` the setting is the process's: a Ctrl-C at this moment leaves it, and other
-    threads can see it.
+    A call inside the context, without its own ``with``, applies until the context ends. Between the
+    call and the entry of ``with`` the setting applies to the process: other threads can see it, and
+    a Ctrl-C at this moment leaves it set.
 
     Raises UnknownNameError for an unknown name and DeviceError for a device that cannot be used
     here; the default device is then unchanged.
@@ -259,7 +259,7 @@ class set_default_device:
         _context.choice = self._outer
 
     def _leave_process(self) -> None:
-        """Restore the choice of the process; others may have been made since."""
+        """Remove this choice from the process's choices; others may have been made since."""
         with _choosing:
             self._choice.before = self._former
             while (before := set_default_device.latest.before) is not None:

@@ -50,8 +50,8 @@ def elementwise_rule(name: str, *operands: DType) -> Rule:
 def scalar_rule(name: str, dtype: DType, scalar: Scalar) -> Rule:
     """Return the rule for an array of ``dtype`` and a Python scalar.
 
-    The scalar takes the array's dtype unless its kind is higher. In a comparison no integer is
-    rounded: it is computed in int64 if the scalar does not fit.
+    The scalar takes the array's dtype unless its kind is higher. A comparison rounds no integer: it
+    is computed in int64 if the scalar does not fit.
     """
     other = promote_scalar(dtype, scalar)
     if name in base.BINARY_COMPARE:
@@ -68,11 +68,15 @@ def fitting(op: str, dtype: DType, scalar: Scalar) -> Scalar:
         try:
             return float(scalar)
         except OverflowError:
-            raise DTypeError(f"{op}: the scalar must fit {dtype}, got an int too large") from None
+            raise DTypeError(
+                f"{op}: the scalar must fit {dtype}, got an int that is too large"
+            ) from None
     if dtype == bool_:
         return bool(scalar)
     if isinstance(scalar, float) and not math.isfinite(scalar):
-        raise DTypeError(f"{op}: {scalar} has no value in {dtype}; cast the array to float32")
+        raise DTypeError(
+            f"{op}: {scalar} cannot be represented in {dtype}; cast the array to float32"
+        )
     whole = int(scalar)
     if not _fits(dtype, whole):
         info = np.iinfo(dtype)

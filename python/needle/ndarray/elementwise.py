@@ -1,7 +1,8 @@
-"""Elementwise functions: one for each kernel, then those that are written with them.
+"""Elementwise functions: one for each kernel, then functions composed of these.
 
-Operands are arrays or Python scalars, at least one array. They broadcast and promote by the array
-API standard. Integers given to a function of real numbers become float32.
+Operands are arrays or Python scalars, at least one of them an array. They are broadcast and
+promoted by the rules of the array API standard. Integers given to a function of real numbers become
+float32.
 """
 
 from __future__ import annotations
@@ -117,11 +118,11 @@ subtract = _binary("subtract", "Return x1 - x2.")
 pow = power
 
 
-# ---- functions without a kernel of their own -------------------------------------------------
+# ---- functions without their own kernel -------------------------------------------------
 
 
 def where(condition: Any, x1: Any, x2: Any, /) -> NDArray:
-    """Return x1 where the condition holds, else x2, broadcast; x1 and x2 may be scalars."""
+    """Return x1 where the condition is true, else x2, broadcast; x1 and x2 may be scalars."""
     items = (condition, x1, x2)
     array = next((item for item in items if isinstance(item, NDArray)), None)
     if array is None:
@@ -148,9 +149,9 @@ def _operand(array: NDArray, item: Any) -> Any:
 
 
 def clip(x: NDArray, /, min: Any = None, max: Any = None) -> NDArray:
-    """Return ``x`` limited to [min, max], each an array, a scalar or None.
+    """Return ``x`` limited to [min, max]; each bound is an array, a scalar or None.
 
-    x's dtype is kept, unless x holds integers and a limit is floating.
+    The dtype of x is kept, unless x is an integer array and a bound is floating.
     """
     result = as_array("clip", x)
     if min is not None:
@@ -174,7 +175,7 @@ def reciprocal(x: NDArray, /) -> NDArray:
 
 
 def signbit(x: NDArray, /) -> NDArray:
-    """Return True where the sign is negative, also for -0.0 and NaN (floats only)."""
+    """Return True where the sign bit is set, including that of -0.0 and NaN (floats only)."""
     if not is_floating(as_array("signbit", x).dtype):
         raise DTypeError(f"signbit: the array must be floating, got {x.dtype}; cast it")
     return from_host(np.signbit(np.asarray(x)), x.device)
@@ -186,7 +187,7 @@ def bitwise_left_shift(x1: Any, x2: Any, /) -> NDArray:
 
 
 def bitwise_right_shift(x1: Any, x2: Any, /) -> NDArray:
-    """Return the integers x1 shifted right by x2 >= 0 bits; the sign stays."""
+    """Return the integers x1 shifted right by x2 >= 0 bits; the sign is kept."""
     return _on_host("bitwise_right_shift", np.right_shift, "integral", x1, x2)
 
 
@@ -236,7 +237,7 @@ def copysign(x1: Any, x2: Any, /) -> NDArray:
 
 
 def hypot(x1: Any, x2: Any, /) -> NDArray:
-    """Return sqrt(x1**2 + x2**2) without overflow; infinity if either is, even beside NaN."""
+    """Return sqrt(x1**2 + x2**2) without overflow; infinity if either is, even if one is NaN."""
     a, b = (_magnitude(x) for x in _as_floats(x1, x2))
     large, small = maximum(a, b), minimum(a, b)
     infinite = (a == math.inf) | (b == math.inf)
@@ -254,7 +255,7 @@ def logaddexp(x1: Any, x2: Any, /) -> NDArray:
 
 
 def _as_floats(*operands: Any) -> list[Any]:
-    """Return integer arrays in the floating dtype that the arrays promote to; keep the rest."""
+    """Cast integer arrays to the floating dtype to which the arrays promote; keep the rest."""
     common = common_dtype(*[x.dtype for x in operands if isinstance(x, NDArray)])
     wanted = common if is_floating(common) else default_float
     return [x.astype(wanted, copy=False) if isinstance(x, NDArray) else x for x in operands]

@@ -1,8 +1,8 @@
-"""Indexing as arithmetic on shapes and strides, and on index arrays in host memory.
+"""Indexing: arithmetic on shapes and strides, and on index arrays in host memory.
 
-Basic items (ints, slices, newaxis, ellipsis) become another window on the same memory. Index arrays
-and masks become an ``IndexPlan``: NumPy's rule that index arrays (ints among them) broadcast
-together, and that their axes replace the indexed ones if these are adjacent, else come first. A 0-d
+Basic items (ints, slices, newaxis, ellipsis) give a view of the same memory. Index arrays and masks
+give an ``IndexPlan``, which follows NumPy's rules: index arrays, and ints beside them, broadcast
+together, and their axes replace the indexed axes if these are adjacent, otherwise come first. A 0-d
 bool adds an axis of size 1 (True) or 0 (False). ``array`` calls this file.
 """
 
@@ -44,7 +44,7 @@ def is_basic_item(item: Any) -> bool:
 
 
 def expand_ellipsis(items: Sequence[Any], ndim: int, used: int) -> list[Any]:
-    """Return the items with the ellipsis (or the missing end) written out as full slices.
+    """Return the items with the ellipsis, or missing items at the end, replaced by full slices.
 
     ``used`` is the number of axes that the items without newaxis and ellipsis consume.
     """
@@ -62,7 +62,7 @@ def expand_ellipsis(items: Sequence[Any], ndim: int, used: int) -> list[Any]:
 def process_slice(part: slice, size: int) -> slice:
     """Return the slice with start, stop and step filled in for an axis of ``size``.
 
-    The stop is None where a negative step includes element 0, so that the result is a valid index.
+    The stop is None if a negative step includes element 0, so that the result is a valid index.
     """
     try:
         start, stop, step = part.indices(size)
@@ -80,7 +80,7 @@ def basic_index(
     items: Sequence[Any],
     slicer: Callable[[slice, int], slice],
 ) -> tuple[Shape, Strides, int]:
-    """Return shape, strides and offset of the window that basic items select.
+    """Return shape, strides and offset of the view that basic items select.
 
     ``slicer(part, axis)`` fills in the bounds of a slice.
     """
@@ -113,7 +113,7 @@ def basic_index(
 
 
 def check_index(index: int, axis: int, size: int) -> int:
-    """Return ``index`` counted from the front; raise IndexingError when it is out of range."""
+    """Return ``index`` counted from the front; raise IndexingError if it is out of range."""
     if not -size <= index < size:
         raise IndexingError(
             f"getitem: index {index} is out of range for axis {axis} with size {size}"
@@ -174,7 +174,7 @@ def index_plan(shape: Shape, items: Sequence[Any]) -> IndexPlan:
 
 
 def as_mask(item: Any) -> HostArray | None:
-    """Return the item as a bool array of the host, or None if it is no mask."""
+    """Return the item as a bool array in host memory, or None if it is not a mask."""
     if is_basic_item(item):
         return None
     array = unmasked("getitem", item)
@@ -190,14 +190,14 @@ def _axes_used(item: Any) -> int:
 
 
 def _adjacent(items: Sequence[Any]) -> bool:
-    """Return True if no newaxis, slice or ellipsis (even an empty one) separates index arrays."""
+    """Return True if no newaxis, slice or ellipsis, even an empty one, separates index arrays."""
     apart = [item is None or item is Ellipsis or isinstance(item, slice) for item in items]
     first = apart.index(False)
     return not any(apart[first : first + apart.count(False)])
 
 
 def _index_arrays(shape: Shape, item: Any, axis: int) -> list[HostArray]:
-    """Return one int64 array in [0, size) for each axis that the item indexes (a mask: several)."""
+    """Return an int64 array in [0, size) for each axis that the item indexes (a mask: several)."""
     mask = as_mask(item)
     if mask is not None:
         if mask.shape != shape[axis : axis + mask.ndim]:

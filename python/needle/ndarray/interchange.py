@@ -1,7 +1,8 @@
 """Conversion of an array from and to NumPy, DLPack, pickles, strings and scalars, as a mixin.
 
-On devices in host memory nothing is copied: the backend's ``export`` gives a host array on the same
-memory. ``host_array`` and ``upload`` convert input; the functions of ``creation`` call them.
+On devices that use host memory nothing is copied: the backend's ``export`` returns a host array
+that shares the memory. ``host_array`` and ``upload`` convert input; the functions of ``creation``
+call them.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def upload(
     """Return a row-major view on the device with the host array's elements, cast to ``dtype``.
 
     PrecisionWarning if the cast to the ``default`` dtype, float32, rounds integers. DTypeError if
-    elements do not fit an integer dtype. source: the object that the array was made from; a
-    recording keeps numbers written in a step, and no other data.
+    elements do not fit an integer dtype. source: the object from which the array was made; a
+    recording keeps numbers that are literals in a step, and no other data.
     """
     if current.recorder is not None and source is not None and _is_literal(source):
         return _upload(host.tolist(), device, dtype, default)
@@ -76,7 +77,7 @@ def _upload(data: Any, device: BackendDevice, dtype: DType, default: bool) -> Vi
 
 
 def warn_if_rounded(host: HostArray, cast: HostArray) -> None:
-    """Give a PrecisionWarning unless ``cast`` holds exactly the integers of ``host`` in float32."""
+    """Give a PrecisionWarning if ``cast``, in float32, has rounded an integer of ``host``."""
     # The sum of squares is the cheapest test: below 2**48, all values are below 2**24 and exact.
     if np.vdot(cast, cast) < 2.0**48:
         return
@@ -95,9 +96,10 @@ def warn_if_rounded(host: HostArray, cast: HostArray) -> None:
 
 
 def warn_if_lost(op: str, array: Any, dtype: DType) -> None:
-    """Give a RuntimeWarning if floats have no value in an integer ``dtype``, as NumPy does.
+    """Give a RuntimeWarning, as NumPy does, if floats cannot be represented in an integer dtype.
 
-    It is one more pass over the floats. Within a captured step nothing is read, and none is given.
+    The check is another pass over the floats. In a captured step nothing is read, and no warning is
+    given.
     """
     if dtype.kind not in "iu" or not is_floating(array.dtype) or current.recorder is not None:
         return
@@ -105,14 +107,14 @@ def warn_if_lost(op: str, array: Any, dtype: DType) -> None:
         array = array.astype("float32")
     if lost := outside(array, dtype):
         warn_caller(
-            f"{op}: a float must have a value in {lost}; it becomes another number, so clip the "
-            "values, or replace NaN and infinity first",
+            f"{op}: a float must be representable in {lost}, but it becomes another number; clip "
+            "the values, or replace NaN and infinity first",
             RuntimeWarning,
         )
 
 
 class ArrayInterchange:
-    """Protocols of Python and of other libraries, written with ``view`` and ``device``."""
+    """A mixin with the protocols of Python and of other libraries."""
 
     __slots__ = ()
     __array_priority__ = 1000.0
@@ -126,9 +128,10 @@ class ArrayInterchange:
     _device: BackendDevice
 
     def numpy(self) -> HostArray:
-        """Return a copy of the elements as a NumPy array, read-only because writes would be lost.
+        """Return a read-only NumPy copy of the elements; writes to it would not change this array.
 
-        ``numpy.asarray`` shares memory where the device can; ``numpy.array`` copies, to change it.
+        ``numpy.asarray`` shares memory if the device allows it; ``numpy.array`` makes a writable
+        copy.
         """
         host = self._device.backend.download(self.view)
         host.flags.writeable = False
@@ -230,7 +233,7 @@ class ArrayInterchange:
 
 
 def may_share_memory(a: ArrayInterchange, b: ArrayInterchange) -> bool:
-    """Return True if the arrays may share memory, also under two handles (after from_dlpack)."""
+    """Return True if the arrays may share memory, even with two handles (after from_dlpack)."""
     first, second = a.view.handle, b.view.handle
     if first is second:
         return True
@@ -242,12 +245,12 @@ def may_share_memory(a: ArrayInterchange, b: ArrayInterchange) -> bool:
 
 
 def _owns_memory(handle: Any) -> bool:
-    """Return True if the handle says that no other handle and no host array has its memory."""
+    """Return True if no other handle and no host array shares the memory of ``handle``."""
     return getattr(handle, "shared", True) is False
 
 
 def _rebuild(kind: Any, source: Any, device: BackendDevice) -> Any:
-    """Return an array of type ``kind`` with a copy of ``source``; unpickling calls it."""
+    """Return an array of type ``kind`` with a copy of ``source``; called by unpickling."""
     if not device.enabled():
         raise DeviceError(f"unpickle: the array's device is missing: {device.why()}")
     dtype = source.dtype

@@ -1,6 +1,6 @@
 # Trail 6 of 30: binary chooses dtype, layout and buffer, then calls the backend.
 # Next: python/needle/backends/numpy_backend.py
-"""Calls of a backend's kernels: views or Python scalars in, a new view out.
+"""Calls of a backend's kernels on views and Python scalars; each returns a new view.
 
 This file promotes dtypes, casts and broadcasts operands, chooses the layout of the result (dense,
 in the operands' axis order) and allocates its buffer, so that a backend sees only what
@@ -26,7 +26,7 @@ _EXACT = 2.0**53
 
 
 def empty(backend: Backend, shape: Shape, dtype: DType, strides: Strides | None = None) -> View:
-    """Return a view of a new buffer, contents undefined; row-major unless strides are given."""
+    """Return a view of a new, uninitialised buffer; row-major unless strides are given."""
     if strides is None:
         strides = shapes.compact_strides(shape)
     size = shapes.product(shape)
@@ -55,7 +55,7 @@ def compact(backend: Backend, a: View) -> View:
 
 
 def broadcast(op: str, a: View, shape: Shape) -> View:
-    """Return ``a`` broadcast to ``shape``; the same view if it has that shape already."""
+    """Return ``a`` broadcast to ``shape``; the same view if it already has that shape."""
     if a.shape == shape:
         return a
     strides = shapes.broadcast_strides(op, a.shape, a.strides, shape)
@@ -68,7 +68,7 @@ def _same_dtype_result(
 ) -> tuple[str, int, DType, Strides] | None:
     """Return the kernel's name and the size, dtype and strides of the result.
 
-    The ``count`` operands have one layout and dtype. The result is None if one must be cast first.
+    The ``count`` operands share a layout and a dtype. Returns None if they must be cast first.
     """
     compute, result = elementwise_rule(name, *[dtype] * count)
     if compute != dtype:
@@ -156,7 +156,7 @@ def _as(backend: Backend, dtype: DType, a: View) -> View:
 
 
 def where(backend: Backend, condition: View, a: Operand, b: Operand) -> View:
-    """Return a where the condition holds, else b, broadcast and promoted to one dtype."""
+    """Return a where the condition is true, else b, broadcast and promoted to one dtype."""
     dtype = common_dtype(*[x.dtype if isinstance(x, View) else x for x in (a, b)])
     views = [x for x in (condition, a, b) if isinstance(x, View)]
     shape = shapes.broadcast_shapes("where", *[view.shape for view in views])
@@ -205,7 +205,8 @@ def _reduction(name: str, a: View, shape: Shape) -> tuple[str, DType]:
         return name, bool_
     if shapes.product(shape) and not shapes.product(a.shape):
         raise ShapeError(
-            f"{name}: there must be at least one element, got shape {a.shape}; skip it"
+            f"{name}: there must be at least one element, got shape {a.shape}; leave empty arrays "
+            "out"
         )
     if a.dtype == bool_:
         return ("any" if name == "max" else "all"), bool_
@@ -213,7 +214,7 @@ def _reduction(name: str, a: View, shape: Shape) -> tuple[str, DType]:
 
 
 def matmul(backend: Backend, a: View, b: View) -> View:
-    """Return (..., m, k) @ (..., k, n), batch axes broadcast; 1-D: a row or a column."""
+    """Return (..., m, k) @ (..., k, n), broadcast over batch axes; 1-D: a row or column."""
     rows, dtype = a.shape, a.dtype
     matrices = len(rows) == len(b.shape) == 2 and rows[1] == b.shape[0]
     if matrices and b.dtype is dtype and is_floating(dtype):  # the common case
@@ -260,7 +261,7 @@ def fill(backend: Backend, out: View, value: Scalar) -> None:
 
 
 def is_identical(a: View, b: View) -> bool:
-    """Return True if two views are the same window on the same buffer."""
+    """Return True if two views have the same buffer and layout."""
     return a.handle is b.handle and a[1:] == b[1:]
 
 
@@ -271,5 +272,5 @@ def has_repeats(view: View) -> bool:
 
 
 def fill_where(backend: Backend, condition: View, value: Scalar, out: View) -> None:
-    """Set the elements of ``out`` where ``condition`` (bool, of its shape) holds, in place."""
+    """Set the elements of ``out`` where ``condition`` (bool, of its shape) is true, in place."""
     backend.where(condition, fitting("setitem", out.dtype, value), out, out)

@@ -13,12 +13,12 @@ from .array import NDArray, as_array
 
 
 def matmul(x1: NDArray, x2: NDArray, /) -> NDArray:
-    """Return (..., m, k) @ (..., k, n), batch axes broadcast; 1-D: a row or a column."""
+    """Return (..., m, k) @ (..., k, n), broadcast over batch axes; 1-D: a row or column."""
     return as_array("matmul", x1) @ as_array("matmul", x2)
 
 
 def tensordot(x1: NDArray, x2: NDArray, /, *, axes: Any = 2) -> NDArray:
-    """Return sums of products over ``axes``: the last n of x1 and first n of x2, or two lists."""
+    """Return sums of products over ``axes``: n (the last of x1, the first of x2) or two lists."""
     left, right = _contracted(as_array("tensordot", x1), as_array("tensordot", x2), axes)
     if [x1.shape[i] for i in left] != [x2.shape[i] for i in right]:
         raise ShapeError(
@@ -43,7 +43,7 @@ def _contracted(x1: NDArray, x2: NDArray, axes: Any) -> tuple[Sequence[int], Seq
         right = distinct_axes("tensordot", second, x2.ndim)
         if len(left) != len(right):
             raise ShapeError(
-                f"tensordot: axes must name equally many axes of both operands, got {axes}"
+                f"tensordot: axes must name the same number of axes of both operands, got {axes}"
             )
         return left, right
     if not 0 <= axes <= min(x1.ndim, x2.ndim):

@@ -1,7 +1,6 @@
 """Functions that rearrange elements: shapes, axes, joining, splitting, repeating.
 
-Results are views wherever strides allow it. Only ``broadcast_to`` shows one element in several
-places.
+Results are views wherever strides allow it. Only a view made by ``broadcast_to`` repeats elements.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .data_types import result_type
 
 
 def reshape(x: NDArray, /, shape: Any, *, copy: bool | None = None) -> NDArray:
-    """Return the elements in row-major order under a new shape (one size may be -1)."""
+    """Return the elements in row-major order with a new shape, in which one size may be -1."""
     return as_array("reshape", x).reshape(shape, copy=copy)
 
 
@@ -33,7 +32,7 @@ permute = permute_dims
 
 
 def transpose(x: NDArray, /, axes: Any = None) -> NDArray:
-    """Return a view whose axis i is ``x``'s axis ``axes[i]`` (None: all in reverse order)."""
+    """Return a view whose axis i is ``x``'s axis ``axes[i]``; None reverses the axes."""
     order = tuple(range(as_array("transpose", x).ndim)[::-1])
     return x.permute(order if axes is None else axes)
 
@@ -52,7 +51,7 @@ def matrix_transpose(x: NDArray, /) -> NDArray:
 
 
 def moveaxis(x: NDArray, source: Any, destination: Any, /) -> NDArray:
-    """Return a view with the axes ``source`` moved to ``destination``; the others keep order."""
+    """Return a view with the axes ``source`` moved to ``destination``, the others in order."""
     ndim = as_array("moveaxis", x).ndim
     old = distinct_axes("moveaxis", source, ndim)
     new = distinct_axes("moveaxis", destination, ndim)
@@ -79,7 +78,7 @@ def broadcast_arrays(*arrays: NDArray) -> list[NDArray]:
 
 
 def expand_dims(x: NDArray, /, axis: Any = 0) -> NDArray:
-    """Return a view with new axes of size 1, at ``axis`` (an int or a tuple) of the result."""
+    """Return a view with new axes of size 1 at ``axis``, an int or a tuple, of the result."""
     positions = axis if isinstance(axis, tuple | list) else (axis,)
     ndim = as_array("expand_dims", x).ndim + len(positions)
     new = distinct_axes("expand_dims", positions, ndim)
@@ -107,7 +106,7 @@ def flip(x: NDArray, /, axis: Any = None, *, axes: Any = None) -> NDArray:
 
 
 def roll(x: NDArray, /, shift: Any, *, axis: Any = None) -> NDArray:
-    """Return the elements moved by ``shift`` along ``axis`` (None: the flat array), cyclically."""
+    """Return the elements shifted cyclically along ``axis`` (None: along the flat array)."""
     if axis is None:
         return roll(as_array("roll", x).reshape((-1,)), shift, axis=0).reshape(x.shape)
     axes = axis if isinstance(axis, tuple | list) else (axis,)
@@ -176,7 +175,7 @@ def unstack(x: NDArray, /, *, axis: int = 0) -> tuple[NDArray, ...]:
 
 
 def split(x: NDArray, sections: int | Sequence[int], /, *, axis: int = 0) -> list[NDArray]:
-    """Return views of equal parts (an int), or of the parts between positions, as in NumPy."""
+    """Return views of ``sections`` equal parts, or of the parts between positions, as in NumPy."""
     axis = normalize_axis("split", axis, as_array("split", x).ndim)
     size = x.shape[axis]
     if isinstance(sections, int):
@@ -203,8 +202,8 @@ def pad(
     ndim = as_array("pad", x).ndim
     if np.ndim(constant_values):
         raise ShapeError(
-            f"pad: constant_values must be one number, got {constant_values!r}; pad one axis at a "
-            f"time for several"
+            f"pad: constant_values must be one number, got {constant_values!r}; for several, pad "
+            "one axis at a time"
         )
     try:
         pairs = np.broadcast_to(pad_width, (ndim, 2)).tolist()
@@ -217,7 +216,7 @@ def pad(
 
 
 def tile(x: NDArray, repetitions: Any, /) -> NDArray:
-    """Return ``x`` repeated ``repetitions[i]`` times along axis i."""
+    """Return copies of ``x`` joined ``repetitions[i]`` times along axis i."""
     times = as_int_tuple("tile", "repetitions", repetitions)
     if any(n < 0 for n in times):
         raise ShapeError(f"tile: repetitions must not be negative, got {times}; use 0 or more")
@@ -239,7 +238,7 @@ def repeat(x: NDArray, repeats: Any, /, *, axis: int | None = None) -> NDArray:
     axis = normalize_axis("repeat", axis, x.ndim)
     counts = np.asarray(repeats)
     if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts < 0).any():
-        raise DTypeError(f"repeat: repeats must be ints >= 0, got {repeats!r}")
+        raise DTypeError(f"repeat: repeats must be non-negative ints, got {repeats!r}")
     if counts.ndim and counts.size not in (1, x.shape[axis]):
         raise ShapeError(
             f"repeat: there must be one count per element, got {counts.size} for size "

@@ -1,6 +1,6 @@
-"""A mixin with functions as methods of NDArray: reductions, positions, and some of the course's.
+"""A mixin with methods of NDArray: reductions, positions, and the course's elementwise methods.
 
-The namespace's functions of these names call the methods. Every one is made of kernels, operators
+The namespace's functions of these names call the methods. They are composed of kernels, operators
 and the operations of ``accelerated``.
 """
 
@@ -19,7 +19,7 @@ Array = TypeVar("Array", bound="ArrayMethods")
 
 
 class ArrayMethods(ArrayViews):
-    """Methods that are written with views, operators and reductions; the array adds ``astype``."""
+    """Methods composed of views, operators and reductions; the array adds ``astype``."""
 
     __slots__ = ()
 
@@ -40,12 +40,12 @@ class ArrayMethods(ArrayViews):
         return self.reduce("prod", axis, keepdims)
 
     def max(self: Array, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Array:
-        """Return the maximum over ``axis`` (None: every axis); NaN if there is one."""
+        """Return the maximum over ``axis`` (None: every axis); NaN propagates."""
         _refuse_out("max", out)
         return self.reduce("max", axis, keepdims)
 
     def min(self: Array, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Array:
-        """Return the minimum over ``axis`` (None: every axis); NaN if there is one."""
+        """Return the minimum over ``axis`` (None: every axis); NaN propagates."""
         _refuse_out("min", out)
         return self.reduce("min", axis, keepdims)
 
@@ -78,7 +78,7 @@ class ArrayMethods(ArrayViews):
         dtype: Any = None,
         out: Any = None,
     ) -> Array:
-        """Return the mean squared distance from the mean, divided by n - correction.
+        """Return the sum of squared deviations from the mean, divided by n - correction.
 
         ``ddof`` is NumPy's name for ``correction``. The result is NaN where n - correction <= 0.
         """
@@ -115,10 +115,10 @@ class ArrayMethods(ArrayViews):
         """Return the int64 position of the first minimum along ``axis`` (None: of ``flat``)."""
         return _position("argmin", accelerated.argmin, self, axis, keepdims)
 
-    # ---- elementwise, as the course has them -------------------------------------------------
+    # ---- elementwise methods of the course -------------------------------------------------
 
     def maximum(self: Array, other: Any) -> Array:
-        """Return the larger of each pair of elements; NaN if either is."""
+        """Return the elementwise maximum; NaN propagates."""
         return self.binary("maximum", other)
 
     def log(self: Array) -> Array:
@@ -135,19 +135,19 @@ class ArrayMethods(ArrayViews):
 
 
 def _refuse_out(name: str, out: Any) -> None:
-    """Raise an error unless ``out`` is None, which NumPy's functions pass to methods."""
+    """Raise an error unless ``out`` is None, the value that NumPy's functions pass to methods."""
     if out is not None:
         raise DTypeError(f"{name}: out= is not supported for needle arrays; assign the result")
 
 
 def _converted(name: str, x: Array, dtype: Any, out: Any) -> Array:
-    """Return the array in ``dtype``; None, which NumPy's functions pass, keeps its dtype."""
+    """Return the array in ``dtype``; None, which NumPy's functions pass, keeps the dtype."""
     _refuse_out(name, out)
     return x if dtype is None else x.astype(dtype)
 
 
 def _widened(x: Any) -> Any:
-    """Return integers as floats; int32 and int64 in the widest that the device has."""
+    """Cast integers to floats, int32 and int64 to the widest floating dtype of the device."""
     if is_floating(x.dtype):
         return x
     wide = x.dtype.itemsize >= 4 and "float64" in x.device.dtypes
@@ -157,7 +157,7 @@ def _widened(x: Any) -> Any:
 def _position(
     name: str, function: Callable[..., Any], x: Array, axis: int | None, keepdims: bool
 ) -> Array:
-    """Return the position of an extreme, or of a NaN; ShapeError if there is no element."""
+    """Return the position of the extreme, or of a NaN; ShapeError if there are no elements."""
     if x.dtype == bool_:
         x = x.astype(uint8)
     ndim = x.ndim

@@ -1,4 +1,4 @@
-"""Python's operators for NDArray, as a mixin: each calls an elementwise kernel by its name.
+"""Python's operators for NDArray, as a mixin: each calls an elementwise kernel by name.
 
 ``array`` decides what an operand may be, ``dtype_rules`` the dtype of the result.
 """
@@ -37,7 +37,7 @@ def _arithmetic(
 
 
 class ArrayOperators:
-    """Operators, written with four methods of the array that call kernels by name."""
+    """Python's operators, written with four methods of the array that call kernels by name."""
 
     __slots__ = ()
 
@@ -65,7 +65,7 @@ class ArrayOperators:
         return self.unary("negative")
 
     def __pos__(self: Array) -> Array:
-        return self.binary("subtract", 0)  # -0.0 + 0 would lose its sign
+        return self.binary("subtract", 0)  # -0.0 + 0 would lose the sign
 
     def __abs__(self: Array) -> Array:
         return self.unary("abs")

@@ -1,7 +1,7 @@
-"""The two protocols by which NumPy and the array API standard reach the functions of this package.
+"""The two protocols through which NumPy and the array API standard find this package's functions.
 
-Both need every function of the namespace, so they are added to NDArray here, above the functions;
-so are the operators << and >>, which no backend has as kernels. NDArray itself never calls them.
+Both need every function of the namespace, so they are added to NDArray here, above the functions.
+So are the operators << and >>, for which no backend has kernels. NDArray itself never calls them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def array_namespace(array: NDArray, *, api_version: str | None = None) -> Module
 
 
 def array_ufunc(array: NDArray, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-    """Call the function of the same meaning for a NumPy ufunc; DTypeError where there is none."""
+    """Call needle's equivalent of a NumPy ufunc; DTypeError if there is none."""
     known = (NDArray, np.ndarray, np.generic, bool, int, float)
     if not all(isinstance(item, known) for item in inputs):
         return NotImplemented

@@ -1,7 +1,7 @@
-"""Reductions: over None (every axis), one axis or a tuple of axes, with ``keepdims``.
+"""Reductions over every axis (None), one axis or a tuple of axes, with ``keepdims``.
 
-sum, prod, max, min, any and all are kernels; mean, var, std and cumulative sums are written with
-them. Sums of bool and integers are int64; a mean of integers is float32.
+sum, prod, max, min, any and all are kernels, of which mean, var, std and cumulative sums are
+composed. Sums of bool and integers are int64; a mean of integers is float32.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def summation(a: NDArray, axis: Any = None, keepdims: bool = False) -> NDArray:
 
 
 def max(x: NDArray, /, axis: Any = None, *, keepdims: bool = False) -> NDArray:
-    """Return the maximum; NaN if there is one."""
+    """Return the maximum; NaN propagates."""
     return as_array("max", x).reduce("max", axis, keepdims)
 
 
 def min(x: NDArray, /, axis: Any = None, *, keepdims: bool = False) -> NDArray:
-    """Return the minimum; NaN if there is one."""
+    """Return the minimum; NaN propagates."""
     return as_array("min", x).reduce("min", axis, keepdims)
 
 
@@ -77,7 +77,7 @@ def mean(x: NDArray, /, axis: Any = None, *, keepdims: bool = False) -> NDArray:
 def var(
     x: NDArray, /, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> NDArray:
-    """Return the mean squared distance from the mean, over n - correction; NaN if that is <= 0."""
+    """Return the sum of squared deviations / (n - correction); NaN if the divisor is <= 0."""
     return as_array("var", x).var(axis, keepdims, correction=correction)
 
 
@@ -91,10 +91,10 @@ def std(
 def cumulative_sum(
     x: NDArray, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> NDArray:
-    """Return running sums along ``axis``, which may be omitted for a 1-D array only.
+    """Return running sums along ``axis``, which may be omitted only for a 1-D array.
 
-    Sums of 2, 4, 8, ... neighbours are combined, so that the rounding error in float32 grows only
-    with log(n).
+    Sums of 2, 4, 8, ... neighbours are combined, so that the float32 rounding error grows only with
+    log(n).
     """
     place = only_axis("cumulative_sum", x, axis)
     return _running(sum(x, (), dtype=dtype), "add", place, 0 if include_initial else None)
@@ -103,7 +103,7 @@ def cumulative_sum(
 def cumulative_prod(
     x: NDArray, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> NDArray:
-    """Return running products along ``axis``, which may be omitted for a 1-D array only."""
+    """Return running products along ``axis``, which may be omitted only for a 1-D array."""
     place = only_axis("cumulative_prod", x, axis)
     return _running(prod(x, (), dtype=dtype), "multiply", place, 1 if include_initial else None)
 
@@ -131,7 +131,7 @@ def diff(
     prepend: NDArray | None = None,
     append: NDArray | None = None,
 ) -> NDArray:
-    """Return the ``n``-th differences of neighbours along ``axis``.
+    """Return the ``n``-th differences of adjacent elements along ``axis``.
 
     ``prepend`` and ``append`` are joined to the array along ``axis`` first, unless ``n`` is 0.
     """

@@ -29,19 +29,19 @@ def argmin(x: NDArray, /, *, axis: int | None = None, keepdims: bool = False) ->
 
 
 def nonzero(x: NDArray, /) -> tuple[NDArray, ...]:
-    """Return one int64 array per axis: the positions of the elements that are not 0, row-major."""
+    """Return the row-major positions of the nonzero elements, one int64 array per axis."""
     if as_array("nonzero", x).ndim == 0:
         raise ShapeError("nonzero: the array must have at least 1 axis, got (); reshape it")
     return tuple(NDArray(i, device=x.device, dtype="int64") for i in np.nonzero(np.asarray(x)))
 
 
 def take(x: NDArray, indices: Any, /, *, axis: int | None = None) -> NDArray:
-    """Return ``x[..., indices, ...]`` on ``axis``, which may be omitted for a 1-D array only."""
+    """Return ``x`` indexed along ``axis``, which may be omitted only for a 1-D array."""
     return along(x, only_axis("take", x, axis), np.asarray(indices))
 
 
 def take_along_axis(x: NDArray, indices: Any, /, *, axis: int = -1) -> NDArray:
-    """Return ``out[i, j, ...] = x[i, indices[i, j, ...], ...]``, with the index on ``axis``."""
+    """Return ``out[i, j, ...] = x[i, indices[i, j, ...], ...]`` for axis 1, others likewise."""
     place = normalize_axis("take_along_axis", axis, as_array("take_along_axis", x).ndim)
     index = np.asarray(indices)
     if index.ndim != x.ndim:

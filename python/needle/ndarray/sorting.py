@@ -1,6 +1,6 @@
 """Sorted and unique values, and positions in sorted arrays.
 
-No backend has kernels for them: NumPy computes them in host memory.
+No backend has kernels for these functions; NumPy computes them in host memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def argsort(
 def _order(op: str, x: NDArray, axis: int, descending: bool) -> Any:
     """Return the stable order of the elements along ``axis`` as a NumPy array.
 
-    The order of the reversed array, reversed, is descending and keeps equal values in order.
+    For descending order, the array is reversed, and so is its order: equal values stay in order.
     """
     along = normalize_axis(op, axis, as_array(op, x).ndim)
     host = np.asarray(x)
@@ -50,7 +50,7 @@ def _order(op: str, x: NDArray, axis: int, descending: bool) -> Any:
 def searchsorted(
     x1: NDArray, x2: NDArray, /, *, side: str = "left", sorter: NDArray | None = None
 ) -> NDArray:
-    """Return the int64 positions in ``x1`` (1-D, sorted) before which ``x2`` would be inserted.
+    """Return the int64 positions at which ``x2`` would be inserted in ``x1`` (1-D, sorted).
 
     ``side``: "left" gives the first such position, "right" the last. ``sorter`` (1-D) sorts ``x1``.
     """
@@ -94,7 +94,7 @@ class UniqueInverse(NamedTuple):
 
 
 def unique_all(x: NDArray, /) -> UniqueAll:
-    """Return the unique values with positions, inverse and counts."""
+    """Return the unique values, their first positions, the inverse, and the counts."""
     host = np.asarray(as_array("unique", x))
     values, first, inverse, counts = np.unique(
         host, return_index=True, return_inverse=True, return_counts=True, equal_nan=False

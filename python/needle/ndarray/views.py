@@ -1,7 +1,7 @@
-"""Views of an array: another shape, axis order or window on the same memory, as a mixin.
+"""Views of an array, as a mixin: other shapes, axis orders and parts of the same memory.
 
-Everything here is arithmetic on shapes and strides (``needle/shapes.py``); no kernel runs, except
-for the copy where ``reshape`` needs one. ``methods`` and ``array`` build NDArray on this class.
+Everything here is arithmetic on shapes and strides (``needle/shapes.py``); a kernel runs only if
+``reshape`` needs a copy. ``methods`` and ``array`` build NDArray on this class.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Array = TypeVar("Array", bound="ArrayViews")
 
 
 class ArrayViews(ArrayOperators):
-    """Properties and views; the array provides ``view``, ``window`` and ``compact_copy``."""
+    """A mixin of properties and views; the array adds ``view``, ``window`` and ``compact_copy``."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ class ArrayViews(ArrayOperators):
     """The backend's side of the array: handle, shape, strides, offset and dtype."""
 
     def window(self: Array, shape: Shape, strides: Strides, offset: int | None = None) -> Array:
-        """Return the same memory under another shape, without checking that it stays inside."""
+        """Return a view with another shape, without checking that it stays inside the buffer."""
         raise NotImplementedError
 
     def compact_copy(self: Array) -> Array:
@@ -53,7 +53,7 @@ class ArrayViews(ArrayOperators):
 
     @property
     def dtype(self) -> DType:
-        """The element type, a NumPy dtype: equal to its name, such as "float32"."""
+        """The element type: a NumPy dtype, which compares equal to its name, such as "float32"."""
         return self.view.dtype
 
     @property
@@ -80,7 +80,7 @@ class ArrayViews(ArrayOperators):
 
     @property
     def mT(self: Array) -> Array:
-        """The array with its last two axes swapped, a view."""
+        """A view of the array with its last two axes swapped."""
         if self.ndim < 2:
             raise ShapeError(f"mT: the array must have at least 2 axes, got shape {self.shape}")
         return self.permute((*range(self.ndim - 2), -1, -2))
@@ -109,7 +109,7 @@ class ArrayViews(ArrayOperators):
         return self if self.is_compact() else self.compact_copy()
 
     def reshape(self: Array, *shape: Any, copy: bool | None = None) -> Array:
-        """Return the elements in row-major order under a new shape (one size may be -1).
+        """Return the elements in row-major order with a new shape, in which one size may be -1.
 
         The result is a view where strides allow it, else a copy. ``copy=True`` forces a copy,
         ``copy=False`` raises ShapeError where a view is impossible.
@@ -139,7 +139,7 @@ class ArrayViews(ArrayOperators):
         return self.window(target, strides)
 
     def as_strided(self: Array, shape: Any, strides: Any, offset: int | None = None) -> Array:
-        """Return the buffer under any shape and strides; ShapeError if they leave the buffer."""
+        """View the buffer with any shape and strides; ShapeError if the view leaves the buffer."""
         new = shapes.as_shape("as_strided", shape)
         steps = shapes.as_int_tuple("as_strided", "strides", strides)
         if len(new) != len(steps):
@@ -172,9 +172,9 @@ class ArrayViews(ArrayOperators):
 
 
 class FlatArray:
-    """``a.flat`` of an array whose elements no single stride reaches.
+    """``a.flat`` of an array that cannot be viewed as 1-D.
 
-    Indexing by an int reads and writes the array; every other index reads a copy.
+    Indexing with an int reads or writes the array; any other index reads a copy.
     """
 
     def __init__(self, array: Any) -> None:

@@ -1,4 +1,4 @@
-"""WebGPU's adapters on this machine, with GPUs first and software drivers last.
+"""The WebGPU adapters of this machine, GPUs first and software drivers last.
 
 Called by ``load``. ``wgpu`` is optional (extra ``webgpu``) and imported at first use.
 """
@@ -26,7 +26,7 @@ def adapter(index: int) -> Any:
     found = adapters()
     if not found:
         raise DeviceError(
-            "webgpu: no adapter was found; install a driver of Vulkan (on Debian and Ubuntu "
+            "webgpu: no adapter was found; install a driver for Vulkan (on Debian and Ubuntu "
             "mesa-vulkan-drivers and libvulkan1), Metal or Direct3D 12, or use needle.cpu()"
         )
     if not 0 <= index < len(found):

@@ -1,7 +1,7 @@
-"""Augmentation of image batches on WebGPU by lists of steps; see images.wgsl.
+"""Augmentation of image batches on WebGPU, given as lists of steps; see images.wgsl.
 
 The compiled CPU module lowers the steps to passes, as it does for CUDA (src/data/lower.h). ``load``
-makes an ``ImageBackend`` if that module is built.
+returns an ``ImageBackend`` if that module is built.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def lowering() -> Lower | None:
 
 
 class ImageBackend(WebGpuBackend):
-    """A backend of one adapter that also has the augmentation kernel."""
+    """A backend for one adapter that also has the augmentation kernel."""
 
     def run_images(
         self,
@@ -140,8 +140,8 @@ def _require_one_kind(images: Sequence[NumpyArray[Any]]) -> None:
     if len(kinds) > 1 or any(ndim != 3 for ndim, *_ in kinds):
         found = ", ".join(f"{image.dtype} {image.shape}" for image in images[:4])
         raise ValueError(
-            "run_images: a list must have images (H, W, C) of one dtype and number of channels, "
-            f"got {found}; convert them first"
+            "run_images: the images in a list must be (H, W, C) with one dtype and number of "
+            f"channels, got {found}; convert them first"
         )
 
 

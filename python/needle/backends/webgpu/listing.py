@@ -1,4 +1,4 @@
-"""Records WebGPU commands instead of running them, to export a program to a web page.
+"""Recording of WebGPU commands instead of running them, to export a program to a web page.
 
 ``Listing`` replaces ``Queue``, so no adapter is needed. A program without Python creates the
 buffers, writes the host's data into them, and runs the commands in order.
@@ -99,7 +99,7 @@ class Listing(Queue):
         self.written.append((buffer.number, offset, bytes(memoryview(data).cast("B"))))
 
     def wait(self) -> None:
-        """Return at once, since nothing runs."""
+        """Return immediately, since nothing runs."""
 
     def read(self, buffer: Buffer, offset: int, size: int) -> NoReturn:
         """Raise DeviceError, since nothing has run."""

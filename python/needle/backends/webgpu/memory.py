@@ -71,7 +71,7 @@ def scalar_word(value: Scalar, dtype: DType) -> int:
 
 
 class Buffer:
-    """A handle of ``size`` elements, whose memory returns to the pool when it dies."""
+    """A handle of ``size`` elements; its memory returns to the pool when the handle dies."""
 
     __slots__ = ("__weakref__", "gpu", "number", "pool", "shared", "size", "written")
 
@@ -80,7 +80,7 @@ class Buffer:
         self.written, self.shared = 0, False
 
     def ptr(self) -> int:
-        """Return the number of the memory, which is unique over the device's lifetime."""
+        """Return the buffer's number, which is unique during the device's lifetime."""
         return self.number
 
     @uninterrupted
@@ -91,7 +91,7 @@ class Buffer:
 class Pool:
     """A pool of device memory, cached by size.
 
-    Commands of a queue run in order, so memory can be reused at once. The lock is the queue's,
+    Commands of a queue run in order, so memory can be reused immediately. The lock is the queue's,
     since concurrent calls of wgpu crash the process. ``make_room`` drops the queue's caches and
     calls ``empty``.
     """
@@ -116,8 +116,8 @@ class Pool:
         count = max(-(-size * WORD // GRAIN), 1) * GRAIN
         if count > self._limit:
             raise DeviceMemoryError(
-                f"webgpu: a buffer may have {self._limit} bytes on this adapter, got {count} bytes "
-                f"for {size} elements; use smaller batches or needle.cpu()"
+                f"webgpu: a buffer may have at most {self._limit} bytes on this adapter, got "
+                f"{count} bytes for {size} elements; use smaller batches or needle.cpu()"
             )
         with self._lock:
             self.collect()
@@ -149,7 +149,7 @@ class Pool:
             ) from reason
 
     def give_back(self, number: int) -> None:
-        """Cache memory that no handle refers to.
+        """Cache memory to which no handle refers.
 
         A finaliser may call this in any thread, even in wgpu's while a reader waits for it with the
         lock held, so this takes no lock.

@@ -20,7 +20,7 @@ RESIDUAL, RELU, WEIGHT = 1, 2, 1
 
 
 class NormKernels(RequiredKernels):
-    """A base class with normalisation, relu's gradient and epilogues."""
+    """Base class with normalisation, relu's gradient and epilogues."""
 
     # ---- epilogues ---------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class NormKernels(RequiredKernels):
         self._each("norm", views, 0, (0, 0, flags, *words(eps)))
 
     def _sums(self, views: Sequence[View], kept: list[int], eps: float, flags: int) -> View:
-        """Return both sums of norm_sums.wgsl, (2, ...); reduced axes have stride 0."""
+        """Return the two sums of norm_sums.wgsl, (2, ...); reduced axes have stride 0."""
         shape = views[0].shape
         sizes = tuple(n if i in kept else 1 for i, n in enumerate(shape))
         handle = self.allocate(2 * product(sizes), views[0].dtype)

@@ -1,4 +1,4 @@
-"""The optional kernels on WebGPU, each in the .wgsl file of its name.
+"""The optional kernels on WebGPU, each in the .wgsl file with its name.
 
 Convolutions are tiled matrix products. The other kernels run one thread per result or row;
 gradients gather instead of scattering, since WGSL has no atomic floats. ``load`` makes one
@@ -107,7 +107,7 @@ class WebGpuBackend(StepKernels):
         views: Sequence[View],
         parameters: Sequence[int],
     ) -> None:
-        """Run a tiled product of tile.wgsl whose elements are read from a convolution's windows."""
+        """Run a tiled product of tile.wgsl that reads its elements from a convolution's windows."""
         if rows * columns == 0:
             return
         source, across = sources.tiles(views[0].dtype, columns, "windows", name)

@@ -53,7 +53,7 @@ class Batch:
 
 
 class Graph:
-    """The recorded dispatches of ``Queue.record``. ``kept``: buffers taken by their kernels."""
+    """The dispatches recorded by ``Queue.record``. ``kept``: the buffers that they use."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []

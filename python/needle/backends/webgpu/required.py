@@ -1,4 +1,4 @@
-"""The ten required functions of a backend on WebGPU, which turn views into kernel parameters.
+"""The ten required functions of the WebGPU backend, which turn views into kernel parameters.
 
 ``optional`` adds the other kernels.
 """
@@ -34,7 +34,7 @@ Strides = tuple[int, ...]
 
 
 class RequiredKernels(Backend):
-    """A base class with the required kernels and the services of one adapter."""
+    """Base class with the required kernels and the services of one adapter."""
 
     dtypes = tuple(WORDS)
     optional_unary = tuple(
@@ -98,7 +98,7 @@ class RequiredKernels(Backend):
         self._elementwise(sources.selection(), out.dtype, out, condition, a, b)
 
     def _elementwise(self, source: str, dtype: DType, out: View, *operands: Operand) -> None:
-        """Run a kernel of elementwise.wgsl on operands of one dtype (where: and a condition)."""
+        """Run a kernel of elementwise.wgsl on operands of one dtype (and where's condition)."""
         if 0 in out.shape:
             return
         offsets, words, scalars = [out.offset, 0, 0, 0], [0, 0, 0, 0], 0
@@ -208,7 +208,7 @@ def grid(groups: int) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=4096)
 def merged(shape: tuple[int, ...], strides: tuple[Strides, ...]) -> tuple[tuple[int, Strides], ...]:
-    """Merge axes into the fewest (size, strides of all views) that visit the same elements.
+    """Merge axes into as few (size, strides of all views) as visit the same elements.
 
     The axes are in the memory order of the first view, so that neighbouring threads write
     neighbouring words.

@@ -69,7 +69,7 @@ def conversion(source: DType, target: DType) -> str:
 
 
 def _converted(source: str, target: str) -> str:
-    """Return the expression that converts word ``a``; as in C++, floats out of range saturate."""
+    """Return the expression that converts word ``a``; out-of-range floats saturate, as in C++."""
     if source == target or (source == "bool" and target != "float32"):
         return "a"
     if target == "bool":
@@ -146,12 +146,12 @@ def step(rule: str, moments: int, in_place: bool, count: int) -> str:
 
 @cache
 def tiles(dtype: DType, columns: int, *names: str) -> tuple[str, int]:
-    """Return the tiled kernel of these files, and the width of its tile for this many columns."""
+    """Return the tiled kernel in these files, and its tile width for this many columns."""
     across = 1 if columns <= 16 else 4
     return f"const ACROSS = {across};\n" + kernel(dtype, *names, "tile"), 16 * across
 
 
 @cache
 def kernel(dtype: DType, *names: str) -> str:
-    """Return the kernel of these files, with the functions of a dtype."""
+    """Return the kernel in these files, together with the functions of a dtype."""
     return "\n".join([math(dtype), *map(text, names)])

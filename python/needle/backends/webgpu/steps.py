@@ -1,4 +1,4 @@
-"""SGD and Adam over many parameters in one dispatch, limited by the buffers per kernel.
+"""SGD and Adam, updating as many parameters per dispatch as the limit on buffers allows.
 
 A GPU allows 8 to 32 or more buffers per kernel. With 32, one dispatch updates 10 parameters by SGD
 with momentum, or 7 by Adam. ``optional`` adds the other kernels.
@@ -23,7 +23,7 @@ Group = Sequence[View]
 
 
 class StepKernels(NormKernels):
-    """A base class with the optimisers' kernels of one adapter."""
+    """Base class with the optimisers' kernels of one adapter."""
 
     def sgd_step(
         self,
@@ -71,7 +71,7 @@ class StepKernels(NormKernels):
         moments: Sequence[Group],
         outs: Group,
     ) -> None:
-        """Apply the rule to all parameters, as many per dispatch as its buffers allow."""
+        """Apply the rule to all parameters, with as many per dispatch as its buffers allow."""
         rows = list(zip(params, grads, *moments, outs, strict=True))
         for in_place in (True, False):
             same = [row for row in rows if _in_place(row) == in_place and 0 not in row[0].shape]
@@ -85,7 +85,7 @@ class StepKernels(NormKernels):
     def _step_some(
         self, source: str, settings: Sequence[int], rows: Sequence[Group], each: int
     ) -> None:
-        """Dispatch one step; each row has a parameter, its gradient, its moments and the result."""
+        """Dispatch one step; each row has a parameter, its gradient, its moments and its result."""
         blocks, places = 0, []
         for param, grad, *moments, out in rows:
             count = product(param.shape)
