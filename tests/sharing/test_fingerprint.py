@@ -222,6 +222,7 @@ PROGRAM = """
 import abc
 import functools
 import sys
+from dataclasses import dataclass
 import numpy as np
 from needle import data
 from needle.sharing.wire.fingerprint import fingerprint
@@ -232,8 +233,21 @@ SHADE = int(sys.argv[1])
 def cached(index):
     return index
 
+@dataclass
+class Size:
+    height: int = 3
+    width: int = 4
+
+class Options:
+    low: float = 0.0
+    high: "float" = 1.0
+
+    def __init__(self):
+        self.first, self.second, self.third, self.fourth = range(4)
+
 class Mine(data.Dataset, abc.ABC):
     names = {"one", "two", "three"}
+    options = Options(), Size()
     transform = data.Pad(3)
     __slots__ = ("place",)
 
@@ -247,7 +261,10 @@ class Mine(data.Dataset, abc.ABC):
     def __getitem__(self, index):
         return np.full(3, SHADE), [x for x in self.names]
 
-print(fingerprint(Mine()))
+before = fingerprint(Mine())
+print(before)
+Options.__annotations__  # Python 3.14 keeps what it evaluates
+assert fingerprint(Mine()) == before
 """
 
 

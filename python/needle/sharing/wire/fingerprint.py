@@ -33,7 +33,10 @@ INSTALLED = tuple(
     for path in (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
 )
 """Folders of code identified by name alone: Python, installed packages, needle."""
-_OF_PYTHON = ("__doc__", "__firstlineno__", "__annotations__", "_abc_impl")
+_OF_PYTHON = (
+    *("__doc__", "__firstlineno__", "__static_attributes__", "_abc_impl"),
+    *("__annotations__", "__annotate_func__", "__annotations_cache__"),  # the last two since 3.14
+)
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 """Attributes of a class that Python adds."""
 
@@ -119,6 +122,8 @@ class _Contents(pickle.Pickler):
             return _parts, (kind, value.__func__)
         if isinstance(value, property):
             return _parts, (kind, value.fget, value.fset)
+        if isinstance(value, types.MappingProxyType):  # the fields of a dataclass have one each
+            return _parts, ("mapping", dict(value))
         if callable(getattr(kind, "fingerprint", None)):
             return _parts, (kind.__qualname__, value.fingerprint())
         return self._object(value, kind)
