@@ -1,1 +1,1 @@
-"""Programs that use needle: models, training, the benchmark. Nothing in needle imports them."""
+"""Programs that use needle: models, training, benchmarks, the course. needle never imports them."""

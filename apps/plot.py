@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-if not __package__:  # run as a script: makes the package ``apps`` importable
+if not __package__:  # run as a script, so make the package ``apps`` importable
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from apps.training.figures import figure_of

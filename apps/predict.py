@@ -1,7 +1,7 @@
 """Classify pictures: python -m apps.predict --checkpoint runs/a/best.safetensors cat.jpg
 
-Prints the five most probable classes of each picture, given as files or folders. ``--serve`` serves
-a page on which one can draw instead; ``--onnx`` writes an ONNX file.
+Prints the five most probable classes of each picture; pictures are given as files or folders.
+``--serve`` serves a page to draw on instead; ``--onnx`` writes an ONNX file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import warnings
 from pathlib import Path
 
-if not __package__:  # run as a script: makes the package ``apps`` importable
+if not __package__:  # run as a script, so make the package ``apps`` importable
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np

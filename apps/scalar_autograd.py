@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 
 class Scalar:
-    """A number that remembers how it was computed.
+    """A number that records how it was computed.
 
     inputs: the Scalars it was computed from. slopes: its derivative with respect to each of them.
     grad: the derivative of the last result of ``backward`` with respect to this number.

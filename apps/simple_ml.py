@@ -1,4 +1,4 @@
-"""Functions of the course's homework: MNIST as arrays, losses, epochs for images and text.
+"""Functions of the course's homework: reading MNIST, losses, epochs over images and text.
 
 Import it as ``apps.simple_ml`` or, with apps/ on the path, as ``simple_ml``. All functions that
 train or evaluate seed NumPy's global generator with 4 first and use the device of the model.
@@ -184,7 +184,7 @@ def evaluate_ptb(
 
 
 class _Score:
-    """Sums of correct answers and losses over rows."""
+    """The number of correct answers and the sum of losses over rows."""
 
     def __init__(self) -> None:
         self.right, self.loss, self.rows = 0, 0.0, 0

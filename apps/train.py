@@ -24,7 +24,7 @@ from typing import Any
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     # Until main() handles Ctrl-C, it ends the program without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-if not __package__:  # run as a script: makes the package ``apps`` importable
+if not __package__:  # run as a script, so make the package ``apps`` importable
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 if importlib.util.find_spec("needle") is None:
     sys.exit("apps/train.py: needle is not installed; make train, or pip install '.[train]' here")
@@ -216,7 +216,7 @@ def train(options: dict[str, Any]) -> int:
     with contextlib.closing(chosen_folder(group, out, resume, force)) as folder:
         if resume:
             settings = _saved_settings(folder, options)
-            resume = folder.checkpoint.exists()  # else the epoch starts again
+            resume = folder.checkpoint.exists()  # otherwise the epoch starts again
         try:
             run = Run(settings, data_dir, download, workers, group)
         except DataError as error:
@@ -320,9 +320,9 @@ def _workers(count: int, engine: str | None) -> Workers:
 
 
 def _name_pictures(options: dict[str, Any]) -> None:
-    """Replace a folder, packed file or URL in ``--data`` by the data set ``pictures`` there.
+    """If ``--data`` is a folder, packed file or URL, replace it by the data set ``pictures``.
 
-    If a folder has the name of a data set, the data set is meant, and a note says so; only
+    If a folder has the name of a data set, the data set is used, and a note says so. Only
     ``pictures`` means the folder, as no other option tells where they are.
     """
     given = options["data"]
@@ -392,7 +392,7 @@ def _saved_settings(folder: RunFolder, options: dict[str, Any]) -> Settings:
 def _facts(
     run: Run, recipe: Recipe, workers: Workers, resumed_in: RunFolder | None
 ) -> dict[str, Any]:
-    """Return the content of run.json; for a resumed run with the earlier parts of the run."""
+    """Return the content of run.json; that of a resumed run includes its earlier parts."""
     settings = asdict(run.settings)
     as_written = all(settings[name] == value for name, value in recipe.options.items())
     facts = {

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # run as a script: makes the package ``apps`` importable
+if not __package__:  # run as a script, so make the package ``apps`` importable
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from apps.training.sources import SOURCES, open_source
@@ -30,7 +30,7 @@ def put(name: str, to: str, packed: bool, data_dir: Path, download: bool = False
 
 
 def put_split(dataset: Any, name: str, split: str, to: str, packed: bool, data_dir: Path) -> None:
-    """Copy one split; ``folder`` and ``packed`` are made below ``data_dir``."""
+    """Copy one split; ``folder`` and ``packed`` lie below ``data_dir``."""
     if to == "packed":
         folder = data_dir / f"{name}-packed"
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def put_split(dataset: Any, name: str, split: str, to: str, packed: bool, data_d
 
 
 def as_bytes(dataset: Any) -> Any:
-    """Return the data set, with uint8 pixels (a quarter of the memory) if white is 255."""
+    """Return the data set; pixels stay uint8 (a quarter of the memory) if white is 255."""
     if getattr(dataset, "scale", None) == 255:
         dataset.dtype = "uint8"
     return dataset

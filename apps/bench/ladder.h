@@ -24,7 +24,7 @@ inline Vector load(const float* p) {  // any alignment
 }
 inline void store(float* p, Vector v) { std::memcpy(p, &v, sizeof v); }
 
-// Returns true if a step is to run: all are, or the one whose name starts with `wanted` ("03").
+// Returns true if a step is to run: any step, or the one whose name starts with `wanted` ("03").
 inline bool asked(const char* name, const char* wanted) {
   return wanted == nullptr || std::strncmp(name, wanted, std::strlen(wanted)) == 0;
 }
@@ -68,7 +68,8 @@ inline std::vector<float> numbers(long n, unsigned seed) {
   return values;
 }
 
-// Returns the best of at least three calls within half a second; no further call after ten seconds.
+// Returns the best of three or more calls in half a second; no call starts after ten
+// seconds.
 template <class F>
 double seconds_of(F&& run) {
   using Clock = std::chrono::steady_clock;

@@ -55,8 +55,8 @@ def table(rows: Sequence[Row]) -> list[str]:
 def draw(rows: Sequence[Row], limits: dict[str, float], file: Path) -> None:
     """Draw the roofline of one core: its arithmetic peak and its bandwidths bound every step.
 
-    The abscissa counts the bytes that the inner loop loads and stores, from any cache; a step below
-    a roof therefore waits for something else: a chain of additions, or a slower cache.
+    The abscissa counts the bytes that the inner loop loads and stores, from any cache; so a step
+    below its roof waits for something else: a chain of additions, or a slower cache.
     """
     from apps.pictures.roofline import Kernel, draw_roofline  # matplotlib belongs to an extra
 

@@ -109,7 +109,7 @@ def solve(options: Options) -> int:
     if options.with_prerequisites:
         wanted = set(tags).union(*(needed(tag) for tag in tags)) & open_tags(ROOT)
         tags = [tag for tag in exercises() if tag in wanted or tag in tags]
-    if not _exact(options.what):  # a part, or all: those that were open in this tree
+    if not _exact(options.what):  # for a part or "all": only those that were open in this tree
         tags = [tag for tag in tags if tag in solutions_of(ROOT)]
     for path in put_back(ROOT, tags):
         print(f"your answer was saved in {path}")
@@ -146,7 +146,7 @@ def grade(options: Options) -> int:
 
 
 def prove(options: Options) -> int:
-    """Prove that blocks, registry and tests fit together; see ``proof``."""
+    """Check that blocks, registry and tests are consistent; see ``proof``."""
     proof_of = prove_wrong if options.wrong else proof.prove
     return proof_of(ROOT, select(options.what))
 
@@ -209,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int = options.run(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader closed the pipe, as head does
+    except BrokenPipeError:  # the reader, such as head, closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (EditionError, MarkerError, RegistryError, ImportError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Marked blocks of source files: find them, empty them, fill them again.
+"""Functions that find, empty and fill the marked blocks of source files.
 
 A block is the text between two marker lines inside a function body; a tag may mark several blocks.
 ``parts/``, read by ``registry``, lists the tags of the course.
@@ -100,10 +100,10 @@ def blocks_in(root: Path) -> dict[str, list[Block]]:
 
 
 def emptied(block: Block, title: str) -> str:
-    """Return the line that stands in the block while the exercise is open.
+    """Return the line that fills the block while the exercise is open.
 
-    Its message names the command that explains the exercise, so every program that prints the
-    error helps the learner without knowing the course.
+    It raises an error whose message names the command that explains the exercise, so learners see
+    it in any program.
     """
     language = LANGUAGES[Path(block.path).suffix]
     message = f"{block.tag}: {title}; {SHOW} {block.tag}"
@@ -122,7 +122,7 @@ def open_tags(root: Path) -> set[str]:
 
 
 def replaced(text: str, blocks: Iterable[Block], bodies: Mapping[int, str]) -> str:
-    """Return ``text`` with new contents of its blocks: ``bodies`` by the blocks' first lines."""
+    """Return ``text`` with its blocks replaced by ``bodies``, keyed by the blocks' first lines."""
     lines = text.split("\n")
     for block in sorted(blocks, key=lambda block: block.first, reverse=True):
         if block.first in bodies:

@@ -102,7 +102,7 @@ def built_backend(root: Path, optimisation: str = PLAIN) -> Path:
 
 
 def build_backend(root: Path, optimisation: str = PLAIN, guard: Guard = UNLIMITED) -> str:
-    """Compile the library in about 20 s, optimised in 40 s; return "" or the compiler's output."""
+    """Compile the library (20 s, or 40 s optimised); return "" or the compiler's output."""
     if find_spec("pybind11") is None:
         return "pybind11 is not installed; python -m pip install pybind11"
     options = [
@@ -120,7 +120,7 @@ def _build(
     """Configure once, then compile what changed."""
     cache = folder / "CMakeCache.txt"
     if cache.is_file() and _source_of(cache) != source.resolve():
-        shutil.rmtree(folder)  # the tree has moved, and would build its old sources
+        shutil.rmtree(folder)  # the tree has moved; CMake would build the sources at the old path
     if not (folder / "build.ninja").is_file():
         configured = _run(
             [

@@ -91,7 +91,7 @@ class Result:
         return self.exercise.points * self.passed // max(len(self.records), 1)
 
     def first_failure(self) -> Record | None:
-        """Return the record of the first test that fails for another reason than an open block."""
+        """Return the record of the first test that fails for a reason other than an open block."""
         failed = (record for record in self.records if record["outcome"] != "passed")
         return next((record for record in failed if not record.get("open")), None)
 

@@ -1,7 +1,7 @@
 """Comparisons for the tests of exercises: ``expect`` for values, ``expect_error`` for errors.
 
-A wrong answer raises WrongAnswer with a small case (given, expected, got). It has a likely cause if
-the answer is a known mistake: one in the table below, or one that the test names itself.
+A wrong answer raises WrongAnswer with a small case (given, expected, got). It names a likely cause
+if the answer is a known mistake, from the table below or from the test itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Case:
 
 
 class WrongAnswer(AssertionError):
-    """Raised if a test of an exercise gets another value than it expects."""
+    """Raised if a test of an exercise gets a value that it does not expect."""
 
     def __init__(self, case: Case) -> None:
         super().__init__("\n" + "\n".join(case.lines()))

@@ -111,7 +111,7 @@ def put_back(root: Path, tags: Collection[str]) -> list[Path]:
 
 
 def _own(root: Path) -> set[str]:
-    """Return the tags whose blocks hold the learner's own answer with the text of the solution."""
+    """Return the tags whose blocks hold the learner's own answer, though it equals the solution."""
     return _equal_to_solutions(root) - _recorded_as_taken(root)
 
 
@@ -137,7 +137,8 @@ def _keep_attempt(root: Path, tag: str) -> Path | None:
 def taken_tags(root: Path) -> set[str]:
     """Return the tags whose blocks hold the solutions that ``put_back`` put there.
 
-    Empty outside a student tree. A learner's own answer counts, even if its text is the solution's.
+    Empty outside a student tree. An answer of the learner's own is not listed, even if its text
+    equals the solution.
     """
     if not is_student_tree(root):
         return set()

@@ -126,15 +126,15 @@ def _row(done: Grade, chosen: Sequence[Exercise]) -> list[object]:
 
 
 def _plain(cell: object) -> object:
-    """Return a cell on one line that no spreadsheet takes for a formula."""
+    """Return the text of a cell on one line, such that no spreadsheet takes it for a formula."""
     text = " ".join(cell.split()) if isinstance(cell, str) else cell
     return f"'{text}" if isinstance(text, str) and text.startswith(tuple("=+-@")) else text
 
 
 class Bench:
-    """A workplace that grades one submission after another.
+    """A student tree in which submissions are graded one after another.
 
-    ``tree`` is rewritten for each from ``fresh``, which holds the builds of the empty tree.
+    ``tree`` is restored for each from ``fresh``, which contains the builds of the empty tree.
     """
 
     def __init__(self, root: Path, folder: Path, chosen: Sequence[Exercise], rules: Rules) -> None:
@@ -178,7 +178,7 @@ def _solutions(root: Path) -> list[Path]:
     used = {folder for prefix in prefixes for folder in (prefix, *prefix.parents)}
     folders = [path for path in root.iterdir() if path.is_dir() and path.resolve() not in used]
     ask = ["git", "-C", str(root), "rev-parse", "--path-format=absolute", "--git-common-dir"]
-    with suppress(OSError, subprocess.CalledProcessError):  # the .git of a worktree lies elsewhere
+    with suppress(OSError, subprocess.CalledProcessError):  # a worktree's git data is elsewhere
         folders.append(Path(subprocess.check_output(ask, text=True, stderr=DEVNULL).strip()))
     return folders
 
@@ -200,7 +200,7 @@ def limits(hidden: Collection[Path], memory: float, minutes: float) -> tuple[str
 
 @cache
 def _isolation() -> tuple[str, ...]:
-    """Return ISOLATED, or nothing where it is not permitted."""
+    """Return ISOLATED, or nothing if the system does not permit it."""
     try:
         done = subprocess.run([*ISOLATED, *LOCKED, "true"], capture_output=True)
     except OSError:

@@ -143,7 +143,7 @@ def _signature(source: str) -> str:
 
 
 def _folded(source: str) -> list[str]:
-    """Return a folded paragraph with the functions around an exercise's blocks."""
+    """Return a collapsed paragraph that shows the functions around an exercise's blocks."""
     if not source:
         return []
     summary = "<summary>The functions that your answer is a part of</summary>"

@@ -13,7 +13,7 @@ WIDTH = 88
 
 
 def exercise_page(exercise: Exercise, blocks: Sequence[Block], hints: int, done: bool) -> str:
-    """Return the page of an exercise: place, task, time, open hints; if done, the explanation."""
+    """Return an exercise's page: place, task, time, open hints and, if done, the explanation."""
     head = f"{exercise.tag}: {exercise.title}"
     lines = [head, "-" * len(head)]
     points = _count(exercise.points, "point")
@@ -67,7 +67,7 @@ def list_page(parts: Iterable[Part]) -> str:
 
 
 def score_table(results: Sequence[Result]) -> str:
-    """Return a line for each exercise and the sum, then a failing case of each that fails."""
+    """Return a line for each exercise, the sum, and a failing case of each exercise that fails."""
     rows = [f"{'exercise':<22} {'state':<8} {'tests':>7} {'points':>7}"]
     for r in results:
         tests = f"{r.passed}/{len(r.records)}"

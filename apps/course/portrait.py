@@ -55,7 +55,7 @@ def page(found: Mapping[str, str], entries: Mapping[str, Entry], lenet: Mapping[
 
 
 def _facts(found: Mapping[str, str], entries: Mapping[str, Entry]) -> str:
-    """Return the sums: points, exercises, time, and what comes next."""
+    """Return the totals (points, exercises, time) and the next exercise."""
     earned, most = map(sum, zip(*(points_of(part, found) for part in parts()), strict=True))
     done, open_ = (sum(state == each for state in found.values()) for each in ("own", "given"))
     minutes = sum(entry.minutes for entry in entries.values())
@@ -186,7 +186,7 @@ def _lenet(found: Mapping[str, Any]) -> str:
 def _tile(
     values: Sequence[Sequence[float]], largest: float, alternative: str, positive: str = "plus"
 ) -> str:
-    """Return numbers as squares whose opacity is their share of the largest."""
+    """Return numbers as squares whose opacity is proportional to the number."""
     kind = {True: positive, False: "minus"}
     squares = "".join(
         f'<rect class="{kind[value > 0]}" x="{x}" y="{y}" width="1.02" height="1.02" '

@@ -1,4 +1,4 @@
-"""Processes that run a learner's code: in a group of their own, and for a limited time.
+"""Processes that run a learner's code, in their own process group and for a limited time.
 
 Called by ``checking`` and ``building``; ``grading`` gives the limits.
 """
@@ -51,7 +51,7 @@ def run_group(
 ) -> subprocess.CompletedProcess[str]:
     """Run a process in a group of its own; return its status and output.
 
-    When it ends, or after ``limit`` seconds (status STOPPED), what is left of the group is killed.
+    When it ends, or after ``limit`` seconds (status STOPPED), the rest of the group is killed.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(

@@ -1,8 +1,8 @@
-"""The maintainers' proof of the course (``make test-course``).
+"""The maintainers' check of the whole course (``make test-course``).
 
 It checks that blocks, registry, tests and notebook have the same tags; that all tests of an
-exercise meet its block while it is empty; and that they pass with its solution and those of its
-prerequisites alone, so that no test meets a block that its exercise does not build on. It works on
+exercise run into its block while it is empty; and that they pass with its solution and those of its
+prerequisites alone, so that no test needs a block that its exercise does not build on. It works on
 a copy of the tree; the tree itself is only read.
 """
 
@@ -122,7 +122,7 @@ def prove(root: Path, chosen: Sequence[Exercise]) -> int:
 
 
 def levels(chosen: Sequence[Exercise]) -> list[list[Exercise]]:
-    """Return the exercises by levels; none builds on another one of its level."""
+    """Return the exercises by levels; no exercise builds on another one of its level."""
     depth: dict[str, int] = {}
     for tag, exercise in exercises().items():
         depth[tag] = 1 + max((depth[each] for each in exercise.prerequisites), default=-1)
@@ -154,8 +154,8 @@ class Workbench:
         fill(self.tree, {tag: texts for tag, texts in bodies.items() if tag not in tags})
         found = blocks_in(self.tree)
         empty_blocks(self.tree, {tag: found[tag] for tag in tags})
-        # Python compares the source's size and modification time in whole seconds to detect stale
-        # bytecode. So each state gets its own second, later than all files built before.
+        # Python detects stale bytecode by the source's size and its modification time in whole
+        # seconds. So each state gets its own second, later than all files built before.
         self._clock = max(self._clock + 2 * 10**9, time.time_ns())
         for path, (text, moment) in before.items():
             changed = path.read_bytes() != text
@@ -169,7 +169,7 @@ class Workbench:
         return run_exercises(self.tree, chosen)
 
     def empty_together(self, level: Sequence[Exercise]) -> Problems:
-        """Check that the tests of open exercises of one level meet their blocks."""
+        """Check that the tests of one level's open exercises run into their empty blocks."""
         self.set_open({exercise.tag for exercise in level})
         owner = {test: exercise.tag for exercise in level for test in exercise.tests}
         problems = []

@@ -50,13 +50,13 @@ class Rate:
 def rate_of(root: Path, exercise: Exercise) -> Rate | str:
     """Return the rate of an exercise's code, or a text.
 
-    The text has the rate of an exercise on a GPU, or the reason why a rate was not measured.
+    The text is the rate of an exercise on a GPU, or the reason why no rate was measured.
     ``exercise.rate`` names a ladder and a step, such as "gemm_ladder 03", or the library of part 9.
     """
     name = exercise.rate.partition(" ")[0]
     try:
         return RATES.get(name, _rate_of_step)(root, exercise.rate)
-    except (RuntimeError, subprocess.CalledProcessError) as error:  # the timed code is a learner's
+    except (RuntimeError, subprocess.CalledProcessError) as error:  # a learner wrote the code
         return f"not timed: {error}"
 
 

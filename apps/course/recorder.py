@@ -1,4 +1,4 @@
-"""A pytest plugin that writes the outcome of each test of an exercise, a line of JSON for each.
+"""A pytest plugin that writes the outcome of each test of an exercise as a line of JSON.
 
 ``checking`` loads it with ``-p apps.course.recorder --course-report FILE``. Each line is written at
 once, also when a test begins, and FILE.trace gets the stack of a process that is stopped or
@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _watch(config: pytest.Config) -> None:
-    """Restart the watchdog, which ends the process in STUCK seconds."""
+    """Restart the watchdog, which ends the process after STUCK seconds."""
     if config.stash[TRACE]:
         faulthandler.dump_traceback_later(STUCK, exit=True, file=config.stash[TRACE])
 

@@ -29,9 +29,9 @@ class Exercise:
 
     minutes: expected time. prerequisites: tags whose code the solution or the tests call. contract:
     what the block must do. why: why it matters, in two sentences and perhaps a formula. hints: from
-    a nudge to nearly the answer. tests: pytest node ids. explanation: what to remember, in terms of
-    ideas instead of the reference's variable names. homework: the question of the public course
-    that it answers, a row of docs/course.md, if any. rate: the timing to report, if any. builds:
+    a nudge to nearly the answer. tests: pytest node ids. explanation: what to remember, in ideas
+    rather than the reference's variable names. homework: the question of the public course that it
+    corresponds to, a row of docs/course.md, if any. rate: the timing to report, if any. builds:
     names for ``building.build`` that the tests need; a part may give them for all.
     """
 
@@ -119,7 +119,7 @@ def parts() -> tuple[Part, ...]:
 
 @cache
 def exercises() -> dict[str, Exercise]:
-    """Return the exercises by tag in the order of the course; RegistryError if that is wrong."""
+    """Return the exercises by tag in course order; RegistryError if one builds on a later one."""
     found: dict[str, Exercise] = {}
     for part in parts():
         for exercise in part.exercises:

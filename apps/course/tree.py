@@ -1,4 +1,4 @@
-"""The tree that a notebook runs; its first cell calls this before it imports needle.
+"""Selects the tree whose needle a notebook runs; its first cell calls this before importing needle.
 
 A notebook runs the needle of the tree that contains it, never an installed one, also in a student
 tree with open exercises.
@@ -19,9 +19,9 @@ VIEWS = 4
 
 
 def use_tree(root: Path = ROOT) -> None:
-    """Make ``import needle`` take this tree's sources, and print which tree it is.
+    """Make ``import needle`` use this tree's sources, and print which tree it is.
 
-    Where exercises of part 4 are open, NumPy's arrays are used (NEEDLE_BACKEND=np). ImportError if
+    If exercises of part 4 are open, NumPy's arrays are used (NEEDLE_BACKEND=np). ImportError if
     needle was imported from another place earlier.
     """
     source = root / "python"

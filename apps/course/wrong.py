@@ -1,4 +1,4 @@
-"""Wrong answers that the tests of the exercises must refuse with their cause.
+"""Wrong answers that the tests of the exercises must reject, naming the cause.
 
 Maintainers write them in ``tests/exercises/wrong/*.toml``, a file for each part, with a table for
 each wrong answer; a student tree has none of them:
@@ -8,9 +8,9 @@ each wrong answer; a student tree has none of them:
     answer = '''...'''  # the block, dedented; a list if the exercise has several blocks
     cause = "words that the verdict must say"
 
-``python -m apps.course prove --wrong`` puts each into a tree in which all else is solved and checks
-it as a learner would. Exercises of one level build on none of each other (``proof.levels``), so
-their wrong answers share a tree and a run.
+``python -m apps.course prove --wrong`` puts each into a tree in which all other exercises are
+solved and checks it as a learner would. Exercises of one level do not build on each other
+(``proof.levels``), so their wrong answers share a tree and a run.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def prove_wrong(root: Path, chosen: Sequence[Exercise]) -> int:
 def _rounds(
     found: Mapping[str, Sequence[Wrong]], chosen: Sequence[Exercise]
 ) -> Iterator[list[Wrong]]:
-    """Yield wrong answers that may share a tree: one of each exercise of a level."""
+    """Yield groups of wrong answers that may share a tree: one for each exercise of a level."""
     for level in levels([exercise for exercise in chosen if exercise.tag in found]):
         for row in zip_longest(*(found[exercise.tag] for exercise in level)):
             yield [wrong for wrong in row if wrong is not None]

@@ -15,7 +15,7 @@ class LanguageModel(nn.Module):
 
     ``model(x, h)`` also returns the sequence layer's state, which starts the next piece of the
     text: (num_layers, B, hidden_size), a pair of them for "lstm". A "transformer" sees at most
-    seq_len steps and has no state; it returns zeros. The layers are drawn in this order.
+    seq_len steps and has no state; it returns zeros. The layers draw their weights in this order.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""MobileNet (Howard et al. 2017): depthwise 3 x 3 convolutions and 1 x 1 ones between them."""
+"""MobileNet (Howard et al. 2017): depthwise 3 x 3 convolutions alternate with 1 x 1 ones."""
 
 from __future__ import annotations
 

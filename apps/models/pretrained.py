@@ -1,4 +1,4 @@
-"""Weights from files into models: needle's own names, or PyTorch's names and layouts.
+"""Loads weights from files into models, with needle's own names or PyTorch's names and layouts.
 
 torchvision's files for ResNets load as they are into the models whose names end in _imagenet.
 """
@@ -36,8 +36,8 @@ def read_weights(path: Path) -> dict[str, NDArray[Any]]:
 def load_weights(model: nn.Module, path: Path, only_matching: bool = False) -> int:
     """Load the file's values, in either of the two layouts, into ``model``.
 
-    Returns the number of arrays that were loaded. only_matching: leave arrays of other names or
-    shapes out. CheckpointError, without any change, if they belong to another model.
+    Returns the number of arrays that were loaded. only_matching: skip arrays whose names or shapes
+    differ. CheckpointError, without any change, if they belong to another model.
     """
     state = read_weights(path)
     of_torch = _is_torch_layout(model, state)
@@ -60,7 +60,7 @@ def load_weights(model: nn.Module, path: Path, only_matching: bool = False) -> i
 def _differences(
     path: Path, own: dict[str, Any], state: dict[str, Any], matching: dict[str, Any]
 ) -> str:
-    """Return three lines: the kinds of differences with an example each, and the remedy."""
+    """Return three lines: each kind of difference with an example, and the remedy."""
     shapes = [
         f"{name} {tuple(state[name].shape)} instead of {tuple(own[name].shape)}"
         for name in own
@@ -79,7 +79,7 @@ def _differences(
 
 
 def _is_torch_layout(model: nn.Module, state: dict[str, NDArray[Any]]) -> bool:
-    """A linear layer's bias has one axis in PyTorch and two here; counters are PyTorch's alone."""
+    """A linear layer's bias has one axis in PyTorch and two here; only PyTorch has counters."""
     if any(name.endswith(torch_mapping.COUNTER) for name in state):
         return True
     own = model.state_dict()

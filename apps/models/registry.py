@@ -1,4 +1,4 @@
-"""Models by name. A new one is a class with ``@model("name")``."""
+"""Models by name. To add one, decorate its class with ``@model("name")``."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ class MLPResNet(nn.Module):
         dtype: Any = "float32",
     ) -> None:
         super().__init__()
-        # Options are passed only if given, because a program's own norm may take the width alone.
+        # Options are passed only if given, because a user's norm may accept the width alone.
         given = {"device": device, "dtype": None if dtype == "float32" else dtype}
         place = {name: value for name, value in given.items() if value is not None}
         inputs = in_channels * 28 * 28 if dim is None else dim

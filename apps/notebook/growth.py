@@ -1,4 +1,4 @@
-"""Detection of variables that keep a growing graph alive, because of a missing detach.
+"""Detects variables that keep a growing graph alive because a ``detach`` is missing.
 
 A notebook's variables are examined after each cell, so training itself is not slowed down.
 """
@@ -20,7 +20,7 @@ MOST_STEPS = 8
 
 
 class GraphGrowthWarning(UserWarning):
-    """A warning of a variable, assigned in ``line`` of the cell, that keeps many graphs alive."""
+    """A warning that a variable, assigned in ``line`` of the cell, keeps many graphs alive."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ def assigned(code: str) -> dict[str, int]:
     """Return the names that the code assigns, adds to or appends to, with the last such line."""
     try:
         tree = ast.parse(code)
-    except SyntaxError:  # magics, or a cell of another language
+    except SyntaxError:  # the cell has magics or is in another language
         return {}
     found: dict[str, int] = {}
     for node in ast.walk(tree):

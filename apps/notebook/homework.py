@@ -117,7 +117,7 @@ def _exercise_cell(line: str, cell: str) -> None:
 def write_answer(tag: str, cell: str, number: int = 1) -> str:
     """Write an answer into block ``number`` (from 1) of an exercise; return what was done.
 
-    A cell without an answer leaves the file as it is, so one may edit the file instead.
+    A cell without an answer leaves the file as it is, so that learners can edit the file instead.
     """
     exercise = _one(tag)
     blocks = blocks_in(ROOT).get(tag, [])
@@ -243,7 +243,7 @@ def rebuild() -> Page:
         return Page(
             "The sources do not compile; the kernels stay as they were.", _shown(problem), *own
         )
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")  # not that of another Python
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")  # not a module of another Python
     use_module(ROOT / f"python/needle/backend_ndarray/ndarray_backend_cpu{suffix}")
     if array_namespace.BACKEND != "nd":
         return Page(
@@ -259,8 +259,8 @@ def rebuild() -> Page:
 def use_module(path: Path) -> None:
     """Register the compiled module at ``path`` as the backend of the device ``cpu``.
 
-    A file and a module's name are loaded once in a process, so this loads a copy under a name of
-    its own; the last part of the name stays, because it names the function that makes the module.
+    A process loads a file, and a module name, only once, so this loads a copy under a new name; the
+    last part of the name stays, because it names the function that initialises the module.
     """
     with tempfile.TemporaryDirectory() as folder:
         package, _, last = native.MODULE.rpartition(".")

@@ -45,12 +45,12 @@ class Reloader:
         return found
 
     def _stamps(self) -> dict[str, tuple[ModuleType, int]]:
-        """Return the watched modules and the times of their files, without missing files."""
+        """Return the watched modules and the times of their files; skip missing files."""
         found = {}
         for name, module in list(sys.modules.items()):
             file = str(getattr(module, "__file__", None))
             if name.split(".")[0] in self.packages and file.endswith(".py"):
-                with suppress(OSError):  # removed, or being saved by an editor
+                with suppress(OSError):  # the file was removed, or an editor is saving it
                     found[name] = (module, Path(file).stat().st_mtime_ns)
         return found
 
@@ -178,7 +178,7 @@ def _forget_ops_of(name: str) -> None:
 
 
 def _settle_ops(rows: dict[str, Row], stays: dict[int, Any]) -> None:
-    """Make the registry refer to the kept functions and classes, in its old order."""
+    """Make the registry refer to the kept functions and classes, in the old order."""
     found = {name: REGISTRY[name] for name in (*rows, *REGISTRY) if name in REGISTRY}
     for name, row in found.items():
         function = stays.get(id(row.function), row.function)

@@ -1,4 +1,4 @@
-"""The figure of all pictures; it needs neither a window nor the state of pyplot."""
+"""The figure class of all pictures, which needs neither a window nor pyplot's state."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from needle.autograd.draw import Graph, Node, draw_graph
 from .canvas import Picture, picture
 
 COLOURS = {"leaf": "#cfe5ff", "constant": "#eeeeee", "op": "#fff1cc"}
-STEP, GAP = 1.7, 0.8  # inches from rank to rank, and between boxes of one rank
+STEP, GAP = 1.7, 0.8  # inches between ranks, and between boxes of one rank
 
 
 def draw_computation(result: object) -> Picture:

@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 
 
 def draw_curves(curves: Mapping[str, Sequence[float]], ylabel: str, log: bool = False) -> Picture:
-    """Draw values over steps, a line for each name; long ones also as a running mean."""
+    """Draw values over steps, a line for each name; a long series also gets its running mean."""
     figure, axes = picture(8, 3.2)
     for name, values in curves.items():
         width = max(1, len(values) // 40)
@@ -37,7 +37,7 @@ def draw_boundary(
     targets: Sequence[float],
     steps: int = 40,
 ) -> Picture:
-    """Draw points of two classes, and the plane coloured by the sign of ``answer(x, y)``."""
+    """Draw points of two classes on a plane coloured by the sign of ``answer(x, y)``."""
     places = np.array(points)
     low, high = places.min(axis=0) - 0.3, places.max(axis=0) + 0.3
     xs, ys = (np.linspace(low[axis], high[axis], steps) for axis in (0, 1))

@@ -1,4 +1,4 @@
-"""Memory maps: the position in the buffer of each element of a view, as colour and number.
+"""Memory maps, which show each element's position in the buffer as colour and number.
 
 Draws NDArrays from their shape, strides and offset; no element is read.
 """
@@ -29,7 +29,7 @@ def places(view: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def draw_memory(views: Mapping[str, Any]) -> Picture:
-    """Draw each view of one buffer as a coloured map, with the buffer as a strip above.
+    """Draw each view of one buffer as a coloured map below a strip that shows the buffer.
 
     ValueError for views of different buffers or with too many elements.
     """
@@ -58,7 +58,7 @@ def draw_memory(views: Mapping[str, Any]) -> Picture:
 
 
 def draw_broadcast(a: Any, b: Any) -> Picture:
-    """Draw the operands of ``a + b`` as the kernel sees them: stride 0 on repeated axes."""
+    """Draw the operands of ``a + b`` as the kernel sees them, with stride 0 on broadcast axes."""
     shape = np.broadcast_shapes(a.shape, b.shape)
     figure, axes = picture(CELL * 2.4 * max(6, shape[-1] + 1), CELL * (shape[0] + 3), columns=2)
     for place, (name, operand) in zip(axes[0], {"a": a, "b": b}.items(), strict=True):
@@ -78,7 +78,7 @@ def _title(name: str, view: Any) -> str:
 
 
 def _as_table(found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the positions as rows and columns, with leading axes below each other."""
+    """Return the positions as rows and columns, with the leading axes stacked vertically."""
     return found.reshape(-1, found.shape[-1]) if found.ndim else found.reshape(1, 1)
 
 

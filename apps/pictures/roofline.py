@@ -1,7 +1,7 @@
 """The roofline of this machine with some kernels.
 
-The roofs come from apps/profiling/limits.py, and from the ladders, which draw their steps. The
-measurement of ``measured_kernels`` is quick; ``make ladder`` and ``make bench-against`` measure
+The roofs come from apps/profiling/limits.py, or from a ladder that draws its steps.
+``measured_kernels`` measures quickly; ``make ladder`` and ``make bench-against`` measure
 accurately.
 """
 
@@ -43,8 +43,8 @@ class Kernel:
 def measured_kernels(device: Any = None, seconds: float = 0.05) -> list[Kernel]:
     """Return measured kernels: elementwise, sum, matrix products and a convolution in float32.
 
-    device: ``needle.default_device()`` by default. seconds: time for each kernel, of which the best
-    call counts.
+    device: ``needle.default_device()`` by default. seconds: time for each kernel; its fastest call
+    counts.
     """
     place = needle.device(device)
 

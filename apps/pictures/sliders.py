@@ -1,4 +1,4 @@
-"""A picture with sliders in a notebook with ipywidgets, else the picture at one value."""
+"""A picture with sliders if ipywidgets is available, else the picture for one value."""
 
 from __future__ import annotations
 

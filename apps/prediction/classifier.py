@@ -39,7 +39,7 @@ class Answer:
 
 
 class Classifier:
-    """A model in evaluation mode, with the preparation of pictures that its data set needs."""
+    """A model in evaluation mode, with the preprocessing of pictures that its data set needs."""
 
     def __init__(self, path: Path, device: str | None = None) -> None:
         """Load ``model.safetensors`` or a checkpoint of a run, with averaged weights if it has any.
@@ -70,8 +70,8 @@ class Classifier:
     ) -> Classifier:
         """Return a classifier of a model in memory, which is set to evaluation mode.
 
-        classes: the name of each output. data: a name in sources.SOURCES; pictures are prepared as
-        those of this data set. image_size: (height, width) of the model's input.
+        classes: the name of each output. data: a name in sources.SOURCES; pictures are preprocessed
+        as those of this data set. image_size: (height, width) of the model's input.
         """
         made = cls.__new__(cls)
         made._set(model, list(classes), data, image_size)

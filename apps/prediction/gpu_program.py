@@ -23,7 +23,7 @@ from .classifier import Classifier
 
 
 def program_of(classifier: Classifier) -> tuple[dict[str, Any], bytes]:
-    """Return the commands that classify one prepared picture, as JSON holds them, and the weights.
+    """Return the commands that classify one prepared picture, in JSON's types, and the weights.
 
     The dict has "sources", the WGSL texts; "sizes", the bytes of each buffer; "commands", each a
     dispatch or a copy (``needle.backends.webgpu.listing``); "weights", rows (buffer, offset in the
@@ -44,7 +44,7 @@ def program_of(classifier: Classifier) -> tuple[dict[str, Any], bytes]:
                 run = _noted(name, module, listing.commands, layers)
                 stack.enter_context(shadowed(module, "forward", run))
         image = needle.Tensor(np.zeros(classifier.input_shape, np.float32), device=device)
-        given = listing.written.pop()  # the picture, which the page writes
+        given = listing.written.pop()  # the page writes the picture here
         output = needle.ops.softmax(model(image))
     weights, parts = bytearray(), []
     for buffer, offset, data in listing.written:

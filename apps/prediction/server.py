@@ -1,7 +1,7 @@
 """A local web page that classifies a drawing or a dropped picture. Called by predict.py.
 
 The server listens on the loopback interface unless told otherwise. It serves the page, the network
-as a program for the visitor's GPU, and answers to pictures of limited size; it writes nothing.
+as a program for the visitor's GPU, and answers for pictures of limited size; it writes no files.
 
 Limits: a picture has at most 8 MB and 50 million pixels; 256 connections are served at once and
 1 024 more wait; a connection that is silent for 20 s is closed. While others wait, each has 2 s to
@@ -147,7 +147,7 @@ def _is_own(name: str, bound: str) -> bool:
 
 
 def _body(request: Any) -> bytes:
-    """Return the body of a request; HTTPResponse with a sentence if it has no acceptable size."""
+    """Return the body of a request; HTTPResponse with a sentence if its size is not acceptable."""
     declared = request.get_header("Content-Length", "")
     if request.get_header("Transfer-Encoding") or not declared:
         raise bottle.HTTPResponse("the request must declare its Content-Length", 411)
@@ -195,7 +195,7 @@ def tiled(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 class _Handler(WSGIRequestHandler):
-    """A handler of one request, which prints nothing and gives up on a silent client."""
+    """A handler of one request, which logs nothing and gives up on a silent client."""
 
     timeout = IDLE_SECONDS
 

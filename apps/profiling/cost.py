@@ -1,4 +1,4 @@
-"""Arithmetic operations and bytes of a kernel call, from the views it gets. Called by listen.py.
+"""Arithmetic operations and bytes of a kernel call, computed from its views. Called by listen.py.
 
 Operations are those of the definition (a Winograd convolution does fewer). Elementwise work counts
 one per element, normalisation a few. Every view counts as read or written once.

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-// Returns the current peak, measured for 10 ms; for callers that load this file as a library.
+// Returns the current peak, measured for 10 ms, to callers that load this file as a library.
 extern "C" double gflops_now(int threads) {
   constexpr long kRepeats = 5000;
   const auto work = [](int, long n) { limits::multiply_add(n); };

@@ -98,7 +98,7 @@ inline double best_gflops(int threads, double least) {
   return gflops(threads, best_seconds(threads, least, [](int, long n) { multiply_add(n); }));
 }
 
-// Returns GB/s of a[i] = b[i] + s * c[i]. bytes: of each of the three arrays over all threads.
+// Returns GB/s of a[i] = b[i] + s * c[i]. bytes: the size of each array, over all threads.
 inline double gbs(int threads, double least, long bytes) {
   const long n = bytes / 4 / threads;
   std::vector<std::vector<float>> arrays(3 * threads, std::vector<float>(n, 1.0f));

@@ -69,7 +69,7 @@ class Listener:
         self.began = self.since = time.perf_counter()
 
     def turn(self, layer: str, phase: str) -> None:
-        """Assign the time from now on to this layer and phase."""
+        """Attribute the time from now on to this layer and phase."""
         if (layer, phase) == (self.layer, self.phase):
             return
         now = time.perf_counter()
@@ -118,7 +118,7 @@ class Listener:
         return timed
 
     def _own(self, result: Any, inputs: tuple[Any, ...], name: str) -> None:
-        """Assign the nodes between a layer's inputs and its result to the layer."""
+        """Attribute the nodes between a layer's inputs and its result to the layer."""
         left = [result]
         while left:
             node = left.pop()
@@ -132,7 +132,7 @@ class Listener:
         for node in needle.autograd.find_topo_sort([loss]):
             if node.requires_grad and node.op is not None:
                 node.register_hook(self._announce(self.owners.get(node, OTHER)))
-        self.owners.clear()  # removed, as hooks keep values alive
+        self.owners.clear()  # hooks keep values alive, so remove them
 
     def _announce(self, layer: str) -> Callable[[Any], None]:
         return lambda grad: self.turn(layer, BACKWARD)
@@ -145,7 +145,7 @@ def profile_step(
     optimizer: needle.optim.Optimizer | None = None,
     warm_up: int = 1,
 ) -> Profile:
-    """Return the profile of forward, backward and, if given, the optimiser's step.
+    """Return the profile of the forward and backward pass and of the optimiser's step, if given.
 
     ``warm_up`` steps come first, untimed. The model is in training mode and changes as in training.
     images: (N, C, H, W). labels: (N,).
@@ -209,7 +209,7 @@ def _listening(listener: Listener, leaves: list[tuple[str, nn.Module]]) -> Itera
             if name != "allocate":
                 stack.enter_context(shadowed(backend, name, listener.kernel(name)))
         for name, module in leaves:
-            for method in ("forward", "forward_relu"):  # the second one has a fused ReLU
+            for method in ("forward", "forward_relu"):  # forward_relu has a fused ReLU
                 if hasattr(module, method):
                     timed = listener.timed(name, getattr(module, method))
                     stack.enter_context(shadowed(module, method, timed))

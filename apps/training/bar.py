@@ -17,5 +17,5 @@ def bar_of(
     """
     from tqdm import tqdm
 
-    hidden = None if shown else True  # None: hidden unless stderr is a terminal
+    hidden = None if shown else True  # None hides the bar unless stderr is a terminal
     return tqdm(items, title, unit=unit, initial=done, leave=False, disable=hidden)

@@ -100,7 +100,7 @@ def evaluate(
 
     The model runs in evaluation mode; its mode is restored afterwards. between_batches: called
     after each batch; it may raise to stop early. flip: average the logits of each image and its
-    mirror image. clock: receives the times of the batches.
+    mirror image. clock: is given the times of the batches.
     """
     loss_function = nn.CrossEntropyLoss(reduction="sum")
     losses, logits, labels = [], [], []

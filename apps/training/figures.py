@@ -1,4 +1,4 @@
-"""Figures without a window, and the curves of a run as SVG for its report.
+"""Figures that need no window, and the curves of a run as SVG for its report.
 
 Called by report.py, range_test.py and apps/plot.py.
 """
@@ -18,7 +18,7 @@ BLUE, ORANGE = "#2f7ed8", "#d9660a"
 
 
 def figure_of(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, Any]:
-    """Return a figure without a window, and its axes."""
+    """Return a figure that needs no window, and its axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -38,7 +38,7 @@ def curves(history: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def split_figure(history: list[dict[str, float]], name: str) -> Any:
-    """Return the loss or the accuracy over the epochs, of the training batches and the test."""
+    """Return a figure of the training and test loss, or accuracy, over the epochs."""
     figure, axes = _panel(history, name)
     for split, colour in (("train", ORANGE), ("test", BLUE)):
         values = [row[f"{split}_{name}"] for row in history]
@@ -58,7 +58,7 @@ def line_figure(history: list[dict[str, float]], name: str, label: str) -> Any:
 
 
 def time_figure(history: list[dict[str, float]]) -> Any:
-    """Return the seconds of each training epoch, waiting for data and computing."""
+    """Return a figure of each training epoch's seconds spent waiting for data and computing."""
     figure, axes = _panel(history, "seconds")
     loading = np.array([row["loading_seconds"] for row in history])
     whole = np.array([row["train_seconds"] for row in history])

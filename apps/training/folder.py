@@ -61,7 +61,7 @@ class RunFolder:
             return
         self._lock = _locked(path)
         try:
-            for each in OWN:  # left by a killed writer, as this process holds the lock
+            for each in OWN:  # this process holds the lock, so a killed writer left it
                 for left in (*path.glob(f".{each}.partial"), *path.glob(f".{each}.*.partial")):
                     left.unlink()
             if not resume:
@@ -192,4 +192,4 @@ def _same_file(source: Path, target: Path) -> None:
     except OSError:
         shutil.copyfile(source, partial)
     partial.replace(target)
-    partial.unlink(missing_ok=True)  # exists if both were links to one file
+    partial.unlink(missing_ok=True)  # still exists if both were links to one file

@@ -1,4 +1,4 @@
-"""An overview of one's own pictures: remarks, a sheet of them, their split. Called by train.py."""
+"""An overview of the user's pictures: remarks, a contact sheet, the split. Called by train.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LABEL, MOST_LETTERS = 120, 18
 
 
 def remarks(train: Any, test: Any) -> list[str]:
-    """Return lines that describe the pictures, and warnings of probable mistakes."""
+    """Return lines that describe the pictures and warn of probable mistakes."""
     unreadable = [path for part in (train, test) for path in getattr(part, "unreadable", ())]
     lines = [f"{len(train.classes)} classes: {_listed(train.classes)}"]
     if unreadable:
@@ -35,7 +35,7 @@ def remarks(train: Any, test: Any) -> list[str]:
 
 
 def _split_remarks(train: Any) -> list[str]:
-    """Return warnings of splits that were taken for classes."""
+    """Return warnings about splits that were taken for classes."""
     named = [name for name in train.classes if SPLIT_NAME.fullmatch(name)]
     if named:
         return [
@@ -68,7 +68,7 @@ def _folders(path: Path) -> list[str]:
 
 
 def _size_remarks(train: Any, test: Any) -> list[str]:
-    """Return the sizes of the classes, and warnings of those that are small."""
+    """Return the sizes of the classes, and warnings about small ones."""
     if not (hasattr(train, "labels") and hasattr(test, "labels")):
         return []
     classes = train.classes
@@ -97,7 +97,7 @@ def _listed(names: Sequence[str], most: int = 5) -> str:
 
 
 def write_overview(folder: Path, train: Any, test: Any) -> str:
-    """Write a sheet of training pictures, a row for each class, and the list of both splits.
+    """Write a contact sheet of training pictures, one row per class, and the list of both splits.
 
     Return a line that names the files and gives the sizes of the pictures.
     """

@@ -1,4 +1,4 @@
-"""Pictures of one's own as a data set: --data PATH. Called by sources.py and train.py.
+"""The user's own pictures as a data set: --data PATH. Called by sources.py and train.py.
 
 PATH is a folder with one folder per class, or with the splits ``train`` and ``test`` (or ``val``),
 each with one folder per class; a packed file, or a folder with ``train.arrow`` and ``test.arrow``;
@@ -41,10 +41,10 @@ def as_place(name: str) -> str | None:
 def open_own(place: str, train: bool) -> Any:
     """Return one split of the pictures at ``place`` as a dataset of (H, W, 3) uint8 images.
 
-    It has ``classes``, and ``unreadable``, the files that were left out. Where there is one set of
-    pictures only, a fifth of each class is the test split; which pictures these are depends on
-    their names alone. DataError if there are no pictures of two classes at least, or if the splits
-    have different classes.
+    Its attributes are ``classes`` and ``unreadable``, the files that were left out. If there is
+    only one set of pictures, a fifth of each class becomes the test split; which pictures are
+    chosen depends on their names alone. DataError if there are no pictures of two classes at least,
+    or if the splits have different classes.
     """
     if "://" not in place and not Path(place).exists():
         raise DataError(f"--data: {place} does not exist; give a folder of pictures")
@@ -70,7 +70,7 @@ def _split_of(place: str, names: Sequence[str]) -> Any:
         for name in names:
             try:
                 found = _stored(f"{place.rstrip('/')}/{name}")
-            except (DataError, StoreError):  # each name is tried, as a web server has no listings
+            except (DataError, StoreError):  # a web server has no listings, so each name is tried
                 continue
             return _packed(found)
         return None
@@ -128,7 +128,7 @@ def _packed(dataset: Any) -> Any:
     if image.dtype != np.uint8 or image.shape[2:] != (3,) or first_axis:
         dataset.transforms = [partial(as_colour, channels_first=first_axis)]
         dataset.layout = "HWC"
-        dataset[0]  # raises unless these are pictures
+        dataset[0]  # raises an error unless these are pictures
     if (labels := _packed_labels(dataset)) is not None:
         dataset.labels = labels
     if dataset.classes is None and labels is not None:
@@ -219,7 +219,7 @@ def _readable(dataset: Any) -> Any:
 
 
 def _is_picture(path: Path) -> bool:
-    """Return True if the file can be decoded; a JPEG at an eighth of its size, which is quicker."""
+    """Return True if the file can be decoded; JPEGs are tried at an eighth of their size."""
     try:
         decode(path, at_least=(1, 1))
     except (DataError, OSError):

@@ -1,7 +1,7 @@
-"""A training run in several processes: shards, slices, agreement, and which rank writes.
+"""A training run in several processes: shards, slices, consistency, and which rank writes.
 
 Called by run.py. Rank 0 writes the run's folder; every other rank computes the same and writes
-nothing. A batch of the settings is that of all ranks together.
+nothing. The batch size in the settings is the total over all ranks.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class Ranks:
                 f"{settings.batch_size}; give a multiple of {self.slices}"
             )
         self.batch_size = settings.batch_size // group.size
-        # Parts of a batch are added before they are sent; only whole slices are sent early.
+        # The gradients of a slice's parts are added before they are sent; only whole slices are
+        # sent early.
         self._ordered = bool(settings.virtual_replicas) or settings.accumulate > 1
         self._synchronised = settings.sync_batch_norm
         if self._synchronised and self._ordered:
@@ -114,7 +115,7 @@ class Ranks:
     def step(self, place: tuple[int, int], *batch: Any) -> tuple[int, float, int, int]:
         """Set the gradients of a batch and return its sums over all processes.
 
-        place: (epoch, batch), which random numbers of layers depend on, with the slice. Returns
+        place: (epoch, batch); the layers' random numbers depend on it and the slice. Returns
         (samples, sum of losses, correct answers, correct among the five largest logits).
         """
         for number, images, labels, _ in self.own_slices(*batch):
@@ -187,7 +188,7 @@ class Ranks:
         require_same(self.group, facts)
 
     def stop_check(self, own: Callable[[], int | None]) -> Callable[[], None]:
-        """Return a function that raises Interrupted on all ranks if one of them got a signal.
+        """Return a function that raises Interrupted on all ranks if one of them received a signal.
 
         own: returns the number of the signal that this process received.
         """
@@ -256,7 +257,7 @@ def silence(group: Communicator) -> None:
 def failed(text: str, code: int = 1) -> int:
     """Print an error once, end all ranks and return the exit code."""
     group = Communicator()
-    with suppress(NeedleError):  # the group itself may have failed
+    with suppress(NeedleError):  # the process group itself may have failed
         group = communicator()
     group.await_turn()
     print(text, file=sys.stderr)

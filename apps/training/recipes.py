@@ -1,4 +1,4 @@
-"""Recipes: the options of a run in a small TOML file, with the expected accuracy and its source.
+"""Recipes: small TOML files with the options of a run, the expected accuracy and its source.
 
 A recipe in apps/recipes/ is found by name, any other one by its path. The keys are the fields of
 Settings; the table [expected] has the accuracy and where it was published. Called by train.py.
@@ -71,7 +71,7 @@ def read_recipe(path: Path) -> Recipe:
     for key, value in options.items():
         if not _fits(value, known[key]):
             raise DataError(f"recipe {path}: {key} must be {known[key]}, got {value!r}; correct it")
-    augmentations(options.get("augment", []))  # reports a mistake now, not when the run starts
+    augmentations(options.get("augment", []))  # to report mistakes now, not when the run starts
     return Recipe(path.stem, options, expected.get("accuracy"), expected.get("source", ""))
 
 

@@ -1,8 +1,8 @@
 """metrics.csv, with one line for each event of the run, and the same events for TensorBoard.
 
-Event types: 10 and 11 reading the training and the validation data, 0 and 1 an epoch of each, 2 a
-training batch. A run appends its events; a resumed run first removes those that were written after
-its checkpoint. Written by run.py, read by plot.py.
+The event types are 10 and 11 for reading the training and the validation data, 0 and 1 for an epoch
+of each, and 2 for a training batch. A run appends its events; a resumed run first removes those
+that were written after its checkpoint. Written by run.py, read by plot.py.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Records:
     def _write(self, text: str) -> None:
         """Write whole lines.
 
-        If the disk is full: OSError, and the file ends where it did before.
+        If the disk is full, raise OSError and leave the file as it was.
         """
         before, rest = self._file.tell(), memoryview(text.encode())
         try:
@@ -135,7 +135,7 @@ class EventFile:
         folder.mkdir(exist_ok=True)
         self._events = event_file_writer.EventsWriter(str(folder / "events"))
         status = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._write(epochs_done + 1, session_log=status)  # invalidates later steps of a resumed run
+        self._write(epochs_done + 1, session_log=status)  # drops later steps of a resumed run
 
     def add(self, epoch: int, values: dict[str, float]) -> None:
         """Write scalars by name."""

@@ -198,7 +198,7 @@ def class_rows(evaluation: Evaluation, classes: tuple[str, ...]) -> list[tuple[A
 
 
 def _confusion(evaluation: Evaluation, classes: tuple[str, ...]) -> str:
-    """Return the counts of (true, predicted); the colour is the share of the true class."""
+    """Return the table of counts of (true, predicted), coloured by the share of the true class."""
     counts = evaluation.confusion()
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     lines = [
@@ -298,5 +298,5 @@ def _table(
 
 
 def _wide(table: str, label: str) -> str:
-    """Return a table in a region that scrolls by itself, also with the keyboard."""
+    """Return a table in a region of its own that can be scrolled, also with the keyboard."""
     return f'<div class="wide" role="region" aria-label="{label}" tabindex="0">{table}</div>'

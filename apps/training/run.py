@@ -99,7 +99,7 @@ class Progress:
 def check_precision(precision: str, device: needle.Device) -> None:
     """Raise NeedleError if the device cannot multiply matrices in this precision."""
     if not device.enabled():
-        return  # making an array raises the reason
+        return  # making an array raises an error with the reason
     known = getattr(device, "matmul_precisions", ("float32",))
     if precision not in known:
         raise NeedleError(
@@ -111,7 +111,7 @@ def check_precision(precision: str, device: needle.Device) -> None:
 
 
 class Run:
-    """A model in training on one data set; the constructor reads the data and draws the weights."""
+    """A model trained on one data set; the constructor reads the data and draws the weights."""
 
     def __init__(
         self,
@@ -314,8 +314,8 @@ class Run:
         self.model.train()
         begun = folder.checkpoint.exists()
         if self.ranks:
-            self.ranks.await_all()  # all have looked before rank 0 writes
-        if begun:  # a kill may have come between the checkpoint and its other names
+            self.ranks.await_all()  # all ranks have looked before rank 0 writes
+        if begun:  # the run may have been killed before the checkpoint got its other names
             self._keep(folder, keep)
         else:
             self._record_reading(records)
@@ -334,8 +334,8 @@ class Run:
                 began = time.time()
                 self.evaluation = self._evaluate(check_stop)
                 self._end_epoch(self.evaluation, records, began)
-            except (Interrupted, OSError, DataError) as error:  # OSError: writing a record
-                if not self.ranks or isinstance(error, Interrupted):  # else one rank stops alone
+            except (Interrupted, OSError, DataError) as error:  # OSError: a record was not written
+                if not self.ranks or isinstance(error, Interrupted):  # or one rank would stop alone
                     self._save(folder, records)
                 raise
             self._save(folder, records)
@@ -365,7 +365,7 @@ class Run:
         records.read(began, (training, test), (self.samples, len(self.test)))
 
     def profile(self) -> Profile:
-        """Return the profile of one step of a new, equal model on test images.
+        """Return the profile of one step of an equal new model on test images.
 
         The run is unchanged.
         """
@@ -452,7 +452,7 @@ class Run:
         done.recorded = True
 
     def _step(self, *batch: needle.Tensor) -> None:
-        """Do one optimiser step; its results are read later."""
+        """Run one optimiser step; its results are read later."""
         number = self.progress.batches + 1
         if self.ranks:
             counts = self.ranks.step((self.progress.epochs_done, number - 1), *batch)
@@ -467,9 +467,9 @@ class Run:
             self.average.update()
 
     def _placed(self, labels: needle.Tensor) -> needle.Tensor:
-        """Return a copy of the labels at a fixed address, kept until it has been read.
+        """Return a copy of the labels at a fixed address, which is kept until it has been read.
 
-        A graph of the device's kernels is launched again for the same addresses.
+        A graph of kernels is always launched with the same addresses.
         """
         if self.together == 1:
             return labels

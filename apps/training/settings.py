@@ -125,8 +125,8 @@ def build_schedule(
 def resumed(saved: dict[str, Any], given: dict[str, Any]) -> Settings:
     """Return the saved settings of a run; CheckpointError if a given option differs.
 
-    Only ``epochs`` may differ: it extends the run, whose schedule is then that of a run planned
-    with so many epochs.
+    Only ``epochs`` may differ. It extends the run, whose schedule is then that of a run planned
+    with this number of epochs.
     """
     names = {field.name for field in fields(Settings)}
     settings = {name: value for name, value in saved.items() if name in names}

@@ -22,13 +22,13 @@ from .own_pictures import open_own
 
 Images = NDArray[np.float32]
 CHUNK = 2000
-FEW = 32  # large pictures of different sizes in memory at one time
+FEW = 32  # how many large pictures of different sizes are in memory at once
 WIDEST_FRAME = 4
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data set: how to open it, the mean and deviation of its pixels, and its recipe."""
+    """A data set: how to open it, the mean and standard deviation of its pixels, and its recipe."""
 
     open: Callable[[Path, bool, bool], Any]
     """(data_dir, train, download) -> dataset of (H, W, C) images, with ``classes``."""
@@ -89,7 +89,7 @@ SOURCES: dict[str, Source] = {
         std=(0.2470, 0.2435, 0.2616),
         recipe="resnet9-cifar10",
     ),
-    # Pictures of one's own, in place of data_dir or --source; normalised as ImageNet's.
+    # The user's own pictures at data_dir, normalised with ImageNet's mean and deviation.
     "pictures": Source(
         lambda root, train, download: open_own(str(root), train),
         size=None,
@@ -157,7 +157,7 @@ def limited(dataset: Any, count: int) -> Any:
 
 
 def _spread(length: int, count: int, labels: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """Return ``count`` indices: the first ones of each class, without labels evenly spaced."""
+    """Return ``count`` indices: the first of each class or, without labels, evenly spaced ones."""
     if labels is None:
         return np.arange(count) * length // count
     by_class = np.argsort(labels, kind="stable")
@@ -202,8 +202,8 @@ def _fit(source: Source, dataset: Any, wanted: tuple[int, int]) -> data.Transfor
 def fitting(size: tuple[int, int], wanted: tuple[int, int]) -> data.Transform | None:
     """Return the transform from images of ``size`` to images of ``wanted``; None if they are equal.
 
-    A small even difference is padded with zeros (28 -> 32, as LeCun et al. 1998); other images are
-    resized.
+    A small even difference is padded with zeros (28 -> 32, as in LeCun et al. 1998); other images
+    are resized.
     """
     if size == wanted:
         return None

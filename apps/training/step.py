@@ -20,7 +20,7 @@ from .evaluation import logits_of, read
 class Gradients:
     """A callable that sets ``.grad`` of every parameter of ``model`` from a batch's mean loss.
 
-    parts: the number of pieces of nearly equal size that a batch is split into. Their gradients are
+    parts: the number of nearly equal pieces that a batch is split into. Their gradients are
     added: the same sum in another order, except that batch norm sees one piece at a time. Forward
     and backward pass are recorded once for each shape of a piece (``needle.capture``).
     """
@@ -29,7 +29,7 @@ class Gradients:
         self.model, self.loss_function, self.parts = model, loss_function, parts
         self.parameters = model.parameters()
         passes = self._forward_and_backward
-        # In bf16 the last bits are noise, and passes over memory determine the time of a step.
+        # In bf16 the last bits are noise, and a step's time depends on its passes over memory.
         exact = config.matmul_precision.get() != "bf16"
         self.passes = (
             needle.capture(passes, state=[model, loss_function], exact=exact)

@@ -1,8 +1,8 @@
-"""One interface to needle and PyTorch for the pieces of work.
+"""One interface to needle and PyTorch for the measured pieces of work.
 
 ``Needle`` and ``Torch`` have the same methods. A side imports its library in its constructor, so
 that a process loads only one library. Host arrays are NumPy's; images are (N, C, H, W). Products
-have the precision of ``config.matmul_precision``; on a GPU with bf16 activations are stored as
+have the precision of ``config.matmul_precision``; with bf16 on a GPU, activations are stored as
 bfloat16, too.
 """
 
@@ -41,13 +41,13 @@ class Needle:
         )
 
     def images(self, array: Host, gradient: bool = False) -> Any:
-        """Return images with channels last in memory, as from a preceding layer."""
+        """Return images with channels last in memory, as a preceding layer would leave them."""
         held = self.tensor(np.ascontiguousarray(array.transpose(0, 2, 3, 1)))
         view = self.needle.ops.permute(held, (0, 3, 1, 2)).realize_cached_data()
         return self.needle.Tensor.make_const(view, requires_grad=gradient)
 
     def operand(self, array: Host) -> Any:
-        """Return a factor of a product, in the dtype that is fastest in the chosen precision."""
+        """Return an operand of a product, in the dtype that is fastest in the chosen precision."""
         return self._stored(self.tensor(array))
 
     def _stored(self, value: Any) -> Any:
@@ -134,7 +134,7 @@ class Needle:
         return function
 
     def wait(self) -> None:
-        """Return when the device has finished all work."""
+        """Wait until the device has finished all work."""
         self.device.synchronize()
 
     def release(self) -> None:
@@ -181,11 +181,11 @@ class Torch:
         precision = importlib.import_module("needle").config.matmul_precision.get()
         backends = self.torch.backends
         backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = precision == "tf32"
-        backends.cudnn.benchmark = True  # cuDNN measures its algorithms and takes the fastest
+        backends.cudnn.benchmark = True  # cuDNN times its algorithms and uses the fastest
         self.short = {"bf16": self.torch.bfloat16, "fp16": self.torch.float16}.get(precision)
         if self.short is not None:
             self.torch.set_autocast_dtype(self.place, self.short)
-            self.torch.set_autocast_cache_enabled(False)  # as weights change at every step
+            self.torch.set_autocast_cache_enabled(False)  # the weights change at every step
         self.torch.set_autocast_enabled(self.place, self.short is not None)
 
     def tensor(self, array: Host, gradient: bool = False) -> Any:
@@ -195,7 +195,7 @@ class Torch:
         return self._stored(self.tensor(array))
 
     def _stored(self, value: Any) -> Any:
-        """Return the value in the precision's dtype: autocast does not reach gradients."""
+        """Return the value in the precision's dtype, because autocast does not cast gradients."""
         return value if self.short is None else value.to(self.short)
 
     def images(self, array: Host, gradient: bool = False) -> Any:
@@ -261,7 +261,7 @@ class Torch:
         return self._graph_of(step) if self.mode == GRAPH else step
 
     def _graph_of(self, step: Step) -> Step:
-        """Return a replay of the step as one CUDA graph, as "needle, captured" does."""
+        """Return a function that replays the step as one CUDA graph, as "needle, captured" does."""
         cuda = self.torch.cuda
         aside = cuda.Stream()
         aside.wait_stream(cuda.current_stream())

@@ -1,4 +1,4 @@
-"""Cases made of pieces of work: one process for each contestant with all pieces."""
+"""Studies of pieces of work; each contestant runs all pieces in a process of its own."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class PieceStudy:
     """A study of pieces.
 
     what: heading of the column of names. builds: returns the pieces by name for the settings.
-    contestants: names in sides.py. flops, moved: operations or bytes of a piece, which give its
-    rate. targets: returns the targets of a result. peaks: measure the machine's peak with each of
-    needle's samples.
+    contestants: names in sides.py. flops, moved: operations or bytes of a piece, from which its
+    rate is computed. targets: returns the targets of a result. peaks: whether the machine's peak is
+    measured with each of needle's samples.
     """
 
     TITLE: str
@@ -86,6 +86,6 @@ def _opened(name: str, builds: Builds, peaks: bool, settings: Settings) -> Subje
 def calls_of(
     side: Side, builds: dict[str, Build], least: float, peak: Callable[[], float] | None = None
 ) -> Calls:
-    """Return the pieces of a side; a sample takes ``least`` seconds or more."""
+    """Return a side's pieces as measurements whose samples take at least ``least`` seconds."""
     calls = {name: build(side) for name, build in builds.items()}
     return Calls(calls, least, wait=side.wait, release=side.release, peak=peak)

@@ -1,4 +1,4 @@
-"""The limits of the machine; the other studies give rates as shares of them."""
+"""The limits of the machine, of which the other studies report shares."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class ModelStudy:
     channels: int = 3
 
     @property
-    def TITLE(self) -> str:  # a constant in the modules of other studies
+    def TITLE(self) -> str:  # other studies are modules with a constant TITLE
         return f"Training step of {self.title}, float32"
 
     def cases(self, settings: Settings) -> list[Case]:

@@ -35,7 +35,7 @@ def duel(result: Result, piece: str) -> tuple[str, str]:
 
 
 def ratios(result: Result, ours: str, theirs: str, piece: str) -> list[float]:
-    """Return the ratios of their times over needle's, paired by rounds."""
+    """Return the peer's times divided by needle's, paired by rounds."""
     if not ours or not theirs:
         return []
     mine, other = (result.outcomes[name].values.get(piece, []) for name in (ours, theirs))

@@ -1,6 +1,6 @@
 """The models of apps.models in plain torch.nn, with the same layers, names and parameters.
 
-Imported only if PyTorch is installed; tests load the state of one into the other.
+Imported only if PyTorch is installed; tests load the state of each model into its counterpart.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def resnet9() -> nn.Module:
 
 
 class ZeroPad(nn.Module):
-    """A shortcut of every other pixel, with zeros in the new channels."""
+    """A shortcut that takes every other pixel and fills the new channels with zeros."""
 
     def __init__(self, new_channels: int) -> None:
         super().__init__()

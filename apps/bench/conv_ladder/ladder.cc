@@ -12,8 +12,8 @@ namespace {
 
 using ladder::Convolution;
 
-// bytes: loaded and stored by the inner loop per multiply-add of the definition, on an AVX2
-// machine; one multiply-add of Winograd's tiles replaces 9/4 or 4 of them.
+// bytes: what the inner loop loads and stores per multiply-add of the definition, with AVX2; one
+// multiply-add of Winograd's tiles replaces 9/4 or 4 of them.
 struct Step {
   const char* name;
   void (*run)(const Convolution&);
@@ -33,7 +33,7 @@ constexpr Step kSteps[] = {
     {"07 threads", ladder::production, kTileBytes / 4, true},
 };
 
-// Returns the mistake that explains out[e], or "".
+// Returns the likely mistake behind out[e], or "".
 const char* cause_of(const Convolution& v, const std::vector<float>& want, long e, double got,
                      double tolerance) {
   const auto near = [=](double value) { return std::fabs(got - value) <= tolerance; };

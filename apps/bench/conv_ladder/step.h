@@ -61,7 +61,7 @@ constexpr long kPanel = 2 * kLanes;  // output channels of a tile
 constexpr int kPixels = 6;           // and pixels
 
 // Computes R rows of out, `out_step` apart, with kPanel columns each: the sums over `runs` runs of
-// `length` elements. Those of row r start at a + offsets[run] + r * a_step; weights: rows of
+// `length` elements. The runs of row r start at a + offsets[run] + r * a_step; weights has rows of
 // kPanel.
 template <int R>
 void packed_tile(long runs, const long* offsets, long length, const float* a, long a_step,

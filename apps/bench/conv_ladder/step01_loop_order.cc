@@ -1,6 +1,6 @@
 // Step 01: another order of the same loops, with output channels innermost. The weights of a tap
 // and an input channel, and the channels of a pixel of the result, are contiguous, so the compiler
-// vectorises the loop. The test for the edge is done once for all channels.
+// vectorises the loop. The bounds are checked once for all channels.
 //
 // The remaining limit: two loads and a store for each multiply-add, since the sums are in memory.
 #include "step.h"

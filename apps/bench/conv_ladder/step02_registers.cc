@@ -1,10 +1,10 @@
 // Step 02: sums in registers, and zeros around the image. Two vectors of output channels of a pixel
 // stay in registers for the whole sum and are stored once. The image is copied into a frame of
-// zeros first: there is no test for edges, and a kernel row reads three pixels with all their
-// channels as one contiguous run.
+// zeros first: no bounds are checked, and a kernel row reads three pixels with all their channels
+// as one contiguous run.
 //
-// Two sums at a time are too few to hide the four cycles of each addition, and each weight is
-// loaded for one pixel only.
+// Two sums at a time are too few to hide the latency of an addition, four cycles, and each weight
+// is loaded for one pixel only.
 #include "step.h"
 
 void ladder::registers(const Convolution& v) {

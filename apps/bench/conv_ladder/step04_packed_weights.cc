@@ -2,7 +2,7 @@
 // and input channels, into a panel that is read sequentially: page after page instead of a new page
 // at each step, and without lines that evict each other from the cache.
 //
-// This is as fast as the arithmetic of the definition allows. The next gain is less arithmetic.
+// This is as fast as the definition's arithmetic allows. The next step reduces the arithmetic.
 #include "step.h"
 
 void ladder::packed_weights(const Convolution& v) {

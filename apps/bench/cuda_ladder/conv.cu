@@ -27,7 +27,8 @@ struct Windows {
     const float* const from = place(row, k);
     return from != nullptr ? *from : 0;
   }
-  // Four neighbours along k are channels of one tap if the channels are a multiple of four.
+  // Four neighbours along k are channels of one tap if there are a multiple of four
+  // channels.
   __device__ Float4 four(int row, int k) const {
     if (s.c % 4 == 0) {
       const float* const from = place(row, k);
@@ -97,7 +98,7 @@ struct Convolution {
     launch_step<Step>(Windows{v.x.data(), v.s}, Weights{v.weight.data(), 9 * v.s.c, v.s.o},
                       Pixels{v.out.data(), v.shape().m, v.s.o}, v.shape());
   }
-  // Calls a kernel of the library with x, weight, out and what follows them.
+  // Calls a kernel of the library with x, weight, out and its further arguments.
   template <class Kernel, class... More>
   static void call(Kernel kernel, const Sizes& s, needle::DType dtype, const OnDevice& x,
                    const OnDevice& weight, const OnDevice& out, const More&... more) {

@@ -23,7 +23,7 @@
 
 namespace ladder {
 
-// A piece of the first GPU's memory; copies are synchronous.
+// Memory of the first GPU; copies are synchronous.
 class OnDevice {
  public:
   explicit OnDevice(long count) : bytes_(std::size_t(count) * sizeof(float)) {

@@ -1,4 +1,4 @@
-"""Loaders as subjects: whole epochs are timed.
+"""Measurements of loaders: whole epochs are timed.
 
 The labels of every batch are summed and a pixel of each image is read, also in timed runs, so that
 no loader gains time by returning data that was never produced.
@@ -16,11 +16,11 @@ from apps.bench.harness.case import Numbers, Subject
 
 
 class Epochs(Subject):
-    """A loader as a subject.
+    """A measurement of a loader.
 
     build: returns an iterable whose iteration is one epoch of (images, labels) batches. parts:
-    converts a batch to two NumPy arrays. least: seconds that a timed run lasts at least; short
-    epochs are repeated.
+    converts a batch to two NumPy arrays. least: the minimum duration of a timed run in seconds;
+    short epochs are repeated.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 def cpu_seconds(root: int) -> float:
-    """Return user and system time of the tree, including children already waited for."""
+    """Return the user and system time of a process tree, including children that have ended."""
     if not PROC.is_dir():
         return sum(os.times()[:4])
     found = {int(e.name): stat_fields(e) for e in PROC.iterdir() if e.name.isdigit()}

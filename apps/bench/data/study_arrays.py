@@ -47,7 +47,7 @@ def both(settings: Settings) -> tuple[Any, Any]:
 
 
 class Slices:
-    """Batches sliced by hand: views, or rows by shuffled indices."""
+    """Batches sliced by hand: views in order, or copies of rows at shuffled indices."""
 
     def __init__(self, rows: Any, labels: Any, shuffle: bool) -> None:
         self.rows, self.labels, self.shuffle = rows, labels, shuffle
@@ -83,7 +83,7 @@ def open_torch(settings: Settings, shuffle: bool) -> Subject:
 
 
 def targets(result: Result) -> list[Target]:
-    """Return the targets: at most three times the time of slicing."""
+    """Return the targets: a loader takes at most three times as long as slicing."""
     found = []
     for order in ORDERS:
         what = f"arrays without transforms, {order}: time over slicing by hand"

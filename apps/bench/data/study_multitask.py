@@ -1,6 +1,6 @@
 """Several tasks on the same photographs: the shared loader beside a loader for each task.
 
-Each task is a process that takes batches and does nothing with them. Separate loaders share the
+Each task is a process that takes batches and discards them. Separate loaders share the
 cores: each has cores / tasks workers.
 """
 
@@ -27,7 +27,7 @@ from . import ours, peers, pictures
 from .process_tree import cpu_seconds
 
 TITLE = "Several tasks on the same photographs: the shared loader beside separate ones"
-BATCH, PHOTOS, EPOCHS = 32, 256, 4  # many, so that batches prepared before a run hardly count
+BATCH, PHOTOS, EPOCHS = 32, 256, 4  # enough that batches prepared before a run hardly matter
 OURS = "server"
 SYSTEMS = (OURS, "needle apart", "torch apart")
 GOALS = {2: 1.8, 4: 3.0}
@@ -60,7 +60,7 @@ def name_of(tasks: int, system: str) -> str:
 
 
 class Tasks(Subject):
-    """A subject: the tasks, and the server if there is one; a run is a few epochs of each task."""
+    """A measurement of the tasks and the server, if any; a run is a few epochs of each task."""
 
     def __init__(self, settings: Settings, tasks: int, system: str) -> None:
         count, self.batch = settings.pick((PHOTOS, BATCH), (16, 4))
@@ -76,7 +76,7 @@ class Tasks(Subject):
             given = (theirs, system, photos, self.batch, workers, address, name)
             process = spawn.Process(target=serve, args=given)
             process.start()
-            theirs.close()  # then reading fails once the process has ended
+            theirs.close()  # so that reading fails once the process has ended
             self.tasks.append((process, mine))
         self._take(1)
 
@@ -112,7 +112,7 @@ def server(photos: str, count: int, address: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "needle.sharing", *options, "--until-last"]
     started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert started.stdout is not None
-    started.stdout.readline()  # the server listens from now on
+    started.stdout.readline()  # the server is listening now
     return started
 
 

@@ -67,7 +67,7 @@ def open_torch(settings: Settings) -> Subject:
 
 
 def both(build: Callable[[Any], Any], names: Any) -> Numbers:
-    """Return the seconds with all paths, and how many more that is than without paths."""
+    """Return the seconds with all paths, and the difference from the seconds without paths."""
     empty, full = (to_first_batch(build, Paths(found)) for found in ([], names))
     return {"full": full, "more": full - empty}
 
@@ -87,7 +87,7 @@ def to_first_batch(build: Callable[[Any], Any], dataset: Any) -> float:
 
 
 def targets(result: Result) -> list[Target]:
-    """Return the target: paths cost at most one second."""
+    """Return the target: 1.2 million paths add at most one second."""
     words = [
         f"{median_and_range(result, name, 'more')} s more, first batch after "
         f"{median_and_range(result, name, 'full')} s"

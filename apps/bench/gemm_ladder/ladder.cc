@@ -16,7 +16,7 @@ namespace {
 
 using ladder::Product;
 
-// bytes: loaded and stored by the inner loop per multiply-add, on an AVX2 machine.
+// bytes: what the inner loop loads and stores per multiply-add, with AVX2.
 struct Step {
   const char* name;
   void (*run)(const Product&);
@@ -37,7 +37,7 @@ constexpr Step kSteps[] = {
     {"08 threads", ladder::production, kTileBytes, true},
 };
 
-// Returns the mistake that explains c[e], or "".
+// Returns the likely mistake behind c[e], or "".
 const char* cause_of(const Product& x, long e, double got, double tolerance) {
   const auto near = [=](double value) { return std::fabs(got - value) <= tolerance; };
   const long i = e / x.n, j = e % x.n;

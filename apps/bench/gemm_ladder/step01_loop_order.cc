@@ -2,7 +2,7 @@
 // every cache line is used completely, and neighbouring j are independent, so the compiler
 // vectorises the loop. Nothing else has changed.
 //
-// The remaining limit: each multiplication loads and stores a part of c.
+// The remaining limit: each multiplication loads and stores an element of c.
 #include "step.h"
 
 void ladder::loop_order(const Product& x) {

@@ -1,7 +1,7 @@
 // Step 03: sums in registers. A vector holds several neighbours of a row of c (eight floats with
 // AVX2); two vectors stay in registers for the whole sum over p and are stored once. `Vector` is a
 // type of the compiler: its + and * are single instructions and fuse into one. The loop over j is
-// outside, so that the columns of b in use stay in cache for all rows.
+// the outer one, so that the columns of b in use stay in cache for all rows.
 //
 // Two sums at a time are too few: a fused multiply-add takes four cycles and two can start in each
 // cycle, so eight sums should be in flight. Also, each vector of b is loaded for one row only.

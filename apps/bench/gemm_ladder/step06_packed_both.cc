@@ -1,9 +1,9 @@
-// Step 06: packing a as well, the arrangement of BLIS. Blocks nest like the caches: a panel of b in
-// the first level, a block of MC rows of a in the second, as many panels of b as fit into the
+// Step 06: packing a as well, the arrangement of BLIS. Blocks nest like the caches: a panel of b is
+// in the first level, a block of MC rows of a in the second, and as many panels of b as fit in the
 // third. Each copy is used many times: those of a by all columns, those of b by all rows.
 //
-// Packing pays where the rows of a are a power of two apart, as they would share a set of the first
-// level; elsewhere step 05 is faster, and the library chooses.
+// Packing a pays if its rows are a power of two apart, because they would share a set of the first
+// level; otherwise step 05 is faster, and the library chooses.
 #include <vector>
 
 #include "cpu/gemm_pack.h"

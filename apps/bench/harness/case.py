@@ -32,10 +32,10 @@ class Subject:
 class Case:
     """One contestant with one piece of work.
 
-    name: unique in the study. open: called with the settings in the contestant's process.
-    environment: additional variables of that process. needs: modules without which the case is left
-    out, as the report then says. group: cases of one group take turns. rounds: replaces the number
-    of rounds of the run. timeout: seconds allowed for one answer.
+    name: unique in the study. open: called with the settings in the contestant's process; returns
+    the measurement. environment: additional variables of that process. needs: modules without which
+    the case is left out, which the report mentions. group: cases of one group take turns. rounds:
+    replaces the number of rounds of the run. timeout: seconds allowed for one answer.
     """
 
     name: str

@@ -20,7 +20,7 @@ class ContestantError(Exception):
 
 
 class Contestant:
-    """The harness's handle of a case's process, which leads a session of its own."""
+    """The harness's handle on a case's process, which is the leader of its own session."""
 
     def __init__(self, study: str, case: Case, settings: Settings) -> None:
         self.case = case
@@ -29,7 +29,7 @@ class Contestant:
         self.process = spawn.Process(target=serve, args=(theirs, study, case.name, settings))
         with _variables(case.environment):
             self.process.start()
-        theirs.close()  # then reading fails once the process has ended
+        theirs.close()  # so that reading fails once the process has ended
         try:
             self._answer()
         except ContestantError:
@@ -81,7 +81,7 @@ def _variables(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def serve(pipe: Connection, study: str, name: str, settings: Settings) -> None:
-    """Open a case and run it once for each message; an error is answered by its text."""
+    """Open a case and run it once for each message; answer with the result or an error's text."""
     os.setsid()
     subjects: list[Subject] = []
 

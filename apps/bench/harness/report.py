@@ -34,8 +34,9 @@ LIMITS = "limits"
 class Benchmark:
     """A set of studies with one command line and one page.
 
-    name: the package in apps/bench. how: the page's text on how numbers are measured. packages: the
-    page states their versions. counts: repeat the studies for each number of threads.
+    name: the package in apps/bench. how: the page's text on how numbers are measured. packages:
+    those whose versions the page states. counts: whether the studies are repeated for each number
+    of threads.
     """
 
     name: str

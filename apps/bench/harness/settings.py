@@ -1,4 +1,4 @@
-"""The settings of a run, sent to the processes of the contestants as JSON."""
+"""The settings of a run, sent as JSON to the contestants' processes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ class Settings:
 
     studies: module that defines STUDIES, a dict of studies by name. threads: threads of every
     library; 0 if each case sets its own. device: needle's name of the device. precision: that of
-    products on a GPU. compiled: include torch.compile, which takes minutes to warm up. folder: the
-    place for files that studies prepare. photos: folder of JPEG photographs; None means generated
-    ones. cifar: folder of CIFAR-10's batch files; None means random pixels of the same size.
+    products on a GPU. compiled: include torch.compile, which takes minutes to warm up. folder:
+    where studies put the files that they prepare. photos: folder of JPEG photographs; None means
+    generated ones. cifar: folder of CIFAR-10's batch files; None means random pixels of the same
+    size.
     """
 
     studies: str

@@ -1,7 +1,7 @@
 """Run the cases of a study in turns, and collect their numbers.
 
-Each case has its own process. The cases of a group run round by round in shuffled order, so that a
-slow moment of the machine affects all of them.
+Each case has its own process. The cases of a group run round by round in shuffled order, so that
+slow periods of the machine affect all of them.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Result:
 
     @property
     def work(self) -> str:
-        """The name of the study: "matmul" of "matmul, 2 threads"."""
+        """The name of the study: "matmul" in "matmul, 2 threads"."""
         return self.study.partition(", ")[0]
 
     @property
     def threads(self) -> str:
-        """The number of threads in words: "2 threads" of "matmul, 2 threads"."""
+        """The number of threads in words: "2 threads" in "matmul, 2 threads"."""
         return self.study.rpartition(", ")[2]
 
     def median(self, case: str, key: str) -> float:

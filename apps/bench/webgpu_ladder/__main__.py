@@ -45,7 +45,7 @@ class Run(NamedTuple):
 
 
 def device() -> WebGpuBackend:
-    """Return the first adapter; DeviceError, with the reason, without one."""
+    """Return the device of the first adapter; DeviceError with the reason if there is none."""
     found = backends.get("webgpu")
     assert isinstance(found, WebGpuBackend)
     return found
@@ -54,7 +54,7 @@ def device() -> WebGpuBackend:
 def source(step: str, counted: bool = False) -> str:
     """Return the text of a step; NotImplementedError if an exercise's block in it is empty.
 
-    counted: the kernel counts the elements of a and b that it reads from memory.
+    counted: whether the kernel counts the elements of a and b that it reads from memory.
     """
     text = (FOLDER / f"{step}.wgsl").read_text("utf-8")
     for line in map(str.strip, text.splitlines()):
