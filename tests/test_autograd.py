@@ -33,19 +33,6 @@ def test_deep_graphs(retain_graph: bool | None) -> None:
     assert np.array_equal(a.grad.numpy(), [10_001, 10_001])
 
 
-@MODES
-def test_shared_inputs_add_up(retain_graph: bool | None) -> None:
-    a, b = leaf([1.0, -2.0]), leaf([3.0, 4.0])
-    h = a * b
-    y = (h * h + h * a).sum()
-    y.backward(retain_graph=retain_graph)
-    x, z = a.numpy(), b.numpy()
-    np.testing.assert_allclose(a.grad.numpy(), 2 * x * z**2 + 2 * x * z)
-    np.testing.assert_allclose(b.grad.numpy(), 2 * x**2 * z + x**2)
-    np.testing.assert_allclose(h.grad.numpy(), 2 * x * z + x)
-    assert np.array_equal(y.grad.numpy(), 1)
-
-
 def test_backward_of_a_constant() -> None:
     x, c = leaf([1.0]), leaf([1.0], requires_grad=False)
     with pytest.warns(UserWarning, match="backward: the tensor is a constant"):
@@ -196,14 +183,6 @@ def test_second_backward() -> None:
         y.backward()
 
 
-def test_two_losses_of_one_value() -> None:
-    a = leaf([1.0, 2.0])
-    h = a.exp()
-    (h * h).sum().backward()
-    (h * a).sum().backward()
-    np.testing.assert_allclose(a.grad.numpy(), np.exp([1, 2]) * (1 + np.array([1, 2])))
-
-
 @pytest.mark.parametrize("retain_graph", [None, True])
 def test_derivatives_of_derivatives_through_grad(retain_graph: bool | None) -> None:
     a, b = leaf([0.5, -1.0]), leaf([2.0, 3.0])
@@ -216,16 +195,6 @@ def test_derivatives_of_derivatives_through_grad(retain_graph: bool | None) -> N
     np.testing.assert_allclose(b.grad.numpy(), 2 * np.cos(x) * z)
     a.grad.sum().backward(retain_graph=retain_graph)
     np.testing.assert_allclose(a.grad.numpy(), -np.cos(x) * z**2)
-
-
-def test_gradient_penalty() -> None:
-    """A gradient is part of a new loss, next to the value that it came from."""
-    a = leaf([0.5, -1.0])
-    y = (a * a * a).sum()
-    y.backward()
-    ((a.grad * a.grad).sum() + (a.exp()).sum()).backward()
-    x = a.numpy()
-    np.testing.assert_allclose(a.grad.numpy(), 2 * 3 * x**2 * 6 * x + np.exp(x))
 
 
 def test_gradient_with_respect_to_out_grad() -> None:
@@ -252,14 +221,6 @@ def test_a_released_graph_does_not_depend_on_later_graphs() -> None:
     d.data = leaf([5.0])
     (fake * d).backward()
     assert np.array_equal(g.grad.numpy(), [20.0])
-
-
-def test_leaf_as_output() -> None:
-    a = leaf([2.0])
-    a.backward()
-    assert np.array_equal(a.grad.numpy(), [1.0])
-    a.grad.backward(leaf([3.0]))
-    assert np.array_equal(a.grad.numpy(), [1.0])
 
 
 def test_backward_within_no_grad_gives_constants() -> None:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import needle as ndl
-import needle.nn as nn
 from needle.backend_selection import BACKEND
 from tests.course.reference import drawn
 
@@ -101,33 +100,6 @@ def test_options_of_every_initialiser(device: Any) -> None:
         assert made.device == device and made.dtype == "float64"
         assert (made.numpy() == value).all() and made.shape == (2, 3)
     assert ndl.init.randb(3).dtype == "bool"
-
-
-def test_linear_draws_weight_then_bias() -> None:
-    np.random.seed(1)
-    layer = nn.Linear(7, 4)
-    np.random.seed(1)
-    weight = uniform(np.sqrt(6 / 7), 7, 4)
-    np.testing.assert_allclose(layer.weight.numpy(), weight, rtol=1e-6, atol=1e-7)
-    bias = uniform(np.sqrt(6 / 4), 4, 1).reshape(1, 4)
-    np.testing.assert_allclose(layer.bias.numpy(), bias, rtol=1e-6, atol=1e-7)
-    assert layer.bias.shape == (1, 4)
-    np.random.seed(1)
-    bare = nn.Linear(7, 4, bias=False)
-    np.testing.assert_array_equal(bare.weight.numpy(), layer.weight.numpy())
-    assert len(bare.parameters()) == 1
-
-
-def test_conv_draws_weight_then_bias() -> None:
-    np.random.seed(2)
-    layer = nn.Conv(3, 8, 5, stride=2)
-    np.random.seed(2)
-    weight = uniform(np.sqrt(6 / 75), 5, 5, 3, 8)
-    np.testing.assert_allclose(layer.weight.numpy(), weight, rtol=1e-6, atol=1e-7)
-    bias = uniform(1 / np.sqrt(75), 8)
-    np.testing.assert_allclose(layer.bias.numpy(), bias, rtol=1e-6, atol=1e-7)
-    assert layer.bias.shape == (8,) and layer.weight.shape == (5, 5, 3, 8)
-    assert nn.Conv(3, 8, (3, 3), stride=(2, 2)).weight.shape == (3, 3, 3, 8)
 
 
 def test_resnet9_draws_in_forward_order() -> None:

@@ -71,12 +71,6 @@ def test_a_wrong_header(path, content, message):
     assert str(path) in str(caught.value)
 
 
-def test_the_wrong_number_of_axes(path):
-    write_idx(path, PIXELS)
-    with pytest.raises(DataError, match=r"expected 1 axes \(byte 3\), got 3; are images and"):
-        read_idx(path, ndim=1)
-
-
 def test_a_lying_header_takes_no_memory(path):
     content = header(*HUGE) + bytes(100)
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)

@@ -160,14 +160,6 @@ def test_the_state_before_within_and_after_an_epoch():
     assert [(s["epoch"], s["position"]) for s in places] == [(0, 0), (0, 1), (0, 2), (1, 0)]
 
 
-def test_resuming_with_the_users_batch_sampler():
-    loader = data.DataLoader(rows(), batch_sampler=[[1], [2, 3], [4]], seed=0)
-    next(iter(loader))
-    resumed = data.DataLoader(rows(), batch_sampler=[[1], [2, 3], [4]], seed=0)
-    resumed.load_state_dict(loader.state_dict())
-    assert [ids(b) for b in resumed] == [[2, 3], [4]]
-
-
 @pytest.mark.parametrize(
     "options",
     [

@@ -1,7 +1,5 @@
 """Slices of a batch equal reading, transforming and collating, however they are prepared."""
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,6 @@ from needle.data.samples.random_source import (
     random_source,
 )
 from needle.data.samples.ticket import Ticket
-from needle.data.samples.timing import Clock, add_seconds, measured
 from needle.errors import DataError
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (9, 6, 5, 3), dtype=np.uint8)
@@ -111,21 +108,6 @@ def test_every_way_of_making_a_batch_gives_the_definition(kind, chain, wrap):
     whole = concatenate(parts, out)
     assert all(leaf is array for leaf, array in zip(whole.leaves, out))
     assert_same(whole.batch(), want)
-
-
-def test_samples_of_other_kinds():
-    class Words(data.Dataset):
-        def __getitem__(self, index):
-            return {"text": f"word {index}", "n": index}
-
-        def __len__(self):
-            return 3
-
-    assert Pipeline(Words()).prepare(request(2, 0)).batch()["text"] == ["word 2", "word 0"]
-    lengths = Pipeline(Words(), [lambda sample: len(sample["text"]) + sample["n"]])
-    assert lengths.prepare(request(2, 0)).batch().tolist() == [8, 6]
-    bare = Pipeline(data.Subset([1.5, 2.5, 3.5], [2, 1]), [lambda x: x + 1])
-    assert bare.prepare(request(0, 1)).batch().tolist() == [4.5, 3.5]
 
 
 def test_transforms_of_rows_that_are_no_images():
@@ -226,22 +208,6 @@ def test_the_main_process_transforms_images_of_many_sizes_and_without_those_left
     assert pipeline.finish(Slice(), asked) is None
 
 
-def test_stages_within_stages_are_counted_once(monkeypatch):
-    now, here = iter([0.0, 1.0, 3.0, 10.0, 20.0, 21.0]), threading.get_ident()
-    read = lambda: next(now) if threading.get_ident() == here else 0.0  # noqa: E731
-    monkeypatch.setattr("needle.data.samples.timing.perf_counter", read)
-    clock = Clock()
-    with clock.active(), clock.measure("read"), measured("decode"):
-        pass
-    with clock.measure("read"):
-        pass
-    assert clock.seconds == {"decode": 2.0, "read": 9.0}
-    add_seconds(clock.seconds, {"read": 1.0, "collate": 5.0})
-    assert clock.seconds == {"decode": 2.0, "read": 10.0, "collate": 5.0}
-    with measured("read"):
-        pass
-
-
 class Counting(data.IterableDataset):
     """A stream of two shards of five samples, whose random numbers identify the sample."""
 
@@ -254,28 +220,6 @@ class Counting(data.IterableDataset):
         self.opened += 1
         for i in range(start, 5):
             yield shard * 10 + i, random_source().randint(0, 10**9), epoch
-
-
-def test_a_stream_is_read_on_from_where_it_was():
-    dataset = Counting()
-    pipeline = Pipeline(dataset)
-    assert pipeline.stream and not pipeline.splits and pipeline.layout() is None
-
-    def ask(shard, start, count, epoch=0):
-        asked = Ticket(0, 5, epoch, serial=0, shard=shard, start=start, size=count)
-        return pipeline.prepare(asked)
-
-    first = ask(0, 0, 3)
-    ask(1, 0, 3)
-    rest = ask(0, 3, 3)
-    assert first.batch()[0].tolist() == [0, 1, 2] and rest.batch()[0].tolist() == [3, 4]
-    assert rest.samples == 2 and dataset.opened == 2
-    assert ask(0, 5, 3).batch() is None
-    again = ask(0, 1, 2)
-    assert dataset.opened == 3
-    np.testing.assert_array_equal(again.batch()[1], first.batch()[1][1:])
-    numbers = [*first.batch()[1], *rest.batch()[1], *ask(1, 0, 5).batch()[1]]
-    assert len({*numbers, *ask(0, 0, 5, epoch=1).batch()[1]}) == 15
 
 
 def test_ranks_draw_the_numbers_of_the_whole_stream():

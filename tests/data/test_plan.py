@@ -1,11 +1,10 @@
-"""Plans: which transforms run together, where results are written, and whose error is raised."""
+"""Plans: where choices run, which values are refused, and whose error is raised."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from needle.data.samples.native_kernels import has
 from needle.data.samples.pytree import tagged_sample
 from needle.data.samples.random_source import keyed
 from needle.data.samples.ticket import Ticket
@@ -17,7 +16,6 @@ from needle.data.transforms import (
     OneOf,
     Pad,
     RandomBrightnessContrast,
-    RandomCrop,
     RandomErasing,
     RandomFlipVertical,
     Resize,
@@ -41,26 +39,6 @@ def one_by_one(transforms, images, seed, samples):
 
 def pixels(*shape, dtype="u1"):
     return np.arange(np.prod(shape)).reshape(shape).astype(dtype)
-
-
-def test_a_choice_among_steps_stays_one_call():
-    inner = Compose([RandomErasing(), OneOf([RandomCrop(1)], p=0.5)])
-    chain = [RandomCrop(1), OneOf([RandomFlipVertical(), inner], p=0.5), RandomErasing()]
-    plan = Chain(placed(chain)).plan(ImageSpec(4, 4, 3, "u1"))
-    assert [len(segment.parts) for segment in plan.segments] == [5]
-    assert plan.is_one_call() == has("run_images") and not plan.is_one_call("none")
-    images, samples = pixels(64, 4, 4, 3), np.arange(64)
-    got = plan.run(Images(images), Ticket(0, 9, 0, samples))
-    np.testing.assert_array_equal(got, one_by_one(chain, images, 9, samples))
-
-
-def test_rows_of_another_shape_or_in_pieces_are_not_written():
-    images, keys = pixels(3, 4, 4, 1), Ticket(0, 0, 0, np.arange(3))
-    pieces = np.zeros((3, 4, 4, 2), "u1")[..., :1]
-    for out in (np.zeros((3, 4, 4, 1), "f4"), np.zeros((3, 4), "u1"), pieces):
-        got = Chain(placed([RandomFlipVertical(1.0)])).run(Images(images), keys, Destination(out))
-        assert got is not out and (out == 0).all()
-        np.testing.assert_array_equal(got, images[:, ::-1])
 
 
 def test_a_choice_that_would_touch_other_images_is_made_in_python():

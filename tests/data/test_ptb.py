@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import needle as ndl
-from needle.data import Corpus, Dictionary, batchify, get_batch
-from needle.errors import DataError, ShapeError
+from needle.data import Corpus, batchify, get_batch
+from needle.errors import DataError
 
 
 @pytest.fixture
@@ -39,11 +39,6 @@ def test_only_the_first_lines(folder):
     assert len(Corpus(folder, max_lines=0).dictionary) == 0
 
 
-def test_a_word_keeps_its_id():
-    dictionary = Dictionary()
-    assert [dictionary.add_word(word) for word in "a b a c b".split()] == [0, 1, 0, 2, 1]
-
-
 def test_files_that_are_not_there_or_no_text(folder):
     (folder / "test.txt").write_bytes(b"caf\xe9\n")
     with pytest.raises(DataError, match=r"test\.txt: expected text in UTF-8, got byte 0xe9"):
@@ -66,12 +61,3 @@ def test_targets_are_the_next_words(bptt, device):
         np.testing.assert_array_equal(y.numpy().reshape(n, 3), x.numpy() + 1)
         seen.append(x.numpy())
     np.testing.assert_array_equal(np.concatenate(seen), columns[:-1])
-
-
-def test_what_cannot_be_cut_is_refused():
-    with pytest.raises(ShapeError, match="batchify: batch_size must be from 1 to the 3 ids there"):
-        batchify([1, 2, 3], 4)
-    columns = batchify(list(range(6)), 2)
-    for i, bptt in ((2, 1), (-1, 1), (0, 0)):
-        with pytest.raises(ShapeError, match=r"get_batch: i must be in \[0, 2\) and bptt at least"):
-            get_batch(columns, i, bptt)

@@ -1,7 +1,6 @@
 """Keyed draws: streams numbered by position in a list, equal for every way of calling."""
 
 import numpy as np
-import pytest
 
 from needle import data
 from needle.backends import philox
@@ -40,28 +39,6 @@ def test_transforms_take_the_streams_of_their_place_depth_first():
     assert [n.seen for n in (a, b, c, d)] == [[expected(s)] for s in places]
 
 
-def test_transforms_called_one_after_the_other_count_on():
-    notes = Notes()
-    with keyed(5, 2, 9):
-        for _ in range(3):
-            notes(np.zeros((2, 2, 1)))
-    assert notes.seen == [expected(s) for s in range(3)]
-
-
-def test_one_of_takes_a_stream_for_the_choice_and_those_of_all():
-    a, b, after = Notes(), Notes(), Notes()
-    chosen = data.Compose([data.OneOf([a, data.Compose([b, Notes()])]), after])
-    for index in range(40):
-        with keyed(5, 2, index):
-            chosen(np.zeros((2, 2, 1)))
-    assert chosen.streams == 1 + 3 + 1
-    assert after.seen == [expected(4, index=i) for i in range(40)]
-    which = philox.below(philox.words(5, 2, np.arange(40), 0, 2)[:, 1], 2)
-    assert a.seen == [expected(1, index=i) for i in np.flatnonzero(which == 0)]
-    assert b.seen == [expected(2, index=i) for i in np.flatnonzero(which == 1)]
-    assert len(a.seen) > 8 and len(b.seen) > 8
-
-
 def test_draws_of_a_callable_do_not_change_later_draws():
     def greedy(x):
         random_source().rand(100)
@@ -95,18 +72,6 @@ def test_outside_a_block_words_come_from_numpys_stream():
     np.random.seed(4)
     data.Compose([data.ToCHW(), data.ToFloat(), notes])(np.zeros((2, 2, 1), np.uint8))
     assert notes.seen == [want]
-
-
-def test_blocks_nest_and_end():
-    assert not draws().keyed
-    with keyed(1, 2, 3) as outer:
-        with keyed(1, 2, 4):
-            assert draws().index == 4
-        assert draws() is outer
-    assert not draws().keyed
-    with pytest.raises(RuntimeError), keyed(1, 2, 3):
-        raise RuntimeError
-    assert not draws().keyed
 
 
 def test_numpy_integers_are_as_good_as_pythons():

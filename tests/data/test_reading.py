@@ -72,12 +72,6 @@ def test_groups_of_any_size_give_the_same(monkeypatch, name, placed, options):
         assert wanted[2] == (True, True)
 
 
-def test_images_that_stay_of_many_sizes_are_told_of(monkeypatch):
-    for group in (1, 1 << 30):
-        with pytest.raises(ValueError, match="samples of a batch must have one shape"):
-            prepared(monkeypatch, group, [data.RandomFlipHorizontal()], False)
-
-
 def test_a_group_is_transformed_before_the_next_is_read(monkeypatch):
     """Without groups, all images of a batch would be in memory at once."""
     monkeypatch.setattr(reading, "GROUP_BYTES", 1)

@@ -1,4 +1,4 @@
-"""Samples and batches are flattened and rebuilt; slices join into the whole batch."""
+"""Slices of a batch, wherever it is cut, join into the whole batch or into its error."""
 
 import pickle
 from collections import namedtuple
@@ -10,11 +10,6 @@ from hypothesis import strategies as st
 
 from needle.data import default_collate
 from needle.data.batching.collate import Slice, collate_slice, concatenate
-from needle.data.samples.pytree import (
-    flatten,
-    tag_sample,
-    tagged_sample,
-)
 from needle.errors import ShapeError
 
 Pair = namedtuple("Pair", "image label")
@@ -68,22 +63,6 @@ def test_slices_join_to_the_batch_made_at_once(shape, count, cuts):
     assert same(whole.batch(), default_collate(samples))
 
 
-@settings(max_examples=50, deadline=None)
-@given(shapes)
-def test_a_batch_taken_apart_is_put_together_again(shape):
-    batch = default_collate([value_of(shape, i) for i in range(3)])
-    structure, found = flatten(batch)
-    assert same(structure.rebuild(found), batch)
-    assert len(found) == len(structure.kinds)
-
-
-def test_a_batch_of_anything_keeps_its_leaves_as_they_are():
-    thing = object()
-    structure, found = flatten({"a": [thing, None], "b": ["x", "y"], "c": np.ones(2)})
-    assert found[:2] == [thing, None] and found[2] == ["x", "y"]
-    assert structure.kinds == ("other", "other", "text", "array")
-
-
 numbers = st.sampled_from(
     [True, 3, 2**53 + 1, 2**70, 0.1, np.bool_(True), np.int8(1), np.uint16(2), np.float16(0.5)]
     + [np.float64(0.1), np.uint64(1), np.array(3), np.array(0.1, "f4")]
@@ -120,54 +99,3 @@ def test_every_division_of_a_batch_gives_its_verdict(samples, drawn):
         assert same(turned, wanted[::-1])
     elif isinstance(wanted, tuple) and isinstance(wanted[0], type):
         assert turned[0] is wanted[0]
-
-
-def test_rows_of_a_slice_are_slices_of_their_own():
-    samples = [(1, "a", np.zeros(2)), (0.5, "b", np.zeros(3)), (True, "c", np.zeros(3))]
-    whole = collate_slice(samples)
-    for i, sample in enumerate(samples):
-        assert same(whole.rows(slice(i, i + 1)).batch(), default_collate([sample]))
-    assert same(whole.rows(slice(1, 3)).batch(), default_collate(samples[1:]))
-
-
-def test_rows_are_written_in_place_where_they_fit():
-    rows = [np.zeros((4, 2), "f4"), np.zeros(4, "i8")]
-    samples = [(np.full(2, i, "f4"), i) for i in range(4)]
-    parts = [
-        collate_slice(samples[:3], [r[:3] for r in rows]),
-        collate_slice(samples[3:], [r[3:] for r in rows], 3),
-    ]
-    assert [part.placed for part in parts] == [(True, True)] * 2
-    whole = concatenate(parts, rows)
-    assert whole.leaves[0] is rows[0] and whole.leaves[1] is rows[1]
-    np.testing.assert_array_equal(rows[0], [[i, i] for i in range(4)])
-    assert rows[1].tolist() == [0, 1, 2, 3]
-
-
-def test_rows_that_do_not_fit_are_left_alone():
-    narrow, wrong = np.full((2, 3), 7.0, "f4"), np.full(2, 7, "i4")
-    part = collate_slice([(np.ones(2, "f4"), 1)] * 2, [narrow, wrong])
-    assert part.placed == (False, False)
-    assert (narrow == 7).all() and (wrong == 7).all()
-    assert part.leaves[0].shape == (2, 2) and part.leaves[1].dtype == np.int64
-
-
-def test_samples_left_out_close_the_gap():
-    rows = np.zeros((4, 1), "i8")
-    first = collate_slice([np.array([5])], [rows[:1]])
-    whole = concatenate([first, collate_slice([np.array([6]), np.array([7])], [rows[2:]])], [rows])
-    assert whole.leaves[0].tolist() == [[5], [6], [7]]
-    assert whole.samples == 3
-
-
-def test_nothing_but_samples_left_out_is_no_batch():
-    whole = concatenate([Slice(), Slice()])
-    assert whole.batch() is None and whole.samples == 0
-
-
-def test_an_error_remembers_the_first_sample_that_it_is_noted_for():
-    error = KeyError("x")
-    assert tagged_sample(error) is None
-    tag_sample(error, np.int64(5))
-    tag_sample(error, 6)
-    assert tagged_sample(error) == 5 and type(tagged_sample(error)) is int

@@ -8,20 +8,6 @@ from needle import nn
 from tests.nn_devices import NUMPY_MODE, close, tensor
 
 
-@pytest.mark.parametrize("size", [1e10, 3.45e5])
-def test_softmax_family_subtracts_the_maximum(size, device):
-    rows = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, -1.0]]) * size
-    a = tensor(rows, device)
-    close(ndl.logsumexp(a, axes=1), rows.max(1) + np.log([2.0, 1.0]), rtol=1e-6)
-    close(ndl.softmax(a, axis=1), [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]])
-    y = ndl.logsoftmax(a)
-    close(y, rows - rows.max(1, keepdims=True) - np.log([[2.0], [1.0]]), rtol=1e-6, atol=1e-5)
-    y.sum().backward()
-    close(a.grad, 1 - 3 * np.array([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]), atol=1e-5)
-    loss = ndl.cross_entropy(a, [2, 1], reduction="none")
-    close(loss, [size, 0.0], rtol=1e-5)
-
-
 def test_the_second_derivative_of_max_pool_follows_its_choice(device):
     """d/dc of the gradient of sum(max_pool(x) * c) selects the same elements."""
     x = np.array([1.0, 5.0, 5.0, 2.0, np.nan, 7.0, np.nan, 0.0]).reshape(1, 1, 2, 4)

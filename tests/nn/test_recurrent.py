@@ -65,27 +65,6 @@ def test_cells_draw_in_the_order_of_the_course(kind: str, device: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [False, True])
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("kind", CELLS)
-def test_cells(kind: str, bias: bool, given: bool, device: Any) -> None:
-    make, gates = CELLS[kind]
-    cell = make(3, 5, bias=bias, device=device)
-    x, count = normal(2, 3), 2 if gates == 4 else 1
-    state = [normal(2, 5, seed=i + 1) if given else np.zeros((2, 5)) for i in range(count)]
-    start: Any = None
-    if given:
-        tensors = tuple(tensor(each, device) for each in state)
-        start = tensors if count == 2 else tensors[0]
-    result = states_of(cell(tensor(x, device), start))
-    for got, expected in zip(result, step_by_hand(kind, values_of(cell), x, state), strict=True):
-        close(got, expected, atol=1e-5)
-    sum((each.sum() for each in result[1:]), result[0].sum()).backward()
-    assert all(p.grad is not None and p.grad.shape == p.shape for p in cell.parameters())
-    assert given or not cell.W_hh.grad.numpy().any()
-    assert len(cell.parameters()) == (4 if bias else 2)
-
-
-@pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("kind", LAYERS)
 def test_sequences_are_cells_one_after_another(

@@ -11,28 +11,6 @@ from hypothesis import strategies as st
 from needle.sharing import SampleCache
 
 
-def use(cache: SampleCache, key: object) -> None:
-    """Hold a sample and release it at once."""
-    cache.hold(key)
-    cache.release(key)
-
-
-def test_what_fewest_need_goes_first_the_longest_unused_of_these() -> None:
-    need = {"a": 2, "b": 1, "c": 1, "d": 3}
-    gone: list[str] = []
-    cache = SampleCache[str](30, need=need.__getitem__, on_evict=gone.append)
-    for key in "abc":
-        assert cache.put(key, 10)
-    use(cache, "b")
-    assert cache.put("d", 10)
-    assert gone == ["c"]
-    cache.hold("b")
-    assert not cache.put("e", 35)
-    need["b"] = 0
-    cache.release("b")
-    assert gone == ["c", "b"] and cache.bytes == 20
-
-
 class Model:
     """The rules of SampleCache in their simplest form: a list, sorted again for each eviction."""
 

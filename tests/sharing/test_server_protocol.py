@@ -13,18 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needle import data
-from needle.data.batching.collate import collate_slice
 from needle.data.samples.pytree import Structure
 from needle.errors import DataError, NeedleError
 from needle.sharing.wire.descriptions import TRANSFORMS, build, describe, divide
 from needle.sharing.wire.protocol import (
     FrameKind,
     FrameSocket,
-    marks_of_text,
-    marks_to_text,
     pack_frame,
-    pack_marks,
-    unpack_marks,
 )
 from needle.sharing.wire.sample_layout import layout_of, read_layout
 
@@ -86,53 +81,6 @@ def test_any_bytes_are_frames_or_data_error(noise: bytes) -> None:
         with suppress(DataError):
             frames, inbox = received(sent, [])
             assert frames or not inbox.ended
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=200))
-@settings(max_examples=50, deadline=None)
-def test_marks_come_back(marks: list[bool]) -> None:
-    wanted = np.array(marks)
-    np.testing.assert_array_equal(marks_of_text(marks_to_text(wanted), len(marks)), wanted)
-    np.testing.assert_array_equal(unpack_marks(pack_marks(wanted), len(marks)), wanted)
-    for raw in (b"", b"?", pack_marks(np.zeros(len(marks) + 8, bool))):
-        with pytest.raises(DataError, match="bits of"):
-            unpack_marks(raw, len(marks))
-    for text in ("", "?", marks_to_text(np.zeros(len(marks) + 8, bool)), 7, None):
-        with pytest.raises(DataError, match="bits of"):
-            marks_of_text(text, len(marks))
-
-
-@pytest.mark.parametrize(
-    "sample",
-    [
-        np.arange(6, dtype=np.float32).reshape(2, 3),
-        (np.zeros((2, 3, 3), np.uint8), 7),
-        {"x": np.ones(3, np.int16), "y": [np.float64(2), (True, 1j)]},
-        [np.zeros((0, 4)), np.bool_(False)],
-    ],
-)
-def test_a_layout_comes_back_and_its_views_hold_the_sample(sample: Any) -> None:
-    structure = collate_slice([sample]).structure
-    assert structure is not None
-    leaves: list[Any] = []
-
-    def walk(part: Any) -> None:
-        inner = part.values() if isinstance(part, dict) else part
-        if isinstance(part, (dict, list, tuple)):
-            for each in inner:
-                walk(each)
-        else:
-            leaves.append(np.asarray(part))
-
-    walk(sample)
-    layout = layout_of(structure, leaves)
-    assert read_layout(json.loads(json.dumps(layout.as_values()))) == layout
-    buffer = bytearray(3 * layout.nbytes)
-    for place in range(3):
-        for view, leaf in zip(layout.views(buffer, place * layout.nbytes), leaves):
-            view[...] = leaf
-    for column, leaf in zip(layout.columns(buffer, 0, 3), leaves):
-        np.testing.assert_array_equal(column, np.stack([leaf] * 3))
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner)))

@@ -11,25 +11,11 @@ from needle import data
 
 from .sets import Shards
 
-SIZES = (7, 0, 12, 3, 5)
-EVERY = Counter(1000 * shard + i for shard, size in enumerate(SIZES) for i in range(size))
-
 
 def given_out(loader: data.DataLoader) -> list[int]:
     """Return the numbers of a stream's samples in the order of batches."""
     with loader:
         return [i for batch in loader for i in batch[0].numpy().tolist()]
-
-
-@pytest.mark.parametrize(
-    ("engine", "workers"), [("threads", 3), ("processes", 2), ("processes", 5)]
-)
-def test_13_a_stream_is_given_once_by_any_number_of_workers(engine, workers):
-    """Samples of a stream come in the same order as with one worker."""
-    alone = given_out(data.DataLoader(Shards(SIZES), 3, seed=1))
-    assert Counter(alone) == EVERY
-    shared = data.DataLoader(Shards(SIZES), 3, seed=1, num_workers=workers, engine=engine)
-    assert given_out(shared) == alone
 
 
 @pytest.mark.parametrize("engine", ["threads", "processes"])

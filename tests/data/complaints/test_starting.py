@@ -65,30 +65,6 @@ def test_7_a_large_data_set_starts_within_a_second_of_an_empty_one(spawned):
         assert next_epochs(loader) < 5e-3
 
 
-@pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_8_lambdas_and_local_classes_travel(method, monkeypatch):
-    """Lambdas, closures and classes local to a function all reach the workers."""
-    monkeypatch.setattr(launch, "START_METHOD", method)
-    scale = 3
-
-    class Local:
-        def __len__(self) -> int:
-            return 12
-
-        def __getitem__(self, index: int) -> Any:
-            return np.float32(index * scale), index
-
-    with data.DataLoader(
-        Local(),
-        4,
-        num_workers=2,
-        transforms=[lambda x: x + 1],
-        collate=lambda samples: [np.array(column) for column in zip(*samples)],
-    ) as loader:
-        rows = np.concatenate([first.numpy() for first, _ in loader])
-    np.testing.assert_array_equal(rows, np.arange(12) * 3 + 1)
-
-
 @linux
 def test_8_what_cannot_travel_is_named_before_a_process_starts():
     """Before a process starts, the error names the attribute's path, the cause and a remedy."""

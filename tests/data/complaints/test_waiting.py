@@ -12,7 +12,7 @@ from proc import becomes
 import needle
 from needle import data
 
-from .sets import Counted, Numbers, Slow, reads
+from .sets import Counted, Slow, reads
 
 ENGINES = ("threads", "processes")
 
@@ -98,13 +98,3 @@ def stands_still(dataset: Counted) -> bool:
     before = len(reads(dataset))
     time.sleep(0.25)
     return len(reads(dataset)) == before
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_shuffling_goes_over_the_whole_set(engine):
-    """A batch's samples come from all over the data set, not from neighbouring indices."""
-    with data.DataLoader(Numbers(1000), 50, True, seed=1, num_workers=2, engine=engine) as loader:
-        batches = [labels.numpy() for _, labels in loader]
-    spread = [int(batch.max() - batch.min()) for batch in batches]
-    assert min(spread) > 500
-    assert sorted(np.concatenate(batches).tolist()) == list(range(1000))

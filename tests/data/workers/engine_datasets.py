@@ -11,15 +11,6 @@ from complaints.sets import Numbers
 from complaints.sets import Slow as Slow
 
 
-class Fetched(Numbers):
-    """The samples of ``Numbers``, fetched a slice at a time."""
-
-    def fetch(self, indices: Any) -> Any:
-        images = np.empty((len(indices), *self.shape), np.float32)
-        images[:] = np.reshape(indices, (-1,) + (1,) * len(self.shape))
-        return images, indices.copy()
-
-
 class Deadly(Numbers):
     """Sample ``victim`` kills its process the first ``times`` times, counted in ``folder``."""
 

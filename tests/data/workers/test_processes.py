@@ -22,29 +22,6 @@ from needle.errors import LoaderTimeout, WorkerError
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 
-def test_a_batched_fetch_is_sliced_and_put_together() -> None:
-    with running(datasets.Fetched(), 3) as engine:
-        for serial, indices in enumerate(([7], range(2), range(100, 131), [])):
-            done = one(engine, serial, indices)
-            assert done.samples == len(list(indices))
-            if done.samples:
-                numbers_are(done, list(indices))
-            else:
-                assert done.error is None
-
-
-def test_larger_batches_than_the_first() -> None:
-    sizes = [3, 3, 200, 5, 1000, 3, 1000, 1]
-    with running(datasets.Numbers(), 2) as engine:
-        held = []
-        for serial, size in enumerate(sizes):
-            indices = np.arange(size) % 1000
-            held.append((one(engine, serial, indices), indices))
-        for done, indices in held:
-            numbers_are(done, indices)
-        assert len(engine._memory._rings) == 1  # slots that became too small are gone
-
-
 def test_large_leaves_over_the_socket_do_not_stop_the_others() -> None:
     with running(datasets.Numbers(50, (300, 1000)), 2) as engine:
         ask(engine, 0, range(20))
