@@ -156,3 +156,14 @@ def test_lazy_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(b.numpy(), [3, 6]) and b.cached_data is not None
     (a * b).sum().backward()
     assert np.array_equal(a.grad.numpy(), [6, 12])
+
+
+def test_contexts_that_threads_leave_in_another_order_restore_a_setting() -> None:
+    before = precision.get()
+    outer, inner = precision.using("bf16"), precision.using("tf32")
+    outer.__enter__()
+    inner.__enter__()
+    outer.__exit__(None, None, None)
+    assert precision.get() == "tf32"
+    inner.__exit__(None, None, None)
+    assert precision.get() == before

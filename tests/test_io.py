@@ -200,6 +200,21 @@ def test_a_header_that_does_not_fit_the_data(entries: Any, tmp_path: Path) -> No
         io.load(tmp_path / "a")
 
 
+def test_bools_are_0_or_1(tmp_path: Path) -> None:
+    header = {"w": {"dtype": "BOOL", "shape": [2], "data_offsets": [0, 2]}}
+    write_raw(tmp_path / "a", header, b"\x01\x00")
+    assert io.load(tmp_path / "a")["w"].tolist() == [True, False]
+    write_raw(tmp_path / "a", header, b"\x01\x07")
+    with pytest.raises(CheckpointError, match="'w' has bools that are neither 0 nor 1"):
+        io.load(tmp_path / "a")
+
+
+def test_a_header_cut_in_its_padding_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes((8).to_bytes(8, "little") + b"{}")
+    with pytest.raises(CheckpointError, match="its header claims 8 bytes"):
+        io.load(tmp_path / "a")
+
+
 @pytest.mark.parametrize("header", [[], 1, None, {"__metadata__": {"a": 1}}, {"a": 1}, {"a": {}}])
 def test_a_header_of_another_kind(header: Any, tmp_path: Path) -> None:
     write_raw(tmp_path / "a", header)

@@ -113,33 +113,45 @@ class Setting:
 
     def __init__(self, name: str, variable: Variable, choices: tuple[str, ...]) -> None:
         self.name, self.variable, self.choices = name, variable, choices
-        self._value: str | None = None
+        self._values: dict[object, str | None] = {None: None}
+        """What ``set`` set, None for the variable's value, then the value of each open context."""
         self._followers: list[Callable[[str], None]] = []
 
     def get(self) -> str:
         """Return the value set, else the variable's; UnknownNameError if it is invalid."""
-        return self._checked(self.variable.read() if self._value is None else self._value)
+        latest = list(self._values.values())[-1]
+        return self._checked(self.variable.read() if latest is None else latest)
 
     def set(self, value: str) -> None:
         """Set the value; UnknownNameError, which lists the choices, for any other value."""
-        self._value = self._checked(value)
-        for tell in self._followers:
-            tell(value)
+        self._change(list(self._values)[-1], self._checked(value))
 
     @context
     def using(self, value: str) -> Iterator[None]:
-        """Set the value inside ``with setting.using(value):`` and restore it at exit."""
-        before = self.get()
-        self.set(value)
+        """Set the value inside ``with setting.using(value):`` and restore it at exit.
+
+        Of contexts that several threads open, the latest one that is still open counts for all.
+        """
+        own = object()
+        self._change(own, self._checked(value))
         try:
             yield
         finally:
-            self.set(before)
+            self._values.pop(own)
+            self._tell()
 
     def follow(self, tell: Callable[[str], None]) -> None:
         """Call ``tell`` with the current value now, and with the new value whenever one is set."""
         tell(self.get())
         self._followers.append(tell)
+
+    def _change(self, owner: object, value: str) -> None:
+        self._values[owner] = value
+        self._tell()
+
+    def _tell(self) -> None:
+        for tell in self._followers:
+            tell(self.get())
 
     def _checked(self, value: str) -> str:
         if value not in self.choices:

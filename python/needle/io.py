@@ -295,7 +295,10 @@ def _read(file: IO[bytes]) -> tuple[Arrays, Metadata]:
     length = int.from_bytes(file.read(8), "little")
     if length > HEADER_BYTES:
         raise ValueError(f"its header claims {length} bytes")
-    header = json.loads(file.read(length))
+    text = file.read(length)
+    if len(text) < length:
+        raise ValueError(f"its header claims {length} bytes")
+    header = json.loads(text)
     about = header.pop(ABOUT, {})
     if not all(isinstance(text, str) for text in about.values()):
         raise TypeError("its metadata are not all strings")
@@ -314,6 +317,8 @@ def _read(file: IO[bytes]) -> tuple[Arrays, Metadata]:
         array = np.fromfile(file, dtype, count).reshape(shape)
         if kind == "BF16":  # the upper half of a float32
             array = (array.astype("<u4") << 16).view(DTYPES["F32"])
+        if kind == "BOOL" and (array.view(np.uint8) > 1).any():
+            raise ValueError(f"{name!r} has bools that are neither 0 nor 1")
         arrays[name], place = array, end
     if place != size:
         raise ValueError(f"{size - place} bytes belong to no array")

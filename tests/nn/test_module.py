@@ -1,6 +1,7 @@
 """Module: contents and their order, modes, moving, saving, copying, repr."""
 
 import copy
+import math
 import pickle
 from typing import Any
 
@@ -169,6 +170,16 @@ def test_numbers_that_a_buffer_cannot_hold_are_refused_and_change_nothing(value)
     np.testing.assert_array_equal(layer.bias.numpy(), before)
     layer.load_state_dict({**state, "count": np.array([4.0])})
     assert layer.count.item() == 4 and layer.bias.item() == 9
+
+
+def test_a_finite_number_that_would_be_infinite_is_refused_and_changes_nothing():
+    layer = nn.Linear(1, 1)
+    before = layer.weight.item()
+    with pytest.raises(CheckpointError, match="weight has values that float32 cannot hold"):
+        layer.load_state_dict({"weight": np.array([[1e300]]), "bias": layer.bias})
+    assert layer.weight.item() == before
+    layer.load_state_dict({"weight": np.array([[-np.inf]]), "bias": np.array([[np.nan]])})
+    assert layer.weight.item() == -math.inf and math.isnan(layer.bias.item())
 
 
 def test_an_array_of_text_changes_nothing():

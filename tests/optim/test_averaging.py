@@ -90,8 +90,14 @@ def test_a_checkpoint_continues_it_to_the_same_bits(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[name], array)
 
 
+@pytest.mark.parametrize("model", [None, [], ndl.nn.Linear])
+def test_anything_but_a_model_is_refused(model: Any) -> None:
+    with pytest.raises(TypeError, match="ExponentialAverage: model must be a Module, got"):
+        optim.ExponentialAverage(model)
+
+
 def test_a_state_of_another_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"decay must be at least 0 and below 1, got 1\.0"):
+    with pytest.raises(ValueError, match=r"decay must be a number in \[0, 1\), got 1\.0"):
         optim.ExponentialAverage(build(), 1.0)
     average = optim.ExponentialAverage(build(), 0.9)
     average.update()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 
 import numpy as np
 import pytest
@@ -405,6 +406,18 @@ def test_clipping_tiny_and_nan_gradients(device):
     params[1].grad = ndl.Tensor([0, np.nan, 0, 0], device=device, dtype="float32")
     assert np.isnan(optim.clip_grad_norm(params, 1.0))
     assert all(np.isnan(p.grad.numpy()).all() for p in params)
+
+
+@pytest.mark.parametrize("limit", [-1.0, math.nan, None, "1"])
+def test_a_norm_that_is_no_limit_is_refused_and_changes_nothing(limit):
+    (p, _) = make_params(None)
+    p.grad = ndl.init.ones(*p.shape)
+    kept = p.grad
+    with pytest.raises(ValueError, match="clip_grad_norm: max_norm must be a number of at least 0"):
+        optim.clip_grad_norm([p], limit)
+    assert p.grad is kept
+    optim.clip_grad_norm([p], math.inf)
+    assert p.grad is kept
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -133,8 +133,20 @@ def test_wrong_plateaus_are_refused():
     for options in ({"min_lr": [0.1, 0.2]}, {"patience": -1}, {"cooldown": 0.5}, {"eps": "small"}):
         with pytest.raises(ValueError, match=f"ReduceLROnPlateau: {next(iter(options))} must be"):
             optim.ReduceLROnPlateau(opt, **options)
-    with pytest.raises(TypeError, match="depend on the step alone, got a ReduceLROnPlateau"):
+    with pytest.raises(TypeError, match="depends on the step alone, got .*ReduceLROnPlateau"):
         optim.SequentialLR([optim.WarmUp(opt, 2), optim.ReduceLROnPlateau(opt)], [2])
+
+
+@pytest.mark.parametrize("metric", ["0.5", None, [0.5], 1j, ndl.Tensor([1.0, 2.0])])
+def test_a_metric_that_is_no_number_is_not_counted(metric: Any):
+    schedule = optim.ReduceLROnPlateau(optimizer(1.0), patience=0)
+    schedule.step(1.0)
+    before = schedule.state_dict()
+    with pytest.raises((TypeError, ValueError)):
+        schedule.step(metric)
+    assert schedule.state_dict() == before
+    schedule.step(ndl.Tensor([math.nan]))  # counts as no improvement
+    assert (schedule.steps, schedule.reductions, schedule.best) == (2, 1, 1.0)
 
 
 def test_a_plateau_and_another_schedule_do_not_undo_each_other():
@@ -313,14 +325,7 @@ def test_a_damaged_state_changes_nothing(damage: Any):
 @pytest.mark.parametrize(
     "build",
     [
-        lambda opt: optim.StepLR(opt, 1, -0.5),
-        lambda opt: optim.MultiStepLR(opt, [1], float("nan")),
-        lambda opt: optim.ExponentialLR(opt, -0.5),
         lambda opt: optim.LambdaLR(opt, lambda step: -step),
-        lambda opt: optim.CosineLR(opt, 1, -1.0),
-        lambda opt: optim.CosineAnnealingWarmRestarts(opt, 2, min_lr=-2.0),
-        lambda opt: optim.OneCycleLR(opt, 1.0, 2, div_factor=-10.0),
-        lambda opt: optim.WarmUp(opt, 2, -0.5),
     ],
 )
 def test_rates_that_the_optimizer_would_refuse_are_errors(build: Any):
@@ -330,10 +335,40 @@ def test_rates_that_the_optimizer_would_refuse_are_errors(build: Any):
     assert opt.lr >= 0
 
 
+@pytest.mark.parametrize(
+    ("option", "build"),
+    [
+        ("step_size", lambda opt: optim.StepLR(opt, 0)),
+        ("step_size", lambda opt: optim.StepLR(opt, "3")),
+        ("gamma", lambda opt: optim.StepLR(opt, 1, -0.5)),
+        ("gamma", lambda opt: optim.MultiStepLR(opt, [1], math.nan)),
+        ("milestones", lambda opt: optim.MultiStepLR(opt, [-1])),
+        ("milestones", lambda opt: optim.MultiStepLR(opt, 3)),
+        ("gamma", lambda opt: optim.ExponentialLR(opt, -0.5)),
+        ("total_steps", lambda opt: optim.CosineLR(opt, None)),
+        ("min_lr", lambda opt: optim.CosineLR(opt, 1, -1.0)),
+        ("min_lr", lambda opt: optim.CosineAnnealingWarmRestarts(opt, 2, min_lr=-2.0)),
+        ("first_steps", lambda opt: optim.CosineAnnealingWarmRestarts(opt, True)),
+        ("max_lr", lambda opt: optim.OneCycleLR(opt, -1.0, 2)),
+        ("pct_start", lambda opt: optim.OneCycleLR(opt, 1.0, 2, pct_start=30)),
+        ("div_factor", lambda opt: optim.OneCycleLR(opt, 1.0, 2, div_factor=0)),
+        ("start_factor", lambda opt: optim.WarmUp(opt, 2, "slow")),
+        ("milestones", lambda opt: optim.SequentialLR([optim.WarmUp(opt, 2)] * 2, [-1])),
+    ],
+)
+def test_options_out_of_range_are_refused_when_a_schedule_is_created(option: str, build: Any):
+    opt = optimizer(1.0)
+    with pytest.raises(ValueError, match=f": {option} must be"):
+        build(opt)
+    assert opt.lr == 1.0 or option == "milestones"
+
+
 def test_wrong_arguments_are_refused():
     opt = optimizer(1.0)
-    with pytest.raises(ValueError, match="StepLR: step_size must be a positive number"):
-        optim.StepLR(opt, 0)
+    with pytest.raises(TypeError, match="StepLR: optimizer must be an Optimizer, got"):
+        optim.StepLR(opt.params, 3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="SequentialLR: each must be a schedule"):
+        optim.SequentialLR([optim.StepLR(opt, 1), None], [3])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="one milestone fewer"):
         optim.SequentialLR([optim.StepLR(opt, 1)], [3])
     with pytest.raises(ValueError, match="share one optimizer"):

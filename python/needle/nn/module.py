@@ -180,8 +180,8 @@ class Module(PointsToKeywords, ModulePointers):
 
         A shared tensor may be given by any of its names. Returns the lists of missing and
         unexpected names. CheckpointError, without any change, if a shape or two values of a shared
-        tensor differ, if an integer or bool tensor cannot hold a value or, with ``strict``, if a
-        name is missing or unexpected.
+        tensor differ, if a tensor's dtype cannot hold a value (a finite one that would be infinite,
+        a fraction in an integer tensor) or, with ``strict``, if a name is missing or unexpected.
         """
         own, further = _by_name(self), self.further_names()
         given = {name: further.get(name, name) for name in state}
@@ -236,11 +236,13 @@ class Module(PointsToKeywords, ModulePointers):
 
 
 def _holds(dtype: Any, values: Any) -> bool:
-    """Return False if a cast of numbers to an integer dtype or bool would change one of them."""
-    if is_floating(dtype) or values.dtype.kind not in "biuf":
+    """Return False if a cast would make a finite number infinite, or change a whole number."""
+    if values.dtype.kind not in "biuf" or values.dtype == dtype:
         return True
-    with np.errstate(invalid="ignore"):
-        return bool((values.astype(dtype) == values).all())
+    with np.errstate(invalid="ignore", over="ignore"):
+        cast = values.astype(dtype)
+        same = np.isinf(cast) == np.isinf(values) if is_floating(dtype) else cast == values
+        return bool(same.all())
 
 
 def _join(prefix: str, name: str) -> str:

@@ -7,6 +7,7 @@ is not imported.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from ..contexts import context
 from ..dtypes import is_floating
 from ..errors import CheckpointError
 from ..host_steps import host_step
+from .options import FRACTION, broken_rule
 
 
 class NamesTensors(Protocol):
@@ -38,10 +40,12 @@ class ExponentialAverage:
     """
 
     def __init__(self, model: NamesTensors, decay: float = 0.999) -> None:
-        if not 0.0 <= decay < 1.0:
-            raise ValueError(
-                f"ExponentialAverage: decay must be at least 0 and below 1, got {decay}; 0.999 "
-                "averages over about 1000 steps"
+        if wrong := broken_rule({"decay": FRACTION}, {"decay": decay}):
+            raise ValueError(f"ExponentialAverage: {wrong}; 0.999 averages over about 1000 steps")
+        if inspect.isclass(model) or not hasattr(model, "named_parameters"):
+            raise TypeError(
+                f"ExponentialAverage: model must be a Module, got {model!r:.80}; pass the model "
+                "itself"
             )
         self.model, self.decay, self.steps = model, float(decay), 0
         self.average: dict[str, Any] = {}

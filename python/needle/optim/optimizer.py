@@ -21,7 +21,7 @@ from ..autograd.replay import forget_leaf
 from ..errors import CheckpointError, ShapeError
 from ..host_steps import current, host_step
 from ..torch_names import PointsToKeywords, points_to_keywords
-from .options import COUNT, RULES, broken_rule
+from .options import COUNT, NORM, RULES, broken_rule
 
 Array = Any
 Arrays = Sequence[Array]
@@ -275,8 +275,12 @@ def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
     """Scale all gradients so that their joint Euclidean norm is at most ``max_norm``.
 
     Returns the norm before clipping. Gradients are replaced by new tensors, never changed in place.
-    The factor is max_norm / (norm + 1e-6), as in PyTorch.
+    The factor is max_norm / (norm + 1e-6), as in PyTorch. ValueError for a negative or NaN
+    ``max_norm``.
     """
+    params = _listed("clip_grad_norm", params)
+    if wrong := broken_rule({"max_norm": NORM}, {"max_norm": max_norm}):
+        raise ValueError(f"clip_grad_norm: {wrong}; pass the largest norm that may stay")
     ### BEGIN YOUR SOLUTION [clip-grad-norm]
     with_grad = [p for p in params if p.grad is not None]
     grads = [p.grad.realize_cached_data() for p in with_grad]

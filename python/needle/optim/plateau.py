@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, ClassVar
 
 from ..errors import check_choice
 from ..host_steps import host_step
 from .optimizer import Optimizer
-from .options import BEST, COUNT, FRACTION, NOT_NEGATIVE, RATES, Rule, broken_rule
+from .options import BEST, COUNT, FRACTION, RATES, SCHEDULE_RULES, Rule
 from .schedules import Schedule
 
 
@@ -25,14 +26,7 @@ class ReduceLROnPlateau(Schedule):
     """
 
     by_metric = True
-    _RULES: ClassVar[dict[str, Rule]] = {
-        "factor": FRACTION,
-        "patience": COUNT,
-        "threshold": NOT_NEGATIVE,
-        "cooldown": COUNT,
-        "min_lr": NOT_NEGATIVE,
-        "eps": NOT_NEGATIVE,
-    }
+    _RULES: ClassVar[dict[str, Rule]] = {**SCHEDULE_RULES, "factor": FRACTION}
     _COUNTERS = ("best", "bad_steps", "cooldown_left", "reductions")
     _SAVED: ClassVar[dict[str, Rule]] = {
         "steps": COUNT,
@@ -60,8 +54,6 @@ class ReduceLROnPlateau(Schedule):
         self.mode, self.factor, self.patience = mode, factor, patience
         self.threshold, self.threshold_mode = threshold, threshold_mode
         self.cooldown, self.min_lr, self.eps = cooldown, min_lr, eps
-        if wrong := broken_rule(self._RULES, vars(self)):
-            raise ValueError(f"{name}: {wrong}; pass one such number for all groups")
         self.best: float | None = None
         self.bad_steps = self.cooldown_left = self.reductions = 0
         super().__init__(optimizer)
@@ -84,8 +76,13 @@ class ReduceLROnPlateau(Schedule):
     @host_step
     def step(self, metric: Any) -> None:  # type: ignore[override]
         """Compare ``metric``, a number or a Tensor with one element; reduce the rates if due."""
-        self.steps += 1
-        value = float(metric.item() if hasattr(metric, "item") else metric)
+        value = metric.item() if hasattr(metric, "item") else metric
+        if not isinstance(value, Real):
+            raise TypeError(
+                f"{type(self).__name__}: metric must be a number or a Tensor of one value, got "
+                f"{metric!r:.80}; pass the loss of the validation, say"
+            )
+        self.steps, value = self.steps + 1, float(value)
         if self._improves(value):
             self.best, self.bad_steps = value, 0
         else:

@@ -19,17 +19,28 @@ from ..errors import CheckpointError
 from ..host_steps import host_step
 from ..torch_names import PointsToKeywords, SchedulePointers
 from .optimizer import Optimizer
-from .options import COUNT, NOT_NEGATIVE, RATES, Rule, broken_rule
+from .options import COUNT, NOT_NEGATIVE, RATES, SCHEDULE_RULES, Rule, broken_rule
 
 
 class Schedule(PointsToKeywords, SchedulePointers):
-    """Base class of schedules; subclasses define ``rate``."""
+    """Base class of schedules; subclasses define ``rate``, and set their options first.
+
+    ValueError for an option of needle's schedules that breaks its rule.
+    """
 
     by_metric = False
     """True if the rates depend on earlier metrics, so that no other schedule can restore them."""
+    _RULES: ClassVar[dict[str, Rule]] = SCHEDULE_RULES
     _SAVED: ClassVar[dict[str, Rule]] = {"steps": COUNT, "base_lrs": RATES}
 
     def __init__(self, optimizer: Optimizer) -> None:
+        if wrong := broken_rule(self._RULES, vars(self)):
+            raise ValueError(f"{type(self).__name__}: {wrong}; pass one such value for all groups")
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(
+                f"{type(self).__name__}: optimizer must be an Optimizer, got {optimizer!r:.80}; "
+                "create one first"
+            )
         self.optimizer = optimizer
         self._check_no_conflict()
         self.steps = 0
@@ -115,7 +126,6 @@ class StepLR(Schedule):
     """Step schedule: base * gamma ** (step // step_size)."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
-        _check_positive("StepLR", "step_size", step_size)
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer)
 
@@ -127,11 +137,11 @@ class MultiStepLR(Schedule):
     """Step schedule: base * gamma ** (number of ``milestones`` reached), as in PyTorch."""
 
     def __init__(self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1) -> None:
-        self.milestones, self.gamma = sorted(milestones), gamma
+        self.milestones, self.gamma = milestones, gamma
         super().__init__(optimizer)
 
     def rate(self, step: int, base_lr: float) -> float:
-        return float(base_lr * self.gamma ** bisect_right(self.milestones, step))
+        return float(base_lr * self.gamma ** bisect_right(sorted(self.milestones), step))
 
 
 class ExponentialLR(Schedule):
@@ -169,7 +179,6 @@ class CosineLR(Schedule):
     """Half a cosine from base down to ``min_lr`` in ``total_steps``, constant afterwards."""
 
     def __init__(self, optimizer: Optimizer, total_steps: int, min_lr: float = 0.0) -> None:
-        _check_positive("CosineLR", "total_steps", total_steps)
         self.total_steps, self.min_lr = total_steps, min_lr
         super().__init__(optimizer)
 
@@ -188,12 +197,10 @@ class CosineAnnealingWarmRestarts(Schedule):
     def __init__(
         self, optimizer: Optimizer, first_steps: int, factor: int = 1, min_lr: float = 0.0
     ) -> None:
-        name = type(self).__name__
-        _check_positive(name, "first_steps", first_steps)
         if not isinstance(factor, int) or factor < 1:
             raise ValueError(
-                f"{name}: factor must be a whole number of at least 1, got {factor!r}; use 1 for "
-                "restarts at regular intervals"
+                f"{type(self).__name__}: factor must be a whole number of at least 1, got "
+                f"{factor!r}; use 1 for restarts at regular intervals"
             )
         self.first_steps, self.factor, self.min_lr = first_steps, factor, min_lr
         super().__init__(optimizer)
@@ -225,25 +232,23 @@ class OneCycleLR(Schedule):
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
     ) -> None:
-        _check_positive("OneCycleLR", "total_steps", total_steps)
         self.max_lr, self.total_steps, self.pct_start = max_lr, total_steps, pct_start
-        self.start_lr = max_lr / div_factor
-        self.end_lr = self.start_lr / final_div_factor
+        self.div_factor, self.final_div_factor = div_factor, final_div_factor
         super().__init__(optimizer)
 
     def rate(self, step: int, base_lr: float) -> float:
         peak, last = self.pct_start * self.total_steps - 1, self.total_steps - 1
+        start = self.max_lr / self.div_factor
         if step <= peak:
-            return _cosine(self.start_lr, self.max_lr, step / peak if peak > 0 else 1.0)
+            return _cosine(start, self.max_lr, step / peak if peak > 0 else 1.0)
         share = (step - peak) / (last - peak) if last > peak else 1.0
-        return _cosine(self.max_lr, self.end_lr, min(share, 1.0))
+        return _cosine(self.max_lr, start / self.final_div_factor, min(share, 1.0))
 
 
 class WarmUp(Schedule):
     """Linear increase from base * start_factor to base in ``total_steps``; base afterwards."""
 
     def __init__(self, optimizer: Optimizer, total_steps: int, start_factor: float = 0.0) -> None:
-        _check_positive("WarmUp", "total_steps", total_steps)
         self.total_steps, self.start_factor = total_steps, start_factor
         super().__init__(optimizer)
 
@@ -270,11 +275,12 @@ class SequentialLR(Schedule):
                 f"order, got {len(schedules)} schedules and milestones {list(milestones)}; add or "
                 "remove a milestone"
             )
-        if any(schedule.by_metric for schedule in schedules):
-            raise TypeError(
-                "SequentialLR: a schedule must depend on the step alone, got a ReduceLROnPlateau; "
-                "create it after the last step of the others"
-            )
+        for each in schedules:
+            if not isinstance(each, Schedule) or each.by_metric:
+                raise TypeError(
+                    "SequentialLR: each must be a schedule that depends on the step alone, got "
+                    f"{each!r:.80}; create a ReduceLROnPlateau after the last step of the others"
+                )
         if len({id(schedule.optimizer) for schedule in schedules}) > 1:
             raise ValueError(
                 "SequentialLR: all schedules must share one optimizer, got several; create them "
@@ -287,13 +293,6 @@ class SequentialLR(Schedule):
         passed = sum(step >= milestone for milestone in self.milestones)
         begin = self.milestones[passed - 1] if passed else 0
         return self.schedules[passed].rate(step - begin, base_lr)
-
-
-def _check_positive(name: str, argument: str, value: int) -> None:
-    if value <= 0:
-        raise ValueError(
-            f"{name}: {argument} must be a positive number of steps, got {value}; use 1 or more"
-        )
 
 
 def _cosine(start: float, end: float, share: float) -> float:
