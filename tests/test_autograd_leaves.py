@@ -154,6 +154,7 @@ def test_identity_is_silent_in_programs_of_the_course(recwarn: pytest.WarningsRe
     assert a != None and a != "a" and (a, b) == (a, b) and a == a  # noqa: E711
     assert (a == b) == False and (a != b) == True  # noqa: E712
     assert repr(a == b) == "False" and hash(a != b) == hash(True)
+    assert a != [1.0] and a not in [[1.0], (1.0,)]
     assert labels(1) != labels(1, 2) and not recwarn.list
 
 

@@ -107,6 +107,24 @@ def test_a_shape_is_no_example() -> None:
         needle.onnx.export(nn.Identity(), (1, 3, 32, 32))
 
 
+def test_an_output_that_is_left_out_is_told() -> None:
+    pool = nn.MaxPool2d(2, return_indices=True)
+    with pytest.warns(UserWarning, match="1 of 2 outputs of MaxPool2d do not depend on the input"):
+        assert len(export(pool, pixels(2, 3, 4, 4)).graph.output) == 1
+
+
+def test_a_sequence_names_its_batch_axis() -> None:
+    with pytest.raises(OnnxError, match=r"batch_axis=1 for sequences \(T, N"):
+        export(nn.RNN(4, 3), pixels(5, 2, 4))
+    export(nn.RNN(4, 3), pixels(5, 2, 4), batch_axis=1)
+
+
+def test_bytes_are_no_path() -> None:
+    content = export(nn.Identity(), pixels(2, 3)).SerializeToString()
+    with pytest.raises(TypeError, match=r"onnx.load: the path must be .*, got bytes; call convert"):
+        load(content)
+
+
 # ---- refusals ----------------------------------------------------------------------------------
 
 

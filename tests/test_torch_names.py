@@ -266,3 +266,9 @@ def test_a_program_may_ask_whether_a_name_of_pytorch_exists() -> None:
         if name != "needle.cuda":
             assert importlib.util.find_spec(name) is None or name == "needle.nn.init"
             assert not hasattr(importlib.import_module(home), last) or name == "needle.nn.init"
+
+
+def test_names_that_needle_only_imports_are_not_listed() -> None:
+    listed = dir(ndl)
+    assert {"Tensor", "nn", "relu", "__version__"} <= {*listed}
+    assert not {"sys", "importlib", "find_spec", "ModuleFinder", "TYPE_CHECKING"} & {*listed}

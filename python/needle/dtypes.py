@@ -83,6 +83,8 @@ def numpy_dtype(dtype: Any, op: str = "dtype") -> DType:
     """
     if isinstance(dtype, np.dtype):
         return dtype
+    if dtype is None:  # NumPy would take float64
+        raise _unsupported(op, dtype)
     for row in TABLE:
         if row.package != "numpy" and row.name == str(dtype):
             return _from_package(row, op)

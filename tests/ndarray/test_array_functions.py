@@ -381,6 +381,8 @@ def test_dtype_functions() -> None:
     assert nd.can_cast("int32", "int64") and not nd.can_cast("int64", "int32")
     assert nd.can_cast("bool", "uint8") and nd.can_cast(nd.bool, nd.float64)
     assert not nd.can_cast("uint8", "bool") and not nd.can_cast(nd.ones(1), "int64")
+    with pytest.raises(DTypeError, match="can_cast: None is not a supported dtype"):
+        nd.can_cast(None, "float64")
     assert nd.isdtype(nd.uint8, "unsigned integer") and nd.isdtype("int32", "signed integer")
     assert nd.isdtype("float32", ("integral", "real floating")) and nd.isdtype("bool", nd.bool)
     assert not nd.isdtype("bool", "numeric") and not nd.isdtype("float32", "complex floating")

@@ -1,7 +1,7 @@
 """Values that no gradient reads are freed early, which changes no gradient and no later read."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -266,15 +266,26 @@ def test_a_discarded_value_of_a_released_graph_says_so() -> None:
         middle.numpy()
 
 
+CHANGES_OF_GRADIENTS: dict[str, Callable[[Tensor], Any]] = {
+    "none": lambda w: None,
+    "clipped": lambda w: optim.clip_grad_norm([w], 0.1),
+    "scaled": lambda w: setattr(w, "grad", w.grad * 0.5),
+    "accumulated": lambda w: (w.sum() * 2).backward(accumulate=True),
+}
+
+
 @needs_kernels
-def test_a_list_of_outputs_does_not_keep_the_weights_of_each_step() -> None:
+@pytest.mark.parametrize("change", CHANGES_OF_GRADIENTS)
+def test_a_list_of_outputs_does_not_keep_the_weights_of_each_step(change: str) -> None:
     w = ndl.Tensor(np.ones((64, 64), np.float32), device=ndl.cpu())
     optimizer = optim.SGD([w], lr=0.1)
     x = ndl.Tensor(np.ones((1, 64), np.float32), device=ndl.cpu(), requires_grad=False)
     kept, used = [], []
     for _ in range(8):
         kept.append(x @ w)
-        (kept[-1] * kept[-1]).sum().backward()
+        kept.append((kept[-1] * kept[-1]).sum())
+        kept[-1].backward()
+        CHANGES_OF_GRADIENTS[change](w)
         optimizer.step()
         used.append(ndl.cpu().backend.memory_stats()["in_use"])
     assert used[-1] - used[2] < w.numpy().nbytes

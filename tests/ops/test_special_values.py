@@ -381,6 +381,31 @@ def test_bytes_minus_a_number_wrap_around(number: int, device: Any) -> None:
     assert (x - number).numpy().tolist() == (values - np.uint8(number)).tolist()
 
 
+@pytest.mark.parametrize("name", ["huber_loss", "smooth_l1_loss"])
+def test_a_loss_with_a_linear_tail_has_its_slope_at_infinity(name: str, device: Any) -> None:
+    x = of([INF, -INF, 1e30, NAN, 0.25], device)
+    losses = getattr(ops, name)(x, of(np.zeros(5), device), reduction="none")
+    losses.backward()
+    np.testing.assert_allclose(losses.numpy(), [INF, INF, 1e30, NAN, 0.03125])
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), np.float32([1, -1, 1, NAN, 0.25]))
+
+
+def test_attention_drops_weights(device: Any) -> None:
+    query, value = of(np.zeros((1, 50, 4)), device), of(np.eye(50)[None], device)
+    np.random.seed(0)
+    out = ops.scaled_dot_product_attention(query, query, value, None, 0.5, True).numpy()[0]
+    seen = np.tri(50, dtype=bool)
+    weights = out * np.arange(1, 51)[:, None]  # 1 where kept without dropout
+    assert not out[~seen].any() and {*np.round(weights[seen], 4)} == {0, 2}
+    assert 0.4 < (weights[seen] == 0).mean() < 0.6
+    dropped = ops.scaled_dot_product_attention(query, query, value, dropout_p=1.0)
+    assert not dropped.numpy().any()
+    for p in (-0.5, 1.5, True):
+        with pytest.raises(ValueError, match=r"dropout_p must be in \[0, 1\]"):
+            ops.scaled_dot_product_attention(query, query, value, dropout_p=p)
+
+
 def test_attention_over_no_keys_is_zero(device: Any) -> None:
     query, key = (of(np.ones((1, 1, n, 4)), device) for n in (2, 0))
     mask = Tensor(np.ones((2, 0), bool), device=device, dtype="bool", requires_grad=False)

@@ -311,21 +311,29 @@ def promise_gradients(order: Sequence[Any], tape: Tape | None) -> None:
         LateGradients(made, tape)
 
 
-def forget_leaf(node: Any) -> None:
-    """Make the tape of ``node.grad`` drop the data of ``node``, which is about to be replaced.
+def note_tape(node: Any, tape: Tape, position: int, accumulate: bool) -> None:
+    """Note that the gradient of the leaf ``node`` comes from ``tape``, or also from it."""
+    earlier = [each for each in node.tapes if each[0]() is not None] if accumulate else []
+    node.tapes = [*earlier, (weakref.ref(tape), position)]
 
-    Data that an earlier tape keeps for values that this tape does not use is dropped as well: a
-    list of outputs must not keep the weights of every step.
+
+def forget_leaf(node: Any) -> None:
+    """Make the tapes of the gradient drop the data of ``node``, which is about to be replaced.
+
+    ``node.grad`` itself may be another tensor by now, such as a clipped gradient. Data that an
+    earlier tape keeps for values that this tape does not use is dropped as well: a list of outputs
+    must not keep the weights of every step.
     """
-    op = getattr(vars(node).get("grad"), "op", None)
-    if type(op) is not ReplayedGradient:
-        return
-    op.tape.leaves.forget(op.position, node)
-    earlier = node.kept() if node.kept is not None else None
-    if earlier is not None and node.kept is not op.tape.kept and not earlier.used:
-        earlier.used = True
-        earlier.forget_replaced()
-    node.kept = op.tape.kept
+    for reference, position in node.tapes:
+        tape = reference()
+        if tape is None:
+            continue
+        tape.leaves.forget(position, node)
+        earlier = node.kept() if node.kept is not None else None
+        if earlier is not None and node.kept is not tape.kept and not earlier.used:
+            earlier.used = True
+            earlier.forget_replaced()
+        node.kept = tape.kept
 
 
 def release_onto(tape: Tape) -> Callable[[Any], None]:

@@ -24,7 +24,14 @@ from ..host_steps import host_step
 from ..torch_names import MethodPointers, points_to_keywords
 from .discarding import Discarded
 from .graph import Op, find_topo_sort, no_grad, recording, reverse_pass
-from .replay import ReplayedGradient, Tape, promise_gradients, release_for_good, release_onto
+from .replay import (
+    ReplayedGradient,
+    Tape,
+    note_tape,
+    promise_gradients,
+    release_for_good,
+    release_onto,
+)
 from .value import RECORDS, Value, as_array
 
 if TYPE_CHECKING:
@@ -432,8 +439,11 @@ def _backward_releasing(
     def record(node: Value, grad: Any) -> None:
         # A separate node, because an op may pass one gradient object to several inputs.
         recorded = grad.detach()
-        recorded.op = ReplayedGradient(tape, tape.position[node], tape.leaves)
+        position = tape.position[node]
+        recorded.op = ReplayedGradient(tape, position, tape.leaves)
         recorded.inputs, recorded.requires_grad = tape.leaves, True
+        if node.op is None:
+            note_tape(node, tape, position, visit is not _set_grad)
         visit(node, recorded)
 
     with no_grad():

@@ -27,7 +27,7 @@ Self = TypeVar("Self", bound="Value")
 _new = object.__new__
 
 
-RECORDS = ("saved", "held", "late", "passes", "kept", "changed_by")
+RECORDS = ("saved", "held", "late", "passes", "kept", "tapes", "changed_by")
 """The attributes of a Value about its memory and its changes: no part of its state."""
 
 
@@ -59,6 +59,8 @@ class Value:
     """The number of backward passes that this node has been part of and outlived (``replay``)."""
     kept: Callable[[], Any] | None = None
     """A weak reference to the ``Leaves`` that keep earlier data of this leaf (``replay``)."""
+    tapes: Sequence[tuple[Callable[[], Any], int]] = ()
+    """Weak references to the tapes of this leaf's gradient, and its position in each of them."""
     changed_by: str = ""
     """The way in which the data was assigned last, for messages."""
 

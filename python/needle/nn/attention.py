@@ -17,7 +17,7 @@ from ..dtypes import is_floating
 from ..errors import ShapeError
 from ..host_steps import host_step
 from ..ops.attention import attention_weights, causal
-from ..shapes import Shape, shape_of, shape_with
+from ..shapes import Shape, shape_of
 from .dropout import Dropout
 from .linear import Linear, affine
 from .module import Module, Parameter
@@ -116,6 +116,7 @@ class AttentionLayer(Module):
         v_features = q_features if v_features is None else v_features
         out_features = q_features if out_features is None else out_features
         self.num_head, self.dim_head = num_head, dim_head
+        self.features = q_features, k_features, v_features
         place: dict[str, Any] = {"device": device, "dtype": dtype}
         self.prenorm_q = LayerNorm1d(q_features, **place)
         self.prenorm_k = LayerNorm1d(k_features, **place)
@@ -130,6 +131,13 @@ class AttentionLayer(Module):
     def forward(self, q: Tensor, k: Tensor | None = None, v: Tensor | None = None) -> Tensor:
         k = q if k is None else k
         v = k if v is None else v
+        for name, x, features in zip("qkv", (q, k, v), self.features, strict=True):
+            shape = shape_of(f"AttentionLayer, {name}", x)
+            if len(shape) != 3 or shape[2] != features:
+                raise ShapeError(
+                    f"AttentionLayer: {name} must be (B, T, {features}), got shape {shape}; "
+                    "reshape it"
+                )
         ### BEGIN YOUR SOLUTION [attention-layer]
         heads, _ = self.attn(
             self._heads(self.q_projection(self.prenorm_q(q))),
@@ -144,7 +152,7 @@ class AttentionLayer(Module):
 
     def _heads(self, x: Tensor) -> Tensor:
         """Reshape (B, T, num_head * dim_head) -> (B, num_head, T, dim_head)."""
-        shape = shape_with("AttentionLayer", x, "(B, T, features)", 3)
+        shape = x.shape
         ### BEGIN YOUR SOLUTION [attention-layer]
         split = ops.reshape(x, (*shape[:2], self.num_head, self.dim_head))
         return ops.transpose(split, (1, 2))

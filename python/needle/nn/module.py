@@ -10,7 +10,7 @@ buffers (Tensors that are saved but not trained).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ..errors import CheckpointError, warn_caller
 from ..ops.elementwise import as_stored
 from ..shapes import product
 from ..torch_names import ModulePointers, PointsToKeywords
+from .arguments import check_arguments
 
 Self = TypeVar("Self", bound="Module")
 
@@ -50,6 +51,15 @@ class Module(PointsToKeywords, ModulePointers):
     buffer_names: tuple[str, ...] = ()
     shown_in_repr: tuple[str, ...] = ()
     """The attributes that ``extra_repr`` shows."""
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args, **options):
+            """Return a new module; the errors of ``check_arguments`` for a layer of needle."""
+            made = super().__new__(cls, *args, **options)
+            if (args or options) and cls.__module__.startswith(f"{__package__}."):
+                check_arguments(cls, args, options)
+            return made
 
     def __init__(self) -> None:
         self.training = True

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from .. import ops
 from ..autograd import Tensor
 from ..errors import ShapeError
-from ..shapes import Geometry, as_int_tuple, pair, shape_of, shape_with
+from ..shapes import Geometry, Size, as_int_tuple, pair, shape_of, shape_with
 from .module import Module
 
 
@@ -134,7 +133,7 @@ class Unfold(Module):
     """
 
     def __init__(
-        self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+        self, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1
     ) -> None:
         super().__init__()
         self.kernel_size = pair("Unfold", "kernel_size", kernel_size)

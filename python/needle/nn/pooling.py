@@ -15,8 +15,12 @@ Grid = int | None | tuple[int | None, int | None]
 class _Pool(Module):
     """Base class of pools: the window sizes and the options that differ from the default."""
 
+    kernel_size: Any
+    stride: Any
+    padding: Any
+
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, **options: Any
+        self, kernel_size: Size, stride: Size | None = None, padding: Size = 0, **options: Any
     ) -> None:
         super().__init__()
         self.kernel_size, self.padding = kernel_size, padding
@@ -35,10 +39,10 @@ class _MaxPool(_Pool):
 
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        dilation: Size = 1,
         return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:

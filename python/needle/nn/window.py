@@ -52,6 +52,10 @@ class WindowLayer(Module):
             )
         if not isinstance(padding, str):
             padding = self.sizes("padding", padding, 0)
+            if min(padding) < 0:
+                raise ShapeError(
+                    f"{name}: padding must not be negative, got {padding}; cut the input instead"
+                )
         sides = sides_of(name, padding, self.window, stride, dilation)
         zeros, self.border = (sides, NONE) if padding_mode == "zeros" else (NONE, sides)
         self.padding_mode, self.given_padding = padding_mode, padding

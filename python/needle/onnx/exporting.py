@@ -18,7 +18,7 @@ from numpy.typing import NDArray as NumpyArray
 from ..autograd import Tensor
 from ..autograd.graph import Op, enable_grad, find_topo_sort
 from ..contexts import context
-from ..errors import ShapeError
+from ..errors import ShapeError, warn_caller
 from ..nn import Module
 from . import rules  # noqa: F401  importing registers the rules
 from .exported_graph import EXPORTS, POSITIONS, Graph
@@ -57,7 +57,7 @@ def export(model: Module, example: Any, batch_axis: int = 0) -> Any:
     """Return ``model`` in evaluation mode as an ``onnx.ModelProto``.
 
     The input is named "input". The outputs are "output", then "output_1" and so on if the model
-    returns several tensors; outputs that do not depend on the input are left out.
+    returns several tensors; outputs that do not depend on the input are left out, with a warning.
 
     example: an input of the expected shape, such as images (N, C, H, W), as a Tensor or array of
     floats or integers. The exported model accepts any size along ``batch_axis``, 1 for sequences
@@ -81,7 +81,8 @@ def export(model: Module, example: Any, batch_axis: int = 0) -> Any:
     if graph is None:
         raise OnnxError(
             f"onnx.export: the forward pass of {type(model).__name__} must be the same for every "
-            "input and batch size, but it uses values or sizes outside the graph; use ops instead"
+            "input and batch size, but it uses values or sizes outside the graph; use ops instead, "
+            "and batch_axis=1 for sequences (T, N, ...)"
         )
     with blamed("onnx.export"):
         proto = onnx.helper.make_model(
@@ -121,7 +122,15 @@ def _graph(model: Module, inputs: list[Array], batch_axis: int) -> Any:
         proto = graph.proto(type(model).__name__, results)
         graphs.append((graph.facts(), proto))
     (facts, proto), (again, _) = graphs
-    return proto if facts == again else None
+    if facts != again:
+        return None
+    if left_out := len(runs[0][1]) - len(proto.output):
+        warn_caller(
+            f"onnx.export: {left_out} of {len(runs[0][1])} outputs of {type(model).__name__} do "
+            "not depend on the input, as far as a gradient could tell, and are left out",
+            UserWarning,
+        )
+    return proto
 
 
 def _record(model: Module, pixels: Array) -> tuple[Tensor, list[Any]]:

@@ -110,6 +110,11 @@ def load(path: str | os.PathLike[str], device: Device | str | None = None) -> On
     if the file cannot be read, is corrupt, or has an unsupported operator.
     """
     onnx = onnx_package()
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(
+            f"onnx.load: the path must be a str or Path, got {type(path).__name__}; call convert "
+            "with an onnx.ModelProto, such as onnx.load_from_string(content)"
+        )
     with blamed(f"onnx.load: {path}"):
         proto = read(onnx, Path(path))
     return OnnxModel(proto, device, place=f"onnx.load: {path}")

@@ -33,26 +33,43 @@ def scaled_dot_product_attention(
     key: Tensor,
     value: Tensor,
     attn_mask: Any = None,
+    dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """Return softmax(query key^T * scale + mask) value (Vaswani et al. 2017).
+    """Return dropout(softmax(query key^T * scale + mask)) value (Vaswani et al. 2017).
 
     query (..., L, E), key (..., S, E), value (..., S, V) -> (..., L, V). scale: None for
     1/sqrt(E). ``attn_mask`` broadcasts to (..., L, S): bool, True where a query sees a key, or
-    floating, added. ``is_causal``: query i sees keys up to i. The result is 0 for a query from
-    which a bool mask hides every key. ShapeError if the shapes do not fit.
+    floating, added. ``dropout_p``: the share of weights that are dropped, in evaluation too; the
+    mask is drawn as in ``nn.Dropout``. ``is_causal``: query i sees keys up to i. The result is 0
+    for a query from which a bool mask hides every key. ShapeError if the shapes do not fit,
+    ValueError unless 0 <= dropout_p <= 1.
     """
     query = as_operand(query, key)
     if attn_mask is not None and not isinstance(attn_mask, Tensor):
         attn_mask = as_operand(attn_mask, query)
     seen = causal(query.shape[-2], key.shape[-2], query.device) if is_causal else None
-    if attn_mask is None or is_floating(attn_mask.dtype):
-        return matmul(attention_weights(query, key, seen, attn_mask, scale), value)
-    if attn_mask.dtype.kind != "b":
-        raise DTypeError(f"{NAME}: attn_mask must be bool or floating, got {attn_mask.dtype}; cast")
-    seen = attn_mask if seen is None else logical_and(seen, attn_mask)
-    return matmul(attention_weights(query, key, seen, None, scale), value)
+    if attn_mask is not None and not is_floating(attn_mask.dtype):
+        if attn_mask.dtype.kind != "b":
+            raise DTypeError(
+                f"{NAME}: attn_mask must be bool or floating, got {attn_mask.dtype}; cast"
+            )
+        seen, attn_mask = attn_mask if seen is None else logical_and(seen, attn_mask), None
+    weights = attention_weights(query, key, seen, attn_mask, scale)
+    if dropout_p:
+        weights = weights * _kept(tuple(weights.shape), dropout_p, weights.device, weights.dtype)
+    return matmul(weights, value)
+
+
+@host_step
+def _kept(shape: tuple[int, ...], p: float, device: Any, dtype: Any) -> Tensor:
+    """Return 1/(1-p) for what is kept and 0 for what is dropped, with probability p."""
+    if isinstance(p, bool) or not 0 < p <= 1:
+        raise ValueError(f"{NAME}: dropout_p must be in [0, 1], got {p}; pass a share")
+    kept = np.random.rand(*shape).astype("float32") <= 1 - p
+    mask = kept / (1 - p) if p < 1 else np.zeros(shape)
+    return Tensor(mask, device=device, dtype=dtype, requires_grad=False)
 
 
 def attention_weights(

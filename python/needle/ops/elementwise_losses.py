@@ -77,8 +77,8 @@ def smooth_l1_loss(a: Tensor, target: Any, reduction: str = "mean", beta: float 
         return l1_loss(a, target, reduction)
     a, target = _operands("smooth_l1_loss", a, target)
     d = a - target
-    size = abs(d)
-    losses = where(size < beta, d * d * (0.5 / beta), size - 0.5 * beta)
+    near = clip(d, -beta, beta)  # so that no branch multiplies a large difference by 0
+    losses = near * near * (0.5 / beta) + (abs(d) - abs(near))
     return _reduced("smooth_l1_loss", losses, reduction)
 
 
@@ -93,8 +93,8 @@ def huber_loss(a: Tensor, target: Any, reduction: str = "mean", delta: float = 1
         raise ValueError(f"huber_loss: delta must be positive, got {delta}")
     a, target = _operands("huber_loss", a, target)
     d = a - target
-    size = abs(d)
-    losses = where(size <= delta, d * d * 0.5, (size - 0.5 * delta) * delta)
+    near = clip(d, -delta, delta)
+    losses = near * near * 0.5 + (abs(d) - abs(near)) * delta
     return _reduced("huber_loss", losses, reduction)
 
 

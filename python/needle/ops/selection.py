@@ -289,6 +289,8 @@ def _is(a: Tensor, b: object) -> Any:
         return _SAME
     if isinstance(b, Tensor):
         return Identity(False, True) if _compares_labels(a, b) else _DIFFERENT
+    if isinstance(b, (list, tuple)):
+        return _DIFFERENT
     return Identity(False, True) if _is_number_or_array(b) else NotImplemented
 
 

@@ -1,0 +1,80 @@
+"""The check of a layer's arguments when it is created, by their annotations and ranges.
+
+Called by ``Module`` for the layers of this package, so that a class, a list or a text in the place
+of a number is no error of a later line.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from ..errors import ShapeError
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _are_whole(value: Any) -> bool:
+    items = value if isinstance(value, (list, tuple)) else [value]
+    return all(_is_whole(item) for item in items)
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": ("a whole number", _is_whole),
+    "Size": ("a whole number, or a tuple of them", _are_whole),
+    "float": ("a number", lambda v: _is_scalar(v) or hasattr(v, "shape")),
+    "bool": ("True or False", lambda v: isinstance(v, (int, np.bool_)) and v in (0, 1)),
+}
+"""By annotation: what a value must be."""
+RANGES = {
+    **dict.fromkeys(("dropout", "label_smoothing", "momentum"), (0.0, 1.0)),
+    **dict.fromkeys(("eps", "layer_norm_eps"), (0.0, np.inf)),
+}
+"""The least and the largest value of arguments of these names."""
+OTHERS = ("str", "Sequence[int]", "Sequence[float]")
+"""Annotations beside those of ``KINDS``; the layer checks such values itself."""
+SIZES = ("int", "int | None")
+"""Annotations of sizes and counts, except for these arguments:"""
+MAY_BE_NEGATIVE = ("dim", "ignore_index", "padding_idx")
+"""Axes and labels."""
+
+
+def check_arguments(layer: type, args: tuple[Any, ...], options: Mapping[str, Any]) -> None:
+    """Raise TypeError for arguments that the layer does not take or that are of another kind.
+
+    ShapeError for a negative size, ValueError for another value out of range.
+    """
+    name, signature = layer.__name__, inspect.signature(layer)
+    try:
+        given = signature.bind_partial(*args, **options).arguments
+    except TypeError as error:
+        raise TypeError(
+            f"{name}: {error}; create the layer with its options, then call it: {name}(...)(x)"
+        ) from None
+    for argument, value in given.items():
+        annotation = str(signature.parameters[argument].annotation)
+        kind, *others = annotation.split(" | ")
+        if kind not in KINDS or (value is None and "None" in others):
+            continue
+        if isinstance(value, Sequence) and not {*OTHERS}.isdisjoint(others):
+            continue
+        must, fits = KINDS[kind]
+        if not fits(value):
+            raise TypeError(f"{name}: {argument} must be {must}, got {value!r:.80}; convert it")
+        if annotation in SIZES and value < 0 and argument not in MAY_BE_NEGATIVE:
+            raise ShapeError(
+                f"{name}: {argument} must not be negative, got {value}; pass a size or a count"
+            )
+        low, high = RANGES.get(argument, (-np.inf, np.inf))
+        if _is_scalar(value) and not low <= value <= high:
+            raise ValueError(f"{name}: {argument} must be in [{low:g}, {high:g}], got {value}")
