@@ -1,4 +1,4 @@
-# One target for each job. A job sets up what it needs in .venv first, and only once.
+# One target for each job. Each job first sets up what it needs in .venv, once.
 # The machine needs Python 3.10 or later with venv, make and a C++20 compiler.
 
 PYTHON ?= python3
@@ -14,11 +14,11 @@ ifeq ($(origin CXX),default)
   CXX :=
 endif
 
-# Jobs and tests start Python hundreds of times; with cached bytecode a start takes half as long.
+# Jobs and tests start Python hundreds of times, which takes half as long with cached bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := $(abspath $(VENV))/bin
-# PYTHONPATH names this tree, also where VENV belongs to another one.
+# PYTHONPATH names this tree, even if VENV belongs to another one.
 RUN := PYTHONPATH=python:. $(BIN)/python
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 CMAKE := $(if $(CXX),CXX="$(CXX)") $(BIN)/cmake
@@ -27,7 +27,7 @@ CONFIGURE_CPP = $(CMAKE) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja -DNEEDL
 CONFIGURE = $(CONFIGURE_CPP) \
 	-DPython_EXECUTABLE=$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 
-# The build folder of a checkout that was moved or copied would compile the sources of the other place.
+# If a checkout was moved or copied, its build folder would compile the sources at the old path.
 ELSEWHERE := $(shell place=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' $(BUILD)/CMakeCache.txt 2>&-); \
 	[ -z "$$place" ] || [ "$$place" -ef . ] || echo "$$place")
 ifneq ($(and $(ELSEWHERE),$(filter-out help clean distclean,$(MAKECMDGOALS))),)
@@ -138,7 +138,7 @@ build/naga:
 	@npm install --silent --no-save --fetch-retries=0 --prefix $@.part naga-wasm@30.1.0
 	@mv $@.part $@
 
-# axe-core looks for what keeps keyboards and screen readers from a page.
+# axe-core finds what makes a page hard to use with a keyboard or a screen reader.
 NO_AXE := needle: axe-core cannot be installed here; its tests are skipped
 build/axe:
 	@npm install --silent --no-save --fetch-retries=0 --prefix $@.part axe-core@4
@@ -154,7 +154,7 @@ test-course: $(VENV)/.needle-test  ## the course: each exercise emptied, solved,
 	@$(RUN) -m apps.course prove $(PART)
 	@$(RUN) -m apps.course prove --wrong $(PART)
 
-# Fail without a GPU: the tests would run on the emulated one.
+# Fails without a GPU, because the tests would run on the emulated one.
 HAVE_GPU := $(RUN) -c "import needle; why = needle.cuda().why(); exit(why and 'needle: ' + why)"
 
 test-cuda: $(VENV)/.needle-test build  ## conformance, gradients, training and memory on this machine's GPU
@@ -216,7 +216,7 @@ test-browser: $(VENV)/.needle-test $(VENV)/.needle-browser docs  ## the site and
 	@$(MAKE) -s --no-print-directory build/axe || echo "$(NO_AXE)"
 	@$(RUN) -m pytest -m browser tests/browser $(PYTEST_ARGS)
 
-# One at a time, for they measure times and count processes. No suite contains them.
+# These tests run one at a time, because they measure times and count processes.
 soak: $(VENV)/.needle-test build  ## repeated faults and long runs of the loader: half an hour
 	@$(RUN) -m pytest -m soak $(PYTEST_ARGS)
 
@@ -225,7 +225,7 @@ SECONDS ?= 3600
 fuzz: $(VENV)/.needle-test build  ## garbled files of every format for SECONDS=3600
 	@$(RUN) -m tests.fuzz $(SECONDS) $(SEED)
 
-# gcc on Linux, whose warnings are unreliable in instrumented code. The module with sanitizers goes to
+# Uses gcc on Linux, whose warnings are unreliable in instrumented code. The module with sanitizers goes to
 # its own folder; python/ keeps the one without.
 ADDRESS := build/address
 THREAD := build/thread
@@ -273,7 +273,7 @@ ladder-cuda: $(VENV)/.needle-train build  ## the same on this machine's GPU, up 
 bench-against: $(VENV)/.needle-train build  ## comparison with PyTorch: apps/bench/RESULTS.md
 	$(RUN) -m apps.bench.against --page apps/bench $(ARGS)
 
-# The times of this run mean nothing; it fails where needle's part of a benchmark fails.
+# The times of this run are meaningless; it fails if needle's part of a benchmark fails.
 bench-smoke: $(VENV)/.needle-train build  ## run every benchmark once on tiny input
 	$(RUN) -m apps.bench.against --quick --threads 1 --out $(BUILD)/bench-smoke
 

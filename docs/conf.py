@@ -37,7 +37,7 @@ exclude_patterns = [".*", "build", "dist", "runs", "data", "**/node_modules"]
 
 html_theme = "furo"
 html_title = f"needle {version}"
-html_extra_path = ["redirect"]  # the site's own index.html leads to docs/index.html
+html_extra_path = ["redirect"]  # the site's index.html redirects to docs/index.html
 html_theme_options = {"dark_css_variables": {"mystnb-source-border-color": "#3f4244"}}
 html_static_path, html_css_files = ["style"], ["tables.css"]
 html_js_files = [(name, {"defer": "defer"}) for name in ("keyboard.js", "versions.js")]
@@ -92,7 +92,7 @@ def _escaped(text: str) -> str:
 
 
 def families() -> str:
-    """Return the text of the reference of every family of ops in the registry."""
+    """Return the reference text for every family of ops in the registry."""
     names = sorted({row.family for row in REGISTRY.values()})
     blocks = (
         f"### {name}\n\n```{{eval-rst}}\n.. automodule:: needle.ops.{name}\n```\n" for name in names

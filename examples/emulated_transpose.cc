@@ -1,5 +1,5 @@
-// A matrix transposed by CUDA kernels that run on the CPU: three kernels that are right and one
-// that races, with what the emulator says of each. docs/internals/cuda.md explains it. From the
+// Transposes a matrix with CUDA kernels that run on the CPU: three correct kernels and one with a
+// race, and what the emulator reports on each. docs/internals/cuda.md explains it. From the
 // repository's root, with g++ on Linux:
 //
 //   E=tests/cuda_on_cpu
@@ -21,7 +21,7 @@ __global__ void straight(const float* in, float* out) {
   out[x * kSize + y] = in[y * kSize + x];
 }
 
-// Through shared memory, so that reads and writes are rows. kWidth = 32 puts a column in one bank.
+// Uses shared memory, so that reads and writes are rows. kWidth = 32 puts a column in one bank.
 template <int kWidth, bool kBarrier>
 __global__ void tiled(const float* in, float* out) {
   NEEDLE_SHARED(tile, float[kTile][kWidth]);

@@ -1,4 +1,4 @@
-"""An all-reduce around a ring, built from send and receive alone.
+"""An all-reduce around a ring, built from send and receive only.
 
 ``python examples/ring_all_reduce.py`` runs it in four threads; ``mpiexec -n 4 python
 examples/ring_all_reduce.py`` times it against the all-reduce of the MPI library.

@@ -68,7 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Exit with one line if a whole suite is requested without the compiled extension."""
+    """Exit with one line if a whole suite is requested but the extension is not compiled."""
     whole = not any(TESTS in path.parents for path in _arguments(config))
     if whole and BACKEND != "np" and not backends.available("cpu"):
         raise pytest.UsageError(
@@ -99,7 +99,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests of other suites. A file named on the command line keeps its slow ones."""
+    """Deselect the tests of other suites. A file named on the command line keeps its slow tests."""
     if any("::" in argument for argument in config.args):
         return
     named = [path for path in _arguments(config) if TESTS in path.parents]

@@ -1,4 +1,4 @@
-"""Augmentation on a device, for the tests of CUDA and of WebGPU: cases, and what they must give."""
+"""Augmentation on a device, for the tests of CUDA and WebGPU: cases and assertions."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The available devices and a comparison, shared by tests of layers, optimisers and capture."""
+"""The available devices and an assertion, shared by tests of layers, optimisers and capture."""
 
 from typing import Any
 

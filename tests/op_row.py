@@ -71,7 +71,7 @@ def positive(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], tuple[
 
 
 def apart(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], tuple[Any, ...]]:
-    """Return distinct inputs on a shuffled grid of 0.1 without 0: far from kinks of max, relu."""
+    """Return distinct inputs on a shuffled grid of 0.1 without 0, away from kinks (max, relu)."""
 
     def make(random: np.random.Generator) -> tuple[Any, ...]:
         total = sum(int(np.prod(shape)) for shape in shapes)

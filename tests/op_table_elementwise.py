@@ -199,7 +199,7 @@ SELECTION = [
 
 
 def reduction(name: str, oracle: Any, inputs: Any = normal, **fields: Any) -> list[OpRow]:
-    """Return rows that reduce over all axes, one, a negative one and several, with keepdims too."""
+    """Return rows that reduce over all axes, one, a negative one or several, also with keepdims."""
     return [
         called(
             name,

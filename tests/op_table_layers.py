@@ -240,7 +240,7 @@ FAR = 9
 
 
 def sampled(x: Any, grid: Any, mode: str, padding: str, align_corners: bool) -> Any:
-    """Return x at the places of a grid, read from an image with FAR pixels more on each side."""
+    """Return x sampled at the positions of a grid, from an image extended by FAR on each side."""
     mirror = "reflect" if align_corners else "symmetric"
     how: Any = {"zeros": "constant", "border": "edge", "reflection": mirror}[padding]
     wide = np.pad(x, [(0, 0), (0, 0), (FAR, FAR), (FAR, FAR)], mode=how)

@@ -16,7 +16,7 @@ WEIGHT = np.array([0.5, 2.0, 1.0])
 
 
 def np_class_loss(logs: Any, smoothing: float, reduction: str) -> Any:
-    """Return the loss for logs (3, 3, 2) of LABELS with WEIGHT, -1 ignored."""
+    """Return the loss of log-probabilities (3, 3, 2) for LABELS with WEIGHT, ignoring -1."""
     losses, weights = np.zeros(LABELS.shape), np.zeros(LABELS.shape)
     for n, d in np.ndindex(LABELS.shape):
         label = LABELS[n, d]
@@ -156,7 +156,7 @@ LETTERS = np.array([[1, 2, 0], [0, 0, 9]])
 
 
 def np_ctc(logs: Any, steps: Any, letters: Any, reduction: str) -> Any:
-    """Return the losses of LETTERS with blank 3, by the list of all alignments."""
+    """Return the losses of LETTERS with blank 3, by enumerating all alignments."""
     losses = []
     for n in range(logs.shape[1]):
         wanted = list(LETTERS[n, : letters[n]])

@@ -1,4 +1,4 @@
-"""Programs in processes of their own that import this tree, for tests of all folders."""
+"""Helpers for tests that run programs of this tree in processes of their own."""
 
 import os
 import subprocess

@@ -57,7 +57,7 @@ def test_every_module_has_a_floor() -> None:
 @pytest.mark.parametrize("source", sorted(MODULES))
 def test_imports_go_down(source: str) -> None:
     if room(source) in ("", "__main__"):
-        return  # the roof may import every room
+        return  # the top level may import every room
     for found in (each for each in IMPORTS if each.source == source):
         there, here = room(found.target), room(source)
         where = f"{source}:{found.line} imports {found.target}"

@@ -100,7 +100,7 @@ def test_a_chain_of_updates_without_detach_is_walked() -> None:
     np.testing.assert_allclose(first.grad.numpy(), np.full(5000, 2 * 0.5**299))
     before_last = w.inputs[0].inputs[0].inputs[0].inputs[0]
     if refs.TELL:
-        assert type(before_last.cached_data) is Discarded  # the chain keeps no weights alive
+        assert type(before_last.cached_data) is Discarded  # the graph keeps no weights alive
 
 
 def test_a_list_may_hold_every_value_of_a_long_chain() -> None:
@@ -214,7 +214,7 @@ def test_a_derivative_keeps_the_data_of_a_replaced_leaf() -> None:
 
 
 def test_a_released_graph_does_not_depend_on_later_graphs() -> None:
-    """With two players, the second loss depends only on an old result of the first player."""
+    """As in a GAN, the second loss depends only on an old result of the first network."""
     g, d = leaf([2.0]), leaf([3.0])
     fake = g * g
     (fake * d).backward()

@@ -45,7 +45,7 @@ DECORATORS: dict[str, tuple[Callable[[], Any], Callable[[], bool]]] = {
 
 @pytest.fixture(params=DECORATORS)
 def decorator(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """(make, is open); the recording switch is in the other state outside of the context."""
+    """(make, is open): outside the context, recording is in the opposite state."""
     make, is_open = DECORATORS[request.param]
     with ndl.no_grad() if request.param == "enable_grad" else ndl.enable_grad():
         assert not is_open()

@@ -121,7 +121,7 @@ def test_a_context_holds_in_its_thread_alone() -> None:
 @pytest.mark.parametrize("order", ["abAB", "abBA", "aAbB"])
 @pytest.mark.parametrize("plain", [False, True])
 def test_contexts_of_two_threads_do_not_meet(order: str, plain: bool) -> None:
-    """Threads a and b call and enter in this order, and leave in the order of their calls."""
+    """Threads a and b enter contexts in this order and leave in the order of their calls."""
     first, second = needle.cpu_numpy(), needle.device(automatic_device())
     with ThreadPoolExecutor(1) as a, ThreadPoolExecutor(1) as b:
         made: dict[str, Any] = {}

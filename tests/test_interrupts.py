@@ -1,4 +1,4 @@
-"""A Ctrl-C at any moment of a step, a batch or a change of mode is raised, and leaves no mode on.
+"""A Ctrl-C during a step, a batch or a change of mode is raised, and leaves no mode on.
 
 The signal arrives before a bytecode instruction; Python raises KeyboardInterrupt when it looks for
 signals next, as it does for a user. No clock decides anything, except in the soak tests.
@@ -38,7 +38,7 @@ pytestmark = needs_kernels
 
 
 class Signal(int):
-    """A signal whose attribute ``sent`` sends it, without a moment at which Python looks for it."""
+    """A signal that reading ``sent`` sends, without letting Python check for signals."""
 
     sent = property(ctypes.CDLL(None)["raise"])
 
@@ -80,8 +80,8 @@ class Probe:
 def printed(monkeypatch: pytest.MonkeyPatch, interruptible: None) -> Iterator[list[Any]]:
     """The exceptions that Python has printed and dropped.
 
-    Python drops what a callback of its garbage collector raises; those of other packages are taken
-    out for the test.
+    Python drops what a callback of its garbage collector raises; the test removes the callbacks of
+    other packages.
     """
     found: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", found.append)
@@ -95,7 +95,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, interruptible: None) -> Iterator[li
 
 
 def interrupt_everywhere(run: Callable[[], Any], check: Callable[[], None], step: int) -> int:
-    """Run it with a Ctrl-C before each ``step``-th of its instructions; return their number."""
+    """Run it with a Ctrl-C before every ``step``-th of its instructions; return their number."""
     seen: set[tuple[CodeType, int]] = set()
     while True:
         probe, raised = Probe(seen, step), False
@@ -334,7 +334,7 @@ def test_the_default_device() -> None:
 
 @EVERY
 def test_a_recorded_step(model: Any, step: int) -> None:
-    """An interrupt of a first call, which records, of the second, which checks, and of a replay."""
+    """Interrupt a first call, which records, the second, which checks, and a replay."""
     model.eval()
     for p in model.parameters():
         p.grad = None

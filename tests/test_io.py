@@ -1,4 +1,4 @@
-"""Files of named arrays: they return bit for bit, and damaged files raise errors."""
+"""Files of named arrays round-trip bit for bit, and damaged files raise errors."""
 
 import enum
 import json
@@ -77,7 +77,7 @@ def test_another_program_can_read_the_file(tmp_path: Path) -> None:
 
 
 def test_two_saves_of_one_state_give_the_same_bytes(tmp_path: Path) -> None:
-    """Equal bytes also come from processes that hash strings differently, in any order of keys."""
+    """Equal states give equal bytes, whatever the order of keys or the hashes of strings."""
     program = (
         "import sys, numpy as np; from needle import io, nn, optim; np.random.seed(0);"
         "model = nn.Linear(2, 2); adam = optim.Adam(model.parameters());"
@@ -365,7 +365,7 @@ HALF = "\ud83d"
 
 
 def test_halves_of_surrogate_pairs_are_refused(tmp_path: Path) -> None:
-    """Two of them in a row would come back as one character."""
+    """Two halves in a row would be read back as one character."""
     for tensors, about in (({HALF: 1.0}, {}), ({"a": 1.0}, {"b": HALF}), ({"a": 1.0}, {HALF: "b"})):
         with pytest.raises(ValueError, match="text must be valid Unicode, got '.ud83d'"):
             io.save(tmp_path / "c", tensors, about)

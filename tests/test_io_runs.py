@@ -43,7 +43,7 @@ def parts(hidden: int = 3, lr: float = 0.1) -> dict[str, Any]:
 
 
 def steps(parts: dict[str, Any], count: int) -> None:
-    """Run optimiser steps on random batches from the global stream."""
+    """Run optimiser steps on random batches drawn from NumPy's global stream."""
     device = parts["model"].parameters()[0].device
     for _ in range(count):
         x = needle.Tensor(np.random.randn(5, 4), device=device, dtype="float32")

@@ -1,4 +1,4 @@
-"""Leaf packages: each can be deleted; without it the core imports, passes its tests and trains.
+"""Leaf packages: after one is deleted, the core still imports, passes its tests and trains.
 
 ARCHITECTURE.md lists the leaves. The copy of the tree never has ``apps``, the programs.
 """

@@ -1,4 +1,4 @@
-"""The compiled module as a whole: objects, instruction sets, threads, memory, invalid views."""
+"""The compiled module: object files, instruction sets, threads, memory, invalid views."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""ONNX: exported models run in onnxruntime, imported ones here, and onnx's operator tests pass."""
+"""ONNX: exports run in onnxruntime, imports run in needle, and onnx's operator tests pass."""
 
 import warnings
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Public names have one meaning in all packages, and none is lost by accident.
+"""A public name means the same in all packages, and none is removed by accident.
 
 public_interface.txt records the names and their parameters; docs/stability.md says what may change.
 Run ``python -m tests.test_public_names`` to record an intended change.

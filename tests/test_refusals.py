@@ -209,7 +209,7 @@ def test_a_bad_shape_draws_nothing() -> None:
 
 @pytest.mark.skipif(BACKEND == "np", reason="one device only")
 def test_mixed_devices_are_named_by_the_operation() -> None:
-    """The error is the same even if the first device lacks the kernel and runs the definition."""
+    """The error is the same if the first device falls back to the definition."""
     if not ndl.cpu().enabled():
         pytest.skip("the extension is not built")
     image = ndl.Tensor(np.ones((1, 1, 3, 3)), device=ndl.cpu_numpy())

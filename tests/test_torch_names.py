@@ -225,7 +225,7 @@ def test_other_mistakes_stay_what_they_were() -> None:
 
 
 class Mine(nn.Module):
-    """A layer that accepts one of PyTorch's keywords and passes all others on."""
+    """A layer that accepts one of PyTorch's keywords and passes on all others."""
 
     def __init__(self, dim: int, **rest: Any) -> None:
         super().__init__()
@@ -260,7 +260,7 @@ def test_the_glossary_uses_no_other_missing_name() -> None:
 
 
 def test_a_program_may_ask_whether_a_name_of_pytorch_exists() -> None:
-    """Errors with hints are for programs that use a name, not for those that ask."""
+    """Using a PyTorch name raises an error with a hint; testing for it with hasattr does not."""
     for name in MODULES:
         home, _, last = name.rpartition(".")
         if name != "needle.cuda":

@@ -1,8 +1,9 @@
 """Print what pip must install for some extras of pyproject.toml, without needle itself.
 
-``--oldest`` asks for the oldest version of each package that is admitted.
+``--oldest`` prints the oldest admitted version of each package.
 
-Called by the Makefile: the package is imported from python/ there, so that an edit counts at once.
+Called by the Makefile, which does not install needle but imports it from python/, so that edits
+take effect at once.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Draws docs/pictures/losses.svg, the loss curve of README.md: ``python -m docs.pictures``.
 
-The program is read from README.md and run as it stands there, so the curve is that program's.
+It reads the program from README.md and runs it unchanged, so the curve is that program's.
 overview.svg is drawn by hand.
 """
 

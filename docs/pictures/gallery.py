@@ -18,7 +18,7 @@ from needle.data.formats.decoding import decode
 
 SIDE, LABEL, GAP = 96, 13, 3
 COLUMNS, EPOCHS, COLOURS = 3, 3, 64
-MIXED = 6  # photographs in a batch for MixUp and CutMix
+MIXED = 6  # number of photographs in a batch for MixUp and CutMix
 
 AUGMENTATIONS: dict[str, list[Any]] = {
     "RandomCrop(padding=16)": [data.RandomCrop(padding=16)],
@@ -73,7 +73,7 @@ def square(image: Any) -> Any:
 
 
 def gallery(photos: list[Any]) -> bytes:
-    """Return the PNG of all rows, in blocks side by side."""
+    """Return a PNG of all rows, arranged in blocks side by side."""
     rows = [(name, augmented(photos[0], steps)) for name, steps in AUGMENTATIONS.items()]
     rows += [(name, mixed(photos, step)) for name, step in MIXING.items()]
     deep = -(-len(rows) // COLUMNS)

@@ -1,4 +1,4 @@
-"""The choice between a kernel and the definition; results are the same on every device."""
+"""The choice between a kernel and its definition; results are the same on every device."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Fixtures of the programs' tests: few digits, the sources' path, a run and its pictures."""
+"""Fixtures for tests of the programs: a small data source, the import path, a run, pictures."""
 
 import os
 from pathlib import Path
@@ -16,13 +16,13 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def programs_find_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let started programs import the sources."""
+    """Let programs that a test starts import this tree."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python"), str(ROOT)]))
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Provide a source with 80 training and 40 test digits, with random crops."""
+    """Register a data source with 80 training and 40 test digits and random crops."""
     monkeypatch.setitem(sources.SOURCES, "few", few_digits.source(80, 40))
 
 

@@ -1,4 +1,4 @@
-"""The progress bar of a run: what a terminal shows, and when it shows nothing."""
+"""The progress bar of a run: its text on a terminal, and when it is hidden."""
 
 import io
 import sys

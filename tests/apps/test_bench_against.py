@@ -1,6 +1,6 @@
-"""Tests of the comparison with PyTorch: its arithmetic, all pieces of work, its pages.
+"""Tests of the comparison with PyTorch: its arithmetic, every piece of work, its pages.
 
-A missing peer is a message, not an error."""
+A peer that is not installed is a message, not an error."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""The course's tool: blocks, registry and tests agree; an exercise is opened and solved.
+"""The course's tool: blocks, registry and tests agree; exercises are emptied and solved.
 
-``make test-course`` proves every exercise.
+``make test-course`` checks every exercise.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Grades of submissions: only answers count, a bad one stops no other, no file is left behind."""
+"""Grading: only answers count, a bad submission does not stop others, no file is left behind."""
 
 import csv
 import json
@@ -24,7 +24,7 @@ FILE = "apps/scalar_autograd.py"
 
 
 def submission(folder: Path, **answers: str) -> Path:
-    """Write the reference's file with replaced answers into one student's folder."""
+    """Write the reference file with replaced answers into a student's folder."""
     path = folder / FILE
     path.parent.mkdir(parents=True)
     path.write_text((ROOT / FILE).read_text())

@@ -34,7 +34,7 @@ def given(**other: str) -> dict[str, str]:
 
 
 class Outline(HTMLParser):
-    """A parser of a page's headings, images, elements and text; it checks that elements nest."""
+    """A parser that collects headings, images, elements and text, and checks their nesting."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Verdicts of the course: each cause once, the learner's own line, answers that never return."""
+"""Verdicts of the course: each cause is reported once, with the learner's line; endless answers."""
 
 import ast
 import contextlib
@@ -178,7 +178,7 @@ def test_a_program_that_never_ends_is_stopped_and_named(
 
 def expressions(text: str) -> Iterator[str]:
     """Yield the expressions of a solution that are long enough to be recognised, without spaces."""
-    with contextlib.suppress(SyntaxError):  # text may be no complete expression
+    with contextlib.suppress(SyntaxError):  # the text may not be a complete expression
         body = ast.parse("def f():\n" + textwrap.indent(textwrap.dedent(text), "    "))
         kinds = (ast.BinOp, ast.Call, ast.Compare, ast.Subscript)
         found = (ast.unparse(node) for node in ast.walk(body) if isinstance(node, kinds))

@@ -1,4 +1,4 @@
-"""Tests of the ladders' tables and pictures; C++ tests compare their steps (gemm_ladder check)."""
+"""Tests of the ladders' tables and pictures; their C++ programs compare the steps (check)."""
 
 import stat
 from pathlib import Path

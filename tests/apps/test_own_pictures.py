@@ -199,7 +199,7 @@ def test_a_file_cut_short_is_left_out(tmp_path: Path) -> None:
 
 
 def test_places() -> None:
-    assert as_place("mnits") is None  # a misspelt data set, not a path
+    assert as_place("mnits") is None  # a misspelt name of a data set, not a path
     assert as_place("s3://bucket/animals") == "s3://bucket/animals"
     assert as_place("somewhere/animals") == str(Path("somewhere/animals").resolve())
 

@@ -65,7 +65,7 @@ def ask(port: int, method: str, path: str, body: bytes = b"", **headers: str) ->
 
 
 def test_a_connection_that_says_nothing_holds_up_nobody(server: int) -> None:
-    """Test idle connections, which browsers open in advance."""
+    """Test that idle connections, which browsers open in advance, do not block the server."""
     with socket.create_connection(("127.0.0.1", server)):
         assert ask(server, "GET", "/about")[0] == 200
 
@@ -114,7 +114,7 @@ def test_the_prepared_picture_is_that_of_the_classifier(
 
 @pytest.mark.skipif(needle.backend_selection.BACKEND != "nd", reason="needs needle's own arrays")
 def test_the_network_is_served_for_a_gpu(server: int, run: Path) -> None:
-    """Test the listing; test_listing.py runs it on an adapter, and test_page.py in a browser."""
+    """Test the list of commands, which test_listing.py and test_page.py (in a browser) run."""
     listed = json.loads(ask(server, "GET", "/program")[1])
     weights = ask(server, "GET", "/weights")[1]
     model = Classifier(run / "model.safetensors").model

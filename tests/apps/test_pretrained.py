@@ -1,6 +1,6 @@
 """Tests of pretrained weights: torchvision's files load unchanged and give PyTorch's logits.
 
-torchvision is not needed: the comparison with PyTorch has the same networks, with its names.
+torchvision is not needed: apps/bench/against has the same networks with the same names.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ t = torch.nn
 
 
 def torch_resnet(depth: int, classes: int = 1000) -> Any:
-    """Return torchvision's ResNet: the comparison's, with the stem and head for ImageNet."""
+    """Return torchvision's ResNet: the benchmark's model with the ImageNet stem and head."""
     from apps.bench.against.torch_models import MODELS
 
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""apps/train.py --find-lr: the rates, losses and suggestion, and the state it leaves unchanged."""
+"""apps/train.py --find-lr: its rates, losses and suggestion, and that the run stays unchanged."""
 
 import csv
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The places of a data set (apps/training/sources.py), as apps/upload.py writes them."""
+"""Data sets read from every place (apps/training/sources.py) that apps/upload.py writes to."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def _few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_all_sources_have_the_same_samples(tmp_path: Path) -> None:
-    """Compare all sources; the 17 grey levels of digits are exact only when packed as floats."""
+    """Compare all sources; only floats store the 17 grey levels of the digits exactly."""
     for to in ("folder", "packed"):
         upload.put("digits", to, False, tmp_path)
     opened = [

@@ -184,6 +184,6 @@ interpreters.run_string(interpreters.create(), program)
 @needs_kernels
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="has another module for them")
 def test_the_compiled_backend_refuses_a_sub_interpreter() -> None:
-    """It would wait for itself for ever."""
+    """In a sub-interpreter the compiled module would wait for itself forever."""
     ended = python("-W", "ignore", "-c", IN_A_SUB_INTERPRETER, check=False)
     assert ended.returncode == 1 and "main interpreter only" in ended.stderr

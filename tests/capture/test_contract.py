@@ -215,7 +215,7 @@ def test_an_array_of_numpy_that_is_read_by_python_is_part_of_the_recording(read:
 
 @pytest.mark.parametrize("parts", [3, 1100])
 def test_a_check_restores_every_service_array(parts: int) -> None:
-    """A thousand parameters have averages, too, which are updated once per call."""
+    """The moving averages of a thousand parameters are updated once per call."""
 
     def run(captured: bool) -> Any:
         weights = [nn.Parameter(tensor([1.0])) for _ in range(parts)]
@@ -291,7 +291,7 @@ def test_without_exactness_results_are_compared_by_their_origin() -> None:
 
 
 def test_a_check_leaves_streams_and_counters_as_one_call_does() -> None:
-    """Dropout draws from two streams; Adam, the schedule and the average count their steps."""
+    """Dropout draws from two random streams; Adam, a schedule and an average count their steps."""
 
     def run(captured: bool) -> Any:
         np.random.seed(0)
@@ -362,7 +362,7 @@ def test_a_thread_beside_the_first_call_is_no_part_of_it() -> None:
 
 
 def test_arguments_in_a_list_are_no_part_of_the_recording() -> None:
-    """Each call clips the gradient of its own argument."""
+    """Each call clips the gradient of the argument that it was given."""
 
     def clipped(x: needle.Tensor) -> Any:
         x.grad = None

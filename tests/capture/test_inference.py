@@ -177,7 +177,7 @@ def test_nothing_is_moved_with_gradients_or_if_memory_is_limited() -> None:
 
 
 def test_small_parameters_are_read_from_copies() -> None:
-    """Large parameters are bound at each replay."""
+    """Large parameters are bound at each replay instead of copied to constants."""
     np.random.seed(4)
     model = nn.Sequential(
         nn.Linear(30, 20, device=needle.cpu()),
@@ -198,7 +198,7 @@ def test_small_parameters_are_read_from_copies() -> None:
 
 
 def test_weights_are_prepared_once() -> None:
-    """Two calls of a layer share its prepared weights; others depend on the shape of the images."""
+    """Two calls of a layer share its prepared weights; other image shapes need other weights."""
     np.random.seed(5)
     conv = nn.Conv2d(32, 32, 3, padding=1, device=needle.cpu())
     x = needle.Tensor(np.random.randn(1, 32, 9, 7), device=needle.cpu(), requires_grad=False)
@@ -245,7 +245,7 @@ def test_a_view_of_a_larger_array_is_copied_as_it_lies() -> None:
 
 
 def test_zeros_made_in_a_step_are_a_kernel_call() -> None:
-    """No host step splits the calls, so the batch norm is still folded."""
+    """No host step splits the recording, so the batch norm is still folded."""
     conv = nn.Conv2d(3, 4, 3, padding=1, bias=False, device=needle.cpu())
     norm = nn.BatchNorm2d(4, device=needle.cpu()).eval()
 
@@ -265,7 +265,7 @@ def test_zeros_made_in_a_step_are_a_kernel_call() -> None:
 
 
 def test_a_batch_of_the_program_is_no_constant() -> None:
-    """Otherwise all activations would be kept, although a replay needs two at a time."""
+    """If x were a constant, all activations would be kept; a replay needs two at a time."""
     model, x = trained()
     step = needle.capture(lambda: model(x), state=[model, x])
     with needle.no_grad():

@@ -1,4 +1,4 @@
-"""Calls that a recording must not serve, and calls that must not break the next one."""
+"""Calls for which a recording must not be replayed, and calls that must not break the next one."""
 
 import copy
 import threading

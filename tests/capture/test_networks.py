@@ -1,4 +1,4 @@
-"""Random networks whose replays keep the bits, and what a folded convolution may take along."""
+"""Random networks, whose replays are bit-identical, and what may be folded into a convolution."""
 
 from collections.abc import Callable
 from typing import Any

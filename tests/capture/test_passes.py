@@ -1,4 +1,4 @@
-"""The passes over a recording: what each removes or adds, and that the bits stay the same."""
+"""The passes over a recording: what each removes or adds; results stay bit-identical."""
 
 import re
 from pathlib import Path
@@ -211,7 +211,7 @@ def test_a_value_is_not_computed_again_from_an_array_that_changed(written: bool)
 
 
 def random_step(seed: int) -> Any:
-    """Return a function of two NDArrays that it keeps and writes to, and two others."""
+    """Return a function of two NDArrays; it also keeps and writes to two NDArrays of its own."""
 
     def step(kept: list[Any], x: Any, y: Any) -> list[Any]:
         rng = np.random.Generator(np.random.PCG64(seed))

@@ -1,4 +1,4 @@
-"""Registers the example backend on Python's arrays as ``lists``, without installing it."""
+"""Registers the example backend on Python's ``array`` as ``lists``, without installing it."""
 
 from examples.backend_lists.needle_lists.backend import ListsBackend
 from needle.backends import register

@@ -1,4 +1,4 @@
-"""The conformance suite on our backends, on one of lists, and on backends with planted errors."""
+"""The conformance suite on needle's backends, on the example ``lists``, and on faulty backends."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""A network trains on the backend of lists: its ten functions suffice for all layers above."""
+"""A network trains on the backend ``lists``: ten functions suffice for all of needle."""
 
 from typing import Any
 

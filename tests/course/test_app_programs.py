@@ -145,7 +145,7 @@ def test_the_models_of_mlp_resnet_are_those_of_models() -> None:
 
 
 class OwnNorm(nn.Identity):
-    """A module that a program may pass in place of a norm."""
+    """A module that a program may pass instead of a norm."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

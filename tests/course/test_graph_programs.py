@@ -128,7 +128,7 @@ def test_compute_gradient_of_variables_by_hand() -> None:
 
 
 def test_live_buffers_may_be_written(device: Any) -> None:
-    """Test that the graph's leaf shares the buffer: a later forward pass uses written values."""
+    """Test that a leaf shares its array's buffer: a later forward pass uses new values in it."""
     x = ndl.Tensor(np.ones((2, 3)), device=device, dtype="float32")
     assert x.realize_cached_data().size == 6
     for j in range(6):

@@ -1,4 +1,4 @@
-"""Tests against changes that look natural but would break course programs."""
+"""Tests that forbid changes which look natural but would break course programs."""
 
 from typing import Any
 

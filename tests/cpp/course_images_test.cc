@@ -45,7 +45,7 @@ struct Pooling {
   }
 };
 
-// Returns `different` negative integers; the first image's last channel has a NaN.
+// Returns `different` distinct negative integers; the first image's last channel has a NaN.
 std::vector<float> pixels_of(const Pooling& pool, std::size_t different) {
   std::vector<float> x(std::size_t(pool.pixels()));
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = -1 - float(i * 7919 % different);
@@ -53,7 +53,7 @@ std::vector<float> pixels_of(const Pooling& pool, std::size_t different) {
   return x;
 }
 
-// Whether a value replaces the best one so far.
+// Returns true if a value replaces the best one so far.
 bool wins(float value, float best) { return value > best || (value != value && best == best); }
 
 Index first_maximum(const std::vector<float>& x, const std::vector<Index>& places) {
@@ -171,8 +171,8 @@ void for_each_steps(F&& f) {
   for (const std::string& isa : cpu::available_isas()) f(data::step_table(isa.c_str()));
 }
 
-// Crops planes of bytes without `left` columns and a row, optionally mirrors, scales and normalises
-// them into planes with a guard column after each row.
+// Crops planes of bytes by `left` columns and one row, mirrors them if requested, scales and
+// normalises them into planes with a guard column after each row.
 void check_rows(const data::StepTable& steps, Index inside, Index left, Index right,
                 bool mirrored) {
   constexpr Index kRows = 2, kChannels = 2;

@@ -1,5 +1,5 @@
-// The native part of the data module below the bindings: memory cached by threads, and programs
-// that several threads run on every instruction set. tests/data compares values with NumPy.
+// The C++ of the data module below the bindings: memory cached by threads, and programs that
+// several threads run on every instruction set. tests/data compares values with NumPy.
 #include <algorithm>
 #include <cstdint>
 

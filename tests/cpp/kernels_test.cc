@@ -1,5 +1,5 @@
-// What the conformance suite cannot call from Python: casts that C++ leaves undefined, and kernels
-// whose threads the thread sanitizer watches. tests/native compares values.
+// Tests that the conformance suite cannot do from Python: casts that are undefined in C++, and
+// kernels under the thread sanitizer. tests/native compares values.
 #include <cstdint>
 #include <limits>
 #include <random>

@@ -1,4 +1,4 @@
-// The thread pool: every index once, chunks that depend only on n and grain, nesting, exceptions,
+// The thread pool: every index runs once, chunks depend only on n and grain; nesting, exceptions,
 // concurrent callers, pauses, fork. It also runs under the thread sanitizer.
 #include <atomic>
 #include <chrono>
@@ -99,7 +99,7 @@ TEST(jobs_arrive_after_pauses_of_any_length) {
   }
 }
 
-// Simulates a training step beside a busy process: with too few cores no thread may spin forever.
+// Simulates training beside a busy process: with too few cores, no thread may spin forever.
 TEST(more_threads_than_cores) {
   set_num_threads(static_cast<int>(3 * std::thread::hardware_concurrency() + 1));
   for (int repeat = 0; repeat < 300; ++repeat) EXPECT(chunk_starts(64, 1).back() == 63);

@@ -1,6 +1,6 @@
 // Runs blocks one after the other in this thread. Each thread of a block runs on a small stack of
 // its own (a fiber) until it reaches a barrier or ends; then the next one runs. Code that works
-// only because of the order in which threads happen to run fails under another order.
+// only in one order of the threads fails under another order.
 #undef _FORTIFY_SOURCE  // its longjmp stays on one stack
 #include <setjmp.h>
 #include <ucontext.h>
@@ -209,8 +209,8 @@ std::string waiting_threads() {
 }
 
 // Visits the threads in order, runs each until it waits or ends, and repeats until all have ended.
-// A warp whose threads have met continues at once unless the order is forward, so warps run ahead
-// of each other as far as barriers permit.
+// Unless the order is forward, a warp whose threads have all arrived continues at once, so warps
+// run ahead of each other as far as barriers permit.
 void run_threads() {
   while (block.done < block.threads.size()) {
     bool moved = false;
@@ -337,7 +337,7 @@ void block_barrier(int line) {
 
 int lane() { return static_cast<int>(block.current % kWarp); }
 
-// `orders`: whether it orders memory too; of the warp functions only __syncwarp does.
+// `orders`: whether the function also orders memory; of the warp functions only __syncwarp does.
 static void meet(unsigned mask, int line, bool orders) {
   const unsigned first = block.current / kWarp * kWarp;
   const unsigned size = std::min<unsigned>(kWarp, block.threads.size() - first);

@@ -1,5 +1,5 @@
-// Helpers for course_test.cc: arrays on the emulated device, and a case that fails with its likely
-// cause.
+// Helpers for course_test.cc: arrays on the emulated device, and cases that report the likely cause
+// of a failure.
 #pragma once
 
 #include <algorithm>

@@ -176,7 +176,7 @@ void test_adam() {  // runs the exercise's kernel too, with both moments
          1e-3);
 }
 
-// Two folds in direct succession; stores both results of each thread.
+// Two folds without a barrier between them; stores both results of each thread.
 template <int kLanes>
 __global__ void fold_kernel(const float* a, float* out) {
   NEEDLE_SHARED(warps, float[kRowThreads / kWarp]);

@@ -130,7 +130,7 @@ void mma(float (&sums)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)
 void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& kernel, const void* code,
               std::size_t dynamic = 0);
 
-// The order of blocks, of threads between barriers, and of warps.
+// The order in which blocks, warps, and threads between barriers run.
 enum class Order { kForward, kReversed, kShuffled };
 void set_order(Order order);
 void set_processors(int count);  // multiprocessors of each device
@@ -182,8 +182,8 @@ void set_memory_limit(std::size_t bytes);     // per device
 void catch_up(struct ::cuda_on_cpu_stream* stream);
 // Returns true if the stream is being captured; the launch is then recorded and must not run.
 bool note(struct ::cuda_on_cpu_stream* stream, const std::function<void()>& launch);
-// The next kernel fails as if it had followed a wrong pointer: its launch succeeds, and later calls
-// that check for errors fail until the error has been reported once.
+// Makes the next kernel fail as if it had dereferenced an invalid pointer: its launch succeeds, and
+// later calls that check for errors fail until the error has been reported once.
 void fail_next_kernel();
 bool failing();
 std::int64_t waits();                  // of the host for a whole stream, so far

@@ -1,5 +1,5 @@
-// Kernels with one fault each that the emulator must find, and their correct forms. They make up
-// the Python module cuda_faults; test_emulator.py calls it.
+// Kernels with one fault each, which the emulator must find, and their correct forms. They form the
+// Python module cuda_faults; test_emulator.py calls it.
 #include "faults.h"
 
 #include <pybind11/stl.h>
@@ -13,7 +13,7 @@ namespace {
 using needle::cuda::AsyncCopy, needle::cuda::cp_async_commit, needle::cuda::cp_async_wait;
 using needle::cuda::RegisterCopy;
 
-// out[i] = in[n - 1 - i] through shared memory; `waits`: with the necessary barrier.
+// Computes out[i] = in[n - 1 - i] through shared memory; `waits`: with the necessary barrier.
 __global__ void turn_around(const float* in, float* out, bool waits) {
   NEEDLE_SHARED(all, float[kThreads]);
   all[threadIdx.x] = in[threadIdx.x];
@@ -21,7 +21,7 @@ __global__ void turn_around(const float* in, float* out, bool waits) {
   out[threadIdx.x] = all[kThreads - 1 - threadIdx.x];
 }
 
-// Reverses the lanes of each warp through shared memory, with the warp's barrier.
+// Reverses the lanes of each warp through shared memory, with __syncwarp.
 __global__ void turn_warps_around(const float* in, float* out, bool waits) {
   NEEDLE_SHARED(all, float[kThreads]);
   all[threadIdx.x] = in[threadIdx.x];
@@ -37,8 +37,8 @@ __global__ void sum_warps(const float* in, float* out) {
   out[threadIdx.x] = total + 1000 * highest + (large & 1u);
 }
 
-// Computes the block's sum over both warps for all its threads, twice. `waits`: with the barrier
-// that keeps a faster warp from overwriting what the other still reads.
+// Gives all threads the sum over the block's two warps, twice. `waits`: with the barrier that keeps
+// a faster warp from overwriting what the other still reads.
 __global__ void sum_twice(const float* in, float* out, bool waits) {
   NEEDLE_SHARED(warps, float[2]);
   for (int turn = 0; turn < 2; ++turn) {
@@ -72,7 +72,7 @@ __global__ void before_buffer(const float* in, float* out) {
   out[int(threadIdx.x) - 1] = in[threadIdx.x];
 }
 
-// Two out-of-bounds loads whose values are used.
+// Makes two out-of-bounds loads and uses their values.
 __global__ void reads_behind_buffer(const float* in, float* out) {
   out[threadIdx.x] = in[threadIdx.x + 1] + 1.0f;
 }
@@ -95,8 +95,8 @@ void wait_for_all() {
   cp_async_wait<0>();
 }
 
-// in[n - 1 - i] by asynchronous copies to shared memory, then in[i] through the same buffer.
-// `waits`: waits for the second copies too before it reads them.
+// Copies in[n - 1 - i] asynchronously to shared memory, then in[i] to the same buffer. `waits`:
+// also waits for the second copies before reading them.
 template <template <class> class Copy>
 __global__ void copy_twice(const float* in, float* out, bool waits) {
   NEEDLE_SHARED(all, float[kThreads]);
@@ -116,7 +116,7 @@ __global__ void copy_twice(const float* in, float* out, bool waits) {
   if (!waits) wait_for_all();
 }
 
-// Asynchronous copies in two groups. `enough`: waits for the first group before it reads it.
+// Copies asynchronously in two groups. `enough`: waits for the first group before reading it.
 __global__ void copy_in_groups(const float* in, float* out, bool enough) {
   NEEDLE_SHARED(all, float[2][kThreads]);
   const int mine = int(threadIdx.x), other = kThreads - 1 - mine;
@@ -175,7 +175,7 @@ __global__ void count_threads(const float*, float* out) { atomicAdd(out, 1.0f); 
 
 // ---- races whose result is right in each order that runs threads one after the other ----
 
-// Computes the block's sum in shared memory; `atomic`: by atomic additions, as is necessary.
+// Computes the block's sum in shared memory; `atomic`: by atomic additions, which are necessary.
 __global__ void sum_in_place(const float* in, float* out, bool atomic) {
   NEEDLE_SHARED(sum, float);
   if (threadIdx.x == 0) sum = 0;
@@ -221,7 +221,7 @@ __global__ void sum_by_last_block(const float* in, float* out, int fences) {
   out[0] = sum;
 }
 
-// A lane reads what its neighbour wrote before both executed a shuffle, which does not order
+// Each lane reads what its neighbour wrote before a shuffle, which does not order
 // memory.
 __global__ void after_a_shuffle(const float* in, float* out, bool barrier) {
   NEEDLE_SHARED(all, float[kThreads]);
@@ -236,7 +236,7 @@ __global__ void write_bytes(const float*, float* out) {
   reinterpret_cast<unsigned char*>(out)[threadIdx.x] = static_cast<unsigned char>(threadIdx.x);
 }
 
-// One instruction of a warp: `words` holds 4 words of a and 2 of b for each lane, out its 4 sums.
+// Runs one mma of a warp: `words` holds 4 words of a and 2 of b for each lane, out its 4 sums.
 template <int kK>
 __global__ void mma_kernel(const std::uint32_t* words, float* out) {
   std::uint32_t a[4], b[2];

@@ -189,7 +189,7 @@ bool in_device(const void* at) {
   return d.base != nullptr && byte >= d.base && byte < d.base + d.open;
 }
 
-// Few by default, so that threads loop several times.
+// Few processors by default, so that threads loop several times.
 static int multiprocessors = 2;
 void set_processors(int count) { multiprocessors = count; }
 int processors() { return multiprocessors; }
@@ -315,7 +315,7 @@ cudaError_t cudaSetDevice(int chosen) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  // capability() is that of a GPU with tensor cores
+  // the capability of a GPU with tensor cores
   *value = attribute == cudaDevAttrMultiProcessorCount ? processors() : capability();
   return cudaSuccess;
 }

@@ -1,4 +1,4 @@
-"""Reports of ptxas on every CUDA kernel, and whether nvcc must compile the current sources.
+"""ptxas's reports on every CUDA kernel, and the decision whether nvcc must compile the sources.
 
 If nvcc is installed, ``make test-all`` compiles src/cuda for all targets, which takes minutes,
 unless ``resources.sha256`` belongs to these sources: its test has passed for them.
@@ -30,7 +30,7 @@ class Kernel(NamedTuple):
 
 
 def reports() -> list[Path]:
-    """Return the newest build's reports."""
+    """Return the reports of the newest build."""
     pattern = "**/needle_cuda.dir/**/*.cu.o.ptxas"
     found = sorted(BUILD.glob(pattern), key=lambda path: path.stat().st_mtime)
     return [path for path in found if _objects(path) == _objects(found[-1])]

@@ -47,7 +47,7 @@ assert all(states[f"unary.{name}"] == "passes" for name in backends.base.UNARY)
 
 @pytest.mark.slow
 def test_the_backend_conforms() -> None:
-    # in a process of its own: closing memory takes far longer in one that has run for minutes
+    # in its own process, because closing memory takes far longer after minutes of running
     subprocess.run([sys.executable, "-c", CONFORMS], check=True)
 
 
@@ -140,7 +140,7 @@ BEYOND_ONE_BLOCK: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("case", BEYOND_ONE_BLOCK)
 def test_kernels_beyond_one_block(case: str, shuffled: None) -> None:
-    """Run long rows, many pixels and several launches."""
+    """Test long rows, many pixels, and arrays that need several launches."""
     function = getattr(accelerated, case.split()[0])
     arguments = BEYOND_ONE_BLOCK[case]
     wide = [a.astype("float64") if getattr(a, "dtype", 0) == F32 else a for a in arguments]
@@ -231,8 +231,8 @@ def train(device: Any) -> tuple[list[float], list[np.ndarray]]:
         nn.ReLU(),
         nn.Linear(12, 10, device=device),
     )
-    # Not Adam: the gradient of a bias before a batch norm is only rounding, which Adam would
-    # amplify.
+    # Adam is not used: the gradient of a bias before a batch norm is only rounding, which it
+    # amplifies.
     optimizer = needle.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     images = np.random.rand(4, 1, 10, 10).astype("float32")
     x = needle.Tensor(images, device=device)

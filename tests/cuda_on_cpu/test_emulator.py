@@ -96,7 +96,7 @@ FAULTS: list[tuple[str, tuple[Any, ...], str]] = [
     ("half_wait", (), "wait at a barrier that others never reach: thread .* in line"),
     ("two_barriers", (), "wait at the barriers of lines"),
     ("lanes_missing", (), "wait at a barrier that others never reach"),
-    ("throws", (), "thrown by a thread"),  # an exercise that is still open throws
+    ("throws", (), "thrown by a thread"),  # an exercise that is still open raises an exception
     ("copy_twice", (False,), UNWAITED),
     ("copy_in_groups", (False,), UNWAITED),
     ("copy_too_early", (), UNWAITED),
@@ -251,7 +251,7 @@ def test_products_have_no_races(precision: str, columns: int, watched: Any) -> N
 @needs_backend
 @pytest.mark.parametrize("columns", [64, 32], ids=["large tiles", "small tiles"])
 def test_rounded_operands_come_without_conflicts_or_sectors_to_spare(columns: int) -> None:
-    """Check a product and a convolution's three in bf16 for bank conflicts and excess sectors.
+    """Check a product, a convolution and its gradients in bf16 for bank conflicts and sectors.
 
     Loads of operands take the fewest sectors except at edges, where lanes read other lanes'
     elements.

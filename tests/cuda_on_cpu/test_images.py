@@ -1,4 +1,4 @@
-"""Augmentation on the emulated GPU: bitwise the images of the definitions and of the CPU.
+"""Augmentation on the emulated GPU: images are bitwise those of the definitions and of the CPU.
 
 Also ``DataLoader(augment="device")`` from pinned slots.
 """

@@ -36,7 +36,7 @@ def test_no_kernel_spills_registers() -> None:
 
 
 def test_products_of_a_warpgroup_do_not_wait_for_each_other() -> None:
-    """ptxas reports where it had to insert waits between them."""
+    """ptxas reports where it had to insert waits between wgmma instructions."""
     waiting = [path.name for path in resources.reports() if "serialized" in path.read_text()]
     assert not waiting, f"their sums must not be accessed before wgmma_wait: {waiting}"
 

@@ -20,7 +20,7 @@ from tests.cuda_on_cpu import emulated
 
 pytestmark = [
     *emulated.NEEDED,
-    # The warning says that no graph can be replayed, because addresses differ between steps.
+    # Fail on the warning that no graph can be replayed because addresses differ between steps.
     pytest.mark.filterwarnings("error::needle.capture.CaptureWarning"),
 ]
 for package in program.PACKAGES:

@@ -41,7 +41,7 @@ std::string output_of(const std::string& command) {
   return text;
 }
 
-// "_ZN.. kernel", then "/path/gemm.h:12 (discriminator 3)", for each function inlined there.
+// Reads "_ZN.. kernel", then "/path/gemm.h:12 (discriminator 3)", for each inlined function.
 std::vector<std::string> frames(const void* code, bool before) {
   Dl_info found{};
   if (dladdr(const_cast<void*>(code), &found) == 0 || found.dli_fname == nullptr) return {};
@@ -433,7 +433,7 @@ extern "C" void __tsan_func_exit() {}
 extern "C" void __tsan_vptr_update(void**, void*) {}
 extern "C" void __tsan_vptr_read(void**) {}
 
-// Called by host functions in the same files.
+// The compiler calls these in host functions of the same files.
 #define NEEDLE_ATOMIC(bits, T)                                                                     \
   extern "C" T __tsan_atomic##bits##_load(const volatile T* at, int) {                             \
     return __atomic_load_n(at, __ATOMIC_SEQ_CST);                                                  \

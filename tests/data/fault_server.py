@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Site:
-    """The server's contents and faults; each request of a path uses up one of its faults."""
+    """The server's contents and faults; each request for a path consumes one of its faults."""
 
     content: dict[str, bytes] = field(default_factory=dict)
     faults: dict[str, list] = field(default_factory=dict)

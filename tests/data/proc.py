@@ -55,7 +55,7 @@ def _name(descriptor: int) -> str:
 def descriptors() -> Counter[str]:
     """Return the open files of this process, with one entry for each descriptor.
 
-    ``descriptors() <= before`` is true if nothing opened since then is still open. A plain count
+    ``descriptors() <= before`` is true if no file opened since then is still open. A plain count
     would change when an earlier test's garbage is collected, and could hide leaks. The sockets of
     ``supervisors`` are left out.
     """
@@ -77,7 +77,7 @@ class Leftovers:
         self.threads, self.mapped = set(threading.enumerate()), mappings()
 
     def new(self) -> list[object]:
-        """Return the resources held beyond the start; a decrease (after a collection) is none."""
+        """Return how many more resources are held than at the start; ignore decreases."""
         found: list[object] = [
             *(descriptors() - self.files),
             *(remaining() - self.children),

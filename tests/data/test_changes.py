@@ -14,7 +14,7 @@ from needle import data
 
 
 class Scale:
-    """A factor that datasets, transforms and collates share."""
+    """A factor that a data set, its transforms and its collate share."""
 
     __slots__ = ("factor",)
 
@@ -45,7 +45,7 @@ class Scaled(data.Dataset):
 
 
 class Factor(data.Transform):
-    """A described transform of images, whose parameters may be cached."""
+    """A transform with declared parameters, which may be cached."""
 
     def __init__(self) -> None:
         self.factor = 1

@@ -58,7 +58,7 @@ class Three:
     ],
 )
 def test_the_rule(milliseconds: float, busy: float, together: float, cores: int, name: str) -> None:
-    """``milliseconds`` are per batch of 64; ``busy`` is how many cores one thread keeps busy."""
+    """Test the rule. milliseconds: per batch of 64. busy: how many cores one thread keeps busy."""
     probe: Any = SimpleNamespace(
         alone=lambda: None,
         together=lambda: together,
@@ -92,7 +92,7 @@ def test_batches_do_not_depend_on_the_choice(
 
 
 def choosing(monkeypatch: pytest.MonkeyPatch, engine: str, workers: int) -> None:
-    """Have the measurement choose this engine."""
+    """Make the measurement choose this engine."""
     chosen = choice.ChosenEngine(engine, workers, "of a test")
     monkeypatch.setattr(choice, "_judge", lambda *arguments: chosen)
 

@@ -87,7 +87,7 @@ def test_pixels_outside_of_the_region_do_not_count(name, dtype):
 
 @pytest.mark.parametrize("name", ["crop", "resize, crop", "nearest", "box"])
 def test_the_region_is_no_larger_than_need_be(name):
-    """A change two pixels inside an edge is visible; weights of the outermost taps may be zero."""
+    """A change two pixels inside an edge is visible; the outermost taps may have weight zero."""
     for sample in range(10):
         image = noise(61, 47, sample)
         box = region(CHAINS[name], sample)
@@ -102,7 +102,7 @@ def test_the_region_is_no_larger_than_need_be(name):
 
 def test_the_region_in_numbers():
     centre = [data.Resize((100, 200)), data.CenterCrop((50, 60))]
-    # At half the size, place i reads 2i - 1 to 2i + 2: rows 25 to 74, columns 70 to 129.
+    # At half the size, position i reads 2i - 1 to 2i + 2: rows 25 to 74, columns 70 to 129.
     assert region(centre, 0, (200, 400)) == Region(49, 139, 151, 261)
     assert region([data.CenterCrop(10)], 0, (30, 40)) == Region(10, 15, 20, 25)
     assert region([data.CenterCrop(50)], 0, (30, 40)) is None

@@ -72,14 +72,14 @@ def test_jpeg_equals_pillow(library):
     luma = decoding.decode(content, "L")
     assert luma.shape == (61, 43, 1)
     difference = luma[..., 0].astype(int) - by_pillow(content, "L")
-    # the JPEG's own luma is compared with RGB's; both are rounded
+    # the JPEG's luma is compared with that computed from RGB; both are rounded
     assert abs(difference).max() <= 2
 
 
 @pytest.mark.parametrize(
     "at_least, size",
     [
-        ((122, 86), (122, 86)),  # less than a factor of two: decoded whole
+        ((122, 86), (122, 86)),  # less than a factor of two, so decoded whole
         ((62, 20), (122, 86)),
         ((61, 43), (61, 43)),
         ((31, 10), (61, 43)),
@@ -253,7 +253,7 @@ def test_cut_files_are_errors_that_name_the_place(library, form):
 
 
 def test_harmless_oddities_are_not():
-    """Bytes between pixels and end marker, common in published files, cost no pixel."""
+    """Bytes between the pixels and the end marker, common in published files, are harmless."""
     content = encoded(smooth(32, 32), "JPEG")
     want = by_pillow(content)
     odd = content[:-2] + b"\x00" * 9 + content[-2:]

@@ -26,7 +26,7 @@ from needle.errors import WorkerError
 
 
 class Failing(data.Dataset):
-    """A data set whose first row raises while the others take a moment."""
+    """A data set whose first row raises an error while the others take some time."""
 
     def __getitem__(self, index: int) -> int:
         if index == 0:
@@ -226,7 +226,7 @@ ORDERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("order", ORDERS)
 @engines
 def test_an_interrupt_at_any_moment_loses_no_batch(order: str, options: dict[str, Any]) -> None:
-    """Ctrl-C may come at the beginning of any Python function that the second ``next`` calls."""
+    """Test Ctrl-C at the beginning of any Python function that the second ``next`` calls."""
     step, place, calls = (1 if not options else 9), 0, 1
 
     def interrupt(*_: Any) -> None:

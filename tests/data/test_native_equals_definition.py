@@ -1,4 +1,4 @@
-"""Chains of transforms equal calling them one by one, to the last bit, wherever they run.
+"""A chain of transforms is bit-identical to calling them one by one, wherever it runs.
 
 This holds for floats too, since the kernels fix the order and rounding of their sums.
 """
@@ -51,7 +51,7 @@ class Place(T.Transform):
 
 
 def shuffled(image):
-    """Move rows by random numbers, as a user's own function may."""
+    """Roll the rows by a random number, as a user's own function may."""
     return np.roll(image, random_source().randint(0, 9), 0)
 
 

@@ -1,4 +1,4 @@
-"""Slices of a batch equal reading, transforming and collating, however they are prepared."""
+"""Slices of a batch equal the plain read, transform and collate, however they are prepared."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ LABELS = np.arange(9)
 
 
 class OneByOne(data.Dataset):
-    """A dataset of the same samples without arrays and without fetch."""
+    """A data set that reads its samples one by one, without ``fetch``."""
 
     def __init__(self, inner):
         super().__init__()

@@ -56,7 +56,7 @@ def test_a_choice_of_colours_leaves_other_floats_as_they_are():
     assert plan.segments[0].kind == "native"
     images = (pixels(16, 4, 4, 3, dtype="f4") - 300) / 100
     refused = 0
-    for i in range(16):  # values leave 0..1 unless a colour step clips them
+    for i in range(16):  # values exceed 0..1 unless a colour step clips them
         try:
             one_by_one(chain, images[i : i + 1], 1, [i])
         except ValueError as error:

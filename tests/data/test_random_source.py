@@ -1,4 +1,4 @@
-"""Keyed draws: streams numbered by position in a list, equal for every way of calling."""
+"""Keyed draws: streams are numbered by position in a list and equal for every way of calling."""
 
 import numpy as np
 

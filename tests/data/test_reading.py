@@ -73,7 +73,7 @@ def test_groups_of_any_size_give_the_same(monkeypatch, name, placed, options):
 
 
 def test_a_group_is_transformed_before_the_next_is_read(monkeypatch):
-    """Without groups, all images of a batch would be in memory at once."""
+    """Reading in groups keeps the images of a whole batch from being in memory at once."""
     monkeypatch.setattr(reading, "GROUP_BYTES", 1)
     order: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""Samplers: orders reproducible from (seed, epoch), shares of weights, ranks and buckets."""
+"""Samplers: orders are functions of (seed, epoch); weights, ranks and buckets."""
 
 from itertools import pairwise
 

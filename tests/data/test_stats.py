@@ -10,7 +10,7 @@ from needle.data.loader.doctor import _judge
 
 
 class Slow(data.Dataset):
-    """A data set in which reading a sample takes a moment."""
+    """A data set in which reading a sample takes some milliseconds."""
 
     def __len__(self):
         return 24
@@ -81,7 +81,7 @@ def test_the_doctor_of_workers_and_streams():
 
 
 def test_the_doctor_says_when_processes_cost_more_than_they_bring():
-    """The figures are measured on arrays in memory with two cores."""
+    """Test the doctor's advice on figures measured with arrays in memory and two cores."""
     images = data.ArrayDataset(np.zeros((64, 4, 4, 3), np.uint8))
     rates = {"fetch only": 900e3, "prepare only": 850e3, "full": 290e3}
     with data.DataLoader(images, 8, num_workers=2) as loader:

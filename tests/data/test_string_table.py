@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from needle.data.formats.string_table import StringTable
 
-# Any text, and bytes that are not UTF-8, escaped as Python escapes them in file names.
+# Any text, including bytes that are not UTF-8, escaped as Python does in file names.
 names = st.text() | st.binary().map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 
 

@@ -56,7 +56,7 @@ def small_model() -> nn.Module:
 def train(
     out: str, slices: str = "0", captured: str = "1", samples: str = "22", device: str = "cpu"
 ) -> None:
-    """Do six steps with momentum, clipping and a moving average; rank 0 saves the results."""
+    """Run six steps with momentum, clipping and a moving average; rank 0 saves the results."""
     if device == "gpu":
         needle.set_default_device(gpu.first().device)
     np.random.seed(GROUP.rank)  # rank 0's weights are broadcast
@@ -92,7 +92,7 @@ def train(
 
 
 def synchronised(out: str, captured: str) -> None:
-    """Do three float64 steps with statistics over unequal batches; rank 0 saves the results."""
+    """Run three float64 steps with statistics over unequal batches; rank 0 saves the results."""
     np.random.seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 6, 3, dtype="float64"),
@@ -133,7 +133,7 @@ def synchronised(out: str, captured: str) -> None:
 
 
 def differ(*_: str) -> None:
-    """Change a parameter on one rank, which must be found and named."""
+    """Change a parameter on one rank; the check must detect the change and name the parameter."""
     model = nn.Linear(3, 2)
     parallel = DataParallel(model, GROUP)
     if GROUP.rank == 1:
@@ -142,7 +142,7 @@ def differ(*_: str) -> None:
 
 
 class Counted(data.Dataset):
-    """Sixty samples; each read of one adds a line to the file that READS names."""
+    """Sixty samples; each read appends a line to the file that READS names."""
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
         with open(os.environ["READS"], "a") as file:

@@ -68,7 +68,7 @@ def test_average_is_that_of_all_samples(slices: int | None) -> None:
 
 
 class Doubling(Communicator):
-    """A group of two ranks with equal gradients; it records the size of each sum."""
+    """A stand-in for a group of two ranks with equal gradients; it records the size of each sum."""
 
     size = 2
 
@@ -195,7 +195,7 @@ class Buffered(nn.Module):
     ],
 )
 def test_buffers_of_each_dtype(dtype: str, before: Any, after: Any) -> None:
-    """An unchanged buffer keeps its bits; one that all slices change alike gets the new value."""
+    """Unchanged buffers keep their bits; those that all slices change alike get the new value."""
     model = Buffered(before, dtype)
     parallel = DataParallel(model, Communicator(), 4)
     for new in (None, None, after):

@@ -1,6 +1,6 @@
-"""docs/glossary.md: the code of needle that its two comparison tables show runs.
+"""docs/glossary.md: needle's code in its two comparison tables runs.
 
-What the tables say of it is tested beside its subject; what they say of PyTorch is tested here.
+What the tables say about needle is tested elsewhere; what they say about PyTorch is tested here.
 """
 
 import re
@@ -27,7 +27,7 @@ def shown() -> list[tuple[str, str]]:
 
 
 def names(x: ndl.Tensor) -> dict[str, Any]:
-    """Return the names that the code uses; ``x`` has gone through a backward pass."""
+    """Return the names that the code uses; ``x`` has a gradient."""
     layer, loss = nn.Linear(3, 2), (x**3).sum()
     loss.backward()
     own = {"ndl": ndl, "nn": nn, "optim": optim, "np": np, "DataLoader": data.DataLoader}

@@ -1,4 +1,4 @@
-"""Requirements of a release: one version everywhere, and workflows whose commands exist."""
+"""Requirements of a release: one version everywhere, and workflows that call existing commands."""
 
 import re
 from pathlib import Path

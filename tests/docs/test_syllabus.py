@@ -1,4 +1,4 @@
-"""The tables of docs/syllabus.md agree with the exercises: hours, tags, all in ten weeks."""
+"""The tables of docs/syllabus.md agree with the exercises: hours and tags; ten weeks cover all."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Functions of several exercises' tests: errors as results, differences, softmax."""
+"""Helpers for tests of several exercises: errors as results, finite differences, softmax."""
 
 from collections.abc import Callable
 from typing import Any

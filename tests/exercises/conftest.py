@@ -1,4 +1,4 @@
-"""Reports of open exercises: one line for each test that meets one, and a summary at the end."""
+"""Reports open exercises: one line for each test that needs one, and a summary at the end."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -121,7 +121,7 @@ def shortened(planes: list[str], pairs: list[tuple[Any, Any]]) -> str:
 
 
 def rows_of(x: Array, kernel: tuple[int, ...], settings: Settings) -> Array:
-    """Return the windows as rows, by the definition: (groups, N, OH, OW, KH, KW, C/groups)."""
+    """Return the windows by their definition: (groups, N, OH, OW, KH, KW, C/groups)."""
     image, groups, where = padded(x, settings[1]), settings[3], reads(x.shape, kernel, settings)
     sizes = tuple(size + 1 for size in max(where))
     found = np.empty((len(x), *sizes, x.shape[3]))
@@ -230,7 +230,7 @@ def unordered(grad: Array, weight: Array, shape: Any, settings: Settings) -> Arr
 
 
 def last_tap(x: Array, weight: Array, *settings: Any) -> Array:
-    """Return the convolution in which only the last tap reads each pixel."""
+    """Return the wrong convolution in which only the last tap reads each pixel."""
     where = reads(x.shape, weight.shape, settings)  # type: ignore[arg-type]
     last = {place: key[2:] for key, place in sorted(where.items(), key=lambda item: item[0][2:])}
     out = np.zeros_like(convolved(x, weight, *settings))

@@ -119,7 +119,7 @@ def test_which_images_of_a_batch_are_mirrored() -> None:
 
 
 def words_of(*parts: float) -> Array:
-    """Return a row of words for each fraction of 2**32, the same for both axes."""
+    """Return a row of words for each fraction of 2**32, with the same word for both axes."""
     words = np.array([[part * 2**32] * 2 for part in parts])
     return np.minimum(words, 2.0**32 - 1).astype(np.uint32)
 

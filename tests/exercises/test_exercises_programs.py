@@ -22,7 +22,7 @@ DTYPE: Any = np.dtype("float32")
 
 
 class Slots:
-    """The slots of a recording written as text; those named in capitals outlive the step."""
+    """The slots of a recording written as text; slots in capitals outlive the step."""
 
     def __init__(self) -> None:
         self.named: dict[str, BufferSlot] = {}

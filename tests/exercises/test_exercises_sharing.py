@@ -173,7 +173,7 @@ def test_who_joins_takes_what_it_misses() -> None:
     given = {"three tasks": "all miss 0 ... 8"}
     cause = "tasks that miss the same samples share every read: none of them is refused"
     draw = Coupled(tasks(9, 9, 9), Random(0)).draw
-    # an IndexError: nothing is left to draw for the refused task
+    # an IndexError means that nothing is left to draw for the refused task
     masks = outcome(lambda: list(draw([0, 1, 2]).values()), IndexError)
     expect("the masks drawn", masks, [0b111], given=given, mistakes={cause: "IndexError"})
     apart = tasks(4)

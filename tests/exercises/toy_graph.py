@@ -1,7 +1,6 @@
 """Graphs for the exercises on autograd.
 
-Graphs of floats need no op; graphs of Tensors use ops defined here, so that of needle.ops only + is
-used.
+Graphs of floats need no op; graphs of Tensors use ops defined here, and only + of needle.ops.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Garbles files of every format in turn: ``python -m tests.fuzz SECONDS [SEED]``, make fuzz."""
+"""Corrupts files of every format in turn: ``python -m tests.fuzz SECONDS [SEED]``, make fuzz."""
 
 import itertools
 import sys

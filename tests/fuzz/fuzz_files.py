@@ -1,7 +1,7 @@
 """Every file format that needle reads: corrupted files are rejected by name, or read correctly.
 
-``garble`` tries mutations of one format in a process of its own, which may crash: the program
-``python -m tests.fuzz.fuzz_files NAME FIRST COUNT``. make fuzz and the tests call it.
+``garble`` tries mutations of one format in its own process, which may crash: it runs ``python -m
+tests.fuzz.fuzz_files NAME FIRST COUNT``. make fuzz and the tests call it.
 """
 
 import io
@@ -47,8 +47,8 @@ PAIRS = [(image, i) for i, image in enumerate(IMAGES)]
 class Format:
     """A file format: ``make`` writes a file, ``read`` reads all of it and returns the content.
 
-    exact: it has checksums, so that what can be read must be what was written. named: errors give
-    the name of the file.
+    exact: the format has checksums, so whatever is read must be what was written. named: errors
+    contain the name of the file.
     """
 
     make: Callable[[Path], Any]
@@ -290,7 +290,7 @@ def limited(seconds: int) -> Iterator[None]:
 
 
 def _bytes(value: Any) -> Any:
-    """Return a value that compares like ``value``, arrays by their bytes."""
+    """Return a value that can be compared with ==, in which arrays are replaced by their bytes."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, dict):

@@ -9,14 +9,14 @@ from tests.cuda_on_cpu import emulated
 
 
 class Place(NamedTuple):
-    """A device to test, and the number of training steps that it has time for."""
+    """A device to test, and the number of training steps for which there is time."""
 
     device: Any
     steps: int
 
     @property
     def real(self) -> bool:
-        """Return True on a GPU, which has time for large arrays."""
+        """Return True on a GPU, where large arrays are fast enough."""
         return self.device.name == "cuda"
 
 

@@ -124,7 +124,7 @@ def resnet_losses(device: Any, whole: bool) -> list[float]:
 
 
 def test_a_resnet_trains_as_on_the_cpu(place: Place) -> None:
-    """After ten steps losses are within 1e-3: steps amplify the rounding of reordered sums."""
+    """After ten steps losses agree to 1e-3: steps amplify the rounding of reordered sums."""
     whole = place.device.name == "cuda"
     reference = needle.cpu() if needle.cpu().enabled() else needle.cpu_numpy()
     losses, want = resnet_losses(place.device, whole), resnet_losses(reference, whole)
@@ -150,7 +150,7 @@ def test_steps_leave_no_memory_behind(place: Place, captured: bool) -> None:
         optimizer.step()
 
     taken = needle.capture(step, state=[model, optimizer, x, y]) if captured else step
-    settled = 3 if captured else 1  # recorded, then replayed with each set of buffers
+    settled = 3 if captured else 1  # recorded once, then replayed with each set of buffers
     for number in range(place.steps + settled):
         taken()
         if number in (settled, place.steps + settled - 1):

@@ -27,7 +27,7 @@ Round = Callable[[np.ndarray], np.ndarray]
 
 @contextmanager
 def generation(place: Place, number: str) -> Iterator[None]:
-    """Let the emulator be a GPU of this generation."""
+    """Make the emulator a GPU of this generation."""
     if place.real:
         if number == "9":
             pytest.skip("NEEDLE_CUDA_SM90 chooses the kernels of a GPU")
@@ -255,7 +255,7 @@ def test_convolutions_of_stored_bfloat16(case: str, place: Place, stored: Any) -
 @pytest.mark.parametrize("layout", ["compact", "strided"])
 @pytest.mark.parametrize("size", [7, 50_000, 9_000_000])
 def test_the_source_of_an_upload_may_change_at_once(size: int, layout: str, place: Place) -> None:
-    """Three uploads follow kernels that keep the GPU busy."""
+    """Test three uploads after kernels that keep the GPU busy."""
     device = place.device
     host = np.empty((size, 1), "float32")
     want = np.arange(size, dtype="float32")[:, None]

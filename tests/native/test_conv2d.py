@@ -1,4 +1,4 @@
-"""conv2d and its gradients: every path at its sizes, prepared weights, numbers not finite."""
+"""conv2d and its gradients: every algorithm, prepared weights, NaN and infinities."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -113,7 +113,7 @@ def test_results_and_bits(kernels: Any, conv: Conv, dtype: DType) -> None:
 
 
 def same_as_plain(kernels: Any, conv: Conv, prepared: Any) -> None:
-    """Assert that conv2d gives the same bits beside prepared weights, which it may ignore."""
+    """Assert that conv2d gives the same bits with prepared weights, which it may ignore."""
     x, weight, _ = (view_of(a) for a in conv.operands())
     got, want = (empty_view(conv.out, "float32") for _ in range(2))
     kernels.conv2d(x, weight, want, conv.geometry, NO_EPILOGUE)

@@ -1,4 +1,4 @@
-"""The conformance suite's cases at the sizes that the CPU kernels' paths need.
+"""The conformance suite's cases at the sizes that the code paths of the CPU kernels need.
 
 The suite itself runs on every backend, so its arrays are small. Here each kernel meets vectors and
 their tails, packed panels, several ranges of rows and parts of long sums, on every instruction set,
@@ -62,7 +62,7 @@ POOLS = [
     ((1, 5, 7, 70), (3, 2), (1, 2), (1, 0)),
     ((2, 6, 5, 1), (3, 3), (2, 1), (1, 1)),
     ((2, 7, 7, 5), (2, 2), (3, 3), (0, 0)),
-    # windows side by side, whose vector loads reach the next pixel but not past a row
+    # adjacent windows, whose vector loads reach into the next pixel but not past a row
     *[((3, 13, 11, c), (k, k), (k, k), (0, 0)) for c in (1, 3, 6, 20) for k in (2, 3)],
 ]
 REDUCED = [((70, 300), 0), ((70, 300), 1), ((200_000,), 0), ((40_000, 3), 0), ((300, 1000), 0)]
@@ -149,7 +149,7 @@ def test_results_and_bits(kernels: Any, suite: str, dtype: DType) -> None:
 @pytest.mark.parametrize("k", [256, 1024])
 @pytest.mark.parametrize(("m", "n"), [(100, 64), (256, 512), (60, 800)])
 def test_rounding_errors_of_long_products(kernels: Any, m: int, n: int, k: int) -> None:
-    """An accumulator for all products of a block of k exceeds 4.6, runs of 128 stay below 3.6.
+    """One accumulator for a whole block of k exceeds 4.6; partial sums of 128 stay below 3.6.
 
     The unit is 2**-24 times the standard deviation of the sums.
     """
@@ -163,7 +163,7 @@ def test_rounding_errors_of_long_products(kernels: Any, m: int, n: int, k: int) 
 
 
 def test_sums_do_not_drift(kernels: Any) -> None:
-    """Adding 0.1 rounds the same way each time: one running sum would be off by percents."""
+    """Adding 0.1 always rounds the same way: one running sum would be off by several percent."""
     for shape, axis in (((5_000_001,), 0), ((1_000_000, 4), 0), ((4, 1_000_000), 1)):
         case = reduction("sum", FLOATS[0], shape, (axis,))
         ((want, got),) = replace(case, inputs=(np.full(shape, 0.1, "float32"),)).results(kernels)

@@ -3,7 +3,7 @@
 Its results are tested with the other algorithms in test_conv2d. The root-mean-square error of its
 float32 results against float64 is at most 4.5 times that of sequential float32 sums; the weight
 gradient's is at most seven times that of the direct algorithm, whose many partial sums have small
-errors. With 64 to 512 channels docs/internals/accuracy.md has the factors.
+errors. docs/internals/accuracy.md has the factors for 64 to 512 channels.
 """
 
 import functools
@@ -115,7 +115,7 @@ def test_a_program_can_choose_the_direct_sums(channels: int) -> None:
         assert error(got, want) <= 4 * 2.0**-24 * error(want, np.zeros_like(want))
 
 
-# Winograd pays with enough channels, enough tiles, and tiles that mostly lie inside the image.
+# Winograd pays if there are enough channels and tiles, and most of each tile is inside the image.
 @pytest.mark.parametrize(
     ("conv", "expected"),
     [
@@ -148,7 +148,7 @@ def test_other_geometry_is_never_winograds(by: Any, conv: Conv) -> None:
         np.testing.assert_array_equal(got, plain)
 
 
-@pytest.mark.parametrize("channels", [24, 300])  # transformed weights all at once, and in parts
+@pytest.mark.parametrize("channels", [24, 300])  # weights transformed all at once, and in parts
 def test_threads_change_no_bit(kernels: Any, by: Any, channels: int) -> None:
     conv = Conv((3, 30, 21, channels), (3, 3), channels, padding=(1, 1))
     same_for_any_threads(kernels.module, lambda: by("winograd", conv))

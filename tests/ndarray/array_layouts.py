@@ -1,4 +1,4 @@
-"""Arrays of every memory layout with the equal NumPy array: rows for the table tests."""
+"""Arrays of every memory layout, each with an equal NumPy array: rows for the table tests."""
 
 from collections.abc import Callable
 from typing import Any

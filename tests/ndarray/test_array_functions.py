@@ -170,7 +170,7 @@ def test_manipulation(layout: str, device: Any) -> None:
 
 
 def test_the_product_of_a_shape_is_an_int() -> None:
-    """Test what the course's array module does with tuples and lists."""
+    """Test the course's calls of the array module with tuples and lists."""
     for shape in ((2, 3), [4, np.int64(5)], (), (2**31, 2**20)):
         found = nd.prod(shape)
         assert type(found) is int and found == math.prod(map(int, shape))
@@ -338,7 +338,7 @@ def test_searching(device: Any) -> None:
     [((2, 1, 3, 4), (6, 4, 5)), ((4,), (2, 4, 5)), ((0, 4), (4, 5)), ((33, 70), (70, 65))],
 )
 def test_matmul(left: Any, right: Any, device: Any) -> None:
-    """Test dtypes; the op table has the rules of shapes."""
+    """Test dtypes; the op table covers shapes."""
     for dtype in ("float32", "float64", "int32", "int64", "uint8"):
         a, host_a, b, host_b = both(device, (left, dtype), (right, dtype))
         wide = [h.astype(np.float64) if dtype[0] == "f" else h for h in (host_a, host_b)]

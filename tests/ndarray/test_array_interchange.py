@@ -254,7 +254,7 @@ def test_pickle_and_copy(layout: str, device: Any) -> None:
 def test_devices_pickle_and_copy_by_name(device: Any) -> None:
     for clone in (pickle.loads(pickle.dumps(device)), copy.copy(device), copy.deepcopy(device)):
         assert clone == device and hash(clone) == hash(device) and clone.enabled()
-    bare = nd.BackendDevice.__new__(nd.BackendDevice)  # unpickling starts with such an object
+    bare = nd.BackendDevice.__new__(nd.BackendDevice)  # unpickling starts with an empty object
     assert not hasattr(bare, "anything")
     with pytest.raises(AttributeError):
         _ = bare.mod

@@ -1,4 +1,4 @@
-"""Attention and transformer: formulas in float64, gradients, draws, errors."""
+"""Attention and transformer: formulas in float64, gradients, initial draws, errors."""
 
 from typing import Any
 
@@ -158,7 +158,7 @@ def test_a_causal_transformer_does_not_see_the_future(device: Any) -> None:
         model = nn.Transformer(6, 8, 2, num_head=2, dim_head=3, causal=causal, device=device)
         before = model(tensor(x, device))[0].numpy()
         changed = x.copy()
-        changed[3:] = normal(2, 2, 6, seed=1)  # new values, as layer norm would cancel a shift
+        changed[3:] = normal(2, 2, 6, seed=1)  # not a shift, which layer norm would cancel
         after = model(tensor(changed, device))[0].numpy()
         assert np.allclose(before[:3], after[:3], atol=1e-6) == causal
         assert not np.allclose(before[3:], after[3:], atol=1e-3)

@@ -46,7 +46,7 @@ def assert_same(found: list[Any], wanted: list[Any]) -> None:
 @every_row
 def test_copies_pickles_and_states_give_the_same_values(row: LayerRow, device: Any) -> None:
     layer, inputs = made(row, device)
-    row.call(layer, *inputs)  # the running statistics are those of one batch
+    row.call(layer, *inputs)  # the running statistics have seen one batch only
     fresh = row.make(device=device, dtype="float64")
     fresh.load_state_dict(copy.deepcopy(layer.state_dict()))
     others = [copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), fresh]
@@ -98,7 +98,7 @@ def test_gradients_are_those_of_differences(row: LayerRow, device: Any) -> None:
 
 
 def _replace(layer: Any, old: Any, new: Any) -> None:
-    """Put ``new`` where a module refers to ``old``."""
+    """Replace the references of a module to ``old`` by ``new``."""
     for _, module in layer.named_modules():
         for name, value in vars(module).items():
             if value is old:

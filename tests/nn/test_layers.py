@@ -167,7 +167,7 @@ def test_who_watches_or_changes_a_layer_sees_it_called_by_itself(device, monkeyp
         assert kind(other, relu) is ops.ReLU
     assert kind(linear, OwnReLU()) is ops.AddScalar
     for watched in (linear, relu):
-        watched.forward = watched.forward  # set on the instance, as listeners do
+        watched.forward = watched.forward  # set on the instance, as a profiler does
         assert kind(linear, relu) is ops.ReLU
         del watched.forward
     with monkeypatch.context() as patch:

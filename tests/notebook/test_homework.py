@@ -1,4 +1,4 @@
-"""The homework notebooks: written for a student tree, they run, take answers and check them."""
+"""The homework notebooks of a student tree: they run, accept answers and check them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Each part's homework notebook, from first to last cell, on an empty tree and a solved one."""
+"""Each part's homework notebook runs from first to last cell, in an empty and in a solved tree."""
 
 import re
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_an_empty_notebook_invites_to_its_exercises(part: Part, tmp_path: Path) 
 @pytest.mark.slow
 @every_part
 def test_a_solved_notebook_passes_its_checks(part: Part, tmp_path: Path) -> None:
-    """Leave out compiled exercises, which make test-course checks, and WGSL without an adapter."""
+    """Leave out compiled exercises (make test-course checks them), and WGSL without an adapter."""
     tree = tmp_path / "tree"
     write_edition(ROOT, tree, set(exercises()))
     put_back(tree, list(exercises()))

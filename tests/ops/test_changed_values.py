@@ -100,7 +100,7 @@ def test_first_gradients(row: OpRow, device: Any) -> None:
 @DIFFERENTIABLE
 @pytest.mark.parametrize("retain_graph", [None, True], ids=["released", "retained"])
 def test_second_gradients(row: OpRow, retain_graph: Any, device: Any) -> None:
-    """Values change before the first backward, or between the first and the second."""
+    """Test values that change before the first backward, or between the first and the second."""
 
     def run(early: bool, position: int = -1, change: Any = None) -> list[Any]:
         inputs, outputs, loss = forward(row, device)
@@ -215,7 +215,7 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_steps_of_optimizers(name: str, dtype: str, device: Any) -> None:
-    """Updates interleave: one loss's graph is alive while a step changes its parameters."""
+    """Test interleaved updates: a loss's graph is alive while a step changes its parameters."""
     params = [Tensor(np.full((2, 2), i + 1.0), dtype=dtype, device=device) for i in range(3)]
     x = Tensor(np.ones((2, 2)), dtype=dtype, device=device)
     optimizer = OPTIMIZERS[name](params)
@@ -455,7 +455,7 @@ def test_a_hook_that_changes_a_value() -> None:
 
 @needs_kernels
 def test_captured_steps() -> None:
-    """A replay changes values like the step itself: assigned by the optimiser, or written to."""
+    """A replay changes values as the step itself does, by the optimiser or by writing to them."""
     for write_in_place in (False, True):
         w = Tensor(np.ones(3), device=ndl.cpu(), dtype="float32")
         optimizer = optim.SGD([w], lr=0.1)

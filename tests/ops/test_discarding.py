@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not refs.TELL, reason="reference counts are turn
 
 @pytest.fixture(autouse=True)
 def small_values_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Discard values of any size."""
+    """Make needle discard values of any size."""
     monkeypatch.setattr(value_file, "SMALLEST", 1)
 
 
@@ -56,7 +56,7 @@ def nodes_of(row: OpRow, device: Any) -> list[Any]:
 
 
 def reads(node: Any, device: Any) -> set[int | str]:
-    """Return the values that the gradient of a node reads, found by taking each away."""
+    """Return the values that a node's gradient reads, found by removing one after another."""
     data = node.realize_cached_data()
     ones = [xp.ones_like(each) for each in (data if isinstance(data, tuple) else [data])]
     grads = [Tensor.make_const(one) for one in ones]
@@ -67,7 +67,7 @@ def reads(node: Any, device: Any) -> set[int | str]:
         value.cached_data = unreadable(kept, device)
         try:
             node.op.gradient_as_tuple(grad, node)
-        except (ReadError, AttributeError, TypeError):  # items of tuples raise the last two
+        except (ReadError, AttributeError, TypeError):  # items of tuples raise the last two errors
             found.add(which)
         finally:
             value.cached_data = kept

@@ -1,4 +1,4 @@
-"""The effects of registering an op: function, method, flat names, up-to-date lists of names."""
+"""The effects of registering an op: function, method, exported names, up-to-date lists of names."""
 
 import inspect
 

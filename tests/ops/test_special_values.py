@@ -292,7 +292,7 @@ def test_uneven_adaptive_means_keep_a_bad_pixel_in_its_windows(bad: float, devic
 def test_captured_uneven_adaptive_means_equal_eager_ones(
     bad: tuple[float, ...], device: Any
 ) -> None:
-    """Value and gradient agree even if a replay gets inf and NaN that the recording did not."""
+    """Value and gradient agree even if only the replay gets infinities and NaN."""
     random = np.random.default_rng(3)
 
     def step(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

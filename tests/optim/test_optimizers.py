@@ -1,4 +1,4 @@
-"""Optimisers: formulas in float64, behaviour in the course, groups, clipping, state."""
+"""Optimisers: formulas in float64, the course's behaviour, groups, clipping, state."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_steps_follow_the_formula(name, dtype, device):
         grads = [np.asarray(rng.standard_normal(p.shape), dtype) for p in params]
         for p, g in zip(params, grads, strict=True):
             p.grad = ndl.Tensor(g, device=device, dtype=dtype)
-        kept = [(p.data, p.numpy()) for p in params if t % 2]  # where nothing is, steps in place
+        kept = [(p.data, p.numpy()) for p in params if t % 2]  # if none is shared, steps in place
         optimizer.step()
         assert all(np.array_equal(old.numpy(), before) for old, before in kept)
         assert all(np.array_equal(p.grad.numpy(), g) for p, g in zip(params, grads))
@@ -236,7 +236,7 @@ def test_a_value_without_other_references_is_changed_in_place(name, native):
 
 
 def adopted(w):
-    """Return a host array whose memory the parameter takes."""
+    """Return a host array whose memory the parameter uses."""
     host = w.numpy().copy()  # the memory must be writable
     w.data = ndl.Tensor.make_const(ndl.backend_selection.adopt(host, w.device))
     return host

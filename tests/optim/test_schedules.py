@@ -31,7 +31,7 @@ def rates(schedule: optim.Schedule, steps: int, group: int = 0) -> list[float]:
 
 
 def advance(schedule: optim.Schedule) -> None:
-    """Make one step; the metric never improves after the first one."""
+    """Take one step; the metric never improves after the first one."""
     if isinstance(schedule, optim.ReduceLROnPlateau):
         schedule.step(1.0)
     else:

@@ -1,4 +1,4 @@
-"""A server on loopback that answers with arbitrary bytes, to test how much a reader trusts."""
+"""A server on loopback that answers with arbitrary bytes, to test a reader's checks."""
 
 from __future__ import annotations
 

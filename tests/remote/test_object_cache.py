@@ -1,4 +1,4 @@
-"""ObjectCache: a strict limit, complete entries after any crash, no error if it cannot write."""
+"""ObjectCache: a strict size limit, complete entries after a crash, no error if it is read-only."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""RemoteImageFolder: the same batches as ImageFolder, whatever faults the store has."""
+"""RemoteImageFolder: the same batches as ImageFolder, whatever faults the store injects."""
 
 import os
 import pickle
@@ -126,7 +126,7 @@ def test_relative_paths_outlive_chdir(folder: Path, monkeypatch: pytest.MonkeyPa
 def test_images_of_one_size_are_stacked_as_samples_are(store: LoopbackStore, web: str) -> None:
     for options in ({"layout": "CHW"}, {"dtype": "uint8"}, {"mode": "L"}):
         dataset = opened(web, **options)
-        images, labels = dataset.fetch(np.arange(10, 20))  # images of one class, of equal size
+        images, labels = dataset.fetch(np.arange(10, 20))  # images of one class and of equal size
         one_by_one = data.default_collate([dataset[i] for i in range(10, 20)])
         for got, want in zip((images, labels), one_by_one):
             assert got.dtype == want.dtype

@@ -75,7 +75,7 @@ def test_an_index_that_could_not_be_read_is_not_written(
     monkeypatch.setattr(uploading, "MAX_INDEX", limit)
     with pytest.raises(DataError, match=f"the index of .* may have {limit} bytes.*packed=True"):
         data.upload(data.ImageFolder(folder), folder.parent / "set", progress=False)
-    early = limit < 30 * 40  # the limit is noticed before any image is sent
+    early = limit < 30 * 40  # the limit is checked before any image is sent
     assert (folder.parent / "set").exists() != early
     assert not (folder.parent / "set" / INDEX).exists()
 

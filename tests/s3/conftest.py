@@ -1,7 +1,7 @@
 """A real object store on loopback, started for these tests: OpenStack Swift.
 
-The fault-injecting proxy stands before it. Where Swift is not installed, its tests are skipped with
-a hint how to install it; make test-all installs it.
+A proxy in front of it injects faults. If Swift is not installed, the tests are skipped with a hint;
+make test-all installs it.
 """
 
 from collections.abc import Iterator

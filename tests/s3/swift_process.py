@@ -26,7 +26,7 @@ def write_ring(folder: str, kind: str, port: int) -> None:
 
 
 def serve(conf: dict[str, Any], logger: Any, names: dict[str, str], strategy: Any) -> None:
-    """Serve one of the four as wsgi.run_server does, but with a hub of its own."""
+    """Run one of the four servers as wsgi.run_server does, but with its own hub."""
     app = wsgi.loadapp(conf["__file__"], names)
     options = {"protocol": SwiftHttpProtocol, "capitalize_response_headers": False}
     eventlet.wsgi.server(wsgi.get_socket(conf), app, log_output=False, **options)
@@ -34,7 +34,7 @@ def serve(conf: dict[str, Any], logger: Any, names: dict[str, str], strategy: An
 
 def main(folder: str, *ports: str) -> None:
     """Serve until terminated; ``ports`` are those of the three storage servers."""
-    utils.SWIFT_CONF_FILE = f"{folder}/swift.conf"  # otherwise Swift looks in /etc/swift
+    utils.SWIFT_CONF_FILE = f"{folder}/swift.conf"  # otherwise Swift reads /etc/swift
     for kind, port in zip(STORING, ports):
         write_ring(folder, kind, int(port))
     kinds = (*STORING, "proxy")

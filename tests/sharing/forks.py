@@ -1,4 +1,4 @@
-"""Servers and tasks in processes of their own, forked from a process that has imported needle.
+"""Runs servers and tasks in processes forked from one that has already imported needle.
 
 Run as a program, this file is that process: it reads JSON commands from standard input, one per
 line, and answers each with a process id.

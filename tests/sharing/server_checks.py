@@ -1,4 +1,4 @@
-"""Servers for tests, in a thread or a process, in a temporary folder."""
+"""Starts servers for tests, in a thread or a process, with sockets in a temporary folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def arrays(batch: Any) -> list[Any]:
 
 
 def by_index(batches: Any) -> dict[int, Any]:
-    """Return the image of each label (the sample's index); each must come once."""
+    """Return the image of each label (the sample's index); every label must occur once."""
     found: dict[int, Any] = {}
     for images, labels in map(arrays, batches):
         for image, label in zip(images, labels.tolist()):

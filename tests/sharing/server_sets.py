@@ -66,7 +66,7 @@ class Captioned(Images):
 
 
 class Bad(Images):
-    """Every tenth sample from the fifth on is unreadable; if ``worse``, 7 raises KeyError."""
+    """Every tenth sample from the fifth on is unreadable; if ``worse``, number 7 is a KeyError."""
 
     worse = False
 

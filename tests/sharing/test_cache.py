@@ -1,6 +1,6 @@
 """SampleCache: its memory is bounded, held samples stay, and the least needed are evicted first.
 
-A naive model of the same rules is run beside it.
+The tests compare it with a naive model of the same rules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Data sets that deliver different samples have different fingerprints, equal ones the same."""
+"""Fingerprints differ if data sets deliver different samples; equal data sets have equal ones."""
 
 from __future__ import annotations
 

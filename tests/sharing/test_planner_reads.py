@@ -28,7 +28,7 @@ def test_two_tasks_meet_as_often_as_any_two_can(sizes: tuple[int, int, int]) -> 
 
 @pytest.mark.parametrize("start", [0.25, 0.5])
 def test_a_follower_copies_the_plan_of_its_leader(start: float) -> None:
-    """If it starts a fraction s of an epoch later, 1 - s (1 - s) of its draws coincide."""
+    """If a task starts a fraction s of an epoch later, 1 - s (1 - s) of its draws coincide."""
     n, epochs = 200, 30
     tasks = [Task(range(n)), Task(range(n), start=int(start * n))]
     played = play(Planned, tasks, n * epochs)

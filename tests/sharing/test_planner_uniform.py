@@ -1,4 +1,4 @@
-"""Planner: with every policy each task's orders are uniform and independent between epochs."""
+"""Planner: each task's orders are uniform and independent between epochs, for every rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access to a server, the files of a dead server, and the program that starts and lists servers."""
+"""Access to a server, the files of a dead server, and the program that starts and shows servers."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_another_user_cannot_connect() -> None:
 
 
 def _as_nobody(path: Path) -> str:
-    """Return what user nobody receives from the socket."""
+    """Return what the user "nobody" receives from the socket."""
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -135,7 +135,7 @@ def test_a_task_that_never_releases_delays_nobody() -> None:
 
 
 def test_an_interrupt_of_a_task_arrives_as_one_and_the_task_goes_on() -> None:
-    """Ctrl-C at the beginning of any Python function that ``next`` calls."""
+    """Test Ctrl-C at the beginning of any Python function that ``next`` calls."""
     place, calls = 0, 1
 
     def interrupt(*_: Any) -> None:
@@ -166,7 +166,7 @@ def test_a_task_that_waits_long_is_not_given_up() -> None:
     ):
         epoch = iter(mine)
         next(epoch)
-        time.sleep(2.0)  # a training step that outlasts the lease
+        time.sleep(2.0)  # a training step that takes longer than the lease
         assert len(by_index(epoch)) == 92
 
 
@@ -412,7 +412,7 @@ def seconds_to_the_error() -> float:
 
 
 def kill_servers(times: int, fallback: bool) -> None:
-    """Kill the server at random moments, again and again, and start another one each time."""
+    """Kill the server repeatedly at random moments, and start another one each time."""
     rng, dataset, length = random.Random(4), images(160, 100), 160
     name = f"server_sets:images?length={length}&pause=100"
     with folder() as place:

@@ -1,4 +1,4 @@
-"""A fault of one task is an error of that task alone; all other tasks continue."""
+"""A fault of one task raises an error in that task only; all other tasks continue."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ def test_a_server_ends_soon_after_its_starter_was_interrupted_at_any_moment(
         process.communicate(timeout=60)
         return seconds_to_the_end(place)
 
-    # Other programs may delay a few attempts; a delay of the server's own would affect most.
+    # Other programs may delay a few attempts; a delay in the server would affect most of them.
     assert median(attempt() for _ in range(5)) < PROMISED
 
 

@@ -1,5 +1,5 @@
-// Half of the ten of a package that new_backend --kind cuda has written: what its view.h and
-// launch.h bring is enough to fill them in. Built for the CPU's emulator by test_cuda_package.py.
+// Five of the ten functions of a package written by new_backend --kind cuda, to show that its
+// view.h and launch.h suffice to write them. Built for the CPU's emulator by test_cuda_package.py.
 #include "launch.h"
 
 namespace {

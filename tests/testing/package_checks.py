@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def imported(folder: Path, patch: pytest.MonkeyPatch) -> Any:
-    """Return the package of a device ``toy`` in this folder, which is not installed, imported."""
+    """Import and return the package of a device ``toy`` in this folder, which is not installed."""
     patch.syspath_prepend(str(folder))
     for name in [name for name in sys.modules if name.split(".")[0] == "needle_toy"]:
         patch.delitem(sys.modules, name)
@@ -23,7 +23,7 @@ def imported(folder: Path, patch: pytest.MonkeyPatch) -> Any:
 
 
 def assert_written(example: Path, name: str, kind: str, own: tuple[str, ...]) -> None:
-    """Assert that an example is the package of new_backend, except for its own files."""
+    """Assert that an example is the package of new_backend, except for hand-written files."""
     for path, text in package_files(name, kind).items():
         if path not in own:
             assert (example / path).read_text() == text, f"{path}: write it anew by package_files"

@@ -76,7 +76,7 @@ def test_it_compiles_with_nvcc(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.skipif(BACKEND == "np", reason="devices are of needle's own arrays")
 def test_half_of_the_ten_pass_on_the_emulated_gpu(tmp_path: Path) -> None:
-    """The second file of kernels includes only view.h and launch.h."""
+    """Test that a second file of kernels compiles with only view.h and launch.h included."""
     pybind11 = pytest.importorskip("pybind11")
     compiler = shutil.which("c++")
     if compiler is None:

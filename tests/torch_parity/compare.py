@@ -75,7 +75,7 @@ def compare_functions(
 
 
 def both(name: str, *args: Any, **options: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Return the calls of both functions of this name, of which the first argument is an array."""
+    """Return calls of both libraries' functions of this name, whose first argument is an array."""
     return (
         lambda: getattr(ndl, name)(ndl.Tensor(args[0]), *args[1:], **options),
         lambda: getattr(F, name)(*map(_given, args), **options),

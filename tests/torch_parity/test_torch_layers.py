@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 
 
 def drawn(random: Any, shape: tuple[int, ...]) -> Any:
-    """Return values of size 0.5 to 1.5; matrices have both signs, lest rows become constant."""
+    """Return magnitudes from 0.5 to 1.5; matrices have both signs, so that no row is constant."""
     values = np.asarray(random.uniform(0.5, 1.5, shape))
     return values * random.choice([-1, 1], shape) if len(shape) > 1 else values
 

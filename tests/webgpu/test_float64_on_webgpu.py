@@ -1,4 +1,4 @@
-"""float64.wgsl, 64-bit floats emulated with integers: bitwise NumPy's result for each operation."""
+"""float64.wgsl emulates 64-bit floats with integers: each operation is bit-identical to NumPy's."""
 
 import numpy as np
 import pytest

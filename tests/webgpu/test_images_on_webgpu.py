@@ -1,4 +1,4 @@
-"""Augmentation on WebGPU: bitwise the images of the definitions and of the CPU.
+"""Augmentation on WebGPU: images are bitwise those of the definitions and of the CPU.
 
 Also ``DataLoader(augment="device")``.
 """

@@ -1,4 +1,4 @@
-"""Networks compiled to commands for a browser, run here on an adapter and compared with the CPU."""
+"""Networks compiled to a browser's commands run on an adapter here and match the CPU's results."""
 
 from typing import Any
 

@@ -197,7 +197,7 @@ def test_a_buffer_that_is_too_large(gpu):
 
 
 class Failing:
-    """A device whose ``create_buffer`` fails several times."""
+    """A device whose ``create_buffer`` fails a number of times."""
 
     def __init__(self, device, times: int, error: Exception) -> None:
         self.device, self.times, self.error = device, times, error
@@ -344,7 +344,7 @@ class Training:
 
 @pytest.mark.parametrize("momentum", [None, 0.9], ids=["adam", "sgd"])
 def test_a_network_has_the_losses_of_numpy(gpu, momentum):
-    """Dropout drops the same values."""
+    """Dropout drops the same values as on NumPy's backend."""
     expected, got = (
         [np.frombuffer(loss, "float32") for loss in run[:6]]
         for run in (

@@ -1,4 +1,4 @@
-"""A backend on Python's ``array`` with only the ten functions, one number at a time.
+"""A backend on Python's ``array`` with only the ten functions, which compute one number at a time.
 
 It is slow and short. NumPy is used only to exchange arrays with the host. Where Python's arithmetic
 raises an error, the backend returns the value of IEEE 754.
@@ -25,7 +25,7 @@ CODES = {"bool": "b", "uint8": "B", "int32": "i", "int64": "q", "float32": "f", 
 
 
 class Buffer(array):
-    """A handle: numbers of one type; the array itself rounds stored numbers to float32."""
+    """A handle: numbers of one type, which the array rounds to float32 when it stores them."""
 
     size = property(len)
 
@@ -54,7 +54,7 @@ def converted(value: Any, dtype: DType) -> Any:
 
 
 def read(operand: Operand, out: View, dtype: DType) -> list[Any]:
-    """Return the operand's elements; a Python number is converted and repeated to out's size."""
+    """Return the operand's elements; convert a Python number and repeat it to the size of out."""
     ### BEGIN YOUR SOLUTION [lists-memory]
     if isinstance(operand, View):
         return [operand.handle[place] for place in places(operand)]

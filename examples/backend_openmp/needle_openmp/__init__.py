@@ -1,4 +1,4 @@
-"""The device openmp: the functions of src/kernels.cc, called without Python in between."""
+"""The device openmp, whose functions in src/kernels.cc are called without Python wrappers."""
 
 from pathlib import Path
 

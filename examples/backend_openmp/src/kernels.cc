@@ -1,5 +1,5 @@
-// The ten functions of the device openmp: one loop each, with elements shared by OpenMP threads.
-// One thread computes each element of a result in a fixed order, so results do not depend on the
+// The ten functions of the device openmp: one loop each, whose elements are divided among OpenMP
+// threads. A single thread computes each element, in a fixed order, so results do not depend on the
 // number of threads.
 
 #include "view.h"
@@ -408,7 +408,7 @@ void matmul(const View& a, const View& b, const View& out) {
   const Size m = out.shape[axes - 2], n = out.shape[axes - 1], depth = a.shape[axes - 1];
   const Size rows = out.count() / (n ? n : 1), up = b.strides[axes - 2],
              along = b.strides[axes - 1];
-  // Drops the last axes, so that place(i) is where row (or matrix) i starts.
+  // Drops the last axes, so that place(i) is the start of row (or matrix) i.
   const auto heads = [](const View& view, std::size_t count) {
     return View(view.data, view.dtype, {view.shape.begin(), view.shape.begin() + count},
                 {view.strides.begin(), view.strides.begin() + count});

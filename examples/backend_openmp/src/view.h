@@ -1,5 +1,5 @@
-// The arguments of the ten functions: buffers, views of them, numbers. Nothing here needs to be
-// changed; the functions are in kernels.cc.
+// The arguments of the ten functions: buffers, views of them, and numbers. You need not change this
+// file; the functions are in kernels.cc.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -19,7 +19,7 @@ using Size = std::int64_t;
 
 enum class DType { kBool, kUint8, kInt32, kInt64, kFloat32, kFloat64 };
 
-// Calls f with a zero of the type that the dtype stands for: dispatch(d, [&](auto zero) {...}).
+// Calls f with a zero of the dtype's C++ type: dispatch(d, [&](auto zero) {...}).
 template <class F>
 void dispatch(DType dtype, F f) {
   switch (dtype) {

@@ -7,8 +7,8 @@ struct CUtensorMap;
 
 namespace cuda_on_cpu {
 
-// wgmma.mma_async completes at the thread's wait. When its operands are read before that is as
-// undefined as the arrival of asynchronous copies.
+// wgmma.mma_async completes at the thread's wait. The moment before that at which it reads its
+// operands is unspecified, like the arrival of asynchronous copies.
 void wgmma_later(std::function<void()> product);
 void wgmma_wait();
 void fence_proxy_async();

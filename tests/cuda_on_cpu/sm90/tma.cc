@@ -33,7 +33,7 @@ struct Box {
 std::vector<Box> boxes;  // of the block, until a wait for it has ended
 std::int64_t started = 0;
 
-// The thread that initialised an mbarrier of the block, and the number of barriers before that.
+// The thread that initialised an mbarrier of the block, and the number of barriers passed before.
 struct Initialised {
   std::uint32_t thread, epoch;
 };
@@ -172,7 +172,7 @@ void tma_load_im2col(void* to, const CUtensorMap& map, const int (&coordinates)[
     if (offset < 0 || offset > 255) give_up("im2col offsets of four axes are 0 to 255");
   }
   Box box{static_cast<unsigned char*>(to), mbarrier, std::size_t(map.box[0]) * kElement, {}};
-  // Window origins run through the bounding box row by row, then continue in the next image.
+  // Window origins traverse the bounding box row by row, then that of the next image.
   std::int64_t w = coordinates[1], h = coordinates[2], n = coordinates[3];
   const std::int64_t last_w = std::int64_t(map.sizes[1]) - 1 + map.high[0];
   const std::int64_t last_h = std::int64_t(map.sizes[2]) - 1 + map.high[1];

@@ -1,4 +1,4 @@
-"""A watchdog for these tests: an alarm fails a test that hangs, or ends the process if need be."""
+"""A watchdog for these tests: an alarm fails a test that hangs, or ends the process."""
 
 import faulthandler
 import signal

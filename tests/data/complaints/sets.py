@@ -37,7 +37,7 @@ class Drawn(Numbers):
 
 
 class Slow(Numbers):
-    """Sample ``slow`` takes ``seconds``; each sample is (i, nanosecond at which its read ended)."""
+    """Sample ``slow`` takes ``seconds``; each sample is (i, the nanosecond when its read ended)."""
 
     def __init__(self, length: int, slow: int, seconds: float) -> None:
         super().__init__(length)
@@ -50,7 +50,7 @@ class Slow(Numbers):
 
 
 class Pausing(Numbers):
-    """A data set whose every sample takes a moment."""
+    """A data set in which every sample takes a few milliseconds to read."""
 
     def __init__(self, length: int, seconds: float) -> None:
         super().__init__(length)
@@ -196,7 +196,7 @@ class Shards(data.IterableDataset):
 
 
 class Workers(Numbers):
-    """Works with BLAS and needle's kernels, then returns its process id and thread count."""
+    """A data set that runs BLAS and needle's kernels; samples are (process id, thread count)."""
 
     def __getitem__(self, index: int) -> Any:
         square = np.random.rand(200, 200).astype(np.float32)

@@ -1,6 +1,6 @@
-"""Random sequences of operations: take batches, kill workers, break off loops, move states.
+"""Random sequences of operations: take batches, kill workers, abandon loops, move states.
 
-The loaders live through all examples, so that whatever one example leaves behind shows in the next.
+All examples use the same loaders, so leftovers of one example show in the next.
 """
 
 import json
@@ -89,7 +89,7 @@ class Epochs(RuleBasedStateMachine):
     @precondition(lambda self: len(self.seen) < BATCHES)
     @rule()
     def another_iterator(self) -> None:
-        """Start a second loop, which takes the workers over; the first loop then continues."""
+        """Start a second loop, which takes over the workers; then the first loop continues."""
         other = iter(self.loader)
         place = self.expected(self.epoch + 1).index(plain(next(other)))
         assert place == 0

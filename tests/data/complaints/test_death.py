@@ -50,7 +50,7 @@ def paused() -> Iterator[data.DataLoader]:
 
 
 def kill_and_replace(kills: int) -> float:
-    """Check epochs with one kill each for completeness; return the longest time without a batch."""
+    """Check that epochs with a kill each are complete; return the longest time without a batch."""
     rng, longest = random.Random(1), 0.0
     with paused() as loader:
         for _ in range(kills):
@@ -72,7 +72,7 @@ def kill_and_replace(kills: int) -> float:
 
 @pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.soak)])
 def test_4_an_epoch_whose_workers_are_killed_is_whole(kills: int):
-    """After kill -9 every sample comes once, in order; across 200 no batch takes over 0.5 s."""
+    """After kill -9 every sample comes once, in order; over 200 kills no batch takes over 0.5 s."""
     longest = kill_and_replace(kills)
     assert kills == 20 or longest < 0.5
 
@@ -120,7 +120,7 @@ def epochs_in_a_storm(seconds: float, interval: float, seed: int) -> None:
 
 
 def test_4_processes_killed_faster_than_they_start_cost_time_and_not_the_epoch():
-    """Seven kinds of signals hit any process of the loader every 50 ms for three seconds."""
+    """For three seconds, a random process of the loader gets one of seven signals every 50 ms."""
     before = descriptors()
     epochs_in_a_storm(3.0, 0.05, 1)
     assert descriptors() <= before
@@ -129,12 +129,12 @@ def test_4_processes_killed_faster_than_they_start_cost_time_and_not_the_epoch()
 @pytest.mark.soak
 @pytest.mark.parametrize("interval", [0.01, 0.1, 0.5, 1.0])
 def test_4_a_minute_of_kills(interval: float):
-    """Signals at each of four rates for a minute lose no sample."""
+    """No sample is lost under a minute of random signals at each of four rates."""
     epochs_in_a_storm(60.0, interval, 2)
 
 
 def test_4_kills_without_progress_are_reported(monkeypatch: pytest.MonkeyPatch):
-    """Several deaths cause a warning, and a long time without any progress an error."""
+    """Several deaths cause a warning; a long time without any progress is an error."""
     monkeypatch.setattr(deaths, "_PATIENCE", 5.0)  # enough for nine deaths on a busy machine
 
     class ArrivesLate(Numbers):
@@ -229,7 +229,7 @@ def test_9_a_parent_killed_leaves_no_orphan(engine, state, tmp_path: Path):
 
 
 def test_19_workers_have_one_thread_each():
-    """With BLAS and kernels at work, 2 workers use at most workers + 2 threads in all."""
+    """With BLAS and kernels in use, 2 workers have at most 4 threads in total."""
     with data.DataLoader(Workers(400), 10, num_workers=2) as loader:
         mine, most = set(threading.enumerate()), 0
         for pids, counts in loader:

@@ -62,7 +62,7 @@ print("all there")
 
 @pytest.mark.slow
 def test_2_ten_thousand_batches_are_kept_with_64_descriptors(tmp_path: Path):
-    """Under `ulimit -n 64` a list can hold every batch: none is overwritten, no open fails."""
+    """Under `ulimit -n 64` a list can hold every batch: none is overwritten, no open() fails."""
     assert run(tmp_path, KEEP) == "all there\n"
 
 

@@ -20,7 +20,7 @@ def given_out(loader: data.DataLoader) -> list[int]:
 
 @pytest.mark.parametrize("engine", ["threads", "processes"])
 def test_13_a_stream_that_cannot_be_shared_is_refused_for_two_workers(engine):
-    """One shard or a plain iterable raises an error with advice; no sample comes twice."""
+    """Two workers for one shard or a plain iterable are an error; no sample comes twice."""
 
     class Lines:
         def __iter__(self) -> Any:

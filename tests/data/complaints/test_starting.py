@@ -45,7 +45,7 @@ def next_epochs(loader: data.DataLoader, epochs: int = 9) -> float:
 
 
 def test_7_a_large_data_set_travels_once_and_epochs_begin_at_once(spawned):
-    """Many entries reach each of 2 spawned workers once; the second epoch starts nothing."""
+    """A large table reaches each of 2 spawned workers once; the second epoch starts no process."""
     with data.DataLoader(Paths(MANY // 10), 8, True, seed=1, num_workers=2) as loader:
         next(iter(loader))
         pids = loader._engine.running().process_ids()
@@ -56,7 +56,7 @@ def test_7_a_large_data_set_travels_once_and_epochs_begin_at_once(spawned):
 
 @pytest.mark.soak
 def test_7_a_large_data_set_starts_within_a_second_of_an_empty_one(spawned):
-    """1.2 M entries add less than 1 s to an empty set's start; a second epoch begins in < 5 ms."""
+    """1.2 M entries add less than 1 s to the start-up; a second epoch begins in < 5 ms."""
     large, small = Paths(MANY), Paths(8)
     extra = [first_batch(large) - first_batch(small) for _ in range(5)]
     assert sorted(extra)[2] < 1
@@ -172,7 +172,7 @@ exit()
 
 
 def test_classes_of_a_notebook_travel():
-    """Classes typed at the prompt, which no file defines, reach the workers as they are now."""
+    """Classes typed at the prompt, which no file defines, reach the workers as last defined."""
     done = subprocess.run(
         [sys.executable, "-i", "-q"],
         input=NOTEBOOK,

@@ -29,7 +29,7 @@ def best(action: Any, times: int = 5) -> float:
 
 @pytest.mark.soak
 def test_11_arrays_in_memory_cost_at_most_three_times_plain_indexing():
-    """The bound on an epoch over arrays in memory holds for batches of 1000 rows."""
+    """An epoch over arrays in batches of 1000 rows takes at most three times plain indexing."""
     rows, labels = np.random.rand(60_000, 128).astype(np.float32), np.arange(60_000)
 
     def plain() -> None:
@@ -57,7 +57,7 @@ class Last(Counted):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_12_the_other_workers_go_on_while_a_sample_is_slow(engine, tmp_path: Path):
-    """A sample waits until the rest of its batch and the next batches have been read."""
+    """While one sample waits, the rest of its batch and the next batches are read."""
     dataset = Last(64, tmp_path / "reads")
     with data.DataLoader(dataset, 8, num_workers=2, engine=engine, prefetch=4) as loader:
         index = [i for batch in loader for i in batch.numpy().tolist()]

@@ -35,7 +35,7 @@ class Deadly(Numbers):
 
 
 class DeadlyFetch(Deadly):
-    """The dataset of ``Deadly``, which fetches a whole slice at a time."""
+    """The data set ``Deadly`` with a ``fetch`` that reads a whole slice at a time."""
 
     def fetch(self, indices: Any) -> Any:
         rows = [self[index] for index in indices.tolist()]
@@ -43,7 +43,7 @@ class DeadlyFetch(Deadly):
 
 
 class Held:
-    """A data set whose samples say if the worker's large arrays are views of shared memory."""
+    """A data set whose samples say whether the worker's large arrays are views of shared memory."""
 
     def __init__(self) -> None:
         self.plain = np.arange(1 << 16, dtype=np.int64)

@@ -84,7 +84,7 @@ def test_a_stream_goes_on_where_its_worker_died() -> None:
 
 
 class ArrivesLate(datasets.Numbers):
-    """An object that takes a moment to unpickle."""
+    """An object that is slow to unpickle."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         time.sleep(0.5)
@@ -92,7 +92,7 @@ class ArrivesLate(datasets.Numbers):
 
 
 def test_the_supervisor_killed_while_workers_start_is_started_again() -> None:
-    """Workers that die with their supervisor need not have died of their data set: they restart."""
+    """Workers that die with their supervisor restart: their data set need not be the cause."""
     with running(ArrivesLate(), 3) as engine:
         ask(engine, 0, range(9))
         workers = set(engine.process_ids())

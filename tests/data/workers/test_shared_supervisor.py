@@ -56,7 +56,7 @@ def loading(dataset: Any, **options: Any) -> Iterator[data.DataLoader]:
 
 
 def test_loaders_share_the_process_that_starts_their_workers() -> None:
-    """Successive and concurrent loaders share it, with both start methods."""
+    """Successive and concurrent loaders share one supervisor, with both start methods."""
     with loading(Numbers(10)) as first:
         assert labels(first) == list(range(10))
         found = starter(first)
@@ -180,7 +180,7 @@ def test_it_is_gone_when_a_program_has_ended(tmp_path: Path) -> None:
 
 
 def test_a_forked_copy_of_the_program_has_its_own() -> None:
-    """Neither using nor ending the copy's supervisor affects the program's."""
+    """Using or ending the supervisor of a forked copy does not affect the program's supervisor."""
     with loading(Numbers(8)) as loader:
         assert labels(loader) == list(range(8))
         process = starter(loader)
@@ -246,7 +246,7 @@ def test_modules_of_the_program_that_workers_need_are_imported_once() -> None:
 
 
 def test_a_worker_imports_no_client_of_the_network(tmp_path: Path) -> None:
-    """Importing such clients takes long, and few data sets need them."""
+    """Workers do not import object-store clients, which is slow and rarely needed."""
     text = """
 from needle import data
 from workers.test_shared_supervisor import Imported
