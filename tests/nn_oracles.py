@@ -1,6 +1,6 @@
 """Definitions of the neural network ops in NumPy, float64: the oracles of the op table.
 
-They are simple and slow: windows go one position at a time, adjoints column by column.
+They are simple and slow: windows are computed one by one, adjoints column by column.
 """
 
 from typing import Any

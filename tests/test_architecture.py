@@ -165,7 +165,7 @@ def test_nothing_is_set_on_a_lower_floor_but_registrations() -> None:
 
 
 def test_no_private_name_is_imported() -> None:
-    """Test imports; ruff's rule SLF001 has attributes."""
+    """Test imported names; ruff's rule SLF001 checks attributes."""
     found = [
         f"{module}:{node.lineno} {ast.unparse(node)}"
         for module, path in MODULES.items()

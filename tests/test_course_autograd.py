@@ -165,7 +165,7 @@ def test_classes_are_called_as_functions() -> None:
 
 
 def test_whole_numbers_go_through_every_function() -> None:
-    """Test ints: in NumPy mode a Tensor of ints is int64, and results are NumPy's."""
+    """Test integers: in NumPy mode a Tensor of integers is int64, and results equal NumPy's."""
     host = np.array([[1, 2, 3], [4, 5, 6]])
     for f, expected in [
         (ndl.exp, np.exp(host)),

@@ -28,7 +28,7 @@ DATA_FILES = {
 
 
 def data_floor(module: str) -> int:
-    """Return the floor of a module of data/; files beside the rooms belong to the roof."""
+    """Return the floor of a module of data/; files outside the rooms are on the top floor."""
     name = (module.split(".") + [""])[2]
     return DATA_ROOMS.index(name) if name in DATA_ROOMS else len(DATA_ROOMS)
 

@@ -68,7 +68,7 @@ def blocks_of(path: str, text: str) -> list[Block]:
     for number, line in enumerate(lines):
         begin, end = language.begin.match(line), language.end.match(line)
         if (begin and opened) or (end and not opened):
-            raise MarkerError(f"{path}:{number + 1}: marker without its partner; put it back")
+            raise MarkerError(f"{path}:{number + 1}: a marker without its partner; restore both")
         if begin:
             opened = number, begin
         elif end and opened:
@@ -77,7 +77,7 @@ def blocks_of(path: str, text: str) -> list[Block]:
             found.append(Block(match["tag"], path, first, number, match["indent"], body))
             opened = None
     if opened:
-        raise MarkerError(f"{path}:{opened[0] + 1}: the end marker is missing; put it back")
+        raise MarkerError(f"{path}:{opened[0] + 1}: the end marker is missing; restore it")
     return found
 
 

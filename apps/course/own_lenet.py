@@ -34,7 +34,7 @@ def enlarged(images: Any) -> Any:
 
 
 def trained(batches: int = BATCHES, seconds: float = SECONDS) -> dict[str, Any]:
-    """Train until one of the limits is reached; return the values that the page shows."""
+    """Train for a number of batches or seconds; return the values that the page shows."""
     np.random.seed(0)
     (images, labels), (tests, wanted) = data.Digits(train=True)[:], data.Digits(train=False)[:]
     x, y = enlarged(images), np.asarray(labels)

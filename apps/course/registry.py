@@ -126,7 +126,7 @@ def exercises() -> dict[str, Exercise]:
             late = [tag for tag in exercise.prerequisites if tag not in found]
             if exercise.tag in found or late:
                 raise RegistryError(
-                    f"{exercise.tag}: defined twice, or builds on the later {late}; correct parts/"
+                    f"{exercise.tag}: defined twice, or needs the later {late}; correct parts/"
                 )
             found[exercise.tag] = exercise
     return found

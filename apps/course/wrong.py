@@ -50,7 +50,7 @@ def wrong_answers(root: Path) -> dict[str, list[Wrong]]:
     for path in sorted((root / WRONG).glob("*.toml")):
         for tag, rows in read_table(path).items():
             if tag not in exercises() or tag in found:
-                raise RegistryError(f"{path.name}: {tag}: not an exercise, or in two files")
+                raise RegistryError(f"{path.name}: {tag}: is not an exercise, or is in two files")
             found[tag] = [_wrong(path.name, tag, row) for row in rows]
     return found
 
@@ -118,7 +118,7 @@ def _indented(wrong: Wrong, blocks: Sequence[Block]) -> list[str]:
     """Return the texts of the answer with the indents of its blocks."""
     if len(wrong.answer) != len(blocks):
         raise RegistryError(
-            f"{wrong.tag}, {wrong.mistake}: {len(wrong.answer)} texts for {len(blocks)} blocks"
+            f"{wrong.tag}, {wrong.mistake}: got {len(wrong.answer)} texts for {len(blocks)} blocks"
         )
     pairs = zip(wrong.answer, blocks, strict=True)
     return [textwrap.indent(text, block.indent) for text, block in pairs]

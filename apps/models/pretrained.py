@@ -104,6 +104,6 @@ def _read_torch(path: Path) -> dict[str, NDArray[Any]]:
         raise CheckpointError(f"no file at {path}; check the path") from None
     except Exception as error:  # torch's errors for damaged files have no common class
         raise CheckpointError(
-            f"{path} is no PyTorch file of named tensors ({str(error).splitlines()[0]}); save "
+            f"{path} is not a PyTorch file of named tensors ({str(error).splitlines()[0]}); save "
             "model.state_dict()"
         ) from error

@@ -52,7 +52,7 @@ class Classifier:
         if not any(len(classes) in array.shape for array in weights.values()):
             raise CheckpointError(
                 f"--checkpoint: {path} names {len(classes):,} classes, but none of its arrays has "
-                "so many rows or columns; give a file of a run as it was written"
+                "so many rows or columns; give an unmodified file of a run"
             )
         size = image_size(settings["model"], settings["image_size"])
         model = build_model(

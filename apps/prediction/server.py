@@ -124,10 +124,10 @@ def _check_sender(request: Any, bound: str) -> None:
     """
     name = _host_name("//" + request.get_header("Host", ""))
     if not (name in LOOPBACK or (bound not in LOOPBACK and _is_own(name, bound))):
-        raise bottle.HTTPResponse(f"this page does not answer as the host {name!r}", 403)
+        raise bottle.HTTPResponse(f"this page does not accept the host name {name!r}", 403)
     origin = request.get_header("Origin")
     if origin is not None and origin != f"http://{request.get_header('Host')}":
-        raise bottle.HTTPResponse("this page does not answer to other sites", 403)
+        raise bottle.HTTPResponse("this page does not accept requests from other sites", 403)
 
 
 def _host_name(address: str) -> str:

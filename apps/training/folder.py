@@ -50,7 +50,7 @@ class RunFolder:
     def __init__(
         self, path: Path, resume: bool = False, force: bool = False, writes: bool = True
     ) -> None:
-        """Open the folder; create it if it is missing. Without ``writes``, another rank does so.
+        """Open the folder; create it if it is missing. Without ``writes``, do nothing.
 
         NeedleError if it cannot be written to, if another process writes to it, or if it holds a
         run and neither ``resume`` nor ``force`` is given.

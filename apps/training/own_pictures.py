@@ -171,7 +171,7 @@ def _check_classes(place: str, train: Sequence[str], test: Sequence[str]) -> Non
     if tuple(train) != tuple(test):
         apart = ", ".join(sorted(set(train) ^ set(test)))
         raise DataError(
-            f"--data: the splits of {place} must have the same classes, only one of them has "
+            f"--data: the splits of {place} must have the same classes, but only one of them has "
             f"{apart}; add the class folders to the other"
         )
 

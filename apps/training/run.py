@@ -228,8 +228,8 @@ class Run:
                 return last
             raise NeedleError(
                 f"--batch-size: {self.settings.model} has batch norm, which needs two samples, but "
-                f"{whole} samples in {slices * parts} pieces (--accumulate, --virtual-replicas, "
-                "processes) leave one alone; give a larger --batch-size or fewer pieces"
+                f"of {whole} samples in {slices * parts} pieces (--accumulate, --virtual-replicas, "
+                "processes) one has a single sample; give a larger --batch-size or fewer pieces"
             ) from error
         finally:
             np.random.set_state(state)
@@ -334,8 +334,9 @@ class Run:
                 began = time.time()
                 self.evaluation = self._evaluate(check_stop)
                 self._end_epoch(self.evaluation, records, began)
-            except (Interrupted, OSError, DataError) as error:  # OSError: a record was not written
-                if not self.ranks or isinstance(error, Interrupted):  # or one rank would stop alone
+            except (Interrupted, OSError, DataError) as error:
+                # An OSError is one rank's alone, while saving makes all ranks wait for each other.
+                if not self.ranks or isinstance(error, Interrupted):
                     self._save(folder, records)
                 raise
             self._save(folder, records)

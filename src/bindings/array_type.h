@@ -27,7 +27,7 @@ struct ArrayObject {
   int device;           // which of the module's devices holds the memory
 };
 
-// The allocator of the arrays' memory, which each module defines.
+// The allocator of the arrays' memory; each module defines its own.
 struct ArrayMemory {
   const char *type_name, *doc;
   bool on_host;  // the host can access it: the buffer protocol works
@@ -41,7 +41,7 @@ struct PythonError {};
 [[noreturn]] void raise(PyObject* type, const std::string& message);
 
 // Runs f and returns its result, or translates its C++ exception into a Python one and returns
-// null. Unwinding by which Python ends a daemon thread passes through.
+// null. It lets the unwinding by which Python ends a daemon thread pass.
 template <class F>
 PyObject* guarded(F&& f) {
   try {

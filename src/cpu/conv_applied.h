@@ -1,6 +1,6 @@
 // The part of a convolution's kernel that reaches the image, for conv2d and its gradients
 // (conv2d.cc, conv2d_weight_grad.cc). On small images the outer positions of a kernel meet only
-// padding: of 3 x 3 weights on an image of one pixel only the centre is ever multiplied.
+// padding: on an image of one pixel, only the centre of 3 x 3 weights is ever used.
 #pragma once
 
 #include "conv_taps.h"

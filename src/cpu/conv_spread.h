@@ -47,7 +47,7 @@ template <class T, int V, bool kShort>
   }
 }
 
-// What tasks share: the windows of x_grad of the pixels of grad.
+// What tasks share: each pixel of grad has a window of x_grad.
 template <class T>
 struct WindowSpread {
   Windows<T> windows;  // image: x_grad; bands are always copies

@@ -46,7 +46,7 @@ constexpr Index ceil_div(Index n, Index step) { return (n + step - 1) / step; }
 constexpr Index smaller(Index a, Index b) { return a < b ? a : b; }
 constexpr Index larger(Index a, Index b) { return a > b ? a : b; }
 
-// Returns the tile height, one of those of with_tile in gemm.h, that wastes little on few rows.
+// Returns the height for tiles of few rows, one of with_tile's in gemm.h, that wastes little.
 template <class T>
 Index tile_height(Index rows) {
   constexpr Index MR = Blocking<T>::MR, kHalf = smaller(MR, 8);
@@ -57,7 +57,7 @@ Index tile_height(Index rows) {
 }
 
 // The destination of a tile in the result: `rows` of its MR rows and `columns` of its NR columns
-// are real.
+// are stored.
 template <class T>
 struct TileOut {
   T* data;
@@ -87,7 +87,7 @@ template <class T, Index Lanes>
   if constexpr (Lanes > 1) put_columns<T, Lanes / 2>(to, from, n, add);
 }
 
-// Writes the real part of a tile whose rows have `width` elements.
+// Writes the valid part of a tile whose rows have `width` elements.
 template <class T>
 [[gnu::noinline]] void store_edge(const T* tile, Index width, const TileOut<T>& out) {
   for (Index i = 0; i < out.rows; ++i, tile += width) {

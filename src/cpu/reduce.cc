@@ -133,7 +133,7 @@ template <class Rule>
   return Rule::template step<V>(Rule::template step<V>(a, b), Rule::template step<V>(c, d));
 }
 
-// Folds the lanes of a vector by halves: the steps of consecutive rows overlap.
+// Folds the lanes of a vector by halves; such chains of consecutive rows can overlap.
 template <class Rule, class V>
 [[gnu::always_inline]] inline typename Rule::Lane fold_lanes(const V& v) {
   using Lane = typename Rule::Lane;

@@ -133,7 +133,7 @@ struct Sample {
     return pixel;
   }
 
-  // The input of the resampling, or of the first pixel step.
+  // Returns the input of the resampling, or of the first pixel step if there is none.
   __device__ P before(int y, int x) const {
     return after(0, job.pass.before, y, x, [this](int v, int u) { return read(v, u); });
   }

@@ -84,7 +84,7 @@ struct RoundingLoader {
   }
 };
 
-// Arrays stored in bf16 need no rounding: cp.async copies 16-byte chunks past the registers.
+// Arrays stored in bf16 need no rounding: cp.async copies 16-byte chunks, bypassing the registers.
 template <class T, class Operand, Load kLoad, int kTileMn, class Tile>
 struct StoredLoader {
   using Stage = SwizzledStage<kTileMn>;

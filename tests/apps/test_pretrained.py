@@ -71,7 +71,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no file at .*w\.pth"):
         load_weights(build_model("lenet5"), path)
     path.write_bytes(b"no such file")
-    with pytest.raises(CheckpointError, match=r"w\.pth is no PyTorch file of named tensors"):
+    with pytest.raises(CheckpointError, match=r"w\.pth is not a PyTorch file of named tensors"):
         load_weights(build_model("lenet5"), path)
     torch.save(torch_resnet(18, 7).state_dict(), path)
     with pytest.raises(CheckpointError, match=r"2 of another shape, such as fc.weight \(7, 512\) "):

@@ -48,7 +48,7 @@ def gpu_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def opened(browser: Any) -> Callable[..., Any]:
-    """Return a function that opens an address with a screen and a theme; it returns the browser."""
+    """Return a function that opens an address for a screen and a theme and returns the browser."""
 
     def open_page(address: str, screen: str = "desktop", theme: str = "light") -> Any:
         width, height = SCREENS[screen]

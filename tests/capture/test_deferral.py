@@ -67,7 +67,7 @@ def test_an_exception_of_the_step_leaves_computed_values() -> None:
 
 
 def test_a_kernel_that_fails_leaves_the_state_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parameters, running statistics and gradients all keep buffers with values."""
+    """Parameters, running statistics and gradients still have buffers with values."""
     np.random.seed(0)
     model = nn.Sequential(nn.BatchNorm1d(2, device=needle.cpu()))
     optimizer = optim.SGD(model.parameters(), lr=0.5)

@@ -16,7 +16,7 @@ SINGLE = {"rtol": 2e-5, "atol": 2e-5}
 
 
 def drawn(host: Array) -> Array:
-    """Return a draw in the dtype of the mode: float32 for needle's arrays, float64 for NumPy's."""
+    """Return a draw in the mode's dtype: float32 with needle's arrays, float64 with NumPy's."""
     return np.asarray(host, "float32") if BACKEND == "nd" else np.asarray(host)
 
 

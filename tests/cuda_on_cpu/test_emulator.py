@@ -61,7 +61,7 @@ def test_right_kernels_give_right_results(order: None) -> None:
 
 
 def test_uninitialised_memory_is_nan(order: None) -> None:
-    for _ in range(2):  # a second block finds no values of the first
+    for _ in range(2):  # the second block must not find values of the first
         got = faults.uninitialised_shared(VALUES)
         assert np.isnan(got[0]) and got[1:] == [1.0] * 63
     assert np.isnan(faults.count_threads(VALUES)).all()  # NaN remains after atomic additions

@@ -303,7 +303,7 @@ std::vector<std::uintptr_t> units(const Touch* begin, const Touch* end) {
   return found;
 }
 
-// Adds the sectors of 32 bytes, and the minimum for these bytes.
+// Adds the number of 32-byte sectors, and the minimum for these bytes.
 void add_sectors(const std::vector<Touch>& lanes, Total& total) {
   const auto least = units<1>(lanes.data(), lanes.data() + lanes.size()).size();
   total.parts += std::int64_t(units<32>(lanes.data(), lanes.data() + lanes.size()).size());

@@ -147,7 +147,7 @@ def test_a_forked_copy_does_not_inherit_a_held_lock() -> None:
 
 
 class Waiting(data.Dataset):
-    """A data set whose rows from 6 on take a second each."""
+    """A data set in which each row from number 6 on takes a second."""
 
     def __getitem__(self, index: int) -> int:
         if index >= 6:

@@ -42,7 +42,7 @@ def threaded(dataset, *arguments, **options):
 
 
 def stands_still(reads):
-    """Return True if nothing is read during a quarter of a second."""
+    """Return True if no sample is read during a quarter of a second."""
     count = len(reads)
     time.sleep(0.25)
     return len(reads) == count

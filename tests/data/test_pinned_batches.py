@@ -188,7 +188,7 @@ MOST = f"{QUICK} processes1 processes3"
 
 
 def row(dataset: Callable[[], Any], runs: str = QUICK, first_epoch: int = 0, **options: Any) -> Row:
-    """Return a row; samplers are given as functions, because they count their passes."""
+    """Return a row; samplers are passed as functions, because a sampler counts its passes."""
 
     def make() -> dict[str, Any]:
         own = {"seed": 7} if "batch_sampler" in options else {"seed": 7, "batch_size": 6}

@@ -164,7 +164,8 @@ def test_affine(dtype, method, seed):
     fill = 100 if dtype == "uint8" else 0.25
     turned = data.RandomAffine(10, fill=fill, method=method)
     want = loop_affine(x, m, fill, method == "nearest")
-    # half a rounding step, plus coordinates rounded to 2**-12 of a pixel over 255 levels
+    # half a rounding step, plus the error of coordinates that are rounded to 2**-12 of a pixel,
+    # over 255 levels
     atol = 0 if method == "nearest" else 0.5 + 2 * 255 / 4096 if dtype == "uint8" else 1e-6
     got = turned.apply(x, m)
     assert got.dtype == x.dtype

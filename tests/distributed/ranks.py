@@ -23,7 +23,7 @@ GROUP = communicator()
 
 
 def sums(*_: str) -> None:
-    """Call all methods of the communicator with all dtypes in use."""
+    """Call all methods of the communicator with every dtype that needle sends."""
     rank, size = GROUP.rank, GROUP.size
     for dtype in (np.float32, np.float64, np.int64, np.uint8):
         for ordered in (False, True):

@@ -192,7 +192,7 @@ def test_the_gallery_of_docs_data_loading_shows_every_augmentation() -> None:
 
 
 def rewrite(page: Path) -> None:
-    """Write the current outputs into a page where they no longer agree."""
+    """Replace the outputs on a page that differ from the current ones."""
     text = page.read_text(encoding="utf-8")
     for block, output in examples_of(page):
         before = block["output"]

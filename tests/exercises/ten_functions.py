@@ -79,7 +79,7 @@ def from_start(a: Array, layout: str, shape: tuple[int, ...]) -> dict[str, Array
 
 
 def check_copy(backend: Backend) -> None:
-    """Test copies between all layouts, repetition by stride 0, and C's conversions."""
+    """Test copies between all layouts, broadcast axes (stride 0), and C's conversions."""
     for source in LAYOUTS:
         for target in LAYOUTS:
             a, out = on(backend, GRID, "float32", source), empty(backend, (3, 4), "float32", target)
@@ -178,7 +178,7 @@ def check_unary(backend: Backend) -> None:
 
 
 def check_binary(backend: Backend) -> None:
-    """Test layouts, repetition, numbers on either side, in-place results, comparisons."""
+    """Test layouts, broadcast axes, numbers on either side, in-place results, comparisons."""
     other = GRID[::-1] * 2
     for first, second in (("row-major", "transposed"), ("with gaps", "reversed")):
         a, b = on(backend, GRID, "float32", first), on(backend, other, "float32", second)

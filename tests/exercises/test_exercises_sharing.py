@@ -160,7 +160,7 @@ def test_what_the_fewest_need_leaves_first() -> None:
 
 
 def tasks(*sizes: int) -> Members:
-    """Return members of which slot j misses the indices 0 ... sizes[j] - 1."""
+    """Return members in which slot j still needs the indices 0 ... sizes[j] - 1."""
     members = Members()
     for slot, size in enumerate(sizes):
         members.enter(slot, np.arange(size))

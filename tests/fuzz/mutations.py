@@ -13,7 +13,7 @@ def mutated(content: bytes, seed: int) -> bytes:
     r = np.random.default_rng(seed)
     data = bytearray(content)
     kind = r.integers(8)
-    # Half of the mutations hit the structure at both ends.
+    # Half of the mutations hit the first or last 1500 bytes, where headers and footers are.
     where = r.integers(len(data), size=1 + r.integers(8))
     if r.integers(2):
         where = np.where(r.integers(2, size=len(where)), where % 1500, -1 - where % 1500)

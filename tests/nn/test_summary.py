@@ -96,7 +96,7 @@ def test_token_numbers_are_given_as_an_array() -> None:
 
 
 class Drawing(nn.Module):
-    """A layer that draws in every mode and counts its calls with gradients."""
+    """A layer that draws random numbers in every mode and counts calls that record gradients."""
 
     def forward(self, x: ndl.Tensor) -> ndl.Tensor:
         assert not self.training

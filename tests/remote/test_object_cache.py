@@ -25,7 +25,7 @@ from .conftest import QUICK
 def size_of(cache: data.ObjectCache) -> int:
     found = 0
     for path in cache.root.glob("??/*"):
-        with contextlib.suppress(FileNotFoundError):  # others may delete files meanwhile
+        with contextlib.suppress(FileNotFoundError):  # other processes may delete files meanwhile
             found += path.stat().st_size
     return found
 
@@ -62,7 +62,7 @@ def test_the_limit_holds_and_the_oldest_go_first(tmp_path: Path) -> None:
     sizes: list[int] = []
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(write, range(0, 4000, 1000)))
-    partial = 4 * 316  # bytes of entries still being written
+    partial = 4 * 316  # bytes of entries that are still being written
     assert max(sizes) <= 10_000 + partial and size_of(cache) <= 10_000
     assert int((tmp_path / "bytes").read_text()) == size_of(cache)
 

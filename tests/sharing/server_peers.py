@@ -1,4 +1,4 @@
-"""Misbehaving peers of a server and programs that get killed, for the tests of faults."""
+"""Misbehaving peers of a server, and programs to be killed, for the tests of faults."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def every(size: int) -> bytes:
 
 
 class Peer:
-    """A connection whose every byte the test decides."""
+    """A connection over which a test sends arbitrary bytes."""
 
     def __init__(self, path: Path) -> None:
         channel = connect(path)

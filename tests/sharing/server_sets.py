@@ -45,14 +45,14 @@ class Images(data.Dataset):
 
 
 class Uneven(Images):
-    """Images of different sizes."""
+    """A data set of images of different sizes."""
 
     def make(self, index: int) -> Any:
         return image(index, 9 + index % 7, 10 + index % 5)
 
 
 class Nested(Images):
-    """Samples are a dict in a tuple; the first field is not an array."""
+    """A data set whose samples are a dict in a tuple, with a first field that is not an array."""
 
     def __getitem__(self, index: int) -> Any:
         return {"a": image(index), "b": [np.float32(index), index]}, index

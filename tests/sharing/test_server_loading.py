@@ -95,7 +95,7 @@ def test_samples_of_dicts_and_lists_keep_their_form() -> None:
 
 
 class Growing(Images):
-    """Images to which more can be added."""
+    """A data set of images that can grow."""
 
     def grow(self, count: int) -> None:
         self.length += count

@@ -117,7 +117,7 @@ def training_step(side: Side, model: str, channels: int, batch: int) -> Step:
 
 
 def batch_name(batch: int) -> str:
-    """Return the name of the piece."""
+    """Return the name of the piece of work."""
     return f"batch {batch}"
 
 

@@ -100,7 +100,7 @@ struct Step {
   void (*finish)(const Problem&) = nullptr;  // converts a result in bfloat16, untimed
 };
 
-// Intensity of a tile of rows x columns with float32 operands.
+// The arithmetic intensity of a tile of rows x columns with float32 operands.
 constexpr double intensity(double rows, double columns) {
   return 2 * rows * columns / (4 * (rows + columns));
 }
