@@ -28,7 +28,7 @@ from needle.data.transforms.execute import Destination, Images
 from . import ours
 from .pictures import MEAN, STD
 
-TITLE = "Single transforms and the fused chain, uint8 images, one thread, µs an image"
+TITLE = "Single transforms and the fused chain, uint8 images, one thread, µs per image"
 BATCH = 64
 SIZES = (256, 32)
 LIBRARIES = ("needle", "cv2")

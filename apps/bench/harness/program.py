@@ -109,9 +109,10 @@ def measured(benchmark: Benchmark, work: str, settings: Settings) -> Result:
     result = run_study(work, study.cases(settings), settings, _say)
     if settings.threads:
         result.study += f", {settings.threads} thread{'s' if settings.threads > 1 else ''}"
-    result.notes.append(f"Measured {datetime.date.today()}, rounds: {settings.rounds}.")
+    times = f"{settings.rounds} round{'s' if settings.rounds > 1 else ''}"
+    result.notes.append(f"measured on {datetime.date.today()} in {times}.")
     if load > BUSY:
-        result.notes.append(f"**The machine was shared**: load {load:.1f} before the start.")
+        result.notes.append(f"The machine was shared: its load was {load:.1f} before the start.")
     if settings.device != "cpu":
         result.notes.append(f"On {settings.device}, products in {settings.precision}.")
     if not settings.compiled:
