@@ -100,7 +100,7 @@ class Network:
 def train_step(
     network: Network, points: Sequence[tuple[float, float]], targets: Sequence[float], lr: float
 ) -> float:
-    """Do one step of gradient descent on the mean squared error; return the error before it.
+    """Take one step of gradient descent on the mean squared error; return the error before it.
 
     targets: 1.0 or -1.0 for each point. lr: the learning rate.
     """

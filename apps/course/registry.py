@@ -112,7 +112,7 @@ def _exercise(part: int, tag: str, row: dict[str, Any]) -> Exercise:
 
 @cache
 def parts() -> tuple[Part, ...]:
-    """Return all parts in order."""
+    """Return all parts in course order."""
     read = (read_part(path) for path in sorted(FOLDER.glob("*.toml")))
     return tuple(sorted(read, key=lambda part: part.number))
 

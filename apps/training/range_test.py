@@ -47,7 +47,7 @@ class RangeTest:
 
     @property
     def suggestion(self) -> float | None:
-        """A tenth of ``lowest`` in two digits; None if the loss never fell."""
+        """A tenth of ``lowest``, rounded to two digits; None if the loss never fell."""
         if not self.smoothed or np.argmin(self.smoothed) == 0:
             return None
         return float(f"{SHARE * self.lowest:.2g}")

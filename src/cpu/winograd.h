@@ -163,7 +163,7 @@ void run_part(const TapProduct<T>& p, const T* zeros) {
   parallel_for(w.source.tiles(), kTileBlock, [&](Index first, Index last) {
     const ThreadScratch seen(bytes_for<T>(kFrequencies * w.source.step));
     const ThreadScratch sums(bytes_for<T>(kFrequencies * w.sums_step));
-    // If there is one block, threads share its steps; else these loops run inside of a task.
+    // If there is one block, threads share its steps; else these loops run inside a task.
     parallel_for(last - first, kTileShare, [&](Index begin, Index end) {
       transform_tiles<T, kSeenSide, input_step<T>>(w.source, first + begin, first + end,
                                                    seen.as<T>() + begin * w.source.size);

@@ -34,7 +34,7 @@ struct Erased {
   const float* values;  // one per channel, in the output's type
 };
 
-// height x width pixels, of which a source provides the part `inside`. Counts are in elements and
+// height x width pixels; the source provides the part `inside`. Counts are in elements and
 // pixels.
 struct Window {
   const void* data;  // the first pixel of the part

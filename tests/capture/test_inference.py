@@ -215,7 +215,7 @@ def test_weights_are_prepared_once() -> None:
 
 
 def test_a_parameter_that_is_returned_is_the_present_one() -> None:
-    """Only constants read the parameter, but a replay must return its current value."""
+    """A replay must return the parameter's current value, though only constants read it."""
     norm = nn.BatchNorm2d(3, device=needle.cpu()).eval()
     x = needle.Tensor(np.random.randn(1, 3, 4, 4), device=needle.cpu(), requires_grad=False)
     step = needle.capture(lambda x: (norm(x), norm.running_mean), state=[norm])

@@ -88,7 +88,7 @@ def _live(command: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped without a wait
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps the children
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

@@ -60,7 +60,7 @@ KERNELS = {
 
 @cache
 def kernels() -> dict[str, str]:
-    """Return the text of every kernel by a name for messages."""
+    """Return the text of every kernel, keyed by a name for messages."""
     found = {"where": sources.selection(), "biased_relu": sources.biased_relu()}
     found["relu_grad"] = sources.relu_grad()
     for source in DTYPES:
@@ -98,7 +98,7 @@ def assembled() -> dict[str, str]:
 
 
 def translated(texts: dict[str, str]) -> dict[str, dict[str, str]]:
-    """Return naga's translation or error of each text, or skip the test."""
+    """Return naga's translation of each text, or its error; skip the test without naga."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("needs Node.js")

@@ -46,7 +46,7 @@ class Start(Subject):
 
 
 def first_step(contestant: str, settings: str) -> None:
-    """Do a training step of LeNet-5 with 64 images; ``settings`` are JSON."""
+    """Run a training step of LeNet-5 with 64 images; ``settings`` is a JSON text."""
     training_step(CONTESTANTS[contestant](Settings.from_json(settings)), "lenet5", 1, 64)()
 
 

@@ -127,7 +127,7 @@ def loader(system: str, photos: str, batch: int, workers: int, address: str, nam
 
 
 def serve(connection: Connection, system: str, *given: Any) -> None:
-    """Run as one task: take as many batches as requested and send the seconds taken."""
+    """Run one task: take as many batches as requested and send the seconds that this took."""
     source = loader(system, *given)
     batches = itertools.chain.from_iterable(itertools.repeat(source))
     parts = peers.torch_arrays if system == "torch apart" else ours.tensors

@@ -88,7 +88,7 @@ def serve(pipe: Connection, study: str, name: str, settings: Settings) -> None:
     def opening() -> Numbers:
         cases = importlib.import_module(settings.studies).STUDIES[study].cases(settings)
         case = next(case for case in cases if case.name == name)
-        for module in case.needs:  # excludes imports from the times
+        for module in case.needs:  # so that imports are not timed
             importlib.import_module(module)
         subjects.append(case.open(settings))
         return {}

@@ -179,7 +179,7 @@ inline __device__ void mbarrier_expect_tx(Mbarrier& mbarrier, std::uint32_t byte
 }
 
 // Waits until the phase with this parity completes; phases count from 0. This is the only loop in
-// src/cuda that waits for something else than its own work: if the bytes never arrive, it hangs.
+// src/cuda that waits for an outside event: it hangs if the bytes never arrive.
 inline __device__ void mbarrier_wait(Mbarrier& mbarrier, std::uint32_t parity) {
 #if NEEDLE_SM90A
   unsigned complete = 0;
