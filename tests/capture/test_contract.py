@@ -1,7 +1,9 @@
 """The contract of capture: its inputs, its errors, and the check that finds everything else."""
 
 import collections
+import copy
 import itertools
+import pickle
 import random
 import threading
 import types
@@ -391,3 +393,20 @@ def test_a_state_with_its_graph_is_not_replayed_as_a_constant() -> None:
     captured = needle.capture(step, state=memory)
     with pytest.warns(needle.CaptureWarning, match="with its graph"):
         captured()
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_captured_function_is_not_copied(copied: Any, recorded: bool) -> None:
+    """The copy of a closure would compute with the original model."""
+    model = nn.Module()
+    model.layer = nn.Linear(1, 1, device=needle.cpu())
+    model.step = needle.capture(model.layer)
+    if recorded:
+        model.step(tensor([[1.0]]))
+    for owner in (model, model.step):
+        if owner is model and copied is copy.copy:
+            continue  # a shallow copy shares the captured function, as it shares the layer
+        with pytest.raises(TypeError, match="cannot be copied or pickled.*capture the copy"):
+            copied(owner)
+    assert copied(model.layer) is not None

@@ -3,6 +3,7 @@
 import copy
 import threading
 import time
+import types
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable
@@ -260,3 +261,51 @@ def test_a_state_that_a_step_replaces_is_guarded(step: Any) -> None:
         return [captured(tensor([float(i)])).item() for i in range(6)]
 
     assert results(check=False) == results(check=True) == results(check=None)
+
+
+def test_a_shape_that_only_python_reads_is_guarded() -> None:
+    """No kernel reads the tensors, so no binding compares their layouts."""
+    kept = types.SimpleNamespace(constant=tensor([1.0]), weight=nn.Parameter(tensor([1.0])))
+
+    def step(x: Any) -> Any:
+        return x * float(kept.constant.shape[0]) * float(kept.weight.shape[0])
+
+    captured = needle.capture(step, state=[kept], check=False)
+    for replace in (False, True):
+        for constant, weight in ((1, 1), (3, 1), (3, 2), (1, 1), (1, 1)):
+            kept.weight.data = tensor(np.ones(weight))
+            if replace:
+                kept.constant = tensor(np.ones(constant))
+            else:
+                kept.constant.data = tensor(np.ones(constant))
+            assert captured(tensor([1.0])).item() == constant * weight
+    assert captured.replays >= 3
+
+
+@pytest.mark.parametrize("place", ["state", "argument"])
+def test_hooks_are_guarded(place: str) -> None:
+    weight = nn.Parameter(tensor([1.0]))
+
+    def train(x: Any, weight: Any) -> Any:
+        weight.grad = None
+        (x * weight).sum().backward()
+        return weight.grad * 1.0
+
+    captured = needle.capture(train, state=weight, check=False)
+    step = (
+        captured
+        if place == "argument"
+        else needle.capture(lambda x: train(x, weight), state=weight, check=False)
+    )
+
+    def gradients() -> list[float]:
+        given = (weight,) if place == "argument" else ()
+        return [step(tensor([2.0]), *given).item() for _ in range(3)]
+
+    assert gradients() == [2.0] * 3
+    handle = weight.register_hook(lambda grad: grad * 5.0)
+    assert gradients() == [10.0] * 3
+    handle.remove()
+    weight.register_hook(lambda grad: grad * 7.0)
+    assert gradients() == [14.0] * 3
+    assert (step.recordings, step.replays) == (3, 6)

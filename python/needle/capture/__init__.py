@@ -11,48 +11,30 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Generic, ParamSpec, TypeVar, overload
-
-import numpy as np
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 from ..array_namespace import BACKEND
-from ..autograd import Tensor
 from ..autograd.graph import recording
 from ..errors import warn_caller
 from ..host_steps import current
-from ..ndarray import NDArray
 from ..nn.module import Module
-from .checking import record, replay_and_compare
+from .checking import replay_and_compare
 from .guards import StaleRecordingError
 from .passes import Options, byte_count
 from .program import Program
 from .signature import CaptureError, CaptureWarning, function_name, signature
 from .state import check_state, labelled
-from .tracer import StepCall
+from .tracer import StepCall, Tracer
 
 __all__ = ["CaptureError", "CaptureWarning", "Captured", "capture"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-ARRAYS = (Tensor, NDArray, np.ndarray)
-"""Argument types that a key does not identify by id."""
 MAX_UNUSED_RECORDINGS = 8
 """Number of consecutive recordings without a replay after which a step runs eagerly for good."""
 _recording_lock = threading.RLock()
-
-
-@dataclass
-class _CacheEntry:
-    """The recordings of one call signature, with the objects that its key identifies by id."""
-
-    key: Any
-    objects: list[Any]
-    programs: list[Program] = field(default_factory=list)
-    refused: bool = False
 
 
 class Captured(Generic[P, R]):
@@ -68,16 +50,13 @@ class Captured(Generic[P, R]):
         owner = getattr(function, "__self__", function)
         self._roots = [(type(owner).__name__, owner)] if isinstance(owner, Module) else []
         self._roots += labelled(state)
-        self._cache: OrderedDict[Any, _CacheEntry] = OrderedDict()
+        self.programs: list[Program] = []
+        # Signatures that run eagerly, with the objects that they identify by id.
+        self._refused: dict[Any, list[Any]] = {}
         self._unused_recordings = 0
         self._eager = BACKEND != "nd"
         self._warned: set[str] = set()
         functools.update_wrapper(self, function)
-
-    @property
-    def programs(self) -> list[Program]:
-        """The recordings kept, the most recently used one last."""
-        return [program for entry in list(self._cache.values()) for program in entry.programs]
 
     def explain(self, verbose: bool = False) -> str:
         """Return a report of each recording: what each pass did, and the calls and memory left.
@@ -86,6 +65,12 @@ class Captured(Generic[P, R]):
         were recorded and after each pass.
         """
         return "\n\n".join(program.explain(verbose) for program in self.programs)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(
+            "capture: a captured function cannot be copied or pickled, because its recordings "
+            "belong to its own state; copy the model and the step, and capture the copy"
+        )
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else BoundMethod(self, instance)
@@ -108,54 +93,54 @@ class Captured(Generic[P, R]):
             return self.function(*args, **keywords)
         leaves: list[Any] = []
         key = (recording.on, signature(args, leaves), signature(keywords, leaves))
-        entry = self._cache.get(key)
-        if entry is None:
-            objects = [leaf for leaf in leaves if not isinstance(leaf, ARRAYS)]
-            entry = self._cache.setdefault(key, _CacheEntry(key, objects))
         call = StepCall(
-            self.function, args, keywords, leaves, self._roots, self.options, always_check
+            self.function, args, keywords, key, leaves, self._roots, self.options, always_check
         )
         try:
-            return self._replay(entry, call)
+            return self._replay(call)
         except StaleRecordingError as stale:
             reason = stale
-        if entry.refused:
+        if key in self._refused:
             return self.function(*args, **keywords)
-        return self._record(entry, reason, call)
+        return self._record(reason, call)
 
-    def _replay(self, entry: _CacheEntry, call: StepCall) -> R:
+    def _replay(self, call: StepCall) -> R:
         """Replay the most recent recording that matches; raise StaleRecordingError if none does."""
         reason = StaleRecordingError(
             "no call repeats the arguments of an earlier one; pass numbers as Tensors"
         )
-        for program in reversed(entry.programs):
+        for program in reversed(self.programs):
+            if program.key != call.key:
+                continue
             number = program.calls + 1
             due = call.always_check or (self.options.check and number & (number - 1) == 0)
             try:
                 if due and program.repeatable:
-                    result: R = self._checked(entry, program, call)
+                    result: R = self._checked(program, call)
                 else:
                     result = program.run(call.leaves)
             except StaleRecordingError as stale:
                 reason = stale
                 continue
-            try:
-                self._cache.move_to_end(entry.key)
-            except KeyError:  # another thread has evicted it
-                self._cache[entry.key] = entry
+            if program in self.programs[:-1]:
+                self._keep(program)
             self._unused_recordings = 0
             self.replays += 1
             return result
         raise reason
 
-    def _checked(self, entry: _CacheEntry, program: Program, call: StepCall) -> R:
+    def _keep(self, program: Program) -> None:
+        """Make a program the most recently used one; the least recently used ones go."""
+        others = [other for other in self.programs if other is not program]
+        self.programs = [*others, program][-self.options.recordings :]
+
+    def _checked(self, program: Program, call: StepCall) -> R:
         """Return the result of the step itself after comparing a replay with it."""
         with _recording_lock:
             result: R
             result, difference, refused = replay_and_compare(program, call)
         if difference is not None:
-            self._eager = True
-            self._cache.clear()
+            self._stop()
             reason = (
                 f"{difference} differs between the step and its replay though arguments and state "
                 "are equal, so the step reads something outside of them; pass it as an argument or "
@@ -168,47 +153,41 @@ class Captured(Generic[P, R]):
                 )
             self._warn(reason)
         elif refused is not None:
-            self._refuse(entry, refused)
-            entry.programs.clear()
+            self._refuse(call, refused)
+            self.programs = [other for other in self.programs if other.key != call.key]
         program.checked = program.calls
         return result
 
-    def _record(self, entry: _CacheEntry, stale: Exception, call: StepCall) -> R:
+    def _record(self, stale: Exception, call: StepCall) -> R:
         if self._unused_recordings == MAX_UNUSED_RECORDINGS:
-            self._eager = True
+            self._stop()
             self._warn(f"every call would need a new recording: {stale}")
-            self._cache.clear()
             return self.function(*call.args, **call.keywords)
-        tried = len(entry.programs)
+        tried = self.recordings
         with _recording_lock:
-            if len(entry.programs) > tried:  # another thread has recorded the step by now
+            if self.recordings > tried:  # another thread may have recorded the step by now
                 with contextlib.suppress(StaleRecordingError):
-                    return self._replay(entry, call)
-            result: R
-            try:
-                tracer, result, refused = record(call)
-            except BaseException:
-                if not entry.programs:
-                    self._cache.pop(entry.key, None)
-                raise
-            if refused is not None:
-                self._refuse(entry, refused)
+                    return self._replay(call)
+            tracer = Tracer(call)
+            result: R = tracer.run()
+            if tracer.refusal is not None:
+                self._refuse(call, tracer.refusal)
                 return result
             self._unused_recordings += 1
             self.recordings += 1
-            entry.programs.append(tracer.program())
-            self._cache[entry.key] = entry
-            while len(self.programs) > self.options.recordings:
-                oldest = next(iter(self._cache.values()))
-                del oldest.programs[:1]
-                if not oldest.programs:
-                    del self._cache[oldest.key]
+            self._keep(tracer.program())
         return result
 
-    def _refuse(self, entry: _CacheEntry, reason: str) -> None:
+    def _stop(self) -> None:
+        """Run the function eagerly from now on, and free the memory of its recordings."""
+        self._eager = True
+        self.programs = []
+        self._refused = {}
+
+    def _refuse(self, call: StepCall, reason: str) -> None:
         """Warn, and run calls like this one eagerly from now on."""
         self._warn(reason)
-        entry.refused = True
+        self._refused[call.key] = call.objects
         self._unused_recordings += 1
 
     def _warn(self, reason: str) -> None:

@@ -72,19 +72,6 @@ class SavedState:
         return [*found, ("the random stream of numpy or random", random_state())]
 
 
-def record(call: StepCall) -> tuple[Tracer, Any, str | None]:
-    """Run a step while it is recorded.
-
-    Returns the tracer, the result, and the reason why the recording cannot be replayed, if any.
-    """
-    tracer = Tracer(call)
-    result = tracer.run()
-    result = tracer.finish(result)
-    if tracer.refusal is None:
-        tracer.check_released()
-    return tracer, result, tracer.refusal
-
-
 def replay_and_compare(program: Program, call: StepCall) -> tuple[Any, str | None, str | None]:
     """Replay a recording and run its step from the same state.
 
@@ -103,13 +90,14 @@ def replay_and_compare(program: Program, call: StepCall) -> tuple[Any, str | Non
             finally:
                 saved.restore()
         with program.without_memory():
-            run, result, refused = record(call)
+            tracer = Tracer(call)
+            result = tracer.run()
         if saved is not None:
             difference = _first_difference(saved.facts(result), replayed)
         else:
-            same = refused is not None or str(run.recording()) == str(program.stages[0])
+            same = tracer.refusal or str(tracer.recording()) == str(program.stages[0])
             difference = None if same else "the list of kernel calls"
-    return result, difference, refused
+    return result, difference, tracer.refusal
 
 
 def _first_difference(facts: list[Fact], others: list[Fact]) -> str | None:

@@ -9,7 +9,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import getitem, is_
+from operator import eq, getitem, is_
 from typing import Any
 
 import numpy as np
@@ -90,19 +90,12 @@ class Guards:
         self._group()
 
     def _group(self) -> None:
-        groups: dict[Any, list[Guard]] = defaultdict(list)
+        groups: dict[Any, list[tuple[Any, Any, Any]]] = defaultdict(list)
         for guard in self._guards:
-            if guard.location.leaf is None:
-                groups[guard.key].append(guard)
-        self._groups = [
-            (
-                key,
-                [guard.location.holder for guard in group],
-                [guard.location.key for guard in group],
-                [guard.expected for guard in group],
-            )
-            for key, group in groups.items()
-        ]
+            place = guard.location
+            if place.leaf is None:
+                groups[guard.key].append((place.holder, place.key, guard.expected))
+        self._groups = [(key, *zip(*group, strict=True)) for key, group in groups.items()]
 
     def check(self, leaves: Sequence[Any]) -> None:
         """Raise StaleRecordingError if a guard fails."""
@@ -117,12 +110,8 @@ class Guards:
         try:
             for key, holders, keys, expected in self._groups:
                 values = map(getitem, holders, keys)
-                same = (
-                    all(map(is_, values, expected))
-                    if key is id
-                    else [*map(key, values)] == expected
-                )
-                if not same:
+                facts = values if key is id else map(key, values)
+                if not all(map(is_ if key is id else eq, facts, expected)):
                     return False
         except (KeyError, IndexError):
             return False
@@ -136,9 +125,20 @@ def array_in(value: Any) -> NDArray | None:
     return value if isinstance(value, NDArray) else None
 
 
-def constant_kind(value: Any) -> type | None:
-    """Return the class of a Tensor that needs no gradient; None for any other value."""
-    return type(value) if isinstance(value, Tensor) and not value.requires_grad else None
+def layout(array: Any) -> Any:
+    """Return the shape and dtype of an array; None for any other value."""
+    return (array.shape, array.dtype) if isinstance(array, NDArray) else None
+
+
+def constant_kind(value: Any) -> Any:
+    """Return the class and layout of a Tensor that needs no gradient; None for any other value."""
+    constant = isinstance(value, Tensor) and not value.requires_grad
+    return (type(value), layout(value.cached_data)) if constant else None
+
+
+def hook_list(hooks: dict[int, Any] | None) -> list[Any]:
+    """Return the hooks of a Tensor, which are compared by identity."""
+    return [*hooks.values()] if hooks else []
 
 
 def fact(value: Any) -> Any:

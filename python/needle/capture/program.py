@@ -24,8 +24,9 @@ from .signature import map_leaves
 
 @dataclass(eq=False)
 class Program:
-    """A recording that is ready to be replayed.
+    """A recording that is ready to be replayed for calls whose signature is ``key``.
 
+    ``objects`` are those that ``key`` identifies by id.
     ``calls`` counts the calls that it has served, the recorded one included; ``checked`` is the
     last of them that was known to be right. ``planned_bytes`` is the memory of its temporaries.
     ``stages`` has the original recording, then the recording after each pass; ``print`` a stage to
@@ -35,6 +36,8 @@ class Program:
     recording: Recording
     guards: Guards
     options: Options
+    key: Any
+    objects: list[Any]
     graphs: DeviceGraphs | None = None
     calls: int = 1
     checked: int = 1
@@ -46,7 +49,13 @@ class Program:
         recording = self.recording
         segments, self._backend = recording.segments, recording.backend
         self.stages, self._plan = optimise(recording, self.options)
-        _check_budget(self._plan.bytes, self.options.memory)
+        needed, limit = self._plan.bytes, self.options.memory
+        if limit and needed > limit:
+            raise ValueError(
+                f"capture: the intermediate values of this step do not fit into memory={limit} "
+                f"bytes; the smallest possible figure is {needed} ({size_text(needed)}), or use a "
+                "smaller batch"
+            )
         self._bindings = [bind for part in segments for bind in part.bindings]
         bound = {bind.slot for bind in self._bindings}
         self._borrowed = [slot for slot in recording.slots if slot.fresh or slot in bound]
@@ -152,15 +161,6 @@ class Program:
         if verbose:
             lines += [f"\n--- {stage.name} ---\n{stage}" for stage in self.stages]
         return "\n".join(lines)
-
-
-def _check_budget(needed: int, budget: int | None) -> None:
-    if budget and needed > budget:
-        raise ValueError(
-            f"capture: the intermediate values of this step do not fit into memory={budget} bytes; "
-            f"the smallest possible figure is {needed} ({size_text(needed)}), or use a smaller "
-            "batch"
-        )
 
 
 def _rebind(bindings: Sequence[InputBinding], values: Sequence[Any]) -> None:

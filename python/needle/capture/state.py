@@ -28,7 +28,16 @@ from ..nn.module import Module
 from ..optim import ExponentialAverage
 from ..optim.optimizer import Optimizer
 from ..optim.schedules import Schedule
-from .guards import PLAIN_TYPES, Guard, Location, array_in, constant_kind, fact
+from .guards import (
+    PLAIN_TYPES,
+    Guard,
+    Location,
+    array_in,
+    constant_kind,
+    fact,
+    hook_list,
+    layout,
+)
 
 MAX_LENGTH = 1000
 """The most entries of a list or dict that are guarded one by one; of longer ones the length is."""
@@ -38,8 +47,8 @@ SERVICES = (Optimizer, Schedule, ExponentialAverage, Generator)
 CODE = (type, ModuleType, FunctionType, MethodType)
 GRAPH_KEYS = ("op", "inputs", *RECORDS)
 """Attributes of a Tensor that a replay does not set, since it makes constants."""
-UNGUARDED = {"grad", "cached_data", *RECORDS}
-"""Attributes of a Tensor that change from call to call; ``grad`` has a guard of its own."""
+UNGUARDED = {"grad", "hooks", *RECORDS}
+"""Attributes of a Tensor that change from call to call, or that have a guard of their own."""
 Roots = Sequence[tuple[str, Any]]
 """Labels and objects from which the walk starts."""
 
@@ -194,7 +203,8 @@ class State:
         for container in self.containers:
             entries, holder = container.entries(), container.holder
             if container.owner is not None:
-                grad = holder.setdefault("grad", None)
+                hooks, grad = holder.setdefault("hooks", None), holder.setdefault("grad", None)
+                found.append(Guard(container.location("hooks"), hook_list, hook_list(hooks)))
                 if grad is None or not grad.requires_grad:
                     found.append(_guard(container.location("grad"), grad, alone=True))
                 entries = {k: v for k, v in entries.items() if k not in UNGUARDED}
@@ -213,18 +223,21 @@ class State:
                 elif len(holder) > MAX_LENGTH:
                     continue
             for key, value in entries.items():
-                if not isinstance(value, NDArray):
-                    found.append(_guard(container.location(key), value, places[id(value)] == 1))
+                found.append(_guard(container.location(key), value, places[id(value)] == 1))
         return found
 
 
 def _guard(location: Location, value: Any, alone: bool) -> Guard:
     """Return the guard of a value; ``alone``: the state has no other reference to it.
 
-    Such a constant Tensor may be replaced by another one: replays read it from its location.
+    Such a constant Tensor may be replaced by another one, and an array always: replays read it from
+    its location.
     """
-    if alone and constant_kind(value):
-        return Guard(location, constant_kind, type(value))
+    kind = constant_kind(value)
+    if alone and kind:
+        return Guard(location, constant_kind, kind)
+    if isinstance(value, NDArray):
+        return Guard(location, layout, layout(value))
     if isinstance(value, np.ndarray) and value.size <= MAX_LENGTH:
         return Guard(location, fact, fact(value))
     return Guard(location, id, value)

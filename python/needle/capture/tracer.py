@@ -20,6 +20,7 @@ from ..autograd.graph import recording
 from ..backends.base import Backend, View, provides
 from ..backends.writes import now, written_since
 from ..host_steps import current
+from ..ndarray import NDArray
 from .buffers import BufferSlot
 from .calls import Call
 from .deferral import DeferredCalls
@@ -35,7 +36,7 @@ from .state import GRAPH_KEYS, SERVICES, Roots, State, random_state, short_text
 
 @dataclass(eq=False)
 class StepCall:
-    """One call of a captured function, with the arguments also flattened.
+    """One call of a captured function, with its signature and with the arguments also flattened.
 
     ``roots``: the objects given as the state of the step, with their labels. ``always_check``:
     compare a replay of this call with the step.
@@ -44,14 +45,20 @@ class StepCall:
     function: Callable[..., Any]
     args: Any
     keywords: Any
+    key: Any
     leaves: list[Any]
     roots: Roots
     options: Options
     always_check: bool
 
+    @property
+    def objects(self) -> list[Any]:
+        """The arguments that the signature identifies by id, which must not be freed before it."""
+        return [leaf for leaf in self.leaves if not isinstance(leaf, (Tensor, NDArray, np.ndarray))]
+
 
 class Tracer:
-    """A tracer of one call of a step: call ``run``, ``finish`` and, if wanted, ``program``."""
+    """A tracer of one call of a step: call ``run``; unless ``refusal`` is set, ``program``."""
 
     def __init__(self, call: StepCall) -> None:
         self.call, self._name = call, function_name(call.function)
@@ -81,11 +88,15 @@ class Tracer:
         """Run the step eagerly while its calls are recorded; return its result."""
         with intercept(self, backends.loaded()):
             try:
-                return self.call.function(*self.call.args, **self.call.keywords)
+                result = self.call.function(*self.call.args, **self.call.keywords)
             finally:
                 self._run_deferred()
+        result = self._finish(result)
+        if self.refusal is None:
+            self._check_released()
+        return result
 
-    def finish(self, result: Any) -> Any:
+    def _finish(self, result: Any) -> Any:
         """Return the result, with constant tensors unless the step is refused."""
         self._check_random()
         if self.refusal is None and self.backend is None:
@@ -109,7 +120,8 @@ class Tracer:
             if isinstance(leaf, np.ndarray) and i not in self._passed:  # only Python can use it
                 place = Location(None, None, f"the content of argument {i}", i)
                 guards.append(Guard(place, fact, fact(leaf)))
-        return Program(self.recording(), Guards(guards), self.options)
+        call = self.call
+        return Program(self.recording(), Guards(guards), self.options, call.key, call.objects)
 
     def _stays(self, guard: Guard) -> bool:
         """Return False for an attribute of a Tensor, or a gradient, that the step replaces."""
@@ -382,10 +394,10 @@ class Tracer:
             self.refuse(f"the step returns a {type(leaf).__name__}")
         return leaf if place is None else place
 
-    def check_released(self) -> None:
+    def _check_released(self) -> None:
         """Refuse the step if the program keeps an array of it that a replay cannot update.
 
-        Called after ``finish``, which returns new objects on the same buffers. The caller keeps
+        Called after ``_finish``, which returns new objects on the same buffers. The caller keeps
         only these, so an original array is still alive only if the program keeps it elsewhere.
         """
         self._before = self._safe = self._values = []

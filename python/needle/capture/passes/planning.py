@@ -1,16 +1,15 @@
 """The memory plan, which places each temporary in the arena of its dtype.
 
 Two temporaries may share bytes if their lifetimes do not overlap. An optimal placement is a packing
-problem that is hard in general. Two greedy orders come close to the lower bound, which is the peak
-of live bytes: largest first (Pisarchyk & Lee 2020, "Efficient Memory Management for Deep Neural Net
-Inference", greedy by size), or first used first. Each temporary takes the smallest gap that fits
-between temporaries placed before it whose lifetimes overlap with its own. The better of the two
-plans is used.
+problem that is hard in general. Placing the largest first (Pisarchyk & Lee 2020, "Efficient Memory
+Management for Deep Neural Net Inference", greedy by size) comes close to the lower bound, which is
+the peak of live bytes. Each temporary takes the smallest gap that fits between temporaries placed
+before it whose lifetimes overlap with its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +20,6 @@ from ..buffers import BufferSlot
 
 ALIGNMENT = 64
 """The alignment of each temporary in bytes: a cache line, and the widest SIMD vector."""
-ORDERS: tuple[Callable[[BufferSlot], Any], ...] = (
-    lambda slot: (-slot.size, slot.first_use),
-    lambda slot: (slot.first_use, -slot.size),
-)
 
 
 @dataclass(frozen=True)
@@ -56,9 +51,9 @@ def plan(slots: Sequence[BufferSlot]) -> Plan:
     sizes: dict[Any, int] = {}
     for dtype in dict.fromkeys(slot.dtype for slot in slots):
         alike = [slot for slot in slots if slot.dtype == dtype]
-        found = [_placed(sorted(alike, key=order), ALIGNMENT // dtype.itemsize) for order in ORDERS]
-        best, sizes[dtype] = min(found, key=lambda each: each[1])
-        places.update(best)
+        alike.sort(key=lambda slot: (-slot.size, slot.first_use))
+        placed, sizes[dtype] = _placed(alike, ALIGNMENT // dtype.itemsize)
+        places.update(placed)
     return Plan(places, sizes)
 
 
