@@ -410,3 +410,23 @@ def test_a_captured_function_is_not_copied(copied: Any, recorded: bool) -> None:
         with pytest.raises(TypeError, match="cannot be copied or pickled.*capture the copy"):
             copied(owner)
     assert copied(model.layer) is not None
+
+
+@pytest.mark.parametrize("size", [3, 1200])
+def test_an_array_of_numpy_in_the_state_is_an_input(size: int) -> None:
+    """Changes are seen in small arrays, and in large ones that only operations of needle read."""
+    kept = types.SimpleNamespace(scale=np.ones(size, "float32"))
+
+    def step(x: Any) -> Any:
+        return x * needle.Tensor(kept.scale, device=needle.cpu())
+
+    captured = needle.capture(step, state=kept)
+    for number in range(6):
+        x = tensor(np.arange(size) + number)
+        kept.scale[0] = number // 3
+        np.testing.assert_array_equal(captured(x).numpy(), step(x).numpy())
+        if number == 4:
+            kept.scale = kept.scale + 1
+    assert (captured.recordings, captured.replays) == ((3, 3) if size == 3 else (2, 4))
+    with pytest.raises(needle.CaptureError, match="reads data of the host"):
+        needle.capture(lambda x: x * needle.Tensor(np.ones(3)))(tensor([1.0]))

@@ -125,15 +125,15 @@ def array_in(value: Any) -> NDArray | None:
     return value if isinstance(value, NDArray) else None
 
 
-def layout(array: Any) -> Any:
-    """Return the shape and dtype of an array; None for any other value."""
-    return (array.shape, array.dtype) if isinstance(array, NDArray) else None
+def layout(value: Any) -> Any:
+    """Return the shape and dtype of an array, or of that of a Tensor; None for any other value."""
+    array = array_in(value)
+    return None if array is None else (array.shape, array.dtype)
 
 
-def constant_kind(value: Any) -> Any:
-    """Return the class and layout of a Tensor that needs no gradient; None for any other value."""
-    constant = isinstance(value, Tensor) and not value.requires_grad
-    return (type(value), layout(value.cached_data)) if constant else None
+def constant_kind(value: Any) -> type | None:
+    """Return the class of a Tensor that needs no gradient; None for any other value."""
+    return type(value) if isinstance(value, Tensor) and not value.requires_grad else None
 
 
 def hook_list(hooks: dict[int, Any] | None) -> list[Any]:

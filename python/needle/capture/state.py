@@ -154,6 +154,11 @@ class State:
         """Return True if an object, such as a Tensor or a module, is part of the state."""
         return id(value) in self._seen
 
+    def location_of(self, value: Any) -> Location | None:
+        """Return the first location of an object; None for one that no container holds."""
+        entries = ((c, key, each) for c in self.containers for key, each in c.entries().items())
+        return next((c.location(key) for c, key, each in entries if each is value), None)
+
     # ---- contents ----------------------------------------------------------------------------
 
     def snapshot(self) -> list[dict[Any, Any]]:
@@ -204,7 +209,9 @@ class State:
             entries, holder = container.entries(), container.holder
             if container.owner is not None:
                 hooks, grad = holder.setdefault("hooks", None), holder.setdefault("grad", None)
-                found.append(Guard(container.location("hooks"), hook_list, hook_list(hooks)))
+                found.append(_guard(container.location("hooks"), hooks, alone=False))
+                if hooks is not None:
+                    found.append(Guard(container.location("hooks"), hook_list, hook_list(hooks)))
                 if grad is None or not grad.requires_grad:
                     found.append(_guard(container.location("grad"), grad, alone=True))
                 entries = {k: v for k, v in entries.items() if k not in UNGUARDED}
@@ -222,22 +229,22 @@ class State:
                     continue
                 elif len(holder) > MAX_LENGTH:
                     continue
+            held = container.owner is not None and places[id(container.owner)]
             for key, value in entries.items():
-                found.append(_guard(container.location(key), value, places[id(value)] == 1))
+                if not isinstance(value, NDArray):
+                    found.append(_guard(container.location(key), value, places[id(value)] == 1))
+                if array_in(value) is not None and not held:
+                    found.append(Guard(container.location(key), layout, layout(value)))
         return found
 
 
 def _guard(location: Location, value: Any, alone: bool) -> Guard:
     """Return the guard of a value; ``alone``: the state has no other reference to it.
 
-    Such a constant Tensor may be replaced by another one, and an array always: replays read it from
-    its location.
+    Such a constant Tensor may be replaced by another one: replays read it from its location.
     """
-    kind = constant_kind(value)
-    if alone and kind:
-        return Guard(location, constant_kind, kind)
-    if isinstance(value, NDArray):
-        return Guard(location, layout, layout(value))
+    if alone and constant_kind(value):
+        return Guard(location, constant_kind, type(value))
     if isinstance(value, np.ndarray) and value.size <= MAX_LENGTH:
         return Guard(location, fact, fact(value))
     return Guard(location, id, value)

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from ..ndarray import NDArray
 from .buffers import BufferSlot
 from .calls import Call
 from .deferral import DeferredCalls
-from .guards import MISSING, PLAIN_TYPES, Guard, Guards, Location, array_in, fact
+from .guards import MISSING, PLAIN_TYPES, Guard, Guards, Location, array_in, fact, layout
 from .interception import READS, UPLOADS, intercept, place_in_program
 from .passes import Options
 from .program import Program
@@ -32,6 +32,8 @@ from .recorded import ArrayTemplate, HostCall, InputBinding, Recording, Segment,
 from .renewal import Renewals, make_constant
 from .signature import CaptureError, function_name, map_leaves
 from .state import GRAPH_KEYS, SERVICES, Roots, State, random_state, short_text
+
+COMPUTED = "data of the host that is neither, or that Python computed or copied"
 
 
 @dataclass(eq=False)
@@ -115,7 +117,8 @@ class Tracer:
 
     def program(self) -> Program:
         """Return the finished step in a form that can be replayed."""
-        guards = [guard for guard in self._guards if self._stays(guard)]
+        bound = {bind.location.identity for part in self.segments for bind in part.bindings}
+        guards = [guard for guard in self._guards if self._stays(guard, bound)]
         for i, leaf in enumerate(self.call.leaves):
             if isinstance(leaf, np.ndarray) and i not in self._passed:  # only Python can use it
                 place = Location(None, None, f"the content of argument {i}", i)
@@ -123,9 +126,14 @@ class Tracer:
         call = self.call
         return Program(self.recording(), Guards(guards), self.options, call.key, call.objects)
 
-    def _stays(self, guard: Guard) -> bool:
-        """Return False for an attribute of a Tensor, or a gradient, that the step replaces."""
+    def _stays(self, guard: Guard, bound: set[Any]) -> bool:
+        """Return False for an attribute of a Tensor, or a gradient, that the step replaces.
+
+        Nor does the layout of an array need a guard if its location is ``bound`` to a slot.
+        """
         place = guard.location
+        if guard.key is layout and place.identity in bound:
+            return False
         if place.identity not in self._writes:
             return True
         if place.leaf is not None or getattr(guard.expected, "requires_grad", False):
@@ -161,7 +169,7 @@ class Tracer:
     def called(self, backend: Backend, name: str, args: tuple[Any, ...], options: Any) -> bool:
         """Record a call before it runs; return True if it is deferred."""
         if name in UPLOADS:
-            self.uploaded()
+            self._outside(COMPUTED)
         if name in READS:
             self.refuse(
                 "the step reads the values of an array, as numpy(), item(), bool() and x[mask] do, "
@@ -227,12 +235,7 @@ class Tracer:
             return slot
         held = self._arrays.get(id(view.handle), [])
         if not held:
-            raise CaptureError(
-                f"capture: a step may read its arguments, its state and what it makes, but "
-                f"{self._name} reads another array of shape {tuple(view.shape)} and dtype "
-                f"{view.dtype}, {place_in_program()}; add it or its owner to state=[...], or pass "
-                "it as an argument"
-            )
+            self._outside(f"another array of shape {tuple(view.shape)} and dtype {view.dtype}")
         if len({holding.owner for holding in held}) > 1:
             labels = ", ".join(holding.location.label for holding in held[:3])
             self.refuse(f"several tensors share one buffer ({labels})")
@@ -251,12 +254,12 @@ class Tracer:
         value = dict.get(holder, name, MISSING)  # the group's own ``get`` would recurse
         self._guards.append(Guard(Location(holder, name, f"the option {name}"), id, value))
 
-    def uploaded(self) -> None:
+    def _outside(self, data: str) -> NoReturn:
         """Raise CaptureError, since every replay would use the data of this call."""
         raise CaptureError(
-            f"capture: host data must be an argument of a step, as is, but {self._name} uploads "
-            f"other or computed data, {place_in_program()}; pass that array in, or make a Tensor "
-            "of it before and add it to state=[...]"
+            "capture: a step may read its arguments, its state and its own results, but "
+            f"{self._name} reads {data}, {place_in_program()}; pass it as an argument, or add it, "
+            "its owner or a Tensor of it to state=[...]"
         )
 
     # ---- host steps --------------------------------------------------------------------------
@@ -310,14 +313,17 @@ class Tracer:
         self._random = random_state()
 
     def _place_of(self, value: Any) -> Location | None:
-        """Return the location of an argument, or of a host step's result, that is no constant."""
+        """Return the location of an argument, a host step's result or an array of NumPy in state.
+
+        Plain arguments are constants.
+        """
         if isinstance(value, PLAIN_TYPES) and not isinstance(value, float):
             return None
         for i, given in enumerate(self._values):
             if value is given:
                 host = i - len(self.call.leaves)
                 return Location(None, None, f"argument {i}" if host < 0 else f"host step {host}", i)
-        return None
+        return self._state.location_of(value) if isinstance(value, np.ndarray) else None
 
     def _source(self, value: Any) -> Any:
         """Return a replay's source of a host step's argument; constants stand for themselves."""
@@ -328,7 +334,7 @@ class Tracer:
         inner: list[Any] = []
         map_leaves(inner.append, value)
         if any(isinstance(leaf, np.ndarray) for leaf in inner):
-            self.uploaded()
+            self._outside(COMPUTED)
         arrays = [v for v in inner if array_in(v) is not None]
         made = [v for v in arrays if not self._state.holds(v)]
         if made and made[0] is value:

@@ -68,11 +68,13 @@ class _Choice:
         live = recording.live_bytes()
         self.peak = max(range(len(live)), key=live.__getitem__)
         self.least = LEAST_SHARE * live[self.peak]
-        self.readers: dict[BufferSlot, list[int]] = defaultdict(list)
+        self.uses: dict[BufferSlot, list[int]] = defaultdict(list)
         self.writers: dict[BufferSlot, list[int]] = defaultdict(list)
         for index, call in enumerate(self.calls):
             for view, written in call.views():
-                (self.writers if written else self.readers)[view.handle].append(index)
+                self.uses[view.handle].append(index)
+                if written:
+                    self.writers[view.handle].append(index)
         # Numbers of the first calls after host steps that may change parameters.
         ends = accumulate(len(part.calls) for part in recording.segments)
         hosts = [part.host for part in recording.segments]
@@ -86,7 +88,7 @@ class _Choice:
             if late is not None and slot.bytes >= self.least:
                 chain: list[int] = []
                 if self._repeat(slot, late, chain):
-                    early = max(i for i in self._uses(slot) if i < late)
+                    early = max(i for i in self.uses[slot] if i < late)
                     value = slot.bytes * (late - early) / self._cost(chain)
                     found.append((value, late, chain, slot))
         if found:
@@ -94,12 +96,9 @@ class _Choice:
             self._insert(slot, late, chain)
         return bool(found)
 
-    def _uses(self, slot: BufferSlot) -> list[int]:
-        return sorted({*self.readers[slot], *self.writers[slot]})
-
     def _late_use(self, slot: BufferSlot) -> int | None:
         """Return the first use after the peak of a slot that is live but unused at the peak."""
-        uses = self._uses(slot)
+        uses = self.uses[slot]
         after = bisect_left(uses, self.peak)
         late = uses[after] if 0 < after < len(uses) else self.peak
         return late if late != self.peak else None
@@ -124,7 +123,7 @@ class _Choice:
         if any(index <= writer < late for writer in self.writers[slot]):
             return False
         if not slot.bound:
-            return not slot.temporary or self._uses(slot)[-1] >= late
+            return not slot.temporary or self.uses[slot][-1] >= late
         return not any(index < barrier <= late for barrier in self.barriers)
 
     def _cost(self, chain: list[int]) -> int:
