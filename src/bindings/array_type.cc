@@ -72,7 +72,6 @@ int array_getbuffer(PyObject* self, Py_buffer* view, int flags) {
 static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
 
 PyObject* get_size(PyObject* self, void*) { return PyLong_FromLongLong(cast(self)->size); }
-PyObject* get_nbytes(PyObject* self, void*) { return PyLong_FromSize_t(bytes_of(cast(self))); }
 PyObject* get_dtype(PyObject* self, void*) {
   return PyUnicode_FromString(name_of(cast(self)->dtype));
 }
@@ -85,7 +84,6 @@ PyObject* repr(PyObject* self) {
 PyGetSetDef properties[] = {
     {"size", get_size, nullptr, "number of elements", nullptr},
     {"dtype", get_dtype, nullptr, "name of the elements' dtype", nullptr},
-    {"nbytes", get_nbytes, nullptr, "size in bytes", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 PyMemberDef members[] = {

@@ -1,7 +1,7 @@
 // The submodule `data`: random words, shuffled orders, gathering rows; images are in
 // bind_images.cc. Everything is checked while the GIL is held, since the work then runs without it.
 // Indices are copied, so that no other thread changes them after the check.
-#include "bind_data.h"
+#include "module_parts.h"
 
 #include <pybind11/numpy.h>
 
@@ -65,7 +65,7 @@ py::array permute_indices(const py::object& positions, std::int64_t length, cons
 // ---- gather_rows ----
 
 void check_gather(const py::array& source, const Integers& indices, const py::array& out) {
-  if (source.ndim() < 1 || source.ndim() > data::kMaxRowDims || out.ndim() != source.ndim()) {
+  if (source.ndim() < 1 || source.ndim() >= kMaxDims || out.ndim() != source.ndim()) {
     raise_error("gather_rows: source and out must have the same axes, at least one, got " +
                 shape_of(source) + " and " + shape_of(out));
   }
@@ -84,6 +84,35 @@ void check_gather(const py::array& source, const Integers& indices, const py::ar
   check_writeable("gather_rows", out);
 }
 
+// Returns the dtype of words of the size of an array's elements, if there are such words and both
+// arrays' strides are multiples of them, else that of bytes.
+DType word_of(const py::array& source, const py::array& out) {
+  constexpr DType kWords[] = {DType::kUInt8, DType::kBFloat16, DType::kInt32, DType::kInt64};
+  for (const DType word : kWords) {
+    bool whole = size_of(word) == static_cast<std::size_t>(source.itemsize());
+    for (const py::array* each : {&source, &out}) {
+      for (int i = 0; i < each->ndim(); ++i) {
+        whole = whole && each->strides(i) % source.itemsize() == 0;
+      }
+    }
+    if (whole) return word;
+  }
+  return DType::kUInt8;
+}
+
+// Returns the elements of an array as words; where those are bytes of it, along another axis.
+View view_of(const py::array& array, DType word) {
+  View v{const_cast<void*>(array.data()), word, static_cast<int>(array.ndim())};
+  const auto size = static_cast<py::ssize_t>(size_of(word));
+  for (int i = 0; i < v.ndim; ++i) {
+    v.shape[i] = array.shape(i);
+    v.strides[i] = array.strides(i) / size;
+  }
+  v.shape[v.ndim] = array.itemsize() / size;
+  v.strides[v.ndim++] = 1;
+  return v;
+}
+
 void gather_rows(const py::array& source, const py::object& index, py::array out) {
   const Integers indices = integers("gather_rows: indices", index);
   check_gather(source, indices, out);
@@ -94,22 +123,14 @@ void gather_rows(const py::array& source, const py::object& index, py::array out
     }
   }
   if (row_bytes(out) == 0) return;
-  data::RowLayout row{static_cast<int>(source.ndim()) - 1, source.itemsize(), {}, {}, {}};
-  std::int64_t reach = source.itemsize();
-  for (int i = 0; i < row.ndim; ++i) {
-    row.shape[i] = source.shape(i + 1);
-    row.from[i] = source.strides(i + 1);
-    row.to[i] = out.strides(i + 1);
-    reach += (row.shape[i] - 1) * std::abs(row.to[i]);
-  }
+  std::int64_t reach = out.itemsize();
+  for (int i = 1; i < out.ndim(); ++i) reach += (out.shape(i) - 1) * std::abs(out.strides(i));
   check_rows_apart("gather_rows", out, reach);
-  const char* from = static_cast<const char*>(source.data());
-  char* to = static_cast<char*>(out.mutable_data());
-  const std::int64_t from_stride = source.strides(0), to_stride = out.strides(0);
+  const DType word = word_of(source, out);
+  const View from = view_of(source, word), to = view_of(out, word);
   std::optional<WithoutGil> released;
   if (out.nbytes() > kShortCall) released.emplace();
-  data::gather_rows(from, from_stride, indices.data(), static_cast<std::int64_t>(indices.size()),
-                    to, to_stride, row);
+  data::gather_rows(from, indices, to);
 }
 
 }  // namespace

@@ -3,17 +3,17 @@
 #include <pybind11/numpy.h>
 
 #include <array>
-#include <cstring>
+#include <bit>
 #include <string>
 #include <vector>
 
-#include "bind_data.h"
 #include "core/thread_pool.h"
 #include "cpu/select.h"
 #include "data/lower.h"
 #include "data/select.h"
 #include "image_arguments.h"
 #include "module_functions.h"
+#include "module_parts.h"
 #include "without_gil.h"
 
 namespace py = pybind11;
@@ -79,12 +79,6 @@ void run_images(const py::sequence& steps, const py::sequence& parameters, const
 
 // ---- lower_images ------------------------------------------------------------------------------
 
-std::int64_t word_of(float value) {
-  std::int32_t word;
-  std::memcpy(&word, &value, sizeof word);
-  return word;
-}
-
 // The fields of ImagePass in their order except `steps`, which follow as (kind, at, fill).
 Integers numbers_of(const ImagePass& pass) {
   Integers numbers{pass.channels,
@@ -99,13 +93,14 @@ Integers numbers_of(const ImagePass& pass) {
                    pass.count,
                    std::int64_t(pass.resampling),
                    pass.resampling_at,
-                   word_of(pass.resampling_fill),
+                   std::bit_cast<std::int32_t>(pass.resampling_fill),
                    pass.floats_in,
                    pass.floats_between,
                    pass.floats_out};
   for (int i = 0; i < pass.count; ++i) {
     const ImagePass::Step& step = pass.steps[i];
-    numbers.insert(numbers.end(), {std::int64_t(step.kind), step.at, word_of(step.fill)});
+    numbers.insert(numbers.end(),
+                   {std::int64_t(step.kind), step.at, std::bit_cast<std::int32_t>(step.fill)});
   }
   return numbers;
 }

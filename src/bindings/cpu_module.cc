@@ -8,14 +8,13 @@
 #include <algorithm>
 
 #include "bind_backend.h"
-#include "bind_data.h"
 #include "core/thread_pool.h"
 #include "cpu/allocator.h"
 #include "cpu/caches.h"
 #include "cpu/conv2d_algorithm.h"
 #include "cpu/select.h"
 #include "module_functions.h"
-#include "prepared_conv2d.h"
+#include "module_parts.h"
 
 namespace py = pybind11;
 
@@ -191,9 +190,6 @@ void bind_services(py::module_& m) {
         m.attr("isa") = name;
       },
       py::arg("name"), "Uses the kernels of one of available_isas() from now on.");
-  m.def(
-      "conv2d_algorithm", [] { return kConv2dAlgorithms[static_cast<int>(conv2d_algorithm())]; },
-      "What select_conv2d chose: auto, direct or winograd.");
   def(m, "select_conv2d", &select_algorithm, py::arg("name"),
       "The algorithm of float32 3x3 convolutions of step 1 from now on: auto (by shape), direct or "
       "winograd.");

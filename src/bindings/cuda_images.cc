@@ -1,7 +1,7 @@
 // run_images_on runs a program of augmentation steps over a batch in host memory or in a device
 // array and writes a device array. pin_on pins memory of batches, so that the GPU reads it
 // directly.
-#include "cuda_images.h"
+#include "module_parts.h"
 
 #include <cstring>
 #include <memory>
@@ -12,6 +12,7 @@
 #include "cuda/augment.h"
 #include "cuda/device.h"
 #include "cuda/feed.h"
+#include "data/canvas.h"
 #include "data/lower.h"
 #include "image_arguments.h"
 #include "module_functions.h"
@@ -27,8 +28,6 @@ using cuda::HostPiece;
 using data::Element;
 using data::SourceImage;
 
-std::int64_t bytes_of(Element type) { return type == Element::kByte ? 1 : 4; }
-
 // Where a batch's images lie, in elements relative to one base, and the host memory to upload.
 struct Batch {
   Element type = Element::kByte;
@@ -41,23 +40,9 @@ struct Batch {
   std::vector<py::array> owners;
 };
 
-// Returns the image's number of elements if they fill one piece of memory in some order of the
-// axes, else 0.
-std::int64_t span_of(const SourceImage& image, std::int64_t channels) {
-  const std::int64_t shape[] = {image.height, image.width, channels};
-  const std::int64_t strides[] = {image.row_stride, image.column_stride, image.channel_stride};
-  std::int64_t size = 1, span = 1;
-  for (int i = 0; i < 3; ++i) {
-    if (strides[i] < 0 && shape[i] > 1) return 0;
-    size *= shape[i];
-    span += shape[i] > 1 ? (shape[i] - 1) * strides[i] : 0;
-  }
-  return size == span ? size : 0;
-}
-
 // Returns a contiguous copy of an image that has gaps or negative strides.
 void make_dense(SourceImage& image, Batch& batch) {
-  const std::int64_t item = bytes_of(batch.type);
+  const auto item = std::int64_t(size_of(batch.type));
   const std::int64_t row = image.width * batch.channels;
   batch.copies.push_back(std::make_unique<char[]>(image.height * row * item));
   char* to = batch.copies.back().get();
@@ -77,11 +62,11 @@ void make_dense(SourceImage& image, Batch& batch) {
 
 // Adjacent images form one piece.
 void place(Batch& batch) {
-  const std::int64_t item = bytes_of(batch.type);
+  const auto item = std::int64_t(size_of(batch.type));
   std::size_t start = 0;  // of the present piece
   for (SourceImage& image : batch.images) {
-    if (span_of(image, batch.channels) == 0) make_dense(image, batch);
-    const auto bytes = static_cast<std::size_t>(span_of(image, batch.channels) * item);
+    if (span_of(image) == 0) make_dense(image, batch);
+    const auto bytes = static_cast<std::size_t>(span_of(image) * item);
     const auto* data = static_cast<const char*>(image.data);
     HostPiece* last = batch.pieces.empty() ? nullptr : &batch.pieces.back();
     if (last != nullptr && static_cast<const char*>(last->data) + last->bytes == data) {

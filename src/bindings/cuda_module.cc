@@ -15,9 +15,8 @@
 #include "cuda/precision.h"
 #include "cuda/sm90/sm90.h"
 #include "cuda/transfer.h"
-#include "cuda_images.h"
-#include "cuda_moments.h"
 #include "module_functions.h"
+#include "module_parts.h"
 
 #ifndef NEEDLE_CUDA_MODULE
 #define NEEDLE_CUDA_MODULE ndarray_backend_cuda

@@ -1,4 +1,4 @@
-#include "cuda_moments.h"
+#include "module_parts.h"
 
 #include "bind_backend.h"
 #include "core/view_rules.h"

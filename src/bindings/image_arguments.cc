@@ -13,6 +13,18 @@ Element element_of(const std::string& what, const py::array& array) {
               py::str(array.dtype()).cast<std::string>());
 }
 
+std::int64_t span_of(const data::SourceImage& image) {
+  const std::int64_t shape[] = {image.height, image.width, image.channels};
+  const std::int64_t strides[] = {image.row_stride, image.column_stride, image.channel_stride};
+  std::int64_t size = 1, span = 1;
+  for (int i = 0; i < 3; ++i) {
+    if (strides[i] < 0 && shape[i] > 1) return 0;
+    size *= shape[i];
+    span += shape[i] > 1 ? (shape[i] - 1) * strides[i] : 0;
+  }
+  return size == span ? size : 0;
+}
+
 namespace {
 
 // Returns the image that starts `skip` bytes into the array, with its axes from `axis` on.
@@ -32,18 +44,6 @@ data::SourceImage image_of(const py::array& array, int axis) {
           strides[1],   strides[2]};
 }
 
-// Returns the number of elements if they lie in one piece of memory in any order of the axes, else
-// 0.
-std::int64_t span_of(const py::array& array) {
-  std::int64_t span = array.itemsize(), bytes = array.itemsize();
-  for (int axis = 1; axis < array.ndim(); ++axis) {
-    if (array.shape(axis) == 0 || array.strides(axis) < 0) return 0;
-    span += (array.shape(axis) - 1) * array.strides(axis);
-    bytes *= array.shape(axis);
-  }
-  return span == bytes ? span : 0;
-}
-
 Sources rows_of(const py::array& array, const py::object& indices) {
   if (array.ndim() != 4) {
     raise_error("run_images: images must be (N, H, W, C) or a list of (H, W, C), got " +
@@ -58,7 +58,7 @@ Sources rows_of(const py::array& array, const py::object& indices) {
   }
   from.channels = array.shape(3);
   from.count = array.shape(0);
-  from.span = span_of(array);
+  from.span = span_of(*from.rows) * array.itemsize();
   if (indices.is_none()) return from;
   from.indices = integers("run_images: indices", indices);
   from.count = static_cast<std::int64_t>(from.indices.size());

@@ -17,6 +17,10 @@ namespace needle::bindings {
 
 data::Element element_of(const std::string& what, const pybind11::array& array);
 
+// Returns the image's number of elements if they fill one piece of memory in some order of the
+// axes, else 0.
+std::int64_t span_of(const data::SourceImage& image);
+
 // The images of one call: rows of one array, or separate arrays.
 struct Sources {
   data::Element type = data::Element::kByte;

@@ -1,4 +1,4 @@
-#include "prepared_conv2d.h"
+#include "module_parts.h"
 
 #include "bind_backend.h"
 #include "cpu/select.h"

@@ -174,26 +174,19 @@ std::mutex creation;
 std::atomic<int> thread_count{0};  // 0: not chosen yet
 
 #if defined(__unix__) || defined(__APPLE__)
-void before_fork() { creation.lock(); }
-void after_fork_in_parent() { creation.unlock(); }
-void after_fork_in_child() {
-  the_pool = nullptr;
-  inside_job = false;
-  creation.unlock();
-}
+[[maybe_unused]] const int registered =
+    pthread_atfork([] { creation.lock(); }, [] { creation.unlock(); },
+                   [] {
+                     the_pool = nullptr;
+                     inside_job = false;
+                     creation.unlock();
+                   });
 #endif
 
 Pool& pool() {
   if (Pool* existing = the_pool) return *existing;
   std::lock_guard lock(creation);
-  if (the_pool == nullptr) {
-#if defined(__unix__) || defined(__APPLE__)
-    static bool registered = false;
-    if (!registered) pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-    registered = true;
-#endif
-    the_pool = new Pool;
-  }
+  if (the_pool == nullptr) the_pool = new Pool;
   return *the_pool;
 }
 

@@ -61,31 +61,21 @@ void give_back(void* buffer, std::size_t size) {
   has_pages(size) ? unmap(buffer, size) : std::free(buffer);
 }
 
-#if defined(__unix__) || defined(__APPLE__)
-void lock_cache();
-void unlock_cache();
-#endif
-
 // Never destroyed, since arrays may be released while the process ends. The lock is held over fork,
 // so that no child inherits it locked.
 BufferCache& cache() {
   static BufferCache* the_cache = [] {
 #if defined(__unix__) || defined(__APPLE__)
-    pthread_atfork(lock_cache, unlock_cache, unlock_cache);
+    const auto unlock = [] { cache().mutex().unlock(); };
+    pthread_atfork([] { cache().mutex().lock(); }, unlock, unlock);
 #endif
     return new BufferCache({"the system", kAlignment, take, give_back, kIdle});
   }();
   return *the_cache;
 }
 
-#if defined(__unix__) || defined(__APPLE__)
-void lock_cache() { cache().mutex().lock(); }
-void unlock_cache() { cache().mutex().unlock(); }
-#endif
-
 }  // namespace
 
-std::size_t class_size(std::size_t bytes) { return needle::class_size(bytes, kAlignment); }
 void* allocate(std::size_t bytes) { return cache().allocate(bytes); }
 void release(void* buffer, std::size_t bytes) noexcept { cache().release(buffer, bytes); }
 MemoryStats memory_stats() { return cache().stats(); }

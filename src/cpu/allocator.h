@@ -10,6 +10,5 @@ void* allocate(std::size_t bytes);                       // contents undefined; 
 void release(void* buffer, std::size_t bytes) noexcept;  // bytes: as requested
 MemoryStats memory_stats();
 void empty_cache();
-std::size_t class_size(std::size_t bytes);  // the size class of a request of `bytes`
 
 }  // namespace needle::cpu

@@ -101,26 +101,20 @@ constexpr Index kMostPixels = 4096;  // with more images, preparing the weights 
 
 // Returns the size of the weights in the algorithm's order; 0 if it reads them in place, or if
 // reordering takes little time.
-template <class T>
-Index ordered_size(const TapProduct<T>& p, const Windows<T>& windows) {
+Index ordered_size(const TapProduct<float>& p, const Windows<float>& windows) {
   if (p.grid.size() == 0 || p.out.channels == 0 || p.grid.size() > kMostPixels) return 0;
   switch (choose(p, &windows).way) {
-    case Way::kWinograd:
-      if constexpr (sizeof(T) == 4) return transformed_size(p);
-      return 0;
+    case Way::kWinograd: return transformed_size(p);
     case Way::kWindows: return panels_size(p);
     case Way::kRows: return packed_size(p);
-    case Way::kPlanes: return 0;
+    case Way::kPlanes: break;
   }
   return 0;
 }
 
-template <class T>
-void order_weights(const TapProduct<T>& p, const Windows<T>& windows, T* to) {
+void order_weights(const TapProduct<float>& p, const Windows<float>& windows, float* to) {
   switch (choose(p, &windows).way) {
-    case Way::kWinograd:
-      if constexpr (sizeof(T) == 4) transform_weights(winograd_of<T>(p, nullptr), to);
-      return;
+    case Way::kWinograd: return transform_weights(winograd_of<float>(p, nullptr), to);
     case Way::kWindows: return pack_panels(p, to);
     case Way::kRows: return pack_weights(p, to);
     case Way::kPlanes: return;
@@ -129,15 +123,14 @@ void order_weights(const TapProduct<T>& p, const Windows<T>& windows, T* to) {
 
 // This mark follows reordered weights and holds the vector size of the instruction set that wrote
 // them.
-template <class T>
-constexpr T kMark = T(Blocking<T>::NR);
+constexpr float kMark = float(Blocking<float>::NR);
 
 // Returns the ordered weights if this product reads them in that order, else null.
-template <class T>
-const T* ordered_weights(const TapProduct<T>& p, const Windows<T>& windows, const View& prepared) {
-  const T* weights = data_of<const T>(prepared);
+const float* ordered_weights(const TapProduct<float>& p, const Windows<float>& windows,
+                             const View& prepared) {
+  const float* weights = data_of<const float>(prepared);
   const Index size = ordered_size(p, windows);
-  return size > 0 && prepared.shape[0] == size + 1 && weights[size] == kMark<T> ? weights : nullptr;
+  return size > 0 && prepared.shape[0] == size + 1 && weights[size] == kMark ? weights : nullptr;
 }
 
 // ---- forward -----------------------------------------------------------------------------------
@@ -156,7 +149,9 @@ void forward(const View& x, const View& weight, const View* prepared, const T* b
     p.bias = bias != nullptr ? bias + g * p.out.channels : nullptr;
     p.least = least;
     const Windows<T> windows = convolution.windows(p);
-    if (prepared != nullptr) p.prepared = ordered_weights(p, windows, *prepared);
+    if constexpr (sizeof(T) == 4) {
+      if (prepared != nullptr) p.prepared = ordered_weights(p, windows, *prepared);
+    }
     run_product(p, &windows);
   }
 }
@@ -354,7 +349,7 @@ void prepare(In weight, Out out, const ImageShape& image, const Geometry& geomet
     float* to = data_of<float>(out);
     if (size + 1 != out.shape[0]) return;  // the mark is missing
     order_weights(p, windows, to);
-    to[size] = kMark<float>;
+    to[size] = kMark;
   });
 }
 

@@ -152,16 +152,8 @@ void depthwise_gradient(WeightGradient<T>& w, const View& weight_grad) {
   const ThreadScratch partials(bytes_for<T>(w.ranges * elements));
   each_range(w, rows, partials.as<T>(), elements,
              [&](Index begin, Index end, T* partial) { sum_rows(w, begin, end, partial); });
-  for (Index t = 0; t < w.tap_count; ++t) {
-    T* to = data_of<T>(weight_grad) + w.taps[t].weight;
-    for (Index c = 0; c < w.x.channels; ++c) {
-      T sum = T(0);
-      for (Index r = 0; r < w.ranges; ++r) {
-        sum += partials.as<T>()[r * elements + t * w.x.channels + c];
-      }
-      to[c * weight_grad.strides[3]] = sum;
-    }
-  }
+  w.grad.channels = 1;  // of each filter
+  add_partials<T>(w, partials.as<T>(), 1, {data_of<T>(weight_grad), weight_grad.strides[3], 1});
 }
 
 template <class T>

@@ -69,11 +69,7 @@ void copy_columns(const Image<const T>& image, Index n, Index y, Index x, Index 
     return separate(from, step, channels, count, end_of(image), to, size);
   }
   for (Index c = 0; c < channels; ++c, from += image.channel_stride, to += size) {
-    if (step == 1) {
-      for (Index e = 0; e < count; ++e) to[e] = from[e];
-    } else {
-      for (Index e = 0; e < count; ++e) to[e] = from[e * step];
-    }
+    for (Index e = 0; e < count; ++e) to[e] = from[e * step];
   }
 }
 

@@ -95,8 +95,6 @@ template <class T>
                                                  Index last, T* to) {
   if (source == nullptr) {
     for (Index c = first; c < last; ++c) *to++ = T(0);
-  } else if (stride == 1) {
-    for (Index c = first; c < last; ++c) *to++ = source[c];
   } else {
     for (Index c = first; c < last; ++c) *to++ = source[c * stride];
   }
@@ -216,6 +214,11 @@ template <class T>
 Image<const T> readable(const Image<T>& i) {
   return {i.data,         i.images,     i.height,        i.width,         i.channels,
           i.image_stride, i.row_stride, i.column_stride, i.channel_stride};
+}
+
+template <class T>
+void clear(T* to, Index n) {
+  for (Index e = 0; e < n; ++e) to[e] = T(0);
 }
 
 // Room for `n` elements, at least one.

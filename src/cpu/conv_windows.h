@@ -50,11 +50,6 @@ Windows<T> windows_of(const Image<const T>& image, const Grid& grid, const View&
   return {image, grid, {weight.shape[0], weight.shape[1]}, geometry.padding, geometry.dilation};
 }
 
-template <class T>
-void clear(T* to, Index n) {
-  for (Index e = 0; e < n; ++e) to[e] = T(0);
-}
-
 // Copies `n` adjacent pixels of an image row.
 template <class T>
 void copy_row(const Image<const T>& image, const T* from, Index n, T* to) {

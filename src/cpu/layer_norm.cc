@@ -27,14 +27,8 @@ void normalize_row(const Run<T>& x, const T* weight, const T* bias, T* out, Inde
   const T center = T(moments.mean), scale = T(1.0 / std::sqrt(moments.variance() + eps));
   const T rest =
       T((moments.mean - double(center)) * double(scale));  // the rounding error of the mean
-  if (x.stride == 1 && out_stride == 1) {
-    for (Index i = 0; i < n; ++i) {
-      out[i] = ((x.data[i] - center) * scale - rest) * weight[i] + bias[i];
-    }
-  } else {
-    for (Index i = 0; i < n; ++i) {
-      out[i * out_stride] = ((x.data[i * x.stride] - center) * scale - rest) * weight[i] + bias[i];
-    }
+  for (Index i = 0; i < n; ++i) {
+    out[i * out_stride] = ((x.data[i * x.stride] - center) * scale - rest) * weight[i] + bias[i];
   }
 }
 
@@ -93,15 +87,9 @@ void gradient_row(const GradientRow<T>& row, const T* weight, Index n, T* weight
     bias_sums[i] += g;
     return scale * (g * weight[i] - offset - normal * slope);
   };
-  if (row.grad.stride == 1 && row.x.stride == 1 && row.x_grad_stride == 1) {
-    const T *g = row.grad.data, *x = row.x.data;
-    T* to = row.x_grad;
-    for (Index i = 0; i < n; ++i) to[i] = element(i, g[i], x[i]);
-  } else {
-    for (Index i = 0; i < n; ++i) {
-      row.x_grad[i * row.x_grad_stride] =
-          element(i, row.grad.data[i * row.grad.stride], row.x.data[i * row.x.stride]);
-    }
+  for (Index i = 0; i < n; ++i) {
+    row.x_grad[i * row.x_grad_stride] =
+        element(i, row.grad.data[i * row.grad.stride], row.x.data[i * row.x.stride]);
   }
 }
 
@@ -128,17 +116,13 @@ template <class T>
 void gradient_rows(const Gradient<T>& call, Index begin, Index end, double* totals) {
   const Index n = call.n;
   const int last = call.x.ndim - 1;
-  const View* views[] = {&call.grad, &call.x, &call.x_grad, &call.mean};
-  const View* var_view[] = {&call.var};
-  const Leading rows = leading_dims(last, -1, views, 4),
-                var_rows = leading_dims(last, -1, var_view, 1);
+  const View* views[] = {&call.grad, &call.x, &call.x_grad, &call.mean, &call.var};
+  const Leading rows = leading_dims(last, -1, views, 5);
   const Scratch scratch(static_cast<std::size_t>(2 * n) * sizeof(T));
   T* sums = scratch.as<T>();
   for (Index i = 0; i < 2 * n; ++i) sums[i] = T(0), totals[i] = 0.0;
   rows.each(begin, end, [&](Index index, const Index* offsets) {
-    Index position[kMaxDims], var_at[4];
-    var_rows.locate(index, position, var_at);
-    const double variance = double(data_of<const T>(call.var)[var_at[0]]);
+    const double variance = double(data_of<const T>(call.var)[offsets[4]]);
     gradient_row<T>({{data_of<const T>(call.grad) + offsets[0], call.grad.strides[last]},
                      {data_of<const T>(call.x) + offsets[1], call.x.strides[last]},
                      data_of<T>(call.x_grad) + offsets[2],

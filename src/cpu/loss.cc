@@ -71,11 +71,7 @@ void gradient(const View& grad, const View& logits, const View& labels, const Vi
     const Index label = label_of(labels, row);
     room[label] = (room[label] * scale - even) - T(1.0 - smoothing);
     const T at_label = g * room[label];
-    if (step == 1) {
-      for (Index c = 0; c < n; ++c) to[c] = g * (room[c] * scale - even);
-    } else {
-      for (Index c = 0; c < n; ++c) to[c * step] = g * (room[c] * scale - even);
-    }
+    for (Index c = 0; c < n; ++c) to[c * step] = g * (room[c] * scale - even);
     to[label * step] = at_label;
   });
 }

@@ -85,12 +85,12 @@ Moments moments_of(const Run<T>& x, Index n) {
   return {double(n), double(shift) + sums[0] / double(n), squares < 0 ? 0.0 : squares};
 }
 
-// The first `ndim` dimensions of up to four views, merged where all strides allow it.
+// The first `ndim` dimensions of up to five views, merged where all strides allow it.
 struct Leading {
   int views = 0, ndim = 0;
   Index size = 1;
   Index shape[kMaxDims] = {};
-  Index strides[4][kMaxDims] = {};
+  Index strides[5][kMaxDims] = {};
 
   // Computes the offsets (in elements) of position `index`, row-major.
   void locate(Index index, Index* position, Index* offsets) const {
@@ -115,7 +115,7 @@ struct Leading {
   template <class F>
   [[gnu::always_inline]] void each(Index begin, Index end, F&& f) const {
     if (begin >= end) return;
-    Index indices[kMaxDims], offsets[4];
+    Index indices[kMaxDims], offsets[5];
     locate(begin, indices, offsets);
     for (Index position = begin; position < end; ++position) {
       f(position, static_cast<const Index*>(offsets));

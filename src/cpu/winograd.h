@@ -182,7 +182,9 @@ template <class T>
 void run_winograd(const TapProduct<T>& p) {
   constexpr Index NR = Blocking<T>::NR;
   const Index most = larger(NR, kWeightElements / (kFrequencies * p.source.channels) / NR * NR);
-  const Zeros<T> zeros(p.source.channels);
+  const Index channels = p.source.channels + Blocking<T>::W;
+  const Scratch zeros(bytes_for<T>(channels));
+  clear(zeros.as<T>(), channels);
   const Index parts = p.prepared != nullptr ? 1 : ceil_div(p.out.channels, most);
   const Index part = round_up(ceil_div(p.out.channels, parts), NR);
   for (Index o = 0; o < p.out.channels; o += part) {
@@ -190,7 +192,7 @@ void run_winograd(const TapProduct<T>& p) {
     slice.out = p.out.group(o, smaller(part, p.out.channels - o));
     slice.weight += o * p.output_stride;
     if (p.bias != nullptr) slice.bias += o;
-    run_part(slice, zeros.data());
+    run_part(slice, zeros.as<const T>());
   }
 }
 

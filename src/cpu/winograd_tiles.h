@@ -43,19 +43,6 @@ constexpr Index kFrequencyPartial = 16;
 // distance do not map to a few cache sets.
 constexpr Index odd_lines(Index elements) { return round_up(elements, 32) + 16; }
 
-// Zeros for pixels outside an image: one per channel, plus one vector.
-template <class T>
-class Zeros {
- public:
-  explicit Zeros(Index channels) : memory_(bytes_for<T>(channels + Blocking<T>::W)) {
-    for (Index c = 0; c < channels + Blocking<T>::W; ++c) memory_.template as<T>()[c] = T(0);
-  }
-  const T* data() const { return memory_.template as<const T>(); }
-
- private:
-  Scratch memory_;
-};
-
 template <class T>
 struct TileSource {
   Image<const T> image;
@@ -64,7 +51,7 @@ struct TileSource {
   Index filled;  // channels of a transformed tile; those beyond the image's are zeros
   Index size;    // from one transformed tile to the next
   Index step;    // from one frequency to the next
-  const T* zeros;
+  const T* zeros;  // for pixels outside the image: one per channel, plus one vector
 
   Index tiles() const { return images * tile_rows * tile_columns; }
 };

@@ -122,7 +122,9 @@ void sum_tiles(const WinogradGradient<T>& g, Index c, Index o, Index begin, Inde
 
 template <class T>
 void run_winograd_gradient(const WinogradGradient<T>& g, const WeightTarget<T>& out) {
-  const Zeros<T> zeros(larger(g.x.channels, g.grad.channels) + Blocking<T>::NR);
+  const Index channels = larger(g.x.channels, g.grad.channels) + Blocking<T>::NR + Blocking<T>::W;
+  const Scratch zeros(bytes_for<T>(channels));
+  clear(zeros.as<T>(), channels);
   const Scratch partials(bytes_for<T>(g.ranges * g.elements()));
   const Index blocks = g.input_blocks * g.output_blocks;
   parallel_for(blocks * g.ranges, 1, [&](Index first, Index last) {
@@ -130,7 +132,7 @@ void run_winograd_gradient(const WinogradGradient<T>& g, const WeightTarget<T>& 
       const Index block = task / g.ranges, begin = task % g.ranges * g.range;
       const Index c = block % g.input_blocks * g.inputs, o = block / g.input_blocks * g.outputs;
       if (c >= g.x.channels || o >= g.grad.channels) continue;
-      sum_tiles(g, c, o, begin, smaller(begin + g.range, g.tiles), zeros.data(),
+      sum_tiles(g, c, o, begin, smaller(begin + g.range, g.tiles), zeros.as<const T>(),
                 partials.as<T>() + task % g.ranges * g.elements());
     }
   });

@@ -39,13 +39,10 @@ void fixed_places(const double* m, Index X, Index Y, Index count, Index* to) {
   double x[kPiece];
   places(m, X, Y, count, x);
   const double large = 6755399441055744.0;
-  Index zero;
-  std::memcpy(&zero, &large, sizeof zero);
+  const Index zero = __builtin_bit_cast(Index, large);
   for (Index i = 0; i < count; ++i) {
     const double moved = pixel::in_units(x[i]) + large;
-    Index bits;
-    std::memcpy(&bits, &moved, sizeof bits);
-    to[i] = bits - zero;
+    to[i] = __builtin_bit_cast(Index, moved) - zero;
   }
 }
 
@@ -193,8 +190,8 @@ struct RgbMixer {
 
 // Computes some pixels of a row. The images are copies, so that writing bytes cannot change them.
 template <int kChannels>
-void bilinear(const Image<Byte> in, const Image<Byte> out, const double* m, Index j, Index i,
-              Index count, const Byte fill) {
+void bilinear_bytes(const Image<Byte> in, const Image<Byte> out, const double* m, Index j, Index i,
+                    Index count, const Byte fill) {
   Index x[kPiece], y[kPiece];
   fixed_places(m, j, i, count, x);
   fixed_places(m + 3, j, i, count, y);
@@ -209,27 +206,17 @@ void bilinear(const Image<Byte> in, const Image<Byte> out, const double* m, Inde
   }
 }
 
-template <int kChannels>
-void bilinear(const Image<float> in, const Image<float> out, const double* m, Index j, Index i,
-              Index count, const float fill) {
-  double x[kPiece], y[kPiece];
-  places(m, j, i, count, x);
-  places(m + 3, j, i, count, y);
-  float* to = out.data + i * out.row_stride + j * out.column_stride;
-  for (Index k = 0; k < count; ++k, to += out.column_stride) {
-    mix<kChannels>(in, out.channel_stride, x[k], y[k], &fill, to);
-  }
-}
-
-template <int kChannels, class T>
-void nearest(const Image<T> in, const Image<T> out, const double* m, Index j, Index i, Index count,
-             const T fill) {
+// The same for bilinear floats, and for the nearest pixel of any type.
+template <int kChannels, bool kBilinear, class T>
+void from_places(const Image<T> in, const Image<T> out, const double* m, Index j, Index i,
+                 Index count, const T fill) {
   double x[kPiece], y[kPiece];
   places(m, j, i, count, x);
   places(m + 3, j, i, count, y);
   T* to = out.data + i * out.row_stride + j * out.column_stride;
   for (Index k = 0; k < count; ++k, to += out.column_stride) {
-    pick<kChannels>(in, out.channel_stride, x[k], y[k], &fill, to);
+    if constexpr (kBilinear) mix<kChannels>(in, out.channel_stride, x[k], y[k], &fill, to);
+    if constexpr (!kBilinear) pick<kChannels>(in, out.channel_stride, x[k], y[k], &fill, to);
   }
 }
 
@@ -239,10 +226,12 @@ void each_piece(const Image<T>& in, const Image<T>& out, const double* m, bool i
   for (Index i = 0; i < out.height; ++i) {
     for (Index j = 0; j < out.width; j += kPiece) {
       const Index count = out.width - j < kPiece ? out.width - j : kPiece;
-      if (is_bilinear) {
-        bilinear<kChannels>(in, out, m, j, i, count, fill);
+      if (!is_bilinear) {
+        from_places<kChannels, false>(in, out, m, j, i, count, fill);
+      } else if constexpr (sizeof(T) == 1) {
+        bilinear_bytes<kChannels>(in, out, m, j, i, count, fill);
       } else {
-        nearest<kChannels>(in, out, m, j, i, count, fill);
+        from_places<kChannels, true>(in, out, m, j, i, count, fill);
       }
     }
   }

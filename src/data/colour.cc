@@ -28,11 +28,7 @@ constexpr Index kPiece = 192;  // values, a multiple of 3
 
 template <class T>
 void fetch(const T* from, Index stride, Index count, float* to) {
-  if (stride == 1) {
-    for (Index i = 0; i < count; ++i) to[i] = float(from[i]);
-  } else {
-    for (Index i = 0; i < count; ++i) to[i] = float(from[i * stride]);
-  }
+  for (Index i = 0; i < count; ++i) to[i] = float(from[i * stride]);
 }
 
 template <class T>

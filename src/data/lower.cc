@@ -1,5 +1,6 @@
 #include "lower.h"
 
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -25,12 +26,6 @@ std::int32_t small(std::int64_t value) {
     raise_error("run_images: on this device an image must span less than 2**31 elements");
   }
   return static_cast<std::int32_t>(value);
-}
-
-std::uint32_t bits_of(float value) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return bits;
 }
 
 }  // namespace
@@ -168,7 +163,8 @@ class Lowering {
     if (step.row->kind == Kind::kToFloat && type_ == Element::kByte) add_step(PassStep::kScale, 0);
     if (step.row->kind == Kind::kNormalize) {
       add_step(PassStep::kNormalize, small(std::int64_t(batch_.words.size())));
-      for (const float number : step.numbers) batch_.words.push_back(bits_of(number));
+      for (const float number : step.numbers)
+        batch_.words.push_back(std::bit_cast<std::uint32_t>(number));
     }
     type_ = Element::kFloat;
     place(0, false);
@@ -297,7 +293,7 @@ class Lowering {
       batch_.words.push_back(static_cast<std::uint32_t>(axis.first[i]));
       batch_.words.push_back(static_cast<std::uint32_t>(axis.count[i]));
       for (std::int64_t t = i * axis.taps; t < (i + 1) * axis.taps; ++t) {
-        batch_.words.push_back(floats ? bits_of(axis.real[t])
+        batch_.words.push_back(floats ? std::bit_cast<std::uint32_t>(axis.real[t])
                                       : static_cast<std::uint32_t>(std::int32_t(axis.weight[t])));
       }
     }

@@ -19,7 +19,6 @@ struct Table : ResizeAxis {
 
   void reserve_rows();
   void put(Index row, Index start, const std::vector<double>& taps);
-  void point();
 };
 
 // The taps of output position i: their weights (with sum 1) and where they start.
@@ -65,6 +64,8 @@ void Table::reserve_rows() {
   weight_.assign(values, 0);
   real_.assign(values, 0.0f);
   pairs_.assign(values * 2, 0);
+  first = first_.data(), count = count_.data();
+  weight = weight_.data(), real = real_.data(), pairs = pairs_.data();
 }
 
 void Table::put(Index row, Index start, const std::vector<double>& tap_weights) {
@@ -87,14 +88,6 @@ void Table::put(Index row, Index start, const std::vector<double>& tap_weights) 
   }
 }
 
-void Table::point() {
-  first = first_.data();
-  count = count_.data();
-  weight = weight_.data();
-  real = real_.data();
-  pairs = pairs_.data();
-}
-
 void build(Table& table) {
   std::vector<double> weights;
   std::size_t most = 1;
@@ -108,7 +101,6 @@ void build(Table& table) {
     const Index start = taps_of(table, i, weights);
     table.put(i, start, weights);
   }
-  table.point();
 }
 
 }  // namespace

@@ -195,11 +195,7 @@ void fill(const Emission& e, const Rectangle& where, const float* values) {
     for (Index c = 0; c < e.channels; ++c) {
       const U value = static_cast<U>(values[c]);
       U* to = row + c * e.out_channel_stride;
-      if (e.out_column_stride == 1) {
-        for (Index x = where.left; x < where.right; ++x) to[x] = value;
-      } else {
-        for (Index x = where.left; x < where.right; ++x) to[x * e.out_column_stride] = value;
-      }
+      for (Index x = where.left; x < where.right; ++x) to[x * e.out_column_stride] = value;
     }
   }
 }

@@ -8,20 +8,22 @@
 
 using namespace needle;
 
+constexpr std::size_t kAlignment = 64;
+
 TEST(buffers_are_aligned_and_large_enough) {
   for (std::size_t bytes : {0u, 1u, 63u, 64u, 65u, 1000u, 4097u, 1000000u}) {
     void* buffer = cpu::allocate(bytes);
     EXPECT(reinterpret_cast<std::uintptr_t>(buffer) % 64 == 0);
-    std::memset(buffer, 1, cpu::class_size(bytes));  // a sanitizer checks the end
+    std::memset(buffer, 1, class_size(bytes, kAlignment));  // a sanitizer checks the end
     cpu::release(buffer, bytes);
   }
 }
 
 TEST(classes_waste_little) {
   for (std::size_t bytes = 512; bytes < 100000; ++bytes) {
-    const std::size_t size = cpu::class_size(bytes);
+    const std::size_t size = class_size(bytes, kAlignment);
     EXPECT(size >= bytes && size % 64 == 0 && size <= bytes * 5 / 4 + 64);
-    EXPECT(cpu::class_size(size) == size);
+    EXPECT(class_size(size, kAlignment) == size);
   }
 }
 

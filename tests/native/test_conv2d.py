@@ -8,6 +8,7 @@ import pytest
 from kernel_views import empty_view, numpy_of, view_of
 from test_kernels import FLOATS, check, same_for_any_threads
 
+from needle import config
 from needle.backends.base import NO_EPILOGUE
 from needle.dtypes import DType
 from needle.shapes import Geometry
@@ -98,10 +99,9 @@ ALGORITHMS = ("auto", "direct", "winograd")  # the last two differ only for 3x3 
 
 @pytest.fixture(params=ALGORITHMS)
 def algorithm(kernels: Any, request: pytest.FixtureRequest) -> Iterator[str]:
-    before = kernels.module.conv2d_algorithm()
     kernels.module.select_conv2d(request.param)
     yield request.param
-    kernels.module.select_conv2d(before)
+    kernels.module.select_conv2d(config.conv2d_algorithm.get())
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

@@ -25,14 +25,13 @@ FACTORS_OF_DIRECT = (3.5, 3.5, 4.5)
 @pytest.fixture
 def by(kernels: Any) -> Iterator[Callable[[str, Conv], list[np.ndarray]]]:
     """Return a function that computes a convolution and its gradients by an algorithm."""
-    before = kernels.module.conv2d_algorithm()
 
     def run(algorithm: str, conv: Conv) -> list[np.ndarray]:
         kernels.module.select_conv2d(algorithm)
         return conv.run(kernels)
 
     yield run
-    kernels.module.select_conv2d(before)
+    kernels.module.select_conv2d(config.conv2d_algorithm.get())
 
 
 def random_conv(seed: int) -> Conv:
