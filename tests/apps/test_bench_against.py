@@ -9,10 +9,10 @@ import pytest
 
 from apps.bench.against import tables
 from apps.bench.against.__main__ import BENCHMARK
-from apps.bench.against.sides import CONTESTANTS, Needle, is_peer
+from apps.bench.against.sides import CONTESTANTS, Needle
 from apps.bench.against.study_models import training_flops
 from apps.bench.harness import report
-from apps.bench.harness.case import PEAK, Case
+from apps.bench.harness.case import PEAK
 from apps.bench.harness.settings import Settings
 from apps.bench.harness.turns import Outcome, Result
 from apps.profiling import limits
@@ -79,32 +79,6 @@ def test_the_peak_of_this_moment(threads: int) -> None:
 def test_arithmetic_of_the_models_is_the_known_one() -> None:
     assert training_flops("resnet20", 3) / 6 == pytest.approx(40.55e6, rel=0.01)
     assert training_flops("lenet5", 1) == 6 * (117_600 + 240_000 + 48_000 + 10_080 + 840)
-
-
-def runs_here(case: Case) -> bool:
-    return not case.missing() and (BACKEND == "nd" or is_peer(case.name))
-
-
-@pytest.mark.parametrize(
-    "work",
-    [
-        *sorted(set(STUDIES) - {"start", "resnet18", "resnet50"}),
-        pytest.param("resnet18", marks=pytest.mark.slow),
-    ],
-)
-def test_every_work_runs_for_each_contestant(work: str) -> None:
-    if work == "limits" and limits.compiler() is None:
-        pytest.skip("no C++ compiler")
-    cases = STUDIES[work].cases(QUICK)
-    result = Result(f"{work}, 1 thread")
-    for case in filter(runs_here, cases):
-        subject = case.open(QUICK)
-        outcome = result.outcomes[case.name] = Outcome(case.name)
-        outcome.add(subject.run())
-        assert all(value > 0 for values in outcome.values.values() for value in values)
-    if result.outcomes:
-        assert any("|" in line for line in report.tables_of(STUDIES[work], result))
-        assert all(t.row().count("|") == 7 for t in STUDIES[work].targets(result))
 
 
 @pytest.mark.skipif(BACKEND != "nd", reason="needs needle's own arrays")

@@ -176,27 +176,12 @@ def where_raises(right: Any, *arguments: Any) -> None:
 
 
 @planted("binary.power")
-def negative_exponents_raise(right: Any, a: Any, b: Any, out: View) -> None:
-    if out.dtype.kind != "i":
-        return right(a, b, out)
-    np.power(*operands(a, b, out), out=array_of(out))
-
-
-@planted("binary.power")
 def negative_exponents_are_floored(right: Any, a: Any, b: Any, out: View) -> None:
     base, exponent = (x.copy() for x in operands(a, b, out))
     right(a, b, out)
     if out.dtype.kind == "i":
         wrong = (exponent < 0) & (base < -1) & (exponent % 2 == 1)
         array_of(out)[np.broadcast_to(wrong, out.shape)] = -1
-
-
-@planted("unary.negative")
-def the_negative_saturates(right: Any, a: View, out: View) -> None:
-    lowest = array_of(a) == np.iinfo(a.dtype).min if a.dtype.kind == "i" else None
-    right(a, out)
-    if lowest is not None:
-        array_of(out)[lowest] = np.iinfo(a.dtype).max
 
 
 @planted("binary.add")
@@ -219,24 +204,10 @@ def fill_drops_the_sign_of_zero(right: Any, out: View, value: Any) -> None:
     right(out, value + 0.0 if isinstance(value, float) else value)
 
 
-@planted("unary.negative")
-def the_negative_is_a_difference(right: Any, a: View, out: View) -> None:
-    if a.dtype.kind != "f":
-        return right(a, out)
-    array_of(out)[...] = 0.0 - array_of(a)
-
-
 @planted("unary.expm1")
 def expm1_is_exp_minus_1(right: Any, a: View, out: View) -> None:
     with np.errstate(all="ignore"):
         array_of(out)[...] = np.where(array_of(a) == 0, 0.0, np.exp(array_of(a)) - 1)
-
-
-@planted("unary.log1p")
-def log1p_is_log_of_a_sum(right: Any, a: View, out: View) -> None:
-    x = array_of(a)
-    with np.errstate(all="ignore"):
-        array_of(out)[...] = np.where(x == 0, x, np.log(1 + x))
 
 
 @planted("binary.subtract")
@@ -248,26 +219,11 @@ def subtract_writes_before_it_reads(right: Any, a: Any, b: Any, out: View) -> No
         array_of(out)[...] -= array_of(b)
 
 
-@planted("where")
-def where_writes_before_it_reads(right: Any, condition: View, a: Any, b: Any, out: View) -> None:
-    if not (isinstance(a, View) and isinstance(b, View)):
-        return right(condition, a, b, out)
-    array_of(out)[...] = array_of(b)
-    array_of(out)[array_of(condition)] = array_of(a)[array_of(condition)]
-
-
 @planted("copy")
 def any_byte_but_0_is_a_bool(right: Any, a: View, out: View) -> None:
     right(a, out)
     if out.dtype == np.bool_ and a.dtype != np.bool_:
         array_of(out).view(np.uint8)[...] *= 255
-
-
-@planted("copy")
-def copy_rounds(right: Any, a: View, out: View) -> None:
-    if a.dtype.kind != "f" or out.dtype.kind != "i":
-        return right(a, out)
-    array_of(out)[...] = np.rint(array_of(a)).astype(out.dtype)
 
 
 @planted("copy")
@@ -290,14 +246,6 @@ def int64_is_added_in_float64(right: Any, a: View, out: View) -> None:
         return right(a, out)
     total = array_of(a).astype(np.float64).sum(**reduced(a, out))
     array_of(out)[...] = np.clip(total, -(2.0**62), 2.0**62).astype(np.int64)
-
-
-@planted("matmul")
-def int64_is_multiplied_in_float64(right: Any, a: View, b: View, out: View) -> None:
-    if a.dtype != np.int64:
-        return right(a, b, out)
-    product = array_of(a).astype(np.float64) @ array_of(b).astype(np.float64)
-    array_of(out)[...] = np.clip(product, -(2.0**62), 2.0**62).astype(np.int64)
 
 
 @planted("relu_grad")

@@ -120,16 +120,6 @@ def test_dtypes_that_tensors_lack_are_refused():
     assert collate.to_tensors(text) is text
 
 
-def test_a_leaf_may_stay_a_list_where_its_shapes_differ():
-    samples = [(np.zeros(2), 1), (np.zeros(3), 2)]
-    part = collate.collate_slice(samples, ragged=0)
-    images, labels = part.batch()
-    assert isinstance(images, list) and [x.shape for x in images] == [(2,), (3,)]
-    assert labels.tolist() == [1, 2]
-    with pytest.raises(ShapeError, match="one shape"):
-        collate.collate_slice(samples, ragged=1).batch()
-
-
 @pytest.mark.parametrize("device", ["cpu", "cpu_numpy"])
 @pytest.mark.parametrize("dtype", ["float32", "int64", "uint8", "bool"])
 def test_a_tensor_takes_over_the_memory_of_an_unshared_array(device, dtype):

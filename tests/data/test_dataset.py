@@ -327,15 +327,3 @@ def test_what_samples_are_is_known_beforehand():
         ((2,), "float64"),
         ((), "int32"),
     ]
-
-
-@pytest.mark.parametrize("dtype", ["float32", "uint8"])
-@pytest.mark.parametrize("layout", ["HWC", "CHW"])
-def test_arrays_in_memory_fetch_a_batch_at_once(layout: str, dtype: str) -> None:
-    stored = np.arange(6 * 4 * 3 * 2, dtype=np.uint8).reshape(6, 4, 3, 2)
-    images = data.ImageArrays(stored, np.arange(6), layout=layout, dtype=dtype)
-    for dataset in (images, data.ArrayDataset(stored, np.arange(6))):
-        fetched = dataset.fetch(np.array([3, 0, 3]))
-        for batch, *rows in zip(fetched, dataset[3], dataset[0], dataset[3], strict=True):
-            np.testing.assert_array_equal(batch, np.stack(rows))
-    assert data.ArrayDataset(stored, transforms=[np.negative]).fetch(np.array([0])) is None

@@ -134,20 +134,6 @@ def test_a_tar_whose_files_are_all_skipped_is_named(tmp_path):
     assert list(data.TarShards([path], ["cls"], twice)) == [(14,)]
 
 
-def test_folders_and_links_are_no_samples(tmp_path):
-    with tarfile.open(tmp_path / "x.tar", "w") as tar:
-        for name, kind in (("a", tarfile.DIRTYPE), ("a/1.lnk", tarfile.SYMTYPE)):
-            info = tarfile.TarInfo(name)
-            info.type = kind
-            tar.addfile(info)
-        info = tarfile.TarInfo("a/1.cls")
-        info.size = 1
-        tar.addfile(info, io.BytesIO(b"7"))
-    assert list(data.TarShards([tmp_path / "x.tar"])) == [{"__key__": "a/1", "cls": 7}]
-    write(tmp_path / "empty.tar", [])
-    assert list(data.TarShards([tmp_path / "empty.tar"])) == []
-
-
 @pytest.mark.parametrize("byte", [0, 100, 148, 300])
 def test_a_damaged_header_is_no_end(tmp_path, byte):
     """Python's reader takes any unreadable header but the first for the end of the archive."""
@@ -181,3 +167,4 @@ def test_what_it_is_given(tmp_path):
         data.TarShards([])
     with pytest.raises(FileNotFoundError):
         list(data.TarShards([tmp_path / "none.tar"]))
+    assert list(data.TarShards([write(tmp_path / "empty.tar", [])])) == []

@@ -13,6 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 import needle
 from needle.onnx import call, load
 from needle.onnx.package import OnnxError
+from tests.onnx_models.test_import import CASES
+from tests.onnx_models.test_import import model as single
 
 from .mutations import mutated
 
@@ -106,52 +108,6 @@ def models() -> list[bytes]:
         ),
         model(
             [
-                node("Split", "x sizes", "a b", axis=1),
-                node("Softmax", "a", "s", axis=-1),
-                node("Pad", "b pads", "p", mode="reflect"),
-                node("Resize", "p  scales", "q", mode="linear"),
-                node("ReduceMax", "q", "m", keepdims=0),
-                node("Mul", "s m", "t"),
-                node("Clip", "t low", "y"),
-            ],
-            (2, 4, 3, 3),
-            4,
-            sizes=i(2, 2),
-            pads=i(0, 0, 1, 1, 0, 0, 1, 1),
-            low=np.float32(-1),
-            scales=np.array([1, 1, 2, 2], np.float32),
-        ),
-        model(
-            [
-                node("ConvTranspose", "x w", "t", strides=[2, 2], output_padding=[1, 1]),
-                node("AveragePool", "t", "a", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
-                node("LRN", "a", "l", size=3),
-                node("InstanceNormalization", "l s b", "n"),
-                node("PRelu", "n slope", "y"),
-            ],
-            (1, 4, 3, 3),
-            4,
-            w=f(4, 2, 3, 3),
-            s=f(2),
-            b=f(2),
-            slope=f(2, 1, 1),
-        ),
-        model(
-            [
-                node("LSTM", "x w r b", "h", hidden_size=3, direction="bidirectional"),
-                node("LayerNormalization", "h g", "n", axis=-1),
-                node("ReduceSum", "n axes0", "y"),
-            ],
-            (4, 2, 5),
-            4,
-            w=f(2, 12, 5),
-            r=f(2, 12, 3),
-            b=f(2, 24),
-            g=f(3),
-            axes0=i(0, 1),
-        ),
-        model(
-            [
                 node("ConstantOfShape", "shape", "k", value=numpy_helper.from_array(f(1), "v")),
                 node("Range", "from to by", "r"),
                 node("Cast", "r", "rf", to=TensorProto.FLOAT),
@@ -177,18 +133,6 @@ def models() -> list[bytes]:
         ),
         model(
             [
-                node("Squeeze", "x", "s", axes=[0]),
-                node("Softmax", "s", "t", axis=1),
-                node("Unsqueeze", "t", "u", axes=[0, 3]),
-                node("Dropout", "u", "d mask"),
-                node("ReduceSum", "d", "y", axes=[1], keepdims=0),
-            ],
-            (1, 4, 3),
-            3,
-            11,
-        ),
-        model(
-            [
                 node("GatherElements", "x e", "g", axis=1),
                 node("ScatterND", "g places updates", "h"),
                 node("Trilu", "h k", "t", upper=0),
@@ -204,6 +148,10 @@ def models() -> list[bytes]:
             updates=f(2, 4),
             k=np.int64(0),
             w=f(4, 4),
+        ),
+        *(
+            single(kind, x, stored, **attributes).SerializeToString()
+            for kind, x, stored, attributes in CASES.values()
         ),
     ]
 

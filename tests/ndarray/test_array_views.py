@@ -140,19 +140,6 @@ def test_setitem_is_safe_where_memory_overlaps(device: Any) -> None:
     check(b, np.concatenate([host.T[:1], host.T[:-1]]))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_gather_and_scatter_of_every_dtype(dtype: str, device: Any) -> None:
-    a, host = case("compact", dtype, device)
-    host = host.copy()
-    check(a[[2, 0]], host[[2, 0]])
-    a[[0, 1]] = a[[1, 2]]
-    host[[0, 1]] = host[[1, 2]]
-    check(a, host)
-    a[a == a[0, 0]] = 1
-    host[host == host[0, 0]] = 1
-    check(a, host)
-
-
 @pytest.mark.parametrize("shape", [(), (2, 3)])
 @pytest.mark.parametrize("flag", [True, False])
 def test_a_0d_bool_adds_an_axis_of_size_1_or_0(

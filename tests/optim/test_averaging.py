@@ -62,17 +62,6 @@ def test_nothing_is_applied_before_the_first_update() -> None:
             np.testing.assert_array_equal(value, before[name])
 
 
-def test_the_model_has_its_own_values_back_after_an_error() -> None:
-    model = build()
-    average = optim.ExponentialAverage(model, 0.5)
-    steps(model, average, 3, 0)
-    before = values(model)
-    with pytest.raises(KeyError), average.applied():
-        raise KeyError
-    for name, value in values(model).items():
-        np.testing.assert_array_equal(value, before[name])
-
-
 def test_a_checkpoint_continues_it_to_the_same_bits(tmp_path: Path) -> None:
     whole = build()
     average = optim.ExponentialAverage(whole, 0.9)

@@ -85,7 +85,8 @@ def test_a_killed_task_is_gone_within_a_second_and_the_others_go_on() -> None:
         assert held_bytes(mine) == 0
 
 
-def kill_tasks(times: int) -> None:
+@pytest.mark.parametrize("times", [3, pytest.param(100, marks=pytest.mark.soak)])
+def test_tasks_killed_at_random_moments(times: int) -> None:
     """Kill a task at random moments, again and again, beside one whose epochs must be complete."""
     rng, dataset = random.Random(1), Images(200, 2e-4)
     wanted = as_data_loader(dataset, 1, 0)
@@ -96,15 +97,6 @@ def kill_tasks(times: int) -> None:
                 other.kill()
             assert_same(by_index(mine), wanted, range(200))
         assert becomes(lambda: task_names(mine) == {"mine"} and not held_bytes(mine))
-
-
-def test_tasks_killed_at_random_moments() -> None:
-    kill_tasks(3)
-
-
-@pytest.mark.soak
-def test_tasks_killed_a_hundred_times() -> None:
-    kill_tasks(100)
 
 
 def test_a_task_that_hangs_loses_its_lease() -> None:
@@ -281,7 +273,10 @@ def test_a_peer_that_does_not_read_costs_nobody_else() -> None:
 # ---- workers that die
 
 
-def kill_workers(times: int, length: int) -> None:
+@pytest.mark.parametrize(
+    ("times", "length"), [(3, 300), pytest.param(100, 600, marks=pytest.mark.soak)]
+)
+def test_workers_killed_at_random_moments(times: int, length: int) -> None:
     """Kill a process below the server again and again; no sample is lost or repeated."""
     rng, dataset = random.Random(2), Images(length, 1e-3)
     with folder() as place:
@@ -304,15 +299,6 @@ def kill_workers(times: int, length: int) -> None:
                 assert_same(by_index(found), wanted, range(length))
                 epoch += 1
             assert server.is_alive()
-
-
-def test_workers_killed_at_random_moments() -> None:
-    kill_workers(3, 300)
-
-
-@pytest.mark.soak
-def test_workers_killed_a_hundred_times() -> None:
-    kill_workers(100, 600)
 
 
 def test_a_sample_that_kills_a_worker_twice_is_read_at_last(tmp_path: Path) -> None:
@@ -411,7 +397,9 @@ def seconds_to_the_error() -> float:
         return taken
 
 
-def kill_servers(times: int, fallback: bool) -> None:
+@pytest.mark.parametrize("times", [3, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("fallback", [False, True])
+def test_servers_killed_at_random_moments(fallback: bool, times: int) -> None:
     """Kill the server repeatedly at random moments, and start another one each time."""
     rng, dataset, length = random.Random(4), images(160, 100), 160
     name = f"server_sets:images?length={length}&pause=100"
@@ -442,17 +430,6 @@ def kill_servers(times: int, fallback: bool) -> None:
         mine.close()
         for left in ("s.sock", "s.lock"):
             (place / left).unlink(missing_ok=True)
-
-
-@pytest.mark.parametrize("fallback", [False, True])
-def test_servers_killed_at_random_moments(fallback: bool) -> None:
-    kill_servers(3, fallback)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("fallback", [False, True])
-def test_servers_killed_a_hundred_times(fallback: bool) -> None:
-    kill_servers(100, fallback)
 
 
 def test_a_server_that_stops_answering_is_lost() -> None:
