@@ -30,7 +30,7 @@ class Recorder(Protocol):
         """Call ``function`` and record that a replay has to call it again."""
 
     def read_option(self, holder: dict[str, Any], name: str) -> None:
-        """Record that the step reads an optimiser's option, on which a replay then depends."""
+        """Record that the step reads an option or a Counter, on which a replay then depends."""
 
 
 class _Current(threading.local):
@@ -38,6 +38,23 @@ class _Current(threading.local):
 
 
 current = _Current()
+
+
+class Counter:
+    """An int attribute that host steps change; a captured step that reads it depends on it."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        if current.recorder is not None:
+            current.recorder.read_option(vars(instance), self._name)
+        return vars(instance)[self._name]
+
+    def __set__(self, instance: Any, count: int) -> None:
+        vars(instance)[self._name] = count
 
 
 @overload

@@ -430,3 +430,35 @@ def test_an_array_of_numpy_in_the_state_is_an_input(size: int) -> None:
     assert (captured.recordings, captured.replays) == ((3, 3) if size == 3 else (2, 4))
     with pytest.raises(needle.CaptureError, match="reads data of the host"):
         needle.capture(lambda x: x * needle.Tensor(np.ones(3)))(tensor([1.0]))
+
+
+@pytest.mark.parametrize("place", ["optimizer", "schedule", "average", "generator"])
+def test_a_counter_that_the_step_reads_is_guarded(place: str) -> None:
+    """The loss is dropped from the sixth step on, between two checks."""
+
+    def losses(captured: bool) -> tuple[list[float], Any]:
+        weight, generator = nn.Parameter(tensor([1.0])), needle.init.Generator(3)
+        model = nn.Module()
+        model.weight = weight
+        optimizer = optim.SGD([weight], lr=0.1)
+        schedule, average = optim.StepLR(optimizer, 3), optim.ExponentialAverage(model)
+        counter = {"optimizer": optimizer, "schedule": schedule, "average": average}.get(place)
+
+        def train(x: Any) -> Any:
+            done = generator.draws if counter is None else counter.steps
+            optimizer.reset_grad()
+            noise = needle.init.rand(1, device=needle.cpu(), generator=generator)
+            loss = (weight * (x + noise)).sum() * (1.0 if done < 5 else 0.0)
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            average.update()
+            return loss
+
+        state = [model, optimizer, schedule, average, generator]
+        step: Any = needle.capture(train, state=state, check=False) if captured else train
+        return called(step, 12)
+
+    eager, (found, messages) = losses(False)[0], losses(True)
+    assert found == eager
+    assert len(messages) == 1 and "every call would need a new recording" in messages[0]

@@ -15,6 +15,7 @@ import numpy as np
 from .. import accelerated
 from ..array_namespace import Device
 from ..dtypes import numpy_dtype
+from ..host_steps import Counter
 
 
 class Generator:
@@ -25,6 +26,8 @@ class Generator:
     stream, on threads or on the device. Normal numbers are the inverse of the distribution function
     (Wichura's AS 241) at 32 random bits.
     """
+
+    draws = Counter()
 
     def __init__(self, seed: int) -> None:
         self.seed = operator.index(seed)

@@ -18,7 +18,7 @@ from ..autograd import Tensor
 from ..contexts import context
 from ..dtypes import is_floating
 from ..errors import CheckpointError
-from ..host_steps import host_step
+from ..host_steps import Counter, host_step
 from .options import FRACTION, broken_rule
 
 
@@ -38,6 +38,8 @@ class ExponentialAverage:
     The first update copies the values, as PyTorch's AveragedModel does. ValueError unless 0 <=
     decay < 1.
     """
+
+    steps = Counter()
 
     def __init__(self, model: NamesTensors, decay: float = 0.999) -> None:
         if wrong := broken_rule({"decay": FRACTION}, {"decay": decay}):

@@ -19,7 +19,7 @@ from ..autograd import Tensor
 from ..autograd.refs import unheld
 from ..autograd.replay import forget_leaf
 from ..errors import CheckpointError, ShapeError
-from ..host_steps import current, host_step
+from ..host_steps import Counter, current, host_step
 from ..torch_names import PointsToKeywords, points_to_keywords
 from .options import COUNT, NORM, RULES, broken_rule
 
@@ -81,6 +81,7 @@ class Optimizer(PointsToKeywords):
     but parameters; ValueError if there are no parameters, or if an option is out of range.
     """
 
+    steps = Counter()
     schedule: Callable[[], SetsRates | None] | None = None
     """A weak reference to the latest schedule; None without one."""
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from ..errors import CheckpointError
-from ..host_steps import host_step
+from ..host_steps import Counter, host_step
 from ..torch_names import PointsToKeywords, SchedulePointers
 from .optimizer import Optimizer
 from .options import COUNT, NOT_NEGATIVE, RATES, SCHEDULE_RULES, Rule, broken_rule
@@ -28,6 +28,7 @@ class Schedule(PointsToKeywords, SchedulePointers):
     ValueError for an option of needle's schedules that breaks its rule.
     """
 
+    steps = Counter()
     by_metric = False
     """True if the rates depend on earlier metrics, so that no other schedule can restore them."""
     _RULES: ClassVar[dict[str, Rule]] = SCHEDULE_RULES
