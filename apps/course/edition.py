@@ -58,7 +58,7 @@ def write_edition(
         return set(LEFT_OUT(folder, names)) | (top & set(names)) | own
 
     shutil.copytree(source, target, ignore=left_out, dirs_exist_ok=True)
-    if not (source / "python").is_dir():  # as in an installed package
+    if not (source / "python").is_dir():  # ``source`` is an installed package
         without = shutil.ignore_patterns(source.name, *COMPILED)
         shutil.copytree(source.parent, target / "python" / "needle", ignore=without)
     solutions = {tag: blocks for tag, blocks in blocks_in(target).items() if tag in tags}

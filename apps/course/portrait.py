@@ -90,7 +90,7 @@ def _parts(found: Mapping[str, str]) -> str:
 
 
 def _part(part: Part, found: Mapping[str, str]) -> str:
-    """Return a part's row: title, points and a bar, and a chip for each exercise."""
+    """Return a part's row: its title, points, a bar, and a chip for each exercise."""
     earned, most = points_of(part, found)
     chips = "".join(_chip(exercise, found[exercise.tag]) for exercise in part.exercises)
     title = f"{part.number} · {_capital(part.title)}"

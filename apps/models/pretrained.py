@@ -95,7 +95,7 @@ def _read_torch(path: Path) -> dict[str, NDArray[Any]]:
     except ImportError as error:
         raise ModuleNotFoundError(
             f"{path} is a PyTorch file, which needs torch to be read; pip install torch, or "
-            "convert it to safetensors where torch is"
+            "convert it to safetensors on a machine with torch"
         ) from error
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)

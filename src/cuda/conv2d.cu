@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(Tile::kThreads, kMinBlocksOf<T, Tile, kA>)
                                 PixelResult<T>{p, blockIdx.y});
 }
 
-// Returns true if a kernel of sm90/ ran, which then does for all groups, and writes the moments.
+// Returns true if a kernel of sm90/ ran; it then runs for every group and writes the moments.
 template <class T, class Tile, Load kA, Load kB>
 bool launch_kernel(const char* op, WindowProduct<T>& p, std::uint32_t groups, int device) {
   if constexpr (kUsesTma<T, Tile>) {

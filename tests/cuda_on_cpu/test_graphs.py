@@ -99,7 +99,7 @@ def test_graphs_give_the_bits_of_the_eager_step(device: Any) -> None:
     parts = sum(len(part.calls) > 1 for part in program.recording.segments)
     assert parts >= 2  # dropout's draw splits the graph
     assert program.graphs.launched == 11 * parts
-    assert program.graphs.recorded <= 10 * parts  # each check (calls 2, 4, 8) adds some
+    assert program.graphs.recorded <= 10 * parts  # checks (calls 2, 4, 8) record more
 
 
 def test_graphs_of_a_step_with_a_budget_give_the_same_bits(device: Any) -> None:

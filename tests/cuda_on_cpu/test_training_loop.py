@@ -65,7 +65,7 @@ def test_results_are_read_together_and_are_the_same(
             patch.setattr(run_module, "STEPS_AHEAD", ahead)
             patch.setattr(run_module.Run, "_step", counted)
             patch.setattr(run_module.Run, "_read", noted)
-            if ahead == 1:  # the CPU reads each loss at once
+            if ahead == 1:  # as on the CPU, which reads each loss at once
                 patch.setattr(run_module, "LossOnDevice", nn.CrossEntropyLoss)
             assert program.main([*SMALL, "--out", str(tmp_path / str(ahead))]) == 0
         assert seen == reads * 2

@@ -45,7 +45,7 @@ def test_streams_and_counts_have_limits(stream, count):
 
 def test_words_are_uniform_and_independent_along_every_part_of_the_key():
     base = philox.uniform(philox.words(3, 1, np.arange(20000), 5, 1)[:, 0])
-    assert chi_square(np.histogram(base, 64, (0, 1))[0]) < 103.4  # 63 degrees of freedom, 0.1 %
+    assert chi_square(np.histogram(base, 64, (0, 1))[0]) < 103.4  # 63 d.o.f., p = 0.1 %
     others = {
         "seed": philox.words(4, 1, np.arange(20000), 5, 1)[:, 0],
         "high seed": philox.words(3 + 2**32, 1, np.arange(20000), 5, 1)[:, 0],
@@ -100,14 +100,14 @@ def test_all_orders_of_four_are_equally_likely():
         for seed in range(40)
         for epoch in range(60)
     ]
-    assert chi_square(np.bincount(found, minlength=24)) < 49.7  # 23 degrees of freedom, 0.1 %
+    assert chi_square(np.bincount(found, minlength=24)) < 49.7  # 23 d.o.f., p = 0.1 %
 
 
 def test_computed_orders_put_any_index_anywhere():
     length = 2**17 + 7
     first = np.array([philox.permutation(np.array([0, 1]), length, 4, e) for e in range(2000)])
     for column in first.T:
-        # 15 degrees of freedom, 0.1 %
+        # chi-square with 15 degrees of freedom, p = 0.1 %
         assert chi_square(np.histogram(column, 16, (0, length))[0]) < 37.7
     table = np.histogram2d(*first.T, 4, ((0, length), (0, length)))[0]
     assert chi_square(table) < 37.7

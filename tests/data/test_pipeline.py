@@ -192,7 +192,7 @@ def test_transforms_of_the_main_process_give_the_same(kind, augment):
         assert_same(pipeline.finish(pipeline.prepare(asked), asked), want)
 
 
-@pytest.mark.parametrize("cuts", [(2,), (1, 2, 3)])  # slices of one sample are uniform by chance
+@pytest.mark.parametrize("cuts", [(2,), (1, 2, 3)])  # slices of one sample may be uniform by chance
 def test_the_main_process_transforms_images_of_many_sizes_and_without_those_left_out(cuts):
     class Photos(Damaged):
         def __getitem__(self, index):

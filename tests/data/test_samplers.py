@@ -230,7 +230,7 @@ def test_draws_without_replacement_are_one_after_another():
     want = 3000 * np.outer(weights / 6, weights) / (6 - weights)[:, None]
     off = ~np.eye(3, dtype=bool)
     assert pairs.diagonal().sum() == 0
-    assert ((pairs - want)[off] ** 2 / want[off]).sum() < 20.5  # 5 degrees of freedom, 0.1 %
+    assert ((pairs - want)[off] ** 2 / want[off]).sum() < 20.5  # 5 d.o.f., p = 0.1 %
 
 
 @quick

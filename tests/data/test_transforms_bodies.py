@@ -204,7 +204,7 @@ def test_colour_through_a_matrix(dtype, channels):
     x = image(9, 8, channels, dtype=dtype)
     white = 255 if dtype == "uint8" else 1
     m = np.random.default_rng(1).normal(0.3, 0.5, (3, 4)) * [1, 1, 1, white / 3]
-    m[0, 0], m[0, 3] = 1.9, -0.3 * white  # reaches both ends of the range
+    m[0, 0], m[0, 3] = 1.9, -0.3 * white  # so that results reach both ends of the range
     got = data.ColorJitter().apply(x, m.ravel())
     linear = m[:channels, :channels]
     want = np.clip(x.astype(np.float64) @ linear.T + m[:channels, 3], 0, white)

@@ -60,11 +60,11 @@ def fair(counts, degrees_limit):
 
 def test_crop_places_are_uniform():
     whole = rows_of(data.RandomCrop(2))
-    # 24 degrees of freedom, 0.1 %
+    # chi-square with 24 degrees of freedom, p = 0.1 %
     assert fair(np.histogram2d(*whole.T, 5, ((-2.5, 2.5),) * 2)[0], 51.2)
     sized = rows_of(data.RandomCrop(padding=1, size=(5, 4)))
     assert sized.min(axis=0).tolist() == [-1, -1] and sized.max(axis=0).tolist() == [8, 7]
-    assert fair(np.bincount((sized[:, 0] + 1).astype(int)), 27.9)  # 9 degrees of freedom, 0.1 %
+    assert fair(np.bincount((sized[:, 0] + 1).astype(int)), 27.9)  # 9 d.o.f., p = 0.1 %
     small = rows_of(data.RandomCrop(size=20))
     assert small.min(axis=0).tolist() == [-8, -10] and small.max(axis=0).tolist() == [0, 0]
 

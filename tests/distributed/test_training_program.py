@@ -74,7 +74,7 @@ def test_a_run_continues_on_fewer_processes_to_the_same_bits(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_processes_train_like_one(tmp_path: Path, processes: int) -> None:
-    """Only the order of sums differs: losses agree to rounding, and every sample counts once."""
+    """Runs in one and in several processes agree up to rounding; every sample counts once."""
     trained(tmp_path / "one", 1, "--epochs", "2", "--weight-decay", "0")
     done = trained(tmp_path / "all", processes, "--epochs", "2", "--workers", "1")
     assert done.stdout.count("epoch 2/2") == 1

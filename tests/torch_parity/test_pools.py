@@ -163,7 +163,7 @@ def test_layers_that_undo_each_other(device: Any) -> None:
 def test_grid_sample(size: Any, mode: str, padding: str, align_corners: bool, device: Any) -> None:
     r = np.random.default_rng(8)
     grid = r.uniform(-3, 3, (2, 3, 4, 2))
-    grid[0, 0, :2] = [[-1, 1], [1, -1]]  # corners, where gradients end
+    grid[0, 0, :2] = [[-1, 1], [1, -1]]  # corners, where the gradient jumps
     grid[1, 0] = 0.0
     values = [r.standard_normal((2, 3, *size)), grid]
     compare_functions("grid_sample", values, device, mode, padding, align_corners, order=1)

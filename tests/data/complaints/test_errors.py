@@ -89,7 +89,7 @@ ODD = {
 
 
 def placed_at(place: str, make: Any) -> dict[str, Any]:
-    """Return options of a loader of Raising or Numbers that raise at number 5."""
+    """Return options of a loader in which ``place`` raises an error at sample 5."""
 
     def transform(image: Any) -> Any:
         if image.ravel()[0] == 5:

@@ -1,4 +1,4 @@
-"""A loader's reports about itself: explain."""
+"""A loader's report about itself: explain()."""
 
 from typing import Any
 
