@@ -189,7 +189,7 @@ MOVEMENT_FAILURES = [
     wrong("broadcast_to", "", (3, 5)),
     wrong(
         "broadcast_to",
-        "from the right, every axis must be equal or of size 1, got shape (3, 4) for target (3, 1)",
+        "every axis must be equal or of size 1 from the right, got shape (3, 4) for target (3, 1)",
         (3, 1),
     ),
     refused(lambda a: a.expand(-1, 3, 4), "broadcast_to: sizes must not be negative, got"),

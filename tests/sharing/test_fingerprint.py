@@ -321,6 +321,6 @@ def test_another_data_set_at_a_named_server_is_an_error() -> None:
             (path, {"fallback": other}),
             (other, {"name": str(path)}),
         ):
-            with pytest.raises(DataError, match="another data set"):
+            with pytest.raises(DataError, match="different data set"):
                 loader(source, **options)
         loader(data.ArrayDataset(PIXELS, LABELS), name=str(path)).close()

@@ -408,7 +408,7 @@ def test_what_is_refused() -> None:
             loader(path, fallback=True)
         with pytest.raises(ValueError, match="draw random numbers"):
             loader(data.ArrayDataset(np.zeros((4, 8, 8, 3)), transforms=[data.RandomCrop(2)]))
-        with pytest.raises(DataError, match="another data set"):
+        with pytest.raises(DataError, match="different data set"):
             loader(Images(21), name=str(path))
     with pytest.raises(LoaderServerError, match="no server listens"):
         loader(path.parent / "nobody.sock")
