@@ -61,6 +61,12 @@ def open_own(place: str, train: bool) -> Any:
             "alone; put the pictures of each class into a folder of its own, and give the folder "
             "that holds these folders"
         )
+    if not len(split):
+        raise DataError(
+            f"--data: {place} must have a class of two pictures or more, since a fifth of each "
+            "class is the test split, got one picture in each; add pictures, or the folders train "
+            "and test"
+        )
     return _readable(split)
 
 

@@ -174,6 +174,7 @@ MODULES = {
 LEFT_OUT = (
     *("create_graph", "inplace", "set_to_none", "foreach", "fused", "capturable", "verbose"),
     *("pin_memory", "persistent_workers", "multiprocessing_context", "in_order"),
+    "target_transform",
 )
 """PyTorch's keywords that have no counterpart."""
 
@@ -211,6 +212,7 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "worker_init_fn": ("seed",),
     "generator": ("seed",),
     "transform": ("transforms",),
+    "targets": ("labels",),
     "data_source": ("source",),
     "num_replicas": ("world",),
     "num_features": ("dim",),
@@ -395,6 +397,24 @@ class PointsToKeywords:
             elif (args or options) and cls.__init__ is object.__init__:
                 raise TypeError(f"{cls.__name__}() takes no arguments")
             return super().__new__(cls)
+
+
+class PointsToAttributes(PointsToKeywords):
+    """Base class of data sets and loaders; setting an attribute of PyTorch's name is an error.
+
+    Subclasses of a program may use these names, as its own code reads them.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; AttributeError for PyTorch's name of an option, which nothing reads."""
+        if name in KEYWORDS and not hasattr(self, name) and _is_own(type(self)):
+            hint = keyword_hint(name, inspect.signature(type(self)).parameters)
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r} to set{hint}")
+        super().__setattr__(name, value)
+
+
+def _is_own(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def points_to_keywords(function: Function) -> Function:

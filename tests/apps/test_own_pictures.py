@@ -222,6 +222,14 @@ def test_places_that_are_refused(classes: list[str] | None, message: str, tmp_pa
         open_own(str(tmp_path / "animals"), True)
 
 
+def test_one_picture_in_each_class_is_refused(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "animals", {"cat": 1, "dog": 1})
+    with pytest.raises(DataError, match="a class of two pictures or more.* got one picture in e"):
+        open_own(str(tmp_path / "animals"), False)
+    write_pictures(tmp_path / "more", {"cat": 2, "dog": 1})
+    assert [len(open_own(str(tmp_path / "more"), train)) for train in (True, False)] == [2, 1]
+
+
 def test_one_class_is_refused(tmp_path: Path) -> None:
     write_pictures(tmp_path / "animals", {"cat": 5})
     with pytest.raises(DataError, match="at least two classes, got cat alone; put the pictures"):

@@ -1,5 +1,6 @@
 """Changes between epochs take effect in the next one, for any engine, or are refused."""
 
+import tarfile
 import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -264,6 +265,10 @@ def test_what_can_no_longer_be_sent_to_the_workers_is_told() -> None:
         ("num_workers", 2),
         ("device", None),
         ("timeout", 3),
+        ("order", None),
+        ("pipeline", None),
+        ("stream", True),
+        ("batch_transforms", ()),
     ],
 )
 def test_options_of_a_loader_cannot_be_set(name: str, value: Any) -> None:
@@ -272,6 +277,35 @@ def test_options_of_a_loader_cannot_be_set(name: str, value: Any) -> None:
         setattr(loader, name, value)
     loader.note = "attributes of one's own can be set"  # type: ignore[attr-defined]
     assert epoch(loader) == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize(
+    "make, name, message",
+    [
+        (lambda: data.DataLoader([1]), "collate_fn", "use collate= instead of collate_fn="),
+        (lambda: data.DataLoader([1]), "persistent_workers", "leave persistent_workers= out"),
+        (images, "transform", "use transforms= instead of transform="),
+        (images, "targets", "use labels= instead of targets="),
+        (lambda: data.Subset(images(), [0]), "transforms", "give them to the loader, or to a data"),
+        (lambda: data.ConcatDataset(images()), "transforms", "give them to the loader, or to a da"),
+    ],
+)
+def test_attributes_that_nothing_reads_cannot_be_set(make: Any, name: str, message: str) -> None:
+    with pytest.raises(AttributeError, match=message):
+        setattr(make(), name, [abs])
+    own = type("Own", (type(make()),), {"__module__": __name__})
+    setattr(own.__new__(own), name, [abs])  # a program's class may read it
+
+
+def test_the_files_of_a_data_set_stay_those_that_were_opened(tmp_path: Any) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(2))
+    tarfile.open(tmp_path / "x.tar", "w").close()
+    data.pack([(1,)], tmp_path / "x.arrow", progress=False)
+    mapped, tar = data.NpyDataset(tmp_path / "x.npy"), data.TarShards([tmp_path / "x.tar"])
+    packed = data.PackedDataset(tmp_path / "x.arrow")
+    for dataset, name in ((mapped, "paths"), (tar, "paths"), (tar, "fields"), (packed, "path")):
+        with pytest.raises(AttributeError, match="no setter|can't set"):
+            setattr(dataset, name, getattr(dataset, name))
 
 
 @engines

@@ -75,6 +75,7 @@ def test_needle_arrays_and_tensors_are_samples_too():
         ([(1, [2]), (1, (2,))], ShapeError, "a list of 1 in sample 0 and a tuple of 1 in sample 1"),
         ([{"a": 1}, {"b": 1}], ShapeError, r"keys \['a'\] in sample 0 and .* \['b'\] in sample 1"),
         ([{"a": 1}, {"a": 1, "b": 1}], ShapeError, r"keys \['a'\] in .* \['a', 'b'\] in sample 1"),
+        ([{1: 1}, {"1": 1}], ShapeError, r"keys \[1\] in sample 0 and .* \['1'\] in sample 1"),
         ([{"a": 1}, 5], ShapeError, r"keys \['a'\] in sample 0 and a single value in sample 1"),
         ([object()], TypeError, "cannot make a batch of object, got it in sample 0; return arrays"),
         ([None], TypeError, "cannot make a batch of NoneType"),

@@ -110,6 +110,23 @@ def test_images_come_in_the_layout_and_dtype(layout, dtype):
         image_arrays(dtype="int8")
 
 
+@pytest.mark.parametrize(
+    "images, labels, error, message",
+    [
+        (np.zeros((3, 2, 2, 1), np.float32), [0, 1, 2], ShapeError, "must be uint8 .* got float32"),
+        (np.zeros((3, 2, 2, 1), np.uint8), [0, 1], ShapeError, r"with N labels, .* labels \(2,\)"),
+        (np.zeros((3, 2, 2, 1), np.uint8), [0, 1, 0.5], TypeError, "whole numbers of int64, got f"),
+        (np.zeros((3, 2, 2, 1), np.uint8), [0, 1, np.nan], TypeError, "whole numbers of int64"),
+        (np.zeros((3, 2, 2, 1), np.uint8), np.array([0, 1, 2**63], np.uint64), TypeError, "uint64"),
+        (np.zeros((3, 2, 2, 1), np.uint8), ["a", "b", "c"], TypeError, "whole numbers of int64"),
+    ],
+)
+def test_labels_of_images_are_whole_numbers(images, labels, error, message):
+    with pytest.raises(error, match=f"ImageArrays: .*{message}"):
+        data.ImageArrays(images, np.array(labels))
+    assert data.ImageArrays(np.zeros((2, 1, 1, 1), np.uint8), np.array([1.0, 0.0])).labels[0] == 1
+
+
 def test_transforms_of_images_see_hwc_before_the_axes_move():
     seen = []
     _, dataset = image_arrays(transforms=[lambda x: seen.append(x.shape) or x[:2]])

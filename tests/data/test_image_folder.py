@@ -59,13 +59,20 @@ def test_slices_and_index_arrays_give_a_list_of_items(root):
         dataset[[5]]
 
 
-@pytest.mark.parametrize("hidden", [".ipynb_checkpoints", "__MACOSX", "@eaDir", "$RECYCLE.BIN"])
+@pytest.mark.parametrize("hidden", [".ipynb_checkpoints", "__MACOSX", "@EADIR", "$RECYCLE.BIN"])
 @pytest.mark.parametrize("below", ["", "ant", "cat/deep"])
 def test_hidden_files_and_folders_are_no_images_and_no_classes(root, below, hidden):
     shutil.copytree(root / "dog", root / below / hidden / "dog")
     (root / "ant" / "._x.bmp").write_bytes(b"a note of another system")
     dataset = data.ImageFolder(root)
     assert dataset.classes == ("ant", "cat", "dog") and len(dataset) == 5
+
+
+def test_images_without_a_class_are_told(root):
+    shutil.copy(root / "ant" / "x.bmp", root / "x.bmp")
+    (root / "notes.txt").write_text("no image")
+    with pytest.warns(UserWarning, match=r"1 images of .* are in no class, such as x\.bmp; move"):
+        assert len(data.ImageFolder(root)) == 5
 
 
 @pytest.mark.parametrize("name", [None, "x.heic", "@eaDir/x.bmp", "link"])

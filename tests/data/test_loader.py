@@ -160,6 +160,20 @@ def test_the_state_before_within_and_after_an_epoch():
     assert [(s["epoch"], s["position"]) for s in places] == [(0, 0), (0, 1), (0, 2), (1, 0)]
 
 
+def test_the_state_of_a_batch_sampler_of_another_size_is_refused():
+    def loader(size):
+        batches = data.BatchSampler(data.RandomSampler(10, seed=0), size)
+        return data.DataLoader(rows(), batch_sampler=batches)
+
+    first = loader(4)
+    next(iter(first))
+    with pytest.raises(ValueError, match="the state's batch_size must be 2, got 4; resume with"):
+        loader(2).load_state_dict(first.state_dict())
+    again = loader(4)
+    again.load_state_dict(first.state_dict())
+    assert len(list(again)) == 2
+
+
 @pytest.mark.parametrize(
     "options",
     [

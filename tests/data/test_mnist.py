@@ -51,6 +51,10 @@ def test_a_file_of_another_name_is_mentioned(tmp_path):
     data.write_idx(tmp_path / "train-images.idx3-ubyte", IMAGES)
     with pytest.raises(DataError, match=r"ubyte\.gz, got .*train-images\.idx3-ubyte; give"):
         data.MNISTDataset(tmp_path / "train-images-idx3-ubyte.gz", tmp_path / "x")
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist" / "train-images-idx3-ubyte.zip").touch()
+    with pytest.raises(DataError, match=r"mnist has train-images-idx3-ubyte\.zip; give another"):
+        data.MNIST(tmp_path)
 
 
 @pytest.mark.parametrize("place", ["", "mnist", "MNIST/raw", "MNIST"])

@@ -150,6 +150,11 @@ def test_weights_may_be_set_between_epochs():
         next(iter(loader))
 
 
+class Unmeasured:
+    def __getitem__(self, index):
+        return index
+
+
 def once(*values):
     return (value for value in values)
 
@@ -188,6 +193,60 @@ class Yields(data.Sampler):
 
     def __len__(self):
         return len(self.values)
+
+
+class Once:
+    """A sampler or stream whose ``__iter__`` always returns the same iterator."""
+
+    def __init__(self, *values):
+        self.values = iter(values)
+
+    def __iter__(self):
+        return self.values
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: data.DataLoader([1, 2, 3], sampler=Once(2, 0)),
+        lambda: data.DataLoader([1, 2, 3], batch_sampler=Once([2], [0])),
+        lambda: data.DataLoader([1, 2, 3], batch_sampler=data.BatchSampler(Once(2, 0), 1)),
+        lambda: data.DataLoader(Once(2, 0)),
+    ],
+)
+def test_an_epoch_that_has_lost_its_samples_is_refused(make):
+    loader = make()
+    assert len(list(loader)) == 2
+    with pytest.raises(TypeError, match="got no batch in epoch 1, unlike before; have __iter__"):
+        list(loader)
+
+
+def test_an_epoch_may_be_empty_from_the_start_or_after_resuming():
+    empty, full = data.DataLoader(Once()), data.DataLoader([1, 2], sampler=Yields(0, 1), seed=0)
+    assert [len(list(empty)) for _ in range(2)] == [0, 0]
+    iterator = iter(full)
+    next(iterator), next(iterator)
+    full.load_state_dict(full.state_dict())
+    assert [len(list(full)) for _ in range(2)] == [0, 2]
+
+
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_a_set_is_no_data_set(kind):
+    with pytest.raises(TypeError, match=r"a set has no order that lasts; give sorted\(dataset\)"):
+        data.DataLoader(kind(["a", "b"]))
+
+
+def test_indices_may_be_set_between_epochs():
+    sampler = data.SubsetRandomSampler([0, 1], seed=0)
+    loader = data.DataLoader([1, 2, 3], 3, sampler=sampler)
+    assert sorted(next(iter(loader)).numpy().tolist()) == [1, 2]
+    sampler.indices = [2, 0, 1]
+    assert sorted(next(iter(loader)).numpy().tolist()) == [1, 2, 3]
+    batches = data.BatchSampler(sampler, 2)
+    loader = data.DataLoader([1, 2, 3], batch_sampler=batches)
+    batches.batch_size = 0
+    with pytest.raises(ValueError, match="BatchSampler: batch_size must be at least 1, got 0"):
+        iter(loader)
 
 
 @pytest.mark.parametrize(
@@ -278,6 +337,7 @@ def test_buckets_keep_padding_small_and_change_with_the_epoch():
         (lambda: data.RandomSampler(5, seed=-1), ValueError, r"seed must be in \[0, 2\*\*64\)"),
         (lambda: data.RandomSampler(5, seed=1.5), TypeError, "seed must be an int or None, got"),
         (lambda: data.SequentialSampler(-1), ValueError, "length must be at least 0, got -1"),
+        (lambda: data.DataLoader(Unmeasured()), TypeError, "must have a length, got Unmeasured; d"),
         (lambda: data.BatchSampler([1], 0), ValueError, "batch_size must be at least 1, got 0"),
         (lambda: data.BatchSampler([1], 2.0), TypeError, "batch_size must be an int, got 2.0"),
         (lambda: len(data.Sampler()), NotImplementedError, "must define __len__"),

@@ -106,6 +106,7 @@ ANY, BOTH = None, ("txt", "cls")
         (["a/0.txt", "b/0.txt", "a/0.cls"], ANY, ["a/0.txt", "a/0.cls"]),
         (["0.txt", "0.cls", "1.txt", "1.cls", "0.txt"], BOTH, ["0.txt", "0.txt"]),
         (["0.txt", "0.json"], ("json;txt",), ["0.txt", "0.json"]),
+        (["0.txt", "0.__key__"], ANY, ["__key__", "0.__key__"]),
     ],
 )
 def test_members_that_make_no_sample_are_named(tmp_path, names, fields, wrong):
@@ -128,6 +129,12 @@ def test_files_without_an_extension_are_no_samples(tmp_path):
 def test_a_tar_whose_files_are_all_skipped_is_named(tmp_path):
     path = write(tmp_path / "x.tar", [("README", b"7"), ("a/1", b"7")])
     with pytest.raises(DataError, match=r"x\.tar: a tar must have members with an ext.*'README'"):
+        list(data.TarShards([path]))
+    with tarfile.open(path, "w") as tar:
+        link = tarfile.TarInfo("1.cls")
+        link.type = tarfile.SYMTYPE
+        tar.addfile(link)
+    with pytest.raises(DataError, match=r"x\.tar: a tar must have members .* such as '1\.cls'"):
         list(data.TarShards([path]))
     write(path, [("1.cls", b"7")])
     twice = iter([lambda x: 2 * x])

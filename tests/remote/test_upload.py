@@ -87,5 +87,10 @@ def test_what_cannot_be_uploaded_is_named(store: LoopbackStore, folder: Path) ->
     rows.classes = ("a",)  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="sample 0 must be .image, label.*packed=True"):
         data.upload(rows, folder.parent / "set", progress=False)
+    for wrong in (-1, 1):
+        images = data.ImageArrays(np.zeros((1, 4, 4, 3), np.uint8), np.array([wrong]))
+        images.classes = ("a",)  # type: ignore[attr-defined]
+        with pytest.raises(DataError, match=f"label of sample 0 must be .* 1 classes, got {wrong}"):
+            data.upload(images, folder.parent / "set", progress=False)
     with pytest.raises(DataError, match="must have a sample"):
         data.upload(data.Subset(rows, []), folder.parent / "set", progress=False)

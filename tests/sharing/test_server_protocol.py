@@ -95,6 +95,8 @@ def test_what_cannot_lie_in_shared_memory_is_refused() -> None:
     for sample in (np.asarray("text"), np.asarray(object()), None):
         with pytest.raises(DataError, match="must be numbers, arrays of numbers or strings"):
             layout_of(Structure("leaf", ("mixed",)), [sample])
+    with pytest.raises(DataError, match="got 9223372036854775808, which is no int64; convert it"):
+        layout_of(Structure("leaf", ("mixed",)), [2**63])
 
 
 @given(st.lists(st.text(max_size=90) | st.binary(max_size=90), min_size=1, max_size=4))

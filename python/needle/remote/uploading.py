@@ -141,6 +141,11 @@ def _images(dataset: Any) -> Iterator[Made]:
     digits = len(str(len(dataset) - 1))
     for i in range(len(dataset)):
         pixels, label = _pixels(dataset, i)
+        if not 0 <= label < len(folders):
+            raise DataError(
+                f"upload: the label of sample {i} must be the number of one of {len(folders)} "
+                f"classes, got {label}"
+            )
         yield f"{folders[label]}/{i:0{digits}}.png", _png(pixels), label
 
 

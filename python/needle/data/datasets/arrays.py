@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...dtypes import unmasked
-from ...errors import ShapeError, check_choice
+from ...errors import DTypeError, ShapeError, check_choice
 from ..transforms.axes import ToCHW
 from ..transforms.base import contains
 from ..transforms.values import Normalize, ToFloat
@@ -95,7 +95,7 @@ class ImageArrays(Dataset):
         dtype: str = "float32",
     ) -> None:
         super().__init__(transforms)
-        self.images, self.labels = images, labels.astype(np.int64)
+        self.images, self.labels = _checked(type(self).__name__, images, labels)
         self.layout = check_layout(type(self).__name__, layout, self.transforms)
         check_choice(type(self).__name__, "dtype", dtype, PIXELS)
         self.scale, self.dtype = np.float32(scale), dtype
@@ -137,6 +137,25 @@ class ImageArrays(Dataset):
     def _finish(self, image: Any) -> Any:
         image = self.apply_transforms(image)
         return to_chw(image) if self.layout == "CHW" else image
+
+
+def _checked(
+    owner: str, images: npt.NDArray[Any], labels: npt.NDArray[Any]
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return images and labels; raise an error unless they are bytes and as many classes."""
+    if images.dtype != np.uint8 or labels.shape != images.shape[:1]:
+        raise ShapeError(
+            f"{owner}: images must be uint8 (N, H, W, C), with N labels, got {images.dtype} "
+            f"{images.shape} and labels {labels.shape}; other arrays fit in ArrayDataset"
+        )
+    with np.errstate(invalid="ignore"):
+        whole = labels.astype(np.int64) if labels.dtype.kind in "biuf" else None
+    if whole is None or not np.array_equal(whole, labels):
+        raise DTypeError(
+            f"{owner}: labels must be whole numbers of int64, got {labels.dtype}; give the number "
+            "of each class"
+        )
+    return images, whole
 
 
 def to_chw(image: npt.NDArray[Any]) -> npt.NDArray[Any]:

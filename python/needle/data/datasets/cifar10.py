@@ -16,7 +16,7 @@ from ... import config
 from ...errors import DataError, check_choice
 from ..formats.archives import download_archive
 from ..formats.download import Digest, RemoteFile
-from ..formats.files import PathLike, check_list, find_file, find_folder, read_file
+from ..formats.files import PathLike, check_list, contents_of, find_file, find_folder, read_file
 from ..formats.pickle_reading import read_pickle
 from .arrays import ImageArrays
 from .dataset import ItemTransform
@@ -74,10 +74,11 @@ class CIFAR10(ImageArrays):
             _download(folder, wanted, self.mirrors if mirrors is None else mirrors)
             found = find_batches(folder, train, wanted)
         if found is None:
+            places = [*(find_folder(folder, name) for name in FOLDERS.values()), folder]
             raise DataError(
                 f"CIFAR10: needs {' ... '.join(_ends(BATCHES[train]))} (python) or the same with "
                 f".bin (binary), got none in {folder} or its folders {', '.join(FOLDERS.values())}"
-                f"; give another root, or download=True"
+                f"; {contents_of(*places)}; give another root, or download=True"
             )
         images, labels = read_batches(*found)
         super().__init__(images, labels, transforms, layout=layout, dtype=dtype)

@@ -46,6 +46,15 @@ class _Combination(Dataset):
     def _labels(self, labels: Sequence[Any]) -> npt.NDArray[Any]:
         raise NotImplementedError
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; AttributeError for transforms, which an own class may read."""
+        if name == "transforms" and value and type(self).__module__ == __name__:
+            raise AttributeError(
+                f"{type(self).__name__}: samples are those of the data sets inside, got "
+                "transforms for it; give them to the loader, or to a data set inside"
+            )
+        super().__setattr__(name, value)
+
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of ``KEPT`` if all datasets inside agree on it."""
         inside = self._inside() if name in KEPT else [None]

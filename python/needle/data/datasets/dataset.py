@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from ...torch_names import PointsToKeywords
+from ...torch_names import PointsToAttributes
 from ..samples.pytree import Field
 from ..transforms.base import Compose, listed_transforms, row_fields
 from .indexing import Indices
@@ -34,7 +34,7 @@ class RowTransforms(NamedTuple):
     after: Sequence[ItemTransform] = ()
 
 
-class Dataset(PointsToKeywords):
+class Dataset(PointsToAttributes):
     """A map from 0 .. len - 1 to samples; subclasses define ``__getitem__`` and ``__len__``.
 
     ``transforms`` is a sequence of callables that ``apply_transforms`` runs in order; TypeError

@@ -31,8 +31,8 @@ class ImageFolder(ScaledDecoding):
     Each folder directly below root is a class, so pass the folder of one split
     (``ImageFolder("data/train")``), not the folder that contains the splits. Hidden files and
     folders are left out at every depth. Left out with a UserWarning are links to folders below a
-    class, since they may be cyclic, broken links in place of a class, and images in formats such as
-    HEIC that ``extensions`` does not name. An item is ``(image,
+    class, since they may be cyclic, broken links in place of a class, images directly in root, and
+    images in formats such as HEIC that ``extensions`` does not name. An item is ``(image,
     label)``: the image as RGB float32 in 0..1 or, with ``dtype="uint8"``, as bytes; the label is
     the index in ``classes``. ``transforms`` receive ``(H, W, 3)``; the result is returned in
     ``layout`` "CHW" or "HWC". extensions: file extensions of images, case-insensitive. mode: "L"
@@ -68,8 +68,8 @@ class ImageFolder(ScaledDecoding):
         self._set_options(transforms, layout, dtype, mode, scaled_decode, max_pixels, oriented)
         check_list("ImageFolder", "extensions", extensions)
         self.root = Path(root).absolute()
-        self.classes: tuple[str, ...] = _class_names(self.root)
         endings = tuple(extension.lower() for extension in extensions)
+        self.classes: tuple[str, ...] = _class_names(self.root, endings)
         self.paths, self.labels = _scan(self.root, self.classes, endings)
 
     def _set_options(
@@ -173,13 +173,14 @@ def check_classes(owner: str, root: Any, empty: Sequence[str], endings: Sequence
         )
 
 
-def _class_names(root: Path) -> tuple[str, ...]:
+def _class_names(root: Path, endings: tuple[str, ...]) -> tuple[str, ...]:
     if not root.is_dir():
         raise DataError(f"ImageFolder: root must be a folder with one folder per class, got {root}")
     with os.scandir(root) as entries:
         seen = [entry for entry in entries if not is_hidden(entry.name)]
         names = sorted(entry.name for entry in seen if entry.is_dir())
         broken = sorted(e.name for e in seen if e.is_symlink() and not os.path.exists(e.path))
+        loose = [e.name for e in seen if e.is_file() and e.name.lower().endswith(endings)]
     if broken:
         warn_caller(
             f"ImageFolder: broken links in {root} are no classes, got {', '.join(broken[:5])}; "
@@ -187,6 +188,11 @@ def _class_names(root: Path) -> tuple[str, ...]:
         )
     if not names:
         raise DataError(f"ImageFolder: {root} must have one folder per class, got no folder in it")
+    if loose:
+        warn_caller(
+            f"ImageFolder: {len(loose)} images of {root} are in no class, such as {min(loose)}; "
+            "move them into the folder of their class",
+        )
     if len(names) > 1 and all(name.lower() in SPLITS for name in names):
         warn_caller(
             f"ImageFolder: the classes of {root} are {', '.join(names)}, which are names of "

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ... import config
 from ...errors import DataError
 from ..formats.download import Digest, RemoteFile, download
-from ..formats.files import PathLike, check_list, find_file, find_folder
+from ..formats.files import PathLike, check_list, contents_of, find_file, find_folder
 from ..formats.idx import read_idx
 from .arrays import ImageArrays
 from .dataset import ItemTransform
@@ -101,10 +101,11 @@ class MNIST(ImageArrays):
             found = self._find(folder, stem)
         if found is None:
             name = type(self).__name__
-            places = ", ".join(str(place) for place in self._places(folder))
+            places = self._places(folder)
             raise DataError(
                 f"{name}: needs {IMAGES.format(stem)} and {LABELS.format(stem)} (.gz or not), "
-                f"got none in {places}; give another root, or download=True"
+                f"got none in {', '.join(map(str, places))}; {contents_of(*places)}; give another "
+                f"root, or download=True"
             )
         images, labels = read_pair(*found)
         check_labels(found[1], labels, len(self.classes))

@@ -31,8 +31,13 @@ class NpyDataset(ArrayDataset):
         *paths: str | os.PathLike[str],
         transforms: Sequence[ItemTransform] | None = None,
     ) -> None:
-        self.paths = tuple(os.path.abspath(path) for path in given_or_listed(paths))
-        super().__init__(*map(read_npy, self.paths), transforms=transforms)
+        self._paths = tuple(os.path.abspath(path) for path in given_or_listed(paths))
+        super().__init__(*map(read_npy, self._paths), transforms=transforms)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that were mapped."""
+        return self._paths
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
@@ -40,8 +45,8 @@ class NpyDataset(ArrayDataset):
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        arrays = tuple(map(read_npy, state["paths"]))
-        for path, array, seen in zip(state["paths"], arrays, state["arrays"]):
+        arrays = tuple(map(read_npy, state["_paths"]))
+        for path, array, seen in zip(state["_paths"], arrays, state["arrays"]):
             if (array.shape, array.dtype.str) != seen:
                 raise DataError(
                     f"{path}: the file has changed since it was opened, from {seen} to "

@@ -32,6 +32,7 @@ from ..formats.arrow_columns import (
     pyarrow,
 )
 from ..formats.progress import progress_bar
+from .combinations import Subset
 
 
 def pack(
@@ -126,7 +127,7 @@ def _taken_apart(dataset: Any, encode: str, quality: int) -> Iterator[tuple[str,
         )
     images: dict[str, Any] = {"mode": "RGB", "oriented": True}
     if encode == "keep":
-        inside = getattr(dataset, "datasets", (dataset,))
+        inside = _innermost(dataset)
         kinds = [{name: getattr(d, name, like) for name, like in images.items()} for d in inside]
         images = kinds[0]
         if any(kind != images for kind in kinds):
@@ -141,6 +142,13 @@ def _taken_apart(dataset: Any, encode: str, quality: int) -> Iterator[tuple[str,
         elif encode == "keep":
             values[0] = (Column(values[0][0].name, "image", **images), values[0][1])
         yield structure, values
+
+
+def _innermost(dataset: Any) -> list[Any]:
+    """Return the datasets of which subsets and concatenations are made."""
+    inside = getattr(dataset, "datasets", ())
+    inside = [dataset.dataset] if isinstance(dataset, Subset) else inside
+    return [inner for each in inside for inner in _innermost(each)] or [dataset]
 
 
 def _spool(

@@ -12,11 +12,11 @@ from itertools import islice
 from typing import Any
 
 from ...errors import check_at_least
-from ...torch_names import PointsToKeywords
+from ...torch_names import PointsToAttributes
 from ..sampling.distributed import check_rank
 
 
-class IterableDataset(PointsToKeywords):
+class IterableDataset(PointsToAttributes):
     """Base class of streams; subclasses define ``__iter__``, or ``iter_shard`` and ``num_shards``.
 
     A stream has no ``__getitem__``. ``__len__``, if defined, is the number of samples of all

@@ -24,6 +24,8 @@ from .dataset import ItemTransform
 from .stream import IterableDataset
 
 BLOCK = 512
+KEY = "__key__"
+"""The entry of a sample that holds its name."""
 
 
 class TarShards(IterableDataset):
@@ -52,13 +54,23 @@ class TarShards(IterableDataset):
     ) -> None:
         check_list("TarShards", "paths", paths)
         check_list("TarShards", "fields", fields)
-        self.paths = tuple(os.path.abspath(path) for path in paths)
-        if not self.paths:
+        self._paths = tuple(os.path.abspath(path) for path in paths)
+        if not self._paths:
             raise DataError("TarShards: needs at least one tar file, got none")
-        super().__init__(len(self.paths))
-        self.fields = None if fields is None else tuple(f.lower().split(";") for f in fields)
+        super().__init__(len(self._paths))
+        self._fields = None if fields is None else tuple(f.lower().split(";") for f in fields)
         self.transforms = listed_transforms("TarShards", transforms)
         self.layout, self.oriented = "HWC", oriented
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The tar files, one per shard."""
+        return self._paths
+
+    @property
+    def fields(self) -> tuple[list[str], ...] | None:
+        """The alternatives of each field in lower case; None: all members."""
+        return self._fields
 
     def __iter__(self) -> Iterator[Any]:
         for shard in range(self.num_shards):
@@ -74,9 +86,14 @@ class TarShards(IterableDataset):
 
     def _sample(self, path: str, file: Any, key: str, members: dict[str, TarInfo]) -> Any:
         if self.fields is None:
+            if KEY in members:
+                raise DataError(
+                    f"{path}: a member may not be named as the key of its sample, {KEY!r}, got "
+                    f"{members[KEY].name!r}; rename it"
+                )
             sample = {name: self._read(path, file, name, each) for name, each in members.items()}
             first = next(iter(sample))
-            return {"__key__": key, **sample, first: self._transformed(sample[first])}
+            return {KEY: key, **sample, first: self._transformed(sample[first])}
         values = []
         for choices in self.fields:
             names = [choice for choice in choices if choice in members]
@@ -181,10 +198,11 @@ def _members(path: str, file: Any) -> Iterator[TarInfo]:
                         f"{MAX_BYTES} bytes, got {found.size}"
                     )
                 internal = found.name.rpartition("/")[2].startswith("__")
-                if found.isreg() and not internal and not is_hidden(found.name):
-                    if _parts(found)[1]:
-                        yielded += 1
-                        yield found
+                usual = found.isreg() and not internal and not is_hidden(found.name)
+                if usual and _parts(found)[1]:
+                    yielded += 1
+                    yield found
+                elif not found.isdir():
                     skipped = skipped or found.name
             place = tar.offset
         _check_end(file, place)

@@ -116,10 +116,15 @@ class Description:
 def columns_of(sample: Any, index: int) -> tuple[str, list[Value]]:
     """Return the structure of a sample, and the column and bytes of each field."""
     structure, names, fields = _fields_of(sample)
-    try:
-        return structure, [_value(name, field) for name, field in zip(names, fields)]
-    except (TypeError, OverflowError) as error:
-        raise TypeError(f"pack: sample {index}: {error}") from None
+    if not fields:
+        raise TypeError(f"pack: sample {index} must have a field, got an empty {structure}")
+    values = []
+    for name, field in zip(names, fields):
+        try:
+            values.append(_value(name, field))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise TypeError(f"pack: sample {index}: field {name!r}: {error}") from None
+    return structure, values
 
 
 def as_jpeg(values: list[Value], quality: int, index: int) -> list[Value]:
@@ -150,6 +155,8 @@ def as_jpeg(values: list[Value], quality: int, index: int) -> list[Value]:
 
 def in_words(column: Column) -> str:
     """Return a description of a column's content for error messages."""
+    if column.python:
+        return f"a Python {column.python}"
     if column.kind in ("number", "array"):
         return f"{column.dtype} {column.shape}"
     return f"{column.kind} ({column.mode})" if column.kind == "image" else column.kind
@@ -211,11 +218,13 @@ def _value(name: str, field: Any) -> Value:
     if isinstance(field, (bool, int, float)) and not isinstance(field, np.generic):
         kind = next(each for each in (bool, int, float) if isinstance(field, each)).__name__
         dtype = {"bool": "bool", "float": "float64"}.get(kind, "int64")
+        if kind == "int" and not -(2**63) <= field < 2**63:
+            raise OverflowError(f"an int must fit int64, got {field}; pack it as text or a float")
         return Column(name, "number", dtype, python=kind), np.array(field, dtype).tobytes()
     found = unmasked("pack", field)
     if found.dtype.kind not in "biufc":
         raise TypeError(
-            f"field {name!r} must be an array of numbers, a number, text or bytes, got "
+            "it must be an array of numbers, a number, text or bytes, got "
             f"{type(field).__name__}; turn it into one of them"
         )
     found = found.astype(found.dtype.newbyteorder("<"), order="C", copy=False)

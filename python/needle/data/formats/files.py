@@ -24,9 +24,9 @@ MAX_HEADER = 1 << 20
 """Maximum bytes of the header of an array or of a member."""
 
 SYSTEM_FOLDERS = frozenset(
-    ("__MACOSX", "@eaDir", "#recycle", "@Recycle", "$RECYCLE.BIN", "System Volume Information")
+    ("__macosx", "@eadir", "#recycle", "@recycle", "$recycle.bin", "system volume information")
 )
-"""Folders that archivers, file servers and systems add to the folders of users."""
+"""Folders that archivers, file servers and systems add to the folders of users, in lower case."""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//+)([^\s'\"<>]*)")
 _USER_INFO = re.compile(r"[^\s/@:'\"]+:[^\s/@'\"]*@")
@@ -46,7 +46,7 @@ def check_list(op: str, name: str, given: Any) -> None:
 def is_hidden(path: str) -> bool:
     """Return True if a part of the path begins with a dot or is one of ``SYSTEM_FOLDERS``."""
     parts = [part for part in path.split("/") if part not in (".", "..")]
-    return any(part.startswith(".") or part in SYSTEM_FOLDERS for part in parts)
+    return any(part.startswith(".") or part.lower() in SYSTEM_FOLDERS for part in parts)
 
 
 def find_file(folder: Path, *names: str) -> Path | None:
@@ -58,6 +58,15 @@ def find_file(folder: Path, *names: str) -> Path | None:
     found = _alike(folder, names)
     inside = (path for each in found if each.is_dir() for path in _alike(each, names))
     return next((path for path in (*found, *inside) if path.is_file()), None)
+
+
+def contents_of(*folders: Path) -> str:
+    """Return in words what is in the first folder that exists, for an error about lacking files."""
+    folder = next((each for each in folders if each.is_dir()), None)
+    if folder is None:
+        return f"{folders[-1]} does not exist"
+    names = sorted(os.listdir(folder))
+    return f"{folder} has {', '.join(names[:10]) or 'nothing in it'}{', ...' * (len(names) > 10)}"
 
 
 def find_folder(folder: Path, name: str) -> Path:

@@ -21,7 +21,7 @@ from ...array_namespace import default_device
 from ...array_namespace import device as find_device
 from ...contexts import uninterrupted
 from ...errors import check_callables
-from ...torch_names import PointsToKeywords
+from ...torch_names import PointsToAttributes
 from ..batching.collate import default_collate
 from ..batching.pipeline import Pipeline
 from ..datasets.dataset import Dataset, in_memory_of
@@ -49,7 +49,7 @@ from .statistics import Stats
 STATE_VERSION = 1
 
 
-class DataLoader(PointsToKeywords):
+class DataLoader(PointsToAttributes):
     """An iterable over batches of ``dataset``; each ``iter()`` is one epoch.
 
     The defaults are those of the course: everything runs in this process, shuffling draws one
@@ -185,9 +185,9 @@ class DataLoader(PointsToKeywords):
 
     def _renew(self) -> None:
         """Have the order and the engine see what has changed since the last epoch."""
-        self.order = self._find_order()
+        vars(self).update(order=self._find_order())
         options.check_mask(self._masked(), self.on_error)
-        self.pipeline = self.make_pipeline().with_plans_of(self.pipeline)
+        vars(self).update(pipeline=self.make_pipeline().with_plans_of(self.pipeline))
         self._engine.renew(self._engine_maker(), self.pipeline)
 
     def _begin(
@@ -272,7 +272,7 @@ class DataLoader(PointsToKeywords):
             vars(self).update(seed=seed)
             if self._makes_sampler:
                 vars(self).update(sampler=self._default_sampler())
-                self.order = self._find_order()
+                vars(self).update(order=self._find_order())
 
     def _check_resumable(self, method: str) -> None:
         decides = self.sampler if self.batch_sampler is None else self.batch_sampler
@@ -284,7 +284,8 @@ class DataLoader(PointsToKeywords):
 
     def _identity(self) -> dict[str, int]:
         """Return the entries of a state that must match this loader."""
-        identity = {"version": STATE_VERSION, "batch_size": self.batch_size}
+        size = self.order.batch_size if isinstance(self.order, PositionOrder) else self.batch_size
+        identity = {"version": STATE_VERSION, "batch_size": size}
         if isinstance(self.order, StreamOrder):
             return {**identity, "shards": self.order.shards}
         return {**identity, "length": len(self.dataset)}

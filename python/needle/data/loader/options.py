@@ -19,9 +19,9 @@ from ..workers import engine_names
 FIXED = frozenset(
     "dataset batch_size shuffle sampler batch_sampler num_workers engine prefetch collate "
     "transforms augment drop_last seed device timeout on_error "
-    "share fallback credits task indices".split()
+    "share fallback credits task indices stream order pipeline batch_transforms".split()
 )
-"""The options that cannot be set once a loader has been made."""
+"""The options that cannot be set once a loader has been made, and what follows from them."""
 AUGMENT = ("worker", "main", "device")
 ON_ERROR = ("raise", "skip")
 PREFETCH = 2
@@ -31,6 +31,8 @@ def is_stream(dataset: Any) -> bool:
     """Return True if the dataset is a stream; raise TypeError if it can be iterated only once."""
     if hasattr(dataset, "__getitem__"):
         return False
+    if isinstance(dataset, (set, frozenset)):
+        raise TypeError("DataLoader: a set has no order that lasts; give sorted(dataset)")
     if not hasattr(dataset, "__iter__"):
         raise TypeError(
             f"DataLoader: a dataset needs __getitem__ and __len__, or __iter__, got "

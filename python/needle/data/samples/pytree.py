@@ -206,5 +206,5 @@ def _words(tree: Any) -> str:
         return "a single value"
     container, detail, children = tree
     if container == "dict":
-        return f"a dict with the keys {sorted(map(str, detail))}"
+        return f"a dict with the keys [{', '.join(sorted(map(repr, detail)))}]"
     return f"a {detail.__name__ if container == 'named' else container} of {len(children)}"

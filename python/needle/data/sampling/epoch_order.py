@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..samples.ticket import IndexRun, Indices, Ticket, flat_ints
-from .batches import BatchSampler, batch_count
+from .batches import BatchSampler, batch_count, check_batch_size
 from .sampler import Sampler, SourceSampler, check_again, set_epoch
 
 INDICES_AT_ONCE = 4096
@@ -32,6 +32,9 @@ class EpochTickets:
     begin: returns an iterator over the tickets from a place on. It is called with ``place``, and
     again after an interrupt, which ends the generator of the tickets.
     """
+
+    iterates = False
+    """True if the batches depend on an ``__iter__``, which may give its values only once."""
 
     def __init__(self, begin: Callable[[int], Iterator[Ticket]], place: int) -> None:
         self._begin, self._place = begin, place
@@ -157,7 +160,9 @@ class ListOrder(EpochOrder):
                 for place, batch in islice(enumerate(batches.pop()), place, None)
             )
 
-        return EpochTickets(tickets, start)
+        found = EpochTickets(tickets, start)
+        found.iterates = True
+        return found
 
     def __len__(self) -> int:
         return len(self.batch_sampler)  # type: ignore[arg-type]
@@ -181,6 +186,8 @@ class StreamOrder(EpochOrder):
 
 class _StreamTickets(EpochTickets):
     """The tickets of a stream, without those of shards that have ended."""
+
+    iterates = True
 
     def __init__(self, order: StreamOrder, seed: int | None, epoch: int, start: int) -> None:
         self.order = order
@@ -209,7 +216,8 @@ def find_order(
     for name, given in (("sampler", sampler), ("batch_sampler", batch_sampler)):
         check_again("DataLoader", name, given)
     if type(batch_sampler) is BatchSampler:
-        sampler, batch_size = batch_sampler.sampler, batch_sampler.batch_size
+        sampler = batch_sampler.sampler
+        batch_size = check_batch_size("BatchSampler", batch_sampler.batch_size)
         batch_sampler, drop_last = None, batch_sampler.drop_last
     if batch_sampler is not None:
         return ListOrder(batch_sampler)

@@ -95,15 +95,19 @@ class SubsetRandomSampler(RandomSampler):
 
     def order(self) -> Indices:
         """Return the next epoch's indices as int64 ``(n,)`` and advance the epoch."""
-        return self.indices[super().order()]
+        return self._chosen(super().order())
 
     def positions(self, start: int, stop: int) -> Indices | None:
         """Return the indices at these positions of the epoch, or None without a seed."""
         places = super().positions(start, stop)
-        return None if places is None else self.indices[places]
+        return None if places is None else self._chosen(places)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.order().tolist())
+
+    def _chosen(self, places: Indices) -> Indices:
+        """Return the indices at these places; others may have been assigned."""
+        return flat_ints("SubsetRandomSampler", self.indices).astype(np.int64)[places]
 
 
 def shuffled(places: Indices, length: int, seed: int, epoch: int) -> Indices:

@@ -63,6 +63,11 @@ class SourceSampler(Sampler):
 
     def __init__(self, source: Sized | int) -> None:
         check_again(type(self).__name__, "source", source)
+        if not (isinstance(source, (int, np.integer)) or hasattr(source, "__len__")):
+            raise TypeError(
+                f"{type(self).__name__}: a source must have a length, got "
+                f"{type(source).__name__}; define __len__, or give the loader a sampler"
+            )
         self.source = source
         check_at_least(type(self).__name__, "the length", self.length, 0)
 

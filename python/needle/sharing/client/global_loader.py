@@ -77,6 +77,8 @@ class GlobalDataLoader(DataLoader):
     ValueError for options that contradict each other, DataError if the server refuses the task.
     """
 
+    order: TaskOrder
+
     def __init__(
         self,
         source: Any,
@@ -137,8 +139,9 @@ class GlobalDataLoader(DataLoader):
             device=device,
             on_error=on_error,
         )
+        order = TaskOrder(self.indices, self.batch_size, drop_last)
         vars(self).update(engine="server", shuffle=True, prefetch=prefetch, timeout=timeout)
-        self.order: TaskOrder = TaskOrder(self.indices, self.batch_size, drop_last)
+        vars(self).update(order=order)
         self._next: SampleProgress = SampleProgress(0, self.indices)
         self._connection = TaskConnection(
             self._address,

@@ -125,6 +125,7 @@ def layout_of(structure: Structure, leaves: Sequence[Any]) -> SampleLayout:
         elif dtype is None or dtype.kind not in NUMBER_KINDS:
             what = getattr(leaf, "type_name", type(leaf).__name__)
             what = what if dtype is None else f"an array of {dtype}"
+            what = f"{leaf}, which is no int64" if isinstance(leaf, int) else what
             raise DataError(
                 "GlobalDataLoader: a sample's fields must be numbers, arrays of numbers or "
                 f"strings, got {what}; convert it in the data set, or use DataLoader"
