@@ -398,6 +398,8 @@ def test_what_is_refused() -> None:
             loader(path, indices=[3, 25])
         with pytest.raises(ValueError, match="must be distinct"):
             loader(path, indices=[3, 3])
+        with pytest.raises(ValueError, match="must be a flat list of ints"):
+            loader(path, indices=[True, False])
         with pytest.raises(ValueError, match="use DataLoader"):
             loader(path, shuffle=False)
         with pytest.raises(ValueError, match="needle's own"):

@@ -3,11 +3,12 @@
 import os
 import resource
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,11 @@ from complaints.sets import Numbers
 from proc import Leftovers, alive, stat, supervisors
 
 from needle import data
+from needle.data.workers.deaths import Deaths
+from needle.data.workers.framing import send
+from needle.data.workers.launch import START_METHOD, Launcher
+from needle.data.workers.process_pool import ProcessPool
+from needle.data.workers.shared_supervisor import shared_supervisor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -157,6 +163,80 @@ def test_killed_under_two_loaders_both_go_on(times: int) -> None:
             for _, batch in (*ones, *twos):
                 seen += batch.numpy().tolist()
             assert sorted(seen) == sorted([*range(40), *range(30)])
+    before.assert_none()
+
+
+def test_the_workers_of_a_killed_supervisor_are_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The supervisor that is started instead does not know them, and would never report them."""
+    heard, silent = Launcher._note, list[float]()
+
+    def note(self: Launcher, seconds: float) -> bool:
+        found = heard(self, seconds)
+        if not found and self._channel is not None:  # the time has passed without a message
+            silent.append(seconds)
+        return found
+
+    monkeypatch.setattr(Launcher, "_note", note)
+    with loading(Numbers(40)) as loader:
+        batches = iter(loader)
+        seen = next(batches)[1].numpy().tolist()
+        (process,) = supervisors()
+        os.kill(process, signal.SIGKILL)
+        for _, batch in batches:
+            seen += batch.numpy().tolist()
+        assert seen == list(range(40)) and starter(loader) != process
+    assert not silent
+
+
+def test_a_loader_that_hangs_up_does_not_end_the_supervisor_of_all() -> None:
+    with loading(Numbers(8)) as loader:
+        assert labels(loader) == list(range(8))
+        process, workers = starter(loader), loader._engine.running().process_ids()
+        os.kill(process, signal.SIGSTOP)  # so that it answers when the other has hung up
+        try:
+            channel = shared_supervisor().connect(START_METHOD)
+            ours, theirs = socket.socketpair()
+            with channel, ours, theirs:
+                send(channel, ("start", 0), (theirs.fileno(),))
+        finally:
+            os.kill(process, signal.SIGCONT)
+        with loading(Numbers(6)) as later:
+            assert labels(later) == list(range(6)) and starter(later) == process
+        assert labels(loader) == list(range(8))
+        assert loader._engine.running().process_ids() == workers
+
+
+@pytest.mark.parametrize("delayed", [False, True])
+@pytest.mark.parametrize(
+    ("owner", "method", "afterwards"),
+    [(Launcher, "start", False), (Launcher, "start", True), (ProcessPool, "_post", False)],
+)
+def test_an_interrupt_while_a_worker_is_replaced_loses_no_batch(
+    owner: Any, method: str, afterwards: bool, delayed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = getattr(owner, method)
+    pauses = iter([1e-4] if delayed else [])  # seconds, after which another call replaces it
+
+    def interrupted(*arguments: Any) -> Any:
+        monkeypatch.setattr(owner, method, original)
+        if afterwards:
+            original(*arguments)
+        raise KeyboardInterrupt
+
+    before = Leftovers()
+    with data.DataLoader(Numbers(40), 2, num_workers=1, timeout=100) as loader:
+        batches, seen = iter(loader), list[int]()
+        seen += next(batches)[1].numpy().tolist()
+        monkeypatch.setattr(owner, method, interrupted)
+        monkeypatch.setattr(Deaths, "wait_seconds", lambda self: next(pauses, 0.0))
+        os.kill(loader._engine.running().process_ids()[0], signal.SIGKILL)
+        with suppress(KeyboardInterrupt):
+            seen += (label for _, batch in batches for label in batch.numpy().tolist())
+        assert getattr(owner, method) is original
+        seen += [label for _, batch in batches for label in batch.numpy().tolist()]
+        assert seen == list(range(40))
     before.assert_none()
 
 

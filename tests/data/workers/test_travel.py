@@ -1,5 +1,7 @@
 """Arrays sent to workers: one mapped from a file is sent as an offset in the file, not copied."""
 
+import pickle
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +45,25 @@ def test_views_of_a_mapped_file_are_mapped_again(mapped, view):
     finally:
         del got
         memory.close()
+
+
+def test_the_stamp_of_a_data_set_does_not_hold_its_pickle():
+    names = [f"{i:09}" * 200 for i in range(1000)]
+    size = len(pickle.dumps(names))
+    tracemalloc.start()
+    try:
+        stamp = travel.stamp_of(names)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < size / 4
+    assert len(pickle.dumps(stamp)) < 1000
+    names[500] = "another"
+    assert (
+        travel.stamp_of(names)
+        != stamp
+        == travel.stamp_of([*names[:500], "000000500" * 200, *names[501:]])
+    )
 
 
 def test_changes_that_are_not_in_the_file_travel_as_a_copy(tmp_path):

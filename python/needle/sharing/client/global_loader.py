@@ -324,7 +324,7 @@ def _index_set(indices: Any, length: int) -> npt.NDArray[np.int64]:
     if indices is None:
         return np.arange(length)
     given = indices if isinstance(indices, np.ndarray) else np.array(list(indices))
-    if given.dtype == bool:
+    if given.dtype == bool and given.shape == (length,):
         given = np.flatnonzero(given)
     found = np.unique(check_indices("GlobalDataLoader", given, length))
     if len(found) != len(given) or not len(found):
