@@ -239,6 +239,8 @@ def test_paths_and_bytes(tmp_path):
         np.testing.assert_array_equal(decoding.decode(source), smooth(5, 6))
     with pytest.raises(FileNotFoundError):
         decoding.decode(tmp_path / "none.png")
+    with pytest.raises(ValueError, match="dtype must be 'uint8' or 'float32', got 'float64'"):
+        decoding.decode(path, dtype="float64")
     with pytest.raises(ValueError, match="decode: mode must be 'RGB' or 'L', got 'BGR'"):
         decoding.decode(path, "BGR")
 

@@ -100,6 +100,7 @@ def decode(
     FileNotFoundError if it does not exist, and ImportError if Pillow is needed and not installed.
     """
     check_choice("decode", "mode", mode, CHANNELS)
+    check_choice("decode", "dtype", dtype, ("uint8", "float32"))
     if isinstance(source, (bytes, memoryview)):
         content, name = source, name or "image"
     else:

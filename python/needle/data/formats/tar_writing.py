@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import operator
 import os
 import tarfile
 from collections.abc import Callable, Sequence
@@ -39,7 +40,8 @@ def write_tar_shards(
             f"write_tar_shards: pattern must have a place for the number, got {pattern!r}; "
             f"write 'train-%06d.tar'"
         )
-    if "" in fields or len({each.lower() for each in fields}) < len(fields):
+    valid = all(each not in ("", "__key__") and not set(";/") & set(each) for each in fields)
+    if not valid or len({each.lower() for each in fields}) < len(fields):
         raise ValueError(
             f"write_tar_shards: fields must be different file extensions, got {tuple(fields)}; "
             f"they name the members of a sample"
@@ -83,7 +85,7 @@ def _contents(sample: Any, index: int, fields: Sequence[str]) -> list[bytes]:
         )
     contents = []
     for extension, value in zip(fields, sample):
-        writer = WRITERS.get(extension.rpartition(".")[2], bytes)
+        writer = WRITERS.get(extension.rpartition(".")[2].lower(), _as_they_are)
         try:
             contents.append(writer(value))
         except (TypeError, ValueError, AttributeError, OSError) as error:
@@ -115,11 +117,17 @@ def _array(value: Any) -> bytes:
     return stream.getvalue()
 
 
+def _as_they_are(value: Any) -> bytes:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise TypeError("it must be bytes")
+    return bytes(value)
+
+
 WRITERS: dict[str, Callable[[Any], bytes]] = {
     "png": _image("PNG"),
     "jpg": _image("JPEG"),
     "jpeg": _image("JPEG"),
-    "cls": lambda value: str(int(value)).encode(),
+    "cls": lambda value: str(operator.index(value)).encode(),
     "txt": lambda value: value.encode(),
     "json": lambda value: json.dumps(value).encode(),
     "npy": _array,
