@@ -54,6 +54,27 @@ def test_everything_asks_for_the_default_device(make: Callable[[], Any]) -> None
     assert make().device == before
 
 
+def test_a_decorated_function_has_its_device_at_every_call() -> None:
+    before = needle.default_device()
+    decorated = needle.set_default_device("cpu_numpy")(needle.default_device)
+    assert needle.default_device() == before
+    for _ in range(2):
+        assert decorated() == needle.cpu_numpy()
+        assert needle.default_device() == before
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(decorated).result() == needle.cpu_numpy()
+
+    @needle.set_default_device("cpu_numpy")
+    def devices() -> Iterator[Any]:
+        yield needle.default_device()
+
+    iterator = devices()
+    assert next(iterator) == needle.cpu_numpy() and needle.default_device() == before
+    with needle.set_default_device("cpu"), pytest.raises(TypeError, match="set_default_device: a"):
+        needle.set_default_device("cpu_numpy")(nn.Linear)
+    assert needle.default_device() == before
+
+
 def test_a_device_may_be_given_by_its_name() -> None:
     like = needle.Tensor([1.0], device=needle.cpu_numpy())
     layer = nn.Linear(2, 3, device="cpu_numpy")  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import backends
 from ..backends.base import OPTIONAL, REQUIRED, SERVICES, Backend
-from ..contexts import uninterrupted
+from ..contexts import Decorator, uninterrupted
 from ..errors import DeviceError, UnknownNameError
 from ..torch_names import PointingFunction
 
@@ -214,7 +214,7 @@ _context = _Context()
 _choosing = threading.Lock()
 
 
-class set_default_device:
+class set_default_device(Decorator):
     """Make ``where`` (a device or its name) the default device; None restores the automatic choice.
 
     The setting takes effect at the call and applies to the whole process. As a context manager it
@@ -224,6 +224,8 @@ class set_default_device:
     >>> with set_default_device("cpu_numpy"):
     ...     default_device()
     cpu_numpy()
+
+    As a decorator it applies while the function runs.
 
     A call inside the context, without its own ``with``, applies until the context ends. Between the
     call and the entry of ``with`` the setting applies to the process: other threads can see it, and
@@ -244,8 +246,21 @@ class set_default_device:
             _context.choice = self._choice
             return
         with _choosing:
-            self._former = set_default_device.latest
+            self._former: _Choice | None = set_default_device.latest
             set_default_device.latest = self._choice
+
+    def __call__(self, function: Any) -> Any:
+        """Return the function inside the context; nothing else keeps the device."""
+        if self._outer is None:
+            self._leave_process()
+        else:
+            _context.choice = self._outer
+        return super().__call__(function)
+
+    def _recreate_cm(self) -> set_default_device:
+        made = object.__new__(set_default_device)  # no setting of the process, even for a moment
+        made._choice, made._outer, made._former = _Choice(self._choice.where), _context.choice, None
+        return made
 
     @uninterrupted
     def __enter__(self) -> BackendDevice:
