@@ -195,6 +195,7 @@ WRONG: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
     (optim.SGD, (P,), {"learning_rate": 0.1}, "use lr= instead of learning_rate="),
     (optim.Adam, (P,), {"betas": (0.9, 0.999)}, "use beta1= and beta2= instead of betas="),
     (optim.CosineAnnealingWarmRestarts, (), {"T_0": 5}, "use first_steps= instead of T_0="),
+    (optim.SequentialLR, (), {"schedulers": []}, "use schedules= instead of schedulers="),
     (optim.RAdam, (P,), {"foreach": True}, "leave foreach= out"),
     (optim.SGD([X]).zero_grad, (), {"set_to_none": True}, "leave set_to_none= out"),
     (nn.CTCLoss, (), {"size_average": True}, "use reduction= instead of size_average="),

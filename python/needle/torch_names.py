@@ -94,12 +94,15 @@ NAMES: dict[str, dict[str, str]] = {
         "UpsamplingNearest2d": "needle.nn.Upsample(mode='nearest')",
         "UpsamplingBilinear2d": "needle.nn.Upsample(mode='bilinear', align_corners=True)",
         "Swish": "needle.nn.SiLU",
+        "CosineSimilarity": "needle.cosine_similarity(a, b)",
         "summary": "needle.summary(model, shape)",
     },
     "needle.optim": {
         "lr_scheduler": "needle.optim, where the schedules are: needle.optim.CosineLR",
         "CosineAnnealingLR": "needle.optim.CosineLR(optimizer, total_steps)",
         "LinearLR": "needle.optim.WarmUp(optimizer, total_steps)",
+        "ConstantLR": "needle.optim.LambdaLR(optimizer, function)",
+        "PolynomialLR": "needle.optim.LambdaLR(optimizer, function)",
     },
     "needle.data": {
         "RandomHorizontalFlip": "needle.data.RandomFlipHorizontal",
@@ -201,6 +204,7 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "ddof": ("correction",),
     "learning_rate": ("lr",),
     "betas": ("beta1 beta2",),
+    "schedulers": ("schedules",),
     "T_max": ("total_steps",),
     "T_0": ("first_steps",),
     "T_mult": ("factor",),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from needle import init, nn
+from needle import init, nn, ops
 from needle.errors import ShapeError, UnknownNameError
 
 zeros = init.zeros
@@ -117,6 +117,8 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     ),
     (lambda: nn.Conv1d(2, 3, 3)(zeros(1, 2, 4, 4)), ShapeError, r"Conv1d: input must be \(N, C"),
     (lambda: nn.ConvTranspose2d(2, 3, 3, padding="same"), TypeError, "ConvTranspose2d: padding"),
+    (lambda: nn.Dropout(0.5, True), TypeError, "Dropout: generator must be a needle.init.Gen"),
+    (lambda: ops.pad(zeros(2, 3), 1), ShapeError, "pad: widths must be pairs for every axis, or"),
     (lambda: nn.Linear("2", 3), TypeError, "Linear: in_features must be a whole number, got '2'"),
     (lambda: nn.LSTM(nn.ReLU, 3), TypeError, "LSTM: input_size must be a whole number, got <class"),
     (lambda: nn.RNN(2, [3]), TypeError, "RNN: hidden_size must be a whole number"),

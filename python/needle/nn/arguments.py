@@ -33,6 +33,7 @@ KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "int": ("a whole number", _is_whole),
     "Size": ("a whole number, or a tuple of them", _are_whole),
     "float": ("a number", lambda v: _is_scalar(v) or hasattr(v, "shape")),
+    "init.Generator": ("a needle.init.Generator", lambda v: hasattr(v, "draw")),
     "bool": ("True or False", lambda v: isinstance(v, (int, np.bool_)) and v in (0, 1)),
 }
 """By annotation: what a value must be."""

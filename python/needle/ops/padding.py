@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..array_namespace import array_api as xp
@@ -65,7 +65,7 @@ def pad(a: Tensor, widths: Sequence[Any], mode: str = "constant", value: float =
 
 def _pairs(widths: Sequence[Any], shape: tuple[int, ...]) -> Widths:
     """Return one pair for each axis from either notation of ``widths``."""
-    items = tuple(widths)
+    items = tuple(widths) if isinstance(widths, Iterable) else (widths,)
     if items and all(isinstance(item, Sequence) for item in items):
         pairs = [as_int_tuple("pad", "widths", item) for item in items]
     else:
