@@ -332,6 +332,20 @@ def test_the_default_device() -> None:
         ndl.set_default_device(None)
 
 
+def test_a_mode_that_was_entered_and_dropped_ends() -> None:
+    """From Python 3.14 on, an interrupt can come between ``__enter__`` and the block."""
+    before = draws()
+    mode = keyed(1, 2, 3)
+    mode.__enter__()
+    assert draws() is not before
+    with pytest.raises(KeyboardInterrupt):
+        try:
+            raise KeyboardInterrupt
+        finally:
+            del mode
+    assert draws() is before
+
+
 @EVERY
 def test_a_recorded_step(model: Any, step: int) -> None:
     """Interrupt a first call, which records, the second, which checks, and a replay."""

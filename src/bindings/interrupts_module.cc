@@ -215,6 +215,22 @@ PyObject* leave(PyObject* self, PyObject*) {
 using CollectedAssigned =
     Collected<Assigned, &Assigned::variable, &Assigned::value, &Assigned::token>;
 
+// From Python 3.14 on, a Ctrl-C can be raised when __enter__ has returned, before the with block
+// would call __exit__. Python then drops the object, as if it were a generator.
+void assigned_destroy(PyObject* self) {
+  auto* object = reinterpret_cast<Assigned*>(self);
+  PyObject_GC_UnTrack(self);
+  if (object->token != nullptr) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (PyContextVar_Reset(object->variable, object->token) != 0) {
+      PyErr_WriteUnraisable(object->variable);
+    }
+    PyErr_Restore(type, value, traceback);
+  }
+  CollectedAssigned::destroy(self);
+}
+
 PyMethodDef assigned_methods[] = {
     {"__enter__", enter, METH_NOARGS, "Assign the value and return it."},
     {"__exit__", leave, METH_VARARGS, "Give the variable its former value."},
@@ -223,7 +239,7 @@ PyMethodDef assigned_methods[] = {
 
 PyType_Slot assigned_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(assigned_new)},
-    {Py_tp_dealloc, reinterpret_cast<void*>(CollectedAssigned::destroy)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(assigned_destroy)},
     {Py_tp_traverse, reinterpret_cast<void*>(CollectedAssigned::traverse)},
     {Py_tp_clear, reinterpret_cast<void*>(CollectedAssigned::clear)},
     {Py_tp_methods, assigned_methods},
