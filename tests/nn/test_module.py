@@ -3,6 +3,8 @@
 import copy
 import math
 import pickle
+from collections import UserList, deque
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -54,15 +56,34 @@ def test_named_modules_and_children():
     assert net._children() == [module for _, module in net.named_modules()][1:]
 
 
-@pytest.mark.parametrize("kind", [set, frozenset])
-def test_modules_in_a_set_are_not_found_and_that_is_said(kind: Any):
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(set, frozenset, deque, UserList),
+        lambda items: dict(enumerate(items)).values(),
+        lambda items: MappingProxyType(dict(enumerate(items))),
+        lambda items: map(copy.copy, items),
+        lambda items: (item for item in items),
+    ],
+)
+def test_modules_in_other_collections_are_not_found_and_that_is_said(kind: Any):
     model = ndl.nn.Sequential(ndl.nn.Linear(2, 2))
-    model.more = kind([ndl.nn.Linear(2, 2)])
-    model.numbers = kind([1, 2])
-    with pytest.warns(UserWarning, match="Sequential: modules .*got the set more; make it a list"):
+    layers = [ndl.nn.Linear(2, 2)]
+    model.more = kind(layers)
+    model.numbers = {1, 2}
+    found = f"got the {type(model.more).__name__} more; make it one of them"
+    with pytest.warns(UserWarning, match=f"modules .* lists, tuples and dicts.*{found}"):
         assert len(model.parameters()) == 2
-    model.more = list(model.more)
+    model.more = layers
     assert len(model.parameters()) == 4
+
+
+@pytest.mark.parametrize("value", [3, None, np.ones(2)])
+def test_a_buffer_is_a_tensor(value: Any):
+    model = nn.Linear(2, 2)
+    with pytest.raises(TypeError, match="Linear.register_buffer: count must be a Tensor, got"):
+        model.register_buffer("count", value)
+    assert list(model.state_dict()) == ["weight", "bias"]
 
 
 def test_train_eval_apply_reach_all_modules():
@@ -118,6 +139,14 @@ def test_to_dtype_keeps_objects_and_integers():
 
 
 @pytest.mark.skipif(len(DEVICES) < 2, reason="only one device here")
+@pytest.mark.parametrize("dtype", ["int64", "bool"])
+def test_to_keeps_parameters_floating(dtype: str):
+    layer = nn.Linear(2, 3)
+    with pytest.raises(DTypeError, match=f"Module.to: the dtype of parameters .*, got {dtype}"):
+        layer.to(dtype=dtype)
+    assert layer.weight.dtype == "float32"
+
+
 def test_to_device_moves_parameters_and_buffers():
     net = Net().to(DEVICES[0])
     assert {str(t.device) for t in [*net.parameters(), *net.buffers()]} == {str(DEVICES[0])}

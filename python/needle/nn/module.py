@@ -9,7 +9,8 @@ buffers (Tensors that are saved but not trained).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Set, ValuesView
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..array_namespace import Device
 from ..array_namespace import device as as_device
 from ..autograd import Tensor, as_operand
 from ..dtypes import as_dtype, is_floating, unmasked
-from ..errors import CheckpointError, warn_caller
+from ..errors import CheckpointError, DTypeError, warn_caller
 from ..ops.elementwise import as_stored
 from ..shapes import product
 from ..torch_names import ModulePointers, PointsToKeywords
@@ -121,7 +122,15 @@ class Module(PointsToKeywords, ModulePointers):
         return [module for _, module in self.named_modules() if module is not self]
 
     def register_buffer(self, name: str, value: Tensor) -> None:
-        """Set the attribute ``name`` to ``value``, which is saved and moved with the module."""
+        """Set the attribute ``name`` to ``value``, which is saved and moved with the module.
+
+        TypeError for anything but a Tensor.
+        """
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"{type(self).__name__}.register_buffer: {name} must be a Tensor, got "
+                f"{type(value).__name__}; write needle.Tensor(values, requires_grad=False)"
+            )
         setattr(self, name, value)
         if name not in self.buffer_names:
             self.buffer_names = (*self.buffer_names, name)
@@ -159,6 +168,10 @@ class Module(PointsToKeywords, ModulePointers):
             device, dtype = None, device
         target = None if device is None else as_device(device)
         wanted = None if dtype is None else as_dtype(dtype, "Module.to")
+        if wanted is not None and not is_floating(wanted):
+            raise DTypeError(
+                f"Module.to: the dtype of parameters must be floating, got {wanted}; use float32"
+            )
         for tensor in [*self.parameters(), *self.buffers()]:
             own = tensor.dtype if wanted is None or not is_floating(tensor.dtype) else wanted
             moved = Tensor(tensor.detach(), device=target or tensor.device, dtype=own)
@@ -322,14 +335,25 @@ def _by_name(module: Module, prefix: str = "") -> dict[str, Tensor]:
     return found
 
 
+_ITERATORS = (GeneratorType, filter, map, zip)
+_OTHERS = (Mapping, MutableSequence, Set, ValuesView)
+
+
 def _is_state(module: Module, path: str, leaf: Any) -> bool:
-    if isinstance(leaf, (set, frozenset)) and any(isinstance(x, (Module, Parameter)) for x in leaf):
+    if isinstance(leaf, Parameter) or path in module.buffer_names:
+        return True
+    if isinstance(leaf, _ITERATORS) or (isinstance(leaf, _OTHERS) and _holds_modules(leaf)):
         warn_caller(
-            f"{type(module).__name__}: modules and parameters in a set have no order and are not "
-            f"found, got the set {path}; make it a list, a tuple or a dict",
+            f"{type(module).__name__}: modules and parameters are found in lists, tuples and dicts "
+            f"only, got the {type(leaf).__name__} {path}; make it one of them",
             UserWarning,
         )
-    return isinstance(leaf, Parameter) or path in module.buffer_names
+    return False
+
+
+def _holds_modules(values: Any) -> bool:
+    items = values.values() if isinstance(values, Mapping) else values
+    return any(isinstance(item, (Module, Parameter)) for item in items)
 
 
 def _names_dtype(name: Any) -> bool:
