@@ -5,7 +5,7 @@ import pytest
 
 import needle as ndl
 from needle.data import Corpus, batchify, get_batch
-from needle.errors import DataError
+from needle.errors import DataError, ShapeError
 
 
 @pytest.fixture
@@ -61,3 +61,10 @@ def test_targets_are_the_next_words(bptt, device):
         np.testing.assert_array_equal(y.numpy().reshape(n, 3), x.numpy() + 1)
         seen.append(x.numpy())
     np.testing.assert_array_equal(np.concatenate(seen), columns[:-1])
+
+
+@pytest.mark.parametrize(("i", "bptt"), [(2, 1), (-1, 1), (0, 0)])
+def test_rows_without_targets_are_refused(i, bptt):
+    columns = batchify(list(range(6)), 2)
+    with pytest.raises(ShapeError, match=r"get_batch: i must be in \[0, 2\) and bptt at least"):
+        get_batch(columns, i, bptt)

@@ -19,7 +19,11 @@ from needle.sharing.wire.descriptions import TRANSFORMS, build, describe, divide
 from needle.sharing.wire.protocol import (
     FrameKind,
     FrameSocket,
+    marks_of_text,
+    marks_to_text,
     pack_frame,
+    pack_marks,
+    unpack_marks,
 )
 from needle.sharing.wire.sample_layout import layout_of, read_layout
 
@@ -81,6 +85,17 @@ def test_any_bytes_are_frames_or_data_error(noise: bytes) -> None:
         with suppress(DataError):
             frames, inbox = received(sent, [])
             assert frames or not inbox.ended
+
+
+@pytest.mark.parametrize("count", [1, 8, 200])
+def test_marks_that_are_damaged_are_refused(count: int) -> None:
+    more = np.zeros(count + 8, bool)
+    for raw in (b"", b"?", pack_marks(more)):
+        with pytest.raises(DataError, match="bits of"):
+            unpack_marks(raw, count)
+    for text in ("", "?", marks_to_text(more), 7, None):
+        with pytest.raises(DataError, match="bits of"):
+            marks_of_text(text, count)
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner)))

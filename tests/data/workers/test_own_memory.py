@@ -19,6 +19,16 @@ def attached(memory: Memory, writable: bool) -> Memory:
     return Memory.attach(os.dup(memory.fd), memory.size, writable=writable)
 
 
+def test_attached_for_reading_cannot_be_written() -> None:
+    memory = Memory(100, "a test")
+    other = attached(memory, writable=False)
+    with pytest.raises(TypeError):
+        other.buffer[0:1] = b"x"
+    assert not np.frombuffer(other.buffer, np.uint8).flags.writeable
+    memory.close()
+    other.close()
+
+
 @linux
 def test_close_gives_everything_back_but_views() -> None:
     def maps() -> int:
