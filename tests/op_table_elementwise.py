@@ -268,7 +268,7 @@ ELEMENTWISE_FAILURES = [
     *[
         refused(
             lambda *a: ops.elementwise.BiasReLU()(*a),
-            f"relu: bias must have one value for each of a's last axis, got {a} and {bias}",
+            f"relu: bias must have one value for each element of a's last axis, got {a} and {bias}",
             a,
             bias,
         )

@@ -335,7 +335,7 @@ LAYER_FAILURES = [
             ("exactly one of size and scale_factor must be given", ValueError, {}),
             ("exactly one of", ValueError, {"size": 3, "scale_factor": 2}),
             (
-                "align_corners is for linear and cubic modes",
+                "align_corners applies only to linear and cubic modes",
                 ValueError,
                 {"size": 3, "align_corners": True},
             ),

@@ -229,7 +229,7 @@ ROW, PAIR = (2, 3), (S, S)
 LOSS_FAILURES = [
     wrong(
         "cross_entropy",
-        "ignore_index needs",
+        "ignore_index requires",
         np.zeros(ROW),
         on=(ROW,),
         error=ValueError,
@@ -242,7 +242,11 @@ LOSS_FAILURES = [
         failure
         for name in sorted({name for name, *_ in ELEMENTWISE})
         for failure in (
-            wrong(name, "both shapes must be equal, got (3, 1) and target (3,)", on=((3, 1), (3,))),
+            wrong(
+                name,
+                "both operands must have the same shape, got (3, 1) and target (3,)",
+                on=((3, 1), (3,)),
+            ),
             wrong(name, "reduction must be one of", on=PAIR, error=ValueError, reduction="all"),
         )
     ],
@@ -259,7 +263,7 @@ LOSS_FAILURES = [
     wrong("cosine_embedding_loss", "inputs must be (N, D) with a target (N,)", [1], on=PAIR),
     wrong(
         "triplet_margin_loss",
-        "both shapes must be equal, got (3, 4) and target (4,)",
+        "both operands must have the same shape, got (3, 4) and target (4,)",
         on=(S, S, (4,)),
     ),
     wrong(

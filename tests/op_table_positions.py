@@ -347,8 +347,8 @@ POSITION_FAILURES = [
     wrong("roll", "there must be one shift for each", (1, 2), 0),
     bad_axis("roll", 1, 2),
     wrong("tile", "repetitions must be at least 0", -1),
-    wrong("repeat", "there must be a repetition for each axis", 3),
-    wrong("repeat_interleave", "repeats must be one number or 4, of at least 0", [1, 2], 1),
+    wrong("repeat", "there must be a number of repetitions for each axis", 3),
+    wrong("repeat_interleave", "repeats must be one number or 4 numbers, none negative", [1, 2], 1),
     wrong("tril", "the tensor must have at least 2 axes", on=((3,),)),
     wrong("diag", "the tensor must be a", on=(T,)),
     wrong("trace", "the tensor must be a matrix", on=(T,)),
@@ -371,7 +371,7 @@ POSITION_FAILURES = [
     refused(lambda a: ops.scatter(a, 1, INDEX, a[:1]), "scatter: src must have as"),
     wrong("scatter", "reduce must be None or 'add'", 1, INDEX, 0.0, "max", error=ValueError),
     refused(lambda a: ops.confusion_matrix(a, a), "predicted must be", error=DTypeError),
-    refused(lambda a: ops.confusion_matrix(a.argmax(1), [0]), "have one shape"),
+    refused(lambda a: ops.confusion_matrix(a.argmax(1), [0]), "have the same shape"),
     wrong("confusion_matrix", "sizes must not be negative", [], [], -1, on=()),
     wrong("confusion_matrix", "num_classes must be an int", [0], [0], 1.5, on=(), error=DTypeError),
     *[
@@ -399,7 +399,7 @@ POSITION_FAILURES = [
         refused(lambda a, s=subscripts, n=count: ops.einsum(s, *[a] * n), f"einsum: {message}")
         for subscripts, count, message in (
             ("ij", 2, "there must be 1 operands"),
-            ("ij,jk", 2, "a label needs one size"),
+            ("ij,jk", 2, "a label must have the same size"),
             ("i", 1, "each axis needs a label"),
             ("ij->ik", 1, "the labels of the result must"),
         )

@@ -1,5 +1,5 @@
-# Trail 4 of 30: broadcasting and reshaping are arithmetic on tuples. Next:
-# python/needle/ndarray/array.py
+# Trail 4 of 30: broadcasting and reshaping as arithmetic on tuples.
+# Next: python/needle/ndarray/array.py
 """Arithmetic on shapes and strides: pure functions of tuples of ints, used on every higher floor.
 
 The functions know no array and no backend. Those that check a user's input take the operation's
@@ -144,7 +144,7 @@ def broadcast_strides(op: str, shape: Shape, strides: Strides, target: Shape) ->
     lead = len(target) - len(shape)
     if lead < 0 or any(s not in (1, t) for s, t in zip(shape, target[lead:], strict=True)):
         raise ShapeError(
-            f"{op}: from the right, every axis must be equal or of size 1, got shape {shape} for "
+            f"{op}: every axis must be equal or of size 1 from the right, got shape {shape} for "
             f"target {target}; reshape the array first"
         )
     return (0,) * lead + tuple(

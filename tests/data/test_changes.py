@@ -245,7 +245,7 @@ def test_what_can_no_longer_be_sent_to_the_workers_is_told() -> None:
     with loader_of({"dataset": dataset}, num_workers=1) as loader:
         first = epoch(loader)
         dataset[0]
-        with pytest.warns(RuntimeWarning, match=r"dataset.handle -> .* the copy they have"):
+        with pytest.warns(RuntimeWarning, match=r"dataset.handle -> .* keep their copy"):
             assert len(epoch(loader)) == len(first)
         epoch(loader)  # warns only once
 
@@ -273,7 +273,9 @@ def test_what_can_no_longer_be_sent_to_the_workers_is_told() -> None:
 )
 def test_options_of_a_loader_cannot_be_set(name: str, value: Any) -> None:
     loader = data.DataLoader(list(range(6)), 3)
-    with pytest.raises(AttributeError, match=f"{name} is decided when the loader is made"):
+    with pytest.raises(
+        AttributeError, match=f"{name} cannot be changed after the loader has been created"
+    ):
         setattr(loader, name, value)
     loader.note = "attributes of one's own can be set"  # type: ignore[attr-defined]
     assert epoch(loader) == [[0, 1, 2], [3, 4, 5]]

@@ -86,7 +86,9 @@ def test_an_index_out_of_range_ends_iteration_over_a_dataset():
     "arrays", [(), (np.zeros(3), np.zeros(4)), (np.float32(1),)], ids=["none", "lengths", "scalar"]
 )
 def test_arrays_of_different_lengths_are_refused(arrays):
-    with pytest.raises(ShapeError, match="ArrayDataset: needs arrays with the same first axis"):
+    with pytest.raises(
+        ShapeError, match="ArrayDataset: the first axes of all arrays must have the same size"
+    ):
         data.ArrayDataset(*arrays)
 
 
@@ -154,7 +156,7 @@ def test_a_subset_keeps_its_order():
     np.testing.assert_array_equal(subset[np.array([2, 0])][1], [0, 4])
     with pytest.raises(IndexError, match=r"each index must be in \[-6, 6\), got 6"):
         data.Subset(dataset, [0, 6])
-    with pytest.raises(ShapeError, match=r"for a mask give np.flatnonzero"):
+    with pytest.raises(ShapeError, match=r"for a mask, give np.flatnonzero"):
         data.Subset(dataset, np.ones(6, dtype=bool))
     assert len(data.Subset(dataset, [])) == 0
     subset.indices = [1, -2]

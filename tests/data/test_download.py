@@ -207,7 +207,7 @@ def test_dripping_headers_and_chunk_lengths_are_given_up(server, tmp_path, monke
 
 def test_messages_hold_no_secrets(server, tmp_path):
     for address in ("http://me:hush@127.0.0.1:1", "http://127.0.0.1:1/x?token=hush&y="):
-        with pytest.raises(DataError, match="no address gave file") as info:
+        with pytest.raises(DataError, match="no address provided file") as info:
             fetch(address, tmp_path)
         assert "hush" not in str(info.value) and "hush" not in repr(info.value.__context__)
 
@@ -254,7 +254,7 @@ def test_no_room_on_the_disk(server, tmp_path, monkeypatch):
 
 def test_a_folder_that_cannot_be_made(server, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match="cannot write .*; make room or give another folder"):
+    with pytest.raises(DataError, match="cannot write .*; free some space or give another folder"):
         fetch(server[0], tmp_path / "file" / "folder")
 
 
@@ -285,7 +285,7 @@ def test_mnist_is_fetched_checked_by_content_and_then_read(server, tmp_path, mon
     count = len(site.requests)
     data.MNIST(tmp_path, train=False, download=True, mirrors=mirrors)
     assert len(site.requests) == count
-    with pytest.raises(DataError, match="no address gave"):
+    with pytest.raises(DataError, match="no address provided"):
         data.MNIST(tmp_path / "x", download=True, mirrors=mirrors[:2])
 
 

@@ -185,7 +185,7 @@ def test_the_state_of_a_batch_sampler_of_another_size_is_refused():
 def test_an_order_that_nothing_can_repeat_has_no_state(options):
     loader = data.DataLoader(rows(), **options)
     for method in (loader.state_dict, lambda: loader.load_state_dict({})):
-        with pytest.raises(ValueError, match="only from a seed, got seed=None; make the "):
+        with pytest.raises(ValueError, match="only with a seed, got seed=None; make the "):
             method()
 
 

@@ -55,22 +55,30 @@ def ids(batch):
 @pytest.mark.parametrize(
     "options, error, message",
     [
-        ({"num_workers": -1}, ValueError, "must not be negative, got -1; 0 is this process"),
+        (
+            {"num_workers": -1},
+            ValueError,
+            "must not be negative, got -1; 0 prepares batches in this process",
+        ),
         ({"num_workers": 1.5}, TypeError, "num_workers must be an int, got 1.5"),
         ({"num_workers": True}, TypeError, "num_workers must be an int, got True"),
         ({"engine": "thread"}, UnknownNameError, "unknown engine 'thread'.*Did you mean 'threads'"),
-        ({"engine": "inline", "num_workers": 2}, ValueError, "no workers, got num_workers=2; take"),
+        ({"engine": "inline", "num_workers": 2}, ValueError, "no workers, got num_workers=2; use"),
         ({"engine": "threads"}, ValueError, "needs workers, got num_workers=0; give"),
         ({"num_workers": 1, "multiprocessing_context": "fork"}, TypeError, "leave multi.* out"),
-        ({"prefetch": 3}, ValueError, "nothing is prepared ahead .* got prefetch=3; leave it out"),
-        ({"timeout": 3}, ValueError, "waited for, got timeout=3; leave it out, or give"),
+        ({"prefetch": 3}, ValueError, "prefetch requires workers, got prefetch=3 .*; leave it out"),
+        (
+            {"timeout": 3},
+            ValueError,
+            "timeout requires workers, got timeout=3 .*; leave it out, or give",
+        ),
         ({"num_workers": 1, "engine": "threads", "prefetch": 0}, ValueError, "prefetch must be"),
         ({"augment": "wroker"}, UnknownNameError, "unknown augment 'wroker'.*mean 'worker'"),
         ({"on_error": "ignore"}, UnknownNameError, "unknown on_error 'ignore'; known: raise, skip"),
         (
             {"on_error": "skip", "sampler": data.DistributedSampler(3, 0, 2, valid_mask=True)},
             ValueError,
-            "valid_mask .* use one of them",
+            "valid_mask .* use one of the two",
         ),
         ({"transforms": len}, TypeError, "transforms must be a list, got builtin"),
         ({"transforms": [data.MixUp(), len]}, ValueError, "got MixUp, builtin.*put MixUp last"),
@@ -134,7 +142,9 @@ def test_waiting_ends_after_timeout_and_can_be_taken_up_again():
             with suppress(LoaderTimeout):
                 assert ids(next(iterator)) == [0, 1]
                 break
-        with pytest.raises(LoaderTimeout, match="batch 1 of epoch 0 .* timeout=0.2 s; raise it"):
+        with pytest.raises(
+            LoaderTimeout, match="batch 1 of epoch 0 .* timeout=0.2 s; raise timeout"
+        ):
             next(iterator)
         dataset.gate.set()
         assert ids(next(iterator)) == [2, 3]

@@ -63,7 +63,7 @@ def test_files_that_are_none(tmp_path, paths):
     with pytest.raises(DataError, match="must hold rows of numbers, got float64 of shape"):
         data.NpyDataset(path)
     np.save(path, np.zeros((29, 2)))
-    with pytest.raises(ShapeError, match="needs arrays with the same first axis"):
+    with pytest.raises(ShapeError, match="the first axes of all arrays must have the same size"):
         data.NpyDataset(path, paths[1])
     with pytest.raises(FileNotFoundError):
         data.NpyDataset(tmp_path / "none.npy")

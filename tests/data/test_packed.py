@@ -286,7 +286,9 @@ def test_a_garbled_jpeg_is_always_found(tmp_path):
     path.write_bytes(content)
     dataset = data.PackedDataset(path)
     assert dataset[2][1] == 2
-    with pytest.raises(DataError, match=rf"sample 3, field '0' at byte {byte} is garbled: it does"):
+    with pytest.raises(
+        DataError, match=rf"sample 3, field '0' at byte {byte} is garbled: its checksum"
+    ):
         dataset[3]
 
 
@@ -294,8 +296,8 @@ def test_other_files_are_named(tmp_path):
     path = tmp_path / "y"
     for content, words in (
         (b"", "of 0 bytes"),
-        (b"PK\3\4 something else", "it is of another format, b'PK"),
-        (b"ARROW1\0\0 and no end", "it is cut short, it ends with b'no end'"),
+        (b"PK\3\4 something else", "it has another format: it starts with b'PK"),
+        (b"ARROW1\0\0 and no end", "it is truncated: it ends with b'no end'"),
     ):
         path.write_bytes(content)
         with pytest.raises(DataError, match=f"y: not a whole packed file.*{words}"):

@@ -146,7 +146,7 @@ def test_weights_may_be_set_between_epochs():
     with pytest.raises(ValueError, match="not negative"):
         sampler.weights = [-1, 1]
     sampler.weights = [0, 0]
-    with pytest.raises(ValueError, match="some weight must be positive"):
+    with pytest.raises(ValueError, match="at least one weight must be positive"):
         next(iter(loader))
 
 
@@ -178,7 +178,7 @@ def once(*values):
     ],
 )
 def test_what_gives_its_values_once_is_refused(make):
-    with pytest.raises(TypeError, match="only once|gives them once"):
+    with pytest.raises(TypeError, match="only once"):
         make()
 
 
@@ -263,9 +263,9 @@ def test_indices_may_be_set_between_epochs():
     ],
 )
 def test_indices_that_are_no_ints_are_refused(order):
-    with pytest.raises(ShapeError, match="indices must be a flat list of ints"):
+    with pytest.raises(ShapeError, match="indices must be a 1-D list of ints"):
         list(data.DataLoader([1, 2, 3], **order))
-    with pytest.raises(ShapeError, match="indices must be a flat list of ints"):
+    with pytest.raises(ShapeError, match="indices must be a 1-D list of ints"):
         data.SubsetRandomSampler([True, False])
 
 
@@ -344,14 +344,18 @@ def test_buckets_keep_padding_small_and_change_with_the_epoch():
         (lambda: iter(data.Sampler()), NotImplementedError, "must define __iter__"),
         (lambda: data.DistributedSampler(5, 3, 3), ValueError, r"rank must be in \[0, world\), go"),
         (lambda: data.DistributedSampler(5, 0.5, 3), TypeError, "must be ints, got 0.5 and 3"),
-        (lambda: data.WeightedRandomSampler([[1]]), ShapeError, "a flat list of numbers, got"),
+        (lambda: data.WeightedRandomSampler([[1]]), ShapeError, "a 1-D list of numbers, got"),
         (
             lambda: data.WeightedRandomSampler([1, 0, 2], 3, replacement=False),
             ValueError,
             "as many positive weights, got 2; use fewer, or replacement=True",
         ),
-        (lambda: data.LengthBucketBatchSampler([1], 2, [3, 3]), ValueError, "must rise, got .3, 3"),
-        (lambda: data.LengthBucketBatchSampler([[1]], 2), ShapeError, "lengths must be a flat"),
+        (
+            lambda: data.LengthBucketBatchSampler([1], 2, [3, 3]),
+            ValueError,
+            "must increase, got .3, 3",
+        ),
+        (lambda: data.LengthBucketBatchSampler([[1]], 2), ShapeError, "lengths must be a 1-D"),
         (lambda: data.LengthBucketBatchSampler([1], 2, buckets=0), ValueError, "at least 1, got 0"),
     ],
 )

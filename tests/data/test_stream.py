@@ -100,8 +100,12 @@ def test_random_numbers_differ_between_shards_and_not_between_runs():
     [
         (lambda: data.DataLoader(Shards([1]), shuffle=True), ValueError, "got shuffle beside it"),
         (lambda: data.DataLoader(Shards([1]), sampler=[0]), ValueError, "got sampler beside it"),
-        (lambda: data.DataLoader(iter([1])), TypeError, "gives its samples only once; write an It"),
-        (lambda: data.DataLoader(3), TypeError, "needs __getitem__ and __len__, or __iter__, got"),
+        (lambda: data.DataLoader(iter([1])), TypeError, "can be iterated only once; write an It"),
+        (
+            lambda: data.DataLoader(3),
+            TypeError,
+            "must have __getitem__ and __len__, or __iter__, got",
+        ),
         (lambda: len(data.DataLoader(Shards([1]))), TypeError, "not known before it has been read"),
         (lambda: Shards([1, 2]).for_rank(0, 3), ValueError, "each rank needs a shard, got 2 for"),
         (lambda: Shards([1, 2]).for_rank(2, 2), ValueError, r"rank must be in \[0, world\), got"),

@@ -157,7 +157,9 @@ def test_anything_but_an_array_is_refused(transform, kind):
         transform,
         lambda x: list(data.DataLoader([x] * 3, transforms=[transform], seed=1)),
     ):
-        with pytest.raises(TypeError, match=f"{name}: needs a NumPy array .*give numpy.asarray"):
+        with pytest.raises(
+            TypeError, match=f"{name}: the image must be a NumPy array .*pass numpy.asarray"
+        ):
             call(given)
 
 
@@ -225,9 +227,9 @@ GREY16 = np.zeros((3, 3, 1), np.uint16)
             ShapeError,
             "mean has 2 values, got an",
         ),
-        (lambda: data.RandomCrop()(np.zeros((4, 4))), ShapeError, "RandomCrop: needs an image"),
-        (lambda: data.ToCHW()(np.zeros(4)), ShapeError, "ToCHW: needs an image"),
-        (lambda: data.Pad(1)(np.zeros((2, 2))), ShapeError, "Pad: needs an image"),
+        (lambda: data.RandomCrop()(np.zeros((4, 4))), ShapeError, "RandomCrop: the image must be"),
+        (lambda: data.ToCHW()(np.zeros(4)), ShapeError, "ToCHW: the image must be"),
+        (lambda: data.Pad(1)(np.zeros((2, 2))), ShapeError, "Pad: the image must be"),
         (lambda: data.Resize(2)(np.zeros((0, 2, 1))), ShapeError, "must have pixels"),
         (lambda: data.RandomFlipVertical(-1), ValueError, r"Vertical: p must be in \[0, 1\], got"),
         (lambda: data.RandomCrop(size=0), ValueError, "RandomCrop: size must be at least 1, got 0"),
@@ -251,7 +253,7 @@ GREY16 = np.zeros((3, 3, 1), np.uint16)
         (lambda: data.OneOf([]), ValueError, "OneOf: transforms must not be empty"),
         (lambda: data.OneOf([len], weights=[0]), ValueError, "OneOf: weights must be 1 numbers"),
         (lambda: data.OneOf(len), TypeError, "OneOf: transforms must be a list"),
-        (lambda: data.MixUp(0), ValueError, "MixUp: alpha must be above 0, got 0"),
+        (lambda: data.MixUp(0), ValueError, "MixUp: alpha must be positive, got 0"),
         (lambda: data.CutMix(layout="WH"), ValueError, "CutMix: layout must be"),
         (lambda: data.MixUp()(batch()), ValueError, r"MixUp: labels must be \(n, classes\) unless"),
         (lambda: data.MixUp(1, 2)(batch()), ValueError, r"MixUp: labels must be in \[0, 2\), got"),
@@ -263,7 +265,7 @@ GREY16 = np.zeros((3, 3, 1), np.uint16)
             ShapeError,
             r"ColorJitter: images must have 1 or 3 channels, got shape \(2, 2, 4\)",
         ),
-        (lambda: data.Cutout(2)(np.zeros((2, 2))), ShapeError, "Cutout: needs an image"),
+        (lambda: data.Cutout(2)(np.zeros((2, 2))), ShapeError, "Cutout: the image must be"),
         (
             lambda: data.ColorJitter().parameters(np.zeros((1, 5)), np.ones((1, 2))),
             DTypeError,

@@ -87,7 +87,9 @@ def test_links_to_nothing_follow_on_error(tmp_path: Path) -> None:
     (tmp_path / "a" / "9.png").symlink_to("9.png")
     dataset = data.ImageFolder(tmp_path)
     for index in (2, 5):
-        with pytest.raises(DataError, match=r"\d\.png: the image is gone, or a broken link"):
+        with pytest.raises(
+            DataError, match=r"\d\.png: the image no longer exists, or is a broken link"
+        ):
             dataset[index]
     loader = data.DataLoader(dataset, 2, on_error="skip")
     assert [len(labels) for _, labels in loader] == [2, 1, 1]

@@ -37,7 +37,7 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         (
             lambda make=make, shape=shape: make(3)(zeros(*shape)),
             ShapeError,
-            rf"{make.__name__}: training needs more than one value per channel, got shape \(1, 3",
+            rf"{make.__name__}: training requires more than one value per channel, got shape \(1",
         )
         for make, shape in (
             (nn.BatchNorm1d, (1, 3)),
@@ -48,7 +48,7 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: nn.BatchNorm1d(3, track_running_stats=False).eval()(zeros(1, 3)),
         ShapeError,
-        "BatchNorm1d: training needs more than one value",
+        "BatchNorm1d: training requires more than one value",
     ),
     (lambda: nn.BatchNorm1d(3)(zeros(2, 4)), ShapeError, r"BatchNorm1d: input must be \(N, C"),
     (lambda: nn.BatchNorm1d(3)(zeros(3)), ShapeError, r"BatchNorm1d: input must be \(N, C"),
@@ -90,7 +90,7 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: nn.GroupNorm(2, 3), ShapeError, "GroupNorm: num_groups must divide num_channels, got"),
     (lambda: nn.GroupNorm(0, 3), ShapeError, "GroupNorm: num_groups must divide num_channels"),
     (lambda: nn.GroupNorm(2, 4)(zeros(2, 3)), ShapeError, r"GroupNorm: input must be \(N, C"),
-    (lambda: nn.GroupNorm(4, 4)(zeros(1, 4)), ShapeError, "GroupNorm: a group needs more than"),
+    (lambda: nn.GroupNorm(4, 4)(zeros(1, 4)), ShapeError, "GroupNorm: a group must have more than"),
     (lambda: nn.InstanceNorm2d(3)(zeros(2, 3, 1, 1)), ShapeError, "InstanceNorm2d: a channel"),
     (lambda: nn.InstanceNorm1d(3)(zeros(3)), ShapeError, r"InstanceNorm1d: input must be \(N, C"),
     *[
@@ -103,7 +103,11 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         for options in ({"stride": 0}, {"dilation": -1})
     ],
     (lambda: nn.Conv2d(2, 3, 3, stride=2, padding="same"), ShapeError, "Conv2d: padding='same'"),
-    (lambda: nn.Conv2d(2, 3, 3, padding="half"), UnknownNameError, "Conv2d: padding must be sizes"),
+    (
+        lambda: nn.Conv2d(2, 3, 3, padding="half"),
+        UnknownNameError,
+        "Conv2d: padding must be an int",
+    ),
     (lambda: nn.Conv1d(2, 3, 3, padding_mode="edge"), UnknownNameError, "Conv1d: padding_mode"),
     (
         lambda: nn.Conv2d(2, 3, 3, padding=4, padding_mode="reflect")(zeros(1, 2, 4, 4)),

@@ -185,7 +185,7 @@ def test_batch_norm_refuses_unknown_options():
     with pytest.raises(UnknownNameError, match="BatchNorm2d: activation must be None or 'relu'"):
         nn.BatchNorm2d(3, activation="gelu")
     x = tensor(np.zeros((2, 3, 1, 1)))
-    with pytest.raises(ValueError, match="BatchNorm2d: a second input needs activation='relu'"):
+    with pytest.raises(ValueError, match="BatchNorm2d: a second input requires activation='relu'"):
         nn.BatchNorm2d(3)(x, x)
 
 

@@ -223,9 +223,9 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any], str]] = {
     "gather below": ("Gather", MATRIX, {"at": i(0)}, {"axis": -3}, r"in \[-2, 1\], got -3"),
     "gather too far": ("Gather", MATRIX, {"at": i(3)}, {}, r"in \[-3, 2\], got 3"),
     "squeeze": ("Squeeze", numbers(1, 3), {"a": i(2)}, {}, r"in \[-2, 1\], got 2"),
-    "squeeze twice": ("Squeeze", numbers(1, 3), {"a": i(0, -2)}, {}, "axes must differ"),
+    "squeeze twice": ("Squeeze", numbers(1, 3), {"a": i(0, -2)}, {}, "axes must be distinct"),
     "unsqueeze": ("Unsqueeze", MATRIX, {"a": i(3)}, {}, r"in \[-3, 2\], got 3"),
-    "unsqueeze twice": ("Unsqueeze", MATRIX, {"a": i(0, 0)}, {}, "axes must differ"),
+    "unsqueeze twice": ("Unsqueeze", MATRIX, {"a": i(0, 0)}, {}, "axes must be distinct"),
     "flatten": ("Flatten", MATRIX, {}, {"axis": 3}, r"in \[-2, 2\], got 3"),
     "layer norm": (
         "LayerNormalization",
@@ -239,7 +239,7 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any], str]] = {
     "transpose": ("Transpose", MATRIX, {}, {"perm": [0, -1]}, "perm must name each"),
     "transpose twice": ("Transpose", MATRIX, {}, {"perm": [1, 1]}, "perm must name each"),
     "reduction": ("ReduceSum", MATRIX, {"a": i(2)}, {}, r"in \[-2, 1\], got 2"),
-    "reduction twice": ("ReduceMax", MATRIX, {"a": i(0, -2)}, {}, "axes must differ"),
+    "reduction twice": ("ReduceMax", MATRIX, {"a": i(0, -2)}, {}, "axes must be distinct"),
     "keepdims": ("ReduceSum", MATRIX, {"a": i(0)}, {"keepdims": 2}, "keepdims must be 0 or 1"),
     "place": ("ArgMax", MATRIX, {}, {"axis": 2}, r"in \[-2, 1\], got 2"),
     "split": ("Split", MATRIX, {"n": i(1, 1)}, {"axis": 2, "outputs": "y z"}, r"got 2"),
@@ -274,7 +274,7 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any], str]] = {
     ),
     "dtype": ("Sigmoid", i(1, 2), {}, {}, r"input 0 must be one of .*got tensor\(int64\)"),
     "two dtypes": ("Add", MATRIX, {"b": i(1)}, {}, r"must be tensor\(float\), got tensor\(int64\)"),
-    "division by 0": ("Div", i(1, 2), {"b": i(0)}, {}, "cannot be divided by 0"),
+    "division by 0": ("Div", i(1, 2), {"b": i(0)}, {}, "must not be divided by 0"),
 }
 
 
@@ -298,7 +298,7 @@ def test_a_further_output_is_refused_only_if_somebody_reads_it() -> None:
         np.testing.assert_array_equal(run(proto, IMAGE), run(alone, IMAGE))
     read = model("BatchNormalization", IMAGE, stored, outputs="y m1 v1 m2 v2", opset=11)
     read.graph.node.add(op_type="Add", input=["m1", "m1"], output=["sum"])
-    with pytest.raises(OnnxError, match="its further outputs m1 are not supported"):
+    with pytest.raises(OnnxError, match="its outputs .*m1 are not supported"):
         run(read, IMAGE)
 
 

@@ -392,13 +392,13 @@ def test_folders_of_a_store_with_pipes_and_sockets(tmp_path: Path) -> None:
     data.upload(subset(), tmp_path / "set", progress=False)
     (tmp_path / "set" / INDEX).unlink()
     os.mkfifo(tmp_path / "set" / INDEX)
-    with pytest.raises(DataError, match="must be a file, got a folder, pipe"):
+    with pytest.raises(DataError, match="must be a regular file, got a folder, pipe"):
         data.open_remote(tmp_path / "set", retry=SHORT)
     (tmp_path / "set" / INDEX).unlink()
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(tmp_path / "s"))
         os.rename(tmp_path / "s", tmp_path / "set" / INDEX)
-        with pytest.raises(DataError, match="must be a file, got a folder, pipe"):
+        with pytest.raises(DataError, match="must be a regular file, got a folder, pipe"):
             data.open_remote(tmp_path / "set", retry=SHORT)
 
 

@@ -64,7 +64,7 @@ def test_a_listing_leaves_out_what_a_folder_does(folder: Path) -> None:
     ours, here = data.open_remote(folder), data.ImageFolder(folder)
     assert ours.classes == here.classes and list(ours.paths) == list(here.paths)
     (folder / "bee" / "phone.HEIC").write_bytes(b"of another format")
-    with pytest.warns(UserWarning, match="1 images are left out, such as bee/phone.HEIC; convert"):
+    with pytest.warns(UserWarning, match="1 images are ignored, such as bee/phone.HEIC; convert"):
         assert len(data.open_remote(folder)) == len(ours)
     (folder / "eel").mkdir()
     (folder / "eel" / "x.heic").write_bytes(b"of another format")
@@ -234,7 +234,7 @@ def test_a_retry_makes_at_least_one_attempt() -> None:
 def test_an_address_without_a_data_set_says_what_is_missing(store: LoopbackStore) -> None:
     with pytest.raises(StoreError, match="web server has no listings.*data.upload"):
         data.open_remote(f"{store.endpoint}/bucket/nothing")
-    with pytest.raises(DataError, match="no data set is there"):
+    with pytest.raises(DataError, match="there is no data set"):
         data.open_remote("s3://bucket/nothing")
 
 

@@ -125,7 +125,7 @@ def test_every_placeholder_is_filled(kind: str) -> None:
 def test_invalid_arguments_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, message in (
         ("My-GPU", "of lower-case letters"),
-        ("cpu", "the device 'cpu' exists"),
+        ("cpu", "the device 'cpu' already exists"),
     ):
         with pytest.raises(NeedleError, match=message):
             write_package(name, "python", tmp_path / "x")

@@ -1,5 +1,5 @@
-# Trail 14 of 30: conv2d is defined as a matrix product whose rows are the windows. Next:
-# python/needle/ops/convolution.py
+# Trail 14 of 30: conv2d is defined as a product: windows become rows of a matrix.
+# Next: python/needle/ops/convolution.py
 """Two-dimensional convolution (cross-correlation) and its two gradients.
 
 Images are (N, H, W, C), weights (KH, KW, C/groups, O); output channel o reads the input channels

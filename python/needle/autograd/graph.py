@@ -1,5 +1,5 @@
-# Trail 1 of 30: reverse_pass visits the graph in reverse topological order, without arrays. Next:
-# python/needle/autograd/value.py
+# Trail 1 of 30: reverse_pass: the graph in reverse topological order, without arrays.
+# Next: python/needle/autograd/value.py
 """The computational graph: recording switch, topological order, reverse pass.
 
 Works on any node with ``op``, ``inputs``, ``requires_grad`` and ``hooks``, and depends on no array,

@@ -364,7 +364,7 @@ class Backend(ABC):
         g += weight_decay*p first; decoupled: p *= 1 - lr*weight_decay first. ``outs`` as above.
         """
 
-    # ---- services, with defaults that suit every device ---------------------------------------
+    # ---- services, with defaults that suit every device --------------------------------------
 
     def adopt(self, source: NumpyArray[Any]) -> Any | None:
         """Return a handle on the memory of a contiguous, writable host array, or None."""

@@ -1,4 +1,5 @@
-# Trail 7 of 30: the ten functions of a backend, written with NumPy. Next: src/core/view.h
+# Trail 7 of 30: the ten functions of a backend, in NumPy.
+# Next: src/core/view.h
 """The NumPy backend, device ``cpu_numpy``: the ten required functions, each a NumPy call.
 
 The other backends are tested against it, and it needs no compiler. A handle is a one-dimensional

@@ -1,7 +1,6 @@
 """Datasets, samplers, transforms and the loader that makes batches of them.
 
-This package depends on arrays only, not on autograd or layers. batching/collate.py turns batches
-into Tensors.
+This package depends on arrays only, not on autograd or layers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-# Trail 5 of 30: an array is a handle, shape, strides and offset, so a view copies nothing. Next:
-# python/needle/ndarray/kernels.py
+# Trail 5 of 30: an array is a handle, shape, strides and offset; a view copies nothing.
+# Next: python/needle/ndarray/kernels.py
 """NDArray, a strided view of a backend's buffer: construction, copies, indexing, kernels.
 
 Its views, methods, operators and interchange protocols are the base classes in ``views``,
@@ -304,7 +304,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
 BackendDevice.array_type = NDArray
 
 
-# ---- functions that the class and higher files share --------------------------------------
+# ---- functions that the class and higher files share -----------------------------------------
 
 
 def wrap(view: View, device: BackendDevice) -> NDArray:

@@ -291,7 +291,7 @@ def meshgrid(*arrays: NDArray, indexing: str = "xy") -> list[NDArray]:
     return [grid.copy() for grid in grids]
 
 
-# ---- functions that array_namespace needs in both modes -------------------------------------
+# ---- functions that array_namespace needs in both modes --------------------------------------
 
 
 def to_numpy(array: NDArray) -> HostArray:

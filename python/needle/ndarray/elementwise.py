@@ -118,7 +118,7 @@ subtract = _binary("subtract", "Return x1 - x2.")
 pow = power
 
 
-# ---- functions without their own kernel -------------------------------------------------
+# ---- functions without their own kernel ------------------------------------------------------
 
 
 def where(condition: Any, x1: Any, x2: Any, /) -> NDArray:

@@ -115,7 +115,7 @@ class ArrayMethods(ArrayViews):
         """Return the int64 position of the first minimum along ``axis`` (None: of ``flat``)."""
         return _position("argmin", accelerated.argmin, self, axis, keepdims)
 
-    # ---- elementwise methods of the course -------------------------------------------------
+    # ---- elementwise methods of the course ---------------------------------------------------
 
     def maximum(self: Array, other: Any) -> Array:
         """Return the elementwise maximum; NaN propagates."""

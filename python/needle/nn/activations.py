@@ -1,4 +1,4 @@
-"""Elementwise activations as modules, and the check of a layer's ``activation`` option.
+"""Elementwise activations as modules, and a check of the ``activation`` option of layers.
 
 The functions and their gradients are in ``ops``.
 """
@@ -18,7 +18,7 @@ from .module import Module, Parameter, operands
 
 
 def check_activation(layer: Module, activation: str | None) -> str | None:
-    """Return ``activation``, None or "relu", which a layer applies in the same pass over memory.
+    """Return ``activation``, which must be None or "relu"; UnknownNameError for any other value.
 
     UnknownNameError for any other value.
     """
@@ -51,9 +51,9 @@ class LeakyReLU(Module):
 
 
 class GELU(Module):
-    """Gaussian error linear unit x * Phi(x), Phi the normal distribution function.
+    """Gaussian error linear unit x * Phi(x), where Phi is the normal distribution function.
 
-    Hendrycks & Gimpel 2016. ``approximate`` is that of ``ops.gelu``.
+    Hendrycks & Gimpel 2016. ``approximate``: see ``ops.gelu``.
     """
 
     def __init__(self, approximate: str = "none") -> None:
@@ -98,8 +98,8 @@ class LogSigmoid(Module):
 class Softplus(Module):
     """Smooth rectifier log(1 + exp(beta * x)) / beta.
 
-    ``threshold``: x itself where beta * x is larger, as in PyTorch, whose default is 20; None for
-    the exact value everywhere.
+    ``threshold``: where beta * x exceeds it, the result is x, as in PyTorch, whose default is 20;
+    None gives the exact value everywhere.
     """
 
     shown_in_repr = ("beta", "threshold")
@@ -148,7 +148,7 @@ class CELU(Module):
 
 
 class SELU(Module):
-    """Scaled ELU, which keeps mean 0 and variance 1 from layer to layer (Klambauer et al. 2017)."""
+    """Scaled ELU, which preserves mean 0 and variance 1 across layers (Klambauer et al. 2017)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.elu(x, 1.6732632423543772) * 1.0507009873554805
@@ -186,7 +186,9 @@ class Softshrink(Module):
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
         if not lambd >= 0:
-            raise ValueError(f"Softshrink: lambd must be at least 0, got {lambd}; pass its size")
+            raise ValueError(
+                f"Softshrink: lambd must be at least 0, got {lambd}; pass its absolute value"
+            )
         self.lambd = lambd
 
     def forward(self, x: Tensor) -> Tensor:
@@ -203,7 +205,7 @@ class Threshold(Module):
         self.threshold, self.value = threshold, value
 
     def forward(self, x: Tensor) -> Tensor:
-        return ops.where(ops.less_equal(x, self.threshold), self.value, x)  # NaN stays NaN
+        return ops.where(ops.less_equal(x, self.threshold), self.value, x)  # NaN propagates
 
 
 class Hardtanh(Module):
@@ -251,7 +253,8 @@ class Hardswish(Module):
 class PReLU(Module):
     """Leaky rectifier whose slope below 0 is trained (He et al. 2015).
 
-    weight (num_parameters,): one slope for all, or one for each channel (axis 1), first ``init``.
+    weight (num_parameters,): one slope for all channels, or one per channel (axis 1); it starts at
+    ``init``.
     """
 
     shown_in_repr = ("num_parameters",)
@@ -306,7 +309,7 @@ class LogSoftmax(Softmax):
 class GLU(Module):
     """Gated linear unit a * sigmoid(b) of the halves a and b of an axis (Dauphin et al. 2017).
 
-    Maps a size 2*n of the axis ``dim`` to n. ShapeError if the size is odd.
+    The axis ``dim`` shrinks from size 2*n to n. ShapeError if its size is odd.
     """
 
     shown_in_repr = ("dim",)
@@ -320,8 +323,8 @@ class GLU(Module):
         axis = normalize_axis("GLU", self.dim, len(shape))
         if shape[axis] % 2:
             raise ShapeError(
-                f"GLU: the size of axis {self.dim} must be even, got shape {shape}; pass values "
-                "and gates"
+                f"GLU: the size of axis {self.dim} must be even, got shape {shape}; concatenate "
+                "values and gates"
             )
         before: tuple[slice, ...] = (slice(None),) * axis
         n = shape[axis] // 2

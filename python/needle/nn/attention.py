@@ -1,6 +1,6 @@
-"""Attention: the course's heads and layer with projections, and PyTorch's MultiheadAttention.
+"""Attention: the course's attention heads and layer, and PyTorch's MultiheadAttention.
 
-Formulas: Vaswani et al. 2017; the course's layer has layer norm in front (Xiong et al. 2020).
+Formulas: Vaswani et al. 2017; the course's layer applies layer norm first (Xiong et al. 2020).
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ class MultiHeadAttention(Module):
     """Scaled dot-product attention: Dropout(softmax(q k^T / sqrt(D) + mask)) v for every head.
 
     Called with q (B, H, Tq, D), k (B, H, Tk, D) and v (B, H, Tk, Dv). Returns the result (B, H, Tq,
-    Dv) and the attention weights (B, H, Tq, Tk) after dropout. ``causal``: the last query sees all
-    keys, each earlier query one key less. The module has no parameters; ``device`` and ``dtype``,
-    which the course passes, have no effect. ShapeError if the shapes do not fit.
+    Dv) and the attention weights (B, H, Tq, Tk) after dropout. ``causal``: the last query attends
+    to all keys, and each earlier query to one key less than the next. The module has no parameters;
+    ``device`` and ``dtype``, which the course passes, have no effect. ShapeError if the shapes do
+    not match.
     """
 
     shown_in_repr = ("causal",)
@@ -66,7 +67,7 @@ class MultiHeadAttention(Module):
 
 
 def _fit(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> bool:
-    """Return True if the shapes of queries, keys and values fit each other."""
+    """Return True if the shapes of queries, keys and values match."""
     if not len(q) == len(k) == len(v) == 4:
         return False
     (batch, heads, _, width), keys = q, k[2]
@@ -77,8 +78,8 @@ def _fit(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> bool:
 def causal_mask(queries: int, keys: int, device: Device, dtype: Any) -> Tensor:
     """Return the mask (1, 1, queries, keys): 0 where key <= query + keys - queries.
 
-    Elsewhere it holds the most negative float32, which softmax maps to 0 and which keeps a row
-    without any key finite.
+    Elsewhere it is the most negative float32, which softmax maps to 0, but which keeps rows without
+    any key finite.
     """
     ### BEGIN YOUR SOLUTION [attention]
     least = np.full((1, 1, queries, keys), -np.finfo("float32").max)
@@ -88,7 +89,7 @@ def causal_mask(queries: int, keys: int, device: Device, dtype: Any) -> Tensor:
 
 
 class AttentionLayer(Module):
-    """Layer norm and projection of q, k and v, MultiHeadAttention, and an output projection.
+    """Attention layer: norm and projection of q, k and v, MultiHeadAttention, output projection.
 
     Called with q (B, Tq, q_features), k (B, Tk, k_features) and v (B, Tk, v_features); k defaults
     to q, v to k. Returns (B, Tq, out_features). All feature sizes default to q_features. The
@@ -166,12 +167,12 @@ class MultiheadAttention(Module):
     first if ``batch_first``, or all without a batch axis. Returns the result (L, N, embed_dim) and
     the weights (N, L, S): their mean over the heads, or (N, num_heads, L, S) without
     ``average_attn_weights``, or None without ``need_weights``. ``attn_mask`` (L, S) or
-    (N*num_heads, L, S) and ``key_padding_mask`` (N, S): bool, True for what is ignored, or
-    floating, added. ``is_causal``: query i sees keys up to i.
+    (N*num_heads, L, S) and ``key_padding_mask`` (N, S): either bool, True for keys to ignore, or
+    floating, which is added to the logits. ``is_causal``: query i attends to keys 0 to i.
 
     The projections are in_proj_weight (embed_dim, 3*embed_dim), or q_proj_weight, k_proj_weight and
-    v_proj_weight where kdim or vdim differ, Xavier uniform, and in_proj_bias of zeros; then
-    out_proj. ShapeError for sizes that do not fit.
+    v_proj_weight if kdim or vdim differ, all Xavier uniform, and in_proj_bias of zeros; then
+    out_proj. ShapeError for sizes that do not match.
     """
 
     def __init__(
@@ -306,7 +307,7 @@ def _masks(
 
 
 def _shaped(name: str, mask: Mask, shapes: dict[Shape, Shape], like: Tensor) -> Tensor:
-    """Return the mask, reshaped to the shape to which ``shapes`` maps its own."""
+    """Return the mask in the shape to which ``shapes`` maps its own; ShapeError if none."""
     given = as_operand(mask, like)
     if given.shape not in shapes or not (given.dtype.kind == "b" or is_floating(given.dtype)):
         wanted = " or ".join(map(str, shapes))

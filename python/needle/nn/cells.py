@@ -1,7 +1,7 @@
 """One step of recurrent layers: RNNCell, LSTMCell, GRUCell; ``recurrent`` runs them.
 
-The product of the inputs with ``W_ih`` does not depend on the state, so it is computed for a whole
-sequence at once; only ``W_hh`` is applied step by step.
+The product of the inputs with ``W_ih`` does not depend on the state, so it is computed once for a
+whole sequence; only ``W_hh`` is applied step by step.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ State = tuple[Tensor, ...]
 class Cell(Module):
     """Base class of cells with G gates: W_ih (I, G*H), W_hh (H, G*H), bias_ih and bias_hh (G*H,).
 
-    The parameters are drawn from U(±1/sqrt(H)) in this order. With ``proj_size`` P the output is
-    h W_hr (H, P), drawn last, and W_hh is (P, G*H) (Sak et al. 2014).
+    The parameters are drawn from U(±1/sqrt(H)) in this order. With ``proj_size`` P the output is h
+    W_hr, where W_hr (H, P) is drawn last, and W_hh is (P, G*H) (Sak et al. 2014).
     """
 
     gates = 1
@@ -73,7 +73,7 @@ class Cell(Module):
         ### END YOUR SOLUTION
 
     def gate_inputs(self, part: Tensor, h: Tensor) -> Tensor:
-        """Return ``part``, the inputs' contribution, plus that of the output h (B, H)."""
+        """Return ``part``, the contribution of the inputs, plus that of the output h (B, H)."""
         ### BEGIN YOUR SOLUTION [rnn-cell]
         return part + affine(type(self).__name__, h, self.W_hh, self.bias_hh)
         ### END YOUR SOLUTION
@@ -106,7 +106,7 @@ class Cell(Module):
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        """The width of each tensor of the state; that of the output comes first."""
+        """The width of each tensor of the state, the output's first."""
         return (self.output_size, self.hidden_size)[: self.states]
 
 
@@ -177,7 +177,7 @@ class LSTMCell(Cell):
 
 
 class GRUCell(Cell):
-    """Gated recurrent unit (Cho et al. 2014), with the reset gate after the product, as in PyTorch.
+    """Gated recurrent unit (Cho et al. 2014), with the reset gate applied after the product.
 
     With i = X W_ih + bias_ih and s = h W_hh + bias_hh, whose three column blocks belong to r, z, n
     in this order: r = sigmoid(i_r + s_r), z = sigmoid(i_z + s_z), n = tanh(i_n + r s_n) and h' =

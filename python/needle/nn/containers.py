@@ -1,4 +1,4 @@
-"""Modules made of modules, and modules that return their input in another shape."""
+"""Modules composed of modules, and modules that reshape their input."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Flatten(Module):
 class Sequential(Module):
     """Composition of modules; ``modules`` is their tuple, ``model[i]`` is one of them.
 
-    A convolution, linear layer or batch norm and a ReLU after it run as one kernel (``fusion``).
+    A convolution, linear layer or batch norm runs as one kernel with a ReLU after it (``fusion``).
     TypeError for a class, a list, or anything else that cannot be called.
     """
 
@@ -45,7 +45,7 @@ class Sequential(Module):
         self.modules = modules
 
     def named_members(self) -> Iterator[tuple[str, Any]]:
-        """Name the modules "0", "1", ... instead of "modules.0", as PyTorch does."""
+        """Yield the modules with PyTorch's names "0", "1", ... instead of "modules.0"."""
         for name, value in super().named_members():
             if name == "modules":
                 yield from ((str(i), module) for i, module in enumerate(value))
@@ -77,8 +77,8 @@ _SEQUENTIAL = Sequential.forward
 class Residual(Module):
     """Residual connection: fn(x) + x.
 
-    In a Sequential, if a ReLU follows, a batch norm at the end of ``fn``, the addition and the ReLU
-    run as one kernel (``fusion``).
+    In a Sequential with a ReLU after it, a batch norm at the end of ``fn``, the addition and the
+    ReLU run as one kernel (``fusion``).
     """
 
     def __init__(self, fn: Module) -> None:

@@ -20,7 +20,7 @@ from .window import WindowLayer
 
 
 class Conv2d(WindowLayer):
-    """Cross-correlation of x (N, C, H, W), padded, giving (N, O, OH, OW).
+    """Cross-correlation of padded x (N, C, H, W), which gives (N, O, OH, OW).
 
     The arguments are PyTorch's; ``padding`` may be "same" or "valid", ``padding_mode`` "zeros",
     "reflect", "replicate" or "circular". The weight (KH, KW, in_channels/groups, out_channels) has
@@ -68,9 +68,9 @@ class Conv2d(WindowLayer):
 class Conv(Conv2d):
     """The course's convolution: a square kernel, with padding kernel_size // 2 by default.
 
-    An odd kernel at stride 1 keeps the image's size. Of a tuple for kernel_size or stride, the
-    first item is taken; Conv2d has rectangular kernels. ``padding``, ``dilation`` and ``groups``
-    are not part of the course.
+    An odd kernel at stride 1 keeps the image's size. If kernel_size or stride is a tuple, its first
+    item is used; Conv2d has rectangular kernels. ``padding``, ``dilation`` and ``groups`` are not
+    part of the course.
     """
 
     def __init__(
@@ -107,23 +107,23 @@ class Conv(Conv2d):
 
 
 class Conv1d(Conv2d):
-    """Cross-correlation of x (N, C, L), padded, giving (N, O, OL).
+    """Cross-correlation of padded x (N, C, L), which gives (N, O, OL).
 
-    ``Conv2d`` of images with one row: the same options, with one size each. The weight is (1, K,
-    in_channels/groups, out_channels).
+    It is ``Conv2d`` on images with one row: the same options, with one size each. The weight is (1,
+    K, in_channels/groups, out_channels).
     """
 
     axes = 1
 
 
 class ConvTranspose2d(WindowLayer):
-    """Transposed convolution of x (N, C, H, W), giving (N, O, OH, OW) (Zeiler et al. 2010).
+    """Transposed convolution of x (N, C, H, W) to (N, O, OH, OW) (Zeiler et al. 2010).
 
     The adjoint of the convolution with the same options: OH = (H - 1)*stride - 2*padding +
     dilation*(KH - 1) + output_padding + 1. The arguments are PyTorch's. The weight (KH, KW,
     out_channels/groups, in_channels) has the layout that the kernels read. It is drawn first,
     Kaiming uniform, then the bias (O,) from U(±1/sqrt(fan_in)), fan_in = KH*KW*out_channels/groups
-    as in PyTorch. ShapeError for options or inputs that do not fit.
+    as in PyTorch. ShapeError for invalid options or inputs.
     """
 
     def __init__(
@@ -142,7 +142,8 @@ class ConvTranspose2d(WindowLayer):
     ) -> None:
         if isinstance(padding, str):
             raise ShapeError(
-                f"{type(self).__name__}: padding must be sizes, got {padding!r}; pass an int"
+                f"{type(self).__name__}: padding must be an int or a tuple of ints, got "
+                f"{padding!r}; pass an int"
             )
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
         self.more = self.sizes("output_padding", output_padding, 0)
@@ -164,10 +165,10 @@ class ConvTranspose2d(WindowLayer):
 
 
 class ConvTranspose1d(ConvTranspose2d):
-    """Transposed convolution of x (N, C, L), giving (N, O, OL).
+    """Transposed convolution of x (N, C, L) to (N, O, OL).
 
-    ``ConvTranspose2d`` of images with one row: the same options, with one size each. The weight is
-    (1, K, out_channels/groups, in_channels).
+    It is ``ConvTranspose2d`` on images with one row: the same options, with one size each. The
+    weight is (1, K, out_channels/groups, in_channels).
     """
 
     axes = 1

@@ -13,8 +13,8 @@ class Dropout(Module):
     """Dropout: in training, zeroes elements with probability p and scales the rest by 1/(1-p).
 
     Each call draws one mask (also for p = 0) from the global ``np.random`` stream, or from
-    ``generator`` on the device of the input. p = 1 gives zeros, and draws nothing. The shape stays.
-    ValueError unless 0 <= p <= 1.
+    ``generator`` on the device of the input. p = 1 gives zeros and draws nothing. ValueError unless
+    0 <= p <= 1.
     """
 
     shown_in_repr = ("p",)
@@ -47,7 +47,7 @@ class Dropout(Module):
 
 
 class Dropout2d(Dropout):
-    """Dropout of whole channels of x (N, C, H, W), each of each sample (Tompson et al. 2015).
+    """Dropout of whole channels of each sample in x (N, C, H, W) (Tompson et al. 2015).
 
     In training, a channel is zeroed with probability p, and scaled by 1/(1-p) otherwise. The mask
     (N, C, 1, 1) is drawn as in ``Dropout``. ShapeError for another shape.

@@ -18,10 +18,10 @@ class Embedding(Module):
     """Lookup table: maps each id to a row of weight (num_embeddings, embedding_dim).
 
     The weight is drawn from N(0, 1); the row ``padding_idx``, which counts from the end if it is
-    negative, is then set to zeros, and gets no gradient. Called with whole numbers of any dtype and
-    shape, (T, B) in the course; returns (T, B, embedding_dim). ShapeError if an id is not in
-    [0, num_embeddings), DTypeError if it is not a whole number, IndexingError if ``padding_idx`` is
-    no row.
+    negative, is then set to zeros and gets no gradient. Called with whole numbers of any dtype and
+    shape, (T, B) in the course; returns (T, B, embedding_dim). ShapeError if an id is not in [0,
+    num_embeddings), DTypeError if it is not a whole number, IndexingError if ``padding_idx`` is out
+    of range.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Normalisation over groups of channels, over instances, and by the root mean square.
+"""Group norm, instance norm and RMS norm.
 
 The formulas are in ``ops.normalization``.
 """
@@ -22,7 +22,7 @@ class GroupNorm(Module):
     """Normalisation of x (N, C, ...) over each sample's groups of channels (Wu & He 2018).
 
     ``num_groups`` divides C = ``num_channels``. weight and bias (C,) scale and shift the result;
-    without ``affine`` there are none, without ``bias`` no bias. The variance is the biased one.
+    without ``affine`` there is neither, without ``bias`` no bias. The variance is biased.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class GroupNorm(Module):
             )
         if math.prod(shape) == self.num_groups:
             raise ShapeError(
-                f"GroupNorm: a group needs more than one value, got shape {shape} for "
+                f"GroupNorm: a group must have more than one value, got shape {shape} for "
                 f"{self.num_groups} groups; use fewer groups"
             )
         x, weight, bias = operands(x, self.weight, self.bias)
@@ -69,7 +69,7 @@ class GroupNorm(Module):
 
 
 class _InstanceNorm(BatchStatistics):
-    """Base class of instance norms, whose statistics are those of each channel of each sample.
+    """Base class of instance norms, which compute statistics for each channel of each sample.
 
     Running statistics average these over the batch and use the *unbiased* variance, as in PyTorch.
     """
@@ -105,7 +105,7 @@ class _InstanceNorm(BatchStatistics):
         )
 
     def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
-        """Return the normalised x, which may lack the batch axis."""
+        """Return the normalised x; its batch axis may be missing."""
         if len(shape_of(type(self).__name__, x)) == self.ndims[0] - 1:
             return ops.squeeze(super().forward(ops.expand_dims(x, 0), added), 0)
         return super().forward(x, added)
@@ -116,7 +116,7 @@ class _InstanceNorm(BatchStatistics):
         shape, axes = x.shape, tuple(range(2, len(x.shape)))
         if math.prod(shape[2:]) == 1:
             raise ShapeError(
-                f"{type(self).__name__}: a channel needs more than one position, got shape "
+                f"{type(self).__name__}: a channel must have more than one position, got shape "
                 f"{tuple(shape)}; use a larger input or call eval() with running statistics"
             )
         x, weight, bias = operands(x, self.weight, self.bias)
@@ -145,7 +145,7 @@ class InstanceNorm2d(_InstanceNorm):
     Ulyanov et al. 2016. With ``affine`` there are weight and, unless ``bias`` is False, bias (C,).
     With ``track_running_stats`` evaluation uses running averages of the mean and the unbiased
     variance over the batch, as in PyTorch; ``momentum`` is that of ``BatchNorm2d``. ShapeError for
-    another shape, or for one position where its own statistics are used.
+    another shape, or for a single position if its own statistics are needed.
     """
 
     ndims, layout = (4,), "(N, C, H, W)"
@@ -155,8 +155,8 @@ class RMSNorm(Module):
     """x / sqrt(mean(x**2) + eps) * weight over the last axes (Zhang & Sennrich 2019).
 
     ``normalized_shape``: the size of the last axis, or the sizes of several; weight has this shape.
-    Without ``elementwise_affine`` there is none. ``eps=None`` is the distance from 1 to the next
-    number of the input's dtype.
+    Without ``elementwise_affine`` there is no weight. ``eps=None`` means the machine epsilon of the
+    input's dtype.
     """
 
     def __init__(

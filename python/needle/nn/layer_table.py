@@ -24,8 +24,8 @@ from .module import Module
 class LayerRow:
     """One module: its name, class, output shapes, own parameters and own multiplications.
 
-    Parameters and multiplications of a module below are in that module's row. ``output`` is that of
-    the last of ``calls`` calls.
+    Those of a sub-module are in the sub-module's row. ``output`` is from the last of ``calls``
+    calls.
     """
 
     name: str
@@ -80,8 +80,8 @@ def summary(model: Module, *inputs: Any) -> Summary:
     ``inputs``: one per argument of the model, either a shape with the batch axis, for which zeros
     on the model's device are passed, or a Tensor or array such as token ids. The model runs once
     in evaluation mode without recording. Its training modes and the random states of NumPy and
-    Python stay as they are. Multiplications are those of matrix products and convolutions by their
-    definition, for the whole batch. TypeError if ``model`` is not a Module.
+    Python are restored. Multiplications are those in the definitions of matrix products and
+    convolutions, for the whole batch. TypeError if ``model`` is not a Module.
 
     >>> summary(model, (1, 28, 28, 1)).parameters  # doctest: +SKIP
     61706
@@ -105,7 +105,7 @@ def summary(model: Module, *inputs: Any) -> Summary:
 
 
 def _example(model: Module, given: Any) -> Any:
-    """Return the Tensor or array that was given, or zeros of the shape that was given."""
+    """Return ``given`` if it is a Tensor or array, or zeros if it is a shape."""
     if isinstance(given, Tensor):
         return given
     if is_array(given) or isinstance(given, np.ndarray):
@@ -116,7 +116,7 @@ def _example(model: Module, given: Any) -> Any:
 
 
 def _owners(model: Module) -> dict[int, int]:
-    """Return the number of parameters by module id; a shared parameter counts for the first."""
+    """Map module ids to numbers of parameters; a shared parameter counts in its first module."""
     seen: set[int] = set()
     counts: dict[int, int] = {}
     for _, module in model.named_modules():
@@ -145,7 +145,7 @@ def _undisturbed(model: Module) -> Iterator[None]:
 
 
 class _Counter:
-    """Observer of one forward pass, which counts the multiplications of each module."""
+    """An observer of one forward pass that counts the multiplications of each module."""
 
     def __init__(self, rows: Mapping[int, LayerRow]) -> None:
         self.rows = rows
@@ -154,7 +154,7 @@ class _Counter:
 
     @context
     def watching(self, model: Module) -> Iterator[None]:
-        """Shadow ``forward`` of every module, and ``compute`` of the ops that multiply."""
+        """Wrap ``forward`` of every module, and ``compute`` of the ops that multiply."""
         classes = {cls for row in REGISTRY.values() for cls in row.classes}
         with ExitStack() as stack:
             for _, module in model.named_modules():

@@ -1,4 +1,4 @@
-"""The affine layer, and its formula for other layers with an affine part."""
+"""The linear layer, and the affine map that it shares with other layers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .module import Module, Parameter, operands
 
 
 def affine(owner: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return x (..., I) @ weight (I, O) + bias, (O,) or (1, O), as one matrix product: (..., O).
+    """Return x (..., I) @ weight (I, O) + bias, (O,) or (1, O), by one 2-D matrix product.
 
     Raise ShapeError, which names the layer ``owner``, if the last axis of x is not I.
     """
@@ -36,7 +36,7 @@ def affine(owner: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
 class Linear(Module):
     """Affine map: x (..., in_features) -> x @ weight + bias (..., out_features).
 
-    weight (in_features, out_features) and then bias (1, out_features) are drawn Kaiming uniform.
+    weight (in_features, out_features) and then bias (1, out_features) are drawn, Kaiming uniform.
     In a Sequential, a ReLU directly after this layer runs in the pass that adds the bias.
     """
 

@@ -14,9 +14,9 @@ from .whole_numbers import whole_numbers
 class SoftmaxLoss(Module):
     """Mean softmax cross entropy of logits (N, C) and labels y (N,), as in the course.
 
-    ``y`` is a Tensor, array or list of class numbers; floats are accepted if they are whole (data
-    loaders of the course convert everything to float32). ShapeError or DTypeError if the labels are
-    not one class number per row.
+    ``y`` is a Tensor, array or list of class numbers; floats are accepted if they are whole,
+    because the course's data loaders convert everything to float32. ShapeError or DTypeError if the
+    labels are not one class number per row.
     """
 
     def forward(self, logits: Tensor, y: Any) -> Tensor:
@@ -49,7 +49,7 @@ class _ClassLoss(_Loss):
 
 
 def _keep(module: Module, name: str, values: Any) -> None:
-    """Register ``values``, unless None, as a buffer of the module, which ``to`` moves."""
+    """Register ``values``, unless None, as a buffer of the module, so that ``to`` moves it."""
     if values is None:
         setattr(module, name, None)
         return
@@ -58,7 +58,7 @@ def _keep(module: Module, name: str, values: Any) -> None:
 
 
 class CrossEntropyLoss(_ClassLoss):
-    """Softmax cross entropy of labels or probabilities: ``ops.cross_entropy`` with fixed options.
+    """Softmax cross entropy with labels or probabilities: ``ops.cross_entropy``.
 
     ``weight``: the factor of each class (C,), a buffer. PyTorch's order of arguments differs, so
     pass them by keyword.
@@ -142,7 +142,7 @@ class L1Loss(_Loss):
 
 
 class SmoothL1Loss(_Loss):
-    """Loss that is quadratic in small differences, else linear: ``ops.smooth_l1_loss``."""
+    """Loss, quadratic for small differences and linear for others: ``ops.smooth_l1_loss``."""
 
     shown_in_repr = ("reduction", "beta")
 
@@ -155,7 +155,7 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """Huber loss, quadratic in small differences, else linear: ``ops.huber_loss``."""
+    """Huber loss, quadratic for small differences and linear for others: ``ops.huber_loss``."""
 
     shown_in_repr = ("reduction", "delta")
 
@@ -186,7 +186,7 @@ class BCELoss(_Loss):
 class BCEWithLogitsLoss(BCELoss):
     """Cross entropy of sigmoid(a) and targets: ``ops.binary_cross_entropy_with_logits``.
 
-    ``weight`` and ``pos_weight``: factors of all terms, and of the terms of positive targets; both
+    ``weight`` (factors of all terms) and ``pos_weight`` (factors of the terms of positive targets)
     are buffers.
     """
 
@@ -203,7 +203,7 @@ class BCEWithLogitsLoss(BCELoss):
 
 
 class CosineEmbeddingLoss(_Loss):
-    """Loss of the angles between similar and dissimilar rows: ``ops.cosine_embedding_loss``."""
+    """Loss of the cosine between similar or dissimilar rows: ``ops.cosine_embedding_loss``."""
 
     shown_in_repr = ("margin", "reduction")
 

@@ -1,6 +1,6 @@
 # Trail 19 of 30: Module finds its parameters by walking its attributes.
 # Next: python/needle/nn/convolution.py
-"""Module and Parameter, the base of all layers, which are in the other files of ``nn``.
+"""Module and Parameter, the base of all layers; the layers are in the other files of ``nn``.
 
 A module is a plain object. Its Parameters and sub-modules are found by walking its attributes in
 the order they were set, through dicts, lists and tuples. Nothing has to be registered except
@@ -29,17 +29,17 @@ Self = TypeVar("Self", bound="Module")
 
 
 class Parameter(Tensor):
-    """A Tensor that is trained as part of a module; True as an object, whatever its values."""
+    """A Tensor that is trained as part of a module; its truth value is always True."""
 
     def __bool__(self) -> bool:
         return True
 
 
 def operands(x: Any, *parameters: Any) -> tuple[Any, ...]:
-    """Return x as a Tensor, and the parameters (or None) in the dtype in which they meet x.
+    """Return x as a Tensor, and the parameters (or None) cast for use with x.
 
-    Parameters of float32 are rounded to bfloat16 beside activations that are stored in it; their
-    gradients keep float32.
+    If x is stored as bfloat16, float32 parameters are rounded to bfloat16; their gradients stay
+    float32.
     """
     x = as_operand(x, *parameters[:1])
     return x, *(p if p is None else as_stored(p, x) for p in parameters)
@@ -79,7 +79,7 @@ class Module(PointsToKeywords, ModulePointers):
     def named_members(self) -> Iterator[tuple[str, Any]]:
         """Yield (name, value) of the attributes in which members are searched.
 
-        Sequential drops a level of names.
+        Sequential overrides this to drop a level of names.
         """
         yield from vars(self).items()
 
@@ -91,13 +91,13 @@ class Module(PointsToKeywords, ModulePointers):
                     yield path, leaf
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """Yield (dotted name, module) of this module ("") and all below it, each module once."""
+        """Yield (dotted name, module) of this module (named "") and all below it, each once."""
         yield from _modules(self, prefix, set())
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
         """Yield (dotted name, Parameter) in attribute order, each Parameter once.
 
-        ValueError if two tensors have one name.
+        ValueError if two tensors have the same name.
         """
         for name, value in _by_name(self, prefix).items():
             if isinstance(value, Parameter):
@@ -185,13 +185,13 @@ class Module(PointsToKeywords, ModulePointers):
         """Return a dict from dotted names to detached parameters and buffers in attribute order.
 
         It is a snapshot without a copy, because an optimiser step gives parameters new buffers.
-        ValueError if two tensors have one name.
+        ValueError if two tensors have the same name.
         """
         named = _by_name(self).items()
         return {name: Tensor.make_const(value.realize_cached_data()) for name, value in named}
 
     def further_names(self) -> dict[str, str]:
-        """Return, for each further dotted name of a shared tensor, its name in ``state_dict``."""
+        """Map each additional dotted name of a shared tensor to its name in ``state_dict``."""
         first: dict[int, str] = {}
         named = ((name, first.setdefault(id(t), name)) for name, t in _all_names(self, "", (self,)))
         return {name: own for name, own in named if name != own}
@@ -202,9 +202,10 @@ class Module(PointsToKeywords, ModulePointers):
         """Load values (Tensors, NDArrays or NumPy arrays) by name, cast to each tensor's dtype.
 
         A shared tensor may be given by any of its names. Returns the lists of missing and
-        unexpected names. CheckpointError, without any change, if a shape or two values of a shared
-        tensor differ, if a tensor's dtype cannot hold a value (a finite one that would be infinite,
-        a fraction in an integer tensor) or, with ``strict``, if a name is missing or unexpected.
+        unexpected names. CheckpointError, without any change, if a shape differs, if a shared
+        tensor is given two values, if a tensor's dtype cannot hold a value (a finite one that would
+        be infinite, a fraction in an integer tensor) or, with ``strict``, if a name is missing or
+        unexpected.
         """
         own, further = _by_name(self), self.further_names()
         given = {name: further.get(name, name) for name in state}
@@ -248,7 +249,7 @@ class Module(PointsToKeywords, ModulePointers):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.shown_in_repr)
 
     def __repr__(self) -> str:
-        """Return a tree as in PyTorch, with the number of parameters of each part."""
+        """Return a tree as in PyTorch, with the number of parameters of each module."""
         count = sum(product(p.shape) for p in self.parameters())
         note = f"  # {count:,} parameters" if count else ""
         lines = [f"{type(self).__name__}({self.extra_repr()}"]
@@ -314,7 +315,7 @@ def _tensors(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str,
 def _all_names(
     module: Module, prefix: str, above: tuple[Module, ...]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield each tensor under all of its names; a module that contains itself is not repeated."""
+    """Yield each tensor under all of its names; stop at a module that contains itself."""
     for name, value in module.named_members():
         for path, leaf in _leaves(name, value):
             if isinstance(leaf, Module) and leaf not in above:
@@ -324,12 +325,12 @@ def _all_names(
 
 
 def _by_name(module: Module, prefix: str = "") -> dict[str, Tensor]:
-    """Return ``_tensors`` by name; ValueError if two of them have one name."""
+    """Return ``_tensors`` by name; ValueError if two of them have the same name."""
     found: dict[str, Tensor] = {}
     for name, tensor in _tensors(module, prefix, set()):
         if found.setdefault(name, tensor) is not tensor:
             raise ValueError(
-                f"{type(module).__name__}: each tensor must have a name of its own, got two named "
+                f"{type(module).__name__}: each tensor must have its own name, got two named "
                 f"{name!r}; rename an attribute or a key"
             )
     return found

@@ -27,7 +27,7 @@ from .module import Module, Parameter
 def affine_parameters(
     shape: tuple[int, ...], weight: bool, bias: bool, device: Device | None, dtype: Any
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return a weight of ones and a bias of zeros, None for one that is not wanted."""
+    """Return a weight of ones and a bias of zeros, or None in place of either."""
     return (
         Parameter(init.ones(*shape, device=device, dtype=dtype)) if weight else None,
         Parameter(init.zeros(*shape, device=device, dtype=dtype)) if bias else None,
@@ -39,8 +39,8 @@ class BatchStatistics(Module):
 
     running = (1 - momentum) * running + momentum * batch, or the average of all batches with
     ``momentum=None``. Evaluation uses the running statistics. Without ``track_running_stats`` there
-    are none, and evaluation normalises as training does. Without ``affine`` there are no weight and
-    bias, without ``bias`` no bias. ``activation="relu"`` returns relu of the result, or of the
+    are none, and evaluation normalises as training does. Without ``affine`` there is neither weight
+    nor bias, without ``bias`` no bias. ``activation="relu"`` returns relu of the result, or of the
     result plus a second input. In a Sequential, a ReLU directly after this layer counts as its
     activation.
     """
@@ -89,11 +89,11 @@ class BatchStatistics(Module):
         return ", ".join(parts)
 
     def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
-        """Return the normalised x; with an activation, relu of it or of it plus ``added``."""
+        """Return the normalised x, plus ``added`` if given, followed by the activation if set."""
         if added is not None and not self.activation:
             raise ValueError(
-                f"{type(self).__name__}: a second input needs activation='relu', got None; write "
-                "layer(x) + added"
+                f"{type(self).__name__}: a second input requires activation='relu', got None; "
+                "write layer(x) + added"
             )
         return self._normalised(x, added, relu=self.activation is not None)
 
@@ -165,7 +165,7 @@ class BatchStatistics(Module):
 class SumOverProcesses(Protocol):
     """A differentiable sum of a Tensor over processes that train together.
 
-    weight: this process's fraction of the loss; the factor of its own gradient is 1.
+    weight: this process's fraction of the loss; gradients are scaled so that its own has factor 1.
     """
 
     def __call__(self, values: Tensor, weight: float) -> Tensor: ...
@@ -174,7 +174,7 @@ class SumOverProcesses(Protocol):
 class _BatchNorm(BatchStatistics):
     """Base class of batch norms, whose statistics span the batch and all positions.
 
-    The running variance is the *biased* one, which the normalisation uses too (Ioffe & Szegedy
+    The running variance is the *biased* one, which the normalisation also uses (Ioffe & Szegedy
     2015; PyTorch's is unbiased). Addition and relu run in the same passes over memory.
     """
 
@@ -188,8 +188,8 @@ class _BatchNorm(BatchStatistics):
             return self._by_all_batches(as_operand(x), added, relu, self.over_processes)
         if math.prod(x.shape) == self.dim:
             raise ShapeError(
-                f"{type(self).__name__}: training needs more than one value per channel, got shape "
-                f"{tuple(x.shape)}; use a larger batch or call eval()"
+                f"{type(self).__name__}: training requires more than one value per channel, got "
+                f"shape {tuple(x.shape)}; use a larger batch or call eval()"
             )
         weight, bias = self.weight, self.bias
         if weight is None or bias is None:
@@ -203,7 +203,7 @@ class _BatchNorm(BatchStatistics):
     def _by_all_batches(
         self, x: Tensor, added: Tensor | None, relu: bool, over_all: SumOverProcesses
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return ``_by_batch`` with statistics over all processes, by two all-reduces."""
+        """Return ``_by_batch`` with statistics over all processes, using two all-reduces."""
         axes = tuple(axis for axis in range(len(x.shape)) if axis != 1)
         shape = tuple(self.dim if axis == 1 else 1 for axis in range(len(x.shape)))
         count = math.prod(x.shape) / self.dim
@@ -237,19 +237,19 @@ class BatchNorm2d(_BatchNorm):
     running = (1 - momentum) * running + momentum * batch for mean and variance, or the average of
     all batches with ``momentum=None``; the variance is the *biased* one throughout, while PyTorch
     keeps the unbiased one. Evaluation uses the running statistics; without ``track_running_stats``
-    there are none. Without ``affine`` there are no weight and bias, without ``bias`` no bias.
+    there are none. Without ``affine`` there is neither weight nor bias, without ``bias`` no bias.
     ``activation="relu"`` returns relu of the result, or of the result plus a second input.
-    ShapeError for another shape, or in training for one value per channel.
+    ShapeError for another shape or, in training, for a single value per channel.
     """
 
     ndims, layout = (4,), "(N, C, H, W)"
 
 
 class LayerNorm(Module):
-    """Normalisation of x over its last axes, those of ``dim``, biased variance (Ba et al. 2016).
+    """Normalisation of x over the last axes, ``dim``, with biased variance (Ba et al. 2016).
 
     ``dim``: the size of the last axis, or the sizes of several. weight and bias have this shape;
-    without ``elementwise_affine`` there are none, without ``bias`` no bias.
+    without ``elementwise_affine`` there is neither, without ``bias`` no bias.
     """
 
     def __init__(
@@ -290,4 +290,4 @@ def check_last_axes(layer: Module, x: Tensor, sizes: tuple[int, ...]) -> None:
 
 
 class LayerNorm1d(LayerNorm):
-    """LayerNorm under the course's name; any number of leading axes, as there."""
+    """LayerNorm under the course's name, for any number of leading axes."""

@@ -1,4 +1,4 @@
-"""Layers without weights that move the pixels of images: padding, windows, resampling."""
+"""Layers without weights that rearrange or resample the pixels of images."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .module import Module
 class _Padding(Module):
     """Base class of layers that add pixels around x (N, C, H, W) or (C, H, W).
 
-    ``padding``: one number for all sides, or (left, right, top, bottom); negative ones cut off.
-    ShapeError for other numbers or another shape.
+    ``padding``: one number for all sides, or (left, right, top, bottom); negative numbers crop.
+    ShapeError for other values or another shape.
     """
 
     mode: str
@@ -40,34 +40,34 @@ class _Padding(Module):
 
 
 class ZeroPad2d(_Padding):
-    """Zeros around x (N, C, H, W) or (C, H, W).
+    """Padding of x (N, C, H, W) or (C, H, W) with zeros.
 
-    ``padding``: one number for all sides, or (left, right, top, bottom); negative ones cut off.
+    ``padding``: one number for all sides, or (left, right, top, bottom); negative numbers crop.
     """
 
     mode = "constant"
 
 
 class ReflectionPad2d(_Padding):
-    """The image around x (N, C, H, W) or (C, H, W), mirrored without repeating the border.
+    """Padding of x (N, C, H, W) or (C, H, W) with its mirror image, without repeating the border.
 
-    ``padding`` is that of ``ZeroPad2d``, and less than the image's size.
+    ``padding`` is as in ``ZeroPad2d``, and less than the image's size.
     """
 
     mode = "reflect"
 
 
 class ReplicationPad2d(_Padding):
-    """The border pixels of x (N, C, H, W) or (C, H, W) repeated around it.
+    """Padding of x (N, C, H, W) or (C, H, W) by repeating its border pixels.
 
-    ``padding`` is that of ``ZeroPad2d``.
+    ``padding`` is as in ``ZeroPad2d``.
     """
 
     mode = "replicate"
 
 
 class _PixelShuffle(Module):
-    """Base class of layers that move pixels between r*r channels and images of r times the size."""
+    """Base class of layers that trade r*r channels for r times the height and width."""
 
     def __init__(self, factor: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class _PixelShuffle(Module):
         if self.factor < 1:
             raise ShapeError(
                 f"{type(self).__name__}: the factor must be at least 1, got {factor}; pass a "
-                "positive one"
+                "positive int"
             )
 
     def extra_repr(self) -> str:
@@ -128,8 +128,9 @@ class PixelUnshuffle(_PixelShuffle):
 class Unfold(Module):
     """All windows of x (N, C, H, W) as columns: (N, C*KH*KW, windows).
 
-    Row c*KH*KW + i*KW + j has the pixels (i, j) of the windows in channel c; windows come row by
-    row, as in a convolution with these options. ShapeError for another shape, or if none fits.
+    Row c*KH*KW + i*KW + j has the pixels (i, j) of the windows in channel c; windows are in
+    row-major order, as in a convolution with these options. ShapeError for another shape, or if no
+    window fits.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class Unfold(Module):
 def _windows(
     x: Tensor, axis: int, new: int, size: int, count: int, stride: int, dilation: int
 ) -> Tensor:
-    """Return ``count`` elements of ``axis`` for each position in the window, a ``new`` axis."""
+    """Return x with a ``new`` axis of window positions and ``count`` windows along ``axis``."""
     before, span = (slice(None),) * axis, stride * (count - 1) + 1
     starts = [dilation * i for i in range(size)]
     parts = [x[(*before, slice(start, start + span, stride))] for start in starts]

@@ -13,7 +13,7 @@ Grid = int | None | tuple[int | None, int | None]
 
 
 class _Pool(Module):
-    """Base class of pools: the window sizes and the options that differ from the default."""
+    """Base class of pools, which holds the window sizes and the options that are not default."""
 
     kernel_size: Any
     stride: Any
@@ -141,7 +141,7 @@ class _Adaptive(Module):
 
 
 class AdaptiveAvgPool2d(_Adaptive):
-    """Means over a grid of ``output_size`` windows that cover the image; None keeps a size."""
+    """Means over a grid of ``output_size`` windows covering the image; None keeps that size."""
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.adaptive_avg_pool2d(x, self.output_size)
@@ -155,9 +155,9 @@ class AdaptiveAvgPool1d(_Adaptive):
 
 
 class AdaptiveMaxPool2d(_Adaptive):
-    """Maxima over a grid of ``output_size`` windows that cover the image; None keeps a size.
+    """Maxima over a grid of ``output_size`` windows covering the image; None keeps that size.
 
-    ``return_indices``: return the positions of the maxima too.
+    ``return_indices``: also return the positions of the maxima.
     """
 
     def __init__(self, output_size: Grid, return_indices: bool = False) -> None:

@@ -1,7 +1,8 @@
 """Recurrent layers over whole sequences: RNN, LSTM, GRU; the cells are in ``cells``.
 
-Sequences are time first, (T, B, features), unless ``batch_first``. Every layer has a list of cells,
-one for each layer and direction: forward and backward of the first layer, then of the second.
+Sequences are time first, (T, B, features), unless ``batch_first``. Every module has a list of
+cells, one for each layer and direction: forward and backward of the first layer, then of the
+second.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .module import Module
 
 
 class Recurrent(Module):
-    """Base class of the recurrent layers: options, and the loops over layers, directions, steps."""
+    """Base class of recurrent layers: the options, and the loops over layers, directions, steps."""
 
     cell: Callable[..., Cell]
     cells_name: str
@@ -75,14 +76,15 @@ class Recurrent(Module):
         return ", ".join(parts)
 
     def run(self, X: Tensor, start: State | None, lengths: Any) -> tuple[Tensor, State]:
-        """Return the last layer's outputs and the stacked final states of all cells."""
+        """Return the last layer's outputs, and the final states of all cells, stacked."""
         owner, cells = type(self).__name__, self.cells
         layout = "(B, T, input_size)" if self.batch_first else "(T, B, input_size)"
         shape = shape_with(owner, X, layout, 3)
         steps, batch = (shape[1], shape[0]) if self.batch_first else shape[:2]
         if steps == 0:
             raise ShapeError(
-                f"{owner}: there must be at least one step, got shape {shape}; skip empty sequences"
+                f"{owner}: there must be at least one step, got shape {shape}; leave empty "
+                "sequences out"
             )
         if start is None:
             states = [cell.start(batch) for cell in cells]
@@ -119,7 +121,7 @@ def _run_cell(
 ) -> tuple[Tensor, State]:
     """Return the outputs (T, B, H) of one cell and its final state.
 
-    Where ``valid`` is 0, the state is carried over unchanged.
+    Where ``valid`` is 0, the state is carried forward unchanged.
     """
     ### BEGIN YOUR SOLUTION [recurrent-steps]
     parts = list(ops.split(cell.from_inputs(X), 0))
@@ -155,8 +157,8 @@ class RNN(Recurrent):
     (num_layers, B, hidden_size). Further options, as in PyTorch: ``batch_first`` for X and outputs
     (B, T, ...), ``dropout`` of the outputs between layers, ``bidirectional`` for two cells per
     layer, the second of which runs from the last step to the first; the outputs and states of both
-    are concatenated. ``lengths`` (B,) ends each sequence after so many steps: outputs beyond are 0,
-    and the final state is that of its last step.
+    are concatenated. ``lengths`` (B,) gives the number of steps of each sequence: outputs after its
+    last step are 0, and the final state is that of its last step.
     """
 
     cells_name = "rnn_cells"

@@ -1,4 +1,4 @@
-"""State dicts to and from PyTorch, as dicts of NumPy arrays; PyTorch itself is not imported.
+"""State dicts from and for PyTorch, as dicts of NumPy arrays; PyTorch is not imported.
 
 Both sides use the same dotted attribute names if the two models name their layers alike
 (Sequential's are "0", "1", ... on both; a Residual's block is under "fn"). Values per layer:
@@ -80,7 +80,7 @@ def to_torch_state_dict(module: Module) -> dict[str, HostArray]:
 
 
 class _Entry(NamedTuple):
-    """PyTorch's name of a tensor, and the layer that it belongs to."""
+    """PyTorch's name of a tensor, and the layer to which it belongs."""
 
     name: str
     owner: Module | None
@@ -92,7 +92,7 @@ class _Entry(NamedTuple):
 
 
 def _entries(module: Module) -> dict[str, _Entry]:
-    """Return an entry for each name of a tensor in needle; a shared tensor has several names."""
+    """Map each of needle's tensor names to an entry; a shared tensor has several names."""
     owners = dict(module.named_modules())
     further = module.further_names()
     suffixes = {}

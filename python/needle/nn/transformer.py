@@ -1,4 +1,4 @@
-"""Transformer layers: the course's, with layer norm in front, and those with PyTorch's arguments.
+"""Transformer layers: the course's, which apply layer norm first, and those of PyTorch.
 
 Vaswani et al. 2017; Xiong et al. 2020. Attention is in ``attention``.
 """
@@ -31,7 +31,7 @@ class TransformerLayer(Module):
     """Pre-norm transformer layer: attention and a two-layer perceptron, each with a residual.
 
     x + Dropout(AttentionLayer(x)), then x + Dropout(Linear2(Dropout(ReLU(Linear1(norm(x)))))). Maps
-    x (B, T, q_features) to the same shape. The linear layers are (q_features, hidden_size) and
+    x (B, T, q_features) to the same shape. The linear layers map q_features to hidden_size and
     back. The weights of the attention are drawn first.
     """
 
@@ -130,8 +130,8 @@ class Transformer(Module):
 class _Layer(Module):
     """Base class of the layers with PyTorch's arguments: attention, perceptron, norms, dropout.
 
-    Attribute names are PyTorch's, so that ``torch_mapping`` loads its weights. Attention i and the
-    perceptron, each with a residual, have norm i and dropout i.
+    Attribute names are PyTorch's, so that ``torch_mapping`` loads its weights. Each sub-layer, an
+    attention or the perceptron, has a residual and, by number, its own norm and dropout.
     """
 
     shown_in_repr = ("norm_first",)
@@ -171,7 +171,7 @@ class _Layer(Module):
             setattr(self, f"dropout{i}", Dropout(dropout))
 
     def _function(self, activation: str | Function) -> Function:
-        """Return the function of an activation, which is a name or the function itself."""
+        """Return the activation function, given by name or as a function."""
         name = type(self).__name__
         if not isinstance(activation, str):
             check_callables(name, "activations", [activation])
@@ -197,7 +197,7 @@ class _Layer(Module):
 def _attended(
     attention: Module, x: Tensor, memory: Tensor, padding: Mask, mask: Mask, is_causal: bool
 ) -> Tensor:
-    """Return the result of attention of x to ``memory``, without the weights."""
+    """Return the result of attention from x to ``memory``, without the weights."""
     y: Tensor = attention(x, memory, memory, padding, False, mask, is_causal=is_causal)[0]
     return y
 
@@ -232,9 +232,9 @@ class TransformerDecoderLayer(_Layer):
     """Self-attention, attention to an encoder's result, then a two-layer perceptron.
 
     Called with tgt (T, N, d_model) and memory (S, N, d_model), with the batch first if
-    ``batch_first``, or both without a batch axis; returns tgt's shape. ``tgt_`` options are those
-    of the self-attention, ``memory_`` options those of the attention to ``memory``. All else is as
-    in ``TransformerEncoderLayer``.
+    ``batch_first``, or both without a batch axis; returns tgt's shape. ``tgt_`` options apply to
+    the self-attention, ``memory_`` options to the attention to ``memory``. Everything else is as in
+    ``TransformerEncoderLayer``.
     """
 
     attentions = ("self_attn", "multihead_attn")

@@ -1,4 +1,4 @@
-"""Labels and token ids as the course passes them: whole numbers of any dtype, floats included.
+"""Labels and token ids as the course passes them: whole numbers of any dtype, even floats.
 
 Called by the layers that take such numbers, ``SoftmaxLoss`` and ``Embedding``.
 """
@@ -16,9 +16,9 @@ from ..host_steps import host_step
 
 @host_step
 def whole_numbers(what: str, values: Any) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return ``values`` on the host, floats as int64; other dtypes stay for the op to check.
+    """Return ``values`` on the host, with floats cast to int64; the op checks other dtypes.
 
-    DTypeError, whose message starts with ``what`` (layer and argument), for a NaN or a fraction.
+    DTypeError, whose message starts with ``what`` (layer and argument), for NaN or a fraction.
     """
     host = unmasked(what, values)
     if host.dtype.kind != "f":

@@ -20,7 +20,7 @@ NONE: Sides = ((0, 0), (0, 0))
 class WindowLayer(Module):
     """Base class of layers that move a window (KH, KW) over images; signals have one row.
 
-    ``axes`` is 2 for images and 1 for signals, whose sizes are shown without the row's.
+    ``axes`` is 2 for images and 1 for signals, whose sizes are reported without that of the row.
     """
 
     axes = 2
@@ -48,7 +48,7 @@ class WindowLayer(Module):
         if min(*stride, *dilation) < 1:
             raise ShapeError(
                 f"{name}: stride and dilation must be at least 1, got {stride} and {dilation}; "
-                "pass positive steps"
+                "pass positive ints"
             )
         if not isinstance(padding, str):
             padding = self.sizes("padding", padding, 0)
@@ -59,7 +59,7 @@ class WindowLayer(Module):
         sides = sides_of(name, padding, self.window, stride, dilation)
         zeros, self.border = (sides, NONE) if padding_mode == "zeros" else (NONE, sides)
         self.padding_mode, self.given_padding = padding_mode, padding
-        # kernels pad both sides equally; the excess at the start is cut from the result
+        # kernels pad both sides equally, so the excess at the start is cropped from the result
         self.geometry = Geometry(stride, (zeros[0][1], zeros[1][1]), dilation, groups)
         self.cut = (zeros[0][1] - zeros[0][0], zeros[1][1] - zeros[1][0])
 
@@ -78,7 +78,7 @@ class WindowLayer(Module):
             self.bias = Parameter(init.rand(self.out_channels, low=-bound, high=bound, **place))
 
     def sizes(self, name: str, value: Any, row: int) -> tuple[int, int]:
-        """Return an option of sizes as a pair; ``row`` is the height of a 1-d layer's."""
+        """Return a size option as a pair; in a 1-d layer, ``row`` is the first."""
         owner = type(self).__name__
         return pair(owner, name, value) if self.axes == 2 else row_pair(owner, name, value, row)
 
@@ -148,7 +148,7 @@ class WindowLayer(Module):
         return ops.pad(x, ((0, 0), (0, 0), *self.border), self.padding_mode)
 
     def result(self, y: Tensor) -> Tensor:
-        """Crop the excess padding of the kernels, and drop the axis of a signal's single row."""
+        """Crop the kernels' excess padding, and drop the axis of a signal's single row."""
         if any(self.cut):
             y = y[:, :, self.cut[0] :, self.cut[1] :]
         return y if self.axes == 2 else ops.squeeze(y, 2)
@@ -173,7 +173,8 @@ def sides_of(
         return (down // 2, down - down // 2), (across // 2, across - across // 2)
     if isinstance(padding, str) and padding != "valid":
         raise UnknownNameError(
-            f"{owner}: padding must be sizes, 'same' or 'valid', got {padding!r}; choose one"
+            f"{owner}: padding must be an int, a tuple of ints, 'same' or 'valid', got "
+            f"{padding!r}; choose one"
         )
     rows, columns = (0, 0) if padding == "valid" else pair(owner, "padding", padding)
     return (rows, rows), (columns, columns)

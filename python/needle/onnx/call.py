@@ -95,7 +95,7 @@ class Call:
         return None if values is None else [int(each) for each in values]
 
     def choice(self, name: str, *allowed: str) -> str:
-        """Return a text attribute, which must be an allowed one; the first is the default."""
+        """Return a string attribute, which must be in ``allowed``; the first is the default."""
         found = self.get(name, allowed[0])
         if found not in allowed:
             raise self.refuse(f"{name} must be one of {', '.join(allowed)}, got {found!r}")
@@ -109,21 +109,21 @@ class Call:
         return bool(found)
 
     def axis(self, axis: int, ndim: int | None = None) -> int:
-        """Return an axis of [-ndim, ndim - 1] as a nonnegative number."""
+        """Return an axis in [-ndim, ndim - 1], counted from the front."""
         ndim = len(self.x.shape) if ndim is None else ndim
         if not -ndim <= axis < ndim:
             raise self.refuse(f"an axis must be in [{-ndim}, {ndim - 1}], got {axis}")
         return axis % ndim
 
     def axes(self, axes: Sequence[int], ndim: int | None = None) -> tuple[int, ...]:
-        """Return distinct axes of [-ndim, ndim - 1] as nonnegative numbers."""
+        """Return distinct axes in [-ndim, ndim - 1], counted from the front."""
         found = tuple(self.axis(int(axis), ndim) for axis in axes)
         if len(set(found)) != len(found):
-            raise self.refuse(f"axes must differ, got {list(axes)}")
+            raise self.refuse(f"axes must be distinct, got {list(axes)}")
         return found
 
     def sized(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return a result's shape; raise OnnxError for a negative size or a too large result."""
+        """Return a result's shape; raise OnnxError if it has a negative size or is too large."""
         if any(size < 0 for size in shape) or math.prod(shape) > MAX_ELEMENTS:
             raise self.refuse(
                 f"the result would have shape {tuple(shape)}; sizes must be 0 or more, and their "
@@ -159,7 +159,7 @@ class Call:
         return self.constant(function(*arrays))
 
     def refuse(self, why: str) -> OnnxError:
-        """Return an OnnxError with ``message`` that names this node."""
+        """Return an OnnxError that gives ``why`` and names this node."""
         return OnnxError(f"{self.kind} (node {self.name!r}): {why}")
 
     def only(self, **values: Any) -> None:

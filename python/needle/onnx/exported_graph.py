@@ -1,8 +1,8 @@
 """The graph of an exported file, and the table of rules that convert ops to nodes.
 
-A model is recorded twice, with different batch sizes and values. Comparing a value with its twin,
-the same value in the other recording, shows which sizes depend on the batch size. The rules are in
-rules/, and exporting.py fills the graph.
+A model is recorded twice, with different batch sizes and values. Comparing each value with its
+twin, which is the same value in the other recording, shows which sizes depend on the batch size.
+The rules are in rules/, and exporting.py fills the graph.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Sizes = list["int | None"]
 
 @dataclass
 class Graph:
-    """A graph's nodes and stored values, in the order of discovery."""
+    """The nodes and stored values of a graph, in the order in which they are added."""
 
     x: Any
     """The model's input."""
@@ -42,7 +42,7 @@ class Graph:
 
         An expression is a value, None for an omitted input, a name, a number (stored in the dtype),
         an array, a list of integers, or a node: (operator, expression, ..., {attribute: value}).
-        ``nth`` among the attributes is the position of the node's output.
+        The attribute ``nth`` selects one of the node's outputs by position.
         """
         match part:
             case None | str():
@@ -82,7 +82,7 @@ class Graph:
             one = array[tuple(slice(1 if size is None else None) for size in sizes)]
             if None not in sizes or not one.size or (array != one).any():
                 self.names[value] = self.store(array, self._origin(value))
-            else:  # one value shared by all samples, such as an initial state
+            else:  # one value for all samples, such as an initial state
                 self.names[value] = self.add(("Expand", one, self.shape(value)))
         return self.names[value]
 
@@ -102,7 +102,7 @@ class Graph:
         return [a if a == b else None for a, b in zip(value.shape, other, strict=True)]
 
     def shape(self, value: Any) -> str:
-        """Return the name of a value's shape, where batch sizes are read from the input."""
+        """Return the name of a value's shape, in which batch sizes are read from the input."""
         sizes = self.sizes(value)
         if None not in sizes:
             return self.add(list(value.shape))
@@ -117,7 +117,7 @@ class Graph:
         return self.add(("Concat", *parts, {"axis": 0}))
 
     def positions(self, array: Any) -> Any:
-        """Return the expression of an index array: the model's input or a stored value."""
+        """Return the expression for an index array: the model's input or a stored value."""
         given, wanted = self.x.numpy(), on_host(array)
         if not self.holds_input(array):
             return wanted.astype(np.int64)

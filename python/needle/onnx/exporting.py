@@ -96,7 +96,7 @@ def export(model: Module, example: Any, batch_axis: int = 0) -> Any:
 
 
 def _longer(first: Array, axis: int, size: int) -> Array:
-    """Return an input with other values and batch size; ids stay in the example's range."""
+    """Return an input with different values and batch size; ids stay in the example's range."""
     shape = (*first.shape[:axis], size, *first.shape[axis + 1 :])
     rng = np.random.default_rng(size)
     if first.dtype.kind == "f":
@@ -118,7 +118,9 @@ def _graph(model: Module, inputs: list[Array], batch_axis: int) -> Any:
         graph.parameters = {id(p): name for name, p in model.named_parameters()}
         results = _fill(graph, orders[i], results)
         if not results:
-            raise OnnxError(f"onnx.export: the output of {type(model).__name__} ignores its input")
+            raise OnnxError(
+                f"onnx.export: the output of {type(model).__name__} does not depend on its input"
+            )
         proto = graph.proto(type(model).__name__, results)
         graphs.append((graph.facts(), proto))
     (facts, proto), (again, _) = graphs
@@ -152,7 +154,7 @@ def _leaves(results: Any) -> Iterator[Any]:
 
 @context
 def _every_op_recorded(model: Module) -> Iterator[None]:
-    """Evaluate in the context, where ops without a gradient, such as comparisons, are recorded."""
+    """Set evaluation mode, and record even ops without a gradient, such as comparisons."""
     was_training = model.training
     hidden = [kind for kind in _kinds(Op) if not kind.differentiable]
     for kind in hidden:
@@ -167,7 +169,7 @@ def _every_op_recorded(model: Module) -> Iterator[None]:
 
 
 def _kinds(kind: type[Op]) -> Iterator[type[Op]]:
-    """Yield the classes of all ops, also of the program's own."""
+    """Yield the classes of all ops, including the program's own."""
     for each in kind.__subclasses__():
         yield each
         yield from _kinds(each)

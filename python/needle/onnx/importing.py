@@ -2,7 +2,7 @@
 
 A file is untrusted data: reading.py and the onnx package check it, and none of it is executed.
 Nodes run in the order of the file. Those whose inputs are all constant, such as shape computations,
-run once, when the model is made.
+run once, when the model is created.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class OnnxModel(Module):
 def load(path: str | os.PathLike[str], device: Device | str | None = None) -> OnnxModel:
     """Return the model of an ONNX file.
 
-    Opsets from 11 on are supported. Stored values may lie in other files of the model's folder, as
+    Opset 11 and later are supported. Stored values may be in other files in the model's folder, as
     some exporters write them. Raises OnnxError, which names the file and the node if there is one,
     if the file cannot be read, is corrupt, or has an unsupported operator.
     """

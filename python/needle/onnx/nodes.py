@@ -1,8 +1,8 @@
 """The nodes of a file, with their attributes, their ONNX schemas, and their execution.
 
-A schema states which dtypes an operator takes and which inputs and outputs share one. Dtypes are
-checked at every call, so that no result has a dtype that ONNX forbids. importing.py makes the
-nodes.
+A schema states which dtypes an operator takes, and which inputs and outputs must have the same
+dtype. Dtypes are checked at every call, so that no result has a dtype that ONNX forbids.
+importing.py creates the nodes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Node:
             raise call.refuse(str(error) or type(error).__name__) from error
         if len(results) < self.count:
             missing = ", ".join(self.outputs[len(results) : self.count])
-            raise call.refuse(f"its further outputs {missing} are not supported; rewrite the model")
+            raise call.refuse(f"its outputs {missing} are not supported; rewrite the model")
         return dict(zip(self.outputs, results, strict=False))
 
     def _check_known(self, proto: Any) -> None:
@@ -74,7 +74,7 @@ class Node:
 
 
 class _Types:
-    """The dtype rules of an operator by ONNX's schema; there are none without a schema."""
+    """The dtype rules of an operator from its ONNX schema; without a schema there are none."""
 
     def __init__(self, onnx: Any, kind: str, opset: int) -> None:
         if not onnx.defs.has(kind):  # an operator registered by the program
@@ -128,7 +128,7 @@ def _attribute(onnx: Any, proto: Any) -> Any:
             *(kinds.FLOAT, kinds.INT, kinds.STRING, kinds.TENSOR),
             *(kinds.FLOATS, kinds.INTS, kinds.STRINGS),
         ):
-            raise OnnxError("it must be numbers, text or a tensor")
+            raise OnnxError("it must be numbers, a string or a tensor")
         value = onnx.helper.get_attribute_value(proto)
         if isinstance(value, bytes):
             return value.decode()
@@ -158,14 +158,14 @@ def dtype_of(onnx: Any, code: int) -> np.dtype[Any]:
 
 
 def array_of(onnx: Any, proto: Any) -> Any:
-    """Return a stored tensor as an array; raise OnnxError if its bytes do not fit its shape."""
+    """Return a stored tensor as an array; raise OnnxError if bytes and shape do not match."""
     dtype = dtype_of(onnx, proto.data_type)
     dims = list(proto.dims)
     count = 1
     for size in dims:
         count *= size
     if any(size < 0 for size in dims) or len(dims) > 32:
-        raise OnnxError(f"a stored value must have sizes of 0 or more, got {dims}")
+        raise OnnxError(f"a stored value must have non-negative sizes, got {dims}")
     if proto.HasField("raw_data") and len(proto.raw_data) != count * dtype.itemsize:
         raise OnnxError(
             f"a stored value of shape {dims} needs {count * dtype.itemsize} bytes, got "

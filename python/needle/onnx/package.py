@@ -17,14 +17,14 @@ NEWEST = 28
 
 
 class OnnxError(NeedleError, ValueError):
-    """Raised for a model that cannot be converted; the message names the file and the node."""
+    """An error for a model that cannot be converted; the message names the file and the node."""
 
 
 @contextmanager
 def blamed(place: str) -> Iterator[None]:
     """Convert any error in the context to an OnnxError whose message starts with ``place``.
 
-    A file is untrusted, so every exception that its contents cause gets this one class.
+    A file is untrusted, so every exception that its contents cause becomes an OnnxError.
     """
     try:
         yield

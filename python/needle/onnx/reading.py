@@ -1,4 +1,4 @@
-"""Reading of ONNX files into complete and checked messages of the onnx package.
+"""Reading of ONNX files into complete, checked messages of the onnx package.
 
 A file is untrusted data. Values in other files are read only from the model's own folder, never
 through a symbolic link, and never beyond the end of the other file. Called by importing.py.
@@ -27,7 +27,9 @@ def read(onnx: Any, path: Path) -> Any:
     try:
         proto = onnx.load_model_from_string(content)
     except Exception as error:  # protobuf has no public class for this error
-        raise OnnxError(f"it is no ONNX file, or damaged ({error}); use another copy") from error
+        raise OnnxError(
+            f"it is not an ONNX file, or damaged ({error}); use another copy"
+        ) from error
     for each in _all_stored(proto.graph):
         if each.data_location == onnx.TensorProto.EXTERNAL:
             with blamed(f"the stored value {each.name!r}"):
@@ -61,7 +63,7 @@ def _opset(onnx: Any, proto: Any) -> int:
     newest = min(NEWEST, onnx.defs.onnx_opset_version())
     versions = {each.version for each in proto.opset_import if each.domain in ("", "ai.onnx")}
     if not versions:
-        raise OnnxError("it is no ONNX file, or damaged: no opset is named; use another copy")
+        raise OnnxError("it is not an ONNX file, or damaged: it names no opset; use another copy")
     if len(versions) != 1 or not OLDEST <= min(versions) <= newest:
         found = ", ".join(map(str, sorted(versions)))
         raise OnnxError(
@@ -72,7 +74,7 @@ def _opset(onnx: Any, proto: Any) -> int:
 
 
 def _check_names(graph: Any) -> None:
-    """Raise OnnxError if two values have one name, or if no node computes an output."""
+    """Raise OnnxError if two values have the same name, or if no node computes an output."""
     stored = [each.name for each in graph.initializer]
     given = [each.name for each in graph.input]
     made = [name for node in graph.node for name in node.output if name]
@@ -83,7 +85,7 @@ def _check_names(graph: Any) -> None:
     known = {*stored, *given, *made}
     for value in graph.output:
         if value.name not in known or not value.name:
-            raise OnnxError(f"the output {value.name!r} is computed by no node; use another copy")
+            raise OnnxError(f"no node computes the output {value.name!r}; use another copy")
 
 
 def _all_stored(graph: Any) -> Iterator[Any]:
@@ -106,8 +108,8 @@ def _fetch(onnx: Any, proto: Any, folder: Path) -> None:
     length = int(entries.get("length", needed))
     if offset < 0 or length != needed or any(size < 0 for size in proto.dims):
         raise OnnxError(
-            f"its shape {list(proto.dims)} needs {needed} bytes, but {length} from byte {offset} "
-            "are named; use another copy"
+            f"its shape {list(proto.dims)} needs {needed} bytes, but the model names {length} "
+            f"bytes from byte {offset} on; use another copy"
         )
     proto.raw_data = _bytes(folder, where, offset, length)
     proto.data_location = onnx.TensorProto.DEFAULT
@@ -121,7 +123,7 @@ def _itemsize(onnx: Any, code: int) -> int:
 
 
 def _bytes(folder: Path, where: Path, offset: int, length: int) -> bytes:
-    """Return part of a file below ``folder``; no part of its path may be a symbolic link."""
+    """Return bytes of a file below ``folder``; no part of its path may be a symbolic link."""
     at = folder
     for part in where.parts:
         at = at / part

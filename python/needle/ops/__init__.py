@@ -1,9 +1,10 @@
-"""The functions of all ops, flat, such as ``needle.ops.exp``, and the course's op classes.
+"""The functions of all ops, such as ``needle.ops.exp``, and the course's op classes.
 
-An op is one section of a family file in this package (``registry`` describes it). ``public`` says
-which file each name comes from; ``python -m needle.ops.stubs`` writes it. A class that the course
-does not have is a name of its family file only, such as ``needle.ops.pooling.MaxPool2d``, so that
-``needle.nn.MaxPool2d`` is the one public name of a layer.
+An op is one section of a family file in this package (``registry`` describes it). ``public``,
+written by ``python -m needle.ops.stubs``, says which file each name comes from. A class that the
+course does not have is available only from its family file, such as
+``needle.ops.pooling.MaxPool2d``, so that ``needle.nn.MaxPool2d`` is the one public class of that
+name.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Adaptive pools, whose windows cover the image in a grid of given size, and max_unpool2d.
+"""Adaptive pools, whose windows cover the image in a grid of a given size, and max_unpool2d.
 
 Window i of OH spans [floor(i*H/OH), ceil((i+1)*H/OH)), as in PyTorch.
 """
@@ -28,7 +28,7 @@ Grid = int | None | tuple[int | None, int | None]
 
 
 def _grid(name: str, output_size: Grid, x: Tensor) -> Pair:
-    """Return (OH, OW); None stands for the size of the image. ShapeError if a size is below 1."""
+    """Return (OH, OW), with None replaced by the image's size; ShapeError if a size is below 1."""
     shape = shape_with(name, x, "(N, C, H, W)", 4)
     asked = output_size if isinstance(output_size, (tuple, list)) else (output_size, output_size)
     sizes = [size if n is None else n for n, size in zip(asked, shape[2:], strict=False)]
@@ -46,8 +46,8 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Grid) -> Tensor:
     """Return the means over a grid of windows: (N, C, H, W) -> (N, C, OH, OW), or without N.
 
     ``output_size``: an int or (OH, OW), where None keeps the size. If OH divides H and OW divides
-    W, this is avg_pool2d; otherwise two products with averaging matrices. inf and NaN stay in their
-    windows. ShapeError if a size is below 1 or x has another number of axes.
+    W, this is avg_pool2d; otherwise it is two products with averaging matrices. inf and NaN affect
+    only their own windows. ShapeError if a size is below 1 or x has another number of axes.
     """
     shape = shape_of("adaptive_avg_pool2d", x)
     if len(shape) == 3:
@@ -72,7 +72,7 @@ def _is_finite(y: Tensor) -> bool:
 
 
 class Finite(TensorOp):
-    """Finite elements, and 0 for inf and NaN, which ``_infinities`` adds to their windows."""
+    """The op that replaces inf and NaN by 0; ``_infinities`` adds them to their windows."""
 
     def compute(self, a: Array) -> Array:
         return xp.where(xp.isfinite(a), a, xp.zeros_like(a))
@@ -119,8 +119,8 @@ def _averaging(size: int, windows: int, device: Any, dtype: str) -> Array:
 def adaptive_max_pool2d(x: Tensor, output_size: Grid, return_indices: bool = False) -> Any:
     """Return the maxima over a grid of windows: (N, C, H, W) -> (N, C, OH, OW), or without N.
 
-    ``output_size`` and errors as in ``adaptive_avg_pool2d``. ``return_indices``: return a second
-    Tensor too, the int64 positions of the maxima in the flattened image.
+    ``output_size`` and errors are as in ``adaptive_avg_pool2d``. ``return_indices``: also return
+    the int64 positions of the maxima in the flattened image.
     """
     shape = shape_of("adaptive_max_pool2d", x)
     if len(shape) == 3:
@@ -135,7 +135,7 @@ def adaptive_max_pool2d(x: Tensor, output_size: Grid, return_indices: bool = Fal
 
 @host_step
 def _positions(x: Tensor, rows: int, columns: int) -> Host:
-    """Return the position (N, C, OH, OW) in H * W of the first maximum of each window."""
+    """Return the position in the flattened image of each window's first maximum."""
     image = to_numpy(x.realize_cached_data())
     n, c, h, w = image.shape
     found = np.zeros((n, c, rows, columns), np.int64)
@@ -160,9 +160,9 @@ def max_unpool2d(
     """Return zeros (N, C, H, W) with the elements of x (N, C, OH, OW) at the ``indices``.
 
     The partial inverse of max_pool2d with ``return_indices=True``. ``output_size``: (H, W) or a
-    whole shape; by default (OH - 1) * stride - 2 * padding + kernel. Of elements with one index the
-    last is written, and it alone gets the gradient, which PyTorch gives to all of them. ShapeError
-    if the sizes do not fit, IndexingError for an index outside the image.
+    whole shape; by default (OH - 1) * stride - 2 * padding + kernel. If several elements have the
+    same index, the last is written, and it alone gets the gradient, which PyTorch gives to all of
+    them. ShapeError if the sizes do not match, IndexingError for an index outside the image.
     """
     shape = shape_of("max_unpool2d", x)
     if len(shape) not in (3, 4) or tuple(np.shape(indices)) != shape:

@@ -144,7 +144,7 @@ class EWiseDiv(TensorOp):
         return a / b
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
-        """Return the gradients of a / b, each for the operands that require one."""
+        """Return the gradients of a / b for those operands that require one."""
         ### BEGIN YOUR SOLUTION [divide-grad]
         a, b = node.inputs
         return (
@@ -155,7 +155,7 @@ class EWiseDiv(TensorOp):
 
 
 class RoundedDiv(LinearOp):
-    """Elementwise quotient, rounded: ``divide`` with a ``rounding_mode``. Its gradient is 0."""
+    """Rounded elementwise quotient: ``divide`` with a ``rounding_mode``. Its gradient is 0."""
 
     def __init__(self, mode: str) -> None:
         self.mode = mode
@@ -178,8 +178,8 @@ class RoundedDiv(LinearOp):
 def divide(a: Tensor, b: Tensor, rounding_mode: str | None = None) -> Tensor:
     """Return a / b with broadcasting.
 
-    ``rounding_mode``: "floor" rounds the quotient down as ``//`` of Python does, "trunc" towards 0;
-    both keep the dtype of integers and have gradient 0. ValueError for another mode,
+    ``rounding_mode``: "floor" rounds the quotient down, as Python's ``//`` does, and "trunc" rounds
+    towards 0; both keep integer dtypes and have gradient 0. ValueError for another mode,
     ZeroDivisionError for integers by 0.
     """
     if rounding_mode is None:
@@ -232,7 +232,7 @@ class EWisePow(TensorOp):
         return a**b
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
-        """Return the gradients of a ** b: 0 in a where b = 0, and in b where a = 0 <= b."""
+        """Return the gradients of a ** b: for a, 0 where b = 0; for b, 0 where a = 0 <= b."""
         ### BEGIN YOUR SOLUTION [power-grad]
         a, b = node.inputs
         by_a = by_b = None
@@ -246,7 +246,7 @@ class EWisePow(TensorOp):
 
 @op(EWisePow)
 def power(a: Tensor, b: Tensor) -> Tensor:
-    """Return a ** b with broadcasting; its gradient in b requires a >= 0."""
+    """Return a ** b with broadcasting; the gradient for b requires a >= 0."""
     return EWisePow()(a, b)
 
 
@@ -267,7 +267,7 @@ class PowerScalar(TensorOp):
         return a**self.scalar
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """Return the gradient of a ** scalar; it is 0 for scalar 0, also at a = 0."""
+        """Return the gradient of a ** scalar; for scalar 0 it is 0, even at a = 0."""
         ### BEGIN YOUR SOLUTION [power-grad]
         if self.scalar == 0:  # a**-1 is infinite at a = 0
             return out_grad * 0
@@ -309,7 +309,7 @@ def scalar_power(a: Tensor, scalar: Number) -> Tensor:
     return ScalarPower(scalar)(a)
 
 
-# ---- operators: each selects the op for two tensors or the op for a tensor and a number ------
+# ---- operators, which select the op for two tensors or the op for a tensor and a number ------
 
 
 def _is_number(b: Any) -> bool:
@@ -336,7 +336,7 @@ _to_the = _operator(EWisePow, PowerScalar)
 
 
 def _negated(a: Tensor, other: Any) -> Tensor:
-    """Return -a for a sum with ``other``, a dtype or number: uint8 would wrap around too early."""
+    """Return -a in the dtype of its sum with ``other``, before which uint8 must not wrap around."""
     if a.dtype.kind == "u":
         a = AsType(xp.result_type(a.dtype, other))(a)
     return Negate()(a)
@@ -347,7 +347,8 @@ def _minus(a: Tensor, b: Any) -> Tensor:
     if not isinstance(b, Tensor) and _is_number(b):
         number = -as_number("subtract", b)
         if a.dtype.kind == "u" and isinstance(number, int):
-            number %= 1 << 8 * a.dtype.itemsize  # the same, as sums wrap around
+            # equivalent to the negation, since integer sums wrap around
+            number %= 1 << 8 * a.dtype.itemsize
         return AddScalar(number)(a)
     b = as_operand(b, a)
     return EWiseAdd()(a, _negated(b, a.dtype))
@@ -359,7 +360,7 @@ def _minus_reversed(a: Tensor, b: Any) -> Tensor:
 
 
 def _over_reversed(a: Tensor, b: Any) -> Tensor:
-    """Return b / a; b * a**-1 would be rounded twice."""
+    """Return b / a, since b * a**-1 would be rounded twice."""
     if _is_number(b):
         return EWiseDiv()(constant_like(a, (), float(as_number("divide", b))), a)
     return EWiseDiv()(as_operand(b, a), a)

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention with masks, made of matrix products and softmax.
+"""Scaled dot-product attention with masks, composed of matrix products and softmax.
 
 Called by ``nn.MultiheadAttention``. The course's heads are in ``nn.attention``.
 """
@@ -40,11 +40,11 @@ def scaled_dot_product_attention(
     """Return dropout(softmax(query key^T * scale + mask)) value (Vaswani et al. 2017).
 
     query (..., L, E), key (..., S, E), value (..., S, V) -> (..., L, V). scale: None for
-    1/sqrt(E). ``attn_mask`` broadcasts to (..., L, S): bool, True where a query sees a key, or
-    floating, added. ``dropout_p``: the share of weights that are dropped, in evaluation too; the
-    mask is drawn as in ``nn.Dropout``. ``is_causal``: query i sees keys up to i. The result is 0
-    for a query from which a bool mask hides every key. ShapeError if the shapes do not fit,
-    ValueError unless 0 <= dropout_p <= 1.
+    1/sqrt(E). ``attn_mask`` broadcasts to (..., L, S): either bool, True where a query attends to a
+    key, or floating, which is added to the logits. ``dropout_p``: the fraction of weights to drop,
+    even in evaluation; the mask is drawn as in ``nn.Dropout``. ``is_causal``: query i attends to
+    keys 0 to i. The result is 0 for a query from which a bool mask hides every key. ShapeError if
+    the shapes do not match, ValueError unless 0 <= dropout_p <= 1.
     """
     query = as_operand(query, key)
     if attn_mask is not None and not isinstance(attn_mask, Tensor):
@@ -81,7 +81,7 @@ def attention_weights(
 ) -> Tensor:
     """Return softmax(query key^T * scale + added), (..., L, S), over the keys that are ``seen``.
 
-    A query that sees no key has weights 0.
+    A query that attends to no key has weights 0.
     """
     left, right = shape_of(NAME, query), shape_of(NAME, key)
     if len(left) < 2 or len(right) < 2 or left[-1] != right[-1]:
@@ -99,7 +99,7 @@ def attention_weights(
     logits = logits if added is None else logits + added
     if seen is None or logits.shape[-1] == 0:
         return softmax(logits)
-    # the lowest finite number, not -inf: a query that sees no key has no NaN gradient
+    # the lowest finite number, not -inf, so that a query without keys has no NaN gradient
     least = constant_like(logits, (), float(float_limits(logits.dtype).min))
     rows = largest(astype(seen, logits.dtype), -1, keepdims=True)
     return softmax(where(seen, logits, least)) * rows

@@ -1,4 +1,4 @@
-"""Shared by ops with broadcasting operands: the shape check, the sum back to a shape, powers at 0.
+"""Helpers of ops that broadcast: shape checks, gradients summed to operand shapes, and powers at 0.
 
 No op is defined here; the family files call these functions.
 """
@@ -30,7 +30,7 @@ def check_broadcast(op: str, *arrays: Any) -> None:
 
 
 def unbroadcast(grad: Tensor, like: Tensor) -> Tensor:
-    """Return ``grad`` with the shape and dtype of ``like``, an operand that was broadcast."""
+    """Sum ``grad`` to the shape, and cast it to the dtype, of ``like``, a broadcast operand."""
     ### BEGIN YOUR SOLUTION [unbroadcast]
     shape = like.shape
     if grad.shape == shape and grad.dtype is like.dtype:
@@ -55,8 +55,8 @@ def unbroadcast(grad: Tensor, like: Tensor) -> Tensor:
 def as_number(op: str, scalar: Any, what: str = "the scalar") -> Number:
     """Return a number, NumPy scalar, or one-element array or Tensor as a Python number.
 
-    A Python number takes the array's dtype instead of widening it. ShapeError for more than one
-    element, DTypeError for anything that is not a real number.
+    A Python number takes the array's dtype instead of widening the array. ShapeError for more than
+    one element, DTypeError for anything that is not a real number.
     """
     if type(scalar) in (float, int, bool):  # isinstance would accept np.float64
         number: Number = scalar
@@ -90,17 +90,17 @@ def tensors_of(op: str, args: Any) -> tuple[Any, ...]:
 
 
 def constant_like(x: Tensor, shape: tuple[int, ...], value: float) -> Tensor:
-    """Return a constant of ``shape`` on the device of x, of a dtype that fits x and ``value``."""
+    """Return a constant of ``shape`` on the device of x, in a dtype that suits x and ``value``."""
     like = x.realize_cached_data()
     dtype = number_dtype(value, like.dtype)
     return Tensor.make_const(xp.full(shape, value, dtype=dtype, device=like.device))
 
 
-# ---- what the gradients of a ** b multiply by --------------------------------------------------
+# ---- factors in the gradients of a ** b --------------------------------------------------------
 
 
 def unit_shift(a: Tensor, b: Tensor) -> Tensor:
-    """Return 1, but 0 where b is 0 and a**-1 is infinite or NaN, so that 0 * a**-1 is avoided."""
+    """Return 1, but 0 where b is 0 and a**-1 is infinite or NaN, to avoid 0 * a**-1."""
     base, exponent = a.realize_cached_data(), b.realize_cached_data()
     smallest = float(float_limits(a.dtype if is_floating(a.dtype) else b.dtype).tiny)
     regular = xp.abs(base) >= smallest
@@ -108,7 +108,7 @@ def unit_shift(a: Tensor, b: Tensor) -> Tensor:
 
 
 def log_or_zero(a: Tensor, b: Tensor) -> Tensor:
-    """Return log a, and 0 where a is 0 and b is not negative."""
+    """Return log a, but 0 where a is 0 and b is not negative."""
     base, exponent = a.realize_cached_data(), b.realize_cached_data()
     flat = xp.logical_and(base == 0, exponent >= 0)
     return (a + Tensor.make_const(xp.astype(flat, a.dtype))).log()

@@ -45,13 +45,13 @@ def cross_entropy(
 
     ``ids``: labels in [0, C) of shape (N,), (N, d1, ...) or (), in a Tensor, array or list; or
     probabilities of the shape of the logits, which may require gradients. ``label_smoothing`` in
-    [0, 1] as in Szegedy et al. 2016. ``weight`` (C,): the factor of each class. Labels equal to
-    ``ignore_index`` are not counted.
+    [0, 1] is that of Szegedy et al. 2016. ``weight`` (C,): the factor of each class. Labels equal
+    to ``ignore_index`` are ignored.
 
-    ``reduction``: "none" (the shape of the labels), "sum", or "mean": the sum divided by the
-    weights of the labels that count, or by the number of rows for probabilities. The mean is NaN if
-    no label counts. ShapeError if shapes or labels do not fit, DTypeError if labels are not
-    integers, ValueError for invalid options.
+    ``reduction``: "none" (the shape of the labels), "sum", or "mean", which is the sum divided by
+    the total weight of the labels that are not ignored, or by the number of rows for probabilities.
+    The mean is NaN if all labels are ignored. ShapeError for wrong shapes or labels out of range,
+    DTypeError if labels are not integers, ValueError for invalid options.
     """
     shape = shape_of("cross_entropy", logits)
     logits = as_operand(logits)
@@ -61,7 +61,7 @@ def cross_entropy(
     if _is_distribution(ids, shape):
         if ignore_index >= 0:
             raise ValueError(
-                f"cross_entropy: ignore_index needs integer labels, got {ignore_index} with "
+                f"cross_entropy: ignore_index requires integer labels, got {ignore_index} with "
                 "probabilities; set those rows to 0"
             )
         return _of_probabilities(logits, ids, label_smoothing, reduction, weight)
@@ -69,7 +69,7 @@ def cross_entropy(
     device = device_of(logits.realize_cached_data())
     plain = len(shape) == 2 and weight is None and ignore_index == IGNORED
     if plain and (not host.size or np.minimum.reduce(host) >= 0):
-        # The recorded step has no ignored label, so its replay refuses one.
+        # The recorded step has no ignored label, so its replay must refuse one.
         return CrossEntropy(on_device(host, device), label_smoothing, reduction)(logits)
     numbers = _numbers(host, ignore_index, device)
     rows = _rows(logits)
@@ -94,8 +94,8 @@ def nll_loss(
 ) -> Tensor:
     """Return the negative log likelihood -weight[id] * logs[id] of labels, given log-probabilities.
 
-    Shapes, ``weight``, ``ignore_index``, ``reduction`` and errors as in ``cross_entropy``, which is
-    this loss of ``logsoftmax``.
+    Shapes, ``weight``, ``ignore_index``, ``reduction`` and errors are as in ``cross_entropy``,
+    which is this loss applied to ``logsoftmax``.
     """
     shape = shape_of("nll_loss", logs)
     logs = as_operand(logs)
@@ -118,7 +118,8 @@ def _check_options(name: str, shape: Shape, reduction: str) -> None:
     check_reduction(name, reduction)
     if reduction == "mean" and product(shape) == 0:
         raise ShapeError(
-            f"{name}: an empty batch has no mean, got logits of shape {shape}; skip it"
+            f"{name}: an empty batch has no mean, got logits of shape {shape}; leave empty batches "
+            "out"
         )
 
 
@@ -131,7 +132,8 @@ def check_reduction(name: str, reduction: str, known: tuple[str, ...] = REDUCTIO
 def _checked_smoothing(value: Any) -> float:
     if type(value) is float and 0.0 <= value <= 1.0:
         return value
-    given = np.ndim(value) == 0  # a sequence would be class weights, which PyTorch takes here
+    # a sequence would be class weights, which PyTorch accepts in this position
+    given = np.ndim(value) == 0
     share = float(as_number("cross_entropy", value, "label_smoothing")) if given else np.nan
     if not 0.0 <= share <= 1.0:
         raise ValueError(
@@ -142,7 +144,7 @@ def _checked_smoothing(value: Any) -> float:
 
 
 def _class_weights(name: str, weight: Any, logits: Tensor) -> Tensor | None:
-    """Return the class weights as a constant of the logits' dtype; ShapeError unless (C,)."""
+    """Return the class weights as a constant in the logits' dtype; ShapeError unless (C,)."""
     if weight is None:
         return None
     classes = logits.shape[min(1, len(logits.shape) - 1)]
@@ -164,7 +166,7 @@ def _is_distribution(ids: Any, shape: Shape) -> bool:
 def _of_probabilities(
     logits: Tensor, ids: Any, smoothing: float, reduction: str, weight: Tensor | None
 ) -> Tensor:
-    """Return the cross entropy with a distribution over the classes for each row."""
+    """Return the cross entropy of logits with a distribution over the classes per row."""
     q = as_operand(ids, logits)
     axis = min(1, len(logits.shape) - 1)
     classes = logits.shape[axis]
@@ -205,13 +207,13 @@ def _checked_labels(name: str, ids: Any, shape: Shape, ignore_index: int) -> Hos
 
 @host_step
 def _numbers(host: Host, ignore_index: int, device: Any) -> Array:
-    """Return the labels, flat, as int64 on ``device``, with class 0 for those that are ignored."""
+    """Return the flat labels as int64 on ``device``, with ignored ones replaced by class 0."""
     return from_numpy(np.where(host == ignore_index, 0, host).reshape(-1), device, np.int64)
 
 
 @host_step
 def _row_major(host: Host, ignore_index: int, classes: int, device: Any) -> Array:
-    """Return the positions of the labels in rows (M, C) that are flattened."""
+    """Return the positions of the labels in the flattened rows (M, C)."""
     numbers = np.where(host == ignore_index, 0, host).reshape(-1)
     return from_numpy(np.arange(numbers.size) * classes + numbers, device, np.int64)
 
@@ -238,7 +240,7 @@ def _reduced(
     weight: Tensor | None,
     reduction: str,
 ) -> Tensor:
-    """Return the losses (M,) without the ignored ones, reduced."""
+    """Return the reduction of the losses (M,), without the ignored ones."""
     data = losses.realize_cached_data()
     counted = Tensor.make_const(_counted(host, ignore_index, device_of(data)))
     losses = where(counted, losses, 0.0)

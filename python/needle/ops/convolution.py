@@ -2,11 +2,11 @@
 # Next: src/cpu/conv_taps.h
 """2-D convolution and its two gradients, each an op whose gradients are the other two.
 
-The ops take images as NCHW and the weight as the kernels and layers do, (KH, KW, C/groups, O).
-The functions ``conv2d``, ``conv2d_input_grad`` and ``conv2d_weight_grad`` take PyTorch's weight,
-(O, C/groups, KH, KW), and permute it; ``conv`` is the course's (x NHWC, weight as the kernels). The
-kernels take images channels last, as permuted views, so nothing is copied. Layers are in
-``nn.convolution``, definitions in ``accelerated``.
+The ops take images as NCHW and the weight as the kernels and layers do, (KH, KW, C/groups, O). The
+functions ``conv2d``, ``conv2d_input_grad`` and ``conv2d_weight_grad`` take PyTorch's weight, (O,
+C/groups, KH, KW), and permute it. ``conv`` is the course's function, with x as NHWC and the
+kernels' weight. The kernels get channels-last images, as permuted views, so nothing is copied.
+Layers are in ``nn.convolution``, definitions in ``accelerated``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ TO_HWIO, TO_OIHW = (2, 3, 1, 0), (3, 2, 0, 1)
 
 
 def _check(name: str, x: Shape, weight: Shape, groups: int) -> None:
-    """Raise ShapeError unless x (N, C, H, W) and weight (KH, KW, C/groups, O) fit each other."""
-    layout = "(KH, KW, C, O)" if name == "conv" else "(O, C/groups, KH, KW)"  # as the user has it
+    """Raise ShapeError unless x (N, C, H, W) and weight (KH, KW, C/groups, O) match."""
+    layout = "(KH, KW, C, O)" if name == "conv" else "(O, C/groups, KH, KW)"  # the user's layout
     if len(x) != 4 or len(weight) != 4:
         raise ShapeError(
             f"{name}: input and weight {layout} must have 4 axes, got shapes {x} and {weight}; "
@@ -66,7 +66,7 @@ class _Convolution(TensorOp):
             )
 
     def _for_x(self, grad: Tensor, x: Tensor, weight: Tensor) -> Tensor | None:
-        """Return conv2d's gradient for x, or None if none is required (a net's input images)."""
+        """Return conv2d's gradient for x, or None if x requires none, as a net's input does."""
         if not x.requires_grad:
             return None
         return Conv2dInputGrad(x.shape, self.geometry)(grad, weight)
@@ -114,7 +114,7 @@ class Conv2d(_Convolution):
         ### END YOUR SOLUTION
 
     def _relu_gradient(self, out_grad: Tensor, node: Tensor) -> Parts:
-        """Return the gradients of conv2d with ReLU; one pass masks and sums for the bias."""
+        """Return the gradients of conv2d with relu; masking and the bias's sums are one pass."""
         x, weight, *bias = node.inputs
         if not bias:
             grad = relu_grad(out_grad, node)
@@ -138,7 +138,7 @@ def conv2d(
     bias: (O,). The result is (N, O, OH, OW), OH = (H + 2*padding - dilation*(KH-1) - 1) // stride
     + 1; the padding is zeros.
     Sizes are an int or a pair; group g maps its C/groups input channels to its O/groups outputs.
-    ShapeError if shapes or geometry do not fit.
+    ShapeError if shapes or geometry are invalid.
     """
     convolution = Conv2d(Geometry.of("conv2d", stride, padding, dilation, groups))
     weight = _to_hwio("conv2d", x.shape, weight)
@@ -153,7 +153,7 @@ def _to_hwio(name: str, x: Shape, weight: Tensor) -> Tensor:
 
 
 class Conv2dInputGrad(_Convolution):
-    """The adjoint of conv2d in x, also known as transposed convolution; bilinear."""
+    """The gradient of conv2d for x, also known as transposed convolution; a bilinear op."""
 
     reads = {0: (1,), 1: (0,)}
 
@@ -199,7 +199,7 @@ def conv2d_input_grad(
 
 
 class Conv2dWeightGrad(_Convolution):
-    """The adjoint of conv2d in weight (KH, KW, C/groups, O); bilinear."""
+    """The gradient of conv2d for weight (KH, KW, C/groups, O); a bilinear op."""
 
     reads = {0: (1,), 1: (0,)}
 

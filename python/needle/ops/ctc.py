@@ -1,7 +1,7 @@
 """Connectionist temporal classification: the loss of a label sequence without an alignment.
 
-The sum over all alignments is a recursion over the steps in log space, made of other ops, so that
-derivatives of every order follow. Labels and lengths are read on the host.
+The sum over all alignments is a recursion over the steps in log space. It is composed of other ops,
+so it has derivatives of every order. Labels and lengths are read on the host.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def ctc_loss(
 ) -> Tensor:
     """Return -log of the probability of ``targets``, summed over their alignments (Graves 2006).
 
-    logs: log-probabilities (T, N, C), or (T, C) for one sequence. targets: labels (N, S) or (S,),
-    padded, or all of them joined. input_lengths, target_lengths: the steps and labels of each
-    sequence that count, (N,) or an int. ``reduction``: "none" gives (N,) or (); "sum"; "mean"
-    divides by the target lengths and takes the mean. The loss of a target without an alignment is
-    inf, or 0 with ``zero_infinity``; its gradient is 0.
+    logs: log-probabilities (T, N, C), or (T, C) for one sequence. targets: padded labels (N, S) or
+    (S,), or the labels of all sequences concatenated. input_lengths, target_lengths: the number of
+    steps and of labels of each sequence, (N,) or an int. ``reduction``: "none" gives (N,) or ();
+    "sum"; "mean" divides by the target lengths and takes the mean. The loss of a target without an
+    alignment is inf, or 0 with ``zero_infinity``; its gradient is 0.
 
-    ShapeError if the shapes or lengths do not fit, or a label is ``blank`` or out of range.
+    ShapeError if shapes or lengths do not match, or a label is ``blank`` or out of range.
     """
     check_reduction("ctc_loss", reduction)
     shape = shape_of("ctc_loss", logs)
@@ -73,9 +73,9 @@ def ctc_loss(
 
 
 def _paths(emitted: Tensor, skips: Tensor) -> Tensor:
-    """Return the log-probability (T, N, L) of all paths that are in a state after a step.
+    """Return the log-probability (T, N, L) of all paths that end in each state, after each step.
 
-    A path stays in its state, goes on to the next one, or skips a blank between different labels.
+    A path stays in its state, moves to the next one, or skips a blank between different labels.
     """
     steps, batch, states = emitted.shape
     start = constant_like(emitted, (batch, 1), 0.0)
@@ -97,7 +97,7 @@ def _paths(emitted: Tensor, skips: Tensor) -> Tensor:
 def _states(
     targets: Any, input_lengths: Any, target_lengths: Any, shape: Shape, blank: int
 ) -> Host:
-    """Return the labels of the states (N, 2 S + 1), blanks between labels, then both lengths."""
+    """Return the states' labels (N, 2 S + 1), with blanks between labels, and both lengths."""
     steps, batch, classes = shape
     of_input = _lengths("input_lengths", input_lengths, batch)
     of_target = _lengths("target_lengths", target_lengths, batch)
@@ -129,7 +129,7 @@ def _lengths(name: str, given: Any, batch: int) -> Host:
 
 
 def _rows(labels: Host, lengths: Host, batch: int) -> Host:
-    """Return labels, padded or joined, as rows (N, S)."""
+    """Return labels, which are padded or concatenated, as rows (N, S)."""
     joined = labels.ndim == 1 and labels.size == lengths.sum()
     if joined and lengths.min() >= 0:
         rows = np.zeros((batch, lengths.max()), np.int64)
@@ -142,17 +142,17 @@ def _rows(labels: Host, lengths: Host, batch: int) -> Host:
         or not 0 <= lengths.min() <= lengths.max() <= (rows.shape[1])
     ):
         raise ShapeError(
-            f"ctc_loss: targets must be ({batch}, S), or all labels joined, with target_lengths in "
-            f"[0, S], got shape {labels.shape} and lengths {lengths}"
+            f"ctc_loss: targets must be ({batch}, S), or all labels concatenated, with "
+            f"target_lengths in [0, S], got shape {labels.shape} and lengths {lengths}"
         )
     return rows
 
 
 @host_step
 def _places(states: Host, shape: Shape, device: Any) -> Array:
-    """Return the positions in the flat logs of what each state emits at each step.
+    """Return the positions, in the flattened logs, of the label that each state emits at each step.
 
-    After its last step a sequence emits that step's again, so that no padding is read.
+    After its last step a sequence repeats that step's positions, so that no padding is read.
     """
     steps, batch, classes = shape
     step = np.minimum(np.arange(steps)[:, None], states[:, -2] - 1)
@@ -162,7 +162,7 @@ def _places(states: Host, shape: Shape, device: Any) -> Array:
 
 @host_step
 def _barred_skips(states: Host, blank: int, device: Any, dtype: str) -> Array:
-    """Return 0 for each state that paths may reach from the last but one, else IMPOSSIBLE."""
+    """Return 0 for each state that paths may reach by skipping a state, else IMPOSSIBLE."""
     labels = states[:, :-2]
     allowed = np.zeros(labels.shape, bool)
     allowed[:, 2:] = (labels[:, 2:] != blank) & (labels[:, 2:] != labels[:, :-2])
@@ -171,7 +171,7 @@ def _barred_skips(states: Host, blank: int, device: Any, dtype: str) -> Array:
 
 @host_step
 def _barred_ends(states: Host, steps: int, device: Any, dtype: str) -> Array:
-    """Return 0 where paths may end: in the last label or blank, at the last step; (T, N, L)."""
+    """Return, (T, N, L), 0 where paths may end: in the last label or blank at the last step."""
     of_input, of_target = states[:, -2], states[:, -1]
     state, last = np.arange(states.shape[1] - 2), 2 * of_target[:, None]
     in_state = (state == last) | (state == last - 1)

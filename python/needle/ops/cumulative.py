@@ -38,7 +38,7 @@ class CumSum(LinearOp):
 def cumsum(a: Tensor, axis: int, reverse: bool = False) -> Tensor:
     """Return the sums of the elements up to each one along ``axis``.
 
-    ``reverse``: of the elements from each one to the end.
+    ``reverse``: sum the elements from each one to the end instead.
     """
     if not shape_of("cumsum", a):
         return reshape(cumsum(reshape(a, (1,)), axis), ())
@@ -63,7 +63,7 @@ class CumProd(TensorOp):
         return out
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """Return the gradient without a division, so that it is right at zeros too.
+        """Return the gradient without a division, so that it is also right at zeros.
 
         With y the result and s_i = g_i + a_(i+1) s_(i+1), the sum over later results, the gradient
         is y_(i-1) s_i.
@@ -117,7 +117,7 @@ class Prod(TensorOp):
 
 
 def _product_of_others(a: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Return for each element the product of all others over ``axes``, without a division."""
+    """Return, for each element, the product of all others over ``axes``, without dividing."""
     rest = tuple(axis for axis in range(len(a.shape)) if axis not in axes)
     order = (*rest, *axes)
     last = permute(a, order)

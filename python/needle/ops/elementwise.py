@@ -22,12 +22,12 @@ from .selection import clip, nan_or, where
 
 
 def as_floating(a: Array) -> Array:
-    """Return ``a``, or the array as floating numbers if it holds integers."""
+    """Return ``a``, cast to a floating dtype if it holds integers."""
     return a if is_floating(a.dtype) else a * 1.0
 
 
 def _positive(a: Tensor) -> Tensor:
-    """Return 1 where a > 0, NaN where a is NaN, else 0, as a constant of the dtype of ``a``."""
+    """Return 1 where a > 0, NaN where a is NaN, else 0, as a constant in the dtype of ``a``."""
     host = a.realize_cached_data()
     return Tensor.make_const(nan_or(host, xp.astype(host > 0, a.dtype)))
 
@@ -209,7 +209,7 @@ class ReLUGrad(TensorOp):
 
 
 def relu_grad(grad: Tensor, y: Tensor) -> Tensor:
-    """Return grad where y > 0, NaN where it is NaN, else 0; for ops that end in relu."""
+    """Return grad where y > 0, NaN where y is NaN, else 0; for ops that end in relu."""
     return ReLUGrad()(grad, y)
 
 
@@ -221,8 +221,8 @@ class BiasReLU(TensorOp):
     def compute(self, a: Array, bias: Array) -> Array:
         if a.ndim == 0 or bias.size != a.shape[-1] or bias.shape[-1:] != a.shape[-1:]:
             raise ShapeError(
-                f"relu: bias must have one value for each of a's last axis, got {a.shape} and "
-                f"{bias.shape}; reshape it to {tuple(a.shape[-1:])}"
+                f"relu: bias must have one value for each element of a's last axis, got {a.shape} "
+                f"and {bias.shape}; reshape it to {tuple(a.shape[-1:])}"
             )
         row = bias if bias.ndim == 1 else xp.reshape(bias, (-1,))
         return accelerated.apply_epilogue(a, Epilogue(row, relu=True))
@@ -250,7 +250,7 @@ class BiasReLUGrad(TensorTupleOp):
         return kept, sums if sums.shape == self.bias_shape else xp.reshape(sums, self.bias_shape)
 
     def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor, None]:
-        """Use linearity in grad; the gradient of a sum reaches all elements of its channel."""
+        """Return the gradients: the op is linear in grad, and a sum's gradient is broadcast."""
         y = node.inputs[1]
         along = [1] * len(y.shape)
         along[self.channel] = -1
@@ -259,7 +259,7 @@ class BiasReLUGrad(TensorTupleOp):
 
 @op(ReLU, ReLUGrad, BiasReLU, BiasReLUGrad, methods=["relu"])
 def relu(a: Tensor) -> Tensor:
-    """Return max(a, 0); the gradient at 0 is 0, at NaN it is NaN."""
+    """Return max(a, 0); the gradient is 0 at 0, and NaN at NaN."""
     return ReLU()(a)
 
 
@@ -281,7 +281,7 @@ class LeakyReLU(TensorOp):
 
 @op(LeakyReLU)
 def leaky_relu(a: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """Return a where positive, else negative_slope * a; the gradient at 0 is negative_slope."""
+    """Return a where positive, else negative_slope * a; at 0 the gradient is negative_slope."""
     return LeakyReLU(negative_slope)(a)
 
 
@@ -294,7 +294,7 @@ class Erf(TensorOp):
         return accelerated.erf(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """Return the gradient, 2/sqrt(pi) * e**(-a**2) times ``out_grad``."""
+        """Return the gradient, ``out_grad`` times 2/sqrt(pi) * e**(-a**2)."""
         a = node.inputs[0]
         return out_grad * (exp(-(a * a)) * (2 / math.sqrt(math.pi)))
 
@@ -314,7 +314,7 @@ class NormalCDF(TensorOp):
         return accelerated.normal_cdf(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """Return the gradient, e**(-a**2 / 2) / sqrt(2 pi) times ``out_grad``."""
+        """Return the gradient, ``out_grad`` times e**(-a**2 / 2) / sqrt(2 pi)."""
         a = node.inputs[0]
         return out_grad * (exp(a * a * -0.5) * (1 / math.sqrt(2 * math.pi)))
 
@@ -323,7 +323,7 @@ class NormalCDF(TensorOp):
 def normal_cdf(a: Tensor) -> Tensor:
     """Return the standard normal distribution function, (1 + erf(a / sqrt(2))) / 2.
 
-    Unlike that formula it keeps its digits where it is small.
+    Unlike that formula, it is accurate where the result is small.
     """
     return NormalCDF()(a)
 
@@ -337,7 +337,7 @@ class GELU(TensorOp):
         return accelerated.gelu(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """Return the gradient, Phi(a) + a * phi(a) times ``out_grad``."""
+        """Return the gradient, ``out_grad`` times Phi(a) + a * phi(a)."""
         return out_grad * GELUSlope()(node.inputs[0])
 
 
@@ -348,7 +348,7 @@ class GELUSlope(TensorOp):
         return accelerated.gelu_slope(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """Return the gradient, phi(a) (2 - a**2) times ``out_grad``."""
+        """Return the gradient, ``out_grad`` times phi(a) (2 - a**2)."""
         a: Tensor = node.inputs[0]
         square = a * a
         return out_grad * (exp(square * -0.5) * (2 - square) * (1 / math.sqrt(2 * math.pi)))
@@ -363,7 +363,7 @@ class GELUTanh(TensorOp):
         return accelerated.gelu_tanh(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """Return the gradient s + a s (1 - s) 2 u', with s = sigmoid(2 u), times ``out_grad``."""
+        """Return the gradient, ``out_grad`` times s + a s (1 - s) 2 u', with s = sigmoid(2 u)."""
         return out_grad * GELUTanhSlope()(node.inputs[0])
 
 
@@ -374,7 +374,7 @@ class GELUTanhSlope(TensorOp):
         return accelerated.gelu_tanh_slope(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """Return the gradient, s (1 - s) (2 v' + a ((1 - 2 s) v'**2 + v'')) times ``out_grad``."""
+        """Return the gradient, ``out_grad`` times s (1 - s) (2 v' + a ((1 - 2 s) v'**2 + v''))."""
         a: Tensor = node.inputs[0]
         factor = 2 * math.sqrt(2 / math.pi)
         square = a * a
@@ -404,7 +404,7 @@ class SiLU(TensorOp):
         return accelerated.silu(as_floating(a))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """Return the gradient s (1 + a (1 - s)), with s = sigmoid(a)."""
+        """Return the gradient, ``out_grad`` times s (1 + a (1 - s)), with s = sigmoid(a)."""
         a: Tensor = node.inputs[0]
         s = sigmoid(a)
         return out_grad * (s * (a * (1 - s) + 1))
@@ -466,7 +466,7 @@ class ELU(TensorOp):
         return xp.where(a > 0, a, below)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """Return the gradient: 1 where a is positive, else alpha e**a, times ``out_grad``."""
+        """Return the gradient, ``out_grad`` times 1 where a is positive, else alpha e**a."""
         a: Tensor = node.inputs[0]
         positive = Tensor.make_const(a.realize_cached_data() > 0)
         slope = exp(clip(a, max=0)) * self.alpha
@@ -489,7 +489,7 @@ class Hardswish(TensorOp):
         return a * (xp.minimum(xp.maximum(a + 3.0, 0.0), 6.0) / 6.0)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """Return the gradient: 0 up to -3, 1 from 3 on, a/3 + 1/2 between, times ``out_grad``."""
+        """Return ``out_grad`` times the slope: 0 up to -3, 1 from 3 on, a/3 + 1/2 between."""
         a: Tensor = node.inputs[0]
         host = a.realize_cached_data()
         between = Tensor.make_const(xp.logical_not(xp.logical_or(host <= -3, host >= 3)))
@@ -513,7 +513,7 @@ class AsType(LinearOp):
         return xp.astype(a, self.dtype)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor | None:
-        """Return the gradient, cast back to a floating dtype; None through an integer result."""
+        """Return the gradient cast back to a floating dtype, or None if the result is integer."""
         if not is_floating(self.dtype):
             return None
         before = node.inputs[0].dtype
@@ -522,7 +522,7 @@ class AsType(LinearOp):
 
 @op(AsType, methods=["astype"])
 def astype(a: Tensor, dtype: Any) -> Tensor:
-    """Return ``a`` with elements of ``dtype``, a name or a dtype object."""
+    """Return ``a`` cast to ``dtype``, a name or a dtype object."""
     return AsType(dtype)(a)
 
 
@@ -546,7 +546,7 @@ class ToDevice(LinearOp):
 
 @op(ToDevice, methods=["to"])
 def to_device(a: Tensor, device: Any) -> Tensor:
-    """Return ``a`` on ``device``, a device or its name; shared if it is there already.
+    """Return ``a`` on ``device``, a device or its name; the data is shared if already there.
 
     The gradient is copied to the device of ``a``.
     """

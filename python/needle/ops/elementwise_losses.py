@@ -1,6 +1,6 @@
-"""Losses of corresponding elements (mse, l1, huber, cross entropy, kl_div) and rows (triplets).
+"""Losses over pairs of elements (mse, l1, huber, cross entropy, kl_div) or rows (triplets).
 
-The operands have one shape, and all get a gradient.
+The operands have the same shape, and all get a gradient.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def _operands(name: str, a: Any, target: Any) -> tuple[Tensor, Tensor]:
     target = as_operand(target, a)
     if a.shape != target.shape:
         raise ShapeError(
-            f"{name}: both shapes must be equal, got {a.shape} and target {target.shape}; reshape "
-            "one, or broadcast it with broadcast_to"
+            f"{name}: both operands must have the same shape, got {a.shape} and target "
+            f"{target.shape}; reshape one, or broadcast it with broadcast_to"
         )
     return a, target
 
@@ -99,7 +99,7 @@ def huber_loss(a: Tensor, target: Any, reduction: str = "mean", delta: float = 1
 
 
 class BinaryCrossEntropy(TensorOp):
-    """Cross entropy of probabilities and targets; logarithms are at least -100, as in PyTorch."""
+    """Cross entropy of probabilities and targets; logarithms are clamped at -100, as in PyTorch."""
 
     reads = {0: (0, 1), 1: (0,)}
 
@@ -122,11 +122,11 @@ class BinaryCrossEntropy(TensorOp):
 def binary_cross_entropy(
     a: Tensor, target: Any, weight: Any = None, reduction: str = "mean"
 ) -> Tensor:
-    """Return -(target log a + (1 - target) log(1 - a)) of probabilities a.
+    """Return -(target log a + (1 - target) log(1 - a)) for probabilities a.
 
     ``weight``: factors that broadcast with a. ``reduction``: "mean", "sum" or "none". Logarithms
-    are at least -100; ``binary_cross_entropy_with_logits`` is exact. ShapeError if the shapes
-    differ, ValueError for an a or target outside [0, 1].
+    are clamped at -100; ``binary_cross_entropy_with_logits`` is exact. ShapeError if the shapes
+    differ, ValueError if a or target is outside [0, 1].
     """
     a, target = _operands("binary_cross_entropy", a, target)
     _check_probabilities("a", a)
@@ -154,8 +154,9 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
     """Return binary_cross_entropy of sigmoid(a), without overflow or loss of small values.
 
-    ``pos_weight``: factors of the terms with ``target``, which broadcast with a. ``weight`` and
-    ``reduction`` as in ``binary_cross_entropy``. ShapeError if the shapes differ.
+    ``pos_weight``: factors, which broadcast with a, of the terms that contain ``target``.
+    ``weight`` and ``reduction`` are as in ``binary_cross_entropy``. ShapeError if the shapes
+    differ.
     """
     name = "binary_cross_entropy_with_logits"
     a, target = _operands(name, a, target)
@@ -169,9 +170,9 @@ def binary_cross_entropy_with_logits(
 def kl_div(a: Tensor, target: Any, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """Return target (log target - a), the divergence of log-probabilities a from ``target``.
 
-    Terms with target 0 are 0. ``log_target``: the target holds logarithms too. ``reduction``:
-    "mean" (over all elements), "batchmean" (the sum divided by the first size), "sum" or "none".
-    ShapeError if the shapes differ.
+    Terms with target 0 are 0. ``log_target``: the target is also given as logarithms.
+    ``reduction``: "mean" (over all elements), "batchmean" (the sum divided by the first size),
+    "sum" or "none". ShapeError if the shapes differ.
     """
     check_reduction("kl_div", reduction, ("mean", "batchmean", "sum", "none"))
     a, target = _operands("kl_div", a, target)
@@ -191,8 +192,8 @@ def cosine_embedding_loss(
 ) -> Tensor:
     """Return 1 - cos for rows with target 1, and cos - margin (at least 0) for those with -1.
 
-    cos is the ``cosine_similarity`` of the rows of a and b: (N, D), or (D,). target: (N,), or ().
-    ``reduction``: "mean", "sum" or "none". ShapeError if the shapes do not fit, ValueError for
+    cos is the ``cosine_similarity`` of the rows of a and b, (N, D) or (D,). target: (N,) or ().
+    ``reduction``: "mean", "sum" or "none". ShapeError if the shapes do not match, ValueError for
     another target.
     """
     a, b = _operands("cosine_embedding_loss", a, b)
@@ -233,7 +234,7 @@ def triplet_margin_loss(
     """Return d(anchor, positive) - d(anchor, negative) + margin, at least 0, for each row.
 
     d(x, y) is the p-norm of x - y + eps along the last axis. ``swap``: the negative's distance is
-    the smaller one of those to the anchor and to the positive (Balntas et al. 2016). ``reduction``:
+    the smaller of those to the anchor and to the positive (Balntas et al. 2016). ``reduction``:
     "mean", "sum" or "none". ShapeError unless all shapes are equal, ValueError for a margin that is
     not positive.
     """

@@ -1,6 +1,6 @@
 """Elements taken from, or put at, positions along one axis: gather, scatter, index_select.
 
-They are made of ``Embedding``, which takes rows by number, and of its adjoint.
+They are composed of ``Embedding``, which takes rows by number, and its adjoint.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def scatter(a: Tensor, axis: int, index: Any, src: Any, reduce: str | None = Non
 
     For 3 axes and axis 1, out[i, index[i, j, k], k] = src[i, j, k]. ``index`` as in ``gather``;
     ``src``: a number, or a tensor no axis of which is shorter than the index's. If several elements
-    have one position, the last is written and it alone gets the gradient; ``reduce="add"`` adds all
-    to the element of ``a``. DTypeError for a src of another dtype than a.
+    have the same position, the last is written, and it alone gets the gradient; ``reduce="add"``
+    adds all of them to the element of ``a``. DTypeError if the dtypes of src and a differ.
     """
     shape = shape_of("scatter", a)
     if not shape:
@@ -132,13 +132,13 @@ def scatter(a: Tensor, axis: int, index: Any, src: Any, reduce: str | None = Non
 
 @op()
 def confusion_matrix(predicted: Any, labels: Any, num_classes: int | None = None) -> Tensor:
-    """Return how often a class was predicted for each true class, int64 (num_classes, num_classes).
+    """Return the counts of predicted classes per true class, int64 (num_classes, num_classes).
 
     out[i, j] is the number of samples of class i for which j was predicted. ``predicted``,
-    ``labels``: classes in [0, num_classes) of one shape, in Tensors, arrays or lists; of logits (N,
-    C) take ``argmax(1)``. ``num_classes``: one more than the highest class by default. ShapeError
-    if the shapes differ, IndexingError for a class out of range, DTypeError unless they are
-    integers.
+    ``labels``: classes in [0, num_classes), in Tensors, arrays or lists of the same shape; for
+    logits (N, C), pass ``argmax(1)``. ``num_classes``: by default one more than the highest class.
+    ShapeError if the shapes differ, IndexingError for a class out of range, DTypeError unless they
+    are integers.
     """
     device = device_of(predicted.realize_cached_data()) if isinstance(predicted, Tensor) else None
     return Tensor.make_const(_confusion(predicted, labels, num_classes, device))
@@ -152,8 +152,8 @@ def _confusion(predicted: Any, labels: Any, num_classes: int | None, device: Any
     )
     if rows.shape != columns.shape:
         raise ShapeError(
-            f"{name}: predicted and labels must have one shape, got {columns.shape} and "
-            f"{rows.shape}; of logits (N, C) take argmax(1)"
+            f"{name}: predicted and labels must have the same shape, got {columns.shape} and "
+            f"{rows.shape}; for logits (N, C), pass argmax(1)"
         )
     given = np.concatenate([columns, rows], None)
     if num_classes is None:
@@ -167,7 +167,7 @@ def _confusion(predicted: Any, labels: Any, num_classes: int | None, device: Any
 
 
 def _fitting(src: Any, a: Tensor, shape: Shape) -> Tensor:
-    """Return ``src`` cut to the shape of the index; a number is repeated."""
+    """Return ``src`` cropped to the shape of the index; a number is repeated."""
     src = _source(src, a)
     if not src.shape:
         return broadcast_to(src, shape)
@@ -180,7 +180,7 @@ def _fitting(src: Any, a: Tensor, shape: Shape) -> Tensor:
 
 
 def _source(src: Any, a: Tensor) -> Tensor:
-    """Return ``src`` as a Tensor of the dtype of ``a``, to which only numbers and arrays adapt."""
+    """Return ``src`` as a Tensor in the dtype of ``a``; only numbers and arrays are cast."""
     given = as_operand(src, a)
     if given.dtype == a.dtype:
         return given
@@ -194,7 +194,7 @@ def _source(src: Any, a: Tensor) -> Tensor:
 
 @host_step
 def _without_overwritten(positions: Host, count: int) -> Host:
-    """Return the positions, flat, with ``count`` for those that occur again later."""
+    """Return the flat positions, with those that occur again later replaced by ``count``."""
     flat = positions.reshape(-1)
     last = flat.size - 1 - np.unique(flat[::-1], return_index=True)[1]
     kept = np.full(flat.size, count, np.int64)
@@ -242,7 +242,7 @@ def _row_numbers(index: Any, size: int, axis: int) -> Host:
 def masked_fill(a: Tensor, mask: Any, value: Any) -> Tensor:
     """Return ``a`` with ``value``, a number or a 0-d tensor, where ``mask`` is true.
 
-    The mask broadcasts with ``a``.
+    The mask and ``a`` broadcast together.
     """
     mask = as_operand(mask, a)
     if np.shape(value):

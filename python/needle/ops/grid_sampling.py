@@ -1,7 +1,7 @@
-"""Images sampled at the places of a grid: ``grid_sample``, as in spatial transformers and flows.
+"""Images sampled at grid points, as in spatial transformers and optical flow: ``grid_sample``.
 
-Places are turned into pixels by other ops, which have the gradients of padding; the op
-``GridSample`` takes pixels.
+Other ops convert grid points to pixels and have the gradients of padding; the op ``GridSample``
+takes pixels.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ PADDING = ("zeros", "border", "reflection")
 
 
 class GridSample(TensorOp):
-    """Values of x (N, C, H, W) at pixels (N, h, w, 2), each a column and a row; 0 outside of x.
+    """Values of x (N, C, H, W) at pixels (N, h, w, 2), each (column, row); 0 outside x.
 
-    ``nearest``: the pixels are whole numbers; otherwise the four around each are interpolated.
+    ``nearest``: the pixels are whole numbers; otherwise the four pixels around each are
+    interpolated.
     """
 
     reads = (0, 1)
@@ -81,7 +82,7 @@ class GridSample(TensorOp):
     def _corners(
         self, shape: Shape, pixels: Tensor
     ) -> Iterator[tuple[Array, Tensor, Tensor | float, Tensor | float]]:
-        """Yield for each corner its position in the image, a mask, and its two weights.
+        """Yield, for each corner, its position in the image, a mask and its two weights.
 
         The position has shape (N, h, w), the others (N, h, w, 1). NaN counts as inside.
         """
@@ -119,13 +120,13 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool = False,
 ) -> Tensor:
-    """Return x (N, C, H, W) at the places ``grid`` (N, h, w, 2): (N, C, h, w).
+    """Return x (N, C, H, W) sampled at the points ``grid`` (N, h, w, 2): (N, C, h, w).
 
-    A place is (column, row) from -1 to 1: the outer edges of the image, or with ``align_corners``
-    the centres of its outer pixels. mode: "bilinear" or "nearest". padding_mode: what is outside is
-    0 with "zeros", the nearest pixel with "border", the mirrored image with "reflection". The
-    gradient reaches x and, except for "nearest", the grid. ShapeError if the shapes do not fit,
-    UnknownNameError for another mode.
+    A point is (column, row), where -1 and 1 are the outer edges of the image or, with
+    ``align_corners``, the centres of its outer pixels. mode: "bilinear" or "nearest". padding_mode:
+    pixels outside the image are 0 with "zeros", the nearest pixel with "border", the mirrored image
+    with "reflection". x gets a gradient and, except with "nearest", so does the grid. ShapeError if
+    the shapes do not match, UnknownNameError for another mode.
     """
     shape = shape_of("grid_sample", x)
     x = as_operand(x, grid)
@@ -150,7 +151,7 @@ def grid_sample(
 
 
 def _mirrored(at: Tensor, size: int, low: float) -> Tensor:
-    """Return coordinates reflected at ``low`` and at its mirror image, size - 1 - low."""
+    """Return coordinates reflected at ``low`` and at size - 1 - low."""
     span = size - 1 - 2 * low
     if span == 0:
         return at * 0

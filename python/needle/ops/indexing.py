@@ -25,9 +25,9 @@ from .selection import where
 
 
 def _plain(index: Any) -> Any:
-    """Return one entry of an index: a Tensor as its array, and a copy of every array and list.
+    """Return an entry of an index: the array of a Tensor, and a copy of any array or list.
 
-    The gradient needs the index as it was.
+    The copy is needed because the gradient uses the index later.
     """
     if isinstance(index, Tensor):
         index = index.realize_cached_data()
@@ -70,7 +70,7 @@ class GetItem(LinearOp):
 
 @op(GetItem, methods=["__getitem__"])
 def getitem(a: Tensor, index: Any) -> Tensor:
-    """Return ``a[index]`` for any NumPy index: ints, slices, ..., None, integer or bool arrays.
+    """Return ``a[index]`` for any NumPy index: ints, slices, Ellipsis, None, int or bool arrays.
 
     DTypeError for an index array of another dtype.
     """
@@ -100,19 +100,19 @@ class ScatterAdd(LinearOp):
 
 @host_step
 def _positions(shape: Shape, device: Any, *index: Any) -> Array:
-    """Return the flat positions that ``index`` selects in an array of ``shape``, in order."""
+    """Return the flat positions that ``index`` selects, in order, in an array of ``shape``."""
     host = _selected(np.arange(product(shape)).reshape(shape), index)
     return from_numpy(host.reshape(-1), device, np.int64)
 
 
 def _selected(host: Array, index: tuple[Any, ...]) -> Array:
-    """Return ``host[index]``; IndexingError where NumPy raises an error."""
+    """Return ``host[index]``; IndexingError if NumPy raises an error."""
     try:
         return host[tuple(to_numpy(entry) if is_array(entry) else entry for entry in index)]
     except (IndexError, TypeError) as error:
         raise IndexingError(
-            f"scatter_add: the index must be one of an array of shape {host.shape}, got an error: "
-            f"{error}; change the index or the shape"
+            f"scatter_add: the index must be valid for shape {host.shape}, got an error: {error}; "
+            "change the index or the shape"
         ) from None
 
 
@@ -120,15 +120,15 @@ def _selected(host: Array, index: tuple[Any, ...]) -> Array:
 def scatter_add(a: Tensor, index: Any, shape: Sequence[int]) -> Tensor:
     """Return zeros of ``shape`` with ``a`` added at ``index``; equal positions add up.
 
-    ``a`` has the shape of such an array indexed by ``index``. ShapeError (IndexingError for the
-    index) otherwise.
+    ``a`` must have the shape that ``index`` selects from such an array, else ShapeError.
+    IndexingError for an invalid index.
     """
     scatter = ScatterAdd(index, as_shape("scatter_add", shape))
     expected = _selected(np.broadcast_to(np.zeros((), bool), scatter.shape), scatter.index).shape
     if shape_of("scatter_add", a) != expected:
         raise ShapeError(
             f"scatter_add: the tensor must have the shape {expected} that the index selects from "
-            f"{scatter.shape}, got {tuple(a.shape)}; reshape or broadcast it"
+            f"shape {scatter.shape}, got {tuple(a.shape)}; reshape or broadcast it"
         )
     return scatter(a)
 
@@ -153,7 +153,7 @@ class Embedding(LinearOp):
 
 
 class EmbeddingGrad(LinearOp):
-    """Sum of gradient rows into the rows they came from: the adjoint of Embedding."""
+    """Sum of gradient rows into the rows from which they came: the adjoint of Embedding."""
 
     def __init__(self, ids: Array, shape: Shape) -> None:
         self.ids, self.shape = ids, shape
@@ -174,8 +174,8 @@ def embedding(weight: Tensor, ids: Any, padding_idx: int | None = None) -> Tenso
 
     ``ids`` are row numbers in [0, V): a Tensor, an array or a list of integers. The row
     ``padding_idx`` gets no gradient; a negative one counts from the end. Raise ShapeError if an id
-    is outside or ``weight`` has fewer than 2 axes, DTypeError if they are not integers,
-    IndexingError if ``padding_idx`` is no row.
+    is out of range or ``weight`` has fewer than 2 axes, DTypeError if ids are not integers,
+    IndexingError if ``padding_idx`` is out of range.
     """
     shape = shape_of("embedding", weight)
     weight = as_operand(weight)
@@ -189,7 +189,7 @@ def embedding(weight: Tensor, ids: Any, padding_idx: int | None = None) -> Tenso
 
 
 def padding_row(name: str, padding_idx: Any, rows: int) -> int:
-    """Return ``padding_idx`` counted from the front; IndexingError if it is no row."""
+    """Return ``padding_idx`` counted from the front; IndexingError if it is out of range."""
     (row,) = as_int_tuple(name, "padding_idx", (padding_idx,))
     if not -rows <= row < rows:
         raise IndexingError(
@@ -214,9 +214,9 @@ def check_range(name: str, what: str, host: Host, count: int, remedy: str) -> No
 
 
 def integers(name: str, what: str, value: Any) -> Host:
-    """Return a Tensor, array or list of integers as an int64 array of the host.
+    """Return a Tensor, array or list of integers as an int64 array on the host.
 
-    DTypeError for other elements; without elements any dtype is accepted.
+    DTypeError for other elements; an empty array may have any dtype.
     """
     data = value.realize_cached_data() if isinstance(value, Tensor) else value
     try:
@@ -230,7 +230,7 @@ def integers(name: str, what: str, value: Any) -> Host:
 
 @host_step
 def on_device(host: Host, device: Any) -> Array:
-    """Return integers of the host as an int64 array on ``device``."""
+    """Return integers on the host as an int64 array on ``device``."""
     return from_numpy(host, device, np.int64)
 
 

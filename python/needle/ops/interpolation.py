@@ -1,6 +1,6 @@
 """Resampling of signals and images: nearest, linear, cubic. Called by ``nn.Upsample``.
 
-Each axis is resampled by itself: an output is a weighted sum of a few inputs, its taps. The
+Each axis is resampled separately: an output is a weighted sum of a few inputs, its taps. The
 positions follow PyTorch; the cubic weights are those of Keys 1981 with a = -0.75.
 """
 
@@ -45,11 +45,11 @@ def interpolate(
 ) -> Tensor:
     """Return x (N, C, L) or (N, C, H, W) resampled to ``size``, or by ``scale_factor``.
 
-    Pass exactly one of the two: one number, or one per axis. A factor makes the output size
+    Pass exactly one of the two: one number, or one per axis. With a factor, the output size is
     floor(size * factor). mode: "nearest", "nearest-exact", "linear" (N, C, L), "bilinear",
     "bicubic" or "area" (N, C, H, W). ``align_corners``: the corner pixels of both grids coincide;
-    else their outer edges do. It applies to linear and cubic modes. ShapeError if shape and
-    sizes do not fit, UnknownNameError for another mode.
+    else their outer edges do. It applies to linear and cubic modes. ShapeError for invalid shapes
+    or sizes, UnknownNameError for another mode.
     """
     shape = shape_of("interpolate", x)
     x = as_operand(x)
@@ -75,8 +75,8 @@ def _check_mode(mode: str, shape: tuple[int, ...], align_corners: bool | None) -
         )
     if align_corners is not None and (mode.startswith("nearest") or mode == "area"):
         raise ValueError(
-            f"interpolate: align_corners is for linear and cubic modes, got {align_corners} with "
-            f"mode {mode!r}; leave it out"
+            "interpolate: align_corners applies only to linear and cubic modes, got "
+            f"{align_corners} with mode {mode!r}; leave it out"
         )
 
 
@@ -112,7 +112,7 @@ def _target(
 def _taps(
     mode: str, align_corners: bool, size: int, count: int, factor: float | None, dtype: str
 ) -> Taps:
-    """Return, for each tap, the index of each output's input, and its weights as a column.
+    """Return, for each tap, the input index of each output, and the weights as a column.
 
     A single tap has weight 1.
     """
@@ -140,7 +140,7 @@ def _taps(
 def _nearest(
     mode: str, out: NumpyArray[Any], size: int, factor: float | None, dtype: str
 ) -> NumpyArray[Any]:
-    """Return the index of each output's input; ties at pixel borders round as in PyTorch."""
+    """Return the input index of each output; ties at pixel borders round as in PyTorch."""
     real = np.dtype(dtype).type
     scale = real(1 / factor) if factor else real(size) / real(len(out))
     if mode == "nearest":
@@ -185,7 +185,7 @@ def _weighted(x: Tensor, axis: int, way: Any) -> Tensor:
 
 @host_step
 def _index(way: Any, tap: int, device: Any) -> Tensor:
-    """Return the index of each output's input at one tap."""
+    """Return the input index of each output at one tap."""
     return Tensor(_taps(*way)[tap][0], device=device, dtype="int64", requires_grad=False)
 
 

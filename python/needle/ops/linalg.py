@@ -1,4 +1,4 @@
-"""Matrix products, and Einstein sums: products that are summed over common indices.
+"""Matrix products, and Einstein sums: products summed over common indices.
 
 Shapes are checked before a kernel is called. In an Einstein sum each operand becomes labelled axes;
 operands are multiplied two at a time, from the left, as one (batched) matrix product.
@@ -96,9 +96,9 @@ class _Labelled(NamedTuple):
 def einsum(subscripts: str, *operands: Tensor) -> Tensor:
     """Return the sum of products of the operands that ``subscripts`` describes, as in NumPy.
 
-    "ij,jk->ik" is a matrix product, "ii->i" a diagonal, "...i,i" a product of vectors with batch
-    axes. Without "->", the result has the labels that occur once, in alphabetical order. Axes of
-    size 1 broadcast. ShapeError if the subscripts do not fit the operands.
+    "ij,jk->ik" is a matrix product, "ii->i" a diagonal, "...i,i" a batched dot product. Without
+    "->", the result has the labels that occur once, in alphabetical order. Axes of size 1
+    broadcast. ShapeError if the subscripts do not match the operands.
     """
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
@@ -143,7 +143,9 @@ def _parse(
     terms = [_labels(text, numbers[len(numbers) - n :]) for text, n in zip(texts, hidden)]
     for term, shape, n in zip(terms, shapes, hidden, strict=True):
         if n < 0 or len(term) != len(shape):
-            raise _error(subscripts, f"each axis needs a label, and there is an operand {shape}")
+            raise _error(
+                subscripts, f"each axis needs a label, and there is an operand of shape {shape}"
+            )
     if arrow:
         return terms, _labels(after, numbers)
     once = [c for c in sorted(letters) if before.replace("...", "").count(c) == 1]
@@ -162,7 +164,10 @@ def _without_repeats(subscripts: str, labels: tuple[str, ...], x: Tensor) -> _La
             first = labels.index(label)
             second = labels.index(label, first + 1)
             if x.shape[first] != x.shape[second]:
-                raise _error(subscripts, f"a repeated label needs one size, not shape {x.shape}")
+                raise _error(
+                    subscripts,
+                    f"the axes of a repeated label must have the same size, got shape {x.shape}",
+                )
             x = diagonal(x, 0, first, second)
             rest = [c for i, c in enumerate(labels) if i not in (first, second)]
             labels = (*rest, label)
@@ -178,7 +183,10 @@ def _common_sizes(subscripts: str, parts: Sequence[_Labelled]) -> dict[str, int]
                 sizes[label] = size
             elif size not in (1, known):
                 shapes = [p.tensor.shape for p in parts]
-                raise _error(subscripts, f"a label needs one size, or 1, in the shapes {shapes}")
+                raise _error(
+                    subscripts,
+                    f"a label must have the same size, or 1, in all of the shapes {shapes}",
+                )
     return sizes
 
 

@@ -2,8 +2,7 @@
 # Next: python/needle/nn/module.py
 """Softmax, logsoftmax, logsumexp and cross entropy; all subtract the maximum before exp.
 
-The functions of losses are in ``class_losses`` and ``elementwise_losses``, losses as modules in
-``nn.loss``.
+Loss functions are in ``class_losses`` and ``elementwise_losses``, losses as modules in ``nn.loss``.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Softmax(TensorOp):
 
 @op(Softmax)
 def softmax(a: Tensor, axis: int = -1) -> Tensor:
-    """Return exp(a) / sum(exp(a)) along ``axis``; the shape stays."""
+    """Return exp(a) / sum(exp(a)) along ``axis``, in the shape of ``a``."""
     if getattr(a, "shape", None) == ():
         return reshape(softmax(reshape(a, (1,)), axis), ())
     return Softmax(axis)(a)
@@ -125,7 +124,7 @@ class CrossEntropy(TensorOp):
 class CrossEntropyGrad(TensorOp):
     """Gradient of the cross entropy for the logits, as one kernel.
 
-    The gradient of the loss has shape (N,), or one element if the losses are reduced.
+    The gradient passed in has shape (N,), or one element if the losses are reduced.
     """
 
     def __init__(self, labels: Array, smoothing: float, reduction: str = "none") -> None:

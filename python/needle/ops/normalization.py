@@ -1,13 +1,12 @@
-"""Batch and layer normalisation: fused forward and gradient, second derivatives by public ops.
+"""Batch and layer normalisation: forward and gradient are fused, second derivatives use public ops.
 
-Both have one formula, over different axes. With h = (x - mean) / s, s = sqrt(var + eps), the
-projection P(v) = v - mean(v) - h * mean(v * h), means over the normalised axes, gives
+Both follow the same formula, over different axes. With h = (x - mean) / s, s = sqrt(var + eps), and
+P(v) = v - mean(v) - h * mean(v * h), where means are over the normalised axes:
 
     x_grad = P(weight * grad) / s,  weight_grad = sum(grad * h),  bias_grad = sum(grad)
 
-(Ioffe & Szegedy 2015; the sums run over the axes that weight lacks). The norms of groups, of
-instances and by the root mean square are made of layer norm and arithmetic. Running statistics are
-in ``nn.normalization``.
+(Ioffe & Szegedy 2015; the sums run over the axes that weight lacks). Group norm, instance norm and
+RMS norm are composed of layer norm and arithmetic. Running statistics are in ``nn.normalization``.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ class _Norm(TensorTupleOp):
         self.eps = float(eps)
 
     def channel(self, ndim: int) -> int:
-        """The axis of x that weight and bias belong to."""
+        """The axis of x to which weight and bias belong."""
         raise NotImplementedError
 
     def averaged(self, ndim: int) -> tuple[int, ...]:
-        """The axes over which mean and variance are taken."""
+        """The axes over which mean and variance are computed."""
         raise NotImplementedError
 
     def _check(self, x: Shape, weight: Shape, bias: Shape) -> None:
@@ -64,7 +63,7 @@ class _NormGrad(_Norm):
     def _second(
         self, out_grad: TensorTuple, g: Tensor, x: Tensor, weight: Tensor
     ) -> tuple[Tensor, ...]:
-        """With u, a, c the gradients of the three outputs: L = <u, P(wg)/s> + <a, gh> + <c, g>."""
+        """Differentiate L = <u, P(wg)/s> + <a, gh> + <c, g>, where u, a, c are output gradients."""
         u, a, c = out_grad[0], out_grad[1], out_grad[2]
         shape = tuple(x.shape)
         axes, channel = self.averaged(len(shape)), self.channel(len(shape))
@@ -103,8 +102,8 @@ class _PerChannel(_Norm):
 class BatchNorm(_PerChannel):
     """Batch norm: (x, weight, bias) -> (y, mean, biased variance) over all axes but 1.
 
-    With ``relu``, y becomes max(y, 0). A fourth input, the residual of x's shape, is allowed only
-    with ``relu``; it is added to y before.
+    With ``relu``, y becomes max(y, 0). A fourth input, the residual, has the shape of x, is allowed
+    only with ``relu``, and is added to y before it.
     """
 
     reads = (0, 1, 2, "result")
@@ -125,7 +124,7 @@ class BatchNorm(_PerChannel):
         if x.size == 0:
             raise ShapeError(
                 f"batch_norm: there must be at least one element per channel, got input {x.shape}; "
-                "skip empty batches"
+                "leave empty batches out"
             )
         if residual is not None and x.shape != residual.shape:
             raise ShapeError(
@@ -169,7 +168,7 @@ class BatchNormGrad(_NormGrad, _PerChannel):
         return _channels_second(x_grad), weight_grad, bias_grad, *more
 
     def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor | None, ...]:
-        """Differentiate the gradient before or after relu, which is linear where it has a slope."""
+        """Differentiate the gradient, relu included, which is piecewise linear."""
         g, x, weight, *bias = node.inputs
         if self.y is None and not bias:
             return self._second(out_grad, g, x, weight)
@@ -188,8 +187,8 @@ def batch_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return (y, mean, var), where y is x (N, C, ...) normalised per channel * weight + bias.
 
-    weight, bias, mean and the biased var are (C,); mean and var are taken over all axes but 1.
-    They are constants: y's gradient takes them into account, but none flows back from them.
+    weight, bias, mean and the biased var are (C,); mean and var are computed over all axes but 1.
+    They are constants: y's gradient accounts for them, but they propagate no gradient themselves.
     """
     result = BatchNorm(as_number("batch_norm", eps, "eps"))(x, weight, bias)
     return result[0], result[1].detach(), result[2].detach()
@@ -250,8 +249,8 @@ def layer_norm(
     """Return x normalised over its last axes, times ``weight`` plus ``bias``, which may be None.
 
     The axes are those of ``normalized_shape``, by default those of weight or bias, or the last one.
-    weight and bias have their shape. The variance is the biased one (Ba et al. 2016). ShapeError if
-    the shapes do not fit.
+    weight and bias have their shape. The variance is biased (Ba et al. 2016). ShapeError if the
+    shapes do not match.
     """
     shape = shape_of("layer_norm", x)
     over = last_axes("layer_norm", shape, normalized_shape, weight, bias)
@@ -267,9 +266,10 @@ def layer_norm(
 
 
 def last_axes(name: str, x: Shape, given: Any, *parameters: Tensor | None) -> Shape:
-    """Return the sizes of the last axes of x to normalise over; ShapeError if they do not fit.
+    """Return the sizes of the last axes of x, over which to normalise; ShapeError for a mismatch.
 
-    They are ``given``, or else the shape of the first parameter that is not None, or else x's last.
+    They are ``given``, or else the shape of the first parameter that is not None, or else the last
+    size of x.
     """
     shapes = [shape_of(name, p) for p in parameters if p is not None]
     over = (shapes or [x[-1:]])[0] if given is None else as_shape(name, given)
@@ -301,7 +301,7 @@ def _along(v: Tensor, axis: int, ndim: int) -> Tensor:
 
 
 def _per_channel(name: str, v: Any, shape: Shape) -> Tensor:
-    """Return v (C,) in a shape that broadcasts with x (N, C, ...); ShapeError for another one."""
+    """Return v (C,) in a shape that broadcasts with x (N, C, ...); ShapeError unless v is (C,)."""
     if shape_of(name, v) != shape[1:2]:
         raise ShapeError(
             f"{name}: weight and bias must have shape {shape[1:2]}, one value per channel, got "
@@ -320,8 +320,8 @@ def group_norm(
 ) -> Tensor:
     """Return x (N, C, ...) normalised over each sample's groups of C/num_groups channels.
 
-    weight and bias (C,) scale and shift the result; None for neither. The variance is the biased
-    one (Wu & He 2018). ShapeError unless ``num_groups`` divides C.
+    weight and bias (C,), which may be None, scale and shift the result. The variance is biased (Wu
+    & He 2018). ShapeError unless ``num_groups`` divides C.
     """
     return _grouped("group_norm", x, num_groups, weight, bias, eps)
 
@@ -332,8 +332,7 @@ def instance_norm(
 ) -> Tensor:
     """Return x (N, C, ...) normalised over each channel of each sample (Ulyanov et al. 2016).
 
-    weight and bias (C,) scale and shift the result; None for neither. The variance is the biased
-    one.
+    weight and bias (C,), which may be None, scale and shift the result. The variance is biased.
     """
     shape = shape_of("instance_norm", x)
     return _grouped("instance_norm", x, shape[1] if len(shape) > 1 else 1, weight, bias, eps)
@@ -365,8 +364,7 @@ def rms_norm(
     """Return x / sqrt(mean(x**2) + eps), times ``weight`` if given (Zhang & Sennrich 2019).
 
     The mean is taken over the last axes: those of ``normalized_shape``, by default weight's, or the
-    last one. eps: None for the distance from 1 to the next number of x's dtype. ShapeError if the
-    shapes do not fit.
+    last one. eps: None for the machine epsilon of x's dtype. ShapeError if the shapes do not match.
     """
     shape = shape_of("rms_norm", x)
     over = last_axes("rms_norm", shape, normalized_shape, weight)

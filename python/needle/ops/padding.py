@@ -1,4 +1,4 @@
-"""Padding: values added around a tensor, or rows cut off, along any axes."""
+"""Padding, or cropping, of a tensor along any axes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODES = ("constant", "reflect", "replicate", "circular")
 
 
 class Pad(LinearOp):
-    """One value around a tensor: ``pad`` with mode "constant" and widths of at least 0."""
+    """Padding with one value: ``pad`` with mode "constant" and non-negative widths."""
 
     def __init__(self, widths: Sequence[tuple[int, int]], value: float = 0.0) -> None:
         self.widths, self.value = tuple(widths), value
@@ -31,7 +31,7 @@ class Pad(LinearOp):
         return out
 
     def _inside(self, shape: Sequence[int]) -> tuple[slice, ...]:
-        """Return the index of the input, of ``shape``, in the result."""
+        """Return the slices of the result that hold the input, which has ``shape``."""
         pairs = zip(shape, self.widths, strict=True)
         return tuple(slice(before, before + size) for size, (before, _) in pairs)
 
@@ -43,12 +43,12 @@ class Pad(LinearOp):
 def pad(a: Tensor, widths: Sequence[Any], mode: str = "constant", value: float = 0.0) -> Tensor:
     """Return ``a`` with elements added before and after it along axes.
 
-    ``widths``: one pair (before, after) for each axis, as in NumPy; or PyTorch's flat numbers, from
+    ``widths``: one pair (before, after) for each axis, as in NumPy; or PyTorch's flat list, from
     the last axis to the first: (left, right, top, bottom, ...). Negative widths cut elements off.
 
     ``mode``: "constant" adds ``value``, "reflect" mirrors without repeating the edge, "replicate"
-    repeats the edge, "circular" continues at the other end. ShapeError if the widths do not fit the
-    shape, UnknownNameError for another mode.
+    repeats the edge, "circular" wraps around. ShapeError if the widths do not suit the shape,
+    UnknownNameError for another mode.
     """
     shape = shape_of("pad", a)
     pairs = _pairs(widths, shape)
@@ -86,17 +86,18 @@ def _constant(a: Tensor, pairs: Widths, value: float) -> Tensor:
             slice(max(-before, 0), size + min(after, 0))
             for size, (before, after) in zip(a.shape, pairs, strict=True)
         ]
-        # A negative width beyond the axis removes the whole axis; the other side then pads.
+        # A negative width larger than the axis removes all elements, before the other side is
+        # padded.
         pairs = tuple((max(before, 0), max(after, 0)) for before, after in pairs)
         a = GetItem(tuple(kept))(a)
     return Pad(pairs, value)(a)
 
 
 def _continued(a: Tensor, axis: int, pair: tuple[int, int], mode: str) -> Tensor:
-    """Return ``a`` with elements of its own added along one axis."""
+    """Return ``a`` padded along one axis with its own elements."""
     if (
         mode == "circular" and min(pair) < 0
-    ):  # the border is taken from what the cut leaves, as in PyTorch
+    ):  # the border is taken from what is left after cropping, as in PyTorch
         a = _part(a, axis, slice(max(-pair[0], 0), a.shape[axis] + min(pair[1], 0)))
         pair = (max(pair[0], 0), max(pair[1], 0))
     size, (before, after) = a.shape[axis], pair
@@ -120,7 +121,7 @@ def _part(a: Tensor, axis: int, rows: slice) -> Tensor:
 
 
 def _border(a: Tensor, axis: int, width: int, mode: str, leading: bool) -> Tensor:
-    """Return the ``width`` elements that continue an axis at its first or last end."""
+    """Return the ``width`` elements that extend an axis at its start or end."""
     size = a.shape[axis]
     if mode == "circular":
         return _part(a, axis, slice(size - width, size) if leading else slice(0, width))

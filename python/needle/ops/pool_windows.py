@@ -1,6 +1,6 @@
-"""Windows of a pool of any geometry, and the positions of the maxima in them.
+"""Pooling windows of any geometry, and the positions of the maxima in them.
 
-Positions are found on the host; a gather at positions has its gradient from ``Embedding``.
+Positions are found on the host; the gradient of gathering at positions is that of ``Embedding``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .shape import reshape
 
 
 class PoolWindows(NamedTuple):
-    """The windows of a pool on images of ``size`` (H, W), each value for rows and columns."""
+    """Pooling windows on images of ``size`` (H, W); each field is a pair for rows and columns."""
 
     size: Pair
     kernel: Pair
@@ -49,7 +49,9 @@ class PoolWindows(NamedTuple):
                 f"{name}: the input must be (N, C, H, W), got shape {tuple(shape)}; reshape it"
             )
         if 0 in shape[1:]:
-            raise ShapeError(f"{name}: only the batch may be empty, got shape {shape}; skip it")
+            raise ShapeError(
+                f"{name}: only the batch may be empty, got shape {shape}; leave such inputs out"
+            )
         size = (shape[2], shape[3])
         kernel, padding, dilation = _spread(kernel), _spread(padding), _spread(dilation)
         step = _spread(stride)
@@ -72,7 +74,7 @@ class PoolWindows(NamedTuple):
 
     @property
     def beyond(self) -> Pair:
-        """The number of rows and columns that the last windows have outside the padding."""
+        """The number of rows and columns by which the last windows exceed the padding."""
         down, across = (
             max(0, (out - 1) * stride + dilation * (kernel - 1) + 1 - size - 2 * padding)
             for size, kernel, stride, padding, dilation, out in zip(*self, strict=True)
@@ -80,7 +82,7 @@ class PoolWindows(NamedTuple):
         return down, across
 
     def counts(self, include_padding: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the number of rows that count in each window down, and of columns across."""
+        """Return the number of counted rows of each window down, and of counted columns across."""
         rows, columns = (
             tuple(
                 min(i * s - p + k, size + p if include_padding else size)
@@ -92,7 +94,7 @@ class PoolWindows(NamedTuple):
         return rows, columns
 
     def taps(self) -> tuple[Host, Host]:
-        """Return the rows (OH, KH) and columns (OW, KW) of the image that the windows read."""
+        """Return the image rows (OH, KH) and columns (OW, KW) that the windows read."""
         rows, columns = (
             (np.arange(out) * s - p)[:, None] + np.arange(k) * d
             for _, k, s, p, d, out in zip(*self, strict=True)
@@ -125,7 +127,7 @@ def _count(
 
 @host_step
 def max_positions(x: Tensor, windows: PoolWindows) -> Host:
-    """Return the position (N, C, OH, OW) in H * W of each window's first maximum or first NaN."""
+    """Return the position (N, C, OH, OW), in H * W, of each window's first maximum or NaN."""
     image = to_numpy(x.realize_cached_data())
     rows, columns = windows.taps()
     (h, w), (kh, kw) = windows.size, windows.kernel
@@ -152,9 +154,9 @@ def max_positions(x: Tensor, windows: PoolWindows) -> Host:
 
 
 class WindowMax(Embedding):
-    """Maxima of windows whose positions were found on the host: of dilated or uneven windows.
+    """Maxima of dilated or uneven windows, at positions that were found on the host.
 
-    ``windows``: None if they are uneven.
+    ``windows``: None if the windows are uneven.
     """
 
     def __init__(self, ids: Array, windows: PoolWindows | None) -> None:
@@ -170,7 +172,7 @@ class WindowMax(Embedding):
 
 
 def taken(x: Tensor, positions: Host, windows: PoolWindows | None = None) -> tuple[Tensor, Tensor]:
-    """Return x (N, C, H, W) at positions (N, C, OH, OW) in H * W, and the positions."""
+    """Return the elements of x (N, C, H, W) at positions in H * W, and the positions."""
     device = device_of(x.realize_cached_data())
     rows = _flat_positions(positions, product(x.shape[2:]), device)
     return WindowMax(rows, windows)(x), Tensor.make_const(on_device(positions, device))
@@ -178,6 +180,6 @@ def taken(x: Tensor, positions: Host, windows: PoolWindows | None = None) -> tup
 
 @host_step
 def _flat_positions(positions: Host, pixels: int, device: Any) -> Array:
-    """Return positions in the flattened x from positions in each image."""
+    """Convert positions in each image to positions in the flattened x."""
     planes = np.arange(product(positions.shape[:2])).reshape(*positions.shape[:2], 1, 1)
     return from_numpy(planes * pixels + positions, device, np.int64)

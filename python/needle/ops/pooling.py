@@ -1,6 +1,6 @@
 """Max and average pooling of images (N, C, H, W), and their gradients as separate ops.
 
-The kernels work channels last and receive permuted views. Windows that they do not cover are made
+The kernels are channels last and get permuted views. Windows that they do not support are composed
 of other ops. Adaptive pools are in ``adaptive_pooling``, layers in ``nn.pooling``.
 """
 
@@ -24,7 +24,7 @@ from .shape import reshape
 
 
 class _Pool2d(TensorOp):
-    """Base class of the pooling ops: the window sizes in the order of the kernels' arguments."""
+    """Base class of the pooling ops, with the window sizes in the order that kernels take."""
 
     def __init__(self, kernel: Size, stride: Size | None = None, padding: Size = 0) -> None:
         self.windows = (
@@ -53,7 +53,7 @@ class MaxPool2d(_Pool2d):
 
 
 class MaxPool2dGrad(_Pool2d):
-    """Gradient of max pooling: to the first maximum of each window of x; linear in grad."""
+    """Gradient of max pooling, which goes to the first maximum of each window; linear in grad."""
 
     def compute(self, grad: Array, x: Array) -> Array:
         self._output_size("max_pool2d_grad", x.shape)
@@ -90,7 +90,7 @@ class MaxPool2dSelect(_Pool2d):
         return chosen
 
     def _shifts(self, a: Array, border: float, size: tuple[int, int]) -> list[Array]:
-        """Return, for each position in a window, row by row, that element of every window."""
+        """Return, for each position in a window, that element of every window."""
         kernel, stride, (top, left) = self.windows
         n, c, h, w = a.shape
         shape = (n, c, h + 2 * top, w + 2 * left)
@@ -144,11 +144,11 @@ def max_pool2d(
 ) -> Any:
     """Return the maximum of each window of x: (N, C, H, W) -> (N, C, OH, OW), or without N.
 
-    The stride is the kernel size by default. Padding, at most half the kernel, never is the
-    maximum; NaN always is. Of equal maxima the first one, row by row, gets the gradient.
-    ``dilation``: distance of the elements of a window. ``ceil_mode``: a last window may end outside
-    the image. ``return_indices``: return a second Tensor too, the int64 positions of the maxima in
-    the flattened image. ShapeError if the sizes do not fit.
+    The stride is the kernel size by default. Padding, at most half the kernel, is never the
+    maximum; NaN always is. The first of equal maxima, in row-major order, gets the gradient.
+    ``dilation``: the distance between the elements of a window. ``ceil_mode``: the last window may
+    end outside the image. ``return_indices``: also return the int64 positions of the maxima in the
+    flattened image. ShapeError if the sizes are invalid.
     """
     if len(shape_of("max_pool2d", x)) == 3:
         y = max_pool2d(_as_batch(x), kernel, stride, padding, dilation, ceil_mode, return_indices)
@@ -190,7 +190,7 @@ class AvgPool2d(_Pool2d):
 
 
 class AvgPool2dGrad(_Pool2d):
-    """Gradient of average pooling: spread evenly over each window of an input of ``x_shape``."""
+    """Gradient of average pooling, spread evenly over each window of an input of ``x_shape``."""
 
     def __init__(self, x_shape: Shape, *windows: Any, **options: Any) -> None:
         super().__init__(*windows, **options)
@@ -221,9 +221,9 @@ def avg_pool2d(
     """Return the mean of each window of x: (N, C, H, W) -> (N, C, OH, OW), or without N.
 
     The stride is the kernel size by default. Padding, at most half the kernel, counts as zeros, or
-    not at all with ``count_include_pad=False``. ``ceil_mode``: a last window may end outside the
-    padding; the part outside does not count. ``divisor_override``: sums are divided by this number
-    instead. ShapeError if the sizes do not fit, ValueError for a divisor of 0.
+    not at all with ``count_include_pad=False``. ``ceil_mode``: the last window may end outside the
+    padding; the part outside is not counted. ``divisor_override``: divide sums by this number
+    instead. ShapeError if the sizes are invalid, ValueError for a divisor of 0.
     """
     options = (ceil_mode, count_include_pad, divisor_override)
     if len(shape_of("avg_pool2d", x)) == 3:

@@ -1,4 +1,4 @@
-"""Pools of signals (N, C, L) or (C, L), computed as pools of images with one row."""
+"""Pooling of signals (N, C, L) or (C, L), computed as pooling of images with one row."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def max_pool1d(
 ) -> Any:
     """Return the maximum of each window of x: (N, C, L) -> (N, C, OL), or without N.
 
-    Options and errors as in ``max_pool2d``.
+    Options and errors are as in ``max_pool2d``.
     """
     name, windows = "max_pool1d", (kernel, stride, padding)
     more = (row_pair(name, "dilation", dilation, 1), ceil_mode, return_indices)
@@ -63,7 +63,7 @@ def avg_pool1d(
 ) -> Tensor:
     """Return the mean of each window of x: (N, C, L) -> (N, C, OL), or without N.
 
-    Options and errors as in ``avg_pool2d``.
+    Options and errors are as in ``avg_pool2d``.
     """
     sizes = _sizes("avg_pool1d", kernel, stride, padding)
     images = avg_pool2d(_image("avg_pool1d", x), *sizes, ceil_mode, count_include_pad)

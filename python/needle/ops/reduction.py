@@ -1,8 +1,8 @@
 """Reductions over axes: sum, mean, variance, maximum, minimum, norms.
 
 ``axes`` is None (all), an int or a sequence of ints, which may be negative. Without ``keepdims``
-the reduced axes are dropped, so a full reduction has shape (). The roots of sums, ``std`` and
-``norm``, have gradient 0 at 0. ``prod`` is in ``cumulative``, ``logsumexp`` in ``loss``.
+the reduced axes are dropped, so a full reduction has shape (). ``std`` and ``norm``, which are
+roots of sums, have gradient 0 at 0. ``prod`` is in ``cumulative``, ``logsumexp`` in ``loss``.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from .shape import broadcast_to, reshape
 
 
 def expanded(v: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
-    """Return the result of reducing ``axes``, repeated to the ``shape`` before the reduction."""
+    """Return ``v``, reduced over ``axes``, repeated to the ``shape`` before the reduction."""
     ### BEGIN YOUR SOLUTION [sum-grad]
     return broadcast_to(reshape(v, reduced_shape(shape, axes, True)), shape)
     ### END YOUR SOLUTION
 
 
 def filled_axes(name: str, shape: Shape, axes: Axes) -> Shape:
-    """Return the axes of a reduction from the front; ShapeError if there is nothing to reduce."""
+    """Return a reduction's axes, counted from the front; ShapeError if there are no elements."""
     found = normalize_axes(name, axes, len(shape))
     if any(shape[axis] == 0 for axis in found):
         raise ShapeError(
             f"{name}: there must be at least one element to reduce, got shape {tuple(shape)} over "
-            f"axes {found}; skip empty inputs"
+            f"axes {found}; leave empty inputs out"
         )
     return found
 
@@ -59,7 +59,7 @@ class Summation(_Reduction):
 
     def compute(self, a: Array) -> Array:
         axes = None if self.axes is None else normalize_axes(self.name, self.axes, a.ndim)
-        # Without an explicit dtype, NumPy and the array API widen narrow ones.
+        # Without an explicit dtype, NumPy and the array API widen narrow dtypes.
         return xp.sum(a, axis=axes, keepdims=self.keepdims, dtype=sum_dtype(a.dtype))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ class _Extremum(_Reduction):
         return reduce(a, axis=axes, keepdims=self.keepdims)
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
-        """Return the gradient, shared equally among the elements that equal the extremum."""
+        """Return the gradient, divided equally among the elements that equal the extremum."""
         ### BEGIN YOUR SOLUTION [max-grad]
         a = node.inputs[0]
         axes = normalize_axes(self.name, self.axes, len(a.shape))
@@ -132,13 +132,13 @@ def min(a: Tensor, axes: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def _count(name: str, a: Tensor, axes: Axes) -> int:
-    """Return the number of elements reduced to one; ShapeError if there are none."""
+    """Return the number of elements reduced to each result; ShapeError if there are none."""
     shape = shape_of(name, a)
     return product(shape[axis] for axis in filled_axes(name, shape, axes))
 
 
 def _widened(a: Any) -> Tensor:
-    """Return int32 and int64, whose sums or squares overflow, in the device's widest float."""
+    """Cast int32 and int64, whose sums or squares overflow, to the device's widest float."""
     x: Tensor = as_operand(a)
     if is_floating(x.dtype) or x.dtype.itemsize < 4:
         return x
@@ -146,7 +146,7 @@ def _widened(a: Any) -> Tensor:
 
 
 def _narrowed(mean: Tensor, a: Any) -> Tensor:
-    """Return a mean of ``a`` as float32 if a has integers; NumPy's arrays keep float64."""
+    """Return a mean of ``a`` as float32 if a has integers; NumPy arrays keep float64."""
     return mean if is_floating(a.dtype) or BACKEND == "np" else astype(mean, "float32")
 
 
@@ -187,7 +187,7 @@ def variance(name: str, a: Tensor, axes: Axes, keepdims: bool, correction: float
 def std(a: Tensor, axes: Axes = None, keepdims: bool = False, correction: float = 0) -> Tensor:
     """Return the standard deviation over ``axes``: the square root of ``var``.
 
-    The default is the biased one; PyTorch's has ``correction=1``. The gradient is 0 where all
+    It is biased by default; PyTorch's default is ``correction=1``. The gradient is 0 where all
     elements are equal. ShapeError unless there are more than ``correction`` elements.
     """
     return _power(variance("std", a, axes, keepdims, correction), 0.5)
@@ -204,10 +204,10 @@ def _power(a: Tensor, exponent: float) -> Tensor:
 def norm(a: Tensor, p: float | str = 2, axes: Axes = None, keepdims: bool = False) -> Tensor:
     """Return the p-norm over ``axes`` (None: all), sum(|a|**p)**(1/p).
 
-    ``p``: any number; inf and -inf for the largest and smallest |a|, 0 for the number of elements
-    that are not 0, "fro" for 2. Elements are scaled by the largest one, so that no power overflows.
-    The gradient is 0 where the norm is. ShapeError over an empty axis where there is no result
-    (p below 0 or inf).
+    ``p``: any number; inf and -inf give the largest and smallest |a|, 0 the number of nonzero
+    elements, and "fro" means 2. Elements are scaled by the largest one, so that no power overflows.
+    The gradient is 0 where the norm is. ShapeError over an empty axis if the norm is undefined (p
+    below 0 or inf).
     """
     if isinstance(p, str):
         if p != "fro":
@@ -242,7 +242,7 @@ def normalize(a: Tensor, p: float | str = 2, axis: int = 1, eps: float = 1e-12) 
 def cosine_similarity(a: Tensor, b: Tensor, axis: int = 1, eps: float = 1e-8) -> Tensor:
     """Return the cosine of the angles between ``a`` and ``b`` along ``axis``, which is dropped.
 
-    The shapes broadcast. Norms below ``eps`` count as ``eps``.
+    The shapes broadcast. Norms below ``eps`` are replaced by ``eps``.
     """
     a = as_operand(a, b)
     b = as_operand(b, a)
@@ -252,9 +252,9 @@ def cosine_similarity(a: Tensor, b: Tensor, axis: int = 1, eps: float = 1e-8) ->
 
 
 def _scale(size: Tensor, over: tuple[int, ...], p: float) -> Tensor:
-    """Return the largest |a| over the axes (for p < 0 the smallest), 1 for 0, inf and NaN.
+    """Return the largest |a| over the axes (for p < 0 the smallest), but 1 if it is 0, inf or NaN.
 
-    A constant: the norm does not depend on it.
+    It is a constant, because the norm does not depend on it.
     """
     best = (max if p > 0 else min)(size.detach(), over, keepdims=True)
     return where(logical_and(best > 0, isfinite(best)), best, 1.0)

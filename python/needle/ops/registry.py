@@ -34,7 +34,7 @@ Parts = tuple[Tensor | None, ...]
 
 
 class LinearOp(TensorOp):
-    """An op whose gradient reads no value: of a linear function, a rearrangement or a step."""
+    """An op whose gradient reads no value: a linear function, rearrangement or step function."""
 
     reads = ()
 
@@ -67,9 +67,9 @@ COURSE_CLASSES = frozenset(
 def op(*classes: type[Op], methods: Sequence[str] = ()) -> Callable[[Function], Function]:
     """Register a public function, the op classes behind it, and its Tensor methods.
 
-    ``methods`` are names on Tensor, operators included (``"__add__"``); the function's first
-    argument is then the tensor. The function itself is returned; if it has a parameter of
-    ``RENAMED``, it is wrapped such that a TypeError for PyTorch's keyword names needle's.
+    ``methods`` are names on Tensor, including operators (``"__add__"``); the function's first
+    argument is then the tensor. The function itself is returned; if it has a parameter in
+    ``RENAMED``, it is wrapped so that the TypeError for PyTorch's keyword names needle's.
     """
 
     def register(function: Function) -> Function:
@@ -87,7 +87,7 @@ def op(*classes: type[Op], methods: Sequence[str] = ()) -> Callable[[Function], 
 
 
 def attach(method: str, function: Callable[..., Any] | property) -> None:
-    """Make ``function`` the Tensor method of that name; each name may be attached once."""
+    """Make ``function`` the Tensor method ``method``; each name may be attached once."""
     assert method not in vars(Tensor), f"Tensor.{method} is already taken"
     setattr(Tensor, method, function)
     METHODS[method] = function

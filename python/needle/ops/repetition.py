@@ -31,10 +31,10 @@ class Roll(LinearOp):
 
 @op(Roll, methods=["roll"])
 def roll(a: Tensor, shifts: int | Sequence[int], axes: Axes = None) -> Tensor:
-    """Return the elements moved by ``shifts`` along ``axes``; the last ones become the first.
+    """Return the elements shifted cyclically by ``shifts`` along ``axes``.
 
-    None for ``axes`` moves the elements of the flattened tensor. An axis may be given twice.
-    ShapeError unless there is one shift for each axis.
+    If ``axes`` is None, the flattened tensor is shifted. An axis may be given twice. ShapeError
+    unless there is one shift for each axis.
     """
     shape = shape_of("roll", a)
     steps = as_int_tuple("roll", "shifts", shifts)
@@ -48,7 +48,7 @@ def roll(a: Tensor, shifts: int | Sequence[int], axes: Axes = None) -> Tensor:
 
 @op(BroadcastTo, methods=["tile"])
 def tile(a: Tensor, repetitions: int | Sequence[int], *more: int) -> Tensor:
-    """Return ``a`` repeated ``repetitions[i]`` times along axis i; missing leading ones are 1."""
+    """Return ``a`` repeated ``repetitions[i]`` times along axis i; missing ones count as 1."""
     first = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
     times = as_int_tuple("tile", "repetitions", (*first, *more))
     if any(count < 0 for count in times):
@@ -76,17 +76,17 @@ def _repeated(a: Tensor, axis: int, count: int, at: int) -> Tensor:
 
 @op(BroadcastTo, methods=["repeat"])
 def repeat(a: Tensor, repetitions: int | Sequence[int], *more: int) -> Tensor:
-    """Return ``a`` laid out ``repetitions[i]`` times along axis i, as PyTorch's ``Tensor.repeat``.
+    """Return ``a`` repeated ``repetitions[i]`` times along axis i, as PyTorch's ``Tensor.repeat``.
 
-    As ``tile``, but there must be a number for every axis. ``repeat_interleave`` repeats single
+    Unlike in ``tile``, there must be a number for every axis. ``repeat_interleave`` repeats single
     elements, as NumPy's ``repeat`` does.
     """
     first = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
     times = as_int_tuple("repeat", "repetitions", (*first, *more))
     if len(times) < len(shape_of("repeat", a)):
         raise ShapeError(
-            f"repeat: there must be a repetition for each axis, got {times} for shape {a.shape}; "
-            "use tile, or repeat_interleave for single elements"
+            f"repeat: there must be a number of repetitions for each axis, got {times} for shape "
+            f"{a.shape}; use tile, or repeat_interleave for single elements"
         )
     return tile(a, times)
 
@@ -104,8 +104,8 @@ def repeat_interleave(a: Tensor, repeats: Any, axis: int | None = None) -> Tenso
     counts = as_int_tuple("repeat_interleave", "repeats", np.asarray(repeats).reshape(-1))
     if any(count < 0 for count in counts) or len(counts) not in (1, shape[axis]):
         raise ShapeError(
-            f"repeat_interleave: repeats must be one number or {shape[axis]}, of at least 0, got "
-            f"{repeats!r} for axis {axis} of shape {shape}"
+            f"repeat_interleave: repeats must be one number or {shape[axis]} numbers, none "
+            f"negative, got {repeats!r} for axis {axis} of shape {shape}"
         )
     if len(counts) == 1:
         return _repeated(a, axis, counts[0], axis + 1)

@@ -15,7 +15,7 @@ class _Step(LinearOp):
 
 
 class Floor(_Step):
-    """Largest whole number that is not above an element: ``floor``."""
+    """Largest whole number not above each element: ``floor``."""
 
     def compute(self, a: Array) -> Array:
         return xp.floor(a)
@@ -28,7 +28,7 @@ def floor(a: Tensor) -> Tensor:
 
 
 class Ceil(_Step):
-    """Smallest whole number that is not below an element: ``ceil``."""
+    """Smallest whole number not below each element: ``ceil``."""
 
     def compute(self, a: Array) -> Array:
         return xp.ceil(a)
@@ -51,7 +51,7 @@ class Round(_Step):
 def round(a: Tensor, decimals: int = 0) -> Tensor:
     """Return the nearest number with ``decimals`` decimals; the gradient is 0.
 
-    Halves go to the even neighbour. Negative ``decimals`` round to tens, hundreds, and so on.
+    Ties round to even. Negative ``decimals`` round to tens, hundreds, and so on.
     """
     if decimals == 0:
         return Round()(a)
@@ -68,7 +68,7 @@ class Trunc(_Step):
 
 @op(Trunc, methods=["trunc"])
 def trunc(a: Tensor) -> Tensor:
-    """Return each element without its fraction; the gradient is 0."""
+    """Return each element without its fractional part; the gradient is 0."""
     return Trunc()(a)
 
 

@@ -22,12 +22,12 @@ from .registry import Array, Parts, attach, op
 
 
 def nan_or(a: Array, b: Array) -> Array:
-    """Return b, and NaN where ``a`` is NaN."""
+    """Return b, but NaN where ``a`` is NaN."""
     return xp.where(a == a, b, a) if is_floating(a.dtype) else b
 
 
 def _split_between(out_grad: Tensor, node: Tensor, wins: Callable[..., Array]) -> Parts:
-    """Return the gradients of a selection; equal elements get half of the gradient each."""
+    """Return the gradients of a selection; equal elements each get half of the gradient."""
     a, b = node.inputs
     left, right = a.realize_cached_data(), b.realize_cached_data()
     dtype = out_grad.dtype
@@ -81,7 +81,7 @@ def minimum(a: Tensor, b: Tensor) -> Tensor:
 class Clip(TensorOp):
     """Values limited to an interval; None for a side without a limit.
 
-    ``flat``: the gradient is 0 at the limits too.
+    ``flat``: the gradient is also 0 at the limits.
     """
 
     reads = (0,)
@@ -109,7 +109,7 @@ class Clip(TensorOp):
 
 @op(Clip, methods=["clip", "clamp"])
 def clip(a: Tensor, min: Tensor | float | None = None, max: Tensor | float | None = None) -> Tensor:
-    """Return a limited to [min, max]; the gradient is 1 inside and on the limits, 0 outside.
+    """Return a limited to [min, max]; the gradient is 1 inside and at the limits, 0 outside.
 
     A Tensor as a limit broadcasts with ``a`` and gets a gradient, as in ``maximum``.
     """
@@ -133,7 +133,7 @@ class Where(TensorOp):
         chosen = _as_bool(condition.realize_cached_data())
         taken = Tensor.make_const(chosen)
         none = _zero_like(out_grad)
-        # where, not a product: 0 * inf on the side that was not chosen would be NaN.
+        # ``where`` instead of a product, because 0 * inf on the side not chosen would be NaN.
         return (
             None,
             unbroadcast(Where()(taken, out_grad, none), a) if a.requires_grad else None,
@@ -142,7 +142,7 @@ class Where(TensorOp):
 
 
 def _zero_like(grad: Tensor) -> Tensor:
-    """Return the 0-d constant 0 of the gradient's dtype and device."""
+    """Return the 0-d constant 0 with the dtype and device of ``grad``."""
     data = grad.realize_cached_data()
     return Tensor.make_const(xp.zeros((), dtype=data.dtype, device=data.device))
 
@@ -161,7 +161,7 @@ def where(condition: Tensor, a: Tensor | Number, b: Tensor | Number) -> Tensor:
 
 
 def _choice(x: Any, other: Any, condition: Any) -> Tensor:
-    """Return ``x`` as a Tensor; a number is filled in on the device instead of being copied."""
+    """Return ``x`` as a Tensor; a number becomes a fill on the device instead of a copy."""
     if isinstance(x, Tensor):
         return x
     like = other if isinstance(other, Tensor) else None
@@ -284,7 +284,7 @@ _SAME, _DIFFERENT = Identity(True), Identity(False)
 
 
 def _is(a: Tensor, b: object) -> Any:
-    """Return whether both are one object; lists and dicts ask this too."""
+    """Return whether both are the same object; lists and dicts also call this."""
     if a is b:
         return _SAME
     if isinstance(b, Tensor):
@@ -301,9 +301,9 @@ def _is_not(a: Tensor, b: object) -> Any:
 
 
 def _compares_labels(a: Tensor, b: Tensor) -> bool:
-    """Return True for tensors of one shape of which one has integers, such as labels."""
+    """Return True for tensors of the same shape of which one has integers, such as labels."""
     mine, others = a.cached_data, b.cached_data
-    if mine is None or others is None:  # a lazy value is not computed yet
+    if mine is None or others is None:  # a lazy value has not been computed yet
         return False
     return (mine.dtype.kind in "biu" or others.dtype.kind in "biu") and a.shape == b.shape
 
@@ -317,7 +317,7 @@ attach("__ne__", _is_not)
 
 
 class Logical(TensorOp):
-    """Logical function of truth values (not 0); the result is a bool constant."""
+    """Logical function of truth values (nonzero is true); the result is a bool constant."""
 
     differentiable = False
 

@@ -1,4 +1,4 @@
-"""Ops that rearrange elements: reshape, broadcast, permute, flip, stack, split, dilate.
+"""Ops that rearrange elements: reshape, broadcast_to, permute, flip, stack, split, dilate.
 
 Indexing is in ``indexing``; the tuples that ``split`` returns are in ``tuples``.
 """
@@ -64,7 +64,7 @@ def broadcast_to(a: Tensor, shape: int | Sequence[int], *more: int) -> Tensor:
 
 
 class Reshape(LinearOp):
-    """The same elements in row-major order in another shape: ``reshape``."""
+    """The same elements, in row-major order, with another shape: ``reshape``."""
 
     def __init__(self, shape: int | Sequence[int]) -> None:
         self.shape = shape
@@ -78,7 +78,7 @@ class Reshape(LinearOp):
 
 @op(Reshape, methods=["reshape"])
 def reshape(a: Tensor, shape: int | Sequence[int], *more: int) -> Tensor:
-    """Return ``a`` in ``shape``, in which one size may be -1; a view where strides allow it."""
+    """Return ``a`` with a new shape, in which one size may be -1; a view if strides allow it."""
     return Reshape((shape, *more) if isinstance(shape, int) else shape)(a)
 
 
@@ -92,7 +92,7 @@ def expand_dims(a: Tensor, axis: int = 0) -> Tensor:
 
 @op(Reshape, methods=["flatten"])
 def flatten(a: Tensor, start: int = 0, end: int = -1) -> Tensor:
-    """Return ``a`` with the axes ``start`` to ``end`` (inclusive) merged; a 0-d becomes 1-d."""
+    """Return ``a`` with axes ``start`` to ``end`` (inclusive) merged; a 0-d tensor becomes 1-d."""
     shape = shape_of("flatten", a) or (1,)
     first = normalize_axis("flatten", start, len(shape))
     last = normalize_axis("flatten", end, len(shape))
@@ -105,7 +105,7 @@ def flatten(a: Tensor, start: int = 0, end: int = -1) -> Tensor:
 def squeeze(a: Tensor, axes: Axes = None) -> Tensor:
     """Return ``a`` without its axes of size 1, or without those of the given ``axes``.
 
-    An axis of another size stays, as in PyTorch; NumPy and ``ndarray.squeeze`` raise an error.
+    Axes of other sizes are kept, as in PyTorch; NumPy and ``ndarray.squeeze`` raise an error.
     """
     shape = shape_of("squeeze", a)
     chosen = normalize_axes("squeeze", axes, len(shape))
@@ -140,7 +140,7 @@ def _permutation(axes: Shape, ndim: int) -> Shape:
 
 @op(Permute, methods=["permute"])
 def permute(a: Tensor, axes: int | Sequence[int], *more: int) -> Tensor:
-    """Return ``a`` with axis i taken from its axis ``axes[i]``; a view."""
+    """Return a view of ``a`` whose axis i is axis ``axes[i]`` of ``a``."""
     return Permute((axes, *more) if isinstance(axes, int) else axes)(a)
 
 
@@ -169,7 +169,7 @@ class Transpose(LinearOp):
 
 @op(Transpose, methods=["transpose"])
 def transpose(a: Tensor, axes: int | Sequence[int] | None = None, *more: int) -> Tensor:
-    """Return ``a`` with the two ``axes`` swapped (None: the last two); a view.
+    """Return a view of ``a`` with the two ``axes`` swapped (None: the last two).
 
     ``a.mT`` swaps the last two axes; ``a.T`` and ``a.t()`` transpose a matrix only.
     """
@@ -194,7 +194,7 @@ def _stacked_transpose(a: Tensor) -> Tensor:
 
 
 def _t(a: Tensor) -> Tensor:
-    """Return the transpose of a matrix; a vector or a 0-d tensor as it is."""
+    """Return the transpose of a matrix; a vector or a 0-d tensor is returned as is."""
     return a if len(a.shape) < 2 else _matrix_transpose(a)
 
 
@@ -235,7 +235,7 @@ def _spread(axes: Axes, dilation: int, ndim: int) -> tuple[slice, ...]:
 def _check_dilation(name: str, dilation: int) -> None:
     if as_int_tuple(name, "dilation", (dilation,))[0] < 0:
         raise ShapeError(
-            f"{name}: dilation must be at least 0, got {dilation}; 0 leaves the tensor as it is"
+            f"{name}: dilation must be at least 0, got {dilation}; 0 leaves the tensor unchanged"
         )
 
 
@@ -263,7 +263,7 @@ class Dilate(LinearOp):
 def dilate(a: Tensor, axes: int | Sequence[int], dilation: int) -> Tensor:
     """Return ``a`` with ``dilation`` zeros after every element along the axes.
 
-    A size n becomes n * (dilation + 1). Axes beyond the tensor's are ignored.
+    A size n becomes n * (dilation + 1). Axes that the tensor does not have are ignored.
     """
     return Dilate(axes, dilation)(a)
 

@@ -1,7 +1,7 @@
-"""Order of elements along an axis: argmax, argmin, sort, argsort, topk.
+"""Ops that order elements along an axis: argmax, argmin, sort, argsort, topk.
 
 The order is found on the host by a stable sort; NaN counts as the largest number. The values are
-gathered, so that gradients go back to the places they came from.
+gathered, so that gradients return to the positions they came from.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _ArgExtremum(TensorOp):
         if flat.shape[axis] == 0:
             raise ShapeError(
                 f"{self.name}: there must be at least one element to search, got shape "
-                f"{tuple(a.shape)}; skip empty inputs"
+                f"{tuple(a.shape)}; leave empty inputs out"
             )
         found = (xp.argmax if self.name == "argmax" else xp.argmin)(flat, axis=axis)
         searched = range(a.ndim) if whole else (axis,)
@@ -75,7 +75,7 @@ def argmin(a: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor
 
 
 class ArgSort(TensorOp):
-    """Positions of elements in order along an axis, the first ``count`` of them: ``argsort``."""
+    """Positions of the first ``count`` elements in sorted order along an axis: ``argsort``."""
 
     differentiable = False
 
@@ -97,7 +97,7 @@ def _order(a: Array, axis: int, descending: bool, count: int | None, device: Any
 
 
 def _sorted(host: Host, descending: bool) -> Host:
-    """Return the stable order of the last axis; NaN is the largest."""
+    """Return the stable sort order along the last axis; NaN is the largest."""
     if not descending:
         return np.argsort(host, axis=-1, kind="stable")
     # Sorting the reversed elements and reversing the order is stable, with NaN first.
@@ -134,7 +134,7 @@ class SortResult(NamedTuple):
 def sort(a: Tensor, axis: int = -1, descending: bool = False) -> SortResult:
     """Return the sorted ``values`` of ``a`` along ``axis`` and their ``indices``.
 
-    Equal elements keep their order; NaN counts as the largest.
+    Equal elements keep their order; NaN counts as the largest number.
     """
     if not shape_of("sort", a):
         values, indices = sort(reshape(a, (1,)), axis)
@@ -150,8 +150,8 @@ def topk(
 ) -> SortResult:
     """Return the ``k`` largest (or smallest) ``values`` along ``axis`` and their ``indices``.
 
-    They are always sorted; ``sorted=False`` is accepted. ShapeError unless 0 <= k <= size of the
-    axis.
+    The values are always sorted; ``sorted=False`` is accepted. ShapeError unless 0 <= k <= size of
+    the axis.
     """
     if not shape_of("topk", a):
         values, indices = topk(reshape(a, (1,)), k, axis, largest)

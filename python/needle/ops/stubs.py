@@ -77,7 +77,7 @@ def _import(family: str, names: Sequence[str]) -> str:
 
 
 def files() -> dict[Path, str]:
-    """Return every generated file with its contents."""
+    """Return the path and contents of every generated file."""
     return {
         PACKAGE / "autograd" / "tensor_methods.pyi": tensor_methods(),
         PACKAGE / "ops" / "public.py": public_names(),

@@ -1,6 +1,6 @@
-"""Transposed convolution, and convolutions of signals (N, C, L), as images with one row.
+"""Transposed convolution, and convolutions of signals (N, C, L) as images with one row.
 
-Both are ``Conv2d`` and its gradients, so they run on the kernels of ``conv2d``. The functions take
+Both use ``Conv2d`` and its gradients, so they run on the kernels of ``conv2d``. The functions take
 PyTorch's weights and permute them; layers call ``transposed`` with the weight as kernels read it.
 """
 
@@ -35,7 +35,7 @@ def transposed(
                 f"{name}: output_padding must be at least 0 and less than stride or dilation, got "
                 f"{output_padding} with stride={stride} and dilation={dilation}; lower it"
             )
-    # each whole stride of output_padding is one more row of zeros in the input
+    # each whole stride in output_padding is one more row of zeros in the input
     down, across = (m // s for m, s in zip(output_padding, stride, strict=True))
     if down or across:
         x = Pad(((0, 0), (0, 0), (0, down), (0, across)))(x)
@@ -93,7 +93,7 @@ def conv_transpose2d(
 
     The adjoint of conv2d, plus bias (O,): (N, O, OH, OW) with OH = (H - 1)*stride - 2*padding +
     dilation*(KH - 1) + output_padding + 1 (Zeiler et al. 2010). Sizes are an int or a pair.
-    ShapeError if shapes or geometry do not fit.
+    ShapeError if shapes or geometry are invalid.
     """
     name = "conv_transpose2d"
     geometry = Geometry.of(name, stride, padding, dilation, groups)
@@ -116,7 +116,7 @@ def conv_transpose1d(
     """Return the transposed convolution of x (N, C, L) with weight (C, O/groups, K), plus bias.
 
     The adjoint of conv1d: (N, O, OL), with the sizes of ``conv_transpose2d``. ShapeError if shapes
-    or geometry do not fit.
+    or geometry are invalid.
     """
     name = "conv_transpose1d"
     geometry = _across_all(name, stride, padding, dilation, groups)
@@ -138,7 +138,7 @@ def conv1d(
     """Return the cross-correlation of x (N, C, L) with weight (O, C/groups, K), plus bias (O,).
 
     The result is (N, O, OL), OL = (L + 2*padding - dilation*(K-1) - 1) // stride + 1. ShapeError if
-    shapes or geometry do not fit.
+    shapes or geometry are invalid.
     """
     rows, filters = _one_row("conv1d", x), _one_row("conv1d", weight)
     geometry = _across_all("conv1d", stride, padding, dilation, groups)

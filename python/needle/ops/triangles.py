@@ -45,7 +45,7 @@ def triu(a: Tensor, diagonal: int = 0) -> Tensor:
 
 @op(Permute, methods=["diagonal"])
 def diagonal(a: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
-    """Return a diagonal of two axes as the last axis of the result.
+    """Return a diagonal over two axes as the last axis of the result.
 
     ``offset``: number of columns (positions of ``axis2``) to the right of the main diagonal.
     """

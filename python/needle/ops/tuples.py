@@ -19,7 +19,7 @@ from .registry import Array, LinearOp, op
 
 
 class MakeTensorTuple(TensorTupleOp):
-    """A TensorTuple built from tensors: ``make_tuple``."""
+    """The op that builds a TensorTuple from tensors: ``make_tuple``."""
 
     reads = ()
 
@@ -43,7 +43,7 @@ def make_tuple(*args: Tensor) -> TensorTuple:
 
 
 class TupleGetItem(LinearOp):
-    """One item of a TensorTuple: ``tuple_get_item``."""
+    """The op that selects one item of a TensorTuple: ``tuple_get_item``."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -59,7 +59,7 @@ class TupleGetItem(LinearOp):
         return self.is_read
 
     def discard(self, node: Tensor, place: Discarded) -> None:
-        """Replace the array in the tuple too, if the tuple has no other user."""
+        """Also replace the array in the tuple, if the tuple has no other user."""
         if unheld(node.inputs)[0]:
             whole: Any = node.inputs[0]
             items = list(whole.cached_data)
@@ -80,14 +80,14 @@ class TupleGetItem(LinearOp):
         shapes = node.inputs[0].shape
         zeros = {
             shape: _Zeros(shape, out_grad) for shape in set(shapes)
-        }  # items of one shape share an array of zeros
+        }  # items of the same shape share an array of zeros
         parts: list[Tensor] = [zeros[shape] for shape in shapes]
         parts[self.index] = out_grad
         return make_tuple(*parts)
 
 
 class _Zeros(Tensor):
-    """Zeros without memory for their elements; sums of tuples skip them."""
+    """Zeros that occupy no memory; sums of tuples skip them."""
 
     def __init__(self, shape: tuple[int, ...], like: Tensor) -> None:
         data = like.realize_cached_data()
@@ -103,8 +103,8 @@ def tuple_get_item(value: TensorTuple, index: int) -> Tensor:
     """
     if not isinstance(value, TensorTuple):
         raise TypeError(
-            f"tuple_get_item: value must be a TensorTuple, got {type(value).__name__}; make it one "
-            "with make_tuple(*tensors), or index it as it is"
+            f"tuple_get_item: value must be a TensorTuple, got {type(value).__name__}; build one "
+            "with make_tuple(*tensors), or index the value itself"
         )
     count, given = len(value), index
     if type(index) is not int or not 0 <= index < count:
@@ -126,7 +126,7 @@ class SplitWithSizes(TensorTupleOp):
         self.axis, self.ends = axis, tuple(accumulate(sizes, initial=0))
 
     def index(self, piece: int) -> tuple[slice, ...]:
-        """Return the index that takes the piece of that number from the whole."""
+        """Return the index that selects piece number ``piece``."""
         return (slice(None),) * self.axis + (slice(*self.ends[piece : piece + 2]),)
 
     def compute(self, a: Array) -> tuple[Array, ...]:
@@ -140,7 +140,7 @@ class SplitWithSizes(TensorTupleOp):
 def split_with_sizes(a: Tensor, sizes: int | Sequence[int], axis: int = 0) -> TensorTuple:
     """Return consecutive pieces of ``a`` along ``axis``, as views in a TensorTuple.
 
-    ``sizes``: the size of each piece, or one int for all, of which the last piece may fall short.
+    ``sizes``: the size of each piece, or one int for all pieces, of which the last may be smaller.
     ShapeError unless the sizes add up to that of the axis.
     """
     total = _divided("split", a, axis)
@@ -161,7 +161,7 @@ def split_with_sizes(a: Tensor, sizes: int | Sequence[int], axis: int = 0) -> Te
 def chunk(a: Tensor, chunks: int, axis: int = 0) -> TensorTuple:
     """Return at most ``chunks`` pieces of ``a`` along ``axis``, as views in a TensorTuple.
 
-    They have the size of the axis divided by ``chunks`` and rounded up; the last may fall short, as
+    Their size is that of the axis divided by ``chunks`` and rounded up; the last may be smaller, as
     in PyTorch. ShapeError unless ``chunks`` is positive.
     """
     total = _divided("chunk", a, axis)
@@ -182,13 +182,13 @@ def _divided(name: str, a: Tensor, axis: int) -> int:
 
 
 def _pieces(a: Tensor, axis: int, total: int, size: int) -> TensorTuple:
-    """Return pieces of one ``size``, the last with the rest; an empty axis is one empty piece."""
+    """Return pieces of equal ``size``, the last with the rest; an empty axis is one empty piece."""
     sizes = [min(size, total - start) for start in range(0, total, size)] if total else [0]
     return SplitWithSizes(sizes, normalize_axis("split", axis, a.ndim))(a)
 
 
 class FusedAddScalars(TensorTupleOp):
-    """The tuple (a + c0, a + c1) as one node: the course's example of an op with two results."""
+    """The op (a + c0, a + c1), the course's example of an op with two results."""
 
     reads = ()
 

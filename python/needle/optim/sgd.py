@@ -1,5 +1,5 @@
-# Trail 21 of 30: SGD, whose docstring is the formula and whose update is one kernel call. Next:
-# apps/models/resnet.py
+# Trail 21 of 30: SGD: the docstring is the formula, the update one call of a kernel.
+# Next: apps/models/resnet.py
 """Stochastic gradient descent with momentum."""
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Data sets in an object store or on a web server, which are read by concurrent requests.
+"""Data sets in an object store or on a web server, read by concurrent requests.
 
-fsspec, s3fs and aiohttp (an extra, imported at the first request) speak the protocols. The modules
-here check and retry requests, cache objects on disk, make samples from them, and upload data sets.
+fsspec, s3fs and aiohttp (an extra, imported at the first request) implement the protocols. The
+modules here check and retry requests, cache objects on disk, turn them into samples, and upload
+data sets.
 """
 
 from .object_cache import ObjectCache

@@ -1,4 +1,4 @@
-"""The catalogue of a data set's objects in a store, read from needle-index.json or a listing.
+"""The catalogue of the objects of a data set in a store, read from needle-index.json or a listing.
 
 ``upload`` writes the index last. It has the order of the samples, their classes and the MD5 of each
 object. The index is untrusted input, so it is checked. remote_images.py and remote_packed.py read
@@ -38,7 +38,7 @@ INVALID = (RecursionError, TypeError, ValueError)
 
 @dataclass(frozen=True)
 class Catalogue:
-    """A table of a data set's objects in order, stored as arrays that pickle without a copy.
+    """A table of a data set's objects, in order, as arrays that pickle without a copy.
 
     kind: "images", one object per sample in folders named after their class, or "packed", files
     written by ``pack``. numbers: int64 ``(n,)``, the class of each image or the sample count of
@@ -102,7 +102,9 @@ def _parsed(content: bytes) -> Catalogue:
 
 def _from_index(found: dict[str, Any]) -> Catalogue:
     if found["needle"] != VERSION:
-        raise ValueError(f"it is of version {found['needle']}, this needle reads {VERSION}")
+        raise ValueError(
+            f"it has version {found['needle']}, but this version of needle reads {VERSION}"
+        )
     kind, classes, rows = found["kind"], found["classes"], found["objects"]
     if kind not in KINDS or not rows:
         raise ValueError(f"it has {len(rows)} objects of kind {kind!r}")
@@ -112,7 +114,9 @@ def _from_index(found: dict[str, Any]) -> Catalogue:
         if unsafe or not MD5.fullmatch(digest) or min(size, number) < 0:
             raise ValueError(f"an object is {name!r}, {size}, {digest!r}, {number}")
         if size > MAX_BYTES and kind == "images":
-            raise ValueError(f"{name!r} has {size} bytes, and an image at most {MAX_BYTES}")
+            raise ValueError(
+                f"{name!r} has {size} bytes, but an image may have at most {MAX_BYTES}"
+            )
     different = len(set(names))
     if different < len(names) and different < len(set(map(tuple, rows))):
         raise ValueError("an object is listed twice, with different contents or classes")
@@ -149,7 +153,7 @@ def _from_listing(store: Store, endings: tuple[str, ...]) -> Catalogue:
             if packed
             else (f"it must have {INDEX}, or images ({', '.join(endings)}) in one folder per class")
         )
-        raise DataError(f"{store.url}: no data set is there; {hint}")
+        raise DataError(f"{store.url}: there is no data set; {hint}")
     rows.sort(key=lambda each: (each[0], each[1].name))
     classes = sorted({name for name, _ in rows})
     check_classes("RemoteImageFolder", store.url, sorted(folders.difference(classes)), endings)

@@ -1,12 +1,12 @@
-"""ObjectCache: a cache of stores' objects in a local folder, up to a limit in bytes.
+"""ObjectCache: a cache of objects from stores in a local folder, up to a limit in bytes.
 
-Any number of processes can share a cache. An entry appears complete, by an atomic rename. The file
-``bytes`` holds the total size of the entries. It is increased before an entry appears, so after a
-crash it can only be too high; it is recomputed when room is needed. The least recently used entries
-are evicted first. Called by remote_images.py and remote_packed.py. The caches of fsspec (2026.9:
-simplecache, filecache) have neither a limit nor digests, so that a full disk or a corrupt entry
-would raise an error. Files are private (mode 0600, folders 0700, whatever the umask), and no
-symbolic link in the folder is followed.
+Any number of processes can share a cache. Entries are published by an atomic rename, so they are
+always complete. The file ``bytes`` holds their total size. It is increased before an entry is
+published, so after a crash it can only be too high; it is recomputed when room is needed. The least
+recently used entries are evicted first. Called by remote_images.py and remote_packed.py. The caches
+of fsspec (2026.9: simplecache, filecache) have neither a limit nor digests, so a full disk or a
+corrupt entry would be an error. Files are private (mode 0600, folders 0700, whatever the umask),
+and no symbolic link in the folder is followed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DIGEST = 16
 
 @dataclass(frozen=True)
 class ObjectCache:
-    """A cache in ``folder`` (None: NEEDLE_CACHE_DIR) of ``limit`` bytes (None: NEEDLE_CACHE_BYTES).
+    """A cache of ``limit`` bytes (None: NEEDLE_CACHE_BYTES) in ``folder`` (None: NEEDLE_CACHE_DIR).
 
     A limit of 0 turns the cache off. An unusable folder causes a warning, not an error.
     """
@@ -105,7 +105,7 @@ class ObjectCache:
     # ---- large objects, mapped ---------------------------------------------------------------
 
     def open(self, key: str, size: int) -> IO[bytes] | None:
-        """Return the file of an entry, ``size`` bytes and the digest of its key, or None."""
+        """Return an entry's file, which has ``size`` bytes and a digest of its key, or None."""
         file = self._opened(key)
         if file is None:
             return None
@@ -120,14 +120,14 @@ class ObjectCache:
     def claim(self, key: str, size: int, wait: bool) -> Iterator[IO[bytes] | None]:
         """Yield an empty file to fill and ``commit``; None if another process or thread has it.
 
-        wait: wait until the other one commits or dies. If the folder is unusable, the file is an
-        unnamed temporary one. Raises DataError for a size above the limit.
+        wait: wait until the other process or thread commits or dies. If the folder is unusable, the
+        file is an unnamed temporary one. Raises DataError for a size that exceeds the limit.
         """
         if size + DIGEST > self.capacity:
             raise DataError(
                 f"the cache {self.root} must have room for an object of {size + DIGEST} bytes, got "
-                f"a limit of {self.capacity}; give ObjectCache(limit=) or "
-                f"{config.CACHE_BYTES.name} more"
+                f"a limit of {self.capacity}; raise ObjectCache(limit=) or "
+                f"{config.CACHE_BYTES.name}"
             )
         partial = self._partial(key)
         try:
@@ -147,10 +147,10 @@ class ObjectCache:
             finally:
                 if _is_at(file, partial):  # the entry was not committed
                     partial.unlink(missing_ok=True)
-                fcntl.flock(file, fcntl.LOCK_UN)  # a map of the file would keep the lock
+                fcntl.flock(file, fcntl.LOCK_UN)  # a memory map of the file would keep the lock
 
     def commit(self, key: str, file: IO[bytes]) -> None:
-        """Turn the complete file of ``claim`` into the entry."""
+        """Publish a complete file from ``claim`` as the entry."""
         partial, path = self._partial(key), self._path(key)
         try:
             file.write(_digest(key))
@@ -169,7 +169,7 @@ class ObjectCache:
     # ---- the limit ----------------------------------------------------------------------------
 
     def _rename(self, partial: Path, path: Path, size: int) -> None:
-        """Rename the file to the entry, evicting others if there is no room for it."""
+        """Rename the file to the entry's path, evicting other entries if it needs room."""
         with _private_file(self.root / "bytes", os.O_RDWR | os.O_CREAT) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             text = file.read(32)
@@ -211,7 +211,7 @@ class ObjectCache:
         return path.with_name(path.name + ".part")
 
     def _opened(self, key: str) -> IO[bytes] | None:
-        """Return the open file of the entry, now most recently used; None if it is missing."""
+        """Open the entry and mark it as most recently used; return None if it is missing."""
         path = self._path(key)
         try:
             _check_folder(path.parent)
@@ -244,7 +244,7 @@ def _make_private(folder: Path) -> None:
 
 def _check_folder(folder: Path) -> None:
     if not stat.S_ISDIR(os.lstat(folder).st_mode):
-        raise NotADirectoryError(f"{folder} is a link or no folder")
+        raise NotADirectoryError(f"{folder} is a symbolic link or not a folder")
 
 
 def _private_file(path: Path, flags: int) -> IO[bytes]:
@@ -253,27 +253,27 @@ def _private_file(path: Path, flags: int) -> IO[bytes]:
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(handle)
-        raise FileExistsError(f"{path} is a link or no file")
+        raise FileExistsError(f"{path} is a symbolic link or not a regular file")
     modes = {os.O_RDONLY: "rb", os.O_WRONLY: "wb", os.O_RDWR: "r+b"}
     return os.fdopen(handle, modes[flags & os.O_ACCMODE])
 
 
 def _temporary(size: int) -> IO[bytes]:
-    """Return an unnamed temporary file; raise DataError if there is no room for it either."""
+    """Return an unnamed temporary file; raise DataError if there is no room for it."""
     try:
         file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by claim
         _reserve(file, size + DIGEST)
     except OSError as error:
         raise DataError(
-            f"{tempfile.gettempdir()}: no room for an object of {size} bytes ({error}), as in the "
-            f"cache; make room, or give another folder by ObjectCache(folder=) or "
-            f"{config.CACHE_DIR.name}"
+            f"{tempfile.gettempdir()}: there is no room for an object of {size} bytes, neither "
+            f"here nor in the cache ({error}); free some space, or choose another folder with "
+            f"ObjectCache(folder=) or {config.CACHE_DIR.name}"
         ) from error
     return file
 
 
 def _reserve(file: IO[bytes], size: int) -> None:
-    """Truncate the file and reserve its bytes, so that a full disk raises here."""
+    """Truncate the file and reserve its bytes, so that a full disk raises an error here."""
     file.truncate(0)
     file.seek(0)
     if hasattr(os, "posix_fallocate"):
@@ -291,7 +291,7 @@ def _digest(key: str, content: bytes = b"") -> bytes:
 
 
 def _locked(path: Path, wait: bool) -> IO[bytes] | None:
-    """Return the locked file, or None if another has it; retry if it was renamed meanwhile."""
+    """Return the locked file, or None if another process has it; retry if it was renamed."""
     while True:
         file = _private_file(path, os.O_RDWR | os.O_CREAT)
         try:

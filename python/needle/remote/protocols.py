@@ -1,8 +1,8 @@
-"""Clients of the protocols (S3, HTTP, others), which get bytes, put an object and list a page.
+"""Clients for the protocols (S3, HTTP, others) that get bytes, put an object and list a page.
 
 Each uses a file system of fsspec with its retries turned off, since retry.py retries requests. No
-response is read beyond its maximum size. Addresses end with "/", and names of objects are relative
-to them. Called by store.py.
+response is read beyond its maximum size. Addresses end with "/", and object names are relative to
+them. Called by store.py.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Client(Protocol):
     loop: Any
 
     async def get(self, name: str, start: int, end: int | None, etag: str, most: int) -> Answer:
-        """Return bytes ``start`` to ``end`` (None: all) of the object, if its ETag is ``etag``.
+        """Return bytes ``start`` to ``end`` (None: the last) of an object whose ETag is ``etag``.
 
         At most ``most + 1`` bytes of a response are read.
         """
@@ -138,7 +138,7 @@ class Web:
 
     def __init__(self, url: str, retry: Retry) -> None:
         self.url = url
-        package("aiohttp")  # raises now if it is missing
+        package("aiohttp")  # raises an error now if the package is missing
         self.fs = package("fsspec").filesystem("http", skip_instance_cache=True, encoded=True)
         self.loop = self.fs.loop
         self.credentials = _credentials(url)
@@ -174,7 +174,8 @@ class Web:
         for _ in range(MAX_REDIRECTS + 1):
             own = dict(self.credentials) if _origin(url) == _origin(self.url) else {}
             proxy, permit = _proxy(url)
-            own |= permit if url.lower().startswith("http:") else {}  # https uses a tunnel instead
+            # https sends them to the proxy through CONNECT instead
+            own |= permit if url.lower().startswith("http:") else {}
             found = await session.get(
                 self.fs.encode_url(url),
                 headers={**headers, **own},
@@ -204,13 +205,13 @@ class Web:
 
 
 class Other:
-    """A client of every other protocol of fsspec and of local folders, with requests in threads."""
+    """A client for local folders and all other fsspec protocols, whose requests run in threads."""
 
     def __init__(self, url: str, retry: Retry) -> None:
         try:
             self.fs, self.root = package("fsspec").url_to_fs(url)
         except ValueError as error:
-            raise DataError(f"an address must have a protocol of fsspec: {error}") from None
+            raise DataError(f"an address must have a protocol that fsspec knows: {error}") from None
         self.local = "://" not in url
         self.root = self.root.rstrip("/") + "/"
         self.loop = importlib.import_module("fsspec.asyn").get_loop()
@@ -250,7 +251,7 @@ def client_for(url: str, retry: Retry) -> Client:
 
 
 def package(name: str) -> ModuleType:
-    """Return a library of the extra ``remote``; raise ImportError if it is not installed."""
+    """Import a package of the extra ``remote``; raise ImportError if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -261,7 +262,7 @@ def package(name: str) -> ModuleType:
 
 
 async def _read(read: Callable[[int], Awaitable[bytes]], most: int, keep: bool = True) -> bytes:
-    """Return at most ``most + 1`` bytes from ``read``; with keep=False, read and discard them."""
+    """Read at most ``most + 1`` bytes with ``read``, and return or (keep=False) discard them."""
     pieces, left = [], most + 1
     while left and (piece := await read(min(CHUNK, left))):
         left -= len(piece)
@@ -280,7 +281,7 @@ def _bounded_session() -> Any:
             body = await _read(self.content.read, MAX_PAGE)
             if len(body) > MAX_PAGE:
                 self.close()
-                raise aiohttp.ClientPayloadError(f"an answer of more than {MAX_PAGE} bytes")
+                raise aiohttp.ClientPayloadError(f"the response has more than {MAX_PAGE} bytes")
             self._body: bytes | None = self._body or body
             return await super().read()  # type: ignore[no-any-return]
 
@@ -300,7 +301,7 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 def _credentials(url: str) -> dict[str, str]:
-    """Return the header with the credentials of ~/.netrc for the host; {} if there are none."""
+    """Return the header with the host's credentials from ~/.netrc; {} if there are none."""
     try:
         found = netrc.netrc(os.path.expanduser(config.NETRC.read())).authenticators(
             urlsplit(url).hostname or ""

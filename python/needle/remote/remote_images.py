@@ -1,4 +1,4 @@
-"""RemoteImageFolder: images of one object each, fetched by concurrent requests per batch."""
+"""RemoteImageFolder: one object per image, fetched by concurrent requests for each batch."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ class RemoteImageFolder(ImageFolder):
 
     Items, options and order are those of ImageFolder. If ``upload`` wrote an index, the order and
     classes are those of the uploaded data set; a web server needs the index. A loader fetches the
-    images of a slice together, unless the data set has transforms of its own, so give the
-    transforms to the loader. cache: the local cache of objects. retry: attempts, timeouts and
-    concurrent requests. catalogue: the result of ``read_catalogue``, if it was read before.
-    Credentials come only from the usual environment variables and files.
+    images of a slice together, unless the data set has its own transforms, so give transforms to
+    the loader. cache: the local cache of objects. retry: attempts, timeouts and concurrent
+    requests. catalogue: the result of ``read_catalogue``, if it has already been read. Credentials
+    come only from the usual environment variables and files.
 
     It pickles without its client; each process makes one at its first request. Raises DataError for
     an address without images and for an object that is missing, corrupt or changed, StoreError if
-    the store is unreachable or refuses, ImportError if the extra ``remote`` is not installed.
+    the store is unreachable or refuses the request, ImportError if the extra ``remote`` is not
+    installed.
     """
 
     def __init__(
@@ -59,14 +60,14 @@ class RemoteImageFolder(ImageFolder):
         self.catalogue = catalogue or read_catalogue(self.store, extensions)
         if self.catalogue.kind != "images" or self.catalogue.classes is None:
             raise DataError(
-                f"RemoteImageFolder: {self.store.url} must have one object per image, got packed "
-                f"files; open it with RemotePacked or open_remote"
+                f"RemoteImageFolder: {self.store.url} the data set must have one object per image, "
+                "got packed files; open it with RemotePacked or open_remote"
             )
         self.classes = self.catalogue.classes
         self.paths, self.labels = self.catalogue.names, self.catalogue.numbers
 
     def fetch(self, indices: Indices) -> tuple[Any, npt.NDArray[np.int64]] | None:
-        """Return the images and labels of these samples; a list of images if sizes differ."""
+        """Return the images and labels of these samples, with a list of images if sizes differ."""
         if self.transforms:
             return None
         places = check_indices(type(self).__name__, indices, len(self))
@@ -89,7 +90,7 @@ class RemoteImageFolder(ImageFolder):
         return self.store.url + self.paths[place]
 
     def _contents(self, places: Sequence[int]) -> list[bytes]:
-        """Return the bytes of the objects, from the cache or by one request to the store."""
+        """Return the bytes of the objects, from the cache or by concurrent requests."""
         keys = [self.catalogue.key(self.store.url, place) for place in places]
         kept = [self.cache.read(key) for key in keys]
         missing = [i for i, content in enumerate(kept) if content is None]

@@ -1,7 +1,7 @@
 """RemotePacked: shards written by ``upload(packed=True)``, and open_remote for any address.
 
-The first batch that needs a shard fetches it into the cache, in pieces by concurrent requests. The
-shard is then mapped, and PackedDataset reads and checks its samples. If the cache's folder is
+A shard is fetched into the cache when a batch first needs it, in pieces by concurrent requests. It
+is then memory-mapped, and PackedDataset reads and checks its samples. If the cache folder is
 unusable, shards are kept in temporary files that belong to one process.
 """
 
@@ -66,8 +66,8 @@ class RemotePacked(ScaledDecoding):
         self.catalogue = catalogue or read_catalogue(self.store)
         if self.catalogue.kind != "packed":
             raise DataError(
-                f"RemotePacked: {self.store.url} must have packed files, got an object per "
-                f"image; open it with RemoteImageFolder or open_remote"
+                f"RemotePacked: {self.store.url} the data set must have packed files, got one "
+                "object per image; open it with RemoteImageFolder or open_remote"
             )
         self.checked = checked
         self.layout, self.classes = self.catalogue.layout, self.catalogue.classes
@@ -85,9 +85,9 @@ class RemotePacked(ScaledDecoding):
         return self._read(int(shard), lambda packed: packed[int(row)])
 
     def fetch(self, indices: Indices) -> Any | None:
-        """Return the batch if all fields are numbers and arrays of one shape, else None.
+        """Return the batch if every field is numbers or arrays of equal shape, else None.
 
-        In both cases the shards of the samples are in the cache afterwards.
+        In either case the shards of the samples are in the cache afterwards.
         """
         numbers, rows = self._places(check_indices("RemotePacked", indices, len(self)))
         wanted = np.unique(numbers).tolist()
@@ -103,19 +103,19 @@ class RemotePacked(ScaledDecoding):
         return structure.rebuild([np.concatenate(leaf)[order] for leaf in leaves])
 
     def set_decoding(self, needed: Needed) -> bool:
-        """See ``ScaledDecoding``. Open shards are reopened."""
+        """See ``ScaledDecoding``; open shards are reopened."""
         self._open = {}
         return super().set_decoding(needed)
 
     def _places(self, indices: Indices) -> tuple[Indices, Indices]:
-        """Return the shard of each sample, and the row in the shard."""
+        """Return the shard of each sample, and its row in the shard."""
         numbers = np.searchsorted(self.ends, indices, side="right")
         return numbers, indices - (self.ends - self.catalogue.numbers)[numbers]
 
     # ---- shards ------------------------------------------------------------------------------
 
     def _read(self, number: int, read: Callable[[PackedDataset], T]) -> T:
-        """Return ``read(shard)``, after fetching the shard once more if it is corrupt."""
+        """Return ``read(shard)``, fetching the shard once more if it is corrupt."""
         try:
             return read(self._shards([number])[0])
         except GarbledSample:
@@ -126,7 +126,7 @@ class RemotePacked(ScaledDecoding):
     def _shards(self, numbers: Sequence[int]) -> list[PackedDataset]:
         """Return these shards open, after fetching those that are not in the cache.
 
-        Shards that no other process is fetching come first, concurrently; then the others.
+        Shards that no other process is fetching are fetched first, concurrently, then the others.
         """
         found = {number: self._open[number] for number in numbers if number in self._open}
         closed = [number for number in numbers if number not in found]
@@ -148,7 +148,8 @@ class RemotePacked(ScaledDecoding):
                 if shard is None:
                     claim = self.cache.claim(self._key(number), self._size(number), wait)
                     file = stack.enter_context(claim)
-                    shard = self._from_cache(number)  # another process may just have fetched it
+                    # another process may have fetched it meanwhile
+                    shard = self._from_cache(number)
                     if shard is None and file is not None:
                         claimed[number] = file
                 if shard is not None:
@@ -185,13 +186,13 @@ class RemotePacked(ScaledDecoding):
         return shard
 
     def _download(self, claimed: dict[int, IO[bytes]]) -> None:
-        """Fill the files, twice if an MD5 is wrong, since pieces have no digest of their own."""
+        """Fill the files, again if an MD5 is wrong, since pieces have no digests of their own."""
         damaged = self._filled(self._filled(list(claimed), claimed), claimed)
         if damaged:
             raise DataError(
                 f"{self._url(damaged[0])}: its bytes must have the MD5 "
-                f"{self.catalogue.wanted(damaged[0]).md5}, got another one twice; upload the "
-                f"data set again"
+                f"{self.catalogue.wanted(damaged[0]).md5}, got a different one twice; upload the "
+                "data set again"
             )
 
     def _filled(self, numbers: list[int], files: dict[int, IO[bytes]]) -> list[int]:
@@ -240,7 +241,7 @@ def open_remote(
 ) -> Dataset:
     """Return RemotePacked if packed files are at ``url``, else RemoteImageFolder.
 
-    checked: an option of RemotePacked. images: further options of RemoteImageFolder. The other
+    checked: an option of RemotePacked. images: options of RemoteImageFolder alone. The other
     parameters are those of both classes.
     """
     store = Store(url, retry)

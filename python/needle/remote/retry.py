@@ -1,4 +1,4 @@
-"""Retry: the number of attempts of a request to a store, the back-off, and the final errors.
+"""Retry: the limits on attempts of a request to a store, the back-off, and the final errors.
 
 Every error raised here names the address, the number of attempts and the remedy. Called by
 store.py. tenacity (9.2) would replace the loop in ``retried`` and its back-off, but not the table
@@ -28,7 +28,7 @@ BROKEN_CONNECTIONS = frozenset(
 NO_KEYS = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"})
 NO_HTTP = frozenset({"HttpProcessingError"})
 """The cause of aiohttp's error for a malformed status line or header, which has status 400."""
-_JITTER = random.SystemRandom()  # the global generator is reserved for transforms
+_JITTER = random.SystemRandom()  # its own generator: the global one is reserved for transforms
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Retry:
     """The limits and the exponential back-off of requests to a store.
 
     tries: attempts per request. timeout: the limit of one attempt in seconds. wait: the first pause
-    in seconds, which doubles after each attempt up to ``longest_wait``. The actual pause is a
-    random fraction of it, from a half to all, so that workers do not retry at the same time. The
-    defaults outlast an outage of a minute. in_flight: concurrent requests of each worker. Raises
+    in seconds, which doubles after each attempt up to ``longest_wait``. The actual pause is between
+    half and all of it, at random, so that workers do not retry at the same time. With the defaults,
+    requests survive an outage of one minute. in_flight: concurrent requests of each worker. Raises
     ValueError for values out of range.
     """
 
@@ -56,7 +56,7 @@ class Retry:
             )
 
     def pause(self, attempts: int) -> float:
-        """Return the seconds to pause after this number of attempts."""
+        """Return the pause in seconds after this number of attempts."""
         full = min(self.longest_wait, self.wait * 2.0 ** (attempts - 1))
         return full * _JITTER.uniform(0.5, 1.0)
 
@@ -156,7 +156,7 @@ def _named(error: BaseException | None, names: frozenset[str]) -> bool:
 
 
 def _is_garbled(error: BaseException) -> bool:
-    """Return True for a response that is not valid HTTP."""
+    """Return True if the response was not valid HTTP."""
     return _named(error.__cause__, NO_HTTP)
 
 

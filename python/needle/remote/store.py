@@ -28,12 +28,12 @@ MAX_PAGES = 100_000
 
 @dataclass(frozen=True)
 class Wanted:
-    """A request for an object, or for its bytes ``start`` to ``end``, with the values to check.
+    """A request for an object, or for bytes ``start`` to ``end`` of it, with values to check.
 
     size: the bytes of the whole object, None if unknown. etag: the ETag it must have. md5: the
     digest of the requested bytes. sample: an index in the data set, for error messages. most: the
-    maximum bytes of an object of unknown size. parse: converts the bytes; raises Damaged for
-    invalid ones.
+    maximum size in bytes of an object of unknown size. parse: converts the bytes; raises Damaged if
+    they are invalid.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Wanted:
             raise Damaged(f"it must have {wanted} bytes, got {length}")
         md5 = self.md5 or (answer.etag if answer.digests and self.end is None else "")
         if md5 and md5 != md5_of(answer.content):
-            raise Damaged(f"its {length} bytes must have the MD5 {md5}, got another")
+            raise Damaged(f"its {length} bytes must have the MD5 {md5}, got a different one")
 
 
 class Store:
@@ -85,7 +85,7 @@ class Store:
     def put(
         self, objects: Sequence[tuple[str, bytes]], done: Callable[[str], Any] | None = None
     ) -> None:
-        """Write each (name, content), and call ``done`` with its name afterwards."""
+        """Write each (name, content), and then call ``done`` with its name."""
 
         async def one(client: Client, given: tuple[str, bytes]) -> None:
             await self._retried("put", given[0], partial(_put, client, *given))
@@ -111,7 +111,7 @@ class Store:
     async def _together(
         self, client: Client, items: Sequence[Any], one: Callable[[Client, Any], Awaitable[T]]
     ) -> list[T]:
-        """Await ``one(item)`` of each, ``in_flight`` at a time; an error cancels the others."""
+        """Await ``one`` for each item, ``in_flight`` at a time; an error cancels the others."""
         room = asyncio.Semaphore(self.retry.in_flight)
 
         async def with_room(item: Any) -> T:
@@ -172,9 +172,7 @@ async def _put(client: Client, name: str, content: bytes) -> None:
     etag = await client.put(name, content)
     md5 = md5_of(content)
     if len(etag) == len(md5) and "-" not in etag and etag != md5:
-        raise Damaged(
-            f"expected the store to have {len(content)} bytes with MD5 {md5}, got ETag {etag}"
-        )
+        raise Damaged(f"the store must have {len(content)} bytes with MD5 {md5}, got ETag {etag}")
 
 
 def store_at(where: str | os.PathLike[str] | Store, retry: Retry | None) -> Store:
@@ -183,7 +181,7 @@ def store_at(where: str | os.PathLike[str] | Store, retry: Retry | None) -> Stor
 
 
 def md5_of(content: bytes) -> str:
-    """Return the MD5 in hexadecimal, as a checksum without cryptographic use."""
+    """Return the MD5 in hexadecimal; it is a checksum, not used for security."""
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
@@ -193,7 +191,7 @@ PLACE = re.compile(r"\w+://([^/@:?#\[\]]+|\[[\da-f:.]+\])(:\d+)?(/[^?#]*)?", re.
 
 
 def _checked(url: str) -> str:
-    """Return the address with one trailing "/"; raise DataError, which hides an invalid one."""
+    """Return the address with one trailing "/"; raise DataError, without secrets, if invalid."""
     scheme, mark, rest = url.partition("://")
     head = f"{scheme}://..." if mark and scheme.isalnum() else "the address"
     if USER_INFO.search(url):

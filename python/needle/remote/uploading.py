@@ -1,7 +1,7 @@
 """Upload of a data set to a store, where RemoteImageFolder or RemotePacked reads it.
 
-Objects that exist with the same content are not sent again. The index is written last and completes
-the data set.
+Objects that already exist with the same content are not sent again. The index is written last,
+which completes the data set.
 """
 
 from __future__ import annotations
@@ -51,15 +51,17 @@ def upload(
     ``ImageFolder``, or a PNG of an image (uint8, or floats in 0..1) from any other dataset of
     (image, label) with ``classes``. packed: write files of ``samples_per_shard`` samples (None: a
     few megabytes each) as ``pack`` does; encode: as in ``pack``, by default "keep" for image files,
-    else "raw". After an interruption, a second call sends the missing objects, if the store returns
-    the MD5 of an object as its ETag. retry: attempts and timeouts. progress: show a progress bar on
-    a terminal, if tqdm is installed. A local folder gets the same layout, which a web server can
-    serve. Raises TypeError or DataError for samples that are not images, StoreError if the store
-    refuses them.
+    else "raw". After an interruption, a second call sends only the missing objects, if the store
+    returns the MD5 of an object as its ETag. retry: attempts and timeouts. progress: show a
+    progress bar on a terminal, if tqdm is installed. A local folder gets the same layout, so that a
+    web server can serve it. Raises TypeError or DataError for samples that are not images,
+    StoreError if the store refuses them.
     """
     store, total = Store(url, retry), len(dataset)
     if not total:
-        raise DataError(f"upload: the dataset must have a sample, got none for {store.url}")
+        raise DataError(
+            f"upload: the dataset must have at least one sample, got none for {store.url}"
+        )
     if store.url.startswith(("http://", "https://")):
         raise StoreError(
             f"upload: a web server cannot be written to; give s3://bucket/prefix or a folder, got "
@@ -88,15 +90,15 @@ def upload(
 def _check_index(store: Store, size: int) -> None:
     if size > MAX_INDEX:
         raise DataError(
-            f"upload: the index of {store.url} may have {MAX_INDEX} bytes, got at least {size}; "
-            f"give packed=True, or fewer images"
+            f"upload: the index of {store.url} may have at most {MAX_INDEX} bytes, got at least "
+            f"{size}; give packed=True, or fewer images"
         )
 
 
 def _send(
     store: Store, made: Iterator[Made], at_once: int, done: Callable[[int], None]
 ) -> list[Row]:
-    """Put the missing objects; return the rows of the index. ``done`` gets each number."""
+    """Put the missing objects, calling ``done`` after each; return the rows of the index."""
     there = _etags(store)
     rows: list[Row] = []
     while group := list(islice(made, at_once)):
@@ -159,7 +161,7 @@ def _pixels(dataset: Any, index: int) -> tuple[Any, int]:
         if image.dtype.kind == "f":
             image = np.rint(image * 255)
             if not ((image >= 0) & (image <= 255)).all():
-                raise ValueError("its values are not in 0..1")
+                raise ValueError("its values must be in 0..1")
             image = image.astype(np.uint8)
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (1, 3):
             raise ValueError(f"it is {image.dtype} {image.shape}")

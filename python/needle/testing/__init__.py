@@ -1,4 +1,4 @@
-"""Tools for testing one's own ops and backends: ``check_gradients`` and ``conformance``.
+"""Tools for testing your own ops and backends: ``check_gradients`` and ``conformance``.
 
 ``python -m needle.testing.conformance NAME`` runs the conformance suite.
 """

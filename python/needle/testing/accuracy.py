@@ -1,8 +1,8 @@
-"""Errors of the elementwise functions in units in the last place (ulp), on every device.
+"""Errors of the elementwise functions on every device, in units in the last place (ulp).
 
 ``measure`` compares float32 results with float64 over the whole range of float32; ``python -m
-needle.testing.accuracy`` prints the table of docs/internals/accuracy.md. In NumPy mode only the
-functions that are ops are measured: the others are NumPy's own.
+needle.testing.accuracy`` prints the table of docs/internals/accuracy.md. In NumPy mode only
+functions that are ops are measured, because the others are NumPy's own.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class Worst:
 
 
 def ulps(got: Floats, want: Doubles) -> Doubles:
-    """Return the distance of each result from the true value, in units of float32 at that value.
+    """Return the distance of each result from the true value, in float32 ulps at that value.
 
-    NaN for NaN is 0, and so is a result that underflows to a zero of either sign. NaN for a number,
-    and the other sign of a true zero, are infinite. Beyond the largest float32 the scale goes on:
-    infinity counts as the number after it.
+    The distance is 0 if both are NaN, or if the result underflows to a zero of either sign. It is
+    infinite if only the result is NaN, or if a true zero has the other sign. Infinity counts as the
+    number after the largest float32.
     """
     unit = np.ldexp(1.0, np.maximum(np.frexp(want)[1] - 24, -149))
     unit = np.where(np.isinf(want), _LAST, np.minimum(unit, _LAST))
@@ -96,7 +96,7 @@ def ulps(got: Floats, want: Doubles) -> Doubles:
 
 
 def targets() -> dict[str, tuple[Any, str | None]]:
-    """Return each device of this machine by name; cpu once for each of its instruction sets."""
+    """Return the devices of this machine by name, with cpu once for each instruction set."""
     found: dict[str, tuple[Any, str | None]] = {}
     for device in filter(lambda each: each.enabled(), all_devices()):
         name = str(device).removesuffix("()")
@@ -109,7 +109,7 @@ def targets() -> dict[str, tuple[Any, str | None]]:
 
 
 def evaluated(name: str, host: Floats, device: Any, isa: str | None = None) -> Floats:
-    """Return a function's results on a device, by this instruction set or the current one."""
+    """Return a function's results on a device, with the given or the current instruction set."""
     array = from_numpy(host, device, np.dtype("float32"))
     row = _CALLS.get(name) or (REGISTRY[name].function if name in REGISTRY else None)
     module = None if isa is None else device.backend.module
@@ -134,7 +134,7 @@ def names() -> list[str]:
 
 
 def _blocks(stride: int, size: int = 1 << 20) -> Iterator[Floats]:
-    """Yield the special values, then every ``stride``-th float32 by its bits, in blocks."""
+    """Yield, in blocks, the special values, then every ``stride``-th float32 in bit order."""
     yield SPECIAL
     for start in range(0, 1 << 32, size * stride):
         bits = np.arange(start, min(start + size * stride, 1 << 32), stride, dtype=np.uint64)

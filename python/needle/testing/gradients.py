@@ -32,7 +32,7 @@ def check_gradients(
     seed: int = 0,
     device: Any = None,
 ) -> None:
-    """Raise AssertionError unless the gradients of ``f`` at ``inputs`` are right, up to ``order``.
+    """Raise AssertionError unless the gradients of ``f`` at ``inputs`` are correct up to ``order``.
 
     ``inputs``: Tensors, arrays or lists. Floating ones are converted to float64 and checked one by
     one; others are passed unchanged. ``f`` returns one Tensor or several, of any shape.
@@ -40,10 +40,10 @@ def check_gradients(
     Let d be a random direction, w a random weighting of the outputs and s = sum(w * f). Then the
     product <gradient of s, d> must equal (s(x + step*d) - s(x - step*d)) / (2*step), up to
     atol + rtol * |expected|. Order 2 checks the gradients of that product in the same way. Choose
-    inputs further from kinks (relu at 0, equal maxima) than ``step``. ``device``: for inputs that
-    are not Tensors.
+    inputs that are further than ``step`` from kinks (relu at 0, equal maxima). ``device``: that of
+    inputs that are not Tensors.
     """
-    __tracebackhide__ = True  # pytest's report ends at the call, with the message below
+    __tracebackhide__ = True  # pytest's report ends at the caller, with the message below
     points = [_as_point(x, device) for x in inputs]
     positions = [i for i, x in enumerate(points) if isinstance(x, Tensor) and x.dtype == "float64"]
     assert positions, "check_gradients: needs at least one floating input, got none; pass floats"
@@ -82,7 +82,7 @@ def _outputs(result: Any) -> list[Tensor]:
 
 
 def _inner(tensors: Sequence[Tensor], weights: Sequence[Host]) -> Tensor:
-    """Return the sum of all products of the tensors' elements with their weights."""
+    """Return the sum of the products of the tensors' elements and their weights."""
     terms = [
         (y * Tensor(w, device=y.device, dtype="float64", requires_grad=False)).sum()
         for y, w in zip(tensors, weights, strict=True)
@@ -91,14 +91,14 @@ def _inner(tensors: Sequence[Tensor], weights: Sequence[Host]) -> Tensor:
 
 
 def _weighted(f: Function, points: Sequence[Any], random: np.random.Generator) -> Function:
-    """Return the function sum(w * f) with one fixed random w for each output."""
+    """Return the function sum(w * f), with a fixed random w for each output."""
     with no_grad():
         weights = [random.standard_normal(y.shape) for y in _outputs(f(*points))]
     return lambda *args: _inner(_outputs(f(*args)), weights)
 
 
 def _slope(scalar: Function, directions: dict[int, Host]) -> Function:
-    """Return the derivative of ``scalar`` along all directions together, as a function."""
+    """Return the function that computes the derivative of ``scalar`` along all directions."""
     gradients = grad(scalar, tuple(directions))
     return lambda *args: _inner(gradients(*args), [*directions.values()])  # type: ignore[arg-type]
 
@@ -130,7 +130,7 @@ def _check_one(
 def _worst_element(
     scalar: Function, points: Sequence[Any], i: int, gradient: Host, step: float
 ) -> str:
-    """Return a line that names the element whose partial derivative is furthest off."""
+    """Describe the element whose partial derivative has the largest error, in one line."""
     if gradient.size > 1000:  # each element costs two evaluations of f
         return ""
     expected = np.zeros_like(gradient)

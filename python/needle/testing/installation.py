@@ -24,10 +24,10 @@ PACKAGES = (
 
 
 def facts(devices: Sequence[Device]) -> dict[str, Any]:
-    """Return versions, machine, devices and environment as values that JSON can hold.
+    """Return versions, machine, devices and environment as JSON values.
 
-    "devices" gives for each of ``devices`` its details, or the reason why it cannot be used;
-    "packages" the version of each package, or None if it is not installed.
+    "devices" gives, for each of ``devices``, its details or the reason why it cannot be used;
+    "packages" gives the version of each package, or None if it is not installed.
     """
     return {
         "location": str(Path(__file__).resolve().parents[1]),
@@ -71,7 +71,7 @@ def _memory() -> int | None:
 
 
 def _state(device: Device) -> str:
-    """Return what a device runs on, or why it cannot be used."""
+    """Describe what a device runs on, or why it cannot be used."""
     reason = device.why()
     if reason is not None:
         return f"not usable: {reason}"
@@ -85,7 +85,7 @@ def _state(device: Device) -> str:
 
 
 def _caches(module: Any) -> str:
-    """Return the sizes of a core's data caches, from which the blocks of products follow."""
+    """Return the sizes of a core's data caches, which determine the blocking of matrix products."""
     found = module.caches()
     return f"L1 {found['l1'] >> 10} KiB ({found['l1_ways']} ways), L2 {found['l2'] >> 10} KiB"
 

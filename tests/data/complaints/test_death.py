@@ -144,7 +144,7 @@ def test_4_kills_without_progress_are_reported(monkeypatch: pytest.MonkeyPatch):
     with (
         data.DataLoader(ArrivesLate(8), 4, num_workers=1) as loader,
         storm(60.0, 0.02, random.Random(3)),
-        pytest.warns(RuntimeWarning, match=r"worker processes died 9 times in .*starting them"),
+        pytest.warns(RuntimeWarning, match=r"worker processes died 9 times in .*restarting them"),
         pytest.raises(WorkerError, match=r"died \d+ times in .* before they finished anything"),
     ):
         next(iter(loader))

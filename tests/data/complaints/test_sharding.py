@@ -27,7 +27,9 @@ def test_13_a_stream_that_cannot_be_shared_is_refused_for_two_workers(engine):
             return iter(range(10))
 
     for stream in (Shards((10,)), Lines()):
-        with pytest.raises(ValueError, match=r"num_workers=2 for 1; use at most 1, or write"):
+        with pytest.raises(
+            ValueError, match=r"num_workers=2 for num_shards=1; use at most 1, or write"
+        ):
             data.DataLoader(stream, 3, num_workers=2, engine=engine)
         loader = data.DataLoader(stream, 3, num_workers=1, engine=engine)
         assert sum(1 for _ in loader) == 4

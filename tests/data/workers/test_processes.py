@@ -115,7 +115,7 @@ def test_a_forked_copy_of_the_parent_leaves_the_workers_alone() -> None:
         if pid == 0:
             code = 1
             try:
-                with pytest.raises(WorkerError, match="belong to another process"):
+                with pytest.raises(WorkerError, match="belong to the process that forked"):
                     ask(engine, 1, [1])
                 engine.close()
                 code = 0

@@ -1,7 +1,7 @@
 """Collation: samples become arrays with a new first axis (``default_collate``).
 
 Whether values are stacked depends on the whole batch, not on how it was split into slices: a
-``Slice`` keeps values that cannot be stacked as they are, and ``Slice.batch`` decides for the whole
+``Slice`` leaves values that cannot be stacked unchanged, and ``Slice.batch`` decides for the whole
 batch.
 """
 
@@ -40,7 +40,7 @@ class Slice:
     structure: None if there are no samples. leaves: arrays whose first axis is the samples, or
     lists; empty if the trees of the samples differ, and the structure then holds them as ``trees``.
     placed: for each leaf, True if it was written to the rows given to ``prepare``. indices: int64
-    ``(n,)`` if the ticket does not tell which samples these are.
+    ``(n,)``, set if the ticket does not determine the samples.
     """
 
     structure: Structure | None = None
@@ -56,7 +56,7 @@ class Slice:
         return tree[2] if tree and tree[0] == MIXED else ()
 
     def fields(self) -> tuple[Field | None, ...]:
-        """Return the field of each leaf, None for a leaf that is no array of plain values."""
+        """Return the field of each leaf, None for a leaf that is not an array of plain values."""
         return tuple(
             Field(leaf.shape[1:], leaf.dtype)
             if isinstance(leaf, np.ndarray)
@@ -67,7 +67,7 @@ class Slice:
         )
 
     def rows(self, rows: slice) -> Slice:
-        """Return the samples ``rows`` with views of the arrays; no sample may have been skipped."""
+        """Return the samples ``rows``, as views of the arrays; no sample may have been skipped."""
         assert self.structure is not None and not self.trees
         kinds, leaves = list(self.structure.kinds), [leaf[rows] for leaf in self.leaves]
         for i, leaf in enumerate(leaves):
@@ -80,7 +80,7 @@ class Slice:
     def batch(self) -> Any:
         """Return the samples as one batch; None if there are none.
 
-        Raises ShapeError or TypeError, which names the first sample that does not fit.
+        Raises ShapeError or TypeError, which names the first sample that does not match the others.
         """
         for number, tree in enumerate(self.trees):
             leaf_order(tree, self.trees[0], number)
@@ -94,9 +94,10 @@ def default_collate(samples: Sequence[Any]) -> Any:
 
     int becomes int64, float becomes float32, and bool stays bool; among Python's numbers, the
     widest of these three decides, and among arrays and NumPy's numbers, ``np.result_type`` does.
-    Tuples, lists and dicts are collated field by field and keep their type, a dict the order of the
-    first sample's keys; strings and bytes become a list. Raises ShapeError if shapes, containers,
-    lengths or keys differ, and TypeError if a field has any other type, or text and numbers.
+    Tuples, lists and dicts are collated field by field and keep their type, and a dict the key
+    order of the first sample; strings and bytes become a list. Raises ShapeError if shapes,
+    containers, lengths or keys differ, and TypeError if a field has any other type, or both text
+    and numbers.
     """
     return collate_slice(samples).batch()
 
@@ -109,11 +110,11 @@ def collate_slice(
 ) -> Slice:
     """Collate samples of part of a batch like ``default_collate``, and return them as a Slice.
 
-    out: for each leaf the rows to write to, used if shape and dtype match. ragged: the number of a
+    out: for each leaf the rows to write to, used if shape and dtype match. ragged: the index of a
     leaf that stays a list if its shapes differ. ready: the first leaf, if it is already stacked.
     """
     if not samples:
-        raise ShapeError("default_collate: needs at least one sample, got none")
+        raise ShapeError("default_collate: there must be at least one sample, got none")
     columns = flat_columns(samples)
     if columns is not None:
         like = flat_tree(len(columns))
@@ -145,9 +146,8 @@ def concatenate(
 ) -> Slice:
     """Join the slices of one batch, in order, into one slice and return it.
 
-    out: the whole arrays whose rows the slices wrote to, one for each array leaf; a leaf that
-    every slice wrote there is not copied. Whether the slices fit each other is for ``Slice.batch``
-    to judge.
+    out: the whole arrays to whose rows the slices wrote, one for each array leaf; a leaf that every
+    slice wrote there is not copied. ``Slice.batch`` checks whether the slices match.
     """
     parts = [part for part in slices if part.structure is not None and part.samples]
     total = sum(part.samples for part in parts)
@@ -176,7 +176,7 @@ def concatenate(
 
 
 def _leaf(column: list[Any], ragged: bool, out: Any = None) -> tuple[str, Any]:
-    """Return the kind and the leaf of these values; a list if they cannot be stacked."""
+    """Return the kind and the leaf of these values, which is a list if they cannot be stacked."""
     types = set(map(type, column))
     kinds = set(map(_kind, types))
     kind = kinds.pop() if len(kinds) == 1 else MIXED
@@ -198,7 +198,7 @@ def _leaf(column: list[Any], ragged: bool, out: Any = None) -> tuple[str, Any]:
 
 
 def _joined(kinds: list[str], pieces: list[Any], whole: Any) -> tuple[str, Any]:
-    """Return the kind and the joined leaf of slices; if ``whole`` exists, it is that leaf."""
+    """Return the kind and the joined leaf of slices, which is ``whole`` if that is given."""
     several = set(kinds)
     kind = kinds[0] if len(several) == 1 else "array"
     if "uneven" in several and several <= {"array", "uneven"}:
@@ -222,7 +222,7 @@ def _unstacked(kind: str, piece: Any) -> list[Any]:
 
 
 def _judged(kind: str, leaf: Any) -> Any:
-    """Return a leaf of a whole batch; raise an error if its values do not fit each other."""
+    """Return a leaf of a whole batch; raise an error if its values cannot be combined."""
     if kind == "float":
         return leaf.astype(dtypes.default_float, copy=False)
     if kind not in (MIXED, "uneven") or not isinstance(leaf, list):
@@ -257,7 +257,7 @@ def stack(
     out: npt.NDArray[Any] | None = None,
     ragged: bool = False,
 ) -> Any:
-    """Return one leaf of a batch from its value in each sample, written to ``out`` if it fits."""
+    """Return a leaf of a batch, given its value in each sample, written to ``out`` if it fits."""
     ### BEGIN YOUR SOLUTION [collate]
     if kind == "text":
         return column
@@ -303,13 +303,14 @@ def _one_shape(shapes: list[tuple[int, ...]]) -> None:
     for number, shape in enumerate(shapes):
         if shape != shapes[0]:
             raise ShapeError(
-                f"default_collate: samples of a batch must have one shape, got {shapes[0]} in "
-                f"sample 0 and {shape} in sample {number}; resize them, or give collate="
+                "default_collate: the samples of a batch must have the same shape, got "
+                f"{shapes[0]} in sample 0 and {shape} in sample {number}; resize them, or give "
+                "collate="
             )
 
 
 def _one_dtype(dtypes_found: Iterable[np.dtype[Any]]) -> np.dtype[Any]:
-    """Return the dtype that holds all values of these; raise TypeError if there is none."""
+    """Return the dtype that holds all values of these dtypes; TypeError if there is none."""
     several = list(dtypes_found)
     if len(several) == 1:
         return several[0]
@@ -339,7 +340,7 @@ def _kind(of: type) -> str:
 
 
 def _portable(value: Any) -> Any:
-    """Return a picklable stand-in for the value, which gives the batch the same kind."""
+    """Return a picklable value that gives the leaf the same kind."""
     kind = _kind(type(value))
     if kind == "other":
         return value if isinstance(value, Unbatchable) else Unbatchable(type(value).__name__)

@@ -1,8 +1,7 @@
 """Fetching of samples one at a time: from a map dataset by index, from a stream in order.
 
-Each sample's random numbers are keyed, an error is tagged with the index of its sample, and
-unreadable samples are skipped if on_error="skip". pipeline.py calls this file, then transforms and
-collates.
+Random numbers are keyed by sample, an error is tagged with the index of its sample, and unreadable
+samples are skipped if on_error="skip". pipeline.py calls this file, then transforms and collates.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ GROUP_BYTES = 1 << 23
 
 
 class Withdrawn(BaseException):
-    """Raised in a worker to stop a part; a BaseException, so that no data set catches it."""
+    """Raised in a worker to stop a part; it is a BaseException so that no data set catches it."""
 
 
 @dataclass
 class Samples:
-    """Samples that were read, and their indices."""
+    """The samples of a read, and their indices."""
 
     samples: list[Any] = field(default_factory=list)
     indices: list[int] = field(default_factory=list)
 
 
 class Reader:
-    """A reader of ``dataset``. skip: samples that raise DataError are skipped and counted."""
+    """A reader of ``dataset``. skip: skip and count samples that raise DataError."""
 
     def __init__(self, dataset: Any, skip: bool) -> None:
         self.dataset, self.skip = dataset, skip
@@ -121,7 +120,8 @@ class Reader:
         if shard is None or not shard.continues_at(ticket.epoch, ticket.start):
             number = int(getattr(self.dataset, "shard_number", int)(ticket.shard))
             if self.may_draw and ticket.seed is not None:
-                first = number * SHARD_SAMPLES  # not ``start``: a resumed shard opens the same way
+                # not ``start``, so that a resumed shard is opened in the same way
+                first = number * SHARD_SAMPLES
                 reseed_globals(ticket.seed, ticket.epoch, first, PART_STREAM)
             shard = _OpenShard(self.dataset, number, ticket)
             self._open[ticket.shard] = shard
@@ -138,7 +138,7 @@ class _OpenShard:
         shard, epoch, start = ticket.shard, ticket.epoch, ticket.start
         self.epoch, self.place, self.number = epoch, start, number
         read = getattr(dataset, "iter_shard", None)
-        if read is None:  # any other iterable is a single shard
+        if read is None:  # any other iterable has a single shard
             self._samples: Iterator[Any] = islice(iter(dataset), start, None)
         else:
             self._samples = iter(read(shard, epoch, start))
@@ -160,8 +160,8 @@ class _OpenShard:
 def may_draw(dataset: Any) -> bool:
     """Return True if reading a sample may draw from the global generators of ``random`` and NumPy.
 
-    Classes of this package never do. This avoids seeding the generators, which takes as long as
-    reading a simple sample.
+    Classes of this package never do. Knowing this avoids seeding the generators, which takes as
+    long as reading a simple sample.
     """
     inner = [getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())]
     return (

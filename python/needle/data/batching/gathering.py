@@ -1,6 +1,6 @@
-"""The images of one slice, collected in groups into one array as long as their shapes are equal.
+"""Collection of the images of a slice, in groups, into one array as long as their shapes are equal.
 
-pipeline.py asks for rows before it transforms a group, and then adds the result.
+pipeline.py requests rows before it transforms a group, and then adds the result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 
 
 class Gathering:
-    """A collector of up to ``count`` images; ``out``: rows to write the images to, or None."""
+    """A collector of up to ``count`` images. ``out``: rows to which to write them, or None."""
 
     def __init__(self, count: int, out: Array | None) -> None:
         self.count, self.filled = count, 0

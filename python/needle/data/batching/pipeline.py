@@ -1,6 +1,6 @@
 # Trail 29 of 30: Pipeline.prepare: fetch, transform and collate a slice of a batch.
 # Next: python/needle/data/loader/dataloader.py
-"""The pipeline of a slice of a batch: fetch, transform, collate. It is the same in every engine.
+"""The pipeline that prepares a slice of a batch: fetch, transform, collate. All engines run it.
 
 ``Pipeline`` is a picklable value. Engines call ``prepare`` in any thread or process, with a ticket
 and a ``Work`` that holds the arrays to write to, and join the slices (``collate.concatenate``).
@@ -40,9 +40,9 @@ Integers = npt.NDArray[np.int64]
 class Work:
     """The options with which a ticket is prepared.
 
-    clock: measures the seconds of each stage. out: for each array leaf the rows to write to; a
-    leaf of another shape or dtype is returned as a new array. threads: the threads of native
-    kernels, 0 for all of the pool and 1 for the calling thread. progress: called with the index of
+    clock: measures the seconds of each stage. out: for each array leaf the rows to write to; a leaf
+    with another shape or dtype is returned as a new array. threads: the number of threads of native
+    kernels, 0 for the whole pool and 1 for the calling thread. progress: called with the index of
     each sample before it is read, or once with ``NO_SAMPLE`` if all samples are read together.
     """
 
@@ -52,7 +52,7 @@ class Work:
     progress: Progress | None = None
 
     def rows(self, leaf: int) -> Array | None:
-        """Return the rows to write a leaf to, or None if there are none."""
+        """Return the rows to which a leaf is written, or None if there are none."""
         return None if self.out is None or leaf >= len(self.out) else self.out[leaf]
 
     def first_leaf(self) -> Destination:
@@ -69,12 +69,12 @@ class Pipeline:
     """An object that turns samples of ``dataset`` into a batch or part of one.
 
     transforms: a Compose or sequence that is applied to the first field of each sample, or to a
-    sample that is not a tuple or list; it draws from random streams beyond those of the dataset's
-    transforms. collate: a function from a list of samples to a batch; with None or
+    sample that is not a tuple or list; it draws from the random streams after those of the
+    dataset's transforms. collate: a function from a list of samples to a batch; with None or
     ``default_collate`` a batch may be prepared in slices. augment: "worker" runs the transforms in
     ``prepare``; "main" and "device" leave them to ``finish``, which runs them on ``device``.
-    on_error: "skip" skips and counts samples that raise DataError when read. uneven: a first field
-    stays a list of arrays if its shapes differ.
+    on_error: "skip" skips and counts samples that raise DataError when read. uneven: keep the first
+    field as a list of arrays if its shapes differ.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Pipeline:
         self.reader = Reader(dataset, self.skip)
 
     def with_plans_of(self, before: Pipeline) -> Pipeline:
-        """Return this pipeline, which reuses earlier plans of the same built-in transforms."""
+        """Return this pipeline, with the plans of ``before`` for equal built-in transforms."""
         for name in ("chain", "later", "memory_chain"):
             mine, known = getattr(self, name), getattr(before, name)
             own = not any(map(may_draw, mine.transforms))
@@ -120,7 +120,7 @@ class Pipeline:
         return self.reader.is_stream
 
     def layout(self) -> list[Field] | None:
-        """Return the array leaves of a slice, or None if they are unknown before reading one."""
+        """Return the array leaves of a slice, or None if a slice must be read to know them."""
         if not self.splits:
             return None
         arrays = in_memory_of(self.dataset)
@@ -134,7 +134,7 @@ class Pipeline:
         return fields
 
     def row_bytes(self) -> int | None:
-        """Return a sample's bytes if kernels alone prepare it from arrays in memory, else None."""
+        """Return a sample's bytes if only kernels prepare it from arrays in memory, else None."""
         arrays, fields = in_memory_of(self.dataset), self.layout()
         chain = self.memory_chain
         if arrays is None or fields is None:
@@ -144,7 +144,7 @@ class Pipeline:
         return sum(each.row_bytes for each in fields)
 
     def explain(self) -> str:
-        """Return a text that says where transforms run, which are native and why others are not."""
+        """Describe where transforms run, which of them are native, and why others are not."""
         chain, spec = self.chain, None
         arrays = in_memory_of(self.dataset) if self.splits else None
         if arrays is not None:
@@ -179,7 +179,7 @@ class Pipeline:
     def finish(
         self, made: Slice, ticket: Ticket, clock: Clock | None = None, stays: bool = False
     ) -> Any:
-        """Return the whole batch as NumPy arrays, after the transforms that ``prepare`` has left.
+        """Return the whole batch as NumPy arrays, after transforms that ``prepare`` has not run.
 
         made: the joined slices of the ticket; the batch of no samples is None. stays: the images
         may stay on the device that transformed them.
@@ -200,12 +200,12 @@ class Pipeline:
 
     @property
     def _ragged(self) -> int | None:
-        """The number of the leaf that stays a list if its shapes differ."""
+        """The index of the leaf that stays a list if its shapes differ."""
         return 0 if self.uneven else None
 
     @property
     def _notes_indices(self) -> bool:
-        """True if a slice tells its samples' indices, as some may have been skipped."""
+        """True if a slice must record its samples' indices, since some may have been skipped."""
         return self.augment != "worker" and (self.skip or self.stream)
 
     def _after_transforms(self, declared: list[Field]) -> list[Field] | None:
@@ -239,14 +239,14 @@ class Pipeline:
         return Slice(_rows_structure(len(leaves)), leaves, len(where), in_place)
 
     def _checked(self, ticket: Ticket) -> Integers:
-        """Return the ticket's indices after a range check; an error belongs to its own batch."""
+        """Return the ticket's indices after a range check, whose error concerns this batch only."""
         run, length = ticket.run, len(self.dataset)
         if run is not None and run.once("highest", lambda: highest(run.indices)) < length:
             return ticket.indices
         return check_indices("DataLoader", ticket.indices, length)
 
     def _from_fetch(self, ticket: Ticket, work: Work) -> Slice | None:
-        """Fetch all samples with one call of the dataset and transform them; None if impossible."""
+        """Fetch all samples with one call to the dataset and transform them, or return None."""
         fetch = fetch_of(self.dataset)
         if fetch is None or (ticket.seed is None and self.chain.draws):
             return None
@@ -275,7 +275,8 @@ class Pipeline:
         return _as_slice(batch, len(ticket.indices), work)
 
     def _sample_by_sample(self, ticket: Ticket, work: Work) -> Slice:
-        mixed = ticket.seed is None and self.chain.draws  # interleaves draws as the course expects
+        # interleaves reading and transforming, so that draws come in the order of the course
+        mixed = ticket.seed is None and self.chain.draws
         between = self._transformed if mixed else None
         found = Samples()
         rows = work.rows(0) if self.collate is default_collate else None
@@ -301,7 +302,7 @@ class Pipeline:
             group.samples = [with_first(s, x) for s, x in zip(group.samples, made)]
 
     def _transformed(self, sample: Any) -> Any:
-        """Apply the transforms to one sample, so that they draw in the order the course expects."""
+        """Apply the transforms to one sample, in the order of draws that the course expects."""
         field = first_field(sample)
         for part in self.chain.parts:
             field = part.transform(field)
@@ -326,7 +327,7 @@ class Pipeline:
 
 
 def _reseed_for(ticket: Ticket) -> None:
-    """Seed the global generators for code of the user that handles several samples at once."""
+    """Seed the global generators for user code that handles several samples at once."""
     if ticket.seed is not None:
         reseed_globals(ticket.seed, ticket.epoch, ticket.first, PART_STREAM)
 
@@ -360,7 +361,7 @@ def _fitting(array: Array, count: int, out: Array | None) -> Array | None:
 
 
 def _as_slice(batch: Any, samples: int, work: Work) -> Slice:
-    """Return a finished batch as a Slice; its arrays are copied to ``work.out`` if they fit."""
+    """Return a finished batch as a Slice, with its arrays copied to ``work.out`` if they fit."""
     structure, leaves = flatten(batch)
     in_place = []
     for i, leaf in enumerate(leaves):

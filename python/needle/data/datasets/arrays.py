@@ -43,8 +43,8 @@ class ArrayDataset(Dataset):
         if not lengths or None in lengths or len(set(lengths)) != 1:
             shapes = ", ".join(str(array.shape) for array in self.arrays) or "none"
             raise ShapeError(
-                f"ArrayDataset: needs arrays with the same first axis, got shapes {shapes}; "
-                f"give one row per sample in each"
+                "ArrayDataset: the first axes of all arrays must have the same size, got shapes "
+                f"{shapes}; give one row per sample in each"
             )
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ class ImageArrays(Dataset):
     value that becomes 1. ``transforms`` receive one ``(H, W, C)`` image; an item is ``(image,
     label)`` with the transformed image in ``layout``: "CHW" for networks, or "HWC" unchanged (then
     end the transforms, here or in the loader, with ``ToCHW()``). dtype: "float32", or "uint8" for
-    the bytes themselves. Augmentation is fastest with "uint8" and layout "HWC", followed by
+    unconverted bytes. Augmentation is fastest with "uint8" and layout "HWC", followed by
     ``ToFloat()`` or ``Normalize()``.
     """
 
@@ -108,7 +108,7 @@ class ImageArrays(Dataset):
         return _map_rows(self._finish, image, index, True), self.labels[index]
 
     def fetch(self, indices: Indices) -> tuple[npt.NDArray[Any], ...] | None:
-        """Gather and convert the batch in one pass each; return None if there are transforms."""
+        """Gather the batch and convert it in one pass; return None if there are transforms."""
         if self.transforms:
             return None
         images = self.images[indices]
@@ -169,8 +169,8 @@ def check_layout(owner: str, layout: str, transforms: Sequence[ItemTransform] | 
     check_choice(owner, "layout", layout, ("CHW", "HWC"))
     if layout == "CHW" and contains(transforms, ToCHW):
         raise ValueError(
-            f"{owner}: layout='CHW' moves the axes after the transforms, and ToCHW() is among "
-            f"them; leave it out, or give layout='HWC'"
+            f"{owner}: layout='CHW' moves the axes after the transforms, but these include "
+            "ToCHW(); leave it out, or give layout='HWC'"
         )
     return layout
 

@@ -39,12 +39,12 @@ ARCHIVES = {
 class CIFAR10(ImageArrays):
     """50 000 training and 10 000 test photographs of ten classes, 32x32 RGB.
 
-    root: the folder of the batch files, or its parent if the folder has its official name, up to
-    case and punctuation; by default ``NEEDLE_DATA_DIR``. file_format: "python", "binary" or "auto"
-    (whichever exists). download: download and unpack into root if missing. layout, dtype,
-    transforms and items: see ``ImageArrays``; an image is ``(3, 32, 32)``. mirrors: addresses to
-    use instead of the known ones. Raises DataError for files that are missing, truncated, damaged
-    or in another format.
+    root: the folder of the batch files, or its parent if the folder has its official name, apart
+    from case and punctuation; by default ``NEEDLE_DATA_DIR``. file_format: "python", "binary" or
+    "auto" (whichever exists). download: download and unpack the files into root if they are
+    missing. layout, dtype, transforms and items: see ``ImageArrays``; an image is ``(3, 32, 32)``.
+    mirrors: addresses to use instead of the built-in ones. Raises DataError for files that are
+    missing, truncated, damaged or in another format.
     """
 
     classes = CLASSES
@@ -107,7 +107,7 @@ class CIFAR10Dataset(ImageArrays):
 
 
 def find_batches(root: Path, train: bool, file_format: str) -> tuple[list[Path], str] | None:
-    """Return the batch files and their format, or None; the python layout is preferred."""
+    """Return the batch files and their format, preferably "python", or None."""
     for candidate, folder in FOLDERS.items():
         if file_format not in ("auto", candidate):
             continue
@@ -158,7 +158,7 @@ def read_binary_batch(path: Path) -> tuple[Pixels, Pixels]:
     if size == 0 or size % record:
         raise DataError(
             f"{path}: expected a whole number of records of {record} bytes, got {size} bytes, "
-            f"{size % record} after record {size // record}; the file is cut short, fetch it again"
+            f"{size % record} after record {size // record}; the file is truncated, fetch it again"
         )
     rows = np.frombuffer(content, np.uint8).reshape(-1, record)
     check_labels(path, rows[:, 0], len(CLASSES))

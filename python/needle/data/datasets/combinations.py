@@ -34,7 +34,7 @@ KEPT = ("classes", "mode", "oriented", "labels", "path", "encoded")
 
 
 class _Combination(Dataset):
-    """Base class of datasets that have the classes, labels and files of the datasets inside."""
+    """Base class of datasets that have the classes, labels and files of their inner datasets."""
 
     def _inside(self) -> Sequence[Any]:
         raise NotImplementedError
@@ -56,7 +56,7 @@ class _Combination(Dataset):
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of ``KEPT`` if all datasets inside agree on it."""
+        """Return an attribute in ``KEPT`` if all inner datasets agree on it."""
         inside = self._inside() if name in KEPT else [None]
         found: list[Any] = [getattr(each, name, None) for each in inside]
         if any(each is None for each in found):
@@ -65,7 +65,7 @@ class _Combination(Dataset):
             kinds = (list, tuple, np.ndarray)
             pairs = zip(found, inside, strict=True)
             if not all(isinstance(own, kinds) and len(own) == len(each) for own, each in pairs):
-                raise AttributeError(f"{type(self).__name__}: labels are not one per sample")
+                raise AttributeError(f"{type(self).__name__}: there must be one label per sample")
             return self._labels(found)
         if callable(found[0]):
             return partial(self._of_sample, name)
@@ -128,7 +128,7 @@ class Subset(_Combination):
         return None if fetch is None else fetch(self.indices[indices])
 
     def in_memory(self) -> tuple[npt.NDArray[Any], ...] | None:
-        """Return the inner dataset's whole arrays, from which ``rows`` selects."""
+        """Return the inner dataset's whole arrays, whose rows ``rows`` selects."""
         return in_memory_of(self.dataset)
 
     def rows(self, indices: Indices) -> Indices:
@@ -145,7 +145,7 @@ class Subset(_Combination):
         return sample_spec_of(self.dataset)
 
     def set_decoding(self, needed: Needed) -> bool:
-        """Set what is needed of each image; return True if the inner dataset uses that."""
+        """Set what is needed of each image; return True if the inner dataset makes use of it."""
         inner, self.dataset = self.dataset, decoded_for(self.dataset, needed)
         return self.dataset is not inner
 
@@ -157,7 +157,7 @@ def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None
     lengths: whole numbers that sum to the length of the dataset, or fractions that sum to 1. Each
     fraction is rounded down, and the samples that remain go to the first subsets, one each. seed:
     the same seed gives the same subsets on every machine; None draws from NumPy's global stream.
-    ValueError if the lengths do not fit; UserWarning if a fraction is too small for one sample.
+    ValueError for invalid lengths; UserWarning if a fraction is too small for one sample.
 
     >>> train, validation = random_split(range(10), [0.75, 0.25], seed=0)
     >>> len(train), len(validation)
@@ -200,15 +200,15 @@ class ConcatDataset(_Combination):
     """The concatenation of several datasets, given one by one or as a list.
 
     A slice or index array returns a list of items. It has ``classes``, ``labels``, ``path`` and
-    ``encoded`` if all datasets have; UserWarning if their classes differ, since a label then means
-    several classes. Raises TypeError for an object without a length or items.
+    ``encoded`` if all datasets have; UserWarning if their classes differ, since a label then stands
+    for several classes. Raises TypeError for an object without a length or items.
     """
 
     def __init__(self, *datasets: Any) -> None:
         super().__init__()
         datasets = given_or_listed(datasets)
         if not datasets:
-            raise ValueError("ConcatDataset: needs at least one dataset, got none")
+            raise ValueError("ConcatDataset: there must be at least one dataset, got none")
         for each in datasets:
             whole = hasattr(each, "__len__") and hasattr(each, "__getitem__")
             if not whole or isinstance(each, type):
@@ -230,7 +230,7 @@ class ConcatDataset(_Combination):
 
     @property
     def ends(self) -> list[int]:
-        """The running sums of the lengths, any of which may change between epochs."""
+        """The cumulative lengths, any of which may change between epochs."""
         return list(accumulate(map(len, self.datasets)))
 
     def _inside(self) -> Sequence[Any]:
@@ -248,7 +248,7 @@ class ConcatDataset(_Combination):
         return np.concatenate(labels)
 
     def reader(self) -> Callable[[int], Any]:
-        """Return a function that reads a sample; it relies on the datasets' current lengths."""
+        """Return a function that reads a sample, valid while no dataset changes its length."""
         ends = self.ends
 
         def read(index: int) -> Any:
@@ -272,7 +272,7 @@ class ConcatDataset(_Combination):
         return first if all(other == first for other in others) else None
 
     def set_decoding(self, needed: Needed) -> bool:
-        """Set what is needed of each image; return True if a dataset uses that."""
+        """Set what is needed of each image; return True if a dataset makes use of it."""
         inner = self.datasets
         self.datasets = tuple(decoded_for(dataset, needed) for dataset in inner)
         return any(new is not old for new, old in zip(self.datasets, inner))

@@ -1,8 +1,8 @@
-"""Dataset: the base class of everything that has a length and items by index.
+"""Dataset: the base class of data with a length and items by index.
 
 Subclass it for your own data. arrays.py has arrays in memory, combinations.py has subsets and
-concatenations, and the other files of this folder read particular formats. The loaders ask a
-dataset for whole arrays or whole batches if it can provide them (``in_memory_of``, ``fetch_of``).
+concatenations, and the other files of this folder read particular formats. Loaders request whole
+arrays or whole batches from a dataset that can provide them (``in_memory_of``, ``fetch_of``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ItemTransform = Callable[[Any], Any]
 
 
 class RowTransforms(NamedTuple):
-    """The transforms, in order, from a row of ``in_memory()[0]`` to the first field of a sample.
+    """The transforms, in order, that turn a row of ``in_memory()[0]`` into a sample's first field.
 
     before, after: conversions around the dataset's own transforms. They draw no random numbers and
     occupy no random streams.
@@ -37,8 +37,8 @@ class RowTransforms(NamedTuple):
 class Dataset(PointsToAttributes):
     """A map from 0 .. len - 1 to samples; subclasses define ``__getitem__`` and ``__len__``.
 
-    ``transforms`` is a sequence of callables that ``apply_transforms`` runs in order; TypeError
-    for a single one, or a class in it.
+    ``transforms`` is a sequence of callables that ``apply_transforms`` runs in order; TypeError if
+    it is a single callable, or contains a class.
     """
 
     transforms: Sequence[ItemTransform] | None = None
@@ -63,8 +63,8 @@ class Dataset(PointsToAttributes):
     def in_memory(self) -> tuple[npt.NDArray[Any], ...] | None:
         """Return whole arrays whose rows are the samples, images first, or None (the default).
 
-        They allow a batch to be gathered and transformed in one native call. Sample i is the tuple
-        of the arrays' rows ``rows(i)``; ``row_transforms()`` apply to the first of them.
+        With them, a batch is gathered and transformed in one native call. Sample i is the tuple of
+        the arrays' rows ``rows(i)``; ``row_transforms()`` apply to the first of them.
         """
         return None
 
@@ -73,7 +73,7 @@ class Dataset(PointsToAttributes):
         return indices
 
     def row_transforms(self) -> RowTransforms:
-        """Return the transforms from a row of ``in_memory()[0]`` to a sample's first field."""
+        """Return the transforms that turn a row of ``in_memory()[0]`` into a first field."""
         return RowTransforms(own=self.transforms or ())
 
     def sample_spec(self) -> list[Field] | None:
@@ -85,33 +85,33 @@ class Dataset(PointsToAttributes):
         return row_fields(arrays, (*before, *own, *after))
 
     def reader(self) -> Callable[[int], Any]:
-        """Return the function by which the loader reads the samples of one batch."""
+        """Return the function with which the loader reads the samples of one batch."""
         return self.__getitem__
 
     def fetch(self, indices: Indices) -> Any | None:
         """Return the whole batch of these samples, collated, as NumPy arrays; by default None.
 
-        If it is None, the loader reads sample by sample. A dataset whose transforms draw random
-        numbers must return None, because each sample has its own random numbers.
+        If the result is None, the loader reads sample by sample. A dataset whose transforms draw
+        random numbers must return None, because each sample has its own random numbers.
         """
         return None
 
 
 def in_memory_of(dataset: Any) -> tuple[npt.NDArray[Any], ...] | None:
-    """Return ``dataset.in_memory()``; None for other objects or if a subclass has its own items."""
+    """Return ``dataset.in_memory()``; None for other objects or if a subclass overrides items."""
     if not isinstance(dataset, Dataset) or is_replaced(dataset, "in_memory", "__getitem__"):
         return None
     return None if is_replaced(dataset, "in_memory", "apply_transforms") else dataset.in_memory()
 
 
 def fetch_of(dataset: Any) -> Callable[[Indices], Any] | None:
-    """Return ``dataset.fetch``; None if there is none or a subclass makes its own items."""
+    """Return ``dataset.fetch``; None if there is none or a subclass overrides items."""
     fetch: Callable[[Indices], Any] | None = getattr(dataset, "fetch", None)
     return None if is_replaced(dataset, "fetch", "__getitem__") else fetch
 
 
 def reader_of(dataset: Any) -> Callable[[int], Any]:
-    """Return the function that reads samples of a batch: ``dataset.reader()`` or its items."""
+    """Return the function that reads the samples of a batch: ``dataset.reader()`` or indexing."""
     if isinstance(dataset, Dataset) and not is_replaced(dataset, "reader", "__getitem__"):
         return dataset.reader()
     return dataset.__getitem__  # type: ignore[no-any-return]
@@ -123,7 +123,7 @@ def sample_spec_of(dataset: Any) -> list[Field] | None:
 
 
 def is_replaced(dataset: Any, method: str, by: str) -> bool:
-    """Return True if a subclass overrides ``by`` but not ``method``, which may then be wrong."""
+    """Return True if a subclass overrides ``by`` but not ``method``, which may then be invalid."""
     return _is_replaced(type(dataset).__mro__, method, by)
 
 

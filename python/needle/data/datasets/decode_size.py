@@ -1,9 +1,9 @@
 """Datasets that decode no more of a JPEG than the transforms need.
 
-``transforms.base.decode_size`` computes how many pixels a list of transforms can use: a large JPEG
-is decoded at half its size or less. ``transforms.region`` computes which part of an image the
-transforms read; decoding only that part does not change its pixels. Pipelines pass both on as
-``Needed`` through ``decoded_for``; the decoding itself is in formats/decoding.py.
+``transforms.base.decode_size`` computes how many pixels a list of transforms can use, so that a
+large JPEG can be decoded at half its size or less. ``transforms.region`` computes which part of an
+image the transforms read; decoding only that part does not change its pixels. Pipelines pass both
+as ``Needed`` to ``decoded_for``; the decoding itself is in formats/decoding.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .dataset import Dataset, ItemTransform
 
 
 class Needed(NamedTuple):
-    """The part of each image that transforms need; None for what needs all pixels.
+    """The parts of an image that transforms need; None where they need all pixels.
 
     size: the smallest (height, width) that suffices. regions: the part of an image that is read.
     """
@@ -35,7 +35,7 @@ class Needed(NamedTuple):
 class ScaledDecoding(Dataset):
     """Base class of datasets that decode images, at a smaller size if ``scaled_decode`` is True.
 
-    oriented: images are turned as their EXIF orientation says. decode_at_least: the smallest
+    oriented: rotate images according to their EXIF orientation. decode_at_least: the smallest
     (height, width) to which an image may be reduced; None decodes every pixel.
     """
 
@@ -52,7 +52,7 @@ class ScaledDecoding(Dataset):
         self.decode_at_least = decode_size(self.transforms or ()) if scaled_decode else None
 
     def set_decoding(self, needed: Needed) -> bool:
-        """Set what the transforms that follow need of each image; return True if that is used."""
+        """Set what later transforms need of each image; return True if the dataset uses it."""
         if self.scaled_decode and needed.size is not None:
             self.decode_at_least = needed.size
         if needed.regions is not None:
@@ -60,7 +60,7 @@ class ScaledDecoding(Dataset):
         return needed.regions is not None or (self.scaled_decode and needed.size is not None)
 
     def region_of(self, mode: str, dtype: str) -> RegionOf | None:
-        """Return the function that gives the part of an image that suffices; None: all of it."""
+        """Return the function that computes the needed part of an image, or None for all of it."""
         regions = self.decode_regions
         if regions is None:
             return None
@@ -71,8 +71,8 @@ def decoded_for(dataset: Any, needed: Needed) -> Any:
     """Return a copy of ``dataset`` that decodes only what is needed, or itself if it cannot.
 
     It must be a copy because other loaders of the dataset may have other transforms. The dataset's
-    own transforms run first: if they depend on the size, they have already decided it, and they
-    read all pixels. So does a class of the user's, whose items may be computed from all pixels.
+    own transforms run first; if they depend on the size, they need all pixels. A user's class is
+    also assumed to need all pixels.
     """
     if not hasattr(dataset, "set_decoding"):
         return dataset
@@ -99,7 +99,7 @@ def needed_by(parts: Sequence[PlacedTransform], next_to_it: bool) -> Needed:
 
 
 def decode_notes(dataset: Any) -> list[str]:
-    """Return lines that say what the dataset, and the datasets inside it, do not decode."""
+    """Describe, in lines of text, what the dataset and its inner datasets do not decode."""
     found = list(_within(dataset))
     sizes: set[Size] = {
         size for each in found if (size := getattr(each, "decode_at_least", None)) is not None

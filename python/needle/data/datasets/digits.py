@@ -52,7 +52,7 @@ class Digits(ImageArrays):
 
 
 def is_test(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """Return True for test samples: of n in a class, floor((j + 1/2) n / 30) for j = 0..29."""
+    """Return True for test samples: numbers floor((j + 1/2) n / 30), j = 0..29, of n per class."""
     mask = np.zeros(len(labels), dtype=np.bool_)
     for label in range(10):
         places = np.flatnonzero(labels == label)

@@ -47,8 +47,8 @@ class ImageFolder(ScaledDecoding):
     crop reads, with the same pixels, if libjpeg-turbo was found when needle was built. Damage
     below that part then goes unnoticed unless the file is truncated.
 
-    It pickles as a few arrays (paths, labels), which protocol 5 moves without copying. Raises
-    DataError if there is no class, a class without an image or a file that cannot be decoded, and
+    It pickles as a few arrays (paths, labels), which protocol 5 transfers without copying. Raises
+    DataError if there is no class, a class has no image, or a file cannot be decoded, and
     ImportError if Pillow is not installed.
     """
 
@@ -84,7 +84,7 @@ class ImageFolder(ScaledDecoding):
     ) -> None:
         """Set all attributes except the files."""
         owner = type(self).__name__
-        pillow(owner)  # fails now if Pillow is missing, not at the first image
+        pillow(owner)  # raises an error now, not at the first image, if Pillow is missing
         super().__init__(transforms, scaled_decode, oriented)
         self.layout = check_layout(owner, layout, self.transforms)
         check_choice(owner, "dtype", dtype, PIXELS)
@@ -102,7 +102,7 @@ class ImageFolder(ScaledDecoding):
         return (to_chw(image) if self.layout == "CHW" else image), int(self.labels[place])
 
     def set_decoding(self, needed: Needed) -> bool:
-        """Set what is needed of each image; of images in layout CHW that is always all of it."""
+        """Set what is needed of each image, which in layout CHW is always the whole image."""
         return super().set_decoding(needed if self.layout == "HWC" else Needed(needed.size))
 
     def path(self, index: int) -> Path:
@@ -142,7 +142,7 @@ def _read(path: str) -> bytes:
         if error.errno not in (errno.ENOENT, errno.ELOOP):
             raise
         raise DataError(
-            f"{path}: the image is gone, or a broken link; restore or remove it"
+            f"{path}: the image no longer exists, or is a broken link; restore or remove it"
         ) from error
 
 
@@ -164,7 +164,7 @@ def _scan(
 
 
 def check_classes(owner: str, root: Any, empty: Sequence[str], endings: Sequence[str]) -> None:
-    """Raise DataError that names the ``empty`` classes, those without an image file, if any."""
+    """Raise DataError, which names the ``empty`` classes (without an image file), if any."""
     if empty:
         raise DataError(
             f"{owner}: each class of {root} must have images, got no file ending in "
@@ -183,8 +183,8 @@ def _class_names(root: Path, endings: tuple[str, ...]) -> tuple[str, ...]:
         loose = [e.name for e in seen if e.is_file() and e.name.lower().endswith(endings)]
     if broken:
         warn_caller(
-            f"ImageFolder: broken links in {root} are no classes, got {', '.join(broken[:5])}; "
-            "restore what they link to, or remove them",
+            f"ImageFolder: broken links in {root} are ignored as classes, got "
+            f"{', '.join(broken[:5])}; restore what they link to, or remove them",
         )
     if not names:
         raise DataError(f"ImageFolder: {root} must have one folder per class, got no folder in it")
@@ -195,7 +195,7 @@ def _class_names(root: Path, endings: tuple[str, ...]) -> tuple[str, ...]:
         )
     if len(names) > 1 and all(name.lower() in SPLITS for name in names):
         warn_caller(
-            f"ImageFolder: the classes of {root} are {', '.join(names)}, which are names of "
+            f"ImageFolder: the classes of {root} are {', '.join(names)}, which look like names of "
             f"splits; give the folder of one split, such as {root / names[-1]}",
         )
     return tuple(names)
@@ -204,8 +204,8 @@ def _class_names(root: Path, endings: tuple[str, ...]) -> tuple[str, ...]:
 def image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
     """Return the sorted paths of the images below ``root/name``, relative to root.
 
-    Hidden files and folders are left out. Links to files are followed; links to folders and files
-    of ``OTHER_IMAGES`` are skipped with a UserWarning.
+    Hidden files and folders are ignored. Links to files are followed; links to folders, and files
+    in ``OTHER_IMAGES`` formats, are skipped with a UserWarning.
     """
     found: list[str] = []
     links: list[str] = []
@@ -223,7 +223,7 @@ def image_files(root: Path, name: str, endings: tuple[str, ...]) -> list[str]:
                 found.append(os.path.join(inside, each))
             elif kind and kind.endswith(OTHER_IMAGES):
                 others.append(os.path.join(inside, each))
-    if found:  # without any image it is an error, which is raised by the caller
+    if found:  # without any image, the caller raises an error instead
         warn_of_others(root, others)
     if links:
         warn_caller(
@@ -238,9 +238,9 @@ def _reraise(error: OSError) -> None:
 
 
 def warn_of_others(root: Any, others: Sequence[str]) -> None:
-    """Warn if there are ``others``, images in a format that is left out."""
+    """Warn of ``others``, images in formats that are ignored."""
     if others:
         warn_caller(
-            f"{root}: {len(others)} images are left out, such as {min(others)}; convert them, or "
-            f"name their extension in extensions=",
+            f"{root}: {len(others)} images are ignored, such as {min(others)}; convert them, or "
+            "add their extension to extensions=",
         )

@@ -1,4 +1,4 @@
-"""Checks of an index, and the items of a slice. Called by the datasets."""
+"""Checks of indices, and conversion of slices to indices. Called by the datasets."""
 
 from __future__ import annotations
 

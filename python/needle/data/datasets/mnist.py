@@ -57,11 +57,11 @@ class MNISTDataset(ImageArrays):
 class MNIST(ImageArrays):
     """Handwritten digits (LeCun, Cortes, Burges): 60 000 for training, 10 000 for testing.
 
-    root: a folder with the four files, directly or in ``mnist/`` or ``MNIST/raw/``, whatever case
-    and punctuation their names have; by default ``NEEDLE_DATA_DIR``. download: download missing
-    files into ``root/mnist``. layout, dtype, transforms and items: see ``ImageArrays``; an image is
-    ``(1, 28, 28)``. mirrors: addresses to use instead of the known ones. Raises DataError for files
-    that are missing, damaged or from another data set.
+    root: a folder with the four files, directly or in ``mnist/`` or ``MNIST/raw/``; case and
+    punctuation of the names do not matter; by default ``NEEDLE_DATA_DIR``. download: download
+    missing files into ``root/mnist``. layout, dtype, transforms and items: see ``ImageArrays``; an
+    image is ``(1, 28, 28)``. mirrors: addresses to use instead of the built-in ones. Raises
+    DataError for files that are missing, damaged or from another data set.
     """
 
     folders: tuple[str, ...] = ("mnist", "MNIST/raw", "MNIST")
@@ -132,7 +132,7 @@ class MNIST(ImageArrays):
 
     @classmethod
     def _check_identity(cls, path: Path, labels: npt.NDArray[np.uint8]) -> None:
-        """Check the content; for subclasses whose files share the names of another data set."""
+        """Check the content; for subclasses whose files are named as those of another data set."""
 
 
 class FashionMNIST(MNIST):
@@ -170,13 +170,13 @@ class FashionMNIST(MNIST):
 
 
 def check_is_there(owner: str, path: PathLike, source: str) -> None:
-    """Raise DataError if the file is missing; the message names ``source`` as the way to get it."""
+    """Raise DataError if the file is missing; the message names ``source``, where to get it."""
     if not os.path.isfile(path):
         name = os.path.basename(path)
         other = find_file(Path(path).parent, name, f"{name}.gz", name.removesuffix(".gz"))
         raise DataError(
-            f"{owner}: needs the file {path}, got {other or 'none'}; give the path where it is, or "
-            f"fetch it by {source}"
+            f"{owner}: needs the file {path}, got {other or 'none'}; give the path of the file, or "
+            f"get it with {source}"
         )
 
 
@@ -197,7 +197,7 @@ def read_pair(
 
 
 def check_labels(path: PathLike, labels: npt.NDArray[np.uint8], classes: int) -> None:
-    """Raise DataError with the index of the first label that is no class."""
+    """Raise DataError with the index of the first label that is not below ``classes``."""
     wrong = np.flatnonzero(labels >= classes)
     if wrong.size:
         raise DataError(

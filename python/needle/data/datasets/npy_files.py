@@ -18,9 +18,9 @@ from .indexing import given_or_listed
 
 
 class NpyDataset(ArrayDataset):
-    """Rows of ``.npy`` files, as in ``NpyDataset("images.npy", "labels.npy")``, or a list of them.
+    """Rows of ``.npy`` files, given one by one or as a list: ``NpyDataset("x.npy", "y.npy")``.
 
-    An item is a tuple of one row of each file. The files are memory-mapped, not loaded; rows are
+    An item is a tuple of one row from each file. The files are memory-mapped, not loaded; rows are
     read-only views. ``transforms`` receive the row of the first file. Only the paths are pickled;
     another process maps the files again. Raises DataError, naming the file, if one is not a
     ``.npy`` file, is truncated or holds objects, and ShapeError if the lengths differ.

@@ -42,11 +42,11 @@ class PackedDataset(ScaledDecoding):
     path: the file, which is memory-mapped: opening takes the same time for any size, and processes
     share its pages. ``transforms`` receive the first field. Arrays are read-only views of the
     file. checked: verify each sample's checksum when this process first reads it (4 GB/s); False
-    verifies encoded images only. scaled_decode, oriented: see ``ImageFolder``; images of a data set
-    with ``oriented=False`` stay as they are stored. Slices and index
-    arrays give a list of items. Raises DataError, naming the file and the offset, if the file is
-    truncated, damaged or in another format. Do not truncate an open file: access to the lost pages
-    kills the process. Only the path is pickled; another process maps the file again.
+    verifies encoded images only. scaled_decode, oriented: see ``ImageFolder``; images from a data
+    set with ``oriented=False`` stay as they are stored. Slices and index arrays give a list of
+    items. Raises DataError, naming the file and the offset, if the file is truncated, damaged or in
+    another format. Do not truncate an open file, because access to the lost pages kills the
+    process. Only the path is pickled; another process maps the file again.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class PackedDataset(ScaledDecoding):
         return file.description.rebuild(values)
 
     def fetch(self, indices: Indices) -> Any | None:
-        """Gather each column at once if all are numbers or arrays of one shape; else None."""
+        """Gather each column in one call if all are numbers or arrays of one shape; else None."""
         whole = self._map.whole
         if self.transforms or whole is None:
             return None
@@ -149,12 +149,12 @@ class PackedFile:
         self.verified = np.zeros(self.description.length, np.bool_)
 
     def _check_ends(self) -> None:
-        """Raise ValueError unless Arrow's marks are at both ends and the footer is small."""
+        """Raise ValueError unless Arrow's magic bytes are at both ends and the footer is small."""
         start, end = self.memory[: len(MARK)], self.memory[-len(MARK) :]
         if start != MARK:
-            raise ValueError(f"it is of another format, {start!r} is not {MARK!r}")
+            raise ValueError(f"it has another format: it starts with {start!r}, not {MARK!r}")
         if end != MARK or self.size < 2 * len(MARK) + 6:
-            raise ValueError(f"it is cut short, it ends with {end!r} and not with {MARK!r}")
+            raise ValueError(f"it is truncated: it ends with {end!r}, not {MARK!r}")
         footer = int.from_bytes(self.memory[-len(MARK) - 4 : -len(MARK)], "little")
         if footer > MAX_METADATA:
             raise ValueError(f"its metadata have {footer} bytes, more than {MAX_METADATA}")
@@ -166,9 +166,9 @@ class PackedFile:
         columns, length = self.description.columns, self.description.length
         fields = arrow_fields(pa, columns)
         if list(reader.schema) != fields:
-            raise ValueError("the schema is not the one that its metadata describe")
+            raise ValueError("the schema does not match its metadata")
         if reader.num_record_batches != 1 or _is_compressed(memoryview(self.memory)):
-            raise ValueError("it must have one record batch, which is not compressed")
+            raise ValueError("it must have one uncompressed record batch")
         batch = reader.get_batch(0)
         batch.validate()
         if not 0 < length == batch.num_rows:
@@ -183,7 +183,7 @@ class PackedFile:
             self.views.append(self._views(column, mine, length))
 
     def _places(self, array: Any, base: int) -> list[tuple[int, int]]:
-        """Return (offset, size) in the file of an Arrow array's buffers except the validity."""
+        """Return (offset, size), in the file, of an Arrow array's buffers except the validity."""
         if array.offset or array.null_count:
             raise ValueError("a column has an offset or missing values")
         _, *buffers = array.buffers()
@@ -227,7 +227,7 @@ class PackedFile:
         data, offsets = self.views[number][:2]
         start, end = int(offsets[place]), int(offsets[place + 1])
         if not 0 <= start <= end <= len(data):
-            raise self._garbled(number, place, f"it lies at {start} to {end} of {len(data)} bytes")
+            raise self._garbled(number, place, f"it is at bytes {start} to {end} of {len(data)}")
         return data[start:end], self.starts[number] + start
 
     def value(self, number: int, place: int, **options: Any) -> Any:
@@ -254,7 +254,7 @@ class PackedFile:
         new = places[~self.verified[places]]
         for place, expected in zip(new.tolist(), self.checksums[new].tolist()):
             if self._checksum(place) != expected:
-                raise self._garbled(0, place, "it does not have its checksum")
+                raise self._garbled(0, place, "its checksum is wrong")
         self.verified[new] = True
 
     def _checksum(self, place: int) -> int:
@@ -293,9 +293,9 @@ class PackedFile:
 def _is_compressed(content: memoryview) -> bool:
     """Return True if the first record batch of an Arrow file has the field "compression".
 
-    pyarrow has no way to ask before it decompresses. The file ends with its footer, the footer's
-    length in four bytes, and the magic bytes. The batches are field 3 of Footer; the batch is
-    field 2 of its Message, compression field 3 of RecordBatch.
+    pyarrow cannot tell before it decompresses. The file ends with its footer, the footer's length
+    in four bytes, and the magic bytes. The batches are field 3 of Footer; the batch is field 2 of
+    its Message, compression field 3 of RecordBatch.
     """
     unpack = struct.unpack_from
     end = len(content) - len(MARK) - 4
@@ -309,7 +309,7 @@ def _is_compressed(content: memoryview) -> bool:
 
 
 def _target(content: memoryview, place: int) -> int:
-    """Return the position that the FlatBuffers offset at ``place`` points to."""
+    """Return the position to which the FlatBuffers offset at ``place`` points."""
     return place + int(struct.unpack_from("<I", content, place)[0])
 
 

@@ -1,7 +1,7 @@
-"""pack: writes a data set to one Arrow file; formats/arrow_columns.py describes the columns.
+"""``pack`` writes a data set to one Arrow file; formats/arrow_columns.py describes its columns.
 
-Each column first goes to a scratch file, because whether all samples have one shape is known only
-after the last one. Then the scratch files are mapped and written one after another.
+Each column is first written to a scratch file, because only after the last sample is it known
+whether all have the same shape. Then the scratch files are mapped and written one after another.
 """
 
 from __future__ import annotations
@@ -49,18 +49,20 @@ def pack(
     written as the dataset returns them, after its transforms; it is best to pack uint8 pixels and
     to augment when reading. encode: "raw" keeps arrays; "jpeg" compresses uint8 ``(H, W, 1 | 3)``
     to JPEGs of ``quality`` 1..100; "keep" copies the files of an ``ImageFolder`` undecoded, without
-    its transforms; they are read with its mode and ``oriented``. progress: show a progress bar on a
-    terminal if tqdm is installed. Named tuples are read back as tuples. The file is written
-    completely or not at all, and atomically replaces an older one. Writing needs the file's size a
-    second time, in a hidden folder beside it; the next call removes what a killed run left there.
-    Raises TypeError or DataError if samples are inconsistent.
+    its transforms; they are later read with its ``mode`` and ``oriented``. progress: show a
+    progress bar on a terminal if tqdm is installed. Named tuples are read back as tuples. The file
+    is written completely or not at all, and atomically replaces an older one. Writing temporarily
+    needs as much space again, in a hidden folder beside the file; the next call removes what a
+    killed run has left there. Raises TypeError or DataError if samples are inconsistent.
     """
     pa = pyarrow("pack")
     target = Path(path)
     samples = _taken_apart(dataset, encode, quality)
     check_choice("pack", "encode", encode, ("raw", "jpeg", "keep"))
     if len(dataset) == 0:
-        raise DataError("pack: the dataset must have a sample, got none; nothing was written")
+        raise DataError(
+            "pack: the dataset must have at least one sample, got none; nothing was written"
+        )
     with _scratch_beside(target) as scratch:
         with progress_bar(progress, len(dataset), f"packing {target.name}", " samples") as bar:
             spools, checksums, structure = _spool(samples, scratch, bar)
@@ -84,13 +86,13 @@ class _Spool:
         self.fixed = column.kind == "array"
 
     def add(self, column: Column, content: Any, checksum: int) -> int:
-        """Append a value; return the updated checksum, or raise TypeError for another kind."""
+        """Append a value and return the updated checksum; raise TypeError for another kind."""
         mine = self.column
         if replace(column, shape=()) != replace(mine, shape=()) or (
             len(column.shape) != len(mine.shape)
         ):
             raise TypeError(
-                f"expected {in_words(mine)} in field {mine.name!r} as in sample 0, got "
+                f"expected {in_words(mine)} in field {mine.name!r}, as in sample 0, got "
                 f"{in_words(column)}; give all samples the same fields"
             )
         if column.kind == "array":
@@ -132,7 +134,7 @@ def _taken_apart(dataset: Any, encode: str, quality: int) -> Iterator[tuple[str,
         images = kinds[0]
         if any(kind != images for kind in kinds):
             raise TypeError(
-                f"pack: encode='keep' needs datasets of one mode and orientation, got {kinds}; "
+                f"pack: encode='keep' needs datasets that agree on mode and oriented, got {kinds}; "
                 "use 'raw' or 'jpeg'"
             )
     for i in range(len(dataset)):
@@ -163,10 +165,10 @@ def _spool(
                 spools = [_Spool(scratch / str(j), column) for j, (column, _) in enumerate(values)]
             if (structure, len(values)) != (first, len(spools)):
                 raise TypeError(
-                    f"pack: sample {i} must be a {first} of {len(spools)} as sample 0 is, got a "
+                    f"pack: sample {i} must be a {first} of {len(spools)}, as sample 0 is, got a "
                     f"{structure} of {len(values)}"
                 )
-            by_name = {value[0].name: value for value in values}  # keys may come in any order
+            by_name = {value[0].name: value for value in values}  # keys may be in any order
             values = [by_name.get(s.column.name, v) for s, v in zip(spools, values)]
             checksum = 0
             try:
@@ -212,7 +214,7 @@ def _classes(dataset: Any) -> tuple[str, ...] | None:
 
 @contextmanager
 def _scratch_beside(target: Path) -> Iterator[Path]:
-    """Yield a hidden scratch folder next to ``target``; remove stale ones first, and it last."""
+    """Yield a hidden scratch folder beside ``target``; remove stale ones before, and it after."""
     start = f".{target.name}.packing~{socket.gethostname()}~"
     for left in target.parent.glob(f"{glob.escape(start)}*"):
         if not _lives(left.name[len(start) :].split("~")[0]):
@@ -226,7 +228,7 @@ def _scratch_beside(target: Path) -> Iterator[Path]:
 
 
 def _lives(process: str) -> bool:
-    """Return True if the process runs (or belongs to another user)."""
+    """Return True if the process is running (or belongs to another user)."""
     if os.name == "nt":  # on Windows os.kill would terminate the process
         return True
     try:

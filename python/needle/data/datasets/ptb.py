@@ -84,13 +84,13 @@ def batchify(
     """Return the ids as ``batch_size`` columns, ``(len // batch_size, batch_size)``.
 
     Each column is a contiguous piece of the text; the remainder is dropped. The result is a NumPy
-    array on the host whatever ``device`` is; ``get_batch`` moves the data to the device. Raises
+    array on the host, regardless of ``device``; ``get_batch`` moves the data to the device. Raises
     ShapeError if there are fewer ids than columns.
     """
     ### BEGIN YOUR SOLUTION [text-columns]
     if not 1 <= batch_size <= len(data):
         raise ShapeError(
-            f"batchify: batch_size must be from 1 to the {len(data)} ids there are, got "
+            f"batchify: batch_size must be from 1 to {len(data)}, the number of ids, got "
             f"{batch_size}; use fewer columns"
         )
     rows = len(data) // batch_size

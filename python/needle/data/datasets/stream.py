@@ -1,4 +1,4 @@
-"""Streams: datasets that are read in sequence, in one or more shards, instead of by index.
+"""Streams: datasets that are read sequentially, in one or more shards, instead of by index.
 
 A loader takes batches from the shards in turn, so the batches do not depend on the number of
 workers; a shard is read by one worker at a time. batching/fetch.py keeps shards open between
@@ -46,13 +46,13 @@ class IterableDataset(PointsToAttributes):
         return islice(iter(self), start, None)
 
     def shard_number(self, shard: int) -> int:
-        """Return the number of the shard in the whole stream, which keys its random numbers."""
+        """Return the shard's number in the whole stream, which keys its random numbers."""
         return shard
 
     def for_rank(self, rank: int, world: int) -> IterableDataset:
         """Return a stream of the shards rank, rank + world, and so on.
 
-        Raises ValueError for more ranks than shards.
+        Raises ValueError if there are more ranks than shards.
         """
         return ShardsOfRank(self, rank, world)
 
@@ -64,8 +64,8 @@ class ShardsOfRank(IterableDataset):
         rank, world = check_rank("IterableDataset.for_rank", rank, world)
         if world > stream.num_shards:
             raise ValueError(
-                f"IterableDataset.for_rank: each rank needs a shard, got {stream.num_shards} "
-                f"for a world of {world}; make the stream of at least {world} shards"
+                f"IterableDataset.for_rank: each rank needs a shard, got {stream.num_shards} for a "
+                f"world of {world}; make a stream with at least {world} shards"
             )
         super().__init__(len(range(rank, stream.num_shards, world)))
         self.stream, self.rank, self.world = stream, rank, world

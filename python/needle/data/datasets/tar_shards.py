@@ -31,16 +31,16 @@ KEY = "__key__"
 class TarShards(IterableDataset):
     """Samples of tar files, with one shard per file, in the order of the files.
 
-    paths: the uncompressed tar files. fields: the members that make up a sample, a tuple, such as
-    ``("jpg;png", "cls")`` with ";" between alternatives; with None a sample is a dict of all its
-    members by extension, with its name as "__key__". ``transforms`` receive the first field. The
-    extension decides the type: images become uint8 ``(H, W, 3)``, "cls" an int, "txt" text, "json"
-    its value, "npy" an array of numbers, everything else bytes. Links, folders, hidden files and
-    files without an extension are skipped. oriented: see ``ImageFolder``.
+    paths: the uncompressed tar files. fields: the members that form a sample, such as ``("jpg;png",
+    "cls")``, with ";" between alternatives; with None a sample is a dict of all its members by
+    extension, with its name as "__key__". ``transforms`` receive the first field. The extension
+    decides the type: images become uint8 ``(H, W, 3)``, "cls" an int, "txt" text, "json" its value,
+    "npy" an array of numbers, everything else bytes. Links, folders, hidden files and files without
+    an extension are skipped. oriented: see ``ImageFolder``.
 
     On resuming, earlier samples are skipped without being read. Raises DataError, naming file,
     member and byte offset, if a tar is truncated or damaged, if all its files are skipped, if a
-    sample lacks a field or has two members for it, and if other members lie between those of a
+    sample lacks a field or has two members for it, or if other members are between those of a
     sample.
     """
 
@@ -107,13 +107,13 @@ class TarShards(IterableDataset):
         return (self._transformed(values[0]), *values[1:])
 
     def _read(self, path: str, file: Any, extension: str, member: TarInfo) -> Any:
-        """Return the content of a member, decoded as its extension says."""
+        """Return the content of a member, decoded according to its extension."""
         file.seek(member.offset_data)
         content = file.read(member.size)
         name = f"{path}: member {member.name!r} at byte {member.offset_data}"
         if len(content) != member.size:
             raise DataError(
-                f"{name}: expected {member.size} bytes, got {len(content)}; it is cut short"
+                f"{name}: expected {member.size} bytes, got {len(content)}; it is truncated"
             )
         kind = extension.rpartition(".")[2]
         if f".{kind}" in EXTENSIONS:
@@ -122,8 +122,7 @@ class TarShards(IterableDataset):
             return READERS.get(kind, bytes)(content)
         except Exception as error:
             raise DataError(
-                f"{name}: no {kind} can be read from it ({type(error).__name__}: {error}); "
-                f"replace it"
+                f"{name}: it cannot be read as {kind} ({type(error).__name__}: {error}); replace it"
             ) from error
 
     def _transformed(self, value: Any) -> Any:
@@ -163,7 +162,7 @@ def _groups(path: str, members: Iterator[TarInfo]) -> Iterator[tuple[str, dict[s
 
 
 class _Headers:
-    """A tar file of which tarfile reads at most ``left`` bytes of headers for the next member."""
+    """A tar file that lets tarfile read at most ``left`` bytes of headers for the next member."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.left = MAX_HEADER
@@ -191,10 +190,10 @@ def _members(path: str, file: Any) -> Iterator[TarInfo]:
                 place = found.offset_data
                 if place + found.size > size:
                     raise ValueError(f"member {found.name!r} of {found.size} bytes is cut short")
-                tar.members = []  # type: ignore[attr-defined]  # it would keep them all
+                tar.members = []  # type: ignore[attr-defined]  # tarfile would keep all members
                 if found.issparse() or found.size > MAX_BYTES:
                     raise ValueError(
-                        f"member {found.name!r} must be no sparse file and have at most "
+                        f"member {found.name!r} must not be a sparse file and may have at most "
                         f"{MAX_BYTES} bytes, got {found.size}"
                     )
                 internal = found.name.rpartition("/")[2].startswith("__")
@@ -221,10 +220,10 @@ def _members(path: str, file: Any) -> Iterator[TarInfo]:
 
 
 def _check_end(file: Any, place: int) -> None:
-    """Raise ValueError if no block of zeros ends the tar: tarfile also stops at damaged headers."""
+    """Raise ValueError unless a block of zeros ends the tar, since tarfile stops at damage too."""
     file.seek(place)
     if file.read(BLOCK) != bytes(BLOCK):
-        raise ValueError("no header and no end mark there")
+        raise ValueError("there is neither a header nor an end mark")
 
 
 READERS: dict[str, Callable[[bytes], Any]] = {

@@ -1,7 +1,7 @@
-"""Download of a tar archive, from which the named files are extracted, all or none.
+"""Download of a tar archive and extraction of named files, either all or none of them.
 
-Called by datasets/cifar10.py. pooch's Untar is unsuitable: it extracts members one by one under
-their final names and requires that the archive is kept.
+Called by datasets/cifar10.py. pooch's Untar is unsuitable, because it extracts members one by one
+under their final names and requires the archive to be kept.
 """
 
 from __future__ import annotations
@@ -63,4 +63,6 @@ def _unpack(archive: Path, folder: str, members: Sequence[str], target: Path) ->
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{archive}: not a whole tar archive ({error}); remove it") from error
     if wanted:
-        raise DataError(f"{archive}: must have the files {sorted(wanted)}, got an archive without")
+        raise DataError(
+            f"{archive}: the archive must have the files {sorted(wanted)}, got one without"
+        )

@@ -41,7 +41,7 @@ class Column:
     dtype: NumPy's name of the dtype, for numbers and arrays. shape: the shape of an "array"; for a
     "varied" column only the rank counts. python: "int", "float" or "bool" if numbers are returned
     as Python numbers. mode: "RGB" or "L", the mode in which images are decoded. oriented: False if
-    images stay as they are stored, whatever their EXIF orientation.
+    images stay as they are stored, regardless of their EXIF orientation.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Column:
 
     @cached_property
     def shape_bytes(self) -> bytes:
-        """The shape as checksums include it."""
+        """The shape as bytes, as it enters checksums."""
         return np.array(self.shape, "<i8").tobytes()
 
 
@@ -89,11 +89,13 @@ class Description:
             raise ValueError("it has no metadata 'needle'; only files written by pack() are read")
         text = metadata[METADATA]
         if metadata.get(METADATA_CHECK) != str(zlib.crc32(text)).encode():
-            raise ValueError("the metadata 'needle' does not have its checksum")
+            raise ValueError("the checksum of the metadata 'needle' is wrong")
         fields = json.loads(text)
         version = fields.pop("version")
         if version != VERSION:
-            raise ValueError(f"it is of version {version}, this needle reads {VERSION}")
+            raise ValueError(
+                f"it has version {version}, but this version of needle reads {VERSION}"
+            )
         columns = tuple(
             Column(**{**column, "shape": tuple(column["shape"])})
             for column in fields.pop("columns")
@@ -101,7 +103,7 @@ class Description:
         classes = fields.pop("classes")
         found = cls(columns=columns, classes=None if classes is None else tuple(classes), **fields)
         if found.structure not in STRUCTURES or any(c.kind not in KINDS for c in columns):
-            raise ValueError("the metadata names a structure or kind of column that is not known")
+            raise ValueError("the metadata name an unknown structure or kind of column")
         return found
 
     def rebuild(self, values: list[Any]) -> Any:
@@ -128,7 +130,7 @@ def columns_of(sample: Any, index: int) -> tuple[str, list[Value]]:
 
 
 def as_jpeg(values: list[Value], quality: int, index: int) -> list[Value]:
-    """Return ``values`` with each uint8 ``(H, W, 1 | 3)`` as JPEG; raise TypeError if none is."""
+    """Return ``values`` with uint8 ``(H, W, 1 | 3)`` images as JPEG; TypeError if there is none."""
     library = simplejpeg()
     if library is None:
         raise ImportError(

@@ -4,10 +4,11 @@ Both release the GIL. Called by ImageFolder, packed files and tar shards, which 
 files. If a region of a JPEG suffices, the compiled module jpeg_region decodes only the region,
 with identical pixels. The module is built if libjpeg-turbo's headers are installed (NEEDLE_JPEG).
 
-An image is turned as its EXIF orientation says, as every viewer shows it, and composited on white
+An image is rotated according to its EXIF orientation, as in every viewer, and composited on white
 if it has transparency. Colour profiles are ignored; CMYK is converted to RGB by Pillow's formula.
 Only the first frame of an animation is decoded. 16-bit RGB is truncated to its upper 8 bits, except
-in PPM; 16-bit greys, and floats in 0..1, are rounded to 8 bits. Greys of other ranges are refused.
+in PPM; 16-bit greys, and floats in 0..1, are rounded to 8 bits. Greyscale images with other ranges
+are refused.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ LOST_PIXELS = ("remature end", "bad Huffman code", "instead of RST", "nvalid JPE
 
 
 class Asked(NamedTuple):
-    """The arguments of ``decode`` that decide about the pixels."""
+    """The arguments of ``decode`` that affect the pixels."""
 
     mode: str
     at_least: Size | None
@@ -90,14 +91,14 @@ def decode(
 
     source: the content of the file, or its path. at_least: a sufficient ``(height, width)``; a
     JPEG at least twice as large is decoded at a half, quarter or eighth of its size, but never
-    smaller than at_least. name: the name in error messages, for content from a container.
+    smaller than at_least. name: the name used in error messages, for content from a container.
     max_pixels: the maximum number of pixels. dtype: "uint8", or "float32" with values in 0..1,
-    which keeps all bits of 16-bit greys. region: a function from the height and width of the
-    result to the needed region; pixels of a JPEG outside the region are undefined, and damage
-    below it may go undetected if the file has its end marker. oriented: turn the image as its EXIF
-    orientation says; False returns it as stored. Raises DataError if the file is damaged,
-    truncated, too large, of an unknown format or of pixels without a known range,
-    FileNotFoundError if it does not exist, and ImportError if Pillow is needed and not installed.
+    which keeps all bits of 16-bit greys. region: a function from the height and width of the result
+    to the needed region; pixels of a JPEG outside the region are undefined, and damage below it may
+    go undetected if the file has its end marker. oriented: rotate the image according to its EXIF
+    orientation; False returns it as stored. Raises DataError if the file is damaged, truncated, too
+    large, or in an unknown format or range, FileNotFoundError if it does not exist, and ImportError
+    if Pillow is needed and not installed.
     """
     check_choice("decode", "mode", mode, CHANNELS)
     check_choice("decode", "dtype", dtype, ("uint8", "float32"))
@@ -114,7 +115,7 @@ def decode(
         raise DataError(f"{name}: {error}") from None
     except Exception as error:
         raise DataError(
-            f"{name}: the image cannot be decoded, it is damaged, cut short or of an unknown "
+            f"{name}: the image cannot be decoded: it is damaged, truncated or in an unknown "
             f"format ({type(error).__name__}: {error}); replace or remove it"
         ) from error
     image = _channels(pixels, CHANNELS[mode])
@@ -170,14 +171,14 @@ def _pixels(content: Content, asked: Asked) -> Pixels:
 
 
 class _Unreadable(Exception):
-    """An error raised for a file that is not damaged; the message is the reason and the remedy."""
+    """An error for a file that is not damaged; its message gives the reason and the remedy."""
 
 
 def _check_size(what: str, pixels: float, max_pixels: int) -> None:
     if pixels > max_pixels:
         raise _Unreadable(
-            f"an image may have {max_pixels} pixels, got {what}; check the file, and give a larger "
-            f"max_pixels (and Pillow a larger Image.MAX_IMAGE_PIXELS) if it is meant to be so large"
+            f"an image may have at most {max_pixels} pixels, got {what}; check the file, and raise "
+            "max_pixels (and Pillow's Image.MAX_IMAGE_PIXELS) if it is meant to be this large"
         )
 
 
@@ -193,7 +194,7 @@ def _scale(height: int, width: int, at_least: Size | None) -> int:
 
 
 def _turn_of_jpeg(content: Content) -> int:
-    """Return the EXIF orientation, which Pillow reads if there is any metadata."""
+    """Return the EXIF orientation, which Pillow reads if the file has metadata."""
     place = 2
     while bytes(content[place : place + 1]) == b"\xff":
         marker, size = content[place + 1], int.from_bytes(content[place + 2 : place + 4], "big")
@@ -212,7 +213,7 @@ def _turn_of_jpeg(content: Content) -> int:
 
 
 def _turn_of(image: Any) -> int:
-    """Return the EXIF orientation; 1, the usual one, if it is missing or its metadata damaged."""
+    """Return the EXIF orientation, or 1 (upright) if it is missing or its metadata is damaged."""
     try:
         turn = image.getexif().get(ORIENTATION)
     except Exception:
@@ -221,12 +222,12 @@ def _turn_of(image: Any) -> int:
 
 
 def _turned_size(size: Size | None, turn: int) -> Size | None:
-    """Return the stored size of an image that has ``size`` when upright, or the reverse."""
+    """Convert the size of an upright image to its stored size, or vice versa."""
     return size[::-1] if size is not None and turn in TURNS and TURNS[turn][2] else size
 
 
 def _turned(pixels: Pixels, turn: int) -> Pixels:
-    """Return the image ``(H, W, ...)`` turned as the EXIF orientation says."""
+    """Return the image ``(H, W, ...)`` rotated or flipped to EXIF orientation ``turn``."""
     if turn not in TURNS:
         return pixels
     rows, columns, swapped = TURNS[turn]
@@ -276,7 +277,7 @@ def _by_simplejpeg(content: Content, asked: Asked, turn: int) -> Pixels | None:
 def _part(content: Content, asked: Asked, scale: int, size: Size, turn: int) -> Pixels | None:
     """Return an image of ``size`` with only the region decoded; None if all must be decoded.
 
-    A file that looks truncated or unusual must be decoded whole, so that errors are the same.
+    A file that looks truncated or unusual must be decoded completely, so that errors are the same.
     """
     library, region = jpeg_region(), asked.region
     if library is None or region is None or bytes(content[-2:]) != JPEG_END:
@@ -307,14 +308,14 @@ def _by_pillow(opener: Any, content: Content, asked: Asked) -> Pixels:
             size = (width // scale, height // scale) if scale > 1 else None
             image.draft(asked.mode if image.mode in ("RGB", "L", "YCbCr") else None, size)
         image.load()
-        left = _turn_of(image)  # Pillow turns a TIFF while it loads it
+        left = _turn_of(image)  # Pillow rotates a TIFF while loading it
         if not asked.oriented:
             left = 1 if left == turn else TURNED_BACK.get(turn, turn)
         return _turned(_pixels_of(opener, image, asked.mode), left)
 
 
 def _pixels_of(opener: Any, image: Any, mode: str) -> Pixels:
-    """Return the pixels; greys of more than 8 bits bypass Pillow's conversion, which clips them."""
+    """Return the pixels; greys with more than 8 bits bypass Pillow's conversion, which clips."""
     if image.mode[0] in "IF":
         return _deep_grey(image)
     width, height = image.size
@@ -336,7 +337,7 @@ def _deep_grey(image: Any) -> Pixels:
     full = 1 if image.mode == "F" else 65535
     if not 0 <= least <= most <= full:
         raise _Unreadable(
-            f"greys of more than 8 bits must be integers in 0..65535 or floats in 0..1, got "
+            "greys with more than 8 bits must be integers in 0..65535 or floats in 0..1, got "
             f"{pixels.dtype} from {least} to {most}; convert the file to 8 or 16 bits"
         )
     if image.mode == "F":
@@ -355,8 +356,8 @@ def _converted(opener: Any, image: Any, mode: str) -> Any:
         return image.convert(mode)
     except ValueError as error:
         raise _Unreadable(
-            f"colours of the kind {image.mode} cannot be converted to {mode} ({error}); convert "
-            f"the file"
+            f"colours of mode {image.mode} cannot be converted to {mode} ({error}); convert the "
+            "file"
         ) from None
 
 

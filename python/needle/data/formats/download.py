@@ -1,9 +1,8 @@
 """Downloads of published files: mirrors, resuming, digests, atomic rename, progress bars.
 
-Called by archives.py and by the data sets, which list files, URLs and digests. pooch (1.9) was
-considered: it has no mirrors, restarts partial downloads, has no size limit, retries permanent
-errors such as 404, and does not support digests of decompressed content. These features are most
-of this file.
+Called by archives.py and by the data sets, which list files, URLs and digests. pooch (1.9) is
+unsuitable: it has no mirrors, restarts partial downloads, has no size limit, retries permanent
+errors such as 404, and does not support digests of decompressed content.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 class Digest:
     """An expected digest; ``kind`` is "sha256" or "md5".
 
-    of_content: the digest is that of the unzipped content (at most ``MAX_METADATA`` bytes).
+    of_content: the digest is that of the decompressed content (at most ``MAX_METADATA`` bytes).
     """
 
     kind: str
@@ -72,7 +71,7 @@ class RemoteFile:
 
 
 class _Refused(Exception):
-    """An error raised if a URL cannot provide the file; the message is the reason."""
+    """An error raised if a URL cannot provide the file; its message gives the reason."""
 
 
 class _Interrupted(Exception):
@@ -99,7 +98,7 @@ def download(file: RemoteFile, folder: PathLike) -> Path:
         except _Refused as reason:
             reasons.append(without_secrets(f"  {url}: {reason}"))
     raise DataError(
-        f"download: no address gave {file.name}; check the network, or put the file into "
+        f"download: no address provided {file.name}; check the network, or put the file into "
         f"{folder} yourself\n" + "\n".join(reasons)
     )
 
@@ -126,7 +125,7 @@ def _from_address(url: str, file: RemoteFile, target: Path) -> None:
         reason = f"wrong {file.digest.kind}: expected {file.digest.value}, got {got}"
         if not resumed:
             raise _Refused(reason)
-        reason = ""  # the older part may be corrupt: retry at once
+        reason = ""  # the older part may be corrupt: retry immediately
     raise _Refused(f"gave up after {TRIES} tries; {reason or 'wrong content each time'}")
 
 
@@ -166,7 +165,7 @@ def _http() -> ModuleType:
 
 
 def _whole_already(error: HTTPError, part: Path, have: int) -> bool:
-    """Return True if ``part`` is complete (the digest decides), else delete it and start over."""
+    """Return True if ``part`` may be complete (the digest decides); else delete it."""
     if error.headers.get("Content-Range") == f"bytes */{have}":
         return True
     part.unlink()
@@ -237,6 +236,6 @@ def writing(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise DataError(
-            f"download: cannot write {path} ({error.strerror or error}); make room or give "
-            f"another folder"
+            f"download: cannot write {path} ({error.strerror or error}); free some space or give "
+            "another folder"
         ) from error

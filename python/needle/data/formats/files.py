@@ -1,4 +1,4 @@
-"""Opening of files that may be damaged or hostile, and removal of secrets from URLs in messages.
+"""Opening of files that may be damaged or malicious, and removal of secrets from URLs in messages.
 
 Called by everything that reads files in ``formats/`` and ``datasets/``.
 """
@@ -52,8 +52,8 @@ def is_hidden(path: str) -> bool:
 def find_file(folder: Path, *names: str) -> Path | None:
     """Return the file in the folder that has one of these names; None if there is none.
 
-    Case and punctuation may differ, which mirrors and archivers change, and the file may lie in a
-    folder of its own name. Exact names come first.
+    Case and punctuation, which mirrors and archivers change, may differ, and the file may be in a
+    folder of its own name. Exact matches take precedence.
     """
     found = _alike(folder, names)
     inside = (path for each in found if each.is_dir() for path in _alike(each, names))
@@ -70,7 +70,7 @@ def contents_of(*folders: Path) -> str:
 
 
 def find_folder(folder: Path, name: str) -> Path:
-    """Return the folder in ``folder`` whose name equals ``name`` up to case and punctuation.
+    """Return the folder in ``folder`` called ``name``, ignoring case and punctuation.
 
     Return ``folder / name`` if there is none.
     """
@@ -81,7 +81,7 @@ def find_folder(folder: Path, name: str) -> Path:
 
 
 def _alike(folder: Path, names: Sequence[str]) -> list[Path]:
-    """Return the paths in the folder whose letters and digits are those of one of the names."""
+    """Return the paths in the folder whose letters and digits match one of the names."""
     plain = [_letters(name) for name in names]
     there = os.listdir(folder) if folder.is_dir() else []
     alike = [name for name in there if _letters(name) in plain]
@@ -100,8 +100,8 @@ def open_file(path: PathLike, buffering: int = -1) -> IO[bytes]:
     """
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise DataError(
-            f"{os.fspath(path)}: must be a file, got a folder, pipe, socket or device; give "
-            f"the path of a file, or remove it"
+            f"{os.fspath(path)}: must be a regular file, got a folder, pipe, socket or device; "
+            "give the path of a file, or remove it"
         )
     return open(path, "rb", buffering)
 

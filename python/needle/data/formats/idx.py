@@ -81,14 +81,14 @@ def write_idx(path: PathLike, array: npt.NDArray[Any]) -> None:
 
 
 def _read(path: PathLike, file: Readable, limit: int, ndim: int | None) -> npt.NDArray[Any]:
-    """Return the array; ``limit`` is the most bytes that the file can hold."""
+    """Return the array; ``limit`` is the maximum number of bytes that the file can hold."""
     dtype, shape, header = _read_header(path, file, ndim)
     need = dtype.itemsize * prod(shape)
     if need > limit - header:
         raise DataError(
             f"{path}: the header promises shape {shape} of {dtype.name}, {need} bytes after byte "
-            f"{header}, got a file that can hold {max(0, limit - header)}; it is cut short or its "
-            f"header is wrong"
+            f"{header}, got a file that can hold {max(0, limit - header)}; it is truncated or its "
+            "header is wrong"
         )
     data, end = np.empty(need, np.uint8), 0
     while end < need and (piece := file.read(min(PIECE, need - end))):
@@ -102,7 +102,7 @@ def _read(path: PathLike, file: Readable, limit: int, ndim: int | None) -> npt.N
     if file.read(1):  # for gzip, reading to EOF also verifies length and CRC
         raise DataError(
             f"{path}: expected the end at byte {header + need} for shape {shape}, got more data; "
-            f"the header is wrong or files were joined"
+            "the header is wrong or files were concatenated"
         )
     return data.view(dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 

@@ -1,8 +1,8 @@
-"""A restricted unpickler for the pickles that data sets are published as.
+"""A restricted unpickler for data sets that are published as pickles.
 
-A pickle can call any function. This unpickler allows only stand-ins for the globals that an array
-of bytes needs (under NumPy's old and new module names). The stand-ins run no NumPy code and
-allocate memory only for bytes that are in the file. Every other global is refused. Called by
+A pickle can call any function. This unpickler allows only stand-ins for the globals that a byte
+array needs (under NumPy's old and new module names). The stand-ins run no NumPy code and allocate
+memory only for bytes that are in the file. Every other global is refused. Called by
 datasets/cifar10.py.
 """
 
@@ -31,7 +31,7 @@ class _DType:
             raise ValueError(f"an array must have dtype uint8, got {kind!r}")
 
     def __setstate__(self, state: Any) -> None:
-        """Ignore byte order and alignment, which single bytes do not have."""
+        """Ignore byte order and alignment, which do not apply to single bytes."""
 
 
 class _Array:
@@ -63,7 +63,7 @@ def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> _Arra
 
 
 def _encode(text: Any, encoding: Any) -> bytes:
-    """Return bytes; stand-in for ``_codecs.encode``, with which protocol 2 stores bytes."""
+    """Return bytes; stand-in for ``_codecs.encode``, by which protocol 2 represents bytes."""
     if not isinstance(text, str) or encoding != "latin1":
         raise ValueError(f"bytes must be written as latin1 text, got {encoding!r}")
     return text.encode("latin1")
@@ -87,9 +87,9 @@ ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
 class _Unpickler(pickle._Unpickler):
     """A pure-Python unpickler, which allocates no memory for lengths that exceed the data.
 
-    Its memo is a dict, and it cannot read beyond the data. Keys must be numbers, text or bytes,
-    since hashing a deeply nested tuple crashes Python. room: the total bytes that stand-ins may
-    allocate, since a pickle may call them any number of times for one value.
+    Its memo is a dict, and it cannot read beyond the data. Dict keys must be numbers, text or
+    bytes, since hashing a deeply nested tuple crashes Python. room: the total bytes that stand-ins
+    may allocate, since a pickle may call them any number of times for one value.
     """
 
     def __init__(self, stream: io.BytesIO, room: int) -> None:
@@ -134,7 +134,7 @@ class _Unpickler(pickle._Unpickler):
         self._load_items(items)
 
     def _load_bytearray(self: Any) -> None:
-        """Read a bytearray; the parent class would first allocate the stated length."""
+        """Read a bytearray without first allocating the stated length, as the parent class does."""
         (size,) = struct.unpack("<Q", self.read(8))
         self.append(bytearray(self.read(size)))
 
@@ -171,7 +171,7 @@ def read_pickle(path: str | os.PathLike[str], limit: int = 1 << 28) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return ``value``, with a stand-in (or those in a dict's values) replaced by its array."""
+    """Return ``value`` with stand-ins, also in a dict's values, replaced by their arrays."""
     if isinstance(value, dict):
         return {key: _unwrapped(item) for key, item in value.items()}
     return _unwrapped(value)
@@ -181,5 +181,5 @@ def _unwrapped(value: Any) -> Any:
     if not isinstance(value, _Array):
         return value
     if value.value is None:
-        raise ValueError("an array without its data")
+        raise ValueError("an array must have data")
     return value.value

@@ -1,4 +1,4 @@
-"""StringTable: millions of strings in two arrays (bytes, offsets), for the paths of a data set.
+"""StringTable, which stores millions of strings, such as paths, in two arrays (bytes, offsets).
 
 Reference counting writes to every string of a Python list, so each worker process would end up
 with its own copy. Arrays stay shared, and pickle protocol 5 transfers them out of band.

@@ -26,12 +26,12 @@ def write_tar_shards(
     *,
     fields: Sequence[str] = ("png", "cls"),
 ) -> list[Path]:
-    """Write samples, tuples with one value per field, to tar files; return the paths of the files.
+    """Write samples, which are tuples with one value per field, to tar files; return their paths.
 
     pattern: the pattern of the file names, such as "train-%06d.tar". fields: the file extension of
     each field. "png" and "jpg" (quality 95) need uint8 ``(H, W, 3)`` or ``(H, W, 1)``, "cls" an
-    int, "txt" text, "json" a JSON value, "npy" an array, others bytes. Each tar file appears
-    atomically. Raises DataError if a value does not fit its field.
+    int, "txt" text, "json" a JSON value, "npy" an array, others bytes. Each tar file is written
+    atomically. Raises DataError if a value is invalid for its field.
     """
     check_list("write_tar_shards", "fields", fields)
     check_at_least("write_tar_shards", "samples_per_shard", samples_per_shard, 1)

@@ -49,7 +49,7 @@ def choose(
     """Return the engine for a pipeline, after timing its first samples in one and in two threads.
 
     * Batches that take less than 1 ms are prepared in the calling thread; so are all batches on
-      one core, unless samples wait.
+    one core, unless reading samples involves waiting.
     * Samples that wait for more than half of their time (disk, network) are read by threads, four
       per core, at most 16.
     * If two threads are at least 1.5 times as fast as one, or the kernels use several cores
@@ -114,14 +114,15 @@ class _Probe:
             self.pipeline.prepare(self._ticket())
 
     def alone(self) -> None:
-        """Measure the seconds of ``count`` samples in this thread and the cores they keep busy."""
+        """Measure the time of ``count`` samples in this thread and the number of cores they use."""
         self._timed()  # runs imports and fills the caches
         while self.count < self.most and self._timed()[0] < _MEASURED / 4:
             self.count = min(self.most, 4 * self.count)
         runs = [self._timed()]
         while sum(seconds for seconds, _ in runs) < _MEASURED:
             runs.append(self._timed())
-        self.seconds = min(seconds for seconds, _ in runs)  # other programs disturb single runs
+        # other programs may disturb a single run
+        self.seconds = min(seconds for seconds, _ in runs)
         total = sum(seconds for seconds, _ in runs)
         self.cores = sum(computed for _, computed in runs) / total
 

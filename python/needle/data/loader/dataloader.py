@@ -160,14 +160,14 @@ class DataLoader(PointsToAttributes):
         self._current: Progress | None = None
         self._engine = EngineHolder(self._engine_maker())
         if self.engine != "inline":
-            self._engine.running()  # raises pickling errors here, not in the loop
+            self._engine.running()  # raises pickling errors now instead of in the loop
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Raise AttributeError for an option of a loader that has been made."""
+        """Raise AttributeError for an option after the loader has been created."""
         if name in options.FIXED and "_engine" in vars(self):
             raise AttributeError(
-                f"{type(self).__name__}: {name} is decided when the loader is made, got "
-                f"{value!r:.60}; make another loader with it"
+                f"{type(self).__name__}: {name} cannot be changed after the loader has been "
+                f"created, got {value!r:.60}; make another loader with it"
             )
         super().__setattr__(name, value)
 
@@ -236,7 +236,7 @@ class DataLoader(PointsToAttributes):
         return order.split(order.sampler.positions(0, len(order.sampler)))
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next ``iter()`` start this epoch; without a call, epochs advance by one."""
+        """Make the next ``iter()`` start this epoch; without a call, epochs advance by one."""
         if not is_count(operator.index(epoch)):
             name = type(self).__name__
             raise ValueError(f"{name}.set_epoch: epoch must not be negative, got {epoch}")
@@ -258,11 +258,11 @@ class DataLoader(PointsToAttributes):
         return {**self._identity(), "seed": self.seed, **position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Have the next ``iter()`` continue at the saved position.
+        """Make the next ``iter()`` continue at the saved position.
 
         Preceding samples are not read. The workers and the engine may differ from those of the
-        saved loader. The seed is taken from the state. Raises ValueError if the state is of
-        another kind, or was saved with another batch size or dataset length.
+        saved loader. The seed is taken from the state. Raises ValueError if the state is not a
+        DataLoader's, or was saved with another batch size or dataset length.
         """
         self._check_resumable("load_state_dict")
         batches = len(self.order) if isinstance(self.order, PositionOrder) else None
@@ -278,7 +278,7 @@ class DataLoader(PointsToAttributes):
         decides = self.sampler if self.batch_sampler is None else self.batch_sampler
         if not getattr(decides, "repeatable", True):
             raise ValueError(
-                f"DataLoader.{method}: a shuffled order can be repeated only from a seed, got "
+                f"DataLoader.{method}: a shuffled order can be repeated only with a seed, got "
                 f"seed=None; make the {'loader' if self.shuffle else 'sampler'} with seed=0"
             )
 
@@ -301,7 +301,7 @@ class DataLoader(PointsToAttributes):
         return self._stats.copy(reset)
 
     def explain(self) -> str:
-        """Return a text that names the engine and says where each transform runs and why."""
+        """Describe the engine, and where each transform runs and why."""
         where = {"inline": "in this thread", "threads": f"in {self.num_workers} threads"}.get(
             self.engine, f"by {self.num_workers} workers ({self.engine})"
         )

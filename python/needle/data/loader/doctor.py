@@ -1,8 +1,8 @@
-"""``doctor(loader)``, which finds the stage that limits a loader and gives advice and a bar chart.
+"""``doctor(loader)``, which finds the stage that limits a loader, gives advice and draws a chart.
 
-The doctor runs a few batches three times with engines of its own: it only reads the samples, then
-does all the work in one thread, then uses the loader's kind of engine. The position of the loader
-does not change.
+The doctor runs a few batches three times with its own engines: first it only reads the samples,
+then it does all the work in one thread, then it uses the loader's kind of engine. The position of
+the loader does not change.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _first_tickets(loader: DataLoader, batches: int) -> list[Ticket]:
     found = loader.order.epoch(loader.seed, loader.epoch, 0)
     tickets = list(islice(iter(found.next, None), batches))
     if not tickets:
-        raise ValueError("doctor: the loader must have a batch, got an empty dataset")
+        raise ValueError("doctor: the loader must have at least one batch, got an empty dataset")
     return tickets
 
 

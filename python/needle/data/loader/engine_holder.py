@@ -13,10 +13,10 @@ from ..workers.engine import Engine
 
 
 class EngineHolder:
-    """The owner of the engine that ``make`` returns; it records which iterator uses the engine.
+    """The owner of the engine that ``make`` returns, which records the iterator that uses it.
 
-    The workers are kept when an epoch ends. lock: an iterator owns it while it uses the engine,
-    which allows only one consumer at a time. In a forked copy of the program the holder creates a
+    The workers are kept when an epoch ends. lock: held by an iterator while it uses the engine,
+    which allows only one consumer at a time. In a forked copy of the program, the holder creates a
     new engine. The engine is closed by ``close``, when the holder is collected, or at the end of
     the program.
     """
@@ -33,13 +33,13 @@ class EngineHolder:
         self._process = self._lock_process = os.getpid()
 
     def locked(self) -> threading.RLock:
-        """Return the lock; a fork gets a new one, as the old one's owner may not exist there."""
+        """Return the lock; a fork gets a new one, since the owner may not exist there."""
         if self._lock_process != os.getpid():
             self.lock, self._lock_process = threading.RLock(), os.getpid()
         return self.lock
 
     def running(self) -> Engine:
-        """Return the engine; create it if this process has none."""
+        """Return the engine, creating it if this process has none."""
         if self.engine is not None and self._process != os.getpid():
             self._finalizer.detach()  # the workers belong to the program that was forked
             self.engine = self._user = None
@@ -50,14 +50,14 @@ class EngineHolder:
         return self.engine
 
     def renew(self, make: Callable[[], Engine], pipeline: Pipeline) -> None:
-        """Make engines by ``make`` from now on, and have a running one prepare by ``pipeline``."""
+        """Use ``make`` for new engines, and ``pipeline`` in the running one."""
         self.make = make
         engine = self.engine if self._process == os.getpid() else None
         if engine is not None and engine.renew(pipeline):
             self._user = None
 
     def taken_by(self, user: object) -> tuple[Engine, bool]:
-        """Return the engine, and True if its user changed, which cancels all tickets."""
+        """Return the engine for ``user``; True if the user changed, which cancels all tickets."""
         engine = self.running()
         if self._user is user:
             return engine, False
@@ -67,7 +67,7 @@ class EngineHolder:
         return engine, True
 
     def forget(self, user: object) -> None:
-        """Have the next ``taken_by`` of ``user`` cancel its tickets, some of which may be lost."""
+        """Make the next ``taken_by`` of ``user`` cancel its tickets, some of which may be lost."""
         if self._user is user:
             self._user = None
 

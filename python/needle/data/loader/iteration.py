@@ -33,7 +33,7 @@ from .statistics import Stats
 
 @dataclass(frozen=True)
 class Delivery:
-    """The last steps of a batch: remaining sample transforms, batch transforms, mask, Tensors.
+    """The last steps for a batch: remaining sample transforms, batch transforms, mask, Tensors.
 
     owned: nothing else references the arrays of a batch, so Tensors may take over their memory.
     """
@@ -150,7 +150,7 @@ class LoaderIterator:
             error = _raisable(answer.error, self._delivery.pipeline.dataset)
             try:
                 raise error
-            finally:  # the traceback must not keep this iterator alive
+            finally:  # so that the traceback does not keep this iterator alive
                 del answer, error
         complete = self._tickets.answered(ticket, answer.samples)
         clock, batch = Clock(), _NONE
@@ -181,7 +181,7 @@ class LoaderIterator:
         """Return the engine, after resubmitting the tickets that another iterator has cancelled."""
         engine, taken = self._holder.taken_by(self._key)
         for ticket in list(self._waiting.values()):
-            new = ticket.serial < 0  # an interrupt came before it was submitted
+            new = ticket.serial < 0  # an interrupt came before the ticket was submitted
             if (taken or new) and ticket.place not in self._ready:
                 self._submit(engine, ticket)
         return engine
@@ -214,7 +214,8 @@ class LoaderIterator:
         if engine.capacity > 1:
             waited = {"wait_data": time.perf_counter() - started}
             add_seconds(self._stats.seconds, waited)
-        self._answer = self._ready[place]  # no call may interrupt these three statements
+        # these three statements must not be interrupted by a call
+        self._answer = self._ready[place]
         del self._waiting[place]
         del self._ready[place]
 
@@ -233,7 +234,8 @@ class LoaderIterator:
         except LoaderTimeout as error:
             raise LoaderTimeout(
                 f"DataLoader: batch {next(iter(self._waiting))} of epoch {self.epoch} was not "
-                f"ready within timeout={timeout} s; raise it, or see needle.data.doctor(loader)"
+                f"ready within timeout={timeout} s; raise timeout, or see "
+                "needle.data.doctor(loader)"
             ) from error
         except BaseException as error:
             self._lost(engine, error)
@@ -241,7 +243,7 @@ class LoaderIterator:
         self._ready[answer.ticket.place] = answer
 
     def _lost(self, engine: Engine, error: BaseException) -> None:
-        """Have the next call resubmit all tickets, since the engine may have lost some."""
+        """Make the next call resubmit all tickets, since the engine may have lost some."""
         self._holder.forget(self._key)
         if isinstance(error, WorkerError) and self._holder.engine is engine:
             self._holder.close()  # the next call starts new workers

@@ -1,4 +1,4 @@
-"""The options of a loader: their values, and checks for contradictions among them.
+"""The options of a loader: their values, and checks that they do not contradict each other.
 
 Every error names the remedy. Called by dataloader.py and sharing/.
 """
@@ -35,12 +35,12 @@ def is_stream(dataset: Any) -> bool:
         raise TypeError("DataLoader: a set has no order that lasts; give sorted(dataset)")
     if not hasattr(dataset, "__iter__"):
         raise TypeError(
-            f"DataLoader: a dataset needs __getitem__ and __len__, or __iter__, got "
+            "DataLoader: a dataset must have __getitem__ and __len__, or __iter__, got "
             f"{type(dataset).__name__}"
         )
     if hasattr(dataset, "__next__"):
         raise TypeError(
-            f"DataLoader: a {type(dataset).__name__} gives its samples only once; write an "
+            f"DataLoader: a {type(dataset).__name__} can be iterated only once; write an "
             "IterableDataset whose __iter__ starts again, or make a list of it"
         )
     return True
@@ -54,7 +54,8 @@ def worker_count(num_workers: Any) -> int:
         )
     if num_workers < 0:
         raise ValueError(
-            f"DataLoader: num_workers must not be negative, got {num_workers}; 0 is this process"
+            f"DataLoader: num_workers must not be negative, got {num_workers}; 0 prepares batches "
+            "in this process"
         )
     return int(num_workers)
 
@@ -64,7 +65,7 @@ def engine_name(engine: str | None, workers: int) -> str:
     name = one_of("engine", engine or ("processes" if workers else "inline"), engine_names())
     if name == "inline" and workers:
         raise ValueError(
-            f"DataLoader: engine='inline' has no workers, got num_workers={workers}; take 0, or "
+            f"DataLoader: engine='inline' has no workers, got num_workers={workers}; use 0, or "
             "engine='threads' or 'processes'"
         )
     if name != "inline" and not workers:
@@ -75,27 +76,27 @@ def engine_name(engine: str | None, workers: int) -> str:
 
 
 def prefetch_count(engine: str, prefetch: int | None, timeout: float | None) -> int:
-    """Return ``prefetch``, 2 by default; it and ``timeout`` need an engine that works ahead."""
+    """Return ``prefetch`` (default 2); ValueError for it or ``timeout`` without workers."""
     for name, value in (("prefetch", prefetch), ("timeout", timeout)):
         if value is not None and not value > 0:
             raise ValueError(f"DataLoader: {name} must be positive, got {value}")
         if value is not None and engine == "inline":
             raise ValueError(
-                f"DataLoader: without workers nothing is prepared ahead or waited for, got "
-                f"{name}={value}; leave it out, or give num_workers"
+                f"DataLoader: {name} requires workers, got {name}={value} with num_workers=0; "
+                "leave it out, or give num_workers"
             )
     return PREFETCH if prefetch is None else int(prefetch)
 
 
 def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
-    """Return ``value`` if ``choices`` contain it, else raise UnknownNameError, which lists them."""
+    """Return ``value`` if it is in ``choices``, else raise UnknownNameError, which lists them."""
     if value not in choices:
         raise unknown_name(name, str(value), choices)
     return str(value)
 
 
 def check_order(stream: bool, batch_sampler: bool, sampler: bool, **others: bool) -> None:
-    """Raise ValueError if options of the order contradict each other; True: given by the user.
+    """Raise ValueError if options of the order, True if the user gave them, contradict each other.
 
     others: "shuffle", "batch_size" and "drop_last".
     """
@@ -119,14 +120,14 @@ def check_shards(dataset: Any, num_workers: int) -> None:
     shards = shards_of(dataset)
     if num_workers > shards:
         raise ValueError(
-            f"DataLoader: each worker of a stream needs a shard of its own, got "
-            f"num_workers={num_workers} for {shards}; use at most {shards}, or write the "
-            "stream with more (num_shards, iter_shard)"
+            "DataLoader: each worker of a stream needs its own shard, got "
+            f"num_workers={num_workers} for num_shards={shards}; use at most {shards}, or write "
+            "the stream with more shards (num_shards, iter_shard)"
         )
 
 
 def _refuse_beside(rule: str, remedy: str = "", **options: bool) -> None:
-    """Raise ValueError if any of ``options`` is given although ``rule`` excludes it."""
+    """Raise ValueError if one of ``options`` is given although ``rule`` excludes it."""
     clash = [name for name, given in options.items() if given]
     if clash:
         raise ValueError(
@@ -136,11 +137,11 @@ def _refuse_beside(rule: str, remedy: str = "", **options: bool) -> None:
 
 
 def check_mask(masked: bool, on_error: str) -> None:
-    """Raise ValueError if a mask is combined with rows that may be missing."""
+    """Raise ValueError if a mask is requested although rows may be missing."""
     if masked and on_error == "skip":
         raise ValueError(
-            "DataLoader: valid_mask has a value for every sample asked for, got on_error='skip', "
-            "which leaves some out; use one of them"
+            "DataLoader: valid_mask has a value for every requested sample, got on_error='skip', "
+            "which leaves some out; use one of the two"
         )
 
 
@@ -161,7 +162,7 @@ def divided(
 
 
 def composed(dataset: Any, transforms: Sequence[Callable[[Any], Any]]) -> Compose | None:
-    """Return the transforms as one; raise ValueError if they do not fit the dataset's layout."""
+    """Return the transforms as one; ValueError if they need another layout than the dataset's."""
     if not transforms:
         return None
     if getattr(dataset, "layout", None) == "CHW":

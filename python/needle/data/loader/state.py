@@ -14,9 +14,9 @@ from ..samples.ticket import Ticket
 
 
 class Progress:
-    """The number of an epoch, and the ``position`` below which all places of the epoch are done.
+    """The number of an epoch, and the ``position`` before which all of its places are done.
 
-    A place has no batch if its stream's shard has ended; the place is done once a later one is.
+    A place has no batch if its shard of a stream has ended; it is done once a later place is.
     """
 
     def __init__(self, epoch: int, position: int = 0) -> None:
@@ -35,7 +35,7 @@ def read_state(
     identity: dict[str, int],
     batches: int | None,
 ) -> tuple[int | None, Progress]:
-    """Return a state's seed and progress; raise ValueError if it belongs to another kind of loader.
+    """Return a state's seed and progress; raise ValueError if it does not belong to this loader.
 
     seed_drawn: the loader drew its own seed for its workers, so a state without a seed is accepted
     as well. identity: the entries of a state that must match. batches: the number of batches of an
@@ -48,7 +48,8 @@ def read_state(
         if not is_count(found) or found != value:
             raise ValueError(
                 f"DataLoader.load_state_dict: the state's {name} must be {value}, got "
-                f"{reprlib.repr(found)}; resume with the dataset and options it was saved with"
+                f"{reprlib.repr(found)}; resume with the dataset and options with which it was "
+                "saved"
             )
     saved, epoch, position = (state.get(name) for name in ("seed", "epoch", "position"))
     if not (is_count(epoch) and is_count(position)):
@@ -65,8 +66,8 @@ def read_state(
         raise TypeError(_refusal(rule, reprlib.repr(saved)))
     if (saved is None) != (seed is None):
         raise ValueError(
-            f"DataLoader.load_state_dict: the state's seed is {saved}, this loader's {seed}; make "
-            f"the loader with a seed exactly if it was saved with one"
+            f"DataLoader.load_state_dict: the state's seed is {saved}, this loader's {seed}; give "
+            "the loader a seed if, and only if, the saved one had a seed"
         )
     return None if saved is None else check_seed("DataLoader.load_state_dict", saved), progress
 

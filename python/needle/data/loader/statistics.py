@@ -21,8 +21,8 @@ class Stats:
     """The result of ``DataLoader.stats()``.
 
     seconds: the seconds of each stage, summed over all workers, so that a stage may exceed the
-    wall-clock time. samples, batches: how many were delivered. skipped: how many unreadable
-    samples were skipped (``on_error="skip"``).
+    wall-clock time. samples, batches: the numbers delivered. skipped: the number of unreadable
+    samples that were skipped (``on_error="skip"``).
     """
 
     samples: int = 0
@@ -37,7 +37,7 @@ class Stats:
         return self.samples / taken if taken > 0 else float("inf")
 
     def copy(self, reset: bool = False) -> Stats:
-        """Return a copy that no longer changes. reset: restart counting from zero."""
+        """Return a copy that no longer changes. reset: restart the original from zero."""
         found = replace(self, seconds=dict(self.seconds))
         if reset:
             self.samples, self.batches, self.skipped, self.seconds = 0, 0, 0, {}

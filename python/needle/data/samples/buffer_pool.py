@@ -1,7 +1,7 @@
-"""A pool of memory for large arrays, which is reused once nothing references an array any more.
+"""A pool of memory for large arrays, which is reused once nothing references the array any more.
 
-For a batch of several megabytes, clearing new pages takes as long as filling them, and memory that
-was written recently is still in the cache. Kernels that return new arrays call ``empty``.
+For a batch of several megabytes, clearing new pages takes as long as filling them, and recently
+written memory is still in the cache. Kernels that return new arrays call ``empty``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Memory = npt.NDArray[np.uint8]
 
 
 class _Lent(weakref.ref):  # type: ignore[type-arg]
-    """A weak reference whose callback runs once the last view of an array's memory is gone."""
+    """A weak reference whose callback runs when the last view of an array's memory is gone."""
 
     __slots__ = ("memory",)
     memory: _Memory
@@ -73,7 +73,7 @@ def _taken(count: int) -> _Memory:
     for _ in range(len(_free)):
         try:
             memory = _free.pop()
-        except IndexError:  # another thread took the last one
+        except IndexError:  # another thread has taken the last one
             break
         if count <= memory.nbytes <= 2 * count:
             return memory

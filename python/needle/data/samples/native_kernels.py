@@ -86,6 +86,6 @@ def run_images(
     images: bytes or float32 ``(N, H, W, C)``, of which the rows ``indices`` are gathered, or a
     list of images ``(H, W, C)``. parameters: float64 ``(n, k)`` for each step. out: ``(n, ...)``.
     threads: 0 for all threads of the pool, 1 for the calling thread. Raises ValueError if steps,
-    parameters and shapes do not fit each other.
+    parameters and shapes do not match.
     """
     kernels().run_images(list(steps), list(parameters), images, indices, out, threads)  # type: ignore[union-attr]

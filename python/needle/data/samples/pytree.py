@@ -47,9 +47,9 @@ class Structure:
     """The picklable structure of a sample or batch: its nested containers and kinds of leaves.
 
     tree: ``"leaf"``, or (container, keys or class, subtrees). kinds: the kind of each leaf in
-    depth-first order: "array", "int", "float", "bool" (Python's numbers), "text", "uneven"
-    (arrays, or a list of them if their shapes differ), "mixed" (a list of values that may not fit
-    each other) or "other".
+    depth-first order: "array", "int", "float", "bool" (Python's numbers), "text", "uneven" (arrays,
+    or a list of them if their shapes differ), "mixed" (a list of values that may be incompatible)
+    or "other".
     """
 
     tree: Any
@@ -83,9 +83,9 @@ def take_apart(sample: Any) -> tuple[Any, list[Any]]:
 
 
 def flat_columns(samples: Sequence[Any]) -> list[tuple[Any, ...]] | None:
-    """Return the columns of samples that are tuples of leaves, equally many; None for others.
+    """Return the columns of samples that are tuples of equally many leaves; None for others.
 
-    It costs less than ``take_apart`` of each sample.
+    This is cheaper than ``take_apart`` for each sample.
     """
     if set(map(type, samples)) != {tuple} or len(set(map(len, samples))) != 1:
         return None
@@ -95,7 +95,7 @@ def flat_columns(samples: Sequence[Any]) -> list[tuple[Any, ...]] | None:
 
 
 def flat_tree(leaves: int) -> Any:
-    """Return the tree of a tuple of so many leaves."""
+    """Return the tree of a tuple of ``leaves`` leaves."""
     return "tuple", None, (LEAF,) * leaves
 
 
@@ -110,7 +110,8 @@ def leaf_order(tree: Any, like: Any, sample: int = 0, first: int = 0) -> list[in
     if not _same_container(tree, like):
         raise ShapeError(
             f"default_collate: every sample must have the same fields, got {_words(like)} in "
-            f"sample 0 and {_words(tree)} in sample {sample}; give collate= for uneven samples"
+            f"sample 0 and {_words(tree)} in sample {sample}; give collate= to combine different "
+            "samples"
         )
     starts: dict[Any, tuple[Any, int]] = {}
     for key, child in zip(_keys(tree), tree[2]):
@@ -141,7 +142,7 @@ def flatten(batch: Any) -> tuple[Structure, list[Any]]:
 
 
 def first_field(sample: Any) -> Any:
-    """Return the field that transforms apply to: the first of a tuple or list, else the sample."""
+    """Return the field to which transforms apply: the first of a tuple or list, else the sample."""
     return sample[0] if isinstance(sample, (tuple, list)) and len(sample) else sample
 
 

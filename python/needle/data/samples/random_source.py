@@ -1,4 +1,4 @@
-"""The random numbers of data: the global NumPy stream, or one stream per sample.
+"""The random numbers of ``needle.data``: the global NumPy stream, or streams keyed by sample.
 
 A loader with a seed keys the random numbers of each sample by (seed, epoch, index) (``keyed``);
 without a seed, the global stream is used, as in the course. The transforms of this package use
@@ -39,8 +39,8 @@ _reseeding = False
 class Draws:
     """The random numbers of one sample, as words of numbered streams.
 
-    ``stream`` is the number of the next stream. A transform occupies ``Transform.streams``
-    streams, so that its numbers depend on its position in the list and not on how much earlier
+    ``stream`` is the number of the next stream. A transform occupies ``Transform.streams`` streams,
+    so that its numbers depend on its position in the list, but not on how many numbers earlier
     transforms drew.
     """
 
@@ -133,8 +133,7 @@ def reseed_globals(seed: int, epoch: int, index: int, stream: int = 0) -> None:
     """Seed ``random`` and ``np.random`` for one sample if ``reseed_every_sample`` enabled it.
 
     stream: 0 before reading the sample, 1 + a transform's stream before calling the transform,
-    ``PART_STREAM`` before a ``fetch`` or collate of several samples, the first of which is
-    ``index``.
+    ``PART_STREAM`` before ``fetch`` or collate of several samples, the first of which is ``index``.
     """
     if not _reseeding:
         return
@@ -154,8 +153,8 @@ def check_weights(op: str, weights: Any) -> npt.NDArray[np.float64]:
     array = np.array(weights, dtype=np.float64)
     if array.ndim != 1:
         raise ShapeError(
-            f"{op}: weights must be a flat list of numbers, got shape {array.shape}; give one "
-            "per sample or transform"
+            f"{op}: weights must be a 1-D list of numbers, got shape {array.shape}; give one per "
+            "sample or transform"
         )
     wrong = array[~(np.isfinite(array) & (array >= 0))]
     if len(wrong):
@@ -174,7 +173,7 @@ def weight_edges(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def drawn_by_weight(
     edges: npt.NDArray[np.float64], uniform: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.int64]:
-    """Return an index for each number in [0, 1), in proportion to the weights of these edges."""
+    """Map each number in [0, 1) to an index, in proportion to the weights of these edges."""
     if not len(uniform):
         return np.empty(0, np.int64)
     found = np.searchsorted(edges, uniform * edges[-1], side="right")

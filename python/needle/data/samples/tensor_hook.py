@@ -1,4 +1,4 @@
-"""Arrays of a batch as Tensors, made by functions that ``needle`` sets in ``array_namespace``.
+"""Conversion of a batch to Tensors, by functions that ``needle`` sets in ``array_namespace``.
 
 ``data`` does not import autograd. Called by loader/iteration.py and datasets/ptb.py.
 """
@@ -47,7 +47,7 @@ def to_tensors(batch: Any, device: Any = None, owned: bool = False) -> Any:
     if isinstance(batch, np.ndarray):
         return _to_tensor(batch, device, owned)
     if array_namespace.is_array(batch):
-        return array_namespace.tensor_constant(batch)  # already on its device
+        return array_namespace.tensor_constant(batch)  # already on the device
     if isinstance(batch, Mapping):
         return {key: to_tensors(each, device, owned) for key, each in batch.items()}
     if isinstance(batch, (tuple, list)):
@@ -71,7 +71,7 @@ def _tensor_dtype(dtype: np.dtype[Any]) -> Any:
     found = _WIDER.get(dtype.name, dtype)
     if found not in dtypes.COMPUTE_DTYPES:
         raise DTypeError(
-            f"DataLoader: a batch has dtype {dtype}, which tensors do not have; "
-            f"convert it in the dataset or in collate"
+            f"DataLoader: a batch has dtype {dtype}, which tensors do not support; convert it in "
+            "the dataset or in collate"
         )
     return found

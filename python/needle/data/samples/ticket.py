@@ -99,13 +99,13 @@ class Ticket(NamedTuple):
         return int(self.indices[0]) if len(self.indices) else 0
 
     def rows(self, rows: slice) -> Ticket:
-        """Return the ticket for some rows of the batch; the batch of a stream is not split."""
+        """Return the ticket for some rows of the batch; a batch of a stream is not split."""
         if self.is_stream or rows == slice(None):
             return self
         return self._replace(indices=self.indices[rows], row=self.row + (rows.start or 0))
 
     def of(self, indices: Indices) -> Ticket:
-        """Return a ticket without a run for other samples, with the same key of random numbers."""
+        """Return a ticket for other samples, without a run, with the same key of random numbers."""
         return self._replace(indices=indices, run=None, row=0)
 
     def words(self, stream: int, count: int) -> philox.Words:
@@ -125,8 +125,8 @@ def flat_ints(owner: str, values: Any) -> npt.NDArray[Any]:
     indices = np.asarray(values)
     if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
         raise ShapeError(
-            f"{owner}: indices must be a flat list of ints, got shape {indices.shape} of "
-            f"{indices.dtype}; for a mask give np.flatnonzero(mask)"
+            f"{owner}: indices must be a 1-D list of ints, got shape {indices.shape} of "
+            f"{indices.dtype}; for a mask, give np.flatnonzero(mask)"
         )
     return indices
 

@@ -19,7 +19,7 @@ STAGES = ("read", "decode", "augment", "collate", "wait_data")
 MOST_PARTS = 32
 """The maximum number of parts of a batch."""
 _PARTS_PER_WORKER = 4
-_SHORT = 2e-3  # seconds; messages cost too much for shorter parts
+_SHORT = 2e-3  # seconds; for shorter parts messages are too expensive
 _FAIR = 20e-3  # seconds; shorter parts cost a tenth more, which pays only if a worker would be idle
 _LONG = 50e-3  # seconds; longer parts are split, so that workers finish at about the same time
 
@@ -32,7 +32,7 @@ class Clock:
         self.inner = 0.0  # seconds of the stages nested in the current one
 
     def measure(self, stage: str) -> AbstractContextManager[None]:
-        """Measure the block as ``stage``, excluding the stages measured inside the block."""
+        """Measure the block as ``stage``, excluding stages that are measured inside it."""
         return _Measured(self, stage)
 
     def active(self) -> AbstractContextManager[Clock | None]:
@@ -41,7 +41,7 @@ class Clock:
 
 
 class _Measured:
-    """A timed block; a class, since a generator would cost as much as a small batch."""
+    """A timed block; it is a class since a generator would take as long as a small batch."""
 
     __slots__ = ("before", "clock", "stage", "start")
 
@@ -75,12 +75,12 @@ def smoothed(before: float | None, seconds: Mapping[str, float], samples: int) -
 
 
 def parts_of(rows: int, workers: int, in_flight: int, each: float | None) -> list[slice]:
-    """Return the parts that workers prepare of a batch of ``rows`` rows, at least one.
+    """Return the parts into which a batch of ``rows`` rows is divided for workers.
 
     Each part has an overhead of about a millisecond. Whole batches in flight keep the workers busy
     as well, so a batch is split only if there are fewer batches than workers, or if the last parts
     of an epoch would take long. in_flight: the number of batches prepared at the same time.
-    each: the seconds that one worker takes for one row, None if unknown.
+    each: the seconds that a worker takes for one row, None if unknown.
     """
     count = min(workers, MOST_PARTS, max(1, rows))
     if each is not None:

@@ -1,4 +1,4 @@
-"""Samplers and the order of an epoch. No file here reads samples.
+"""Samplers, and the order of an epoch. No file here reads samples.
 
 sampler.py holds the base class; orders.py, weighted.py, distributed.py, batches.py and
 bucketing.py hold the samplers; epoch_order.py turns a sampler into the tickets of an epoch. Called

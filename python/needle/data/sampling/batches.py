@@ -1,4 +1,4 @@
-"""Batches of equally many indices from any sampler."""
+"""Batches of equal size from the indices of any sampler."""
 
 from __future__ import annotations
 

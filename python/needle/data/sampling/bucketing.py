@@ -22,11 +22,11 @@ class LengthBucketBatchSampler(Sampler):
     """Lists of ``batch_size`` indices whose ``lengths`` are in one bucket, for batch_sampler=.
 
     lengths: one number per sample. boundaries: increasing lengths that separate the buckets, where
-    a boundary belongs to the upper bucket; by default ``buckets`` buckets with about equally many
-    samples. Each index occurs once per epoch; the last batch of a bucket may be short, and
-    ``drop_last`` drops it. shuffle: shuffles the samples within buckets and the order of batches;
-    seed: see ``RandomSampler``. The whole epoch is computed at once, which takes a few tenths of a
-    second for a million samples.
+    a boundary belongs to the upper bucket; by default there are ``buckets`` buckets with about the
+    same number of samples. Each index occurs once per epoch; the last batch of a bucket may be
+    short, and ``drop_last`` drops it. shuffle: shuffles the samples within buckets and the order of
+    batches; seed: see ``RandomSampler``. The whole epoch is computed at once, which takes a few
+    tenths of a second for a million samples.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LengthBucketBatchSampler(Sampler):
         given = _equal_parts(self.lengths, buckets) if boundaries is None else boundaries
         self.boundaries = _check_numbers("boundaries", given)
         if (np.diff(self.boundaries) <= 0).any():
-            raise ValueError(f"{op}: boundaries must rise, got {list(given)}; sort them")
+            raise ValueError(f"{op}: boundaries must increase, got {list(given)}; sort them")
 
     @property
     def bucket_of(self) -> Indices:
@@ -102,7 +102,7 @@ def _check_numbers(name: str, values: Any) -> npt.NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not np.isfinite(array).all():
         raise ShapeError(
-            f"LengthBucketBatchSampler: {name} must be a flat list of finite numbers, got shape "
+            f"LengthBucketBatchSampler: {name} must be a 1-D list of finite numbers, got shape "
             f"{array.shape}; give one number per sample or boundary"
         )
     return array

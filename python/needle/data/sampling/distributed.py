@@ -1,4 +1,4 @@
-"""The samples of one rank: all ranks have equally many, and each sample is valid exactly once."""
+"""The samples of one rank: all ranks have as many, and each sample is valid exactly once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DistributedSampler(SourceSampler):
     All ranks have ceil(length / world) samples, so that ranks that synchronise after every batch
     do not deadlock: the last ranks are padded with a sample from the beginning, whose ``validity``
     is False. drop_last: use floor(length / world) samples per rank instead, all of them valid.
-    valid_mask: have the loader append the validity to each batch, bool ``(n,)``, as its last field
+    valid_mask: make the loader append the validity to each batch, bool ``(n,)``, as its last field
     or as field "valid" of a dict, so that sums over the valid samples are exact. Order and padding
     are functions of (seed, epoch) and the same on all ranks. The world may be larger than the
     dataset.

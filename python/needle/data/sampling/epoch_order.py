@@ -30,7 +30,7 @@ class EpochTickets:
     """An iterator over the tickets of one epoch; ``answered`` takes the number of samples found.
 
     begin: returns an iterator over the tickets from a place on. It is called with ``place``, and
-    again after an interrupt, which ends the generator of the tickets.
+    again after an interrupt, which ends the generator.
     """
 
     iterates = False
@@ -73,7 +73,7 @@ class EpochOrder(ABC):
 
 
 class PositionOrder(EpochOrder):
-    """Batches of a sampler that has ``positions``, so that an epoch can start at any place."""
+    """The batches of a sampler with ``positions``, so that an epoch can start at any place."""
 
     def __init__(self, sampler: Any, batch_size: int, drop_last: bool) -> None:
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
@@ -81,7 +81,8 @@ class PositionOrder(EpochOrder):
     def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
         set_epoch(self.sampler, epoch)
         sampler = self.sampler
-        if isinstance(sampler, SourceSampler):  # a set that grows does so for the next epoch
+        # a data set that grows takes effect in the next epoch
+        if isinstance(sampler, SourceSampler):
             sampler = copy.copy(sampler)
             sampler.source = sampler.length
         return EpochTickets(partial(self._tickets, sampler, seed, epoch), start)
@@ -123,7 +124,7 @@ class PositionOrder(EpochOrder):
 
 
 class DrawnOrder(PositionOrder):
-    """Batches of an unseeded permutation, drawn at the start of the epoch and kept in ``drawn``."""
+    """The batches of an unseeded permutation, drawn when the epoch starts and kept in ``drawn``."""
 
     drawn: Indices | None = None
 
@@ -140,7 +141,7 @@ class DrawnOrder(PositionOrder):
 
 
 class ListOrder(EpochOrder):
-    """Batches of any iterable of lists of indices; a later start skips the preceding lists."""
+    """The batches of any iterable of lists of indices; a later start skips the preceding lists."""
 
     def __init__(self, batch_sampler: Iterable[Sequence[int]]) -> None:
         self.batch_sampler = batch_sampler
@@ -152,7 +153,7 @@ class ListOrder(EpochOrder):
         def tickets(place: int) -> Iterator[Ticket]:
             if not batches:
                 raise RuntimeError(
-                    "DataLoader: the sampler was interrupted, and its order cannot be continued; "
+                    "DataLoader: the sampler was interrupted, so its order cannot be continued; "
                     "begin a new epoch"
                 )
             return (
@@ -169,7 +170,7 @@ class ListOrder(EpochOrder):
 
 
 class StreamOrder(EpochOrder):
-    """Batches of a stream: each cycle has one batch of every shard that has not ended."""
+    """The batches of a stream: each cycle has one from every shard that has not ended."""
 
     def __init__(self, shards: int, batch_size: int, drop_last: bool) -> None:
         self.shards, self.batch_size, self.drop_last = shards, batch_size, drop_last
@@ -185,7 +186,7 @@ class StreamOrder(EpochOrder):
 
 
 class _StreamTickets(EpochTickets):
-    """The tickets of a stream, without those of shards that have ended."""
+    """The tickets of a stream, except those of shards that have ended."""
 
     iterates = True
 
@@ -212,7 +213,7 @@ class _StreamTickets(EpochTickets):
 def find_order(
     sampler: Any, batch_sampler: Any, batch_size: int, drop_last: bool
 ) -> PositionOrder | ListOrder:
-    """Return the order of a map dataset's batches, in the fastest form the samplers support."""
+    """Return the order of a map dataset's batches, in the fastest form that the samplers allow."""
     for name, given in (("sampler", sampler), ("batch_sampler", batch_sampler)):
         check_again("DataLoader", name, given)
     if type(batch_sampler) is BatchSampler:

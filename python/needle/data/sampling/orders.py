@@ -21,7 +21,7 @@ CHUNK = 2**16
 
 
 class SequentialSampler(SourceSampler):
-    """A sampler of the indices 0, 1, 2 ... len-1. ``source`` is a dataset or its length."""
+    """A sampler of the indices 0, 1, 2 ... len-1. ``source``: a dataset or its length."""
 
     def order(self) -> Indices:
         """Return the indices of the whole epoch as int64 ``(n,)``."""
@@ -81,7 +81,7 @@ class RandomSampler(SourceSampler):
 
 
 class SubsetRandomSampler(RandomSampler):
-    """A sampler of the given indices in a new random order in each epoch; see ``RandomSampler``."""
+    """A sampler of given indices, in a new random order in each epoch; see ``RandomSampler``."""
 
     def __init__(self, indices: Sequence[int], seed: int | None = None) -> None:
         check_again("SubsetRandomSampler", "indices", indices)
@@ -113,7 +113,7 @@ class SubsetRandomSampler(RandomSampler):
 def shuffled(places: Indices, length: int, seed: int, epoch: int) -> Indices:
     """Return the indices at these positions of the epoch's shuffled order of ``range(length)``.
 
-    Short orders are sorted once and cached; each position of a long order is computed by itself.
+    Short orders are sorted once and cached; each position of a long order is computed separately.
     """
     if length <= SORTED_LENGTH:
         return _kept_order(length, seed, epoch)[places]

@@ -58,7 +58,7 @@ def set_epoch(sampler: Any, epoch: int) -> None:
 class SourceSampler(Sampler):
     """Base class of the samplers of all indices of ``source``, a data set or a length.
 
-    A data set that grows or shrinks does so for the next epoch.
+    If the data set grows or shrinks, the new length takes effect in the next epoch.
     """
 
     def __init__(self, source: Sized | int) -> None:
@@ -76,7 +76,7 @@ class SourceSampler(Sampler):
 
     @property
     def length(self) -> int:
-        """The number of indices of ``source`` now."""
+        """The current number of indices of ``source``."""
         source = self.source
         return int(source) if isinstance(source, (int, np.integer)) else len(source)
 
@@ -85,7 +85,7 @@ def check_again(op: str, name: str, value: Any) -> None:
     """Raise TypeError if ``value`` is an iterator, which is empty in the second epoch."""
     if hasattr(value, "__next__"):
         raise TypeError(
-            f"{op}: {name} must give the same values again in every epoch, got a "
-            f"{type(value).__name__}, which gives them once; make a list of it, or write a class "
-            "whose __iter__ starts again"
+            f"{op}: {name} must give the same values in every epoch, got a {type(value).__name__}, "
+            "which gives them only once; make a list of it, or write a class whose __iter__ "
+            "starts again"
         )

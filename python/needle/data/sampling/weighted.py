@@ -41,7 +41,7 @@ class WeightedRandomSampler(Sampler):
 
     @property
     def weights(self) -> npt.NDArray[np.float64]:
-        """The weights, float64 ``(n,)``, read-only; new ones may be set between epochs."""
+        """The weights, read-only float64 ``(n,)``; new weights may be set between epochs."""
         return self._weights
 
     @weights.setter
@@ -96,7 +96,7 @@ class WeightedRandomSampler(Sampler):
         op, count, positive = "WeightedRandomSampler", self.num_samples, self._positive
         check_at_least(op, "num_samples", count, 0)
         if self.replacement and count and not positive:
-            raise ValueError(f"{op}: some weight must be positive, got none; raise one")
+            raise ValueError(f"{op}: at least one weight must be positive, got none; raise one")
         if not self.replacement and positive < count:
             raise ValueError(
                 f"{op}: {count} samples without replacement need as many positive weights, got "

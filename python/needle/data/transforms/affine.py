@@ -47,10 +47,10 @@ class _Affine(ImageTransform):
 
 @dataclass(frozen=True)
 class RandomRotation(_Affine):
-    """Rotation by an angle from ``degrees``, counter-clockwise, with probability ``p``.
+    """Counter-clockwise rotation by an angle in ``degrees``, with probability ``p``.
 
-    degrees: (least, most), or one number for (-degrees, degrees). fill: the value of pixels
-    outside the image, in the image's units.
+    degrees: (least, most), or one number for (-degrees, degrees). fill: the value of pixels outside
+    the image, in the image's units.
     """
 
     degrees: float | Range
@@ -64,7 +64,7 @@ class RandomRotation(_Affine):
         object.__setattr__(self, "degrees", _symmetric(op, "degrees", self.degrees))
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Return the matrices. The words draw the angle and the decision by ``p``."""
+        """Return the matrices. The words determine the angle and the decision by ``p``."""
         angles = between(words[:, 0], self.degrees)
         none, one = np.zeros(len(sizes)), np.ones(len(sizes))
         rows = inverse_matrices(sizes, angles, (none, none), one, (none, none))
@@ -75,9 +75,9 @@ class RandomRotation(_Affine):
 class RandomAffine(_Affine):
     """Shear, scaling and counter-clockwise rotation about the centre, followed by translation.
 
-    degrees, shear: (least, most), or one number for both signs; the shear must be below 45 degrees
-    and is drawn separately for each axis. translate: the largest translation as fractions of
-    height and width, or one fraction for both. scale: (least, most), above 0.
+    degrees, shear: (least, most), or one number d for (-d, d); the shear must be below 45 degrees
+    and is drawn separately for each axis. translate: the largest translation as fractions of height
+    and width, or one fraction for both. scale: (least, most), above 0.
     """
 
     degrees: float | Range = 0.0
@@ -108,8 +108,8 @@ class RandomAffine(_Affine):
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
         """Return the matrices.
 
-        The words draw the angle, translation to the right, translation down, scale, shear along x,
-        shear along y, and the decision by ``p``.
+        The words determine the angle, translation to the right, translation down, scale, shear
+        along x, shear along y, and the decision by ``p``.
         """
         tall, wide = self.translate  # type: ignore[misc]
         right = between(words[:, 1], (-wide, wide)) * sizes[:, 1]
@@ -145,9 +145,9 @@ def inverse_matrices(
 def resample(image: Image, row: Rows, fill: float, nearest: bool) -> Image:
     """Return ``image`` (H, W, C) resampled by the matrix ``row`` (6,); this defines the result.
 
-    Bytes are interpolated bilinearly in fixed point: coordinates are rounded to the nearest 2**-11
-    of a pixel (halves up), and the sum has 22 fractional bits and is rounded in the same way.
-    Floats are computed in float32 (float64 images in float64), along x before y.
+    Bytes are interpolated bilinearly in fixed point: coordinates are rounded to multiples of 2**-11
+    of a pixel (halves up), and the sum, with 22 fractional bits, is rounded in the same way. Floats
+    are computed in float32 (float64 images in float64), along x before y.
     """
     height, width = image.shape[:2]
     a, b, c, d, e, f = (float(v) for v in row)

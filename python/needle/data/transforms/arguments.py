@@ -48,7 +48,7 @@ def size_pair(op: str, name: str, value: Any, least: int = 1) -> tuple[int, int]
         raise TypeError(f"{op}: {name} must be ints, got {value!r}; round them")
     if min(pair) < least:
         rule = "must not be negative" if least == 0 else f"must be at least {least}"
-        raise ValueError(f"{op}: {name} {rule}, got {value}; it counts pixels")
+        raise ValueError(f"{op}: {name} {rule}, got {value}; its unit is pixels")
     return int(pair[0]), int(pair[1])
 
 
@@ -86,8 +86,8 @@ def height_width(op: str, image: Image, *, pixels: bool = False) -> tuple[int, i
     """
     if image.ndim != 3:
         raise ShapeError(
-            f"{op}: needs an image (height, width, channels), got shape {image.shape}; "
-            f"add a channel axis to a grey image"
+            f"{op}: the image must be (height, width, channels), got shape {image.shape}; add a "
+            "channel axis to a grey image"
         )
     if pixels and min(image.shape[:2]) == 0:
         raise ShapeError(
@@ -106,7 +106,7 @@ def fill_value(dtype: npt.DTypeLike, fill: float) -> float:
 
 
 def colour_range(op: str, dtype: npt.DTypeLike) -> float:
-    """Return white for this dtype: 255 for bytes, 1 for floats; raise DTypeError for others."""
+    """Return the value of white: 255 for bytes, 1 for floats; DTypeError for other dtypes."""
     kind = np.dtype(dtype)
     if kind == np.uint8:
         return 255.0
@@ -118,7 +118,7 @@ def colour_range(op: str, dtype: npt.DTypeLike) -> float:
 
 
 def check_colours(op: str, image: Image) -> None:
-    """Raise DTypeError, or ValueError for floats outside 0..1, unless ``image`` has colours."""
+    """Raise DTypeError unless ``image`` has bytes or floats, ValueError for floats outside 0..1."""
     if colour_range(op, image.dtype) == 1 and image.size:
         least, most = image.min(), image.max()
         if not in_colour_range(least, most):
@@ -129,7 +129,7 @@ def check_colours(op: str, image: Image) -> None:
 
 
 def in_colour_range(least: Any, most: Any) -> bool:
-    """Return False if values lie outside 0..1 by more than rounding errors."""
+    """Return False if values are outside 0..1 by more than rounding errors."""
     return not (np.any(least < -COLOUR_MARGIN) or np.any(most > 1 + COLOUR_MARGIN))
 
 

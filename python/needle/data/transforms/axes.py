@@ -51,7 +51,7 @@ class RandomFlipHorizontal(_Flip):
     input_size = any_size
 
     def draw(self, x: Image) -> Rows:
-        """Draw as the course does if the sample has no random stream of its own."""
+        """Draw as the course does if the sample has no random streams."""
         if draws().keyed:
             return super().draw(x)
         return np.array([float(random_source().rand() < self.p), 0.0])
@@ -118,6 +118,6 @@ class ToCHW(_Permutation):
         """Return the spec with layout "CHW"; raise ShapeError if the images already have it."""
         if spec.layout != "HWC":
             raise ShapeError(
-                f"ToCHW: needs images (H, W, C), got layout {spec.layout!r}; leave it out"
+                f"ToCHW: images must be (H, W, C), got layout {spec.layout!r}; leave ToCHW out"
             )
         return super().output(spec)

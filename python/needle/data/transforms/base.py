@@ -31,7 +31,7 @@ OPAQUE_STREAMS = 64
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """Properties of the images in a chain; height and width are None if they vary.
+    """The properties of the images in a chain; height and width are None if they vary.
 
     dtype: anything that NumPy accepts as a dtype. layout: the order of the axes, "HWC", "CHW" or
     another order of the three letters.
@@ -84,7 +84,7 @@ class Transform(PointsToKeywords):
         return 1 if type(self).__call__ is Transform.__call__ else OPAQUE_STREAMS
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Return one row of parameters per image, float64 ``(n, k)``; no row depends on another.
+        """Return one row of parameters per image, float64 ``(n, k)``, independent of other rows.
 
         words: uint32 ``(n, self.words)``. sizes: int64 ``(n, 2)``, heights and widths. spec: the
         images' dtype and channels; the colour transforms need it.
@@ -92,7 +92,7 @@ class Transform(PointsToKeywords):
         return np.empty((len(sizes), 0))
 
     def identity(self, sizes: Sizes) -> Rows | None:
-        """Return rows that leave images of these sizes unchanged, or None if no rows do."""
+        """Return rows that leave images of these sizes unchanged, or None if there are none."""
         return None
 
     def apply(self, image: Image, row: Rows) -> Image:
@@ -112,8 +112,8 @@ class Transform(PointsToKeywords):
     def input_size(self, size: Size | None) -> Size | None:
         """Return the smallest (height, width) that suffices as input; None: every pixel counts.
 
-        size: the size of this transform's output that suffices. The answer does not hold for
-        subclasses of the class that defines the method: they may compute something else.
+        size: the size of this transform's output that suffices. The answer is not used for
+        subclasses of the class that defines the method, which may compute something else.
         """
         return None
 
@@ -130,8 +130,8 @@ class Transform(PointsToKeywords):
         is_array = isinstance(x, (np.ndarray, np.generic))
         if not is_array:
             raise TypeError(
-                f"{type(self).__name__}: needs a NumPy array (height, width, channels), got "
-                f"{type(x).__module__}.{type(x).__name__}; give numpy.asarray(image)"
+                f"{type(self).__name__}: the image must be a NumPy array (height, width, "
+                f"channels), got {type(x).__module__}.{type(x).__name__}; pass numpy.asarray(image)"
             )
         return self.apply(x, self.draw(x))
 
@@ -139,8 +139,8 @@ class Transform(PointsToKeywords):
 class ImageTransform(Transform):
     """Base class of the built-in transforms, which are one native step on images (H, W, C).
 
-    kernel: the name of the step. unchanged: the row of parameters that leaves an image as it is,
-    None if no row does. sized: True if the constants of the step begin with the new height and
+    kernel: the name of the step. unchanged: the row of parameters that leaves an image unchanged,
+    None if there is none. sized: True if the constants of the step begin with the new height and
     width.
     """
 
@@ -161,7 +161,7 @@ class ImageTransform(Transform):
         return all(self.new_size(h, w) == (h, w) for h, w in np.unique(sizes, axis=0).tolist())
 
     def identity(self, sizes: Sizes) -> Rows | None:
-        """Return ``unchanged`` for every image."""
+        """Return the row ``unchanged`` for every image."""
         return None if self.unchanged is None else np.tile(self.unchanged, (len(sizes), 1))
 
     def output(self, spec: ImageSpec) -> ImageSpec | None:
@@ -307,9 +307,9 @@ def any_size(self: Transform, size: Size | None) -> Size | None:
 def decode_size(transforms: Iterable[Any], size: Size | None = None) -> Size | None:
     """Return the smallest (height, width) that suffices for the transforms; None: all pixels.
 
-    There is one if the first transform that depends on the size is a smooth resize: an image at
-    least twice as large gets shrunk anyway, so the decoder may do part of it. size: the size of
-    the last transform's output that suffices.
+    There is such a size if the first transform that depends on the size is a smooth resize: an
+    image at least twice as large is reduced anyway, so the decoder may do part of this. size: the
+    size of the last transform's output that suffices.
     """
     for transform in reversed(tuple(transforms)):
         if isinstance(transform, Compose):
@@ -321,9 +321,9 @@ def decode_size(transforms: Iterable[Any], size: Size | None = None) -> Size | N
 
 
 def row_fields(arrays: Sequence[npt.NDArray[Any]], transforms: Sequence[Any]) -> list[Field] | None:
-    """Return shape and dtype of samples that are rows of ``arrays``, the first one transformed.
+    """Return shape and dtype of samples that are rows of ``arrays``, with the first transformed.
 
-    Return None if the transforms do not declare them.
+    Return None if the transforms do not declare their output.
     """
     first, *others = (Field(array.shape[1:], array.dtype) for array in arrays)
     if not transforms:
@@ -346,7 +346,7 @@ def image_spec(x: Any) -> ImageSpec | None:
 
 
 def contains(transforms: Sequence[Any] | None, kind: type[Transform]) -> bool:
-    """Return True if the list has a transform of this class, also inside Compose or OneOf."""
+    """Return True if the list has a transform of this class, even inside Compose or OneOf."""
     return any(
         isinstance(t, kind) or (isinstance(t, (Compose, OneOf)) and contains(t.transforms, kind))
         for t in transforms or ()
@@ -354,13 +354,13 @@ def contains(transforms: Sequence[Any] | None, kind: type[Transform]) -> bool:
 
 
 def listed_transforms(op: str, transforms: Any) -> Sequence[Callable[[Any], Any]] | None:
-    """Return a list itself, since changes of it take effect, or the functions of others."""
+    """Return a list itself, so that later changes take effect, or the functions of a Compose."""
     found = as_transforms(op, transforms or ())
     return transforms if isinstance(transforms, (list, tuple)) else found or None
 
 
 def as_transforms(op: str, transforms: Any) -> tuple[Callable[[Any], Any], ...]:
-    """Return the functions of a list or Compose; TypeError if it has another type or item."""
+    """Return the functions in a list or Compose; TypeError for another type or item."""
     if isinstance(transforms, Compose):
         return tuple(transforms.transforms)
     if callable(transforms) or not isinstance(transforms, Iterable):

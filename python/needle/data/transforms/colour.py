@@ -40,7 +40,7 @@ class _Colour(ImageTransform):
     def apply(self, image: Image, row: Rows) -> Image:
         """Return ``image`` multiplied by the matrix in float32; bytes are rounded half to even.
 
-        Raises ValueError for floats outside 0..1, which clipping would turn white.
+        Raises ValueError for floats outside 0..1, which clipping would make white.
         """
         height_width(type(self).__name__, image)
         check_colours(type(self).__name__, image)
@@ -71,7 +71,8 @@ class _Colour(ImageTransform):
         name = type(self).__name__
         if spec is None:
             raise DTypeError(
-                f"{name}: parameters depend on the images' dtype, got no spec; pass an ImageSpec"
+                f"{name}: the parameters depend on the images' dtype, got no spec; pass an "
+                "ImageSpec"
             )
         return colour_range(name, spec.dtype)
 
@@ -80,8 +81,8 @@ class _Colour(ImageTransform):
 class RandomBrightnessContrast(_Colour):
     """Scaling by ``contrast`` about mid-grey, then adding ``brightness``, with probability ``p``.
 
-    brightness: (least, most) as a fraction of white, or one number for both signs. contrast:
-    likewise for the number that is added to 1 to give the factor.
+    brightness: (least, most) as a fraction of white, or one number b for (-b, b). contrast:
+    likewise, but the number is added to 1 to give the factor.
     """
 
     brightness: float | Range = 0.2
@@ -99,7 +100,7 @@ class RandomBrightnessContrast(_Colour):
             object.__setattr__(self, name, interval(op, name, pair, least, most))
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Return the matrices. The words draw brightness, contrast and the decision by ``p``."""
+        """Return the matrices. Words: brightness, contrast, the decision by ``p``."""
         white = self._white(spec)
         factor = 1.0 + between(words[:, 1], self.contrast)
         offset = (1.0 - factor) * (white / 2) + between(words[:, 0], self.brightness) * white
@@ -113,8 +114,8 @@ class ColorJitter(_Colour):
 
     The result is clipped once, at the end. brightness, contrast (about mid-grey), saturation: a
     number b for factors in [max(0, 1 - b), 1 + b], or (least, most). hue: the largest rotation of
-    the colours in YIQ as a fraction of a circle, 0 to 0.5, or (least, most). Saturation and hue
-    leave grey images unchanged.
+    the colours in YIQ, as a fraction of a circle from 0 to 0.5, or (least, most). Saturation and
+    hue leave grey images unchanged.
     """
 
     brightness: float | Range = 0.0
@@ -144,7 +145,7 @@ class ColorJitter(_Colour):
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
         """Return the matrices.
 
-        The words draw brightness, contrast, saturation, hue and the decision by ``p``.
+        The words determine brightness, contrast, saturation, hue and the decision by ``p``.
         """
         white = self._white(spec)
         contrast = between(words[:, 1], self.contrast)

@@ -2,8 +2,8 @@
 
 Adjacent transforms with a native form are fused into one call; the others run in Python. The
 result is that of calling the transforms in order, each with the random streams of its position in
-the list. A plan holds for one kind of image (shape, dtype, layout), and a ``Chain`` caches them;
-execute.py runs the segments of a plan. batching/pipeline.py makes and runs chains.
+the list. A plan is valid for one kind of image (shape, dtype, layout), and a ``Chain`` caches
+plans; execute.py runs the segments of a plan. batching/pipeline.py makes and runs chains.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Chain:
     ) -> Array | list[Any]:
         """Return the transformed images: an array ``(n, ...)``, or a list if their shapes differ.
 
-        It is the array of ``into`` if shape and dtype fit. An error in one image carries the index
-        of its sample.
+        The array is that of ``into`` if shape and dtype match. An error in one image carries the
+        index of its sample.
         """
         if ticket.seed is None and self.draws:
             unseeded = Segment("python", self.parts, None)
@@ -95,7 +95,7 @@ class Chain:
         return self.plan(kind).run(images, ticket, into)
 
     def on_device(self, images: Array | list[Any], ticket: Ticket, device: str) -> Any | None:
-        """Return the transformed images on the device; None if one call cannot do it all."""
+        """Return the transformed images on the device; None if one call cannot do everything."""
         executor = device_executor(device)
         if executor is None or not self.parts or (ticket.seed is None and self.draws):
             return None
@@ -107,7 +107,7 @@ class Chain:
     def _run_by_kind(
         self, images: list[Any], ticket: Ticket, into: Destination
     ) -> Array | list[Any]:
-        """Transform runs of images of one kind by their own plans, which are more often native."""
+        """Transform each run of images of one kind by its own plan, which is more often native."""
         made: list[Any] = []
         out = into.out
         in_place = out is not None
@@ -157,7 +157,7 @@ class Plan:
         return native_all and executor_for(device) is not None
 
     def explain(self, device: str = "cpu") -> str:
-        """Return a text with one line per segment: what runs natively or in Python, and why."""
+        """Describe, one line per segment, what runs natively or in Python, and why."""
         if not self.segments:
             return "no transforms"
         lines = []
@@ -179,7 +179,7 @@ class Plan:
 
 
 def spec_of(images: Array | list[Any]) -> ImageSpec | None:
-    """Return the common spec, with sizes None if they differ; None if these are no images."""
+    """Return the common spec, with sizes None if they differ; None if these are not images."""
     if isinstance(images, np.ndarray):
         return _spec_of_rows(images.shape[1:], images.dtype) if images.ndim == 4 else None
     kinds = set(map(image_spec, images))
@@ -194,7 +194,7 @@ def _spec_of_rows(shape: tuple[int, int, int], dtype: np.dtype[Any]) -> ImageSpe
 
 
 def gathered(images: Images, out: Array | None = None) -> Array | list[Any]:
-    """Gather the images into one array, ``out`` if it fits; a list if their shapes differ."""
+    """Gather the images into an array, ``out`` if it fits, or a list if their shapes differ."""
     pixels = images.pixels
     if isinstance(pixels, np.ndarray):
         if images.indices is None and (out is None or pixels is out):
@@ -233,7 +233,7 @@ def _segments(parts: Sequence[PlacedTransform]) -> Iterator[Segment]:
 
 
 def _runs(parts: Iterable[PlacedTransform]) -> Iterator[tuple[PlacedTransform, ...]]:
-    """Yield the parts in groups; a step that must be the last of a call ends its group."""
+    """Yield the parts in groups; a step that must be the last one of a call ends its group."""
     run: list[PlacedTransform] = []
     for part in parts:
         run.append(part)
@@ -251,7 +251,7 @@ def _kind(part: PlacedTransform) -> str:
 
 
 def _expanded(part: PlacedTransform, spec: ImageSpec | None) -> list[PlacedTransform]:
-    """Return the part for images of this kind; for a OneOf that can be masked, its children."""
+    """Return the part for images of this kind or, for a OneOf that can be masked, its children."""
     if isinstance(part.transform, OneOf) and spec is not None:
         children = list(_children(part.transform, part.stream, part.choices))
         opened = [_settled(replace(child, spec=spec)) for child in children]
@@ -285,7 +285,7 @@ def _native_form(transform: Any, spec: ImageSpec | None) -> tuple[Step | None, s
 
 
 def _is_masked(part: PlacedTransform, spec: ImageSpec) -> bool:
-    """Return True if a child of a OneOf can run as a step that skips the other images."""
+    """Return True if each child of a OneOf can run as a step that skips other images."""
     if not _is_described(part.transform) or output_of(part.transform, spec) != spec:
         return False
     if part.step is None:
@@ -315,7 +315,7 @@ def _placed(transforms: Any, stream: int, choices: tuple[Choice, ...]) -> Iterat
 
 
 def _is_described(transform: Any) -> bool:
-    """Return True if the transform defines parameters and a body and inherits ``__call__``."""
+    """Return True if the transform defines ``parameters`` and ``apply``, but not ``__call__``."""
     return (
         isinstance(transform, Transform)
         and type(transform).__call__ is Transform.__call__

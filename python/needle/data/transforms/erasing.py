@@ -53,7 +53,7 @@ class RandomErasing(_Erasing):
         object.__setattr__(self, "ratio", interval(op, "ratio", self.ratio, 1e-3, 1e3))
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Return the rectangles. The words draw the decision by ``p``, then ``random_boxes``."""
+        """Return the rectangles. Words: the decision by ``p``, then those of ``random_boxes``."""
         boxes, fits = random_boxes(words[:, 1:], sizes, self.scale, self.ratio)
         happens = philox.happens(words[:, 0], self.p) & fits
         return np.where(happens[:, None], boxes, self.unchanged)

@@ -1,8 +1,8 @@
 """Execution of one segment of a plan: adjacent transforms applied to a batch of images.
 
-A "native" segment is one call of an executor. A "defined" segment calls ``apply`` image by image,
-with parameters drawn for the whole batch; the native kind is tested against it. A "python" segment
-calls callables image by image. compile.py chooses the kind.
+A "native" segment is one call to an executor. A "defined" segment calls ``apply`` for each image,
+with parameters drawn for the whole batch; native segments are tested against it. A "python" segment
+calls callables for each image. compile.py chooses the kind.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Choice:
 class PlacedTransform:
     """A transform at its position in a list, with its random stream and the spec of its images.
 
-    choices: the transform runs only for images for which all of them hold. step: the native form.
-    why: the reason if there is no native form. after: the first two sizes of the result if they
-    are the same for all images.
+    choices: the transform runs only for images that satisfy all of these conditions. step: the
+    native form. why: the reason why there is no native form. after: the first two sizes of the
+    result, if they are the same for all images.
     """
 
     transform: Any
@@ -67,7 +67,7 @@ class PlacedTransform:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Adjacent parts that run in the same way, and the spec of their result if it is known."""
+    """Adjacent transforms that run in the same way, and the spec of their result if known."""
 
     kind: str
     parts: tuple[PlacedTransform, ...]
@@ -119,7 +119,7 @@ class Images:
 
 
 class Destination(NamedTuple):
-    """The destination of results: an array (used if it fits), the threads (0: all), the device."""
+    """Where results go: an array (used if it fits), the number of threads (0: all), the device."""
 
     out: Array | None = None
     threads: int = 0
@@ -165,7 +165,7 @@ def same_sizes(height: int, width: int, count: int) -> Integers:
 
 
 def varies(spec: ImageSpec | None) -> bool:
-    """Return True if the size of such images varies or is unknown."""
+    """Return True if the size of images with this spec varies or is unknown."""
     return spec is None or spec.height is None or spec.width is None
 
 
@@ -179,7 +179,7 @@ def executor_for(device: str) -> Executor | None:
 def fits(
     out: Array | None, shape: tuple[int | None, ...], dtype: np.dtype[Any]
 ) -> TypeGuard[Array]:
-    """Return True if such an array can be written to ``out``, whose rows must be contiguous."""
+    """Return True if such an array can be written to ``out``, which must have contiguous rows."""
     if out is None or out.shape != shape or out.dtype != dtype:
         return False
     return len(out) == 0 or out[0].flags.c_contiguous
@@ -210,9 +210,9 @@ def _execute(
 def _values_fit(segment: Segment, images: Images) -> bool:
     """Return False if a step might refuse the values of images that are not bytes.
 
-    A colour transform needs floats in 0..1, which kernels clip; Normalize needs images in the
-    unit of its mean and std. The bounds of the values before each step follow from those of the
-    images.
+    A colour transform requires floats in 0..1, to which kernels clip; Normalize requires images in
+    the unit of its mean and std. Bounds for the values before each step are derived from those of
+    the images.
     """
     names = {name for name, _ in segment.steps}
     given = segment.parts[0].spec
@@ -246,7 +246,7 @@ def _values_fit(segment: Segment, images: Images) -> bool:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """The parameters of one part, and the mask of images that it applies to (None: all)."""
+    """The parameters of one part, and the mask of images to which it applies (None: all)."""
 
     part: PlacedTransform
     rows: Rows
@@ -255,7 +255,7 @@ class _Drawn:
 
     @cached_property
     def for_all(self) -> Rows:
-        """Return parameters for all images; those of images that were not chosen change nothing."""
+        """Return parameters for all images; those of images not chosen leave them unchanged."""
         if self.chosen is None:
             return np.ascontiguousarray(self.rows, np.float64)
         unchanged = self.part.transform.identity(self.sizes)
@@ -263,14 +263,14 @@ class _Drawn:
 
 
 class _Draws(NamedTuple):
-    """The parameters of all parts; the images of this call begin at row ``first``."""
+    """The parameters of all parts, in which the images of this call begin at row ``first``."""
 
     entries: list[_Drawn]
     first: int = 0
 
 
 def _drawn(segment: Segment, images: Images, ticket: Ticket) -> _Draws:
-    """Draw the parameters; a run of images of one size is drawn at once."""
+    """Draw the parameters, in one call for a run of images of equal size."""
     run = ticket.run
     if run is None or not isinstance(images.pixels, np.ndarray):
         return _Draws(_draw(segment, images.sizes(), ticket))

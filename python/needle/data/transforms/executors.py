@@ -47,7 +47,7 @@ def device_executor(device: str) -> DeviceExecutor | None:
 
 
 def pinning(device: str) -> Callable[[Any], Any] | None:
-    """Return the device's ``Backend.pin``, which lets it read host memory directly, or None."""
+    """Return the device's ``Backend.pin``, by which it can read host memory directly, or None."""
     place = _place_with("pin", device)
     return None if place is None else place.backend.pin
 

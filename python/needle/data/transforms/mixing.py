@@ -56,7 +56,7 @@ class Mixing(BatchTransform):
     def __post_init__(self) -> None:
         name = type(self).__name__
         if finite(name, "alpha", self.alpha) <= 0:
-            raise ValueError(f"{name}: alpha must be above 0, got {self.alpha}; try 0.2 or 1")
+            raise ValueError(f"{name}: alpha must be positive, got {self.alpha}; try 0.2 or 1")
         if self.classes is not None and (int(self.classes) != self.classes or self.classes < 1):
             raise ValueError(
                 f"{name}: classes must be at least 1, got {self.classes}; give their number"
@@ -64,7 +64,7 @@ class Mixing(BatchTransform):
         probability(name, self.p)
 
     def mix(self, images: Array, other: Array, share: float) -> tuple[Array, float]:
-        """Mix ``1 - share`` of ``other`` into ``images``; also return the share after rounding."""
+        """Mix ``1 - share`` of ``other`` into ``images``; also return the actual share."""
         raise NotImplementedError
 
     def __call__(self, batch: Any) -> Any:
@@ -89,8 +89,8 @@ class Mixing(BatchTransform):
         name = type(self).__name__
         if len(labels) != count:
             raise ShapeError(
-                f"{name}: images and labels must have one length, got {count} and {len(labels)}; "
-                "give one label per sample"
+                f"{name}: images and labels must have the same length, got {count} and "
+                f"{len(labels)}; give one label per sample"
             )
         if labels.ndim == 2:
             return labels.astype(np.float32, copy=False)
@@ -161,7 +161,7 @@ class CutMix(Mixing):
 
 
 def _cut(size: int, share: float) -> slice:
-    """Return an interval with this share of an axis, clipped, around a random centre."""
+    """Return an interval with this share of an axis around a random centre, clipped to the axis."""
     length = int(size * share)
     start = int(random_source().randint(max(size, 1))) - length // 2
     return slice(max(0, start), max(0, min(size, start + length)))

@@ -1,4 +1,4 @@
-"""The region of an image that a list of transforms reads, for decoders that can leave out the rest.
+"""The region of an image that a list of transforms reads, so that decoders can skip the rest.
 
 A crop after a resize, or a random box that is resized, uses only part of the image. The random
 numbers are functions of (seed, epoch, sample), so this part is known before the image is decoded.
@@ -74,12 +74,12 @@ class Move:
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """The leading transforms of a list, up to the last one that crops; made by ``regions_of``."""
+    """The leading transforms of a list up to the last one that crops; made by ``regions_of``."""
 
     parts: tuple[PlacedTransform, ...]
 
     def of(self, spec: ImageSpec) -> Region | None:
-        """Return the region that they read of an image of this size; None for the whole image.
+        """Return the region of an image of this size that they read; None for the whole image.
 
         The random numbers come from the caller's ``random_source.keyed`` block.
         """
@@ -116,7 +116,7 @@ def _known_steps(regions: Regions, spec: ImageSpec) -> tuple[KnownStep, ...]:
 
 
 def regions_of(parts: Sequence[PlacedTransform]) -> Regions | None:
-    """Return the transforms that decide which part of an image is read; None if all of it is.
+    """Return the transforms that determine which part of an image is read; None for all of it.
 
     A user's transform, and everything after it, is assumed to read the whole image.
     """

@@ -24,7 +24,7 @@ OUT_SHIFT = 2 * WEIGHT_BITS - LINE_SHIFT
 
 
 def scaled(image: Image, size: tuple[int, int], antialias: bool, nearest: bool) -> Image:
-    """Return ``image`` (H, W, C), of at least one pixel, scaled to ``(*size, C)``, same dtype."""
+    """Return ``image`` (H, W, C), of at least one pixel, scaled to ``(*size, C)``."""
     if nearest:
         rows, columns = (nearest_places(*pair) for pair in zip(image.shape, size))
         return image[rows[:, None], columns]
@@ -74,7 +74,7 @@ def axis_taps(size: int, new_size: int, antialias: bool) -> tuple[Integers, Floa
     weights = 1.0 - np.abs((places + 0.5 - centre[:, None]) / reach)
     weights[(weights < 0) | (places >= end[:, None])] = 0.0
     total = np.zeros(new_size)
-    for tap in weights.T:  # summed in order, since NumPy's sum reorders the terms
+    for tap in weights.T:  # summed in order here, since NumPy's sum reorders the terms
         total = total + tap
     weights = weights / total[:, None]
     places = np.minimum(places, size - 1)

@@ -33,7 +33,7 @@ class _Resizing(ImageTransform):
 
     @property
     def is_smooth(self) -> bool:
-        """True if pixels are averaged, False if single pixels are picked."""
+        """True if pixels are averaged, False if single pixels are selected."""
         return self.method == "bilinear" and self.antialias
 
     def identity(self, sizes: Sizes) -> Rows | None:
@@ -58,9 +58,9 @@ class Resize(_Resizing):
     """Resizing to (height, width); one int resizes the shorter side and keeps the aspect ratio.
 
     method "bilinear": pixel centres lie at half-integers (PyTorch's ``align_corners=False``);
-    ``antialias`` widens the triangle filter when the image shrinks. "nearest": takes the pixel
-    whose area contains the centre of the new pixel. Floating images keep their dtype; integer
-    images are rounded.
+    ``antialias`` widens the triangle filter when the image shrinks. "nearest" takes the pixel whose
+    area contains the centre of the new pixel. Floating images keep their dtype; integer images are
+    rounded.
     """
 
     size: int | tuple[int, int]
@@ -83,7 +83,7 @@ class Resize(_Resizing):
         return int(self.size * height / width), self.size
 
     def input_size(self, size: Size | None) -> Size | None:
-        """Return the output's size if pixels are averaged: an image of that size then suffices."""
+        """Return the output's size if pixels are averaged: an image of that size suffices."""
         if not self.is_smooth:
             return None
         return self.size if isinstance(self.size, tuple) else (self.size, self.size)
@@ -136,7 +136,7 @@ class RandomResizedCrop(_Resizing):
         return side, side
 
     def parameters(self, words: philox.Words, sizes: Sizes, spec: ImageSpec | None = None) -> Rows:
-        """Return the boxes. The words draw area and shape ten times, then top and left."""
+        """Return the boxes. The words determine area and shape ten times, then top and left."""
         boxes, fits = random_boxes(words, sizes, self.scale, self.ratio)
         tall, wide = sizes[:, 0].astype(np.float64), sizes[:, 1].astype(np.float64)
         widest = np.maximum(1.0, np.minimum(wide, np.rint(tall * self.ratio[1])))

@@ -29,8 +29,8 @@ class ToFloat(ImageTransform):
             return image.astype(np.float32) / np.float32(255)
         if image.dtype.kind != "f":
             raise DTypeError(
-                f"ToFloat: images must be uint8 or floating, got {image.dtype}; divide "
-                "them by their largest value"
+                f"ToFloat: images must be uint8 or floating, got {image.dtype}; divide them by "
+                "their maximum value"
             )
         return image.astype(np.float32, copy=False)
 
@@ -45,8 +45,8 @@ class Normalize(ImageTransform):
 
     mean, std: one number, or one per channel. Bytes are not scaled, so their mean and std must be
     in units of 0..255. Raises ShapeError for another number of channels. An std below 1 in every
-    channel is meant for floats in 0..1: then bytes raise DTypeError, and other images raise
-    ValueError if a value is 2 and 100 std from the mean or more, as those of 0..255 are.
+    channel is meant for floats in 0..1: bytes then raise DTypeError, and other images raise
+    ValueError if a value is at least 2 and at least 100 std from the mean, as in images of 0..255.
     """
 
     kernel = "normalize"
@@ -60,7 +60,7 @@ class Normalize(ImageTransform):
         object.__setattr__(self, "std", _number_or_tuple(self.std))
         if not np.all(np.asarray(self.std) > 0):
             raise ValueError(
-                f"Normalize: std must be positive, got {self.std}; use 1 to leave the scale"
+                f"Normalize: std must be positive, got {self.std}; use 1 to keep the scale"
             )
 
     def apply(self, image: Image, row: Rows) -> Image:
@@ -90,7 +90,7 @@ class Normalize(ImageTransform):
         return count, *(v for each in both for v in each)
 
     def fits(self, least: Any, most: Any) -> bool:
-        """Return False if normalised values show that the images have another unit than ``std``."""
+        """Return False if normalised values show that images and ``std`` have different units."""
         return not (self._for_floats and max(np.max(most), -np.min(least)) > self._most)
 
     @property

@@ -44,10 +44,10 @@ class _Window(ImageTransform):
 class RandomCrop(_Window):
     """Crop of a window of ``size`` at a random position of the image padded with ``fill``.
 
-    padding: pixels on each side; 3 by default without a size, 0 with one. size: None means the
-    size of the image: the window is then shifted by up to ``padding``. An image smaller than the
-    window is placed at random inside it. p: the probability of a shift, if there is no size.
-    Without a seed, a crop of the image's own size draws its shift down and right by one
+    padding: pixels on each side; 3 by default without a size, 0 with one. size: None means the size
+    of the image; the window is then shifted by up to ``padding``. An image smaller than the window
+    is placed at random inside it. p: the probability of a shift, if there is no size. Without a
+    seed, a crop of the image's own size draws its shift down and right by one
     ``randint(low=-padding, high=padding + 1, size=2)`` from the global NumPy stream.
     """
 
@@ -94,7 +94,7 @@ class RandomCrop(_Window):
         return np.where(philox.happens(words[:, 2:], self.p), rows, 0.0)
 
     def draw(self, x: Image) -> Rows:
-        """Draw as the course does if the sample has no random stream of its own."""
+        """Draw as the course does if the sample has no random streams."""
         if draws().keyed or self.size is not None or self.p < 1:
             return super().draw(x)
         limit = int(self.padding or 0)
@@ -132,7 +132,7 @@ class Pad(_Window):
         size_pair(check_common(self), "padding", self.padding, 0)
 
     def new_size(self, height: int | None, width: int | None) -> tuple[int | None, int | None]:
-        """Return the size of the image plus both margins."""
+        """Return the size of the image plus the padding on both sides."""
         if height is None or width is None:
             return None, None
         rows, columns = size_pair("Pad", "padding", self.padding, 0)

@@ -1,8 +1,8 @@
-"""Classification of a worker's death: killed from outside, killed by a sample, or failed to start.
+"""Classification of a worker's death: killed from outside, by a sample, or during start-up.
 
-Kills from outside slow an epoch down but never end it: workers are restarted with a back-off that
-grows while no part of a batch is finished. It is an error if a sample kills its worker every time,
-or if a worker exits by itself during start-up. processes.py reports deaths here.
+Kills from outside slow an epoch down but do not end it at once: workers are restarted with a
+back-off that grows while no part of a batch is finished. It is an error if a sample kills its
+worker every time, or if a worker exits by itself during start-up. processes.py reports deaths here.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from ..samples.ticket import NO_SAMPLE
 from .pending import Part
 from .process_pool import WorkerHandle
 
-_DEATHS = 3  # consecutive deaths at one sample that are an error; one more per kill from outside
-_MOST_KILLS = 50  # at most this many kills from outside raise ``_DEATHS``
-# consecutive equal deaths during start-up that are an error: plain exits, fault signals
+# number of consecutive deaths at one sample that is an error; one more per kill from outside
+_DEATHS = 3
+_MOST_KILLS = 50  # at most this many kills from outside are added to ``_DEATHS``
+# numbers of consecutive equal deaths during start-up that are an error: exits, fault signals
 _START_EXITS, _START_FAULTS = 2, 6
 _FAULTS = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGABRT}
 _AT_ONCE = 8  # consecutive deaths before restarts are delayed
 _PAUSE, _LONGEST_PAUSE = 1e-4, 0.5  # seconds; the back-off doubles at each death
-_PATIENCE = 300.0  # seconds of deaths without progress that are an error
+_PATIENCE = 300.0  # seconds of deaths without progress after which it is an error
 
 
 class Deaths:
     """The deaths of an engine's workers since its epoch began or a part was last finished."""
 
     def __init__(self) -> None:
-        self._kills = 0  # deaths that were certainly caused from outside
+        self._kills = 0  # number of deaths that were certainly caused from outside
         self._starting: list[int | None] = []  # exit codes of consecutive deaths during start-up
         self._count, self._since, self._next_start = 0, 0.0, 0.0
 
@@ -39,7 +40,7 @@ class Deaths:
         self._starting.clear()
 
     def finished(self, part: Part) -> None:
-        """Record that a part was finished, so its samples did not cause its deaths."""
+        """Record that a part was finished, so that its samples did not cause earlier deaths."""
         self._kills += part.deaths
         self._count, self._next_start = 0, 0.0
 
@@ -58,7 +59,7 @@ class Deaths:
         if now - self._since > _PATIENCE:
             raise WorkerError(f"{text}; look for what kills them, or use engine='threads'")
         if self._count == _AT_ONCE + 1:
-            warnings.warn(f"{text}; starting them again", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{text}; restarting them", RuntimeWarning, stacklevel=2)
 
     def wait_seconds(self) -> float:
         """Return the seconds until workers may be started again, at least 0."""
@@ -94,7 +95,7 @@ class Deaths:
     def at_sample(self, member: WorkerHandle, part: Part, sample: int) -> WorkerError | None:
         """Return an error if the worker died at this sample and the sample is the cause."""
         code = member.code
-        if sample != part.suspect:  # the former suspect was read without a death this time
+        if sample != part.suspect:  # the previous suspect has been read without a death
             self._kills += part.deaths
             part.suspect, part.deaths = sample, 0
         if code is None:

@@ -43,7 +43,7 @@ class Completed:
 
 
 class Engine(ABC):
-    """A preparer of batches by one ``Pipeline``: in the calling thread, in threads or in processes.
+    """An object that prepares batches by one ``Pipeline``, in this thread, threads or processes.
 
     The memory of a batch is not overwritten as long as the caller holds a reference to any part of
     it.
@@ -87,7 +87,7 @@ class Engine(ABC):
 
 
 def closed_meanwhile() -> WorkerError:
-    """Return the error for a call during or after which the engine was closed."""
+    """Return the error for a call to an engine that was closed before or during the call."""
     return WorkerError(
         "DataLoader: the loader was closed while a batch was waited for; call close() after the "
         "last next(), or begin a new epoch"

@@ -1,6 +1,6 @@
-"""Length-prefixed pickles between processes of one program, which may carry file descriptors.
+"""Messages between processes: length-prefixed pickles, which may carry file descriptors.
 
-The program, its supervisor and its workers send each other such messages.
+The program, its supervisor and its workers exchange such messages.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _receive_bytes(channel: socket.socket, size: int, fds: list[int]) -> bytes |
         if flags & socket.MSG_CTRUNC:
             for fd in fds:
                 os.close(fd)
-            raise OSError(errno.EMFILE, "no room for a descriptor that was sent")
+            raise OSError(errno.EMFILE, "there is no room for a descriptor that was sent")
         if not piece:
             return None
         data += piece

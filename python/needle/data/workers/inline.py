@@ -1,7 +1,7 @@
 """The engine without workers, whose ``collect`` prepares a batch in the calling thread.
 
 If native kernels prepare small batches from arrays in memory, one call prepares several batches,
-since the Python overhead of a call is half the time of the images of one such batch.
+since the Python overhead of a call is half the time that the images of one batch take.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BYTES_TOGETHER = 1 << 25
 class InlineEngine(Engine):
     """The engine that prepares batches in the calling thread.
 
-    Without a seed no batch is prepared ahead, so that the global random streams are consumed in
+    Without a seed, no batch is prepared ahead, so that the global random streams are consumed in
     the order that the course expects.
     """
 
@@ -37,7 +37,7 @@ class InlineEngine(Engine):
         self.renew(pipeline)
 
     def renew(self, pipeline: Pipeline) -> bool:
-        """Prepare further batches by ``pipeline``; queued tickets stay."""
+        """Prepare further batches, including queued tickets, by ``pipeline``."""
         self.pipeline, self._run = pipeline, None
         self._row_bytes: int | None = -1  # unknown before the first batch
         return False
@@ -49,7 +49,7 @@ class InlineEngine(Engine):
         self._asked.append(ticket)
 
     def collect(self, timeout: float | None = None) -> Completed:
-        """Prepare the oldest ticket in this thread; the ticket stays queued after Ctrl-C."""
+        """Prepare the oldest ticket in this thread; it stays queued after a Ctrl-C."""
         if self._closed:
             raise closed_meanwhile()
         ticket, clock = self._asked[0], Clock()
@@ -81,7 +81,7 @@ class InlineEngine(Engine):
         wide = ticket._replace(indices=run.indices[first : first + count * size])
         try:
             whole = self.pipeline.prepare(wide, Work(clock))
-        except Exception:  # prepare one batch alone, to find out which batch fails
+        except Exception:  # prepare one batch at a time, to find out which one fails
             return {first: self.pipeline.prepare(ticket, Work(clock))}
         return {
             first + row: whole.rows(slice(row, row + size)) for row in range(0, whole.samples, size)

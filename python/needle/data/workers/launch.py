@@ -1,4 +1,4 @@
-"""A loader's connection to the supervisor, which starts its workers and tells how they ended.
+"""A loader's connection to the supervisor, which starts its workers and reports how they ended.
 
 The supervisor of the program (shared_supervisor.py) starts and reaps the workers and exits with
 the program. process_pool.py calls this file.
@@ -36,16 +36,16 @@ def check_system() -> None:
     if getattr(multiprocessing_process.current_process(), "_inheriting", False):
         raise WorkerError(
             "DataLoader: this process is being started by multiprocessing, which runs the main "
-            "program again; put what makes the loader under: if __name__ == '__main__':"
+            "program again; put the code that makes the loader under: if __name__ == '__main__':"
         )
 
 
 class SupervisorKilled(WorkerError):
-    """An error raised if a signal killed the supervisor; ``Launcher.start`` makes a new one."""
+    """An error raised if a signal killed the supervisor; ``Launcher.start`` starts a new one."""
 
 
 class Launcher:
-    """A client of the supervisor. ended: exit codes of workers, -signal if a signal ended them."""
+    """A client of the supervisor. ended: exit codes of workers, -signal for death by a signal."""
 
     def __init__(self) -> None:
         self._method = START_METHOD
@@ -61,7 +61,7 @@ class Launcher:
             self._channel = self._supervisor.connect(self._method)
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when a worker ends, or -1 without one."""
+        """Return a descriptor that becomes readable when a worker ends, or -1 if there is none."""
         return -1 if self._channel is None else self._channel.fileno()
 
     def start(self, channel: socket.socket) -> int:
@@ -82,7 +82,8 @@ class Launcher:
         except OSError:
             pass  # the supervisor has ended
         finally:
-            if answer is None:  # an interrupt (Ctrl-C) between request and answer also ends up here
+            # reached also if an interrupt (Ctrl-C) came between request and answer
+            if answer is None:
                 self.close()
         if answer is None:
             code = supervisor.exit_code()
@@ -98,7 +99,7 @@ class Launcher:
         return number
 
     def note_ended(self) -> None:
-        """Note the workers whose ends the supervisor has reported, without waiting."""
+        """Record the workers whose ends the supervisor has reported, without waiting."""
         while self._channel is not None and _readable(self._channel):
             self._note(_END_SECONDS)
 
@@ -135,7 +136,7 @@ class Launcher:
             self._running.clear()
 
     def disown(self) -> None:
-        """Drop the supervisor in a forked copy of the parent, which does not own it."""
+        """Release the supervisor in a forked copy of the parent, which does not own it."""
         if self._channel is not None:
             self._channel.close()
         self._channel = self._supervisor = None
@@ -154,7 +155,7 @@ class Launcher:
         return answer is not None
 
     def _answer(self, seconds: float) -> tuple[str, int, int] | None:
-        """Return the supervisor's next message, noted if it is a worker's end; None at EOF."""
+        """Return the supervisor's next message, recording a worker's end; None at EOF."""
         assert self._channel is not None
         self._channel.settimeout(seconds)
         got = receive(self._channel)

@@ -30,15 +30,15 @@ _UNUSABLE = (errno.ENOENT, errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM
 
 
 def limit_error(what: str, error: BaseException, folder: str | None = None) -> WorkerError:
-    """Return an error that says which system limit stopped ``what``, and what to do about it.
+    """Return an error that says which system limit stopped ``what``, and gives the remedy.
 
-    folder: the folder that the call wrote to, if any.
+    folder: the folder to which the call wrote, if any.
     """
     return WorkerError(f"DataLoader: {what} failed: {described_limit(error, folder)}")
 
 
 def described_limit(error: BaseException, folder: str | None = None) -> str:
-    """Return a text that names the limit which stopped a system call, and the remedy."""
+    """Describe the limit that stopped a system call, and the remedy."""
     number = getattr(error, "errno", None)
     if isinstance(error, MemoryError):
         number = errno.ENOMEM

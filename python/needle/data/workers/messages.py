@@ -1,4 +1,4 @@
-"""Answers of workers to the parent: small records with a pickled slice or error, over a socket.
+"""Answers of workers to the parent, over a socket: small records with a pickled slice or error.
 
 worker.py sends one answer per part of a batch, which process_pool.py reads without blocking.
 """
@@ -111,11 +111,11 @@ class AnswerReader:
 
 
 def pack_error(error: BaseException) -> list[Any]:
-    """Return buffers with the exception (if picklable), its text and the index of its sample."""
+    """Return buffers that hold the exception (if picklable), its text and its sample's index."""
     try:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         shown = repr(error)
-    except BaseException:  # its own __str__ or __repr__ raises an error
+    except BaseException:  # the exception's __str__ or __repr__ raises an error
         text = "".join(traceback.format_tb(error.__traceback__))
         shown = f"{type(error).__name__}, which cannot be printed"
     return pack_value((_portable(error), shown, text, tagged_sample(error)))
@@ -139,7 +139,7 @@ def unpack_error(payload: bytearray, who: str) -> BaseException:
 
 
 def _portable(error: BaseException) -> bytes | None:
-    """Return a pickle from which ``_rebuilt`` makes an equal exception, or None."""
+    """Return a pickle from which ``_rebuilt`` makes an equal exception, or None if it cannot."""
     for take_apart, exact in ((lambda each: dumps((each,)), True), (_in_parts, False)):
         with suppress(BaseException):  # methods of the exception's class may raise anything
             body = take_apart(error)

@@ -1,7 +1,7 @@
 """Batches in flight in worker processes: their parts and their shared memory.
 
-A batch has a position in an area for its ticket and a slot of the ring buffer for its rows. Areas
-and rings grow with the largest batch seen; an outgrown ring is freed once no batch uses it.
+A batch has an offset in a memory area for its ticket and a slot of the ring buffer for its rows.
+Areas and rings grow with the largest batch so far; an outgrown ring is freed when no batch uses it.
 processes.py submits tickets and issues the parts.
 """
 
@@ -31,7 +31,7 @@ HELD = 2
 class Part:
     """Rows ``first`` to ``last`` of a batch, which have been reissued to workers ``attempt`` times.
 
-    deaths: the number of workers that died consecutively at the sample ``suspect``.
+    deaths: the number of consecutive workers that died at the sample ``suspect``.
     """
 
     batch: Batch
@@ -53,7 +53,7 @@ class Part:
 class Batch:
     """A ticket whose batch workers are preparing.
 
-    area, offset: where its ticket lies in shared memory. ring, slot: where its rows lie.
+    area, offset: the location of its ticket in shared memory. ring, slot: the location of its rows.
     records: its entries in the work queue. answer: collects the seconds of all parts and the error
     of the first failed part, which begins at row ``failed``.
     """
@@ -114,7 +114,7 @@ class BatchMemory:
         """Write the pickled ticket, after allocating a larger area if it does not fit."""
         ticket = batch.ticket
         key = ticket.seed, ticket.epoch, ticket.shard, ticket.start, ticket.size
-        body = pickle.dumps((*key, ticket.indices.tobytes()))  # arrays take longer to pickle
+        body = pickle.dumps((*key, ticket.indices.tobytes()))  # faster to pickle than arrays
         if len(body) > self._area_bytes:
             self._area_bytes = max(1 << 10, 1 << len(body).bit_length())
             places = self._capacity + self._pool.workers + 1
@@ -125,7 +125,7 @@ class BatchMemory:
         self._areas[-1].buffer[batch.offset : batch.offset + len(body)] = body
 
     def _take_slot(self, batch: Batch) -> None:
-        """Take a slot; if there is none, workers send the batch's slices through their sockets."""
+        """Take a slot; if none is free, workers send the batch's slices through their sockets."""
         if self._fields is None or not any(self._fields) or batch.rows == 0:
             return
         if self.ring is None or self.ring.layout.rows < batch.rows:
@@ -161,7 +161,7 @@ class BatchMemory:
         try:
             joined = concatenate(slices, rows)
         finally:
-            batch.parts.clear()  # the views in the parts would keep the slot lent
+            batch.parts.clear()  # views in the parts would keep the slot in use
         if ring is not None and ring.lent > HELD:
             joined.leaves = [x.copy() if isinstance(x, np.ndarray) else x for x in joined.leaves]
         return joined
@@ -188,7 +188,7 @@ class BatchMemory:
 
 
 def _set_written_leaves(part: Part, rows: list[Array | None]) -> None:
-    """Set the leaves that a worker wrote to the slot to views of the slot."""
+    """Replace the leaves that a worker wrote to the slot by views of the slot."""
     done = part.done
     if done is None:
         return

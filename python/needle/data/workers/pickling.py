@@ -30,15 +30,15 @@ except ImportError:  # then only importable objects can be pickled
     cloudpickle = None
 
 _ALIGN = 64
-_LARGE = 1 << 14  # bytes of an array whose checksum takes longer than the rest
+_LARGE = 1 << 14  # bytes of an array above which a checksum dominates the time
 _Base: Any = pickle.Pickler if cloudpickle is None else cloudpickle.Pickler
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """The state of a value, for comparison with its state at another time; see ``stamp_of``.
+    """The state of a value, to be compared with its state at another time; see ``stamp_of``.
 
-    kept: the arrays that count by address, which no other array can get as long as they live.
+    kept: the arrays that are identified by address, kept alive so that no other array gets it.
     """
 
     parts: tuple[Any, ...]
@@ -48,8 +48,8 @@ class Stamp:
 def stamp_of(value: Any) -> Stamp:
     """Return the state of a value: a digest of its pickle, and a checksum of each array.
 
-    Large read-only arrays count by address. A value that cannot be pickled has the state of the
-    error.
+    Large read-only arrays are identified by their address. The state of a value that cannot be
+    pickled is the error.
     """
     buffers: list[pickle.PickleBuffer] = []
     try:
@@ -73,7 +73,7 @@ def stamp_of(value: Any) -> Stamp:
 
 
 def _is_frozen(array: Any) -> bool:
-    """Return True for an array if it and every array that it is a view of are read-only."""
+    """Return True if an array, and every array of which it is a view, is read-only."""
     if not isinstance(array, np.ndarray):
         return False
     while isinstance(array, np.ndarray) and not array.flags.writeable:
@@ -82,7 +82,7 @@ def _is_frozen(array: Any) -> bool:
 
 
 class _Pickler(_Base):  # type: ignore[misc]
-    """A pickler that stores a mapped array as file and offset, a permuted one in memory order."""
+    """A pickler that stores a mapped array as file and offset, and others in memory order."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, np.ndarray) and (place := _place_in_file(value)) is not None:
@@ -105,7 +105,7 @@ def dumps(value: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes
 
 
 def quick_dumps(value: Any, buffers: list[pickle.PickleBuffer]) -> bytes:
-    """Return what ``dumps`` returns, faster if classes of the main program are of the parent."""
+    """Return what ``dumps`` returns, but faster in a worker if classes come from the parent."""
     try:
         return pickle.dumps(value, 5, buffer_callback=buffers.append)
     except Exception:
@@ -114,7 +114,7 @@ def quick_dumps(value: Any, buffers: list[pickle.PickleBuffer]) -> bytes:
 
 
 def pack(value: Any, purpose: str) -> Memory:
-    """Return new shared memory with ``value``, whose arrays are copied once; for ``unpack``."""
+    """Return new shared memory with ``value`` for ``unpack``; arrays are copied only once."""
     parts = pack_value(value)
     memory = Memory(sum(memoryview(part).nbytes for part in parts), purpose)
     at = 0
@@ -126,7 +126,7 @@ def pack(value: Any, purpose: str) -> Memory:
 
 
 def pack_value(value: Any, dump: Callable[..., bytes] = dumps) -> list[Any]:
-    """Return ``value`` as buffers to be written one after another, without copying its arrays.
+    """Return ``value`` as consecutive buffers, without copying its arrays.
 
     The first buffer holds the lengths; the pickle and the arrays follow, each aligned to
     ``_ALIGN``.
@@ -156,7 +156,7 @@ def unpack(payload: bytearray | mmap.mmap) -> Any:
 
 
 def explain_failure(value: Any, name: str, error: BaseException) -> TypeError:
-    """Return an error that gives the path to the part of ``value`` that cannot be pickled."""
+    """Return an error that names the part of ``value`` that cannot be pickled."""
     path, part, cause = _culprit(value, name, error)
     remedy = "make it in the worker (when first used), or use engine='threads'"
     if cloudpickle is None:
@@ -238,7 +238,7 @@ def _place_in_file(array: npt.NDArray[Any]) -> tuple[Any, ...] | None:
     while isinstance(root, np.ndarray) and not isinstance(root.base, mmap.mmap):
         root = root.base
     if not isinstance(root, np.memmap) or root.mode == "c" or root.filename is None:
-        return None  # mode "c" is copy-on-write: the file lacks the changes of this process
+        return None  # in mode "c", copy-on-write, the file lacks the changes of this process
     start = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     path = os.path.abspath(root.filename)
     mode = "c" if array.flags.writeable else "r"

@@ -1,4 +1,4 @@
-"""The pool of worker processes, which starts them, shares memory, reads answers, detects deaths.
+"""The pool of worker processes: it starts them, shares memory, reads answers and detects deaths.
 
 processes.py decides what the workers do; this file handles sockets and descriptors.
 """
@@ -84,7 +84,7 @@ class ProcessPool:
             member.tell("forget", number)
 
     def fill(self) -> None:
-        """Start a worker for every number that has none. Raises WorkerError if that fails."""
+        """Start a worker for every number that has none; raise WorkerError if that fails."""
         for number in range(self.workers):
             if number not in self.members:
                 self._start(number)
@@ -98,7 +98,7 @@ class ProcessPool:
     def wait(self, timeout: float | None) -> list[int]:
         """Return the descriptors that are readable, after ``timeout`` seconds (None: no limit).
 
-        The socket of a worker whose end has been noted counts as readable.
+        The socket of a worker whose end has been recorded counts as readable.
         """
         members = self.members.values()
         dead = [each.channel.fileno() for each in members if each.pid in self._launcher.ended]
@@ -117,7 +117,7 @@ class ProcessPool:
         return found if told < 0 else [told, *found]
 
     def read(self, ready: list[int]) -> Iterator[tuple[WorkerHandle, Message]]:
-        """Yield the messages at these descriptors; yield DIED for a dead worker, now removed."""
+        """Yield the messages at these descriptors, and DIED for a dead worker, which is removed."""
         if self._launcher.fileno() in ready:
             self._launcher.note_ended()
         for member in list(self.members.values()):
@@ -172,7 +172,7 @@ class ProcessPool:
         member.tell(role, number, size, detail, fds=(fd,))
 
     def _remove_dead(self, member: WorkerHandle) -> Iterator[tuple[WorkerHandle, Message]]:
-        """Yield the last messages of a worker that died, or that lost its socket and is killed."""
+        """Yield the last messages of a worker that died or, having lost its socket, is killed."""
         member.code = self._launcher.end(member.pid)
         last = list(member.inbox.receive())
         member.channel.close()

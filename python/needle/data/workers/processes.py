@@ -37,7 +37,7 @@ class ProcessEngine(Engine):
 
     prefetch: the number of batches prepared ahead, per worker if batches are not split. pin:
     registers the memory of batches with a device, which may read it as long as the result of
-    ``pin`` is referenced. Raises TypeError that names the unpicklable part of the data set, and
+    ``pin`` is referenced. Raises TypeError, which names the unpicklable part of the data set, and
     WorkerError if there is not enough memory or the system cannot run workers; in either case no
     worker has been started.
     """
@@ -61,7 +61,7 @@ class ProcessEngine(Engine):
         self._open()
 
     def _take(self, pipeline: Pipeline, packed: Memory, stamp: Stamp) -> None:
-        """Take over the pipeline for the workers that start from now on."""
+        """Use the pipeline for workers that start from now on."""
         self.splits = bool(pipeline.splits)
         self.capacity = max(self._ahead + 1, self.workers)
         if not self.splits:
@@ -83,7 +83,7 @@ class ProcessEngine(Engine):
                 packed = _packed(pipeline)
             except TypeError as error:
                 self._stamp = stamp
-                warn_caller(f"{error}; the workers keep the copy they have", RuntimeWarning)
+                warn_caller(f"{error}; the workers keep their copy", RuntimeWarning)
                 return False
             self._packed.close()
             self._take(pipeline, packed, stamp)
@@ -91,7 +91,7 @@ class ProcessEngine(Engine):
             return True
 
     def _open(self) -> None:
-        """Create the shared state, and the supervisor that starts the workers."""
+        """Create the shared state, and start the supervisor that starts the workers."""
         shared = ExitStack()  # holds no reference to the engine; closes the processes first
         self._finalizer = finalize(self, shared.close)
         self._records: deque[int] = deque(range(self.capacity * MOST_PARTS + self.workers))
@@ -177,7 +177,7 @@ class ProcessEngine(Engine):
         if self._closed:
             return
         self._closed = True
-        # forked child: the thread that owned the lock does not exist here
+        # forked child: the thread that held the lock does not exist here
         if os.getpid() != self._pid:
             self._using = threading.RLock()
         else:
@@ -239,7 +239,7 @@ class ProcessEngine(Engine):
         return None
 
     def _hear(self, timeout: float | None) -> None:
-        """Handle the workers' messages; an interrupt in the meantime leaves ``_torn`` set."""
+        """Handle the workers' messages; an interrupt meanwhile leaves ``_torn`` set."""
         if self._batches and len(self._pool.members) < self.workers:
             self._fill()
             pause = self._deaths.wait_seconds()
@@ -297,7 +297,7 @@ class ProcessEngine(Engine):
     def _deliver(self, batch: Batch) -> Completed:
         self._torn = True
         self._batches.pop(batch.ticket.serial, None)
-        # parts still running must not keep the answer alive
+        # parts that are still running must not keep the answer alive
         done, batch.answer = batch.answer, Completed(batch.ticket)
         if done.error is None:
             try:
@@ -387,8 +387,8 @@ class ProcessEngine(Engine):
             raise closed_meanwhile()
         if os.getpid() != self._pid:
             raise WorkerError(
-                "DataLoader: its worker processes belong to another process, which forked this "
-                "one; make a new loader here"
+                "DataLoader: its worker processes belong to the process that forked this one; "
+                "make a new loader here"
             )
 
     def _start_over(self) -> None:
@@ -407,7 +407,7 @@ def _packed(pipeline: Pipeline) -> Memory:
 
 
 def _not_unpickled(member: WorkerHandle, answer: Completed) -> WorkerError:
-    """Return a fatal error, since no other worker could unpickle the pipeline either."""
+    """Return a fatal error: no other worker could unpickle the pipeline either."""
     cause = answer.error
     error = WorkerError(
         f"DataLoader: {member} could not unpickle the data set ({cause!r}); what it needs "

@@ -17,7 +17,7 @@ from ...errors import WorkerError
 from .limits import described_limit, limit_error
 
 PAGE = mmap.PAGESIZE
-_PIECE = 64 << 20  # bytes allocated at a time, so that signals are handled in between
+_PIECE = 64 << 20  # bytes allocated at a time; signals are handled in between
 
 
 class Memory:
@@ -51,7 +51,7 @@ class Memory:
 
     @classmethod
     def attach(cls, fd: int, size: int, *, writable: bool, private: bool = False) -> Memory:
-        """Map the memory of a descriptor that another process sent, and own the descriptor.
+        """Map memory whose descriptor another process sent, and take over the descriptor.
 
         private: map copy-on-write, as after a fork; the mapping is read-only if the system cannot
         reserve memory for copies of all pages.
@@ -75,7 +75,7 @@ class Memory:
 
 
 def available() -> int | None:
-    """Return the bytes that the machine and the control groups have left; None if unknown."""
+    """Return the bytes available in the machine and the control groups; None if unknown."""
     found = [_machine_available(), *_group_available()]
     known = [value for value in found if value is not None]
     return min(known) if known else None
@@ -147,7 +147,7 @@ def _machine_available() -> int | None:
 
 
 def _group_available() -> list[int]:
-    """Return the bytes that each control group (version 2) has left; file cache counts as free."""
+    """Return the bytes available in each control group (v2); file cache counts as available."""
     found: list[int] = []
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()

@@ -25,7 +25,7 @@ _ALIGN = 64
 class Layout:
     """The picklable layout of a slot: the offsets of the array leaves of up to ``rows`` samples.
 
-    fields: one per leaf of the batch; None if the leaf is not an array of fixed-size rows.
+    fields: one per leaf of the batch; None for a leaf that is not an array with fixed-size rows.
     """
 
     fields: tuple[Field | None, ...]

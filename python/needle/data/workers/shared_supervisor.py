@@ -1,8 +1,8 @@
-"""The program's handle of its supervisor process, which starts the workers of all loaders.
+"""The program's handle on its supervisor process, which starts the workers of all loaders.
 
-The supervisor starts with the first loader that has workers and keeps running, so that the workers
-of further loaders are forked from a process that has already imported everything. launch.py asks
-it for workers.
+The supervisor is started by the first loader that has workers and keeps running, so that the
+workers of later loaders are forked from a process that has already imported everything. launch.py
+asks it for workers.
 
 The fork server of ``multiprocessing`` is unsuitable: its children run the main program again
 (which needs a ``__main__`` guard), they outlive a parent that is killed, and they keep the
@@ -30,17 +30,19 @@ from .framing import send
 from .limits import limit_error
 
 _LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
-_PRELOADED = ("PIL.Image", "simplejpeg")  # the supervisor imports these if the program has
+# the supervisor imports these if the program has imported them
+_PRELOADED = ("PIL.Image", "simplejpeg")
 # keyed by the id of the process that started it
 _SUPERVISORS: dict[int, SupervisorProcess] = {}
 _LOCKS: dict[int, threading.Lock] = {}
 
 
 class SupervisorProcess:
-    """A handle of the process that starts the workers of every loader of this program.
+    """A handle on the process that starts the workers of every loader of this program.
 
-    The process exits once this object is collected: launchers keep it as long as they need it.
-    inherited: what the supervisor inherits and passes on to the workers; see ``_inherited``.
+    The process exits when this object is collected, so launchers keep a reference as long as they
+    need it. inherited: what the supervisor inherits and passes on to the workers; see
+    ``_inherited``.
     """
 
     def __init__(self, inherited: dict[str, Any]) -> None:
@@ -74,13 +76,13 @@ class SupervisorProcess:
         return None
 
     def disown(self) -> None:
-        """Drop the handle in a forked copy of this process, which does not own the supervisor."""
+        """Drop the handle in a forked copy of this process, as it does not own the supervisor."""
         self._control.close()
         self.process.returncode = 0
 
 
 def shared_supervisor() -> SupervisorProcess:
-    """Return the program's supervisor; start one if none matches what workers inherit now."""
+    """Return the program's supervisor; start one if none has what workers must now inherit."""
     pid = os.getpid()
     forget_inherited()
     with _LOCKS.setdefault(pid, threading.Lock()):
@@ -121,7 +123,7 @@ def _inherited() -> dict[str, Any]:
 
 
 def _last_edit() -> int:
-    """Return the latest modification time of needle's loaded files, as notebooks reload modules."""
+    """Return the latest modification time of needle's loaded files, since notebooks reload them."""
     package = __name__.partition(".")[0]
     newest = 0
     for name, module in list(sys.modules.items()):
@@ -147,7 +149,7 @@ def _file_of(descriptor: int) -> tuple[int, int] | None:
 
 
 def _end(parent: int, control: socket.socket, process: subprocess.Popen[bytes]) -> None:
-    """Stop a supervisor at the end of the program, or once its handle is collected.
+    """Stop a supervisor at the end of the program, or when its handle is collected.
 
     The control channel is shut down, since closing is not enough if a forked copy also holds it.
     """
@@ -165,7 +167,7 @@ def _end(parent: int, control: socket.socket, process: subprocess.Popen[bytes]) 
 
 @context
 def interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT inside the block, also for processes started there."""
+    """Block SIGINT in this context, including for processes started in it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield

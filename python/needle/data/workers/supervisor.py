@@ -1,9 +1,9 @@
 """The supervisor, a small process that starts the workers of all loaders of a program.
 
 The supervisor has imported what workers need and has a single thread, so it can fork workers
-("forkserver"); alternatively it starts each as a new interpreter ("spawn"). It tells a loader how
-its workers ended. Once the parent has ended for any reason, it kills the workers and exits.
-shared_supervisor.py starts the supervisor, and launch.py sends it requests.
+("forkserver"); alternatively it starts each as a new interpreter ("spawn"). It reports to each
+loader how its workers ended. When the parent has ended for any reason, it kills the workers and
+exits. shared_supervisor.py starts the supervisor, and launch.py sends it requests.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def start_interpreter(
 ) -> subprocess.Popen[bytes]:
     """Run ``run`` of a module in a new interpreter, which inherits ``fd``.
 
-    settings: a dict of the command and the ``sys.path``; ``run`` gets these, the descriptor, and
-    the id of this process.
+    settings: a dict with the command and ``sys.path``; ``run`` gets these, the descriptor, and the
+    id of this process.
     """
     text = json.dumps({**settings, "fd": fd, "parent": os.getpid()})
     return subprocess.Popen(
@@ -57,7 +57,7 @@ def start_interpreter(
 class LoaderChannel:
     """The connection of a loader: how its workers start, and the ids of those not yet reaped.
 
-    kill_at: when to kill the workers that are left; infinite until the loader hangs up.
+    kill_at: the time at which to kill remaining workers; infinite until the loader hangs up.
     """
 
     channel: socket.socket
@@ -67,7 +67,7 @@ class LoaderChannel:
 
 
 class Supervisor:
-    """A server that starts workers for its clients, the loaders, each over a channel of its own.
+    """A server that starts workers for its clients, the loaders, each over its own channel.
 
     "start" is answered with a process id, "kill" kills a worker, and the end of each worker is
     reported with its exit code. If a client hangs up, its workers are killed. control: the channel
@@ -111,7 +111,7 @@ class Supervisor:
             for pid in client.running:
                 os.kill(pid, signal.SIGKILL)
             for pid in client.running:
-                os.waitpid(pid, 0)  # in a container no other process may reap them
+                os.waitpid(pid, 0)  # in a container there may be no other process to reap them
         os._exit(0)
 
     def _reap(self) -> None:
@@ -142,11 +142,11 @@ class Supervisor:
             self._import(modules)
 
     def _import(self, modules: list[str]) -> None:
-        """Import modules that forked workers will probably need, so that they share the memory."""
+        """Import modules that forked workers will probably need, so that they share memory."""
         for name in modules:
-            with suppress(Exception):  # a worker that imports the module gets the error
+            with suppress(Exception):  # a worker that imports the module will raise the error
                 importlib.import_module(name)
-        gc.freeze()  # keeps the collector from writing to pages shared with the workers
+        gc.freeze()  # prevents the collector from writing to pages shared with the workers
 
     def _answered(self, client: LoaderChannel) -> bool:
         """Answer a client's next message; return False if the client has hung up."""
@@ -207,7 +207,7 @@ class Supervisor:
 
 
 def _has_one_thread() -> bool:
-    """Return False if an import has started a thread, whose locks a fork would copy."""
+    """Return False if an import has started a thread, whose held locks a fork would copy."""
     with suppress(OSError):
         return len(os.listdir("/proc/self/task")) == 1
     return threading.active_count() == 1

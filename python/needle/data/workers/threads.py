@@ -1,7 +1,7 @@
 """The engine of Python threads, for kernels and decoders that release the GIL.
 
-An idle thread takes the next slice of a batch, but one thread reads all slices of a stream's
-shard, in order. Threads hold no reference to the engine, so that dropping a loader ends them.
+An idle thread takes the next slice of a batch, but all slices of a stream's shard are read by one
+thread, in order. Threads hold no reference to the engine, so that dropping a loader ends them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ JOIN_SECONDS = 0.5
 
 @dataclass(eq=False)
 class _Job:
-    """A batch in flight, of ``count`` slices. failed: the number of the first slice that failed."""
+    """A batch in flight with ``count`` slices. failed: the number of the first failed slice."""
 
     pipeline: Pipeline
     count: int
@@ -50,7 +50,7 @@ _Done = SimpleQueue["tuple[_Job, int, Completed] | None"]
 
 
 class ThreadsEngine(Engine):
-    """The engine of ``workers`` threads, with ``prefetch`` batches in flight for each."""
+    """The engine of ``workers`` threads, with ``prefetch`` batches in flight per thread."""
 
     name = "threads"
 
@@ -65,7 +65,7 @@ class ThreadsEngine(Engine):
         self._sample_seconds: float | None = None
 
     def renew(self, pipeline: Pipeline) -> bool:
-        """Prepare further batches by ``pipeline``; tickets that were submitted keep theirs."""
+        """Prepare further batches by ``pipeline``; submitted tickets keep their pipeline."""
         self.pipeline = pipeline
         self._fields: Sequence[Field | None] | None = pipeline.layout()
         return False
@@ -93,8 +93,8 @@ class ThreadsEngine(Engine):
                 found = self._done.get(timeout=left)
             except Empty:
                 raise LoaderTimeout(
-                    f"DataLoader: no batch within {timeout} s; raise timeout, or look for the "
-                    "sample that takes so long"
+                    f"DataLoader: no batch was ready within {timeout} s; raise timeout, or look "
+                    "for a slow sample"
                 ) from None
             if found is not None and self._is_last(*found):
                 return self._completed(found[0])
@@ -176,7 +176,7 @@ class ThreadsEngine(Engine):
         return answer
 
     def _learn(self, whole: Slice, seconds: Mapping[str, float]) -> None:
-        """Update the estimated seconds per sample, and learn the leaves to be written in place."""
+        """Update the estimated seconds per sample, and learn which leaves to write in place."""
         if whole.samples:
             self._sample_seconds = smoothed(self._sample_seconds, seconds, whole.samples)
             if self._fields is None and self.pipeline.splits:

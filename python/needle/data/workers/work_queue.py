@@ -1,8 +1,8 @@
 """The work queue in shared memory, from which workers claim parts of batches.
 
-The parent adds, withdraws and reissues entries; a worker claims the oldest entry that is open to
-it. The lock is a POSIX file lock, which the kernel releases when its owner dies. processes.py
-handles the results.
+The parent adds, withdraws and reissues entries; a worker claims the oldest entry that it may take.
+The lock is a POSIX file lock, which the kernel releases when its owner dies. processes.py handles
+the results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOCK_SECONDS = 10.0  # timeout of the parent; workers hold the lock for microse
 
 
 class Entry(NamedTuple):
-    """A part of a ticket as it is stored in the queue: a row of int64.
+    """A part of a ticket as stored in the queue, a row of int64.
 
     number: order and attempt of the part; smaller is older. worker: the only worker that may claim
     the entry, or ``ANY_WORKER``. area, offset: the memory of the pickled ticket and its byte offset
@@ -49,7 +49,7 @@ _WIDTH = 2 + len(Entry._fields)
 
 
 class WorkQueue:
-    """A queue of ``records`` entries and two numbers per worker, in memory that is shared."""
+    """A queue of ``records`` entries, and two numbers per worker, in shared memory."""
 
     def __init__(self, memory: Memory, records: int, workers: int) -> None:
         self.memory, self.records, self.workers = memory, records, workers
@@ -77,7 +77,7 @@ class WorkQueue:
     # ---- the parent's side
 
     def put(self, record: int, entry: Entry) -> None:
-        """Store ``entry`` as ``record``, open to the workers."""
+        """Store ``entry`` as ``record``, so that workers can claim it."""
         with self._locked(_LOCK_SECONDS):
             row = self._table[record]
             row[2:] = entry
@@ -98,14 +98,14 @@ class WorkQueue:
         self._table[record, _STATE] = FREE
 
     def owned(self, worker: int) -> list[int]:
-        """Return the records that this worker has claimed and that are not freed yet."""
+        """Return the records that this worker has claimed and that have not been freed."""
         claimed = self._table[:, _STATE] >= CLAIMED
         return np.flatnonzero(claimed & (self._table[:, _OWNER] == worker)).tolist()
 
     def awakened(self, count: int, worker: int = ANY_WORKER) -> list[int]:
-        """Return up to ``count`` sleeping workers, which are recorded as awake from now on.
+        """Return up to ``count`` sleeping workers, and record them as awake.
 
-        worker: the only worker to wake, if it sleeps.
+        worker: the only worker to wake, if it is asleep.
         """
         asleep = self._flat[self._sleeping :].tolist()  # a copy: workers write to it meanwhile
         found = (each for each, sleeps in enumerate(asleep) if sleeps)
@@ -117,7 +117,7 @@ class WorkQueue:
     # ---- a worker's side
 
     def claim(self, worker: int) -> tuple[int, Entry] | None:
-        """Claim the oldest entry open to this worker; return its record and the entry, or None."""
+        """Claim the oldest entry that this worker may take; return (record, entry), or None."""
         ### BEGIN YOUR SOLUTION [claim]
         with self._locked(None):
             choices = np.flatnonzero(self._table[:, _STATE] == OPEN)

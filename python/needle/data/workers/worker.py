@@ -1,7 +1,7 @@
 """The main loop of a worker process, which claims parts of batches, prepares them and answers.
 
-The worker writes the rows of a batch to a slot in shared memory. Everything that it needs arrives
-over its socket, and it exits when the parent closes the socket. launch.py and supervisor.py start
+The worker writes the rows of a batch to a slot in shared memory. It receives everything that it
+needs over its socket, and exits when the parent closes it. launch.py and supervisor.py start
 workers.
 """
 
@@ -47,7 +47,7 @@ class Ended(BaseException):
 
 
 class Worker:
-    """The state of a worker: its number and the shared memory it received."""
+    """The state of a worker: its number, and the shared memory that it has received."""
 
     def __init__(self, channel: socket.socket) -> None:
         self.channel = channel
@@ -173,7 +173,7 @@ def run(settings: dict[str, Any]) -> None:
 
 
 def inherited_channel(fd: int) -> socket.socket:
-    """Return the socket to the parent, and leave Ctrl-C to the parent."""
+    """Return the socket to the parent, and ignore Ctrl-C, which the parent handles."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGCHLD])
     os.set_inheritable(fd, False)
@@ -181,7 +181,7 @@ def inherited_channel(fd: int) -> socket.socket:
 
 
 def _die_with(parent: int) -> None:
-    """Have Linux kill this process when its parent dies; elsewhere the socket reports EOF."""
+    """Make Linux kill this process when its parent dies; elsewhere the socket reports EOF."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
@@ -189,7 +189,7 @@ def _die_with(parent: int) -> None:
 
 
 def _one_thread() -> None:
-    """Limit loaded libraries to one thread, since parallelism comes from the workers."""
+    """Limit the loaded libraries to one thread, since the workers provide the parallelism."""
     for name, setter in (("cv2", "setNumThreads"), ("torch", "set_num_threads")):
         module = sys.modules.get(name)
         if module is not None:
@@ -200,9 +200,9 @@ def _one_thread() -> None:
 
 
 def _keep_memory() -> None:
-    """Have glibc keep freed memory of decoded images, since the kernel must clear new pages.
+    """Make glibc keep freed memory of decoded images, since the kernel must clear new pages.
 
-    glibc would choose these thresholds itself once an array of half the size has been freed.
+    glibc would choose these thresholds itself after an array of half the size has been freed.
     """
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

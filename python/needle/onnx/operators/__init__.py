@@ -1,8 +1,8 @@
 """ONNX's operators, each a function of Tensors and a node's attributes.
 
-Each file has a family of operators; importing it registers them. Missing optional inputs are None.
-Sizes and axes that are inputs are read when the operator runs. If ONNX changed an operator after
-opset 11, its function accepts all versions.
+Each file has a family of operators, which importing it registers. Missing optional inputs are None.
+Sizes and axes that are inputs are read when the operator runs. If ONNX has changed an operator
+since opset 11, its function supports all versions.
 """
 
 import importlib

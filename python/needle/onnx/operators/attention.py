@@ -1,4 +1,4 @@
-"""Attention over heads as ONNX defines it."""
+"""Multi-head attention as defined by ONNX."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _attention(call: Call) -> tuple[Tensor, ...]:
     """Return softmax(scale Q K^T + mask) V, the keys, the values, and an intermediate product."""
     precision = call.get("softmax_precision", 1)
     if (precision == 11) != (call.x.dtype == "float64") and "softmax_precision" in call.attributes:
-        raise call.refuse(f"softmax_precision must be that of the input, got {precision}")
+        raise call.refuse(f"softmax_precision must be the dtype of the input, got {precision}")
     query, key, value = (_heads(call, i) for i in (0, 1, 2))
     (n, heads, rows, width), kv_heads = query.shape, key.shape[1]
     if heads % max(kv_heads, 1) or key.shape[3] != width or value.shape[1] != kv_heads:
@@ -44,7 +44,7 @@ def _attention(call: Call) -> tuple[Tensor, ...]:
     scores, dead = _masked(call, scores, past)
     if dead is None:
         shares = ops.softmax(scores, axis=-1)
-    else:  # softmax of a row of -inf, and its gradient, would be NaN
+    else:  # softmax of a row of -inf and its gradient would be NaN
         zero = call.constant([0], scores.dtype)
         alive = ops.softmax(ops.where(call.constant(dead), zero, scores), axis=-1)
         shares = ops.where(call.constant(dead), zero, alive)

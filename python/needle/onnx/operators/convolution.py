@@ -14,7 +14,7 @@ Pads = tuple[list[int], list[int]]
 
 
 def spatial(call: Call, name: str, default: int, count: int, least: int = 1) -> list[int]:
-    """Return an attribute with one size per spatial axis, ``count`` in all."""
+    """Return an attribute that has one size for each of ``count`` spatial axes."""
     values = call.listed(name)
     values = [default] * count if values is None else values
     if len(values) != count or min(values, default=least) < least:

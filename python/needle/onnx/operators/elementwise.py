@@ -14,14 +14,14 @@ from ..call import OPERATORS, Call, operator
 
 
 def _one(name: str, function: Callable[..., Tensor], **attributes: float) -> None:
-    """Register ``function`` of the first input and of attributes, given with their defaults."""
+    """Register ``function`` of the first input and of ``attributes``, which maps to defaults."""
     OPERATORS[name] = lambda call: function(
         call.x, *(call.get(*each) for each in attributes.items())
     )
 
 
 def _many(name: str, function: Callable[[Any, Any], Tensor]) -> None:
-    """Register an operator that folds its broadcasting inputs with ``function`` from the left."""
+    """Register an operator that left-folds its inputs, which broadcast, with ``function``."""
 
     def run(call: Call) -> Any:
         values = [call.tensor(i) for i in range(len(call.inputs))]
@@ -107,7 +107,7 @@ def _divide(call: Call) -> Tensor:
     if np.dtype(call.x.dtype).kind == "f":
         return call.x / call.tensor(1)
     if not call.array(1).all():
-        raise call.refuse("an integer cannot be divided by 0")
+        raise call.refuse("an integer must not be divided by 0")
     return call.on_host(_truncated)
 
 
@@ -120,7 +120,7 @@ def _mod(call: Call) -> Tensor:
     """Return the remainder, with the sign of the divisor or, if ``fmod``, of the dividend."""
     call.broadcast(call.x, call.tensor(1))
     if np.dtype(call.x.dtype).kind != "f" and not call.array(1).all():
-        raise call.refuse("an integer cannot be divided by 0")
+        raise call.refuse("an integer must not be divided by 0")
     return call.on_host(np.fmod if call.flag("fmod") else np.mod)
 
 
@@ -143,7 +143,7 @@ def _cast_like(call: Call) -> Tensor:
 def _dropout(call: Call) -> Any:
     """Return the input and a mask of ones, with random elements zeroed in ``training_mode``.
 
-    With a ``seed``, they are those of ONNX's reference, which draws from NumPy's RandomState.
+    With a ``seed``, the elements are those of ONNX's reference, which uses NumPy's RandomState.
     """
     training, ratio = call.numbers(2), call.scalar(1, 0.5)
     if training is None or not training.any() or ratio == 0:

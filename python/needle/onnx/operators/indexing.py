@@ -29,8 +29,8 @@ def _slice(call: Call) -> Tensor:
     steps = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise call.refuse(
-            f"starts {starts}, ends {ends}, axes {axes} and steps {steps} must be of one length, "
-            "and no step may be 0"
+            f"starts {starts}, ends {ends}, axes {axes} and steps {steps} must have the same "
+            "length, and no step may be 0"
         )
     index = [slice(None)] * len(call.x.shape)
     for axis, *bounds in zip(call.axes(axes), starts, ends, steps, strict=True):
@@ -39,7 +39,7 @@ def _slice(call: Call) -> Tensor:
 
 
 def _places(call: Call, size: int, index: int = 1) -> Any:
-    """Return an index input as nonnegative numbers; raise OnnxError if one is out of bounds."""
+    """Return an index input, counted from the front; raise OnnxError if one is out of bounds."""
     places = call.array(index).astype(np.int64)
     if places.size and not -size <= places.min() <= places.max() < size:
         raise call.refuse(
@@ -72,7 +72,7 @@ def _elements(call: Call) -> tuple[Any, ...]:
     if len(places.shape) != len(sizes) or any(
         n > size for i, (n, size) in enumerate(zip(places.shape, sizes, strict=True)) if i != axis
     ):
-        raise call.refuse(f"indices must fit into shape {sizes}, got {places.shape}")
+        raise call.refuse(f"the shape of indices must fit within {sizes}, got {places.shape}")
     return along(places, axis)
 
 
@@ -86,7 +86,9 @@ def _tuples(call: Call, batch: int) -> tuple[Any, ...]:
     places, sizes = call.array(1).astype(np.int64), call.x.shape
     count = places.shape[-1] if places.ndim else 0
     if not 0 <= batch < max(places.ndim, 1) or not 0 < count <= len(sizes) - batch:
-        raise call.refuse(f"indices of shape {places.shape} do not fit into shape {sizes}")
+        raise call.refuse(
+            f"indices of shape {places.shape} have too many coordinates for shape {sizes}"
+        )
     if places.shape[:batch] != tuple(sizes[:batch]):
         raise call.refuse(f"the first {batch} axes of {places.shape} and {sizes} must agree")
     limits = np.array(sizes[batch : batch + count])

@@ -22,7 +22,7 @@ def _standard(x: Tensor, axes: tuple[int, ...], epsilon: float) -> tuple[Tensor,
 
 
 def _per_channel(call: Call, value: Tensor, what: str, count: int | None = None) -> Tensor:
-    """Return a vector of one number per channel in a shape that broadcasts to (N, C, ...)."""
+    """Return a vector with one number per channel in a shape that broadcasts to (N, C, ...)."""
     x = call.x
     if len(x.shape) < 2:
         raise call.refuse(f"the input must be (N, C, ...), got shape {x.shape}")
@@ -43,7 +43,7 @@ def _batch_norm(call: Call) -> Tensor:
 
 @operator("LayerNormalization")
 def _layer_norm(call: Call) -> tuple[Tensor, ...]:
-    """Return the input normalised over axes ``axis`` and on, the mean, and 1/sqrt(var + eps)."""
+    """Return the input normalised over ``axis`` and later axes, the mean, and 1/sqrt(var + eps)."""
     x, scale, bias = call.x, call.tensor(1), call.optional(2)
     axes = tuple(range(call.axis(call.get("axis", -1)), len(x.shape)))
     y, mean, inverse = _standard(x, axes, call.get("epsilon", 1e-5))
@@ -99,7 +99,9 @@ def _local_response_norm(call: Call) -> Any:
     """Return x / (bias + alpha/size * sum of squares of ``size`` adjacent channels) ** beta."""
     x, size = call.x, call.get("size", 0)
     if len(x.shape) < 2 or size < 1:
-        raise call.refuse(f"size must be 1 or more for (N, C, ...), got {size} and {x.shape}")
+        raise call.refuse(
+            f"size must be at least 1 and the input (N, C, ...), got {size} and shape {x.shape}"
+        )
     before, channels = (size - 1) // 2, x.shape[1]
     rest = [0] * (len(x.shape) - 2)
     square = pad(call, x * x, [0, before, *rest, 0, size - 1 - before, *rest], 0.0)

@@ -20,7 +20,7 @@ from .shape import pad
 
 @dataclass(frozen=True)
 class _Windows:
-    """A pooling's windows: sizes per spatial axis; ``after`` includes ceil mode's padding."""
+    """Pooling windows, with sizes per spatial axis; ``after`` includes ceil mode's padding."""
 
     kernel: list[int]
     stride: list[int]
@@ -52,7 +52,7 @@ class _Windows:
         for size, b, a, r, s in zip(call.x.shape[2:], before, pads, reach, stride, strict=True):
             steps = (size + b + a - r) / s
             n = math.ceil(steps) if call.flag("ceil_mode") else math.floor(steps)
-            if n * s >= size + b:  # a window must not start beyond the image
+            if n * s >= size + b:  # a window must not start outside the image
                 n -= 1
             if n < 0:
                 raise call.refuse(f"the window {reach} is larger than the input {call.x.shape}")

@@ -49,7 +49,9 @@ class _Layer:
     def _check(self) -> None:
         x, ways, width = tuple(self.x.shape), len(self.reversed), self.gates * self.hidden
         if len(x) != 3 or self.hidden < 1 or not x[0]:
-            raise self.call.refuse(f"(T, B, features) and a hidden_size are needed, got {x}")
+            raise self.call.refuse(
+                f"the input must be (T, B, features), with a hidden_size, got {x}"
+            )
         expected = [(ways, width, x[2]), (ways, width, self.hidden), (ways, 2 * width)]
         for i, shape in enumerate(expected, 1):
             given = self.call.optional(i)
@@ -62,7 +64,7 @@ class _Layer:
             raise self.call.refuse(f"all sequences must have {x[0]} steps, got {lengths}")
 
     def start(self, way: int) -> State:
-        """Return the initial state, which is given or zeros."""
+        """Return the initial state: the one given, or zeros."""
         batch, found = self.x.shape[1], []
         for i in range(self.states):
             given = self.call.optional(5 + i)

@@ -1,4 +1,4 @@
-"""Operators along axes: sums and other reductions, softmax, the positions of extremes."""
+"""Operators along axes: sums and other reductions, softmax, and positions of extremes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _reduction(name: str, function: Callable[[Tensor, Axes, bool], Any]) -> None
 
 
 def _without_axes(call: Call, name: str) -> Any:
-    """Return the reduction over no axis, which transforms each element by itself."""
+    """Return the reduction over no axes, which transforms each element separately."""
     if name == "ReduceSumSquare":
         return call.x * call.x
     each = {"ReduceL1": ops.abs, "ReduceL2": ops.abs, "ReduceLogSum": ops.log}
@@ -81,7 +81,7 @@ _reduction("ReduceSumSquare", _square_sum)
 
 
 def _normal(name: str, function: Callable[[Tensor, int], Tensor]) -> None:
-    """Register a softmax; before opset 13 it runs over all axes from ``axis`` on."""
+    """Register a softmax operator, which before opset 13 covers all axes from ``axis`` on."""
 
     def run(call: Call) -> Tensor:
         x = call.x
@@ -130,7 +130,7 @@ def _top_k(call: Call) -> tuple[Any, Any]:
 
 @operator("CumSum", "CumProd")
 def _cumulative(call: Call) -> Tensor:
-    """Return cumulative sums or products; ``exclusive`` ones leave out the element itself."""
+    """Return cumulative sums or products, without the element itself if ``exclusive``."""
     x, axis, back = call.x, call.axis(call.scalar(1)), call.flag("reverse")
     whole: tuple[Any, ...] = (slice(None),) * axis
     if call.flag("exclusive") and x.shape[axis]:

@@ -1,4 +1,4 @@
-"""Resize, axis by axis, as a gather (nearest) or a product with a matrix of weights.
+"""Resize, one axis at a time, as a gather (nearest) or a product with a matrix of weights.
 
 The formulas are those of ONNX's specification of Resize; cubic interpolation follows Keys 1981.
 """
@@ -33,7 +33,7 @@ ROUNDING: dict[str, Callable[[Array], Array]] = {
 def _resize(call: Call) -> Tensor:
     x, ndim = call.x, len(call.x.shape)
     if call.opset < 11:
-        raise call.refuse("opset 11 or later is needed; convert the model")
+        raise call.refuse("opset 11 or later is required; convert the model")
     mode = call.choice("mode", "nearest", "linear", "cubic")
     coordinates = call.choice("coordinate_transformation_mode", *COORDINATES)
     rounding = ROUNDING[call.choice("nearest_mode", *ROUNDING)]
@@ -97,7 +97,7 @@ def _region(call: Call, axes: tuple[int, ...]) -> list[float]:
 
 
 def _places(mode: str, size: int, target: int, scale: float, part: Any) -> Array:
-    """Return the coordinate of each new element among the old ones."""
+    """Return the coordinate of each new element in the old axis."""
     i = np.arange(target, dtype=np.float64)
     if mode == "asymmetric":
         return i / scale

@@ -27,7 +27,9 @@ def _reshape(call: Call) -> Tensor:
     sizes = [x.shape[i] if size == 0 and copies else size for i, size in enumerate(sizes)]
     known = math.prod(size for size in sizes if size != -1)
     if min(sizes, default=0) < -1 or sizes.count(-1) > 1 or (-1 in sizes and not known):
-        raise call.refuse(f"at most one size may be -1, and only if no other is 0, got {sizes}")
+        raise call.refuse(
+            f"at most one size may be -1, and only if no other size is 0, got {sizes}"
+        )
     return ops.reshape(x, tuple(sizes))
 
 
@@ -96,7 +98,7 @@ def _unsqueeze(call: Call) -> Tensor:
 
 @operator("Split")
 def _split(call: Call) -> tuple[Tensor, ...]:
-    """Return slices of the given sizes, or one of equal size per output."""
+    """Return slices of the given sizes, or slices of equal size, one per output."""
     axis, sizes = call.axis(call.get("axis", 0)), call.integers(1, "split")
     total, parts = call.x.shape[axis], call.get("num_outputs", call.listed_outputs)
     if sizes is None:
@@ -128,7 +130,7 @@ def _pad(call: Call) -> Tensor:
 
 
 def pad(call: Call, x: Tensor, widths: Sequence[int], value: Any, mode: str = "constant") -> Tensor:
-    """Return x with padding; ``widths`` has those before each axis, then those after each."""
+    """Return x with padding; ``widths`` lists the widths before all axes, then those after."""
     pairs = list(zip(widths[: len(x.shape)], widths[len(x.shape) :], strict=True))
     sides = list(zip(x.shape, pairs, strict=True))
     call.sized([size + sum(pair) for size, pair in sides])
@@ -143,7 +145,9 @@ def pad(call: Call, x: Tensor, widths: Sequence[int], value: Any, mode: str = "c
 def _depth_and_space(call: Call) -> Tensor:
     x, block = call.x, call.get("blocksize", 0)
     if len(x.shape) != 4 or block < 1:
-        raise call.refuse(f"(N, C, H, W) and a positive blocksize are needed, got {x.shape}")
+        raise call.refuse(
+            f"the input must be (N, C, H, W) and blocksize positive, got shape {x.shape}"
+        )
     n, c, h, w = x.shape
     deep = call.choice("mode", "DCR", "CRD") == "DCR"
     if call.kind == "SpaceToDepth":

@@ -42,7 +42,7 @@ EXPORTS.update({kind: plain(name) for kind, name in OPERATORS.items()})
 
 
 def _normal(x: Any) -> Any:
-    """Return 1 + erf(x / sqrt 2), twice the normal distribution function."""
+    """Return 1 + erf(x / sqrt 2), which is twice the normal distribution function."""
     return ("Add", ("Erf", ("Div", x, 2.0**0.5)), 1.0)
 
 

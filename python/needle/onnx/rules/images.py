@@ -49,8 +49,8 @@ def _window_max(graph: Graph, node: Any) -> Any:
     windows, (x,) = node.op.windows, node.inputs
     if windows is None:
         raise OnnxError(
-            "onnx.export: adaptive_max_pool2d has no ONNX operator where the output size does not "
-            "divide the image; choose one that does"
+            "onnx.export: adaptive_max_pool2d has no ONNX operator unless the output size divides "
+            "the image size; choose one that does"
         )
     _, kernel, stride, padding, dilation, _ = windows
     ends = [p + more for p, more in zip(padding, windows.beyond, strict=True)]

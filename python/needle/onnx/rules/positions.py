@@ -34,7 +34,7 @@ def _gather_elements(graph: Graph, node: Any) -> Any:
 
 @rule(repetition.Roll)
 def _roll(graph: Graph, node: Any) -> Any:
-    """Export each shift as the concatenation of two slices of the axis in swapped order."""
+    """Export each shift as two slices of the axis, concatenated in swapped order."""
     x = graph.of(node.inputs[0])
     for shift, axis in zip(node.op.shifts, node.op.axes, strict=True):
         size = node.shape[axis]
@@ -47,7 +47,7 @@ def _roll(graph: Graph, node: Any) -> Any:
 
 @rule(indexing.GetItem)
 def _getitem(graph: Graph, node: Any) -> Any:
-    """Export slices first, then removed and added axes; index arrays become Gather or GatherND."""
+    """Export slices, then removed and added axes; index arrays become Gather or GatherND."""
     entries = _complete(node.op.index, len(node.inputs[0].shape))
     taken = [entry for entry in entries if entry is not None]
     name = _slices(graph.of(node.inputs[0]), taken)
@@ -113,7 +113,7 @@ def _gather(graph: Graph, name: Any, entries: list[Any], sizes: list[Any]) -> An
     first = ("Transpose", name, {"perm": [*axes, *rest]})
     name = ("GatherND", first, places.astype(np.int64))
     if axes != list(range(axes[0], axes[-1] + 1)):
-        return name  # index arrays are separated, so their axes come first, as in NumPy
+        return name  # index arrays are not adjacent, so their axes come first, as in NumPy
     count, before = places.ndim - 1, axes[0]
     order = [*range(count, count + before), *range(count)]
     return ("Transpose", name, {"perm": [*order, *range(len(order), len(sizes))]})

@@ -24,7 +24,7 @@ def _reshape(graph: Graph, node: Any) -> Any:
     if wanted.count(-1) > 1 or 0 in node.shape:
         raise OnnxError(
             f"onnx.export: reshape {tuple(source.shape)} to {tuple(node.shape)} has more than one "
-            "size that follows the batch; reshape in two steps"
+            "size that depends on the batch size; reshape in two steps"
         )
     return ("Reshape", source, wanted)
 
@@ -86,7 +86,7 @@ def _flip(graph: Graph, node: Any) -> Any:
     return ("Slice", node.inputs[0], first, last, chosen, back)
 
 
-# A split has no node of its own: each item that is used exports a Slice.
+# A split itself exports no node: each item that is used exports a Slice.
 EXPORTS[shape.Split] = EXPORTS[tuples.SplitWithSizes] = formula(lambda op, x: None)
 EXPORTS[triangles.Triangle] = formula(
     lambda op, x: ("Trilu", x, np.array(op.diagonal), {"upper": int(not op.lower)})

@@ -1,4 +1,4 @@
-"""The conformance suite, which checks any backend, also one outside this repository.
+"""The conformance suite, which checks any backend, even one outside this repository.
 
 ``run(name)`` calls every required function and every optional kernel of a registered backend on
 views of all layouts and compares with NumPy (in float64) and the definitions in ``accelerated``.
@@ -28,9 +28,9 @@ def run(
     """Check a backend, given by its registered name or as an object.
 
     ``known_failures`` lists the rows (such as ``"binary.power"``) that a backend under construction
-    may still fail, besides those in the backend's own list. A known failure that passes makes the
-    report not ``ok``, so the list can only shrink. ``only`` restricts the run to rows whose name
-    starts with it. Raise UnknownNameError for a known failure, or an ``only``, that names no row.
+    may still fail, besides those in the backend's own list. If a known failure passes, the report
+    is not ``ok``, so the list can only shrink. ``only`` restricts the run to rows whose name starts
+    with it. Raise UnknownNameError if a known failure or ``only`` matches no row.
     """
     subject = backends.get(backend) if isinstance(backend, str) else backend
     only = only or ""

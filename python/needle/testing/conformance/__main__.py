@@ -18,7 +18,7 @@ from . import Report, run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the suite as the command line says and return the exit status."""
+    """Run the suite with these command-line arguments; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m needle.testing.conformance")
     parser.add_argument("name", help="a registered backend, such as cpu or cpu_numpy")
     parser.add_argument(
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def shrunk(report: Report, path: Path) -> Report:
-    """Remove the rows that pass from the list, and return the report without them."""
+    """Remove rows that pass from the file of known failures; return the report without them."""
     repaired = set(report.repaired)
     kept = [name for name in path.read_text(encoding="utf-8").split() if name not in repaired]
     path.write_text("".join(f"{name}\n" for name in kept), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""One conformance case: inputs, an oracle and a call, and the check of a backend against it.
+"""A conformance case (inputs, an oracle and a call), and the check of a backend against it.
 
 The cases themselves are in ``required`` and ``optional``, the table of results in ``report``.
 """
@@ -30,18 +30,18 @@ PAIRS = (
 
 
 class Mismatch(Exception):
-    """Raised if a result differs from the oracle's, or if memory changed that must not change."""
+    """Raised if a result differs from the oracle's, or if memory that must not change does."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Requirement that a call with views of the inputs leaves ``oracle(*inputs)`` in ``outs``.
+    """A requirement: a call with views of the inputs leaves ``oracle(*inputs)`` in ``outs``.
 
-    ``row`` is the backend's function; ``unary``, ``binary`` and ``reduce`` take the operation that
-    stands behind the point. The arguments are the inputs, the outputs and the settings, unless
-    there is a ``call``. ``tolerance`` is both relative and absolute, and holds for float32; for
-    float64 it is 1e-7 times that; 0 means equal. ``initial``: the contents of outs before the call,
-    for kernels that update.
+    ``row`` is the backend's function; for ``unary``, ``binary`` and ``reduce`` the operation
+    follows after a dot. The arguments are the inputs, the outputs and the settings, unless there is
+    a ``call``. ``tolerance`` is both relative and absolute and applies to float32; for float64 it
+    is multiplied by 1e-7; 0 means equal. ``initial``: the contents of outs before the call, for
+    kernels that update.
     """
 
     row: str
@@ -123,7 +123,7 @@ class Case:
 
 
 def _holds(backend: Backend, host: HostArray) -> bool:
-    """Return False for a dtype that the backend lacks and for int64 values that it refuses."""
+    """Return False if the backend lacks the dtype or refuses these int64 values."""
     if host.dtype.name not in backend.dtypes:
         return False
     if host.dtype == np.int64 and np.any(host != host.astype(np.int32)):
@@ -131,7 +131,7 @@ def _holds(backend: Backend, host: HostArray) -> bool:
             Placed(backend, host, "compact")
         except DTypeError:
             return False
-        except Exception:  # a fault of the backend, which the check of the case reports
+        except Exception:  # the backend is faulty; the check of the case reports it
             return True
     return True
 
@@ -145,7 +145,7 @@ def compare(
 ) -> None:
     """Raise Mismatch unless ``got`` is ``expected`` within the tolerance; NaN equals NaN.
 
-    A bool is the byte 0 or 1, no other.
+    A bool must be stored as the byte 0 or 1.
     """
     if got.shape != expected.shape or got.dtype != expected.dtype:
         raise Mismatch(f"expected {expected.dtype} {expected.shape}, got {got.dtype} {got.shape}")

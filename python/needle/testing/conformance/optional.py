@@ -1,7 +1,7 @@
 """Conformance cases of the optional kernels; the definitions in ``accelerated`` are the oracle.
 
-A definition runs on NumPy arrays, floats in float64. The families of images and of optimiser steps
-are in ``optional_images`` and ``optional_steps``. Called by ``run``.
+A definition runs on NumPy arrays, with floats as float64. The families of images and of optimiser
+steps are in ``optional_images`` and ``optional_steps``. Called by ``run``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def optional_cases() -> Iterator[Case]:
 
 
 def _in_place(case: Case, *targets: int) -> Iterator[Case]:
-    """Yield the case with its first output in place of each of the inputs ``targets``."""
+    """Yield the case, and once for each input in ``targets`` with the first output in its place."""
     for target in targets:
         label = f"{case.label} in place of input {target}"
         yield replace(case, label=label, in_place=True, target=target, pairs=PAIRS[1:6])
@@ -119,7 +119,7 @@ def bias_relu(a: HostArray, bias: HostArray) -> HostArray:
 def _defined(
     name: str, label: str, inputs: tuple[HostArray, ...], settings: tuple[Any, ...], **options: Any
 ) -> Case:
-    """Return a case of a kernel whose definition takes inputs and settings in the same order."""
+    """Return a case for a kernel whose definition takes inputs and settings in the same order."""
     definition = getattr(accelerated, name).definition
     oracle = in_float64(lambda *arrays: definition(*arrays, *settings))
     return Case(name, label, inputs, oracle, settings, SLACK, pairs=PAIRS, **options)

@@ -37,7 +37,7 @@ CONVOLUTIONS: tuple[tuple[Any, ...], ...] = (
     ((0, 4, 4, 2), (3, 3), 3, (1, 1), (1, 1), (1, 1), 1),
     ((2, 12, 12, 16), (3, 3), 32, (1, 1), (1, 1), (1, 1), 1),
 )
-# Large enough for a backend to choose Winograd's algorithm.
+# Large enough that a backend may choose Winograd's algorithm.
 LARGE: tuple[tuple[Any, ...], ...] = (
     ((4, 16, 16, 64), (3, 3), 64, (1, 1), (1, 1), (1, 1), 1),
     ((3, 17, 15, 65), (3, 3), 63, (1, 1), (1, 0), (1, 1), 1),
@@ -65,14 +65,14 @@ def _case(
     *shape: Any,
     pairs: Pairs = PAIRS,
 ) -> Case:
-    """Return the case of a kernel whose definition takes a ``shape`` before the settings."""
+    """Return the case for a kernel whose definition takes a ``shape`` before the settings."""
     definition = getattr(accelerated, name).definition
     oracle = in_float64(lambda *arrays: definition(*arrays, *shape, *settings))
     return Case(name, label, inputs, oracle, settings, SLACK, pairs)
 
 
 def pool_cases(dtype: DType, shape: Any, windows: tuple[Any, ...]) -> Iterator[Case]:
-    """Yield the cases of both pools and their gradients; ``windows``: kernel, stride, padding."""
+    """Yield the cases of max and average pooling; ``windows``: kernel, stride, padding."""
     x = large_values(shape, dtype)
     grad = large_values(accelerated.avg_pool2d.definition(x, *windows).shape, dtype)
     label = f"{dtype} {shape} kernel, stride, padding {windows}"

@@ -16,7 +16,7 @@ from .values import FLOATS, large_values
 
 SHAPES: tuple[tuple[int, ...], ...] = ((3,), (2, 5), (1,), (0,), (40_001,))
 COUNT = len(SHAPES)
-# An optimiser step gets compact views with any offset.
+# An optimiser step gets contiguous views with any offset.
 PAIRS = (("compact", "compact"), ("offset", "offset"))
 
 
@@ -51,9 +51,9 @@ def _case(
     states: list[list[HostArray]],
     in_place: bool = False,
 ) -> Case:
-    """Return a case whose outputs are the new parameters and the states, changed in place.
+    """Return a case whose outputs are the new parameters and the states, updated in place.
 
-    ``in_place``: the parameters' buffers are the outputs as well.
+    ``in_place``: the parameters' buffers are also the outputs.
     """
     new = [host if in_place else np.zeros_like(host) for host in _arrays(dtype, 0)]
 

@@ -1,6 +1,6 @@
-"""Host arrays placed on a backend as views of every layout, inside a buffer full of guard values.
+"""Host arrays placed on a backend as views of every layout, in buffers filled with guard values.
 
-Called by ``case``. It uses ``allocate``, ``upload`` and ``download`` of a backend and nothing else.
+Called by ``case``. Of a backend, it uses only ``allocate``, ``upload`` and ``download``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _plan(shape: tuple[int, ...], layout: str) -> tuple[Strides, int, int]:
         return strides, 0, size
     if layout == "permuted":
         return tuple(reversed(compact_strides(tuple(reversed(shape))))), MARGIN, size + MARGIN
-    if layout == "sliced":  # every second element of each axis of a wider array
+    if layout == "sliced":  # every second element, along each axis, of a larger array
         wide = tuple(2 * n + 1 for n in shape)
         steps = tuple(2 * s for s in compact_strides(wide))
         return steps, sum(compact_strides(wide)), product(wide)
@@ -43,12 +43,12 @@ def _plan(shape: tuple[int, ...], layout: str) -> tuple[Strides, int, int]:
 
 
 def repeated(host: HostArray) -> HostArray:
-    """Return values that a broadcast layout can hold: the first slice of axis 0 everywhere."""
+    """Return values for a broadcast layout: the first slice along axis 0, repeated."""
     return np.array(np.broadcast_to(host[:1], host.shape)) if host.ndim and host.size else host
 
 
 class Placed:
-    """One host array on a backend: its view, and the expected contents of its whole buffer."""
+    """A host array on a backend: its view, and the expected contents of the whole buffer."""
 
     def __init__(self, backend: Backend, host: HostArray, layout: str) -> None:
         strides, offset, size = _plan(host.shape, layout)

@@ -16,7 +16,7 @@ PASSES, FALLS_BACK, FAILS = "passes", "falls back", "FAILS"
 
 
 def _is_required(row: str, function: str) -> bool:
-    """Return True if a row belongs to a required function, and is no optional kernel of unary."""
+    """Return True if a row belongs to a required function and is not an optional unary kernel."""
     name, _, operation = row.partition(".")
     return name == function and (name != "unary" or operation in ("", *UNARY))
 
@@ -31,7 +31,7 @@ class Row:
 
     @property
     def state(self) -> str:
-        """``passes``, ``FAILS`` or ``falls back`` (to the definition: there is no kernel)."""
+        """``passes``, ``FAILS`` or ``falls back`` (no kernel, so the definition runs)."""
         if self.failures:
             return FAILS
         return PASSES if self.cases else FALLS_BACK
@@ -58,12 +58,12 @@ class Report:
 
     @property
     def unexpected(self) -> list[str]:
-        """Rows that fail and are not listed as known failures."""
+        """The names of rows that fail but are not listed as known failures."""
         return [name for name in self.failed if name not in self.known_failures]
 
     @property
     def repaired(self) -> list[str]:
-        """Listed known failures that do not fail any more and must leave the list."""
+        """The known failures that no longer fail and must be removed from the list."""
         return sorted(self.known_failures - set(self.failed))
 
     @property
@@ -79,7 +79,7 @@ class Report:
         raise KeyError(name)
 
     def progress(self) -> str:
-        """Return the progress of each required function that ran, such as ``unary 3 of 33``."""
+        """Return the progress of each required function that was run, such as ``unary 3 of 33``."""
         parts, done = [], 0
         for name in REQUIRED:
             rows = [row for row in self.rows if _is_required(row.name, name)]
@@ -94,7 +94,7 @@ class Report:
         return f"the ten: {done} done ({', '.join(parts)})"
 
     def table(self) -> str:
-        """Return the rows as text and a line that sums them up."""
+        """Return the rows as text, with a summary line."""
         count = dict.fromkeys((PASSES, FALLS_BACK, FAILS), 0)
         for row in self.rows:
             count[row.state] += 1

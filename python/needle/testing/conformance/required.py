@@ -1,7 +1,7 @@
 """The conformance cases of the ten required functions: generators of ``Case``.
 
-NumPy is the oracle: floats in float64, rounded at the end; integers in their own dtype. Small cases
-come first, so that the first failure reported is a small one. Called by ``run``.
+NumPy is the oracle: it computes floats in float64 and rounds at the end, integers in their own
+dtype. Small cases come first, so that the first failure reported is a small one. Called by ``run``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROUGH = (*base.UNARY_FLOAT, "power", "atan2", "floor_divide")
 
 
 def required_cases() -> Iterator[Case]:
-    """Yield every case of the ten."""
+    """Yield every case of the ten required functions."""
     yield from array_cases()
     for row in (*(f"unary.{name}" for name in base.UNARY), *(f"binary.{n}" for n in base.BINARY)):
         for dtype in _dtypes(row.partition(".")[2]):
@@ -48,7 +48,7 @@ def _dtypes(name: str) -> tuple[DType, ...]:
 
 
 def _elementwise_cases(row: str, dtype: DType) -> Iterator[Case]:
-    """Yield the cases of a function: shapes and layouts, in place, and with a scalar."""
+    """Yield the cases of a function: all shapes and layouts, in place, and with a scalar."""
     kind, _, name = row.partition(".")
     oracle = values.in_float64(values.numpy_function(name))
     slack = TRANSCENDENTAL if name in ROUGH else 0.0

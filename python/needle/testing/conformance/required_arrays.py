@@ -23,7 +23,7 @@ READS = tuple((layout, "compact") for layout, _ in PAIRS)
 
 
 def array_cases() -> Iterator[Case]:
-    """Yield every case of the functions that make, fill and move arrays."""
+    """Yield every case of the functions that create, fill and copy arrays."""
     for dtype in COMPUTE_DTYPES:
         host = values((2, 3), dtype)
         yield Case("allocate", f"{dtype}", (host,), lambda a: (), call=_allocate(dtype))
@@ -42,7 +42,7 @@ def _allocate(dtype: DType) -> Any:
             handle = backend.allocate(size, dtype)
             if handle.size != size:
                 raise Mismatch(f"handle.size must be {size}, got {handle.size}")
-            note_write(handle)  # a handle takes attributes
+            note_write(handle)  # a handle must accept attributes
             host = large_values((size,), dtype)
             view = View(handle, (size,), (1,), 0, dtype)
             backend.upload(host, view)
@@ -54,10 +54,10 @@ def _allocate(dtype: DType) -> Any:
 def _download(backend: Any, ins: Any, outs: Any) -> None:
     first, second = backend.download(ins[0]), backend.download(ins[0])
     if first.strides != tuple(s * first.itemsize for s in compact_strides(first.shape)):
-        raise Mismatch(f"the array must be compact, got strides {first.strides}")
+        raise Mismatch(f"the array must be contiguous, got strides {first.strides}")
     compare(first, second, 0.0)
     first[...] = ~first if first.dtype == np.bool_ else first + 1
-    compare(second, backend.download(ins[0]), 0.0)  # the results were copies
+    compare(second, backend.download(ins[0]), 0.0)  # the results must have been copies
 
 
 def _upload_cases(dtype: DType) -> Iterator[Case]:
@@ -95,7 +95,7 @@ def _copy_cases(source: DType) -> Iterator[Case]:
 
 
 def _castable(host: HostArray, target: DType) -> HostArray:
-    """Return values whose conversion C defines: finite, and none below 0 for unsigned."""
+    """Return values whose cast C defines: finite, and not negative for unsigned dtypes."""
     if host.dtype.kind != "f" or target.kind in "fb":
         return host
     host = np.where(np.isfinite(host), host, 5)
@@ -112,7 +112,7 @@ def _where_cases(dtype: DType) -> Iterator[Case]:
 
 
 def _where(dtype: DType, shape: tuple[int, ...], scalars: tuple[Any, Any]) -> Case:
-    """Return a case of ``where`` in which scalars, unless they are None, replace the operands."""
+    """Return a case of ``where`` in which scalars that are not None replace the operands."""
 
     def oracle(condition: HostArray, *operands: HostArray) -> HostArray:
         given = zip(scalars, operands, strict=True)

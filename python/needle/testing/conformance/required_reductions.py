@@ -89,7 +89,7 @@ def _same_bits() -> Case:
             backend.reduce("sum", ins[0], outs[0])
             results.add(backend.download(outs[0]).tobytes())
         if len(results) > 1:
-            raise Mismatch("the same call gave different bits")
+            raise Mismatch("a repeated call gave different bits")
 
     host = large_values((67, 257), np.dtype(np.float32))
     case = _of("sum", host, (0, 1), "same bits every time")

@@ -1,7 +1,7 @@
-"""Cases of the rules of docs/backend.md that ordinary values do not touch. Called by ``required``.
+"""Cases of rules in docs/backend.md that ordinary values do not exercise. Called by ``required``.
 
-Integers at the ends of their range, negative exponents, scalars of other types, signed zeros, small
-results, operands in the same memory, and 16 axes.
+They have integers at the ends of their range, negative exponents, scalars of other types, signed
+zeros, small results, operands in the same memory, and 16 axes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def scalar_cases(
 
 
 def _ends(dtype: DType) -> HostArray:
-    """Return the integers at the ends of the range and around 0."""
+    """Return integers at both ends of the range and around 0."""
     info = np.iinfo(dtype)
     ends = [info.min, info.max, info.min + 1, info.max - 1, 0, 1, 2, 3]
     return np.array([*ends, -1] if info.min else ends, dtype)
@@ -99,7 +99,7 @@ def _wrapping_sums(dtype: DType, pool: HostArray) -> Iterator[Case]:
 
 
 def _integer_powers() -> Iterator[Case]:
-    """Yield powers of integers: those that wrap, and the truncated ones of negative exponents."""
+    """Yield integer powers: those that wrap, and truncated ones with negative exponents."""
     for dtype in INTEGERS:
         signed = dtype.kind == "i"
         bases = np.array([0, 1, 2, 3, 7, 100, *([-1, -2, -3, -100] if signed else [])], dtype)
@@ -109,7 +109,7 @@ def _integer_powers() -> Iterator[Case]:
 
 
 def _true_power(a: HostArray, b: HostArray) -> HostArray:
-    """Return a**b from Python's integers: truncated toward 0 for b < 0, 0 for a = 0."""
+    """Return a**b computed with Python integers; if b < 0, truncated toward 0, and 0 for a = 0."""
 
     def one(base: int, exponent: int) -> int:
         if exponent >= 0:
@@ -127,7 +127,7 @@ def _true_power(a: HostArray, b: HostArray) -> HostArray:
 
 
 def _scalars() -> Iterator[Case]:
-    """Yield calls with a scalar that is converted to the dtype of the call first."""
+    """Yield calls with a scalar that must first be converted to the dtype of the call."""
     for dtype in COMPUTE_DTYPES:
         host = values((3, 5), dtype)
         names = ("less", "logical_and") if dtype == np.bool_ else ("add", "less", "multiply")
@@ -174,7 +174,7 @@ def _signed_zeros() -> Iterator[Case]:
             oracle = in_float64(numpy_function(name))
             yield case(f"unary.{name}", label, (pool,), oracle, tolerance=TRANSCENDENTAL)
         for name in binary:
-            # NumPy's remainder in the dtype itself
+            # NumPy's remainder, computed in the dtype itself
             oracle = np.remainder if name == "remainder" else in_float64(numpy_function(name))
             slack = TRANSCENDENTAL if name in ("power", "atan2") else 0.0
             yield case(f"binary.{name}", label, all_pairs(pool), oracle, tolerance=slack)
@@ -201,7 +201,7 @@ _SMALL = {
 
 
 def _small_results() -> Iterator[Case]:
-    """Yield functions at arguments where a naive formula cancels."""
+    """Yield functions at arguments where a naive formula would cancel."""
     for dtype in FLOATS:
         tiny = float(np.finfo(dtype).tiny)
         for name, pool in _SMALL.items():

@@ -22,7 +22,7 @@ def _adopt(backend: Backend, row: Row) -> None:
         if handle is None:
             return
         row.cases += 1
-        host[2] = 9  # shared memory shows a later write
+        host[2] = 9  # a later write is visible in shared memory
         view = View(handle, (2, 3), (3, 1), 0, host.dtype)
         compare(host.reshape(2, 3), backend.download(view), 0.0)
 

@@ -49,7 +49,7 @@ def values(shape: Shape, dtype: DType) -> HostArray:
 
 
 def large_values(shape: Shape, dtype: DType) -> HostArray:
-    """Return random values of moderate size, for shapes that reach vector loops and tails."""
+    """Return random values of moderate magnitude, for shapes with vector loops and tails."""
     random = np.random.default_rng(product(shape))
     if dtype == np.bool_:
         return random.random(shape) < 0.5
@@ -66,15 +66,15 @@ def reversed_values(shape: Shape, dtype: DType) -> HostArray:
 
 
 def operands(row: str, shape: Shape, dtype: DType) -> tuple[HostArray, ...]:
-    """Return one array for a row of ``unary``, two with many pairs of values for ``binary``.
+    """Return one array for a row of ``unary``, or two with many pairs of values for ``binary``.
 
-    Integer powers get small exponents >= 0.
+    Integer powers get small non-negative exponents.
     """
     a = values(shape, dtype)
     if row.startswith("unary"):
         return (a,)
     b = np.roll(a.ravel(), 2 + len(shape)).reshape(shape)
-    if shape == (5, 5):  # all pairs of the first five values, zero and NaN among them
+    if shape == (5, 5):  # all pairs of the first five values, which include zero and NaN
         a, b = all_pairs(values((9,), dtype)[[0, 1, 3, 4, 6]])
     if row == "binary.power" and dtype.kind != "f":
         b = np.mod(np.abs(b.astype(np.int64)), 4).astype(dtype)
@@ -82,7 +82,7 @@ def operands(row: str, shape: Shape, dtype: DType) -> tuple[HostArray, ...]:
 
 
 def all_pairs(first: HostArray, second: HostArray | None = None) -> tuple[HostArray, HostArray]:
-    """Return all pairs of a value of ``first`` and one of ``second`` (None: the same)."""
+    """Return all pairs of a value of ``first`` and one of ``second`` (None: of ``first``)."""
     a, b = np.meshgrid(first, first if second is None else second)
     return np.ascontiguousarray(a), np.ascontiguousarray(b)
 
@@ -97,7 +97,7 @@ def scalars_of(dtype: DType) -> tuple[Scalar, ...]:
 
 
 def converted(scalar: Scalar, dtype: DType) -> HostArray:
-    """Return the 0-d array of a scalar as C converts it to the dtype."""
+    """Return a scalar as a 0-d array, converted to the dtype as in C."""
     with np.errstate(all="ignore"):
         return np.asarray(scalar).astype(dtype)
 
@@ -111,7 +111,7 @@ def numpy_function(name: str) -> Callable[..., Any]:
 
 
 def in_float64(function: Callable[..., Any]) -> Callable[..., tuple[HostArray, ...]]:
-    """Return the function with floats computed in float64, rounded to the first operand's dtype."""
+    """Wrap a function to compute floats in float64 and round to the first operand's dtype."""
 
     def oracle(*inputs: HostArray) -> tuple[HostArray, ...]:
         dtype = inputs[0].dtype

@@ -1,6 +1,6 @@
-"""Generator of backend packages: a package of its own with the ten functions empty.
+"""Generator of backend packages, in which the ten functions are empty.
 
-``write_package(name, kind, folder)``, or ``python -m needle.testing.new_backend NAME`` on the
+Call ``write_package(name, kind, folder)``, or ``python -m needle.testing.new_backend NAME`` on the
 command line. The files come from ``templates``: ``common`` and the folders of the kind. The
 contracts of the functions are copied from ``backends.base``.
 """
@@ -46,7 +46,7 @@ def write_package(name: str, kind: str = "python", folder: str | Path | None = N
             "choose another one"
         )
     if name in backends.names():
-        raise NeedleError(f"new_backend: the device {name!r} exists already; choose another name")
+        raise NeedleError(f"new_backend: the device {name!r} already exists; choose another name")
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
     target = Path(f"needle-{name}" if folder is None else folder)
@@ -85,7 +85,7 @@ def package_files(name: str, kind: str) -> dict[str, str]:
 
 
 def _rows() -> list[str]:
-    """Return the rows of the conformance suite that fail while the functions are empty."""
+    """Return the conformance rows that fail while the functions are empty."""
     return [*dict.fromkeys(case.row for case in required_cases()), *BESIDE_THE_TEN]
 
 
