@@ -89,7 +89,8 @@ def save(path: PathLike, tensors: Mapping[str, Any], metadata: Metadata | None =
             "choose another name"
         )
     arrays = {name: _as_numpy(tensors[name]) for name in sorted(tensors)}
-    arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))  # all aligned
+    # in decreasing order of item size, so that all are aligned
+    arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
     about["crc32"] = _checksum(arrays, about)
     content: list[Any] = [_header(arrays, about), *arrays.values()]
     _write_whole(Path(path), b"".join(content))

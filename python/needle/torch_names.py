@@ -260,7 +260,8 @@ class ModuleFinder:
         pointer = MODULES.get(name) or NAMES.get(home, {}).get(last)
         asks = inspect.currentframe()
         asks = asks.f_back.f_back if asks and asks.f_back else None
-        if pointer and asks and asks.f_code.co_name == "_find_and_load_unlocked":  # not find_spec()
+        # an import, not a call of find_spec
+        if pointer and asks and asks.f_code.co_name == "_find_and_load_unlocked":
             raise ModuleNotFoundError(f"No module named {name!r}; use {pointer}", name=name)
         return None
 

@@ -83,7 +83,7 @@ def test_both_file_formats_give_the_same(tmp_path, train, place):
         assert dataset[:][1].tolist() == labels
     hwc = data.CIFAR10(roots[1], train, file_format="binary", layout="HWC")
     np.testing.assert_array_equal(hwc[2][0], images[2].transpose(1, 2, 0))
-    with pytest.raises(DataError, match="CIFAR10: root must have"):
+    with pytest.raises(DataError, match="CIFAR10: needs"):
         data.CIFAR10(roots[1], train, file_format="python")
 
 
@@ -101,9 +101,7 @@ def test_folders_and_files_are_found_under_other_names(tmp_path, folder):
 
 
 def test_missing_files_and_a_wrong_format_name(tmp_path):
-    with pytest.raises(
-        DataError, match=r"CIFAR10: root must have data_batch_1 ... data_batch_5 \(python\)"
-    ):
+    with pytest.raises(DataError, match=r"CIFAR10: needs data_batch_1 ... data_batch_5 \(python\)"):
         data.CIFAR10(tmp_path)
     with pytest.raises(DataError, match=r"CIFAR10Dataset: needs the file .*test_batch, got none"):
         data.CIFAR10Dataset(tmp_path, train=False)

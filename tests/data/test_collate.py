@@ -66,7 +66,11 @@ def test_needle_arrays_and_tensors_are_samples_too():
     "samples, error, message",
     [
         ([], ShapeError, "at least one sample, got none"),
-        ([np.zeros((2, 3)), np.zeros((3, 3))], ShapeError, r"the same shape, got \(2, 3\) in sample 0"),
+        (
+            [np.zeros((2, 3)), np.zeros((3, 3))],
+            ShapeError,
+            r"the same shape, got \(2, 3\) in sample 0",
+        ),
         ([(1, 2), (1,)], ShapeError, "got a tuple of 2 in sample 0 and a tuple of 1 in sample 1"),
         ([(1, 2), 3], ShapeError, "got a tuple of 2 in sample 0 and a single value in sample 1"),
         ([3, 4, (1, 2)], ShapeError, "a single value in sample 0 and a tuple of 2 in sample 2"),

@@ -159,7 +159,7 @@ def test_kept_files_are_decoded_as_the_reader_asks(tmp_path, photographs):
     assert [scaled[i][0].shape[:2] for i in range(3)] == [(20, 24), (40, 48), (20, 24)]
     both = data.ConcatDataset(raw, turned)
     for dataset in (both, data.Subset(both, [0, 3]), data.ConcatDataset(both, raw)):
-        with pytest.raises(TypeError, match="needs datasets of one mode and orientation"):
+        with pytest.raises(TypeError, match="needs datasets that agree on mode and oriented"):
             packed(tmp_path, dataset, encode="keep")
     with pytest.raises(TypeError, match="encode='keep' needs a dataset of image files"):
         packed(tmp_path, SAMPLES["tuples"], encode="keep")
@@ -195,16 +195,16 @@ def test_the_first_sample_decides_the_order_of_keys(tmp_path):
 @pytest.mark.parametrize(
     "samples, message",
     [
-        ([], "must have a sample, got none"),
-        ([(1, 2), (1,)], r"sample 1 must be a tuple of 2 as sample 0 is, got a tuple of 1"),
+        ([], "must have at least one sample, got none"),
+        ([(1, 2), (1,)], r"sample 1 must be a tuple of 2, as sample 0 is, got a tuple of 1"),
         ([()], "sample 0 must have a field, got an empty tuple"),
-        ([1, "a"], "sample 1: expected a Python int in field '0' as in sample 0, got text"),
+        ([1, "a"], "sample 1: expected a Python int in field '0', as in sample 0, got text"),
         ([1, 2.0], "sample 1: expected a Python int in field '0'.*got a Python float"),
         ([1, np.int64(2)], r"sample 1: expected a Python int in .* got int64 \(\); give"),
         ([np.zeros(2), np.zeros((2, 2))], r"expected float64 \(2,\).*got float64 \(2, 2\)"),
         ([{"a": 1}, {"b": 1}], "expected a Python int"),
         ([{"a": 1, "b": 2}, {"a": 1, "c": 2}], "expected a Python int in field 'b'"),
-        ([True, 1], "expected a Python bool in field '0' as in sample 0, got a Python int"),
+        ([True, 1], "expected a Python bool in field '0', as in sample 0, got a Python int"),
         ([{1: 1}], r"keys of a dict must be text, got \[1\]"),
         ([(1, object())], "sample 0: field '1': it must be an array of numbers, a number, text"),
         ([(1, [[1, 2], [3]])], "sample 0: field '1': .* inhomogeneous shape"),

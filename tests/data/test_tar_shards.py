@@ -170,7 +170,7 @@ def test_damage_names_file_member_and_byte(tmp_path):
 def test_what_it_is_given(tmp_path):
     with pytest.raises(TypeError, match="paths must be a list, got 'x.tar'; put it in brackets"):
         data.TarShards("x.tar")
-    with pytest.raises(DataError, match="there must be at least one tar file, got none"):
+    with pytest.raises(DataError, match="needs at least one tar file, got none"):
         data.TarShards([])
     with pytest.raises(FileNotFoundError):
         list(data.TarShards([tmp_path / "none.tar"]))

@@ -73,7 +73,9 @@ def test_an_index_that_could_not_be_read_is_not_written(
     folder: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setattr(uploading, "MAX_INDEX", limit)
-    with pytest.raises(DataError, match=f"the index of .* may have {limit} bytes.*packed=True"):
+    with pytest.raises(
+        DataError, match=f"the index of .* may have at most {limit} bytes.*packed=True"
+    ):
         data.upload(data.ImageFolder(folder), folder.parent / "set", progress=False)
     early = limit < 30 * 40  # the limit is checked before any image is sent
     assert (folder.parent / "set").exists() != early
@@ -92,5 +94,5 @@ def test_what_cannot_be_uploaded_is_named(store: LoopbackStore, folder: Path) ->
         images.classes = ("a",)  # type: ignore[attr-defined]
         with pytest.raises(DataError, match=f"label of sample 0 must be .* 1 classes, got {wrong}"):
             data.upload(images, folder.parent / "set", progress=False)
-    with pytest.raises(DataError, match="must have a sample"):
+    with pytest.raises(DataError, match="must have at least one sample"):
         data.upload(data.Subset(rows, []), folder.parent / "set", progress=False)

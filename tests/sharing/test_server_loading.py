@@ -398,9 +398,9 @@ def test_what_is_refused() -> None:
             loader(path, task="mine")
         with pytest.raises(IndexError, match=r"\[-20, 20\)"):
             loader(path, indices=[3, 25])
-        with pytest.raises(ValueError, match="must be distinct"):
+        with pytest.raises(ValueError, match="no duplicates"):
             loader(path, indices=[3, 3])
-        with pytest.raises(ValueError, match="must be a flat list of ints"):
+        with pytest.raises(ValueError, match="must be a 1-D list of ints"):
             loader(path, indices=[True, False])
         with pytest.raises(ValueError, match="use DataLoader"):
             loader(path, shuffle=False)

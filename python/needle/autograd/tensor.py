@@ -313,7 +313,7 @@ class Tensor(Value, TensorMethods):
             order = find_topo_sort([self])
             tape = Tape(order, seed)
             promise_gradients(order, None if accumulate else tape)
-            tape.position.clear()  # only the program keeps the graph itself
+            tape.position.clear()  # so that only the program's references keep the graph alive
             reverse_pass(order, seed, visit)
         else:
             _backward_releasing(self, seed, retain_graph is None and recording.on, visit)

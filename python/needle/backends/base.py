@@ -93,17 +93,18 @@ UNARY_FLOAT = tuple(
     "exp expm1 log log1p log2 log10 sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh "
     "atanh erf floor ceil trunc round".split()
 )
-UNARY_NUMERIC = ("negative", "abs", "sign", "square")  # any dtype but bool
-UNARY_TO_BOOL = ("isnan", "isinf", "isfinite", "logical_not")  # result: bool; is*: floats only
-UNARY_INTEGER = ("bitwise_invert",)  # integers and bool (for bool: logical not)
+UNARY_NUMERIC = ("negative", "abs", "sign", "square")  # Any dtype but bool.
+# The result is bool; is* take floats only.
+UNARY_TO_BOOL = ("isnan", "isinf", "isfinite", "logical_not")
+UNARY_INTEGER = ("bitwise_invert",)  # Integers and bool; for bool it is logical not.
 UNARY = UNARY_FLOAT + UNARY_NUMERIC + UNARY_TO_BOOL + UNARY_INTEGER
 
 BINARY_NUMERIC = tuple(
     "add subtract multiply divide floor_divide remainder power maximum minimum".split()
 )  # no bool; divide: only floats; floor_divide, remainder: Python's //, %; integer x // 0 = 0
 BINARY_FLOAT = ("atan2",)
-BINARY_INTEGER = ("bitwise_and", "bitwise_or", "bitwise_xor")  # integers and bool
-BINARY_LOGICAL = ("logical_and", "logical_or", "logical_xor")  # any dtype; result: bool
+BINARY_INTEGER = ("bitwise_and", "bitwise_or", "bitwise_xor")  # Integers and bool.
+BINARY_LOGICAL = ("logical_and", "logical_or", "logical_xor")  # Any dtype; the result is bool.
 BINARY_COMPARE = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 BINARY = BINARY_NUMERIC + BINARY_FLOAT + BINARY_INTEGER + BINARY_LOGICAL + BINARY_COMPARE
 

@@ -22,9 +22,9 @@ from .. import config
 from ..errors import DistributedError
 from .communicator import Array, Communicator, Wait, tree_sum
 
-BEFORE_PAUSES = 5e-3  # seconds in which a wait yields its core, but does not sleep
+BEFORE_PAUSES = 5e-3  # Seconds in which a wait yields its core, but does not sleep.
 SHORTEST_PAUSE, LONGEST_PAUSE = 2e-5, 1e-3  # seconds
-QUESTION = 0.5  # seconds in which the waiting ranks report to each other
+QUESTION = 0.5  # Seconds in which the waiting ranks report to each other.
 TAG = 4711
 # seconds between the errors of two ranks that fail in the same way; the first ends the others
 TURN = 0.1

@@ -140,7 +140,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
         return out
 
     def to(self, device: Any) -> NDArray:
-        """Return the array on a device (given itself or by name), unchanged if already there."""
+        """Return the array on a device, given as such or by name; itself if it is already there."""
         target = usable_device(device)
         return self if target == self._device else NDArray(self, device=target)
 
@@ -435,7 +435,8 @@ class _Rows:
             value.assign(number, new=True)
         elif may_share_memory(value, array):
             value = value.copy()
-        while value.ndim > len(order) and value.shape[0] == 1:  # as NumPy does
+        # NumPy also drops leading axes of size 1
+        while value.ndim > len(order) and value.shape[0] == 1:
             value = value.reshape(value.shape[1:])
         placed = fit_view(value, tuple(self.shape[axis] for axis in order), reshaped=False)
         inverse = sorted(range(len(order)), key=order.__getitem__)

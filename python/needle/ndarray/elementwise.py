@@ -249,7 +249,7 @@ def logaddexp(x1: Any, x2: Any, /) -> NDArray:
     """Return log(exp(x1) + exp(x2)) without overflow."""
     x1, x2 = _as_floats(x1, x2)
     large, small = maximum(x1, x2), minimum(x1, x2)
-    # inf - inf is NaN, but equal operands are close.
+    # For equal infinite operands the difference would be NaN, so their gap is set to 0.
     gap = where(large == small, 0.0, small - large)
     return large + log1p(exp(gap))
 

@@ -232,7 +232,7 @@ def matmul(backend: Backend, a: View, b: View) -> View:
     out = empty(backend, (*batch, left.shape[-2], right.shape[-1]), compute)
     backend.matmul(left, right, out)
     columns = b.shape[-1:] if len(b.shape) > 1 else ()
-    shape = (*batch, *a.shape[-2:-1], *columns)  # without the added axes
+    shape = (*batch, *a.shape[-2:-1], *columns)  # without the axes added to 1-D operands
     return View(_as(backend, dtype, out).handle, shape, shapes.compact_strides(shape), 0, dtype)
 
 

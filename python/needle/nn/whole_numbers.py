@@ -1,4 +1,4 @@
-"""Labels and token ids as the course passes them: whole numbers of any dtype, even floats.
+"""Labels and token ids as in the course: whole numbers of any dtype, including floats.
 
 Called by the layers that take such numbers, ``SoftmaxLoss`` and ``Embedding``.
 """

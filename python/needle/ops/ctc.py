@@ -103,7 +103,8 @@ def _states(
     of_target = _lengths("target_lengths", target_lengths, batch)
     if of_input.min() < 1 or of_input.max() > steps:
         raise ShapeError(
-            f"ctc_loss: input_lengths must be in [1, {steps}], the steps of logs, got {of_input}"
+            f"ctc_loss: input_lengths must be in [1, {steps}], as logs has {steps} steps, got "
+            f"{of_input}"
         )
     labels = _rows(integers("ctc_loss", "targets", targets), of_target, batch)
     counted = np.arange(labels.shape[1]) < of_target[:, None]

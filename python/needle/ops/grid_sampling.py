@@ -103,7 +103,7 @@ class GridSample(TensorOp):
     def _weight(self, share: Tensor, axis: int, far: int) -> Tensor | float:
         near = GetItem((..., slice(axis, axis + 1)))(share)
         if self.nearest:
-            return 1 + near  # 0, or NaN at the pixel NaN
+            return 1 + near  # near is 0, or NaN where the pixel is NaN
         return near if far else 1 - near
 
 

@@ -214,7 +214,7 @@ class WebGpuBackend(StepKernels):
 
     def random(self, name: str, out: View, seed: int, draw: int, a: float, b: float) -> None:
         count = product(out.shape)
-        share = math.ceil(min(max(a, 0.0), 1.0) * 2.0**32)  # words that map to b
+        share = math.ceil(min(max(a, 0.0), 1.0) * 2.0**32)  # the number of words that map to b
         kind = DISTRIBUTIONS.index(name)
         if name == "bernoulli" and share == 0:
             kind = NEVER

@@ -165,7 +165,7 @@ def _http() -> ModuleType:
 
 
 def _whole_already(error: HTTPError, part: Path, have: int) -> bool:
-    """Return True if ``part`` may be complete (the digest decides); else delete it."""
+    """Return True if ``part`` may be complete; else delete it and raise _Interrupted."""
     if error.headers.get("Content-Range") == f"bytes */{have}":
         return True
     part.unlink()

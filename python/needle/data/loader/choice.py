@@ -30,8 +30,8 @@ TOGETHER = 1.5
 """If two threads are this many times as fast as one, they do not wait for the GIL."""
 MOST_WORKERS = 8
 WAITING_WORKERS = 16
-_MEASURED = 0.02  # seconds of a measurement, unless a single sample takes longer
-_TRIALS = 3  # measurements of two threads
+_MEASURED = 0.02  # Seconds of a measurement, unless a single sample takes longer.
+_TRIALS = 3  # Number of measurements of two threads.
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class EngineHolder:
             self._user = None
 
     def taken_by(self, user: object) -> tuple[Engine, bool]:
-        """Return the engine for ``user``; True if the user changed, which cancels all tickets."""
+        """Return the engine, and whether its user changed, which cancels all tickets."""
         engine = self.running()
         if self._user is user:
             return engine, False

@@ -83,8 +83,8 @@ class LoaderIterator:
         self._key = object()
         # tickets taken from the order but not delivered, keyed by place
         self._waiting: dict[int, Ticket] = {}
-        self._ready: dict[int, Completed] = {}  # completed batches, keyed by place
-        self._answer: Completed | None = None  # the batch to deliver next, once it is completed
+        self._ready: dict[int, Completed] = {}  # Completed batches, keyed by place.
+        self._answer: Completed | None = None  # The batch to deliver next, when it is complete.
         self._failed: Ticket | None = None
         # the batches delivered by earlier epochs; 0 if this one may have none
         self._before = stats.batches if tickets.iterates and not progress.position else 0
@@ -214,7 +214,7 @@ class LoaderIterator:
         if engine.capacity > 1:
             waited = {"wait_data": time.perf_counter() - started}
             add_seconds(self._stats.seconds, waited)
-        # these three statements must not be interrupted by a call
+        # A Ctrl-C can arrive in any Python call, so there must be none in these three statements.
         self._answer = self._ready[place]
         del self._waiting[place]
         del self._ready[place]

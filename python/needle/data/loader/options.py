@@ -96,7 +96,7 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
 
 
 def check_order(stream: bool, batch_sampler: bool, sampler: bool, **others: bool) -> None:
-    """Raise ValueError if options of the order, True if the user gave them, contradict each other.
+    """Raise ValueError if options of the order contradict each other; True: the user gave it.
 
     others: "shuffle", "batch_size" and "drop_last".
     """

@@ -35,8 +35,8 @@ class _Lent(weakref.ref):  # type: ignore[type-arg]
     memory: _Memory
 
 
-_free: deque[_Memory] = deque()  # deque needs no lock; most recently used last
-_lent: dict[int, _Lent] = {}  # keyed by id
+_free: deque[_Memory] = deque()  # A deque needs no lock; most recently used last.
+_lent: dict[int, _Lent] = {}  # Keyed by id.
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:

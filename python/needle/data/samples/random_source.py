@@ -195,6 +195,7 @@ def check_seed(op: str, seed: Any) -> int:
 
 def _philox(seed: int, epoch: int, index: int, stream: int) -> np.random.Philox:
     key = np.array([seed, epoch], dtype=np.uint64)
-    place = index % 2**64  # a sampler may yield negative indices
-    counter = np.array([0, 0, place, stream], dtype=np.uint64)  # each draw advances the first words
+    place = index % 2**64  # A sampler may yield negative indices.
+    # Each draw advances the first words.
+    counter = np.array([0, 0, place, stream], dtype=np.uint64)
     return np.random.Philox(key=cast(Any, key), counter=cast(Any, counter))

@@ -19,9 +19,9 @@ STAGES = ("read", "decode", "augment", "collate", "wait_data")
 MOST_PARTS = 32
 """The maximum number of parts of a batch."""
 _PARTS_PER_WORKER = 4
-_SHORT = 2e-3  # seconds; for shorter parts messages are too expensive
-_FAIR = 20e-3  # seconds; shorter parts cost a tenth more, which pays only if a worker would be idle
-_LONG = 50e-3  # seconds; longer parts are split, so that workers finish at about the same time
+_SHORT = 2e-3  # Seconds; for shorter parts messages are too expensive.
+_FAIR = 20e-3  # Seconds; shorter parts cost a tenth more, so use them only for idle workers.
+_LONG = 50e-3  # Seconds; longer parts are split, so that workers finish together.
 
 
 class Clock:

@@ -1,4 +1,4 @@
-"""The samples of one rank: all ranks have as many, and each sample is valid exactly once."""
+"""The samples of one rank: all have the same number, and each sample is valid exactly once."""
 
 from __future__ import annotations
 

@@ -285,7 +285,7 @@ def _native_form(transform: Any, spec: ImageSpec | None) -> tuple[Step | None, s
 
 
 def _is_masked(part: PlacedTransform, spec: ImageSpec) -> bool:
-    """Return True if each child of a OneOf can run as a step that skips other images."""
+    """Return True if this child of a OneOf can run as a step that skips other images."""
     if not _is_described(part.transform) or output_of(part.transform, spec) != spec:
         return False
     if part.step is None:

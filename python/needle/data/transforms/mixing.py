@@ -59,7 +59,8 @@ class Mixing(BatchTransform):
             raise ValueError(f"{name}: alpha must be positive, got {self.alpha}; try 0.2 or 1")
         if self.classes is not None and (int(self.classes) != self.classes or self.classes < 1):
             raise ValueError(
-                f"{name}: classes must be at least 1, got {self.classes}; give their number"
+                f"{name}: classes must be at least 1, got {self.classes}; give the number of "
+                "classes"
             )
         probability(name, self.p)
 

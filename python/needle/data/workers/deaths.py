@@ -16,23 +16,23 @@ from ..samples.ticket import NO_SAMPLE
 from .pending import Part
 from .process_pool import WorkerHandle
 
-# number of consecutive deaths at one sample that is an error; one more per kill from outside
+# An error after this many consecutive deaths at one sample, plus one per kill from outside.
 _DEATHS = 3
-_MOST_KILLS = 50  # at most this many kills from outside are added to ``_DEATHS``
-# numbers of consecutive equal deaths during start-up that are an error: exits, fault signals
+_MOST_KILLS = 50  # The maximum of kills from outside added to ``_DEATHS``.
+# An error after this many consecutive equal deaths during start-up, by exit or by fault signal.
 _START_EXITS, _START_FAULTS = 2, 6
 _FAULTS = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGABRT}
-_AT_ONCE = 8  # consecutive deaths before restarts are delayed
-_PAUSE, _LONGEST_PAUSE = 1e-4, 0.5  # seconds; the back-off doubles at each death
-_PATIENCE = 300.0  # seconds of deaths without progress after which it is an error
+_AT_ONCE = 8  # Consecutive deaths before restarts are delayed.
+_PAUSE, _LONGEST_PAUSE = 1e-4, 0.5  # Seconds; the back-off doubles at each death.
+_PATIENCE = 300.0  # An error after this many seconds of deaths without progress.
 
 
 class Deaths:
     """The deaths of an engine's workers since its epoch began or a part was last finished."""
 
     def __init__(self) -> None:
-        self._kills = 0  # number of deaths that were certainly caused from outside
-        self._starting: list[int | None] = []  # exit codes of consecutive deaths during start-up
+        self._kills = 0  # Number of deaths that were certainly caused from outside.
+        self._starting: list[int | None] = []  # Exit codes of consecutive deaths during start-up.
         self._count, self._since, self._next_start = 0, 0.0, 0.0
 
     def started(self) -> None:

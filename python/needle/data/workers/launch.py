@@ -148,7 +148,7 @@ class Launcher:
             return False
         try:
             answer = self._answer(seconds)
-        except OSError:  # includes a timeout
+        except OSError:  # also raised after a timeout
             return False
         if answer is None:
             self.close()

@@ -82,7 +82,7 @@ def _is_frozen(array: Any) -> bool:
 
 
 class _Pickler(_Base):  # type: ignore[misc]
-    """A pickler that stores a mapped array as file and offset, and others in memory order."""
+    """A pickler that stores a mapped array as file and offset, a permuted one in memory order."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, np.ndarray) and (place := _place_in_file(value)) is not None:
@@ -105,7 +105,7 @@ def dumps(value: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes
 
 
 def quick_dumps(value: Any, buffers: list[pickle.PickleBuffer]) -> bytes:
-    """Return what ``dumps`` returns, but faster in a worker if classes come from the parent."""
+    """Return ``value`` pickled by plain ``pickle``, which is faster, or else by ``dumps``."""
     try:
         return pickle.dumps(value, 5, buffer_callback=buffers.append)
     except Exception:

@@ -128,7 +128,7 @@ def _last_edit() -> int:
     newest = 0
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == package and (file := getattr(module, "__file__", None)):
-            with suppress(OSError):  # inside an archive, or removed
+            with suppress(OSError):  # the file is inside an archive, or has been removed
                 newest = max(newest, os.stat(file).st_mtime_ns)
     return newest
 

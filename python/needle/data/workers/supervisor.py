@@ -32,8 +32,8 @@ _PROGRAM = (
     "import gc, importlib, json, sys; gc.disable(); settings = json.loads(sys.argv[2]); "
     "sys.path[:] = settings['path']; importlib.import_module(sys.argv[1]).run(settings)"
 )
-_GRACE = 0.3  # seconds that workers have to end after their loader has hung up
-_POLL_MS = 20  # interval of the check for the end of ``_GRACE``
+_GRACE = 0.3  # Seconds that workers have to end after their loader has hung up.
+_POLL_MS = 20  # Seconds between checks for the end of ``_GRACE``.
 
 
 def start_interpreter(
@@ -161,8 +161,8 @@ class Supervisor:
                 os.kill(pid, signal.SIGKILL)
         except ConnectionError:
             return False
-        except OSError as error:  # out of processes, memory or descriptors
-            with suppress(OSError):  # the client may have hung up
+        except OSError as error:  # Out of processes, memory or descriptors.
+            with suppress(OSError):  # The client may have hung up.
                 send(client.channel, ("failed", error.errno, 0))
         return True
 

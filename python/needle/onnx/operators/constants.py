@@ -47,7 +47,9 @@ def _range(call: Call) -> Any:
     start, limit, step = (call.scalar(i) for i in (0, 1, 2))
     dtype = np.dtype(call.x.dtype)
     if not step or not all(map(math.isfinite, (start, limit, step))):
-        raise call.refuse(f"it must be finite and its step not 0, got {start}, {limit}, {step}")
+        raise call.refuse(
+            f"start, limit and delta must be finite and delta not 0, got {start}, {limit}, {step}"
+        )
     (count,) = call.sized([max(math.ceil((limit - start) / step), 0)])
     return (
         start + np.arange(count, dtype=np.float64 if dtype.kind == "f" else dtype) * step

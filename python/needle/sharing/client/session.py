@@ -47,8 +47,8 @@ class State(Enum):
     """The states of a session, in the order in which it passes through them."""
 
     OPEN = "open"
-    CLOSING = "closing"  # the program has called ``close``
-    PARTED = "parted"  # the server has said BYE
+    CLOSING = "closing"  # The program has called ``close``.
+    PARTED = "parted"  # The server has said BYE.
     CLOSED = "closed"
 
 

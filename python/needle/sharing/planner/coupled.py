@@ -83,7 +83,7 @@ class Coupled:
             refuses = ~joins
             bits, others = bits[refuses], laws[refuses]
             rest = np.maximum(others - laws[p], 0.0)
-            # If rounding leaves a residual of zero (probability below 1e-9), keep the law.
+            # If rounding makes a residual zero (probability below 1e-9), draw from the law itself.
             laws = np.where(rest.any(1, keepdims=True), rest, others)
 
     def _item(self, row: int) -> int:

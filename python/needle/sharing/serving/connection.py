@@ -85,7 +85,7 @@ class Connection(FrameSocket):
         elif kind is FrameKind.STATUS:
             self.send(kind, self.host.status())
         elif kind is FrameKind.HEARTBEAT:
-            if not self.waiting:  # a peer that does not read its answers gets no more
+            if not self.waiting:  # send no more answers to a peer that does not read them
                 self.send(kind)
         elif kind is FrameKind.BYE:
             self.leave()

@@ -62,8 +62,8 @@ class Server:
         self._length, self._starter = len(dataset), starter
         self._started = time.monotonic()
         self._had_tasks = False
-        self._accept_from = 0.0  # descriptors ran out, so accept no connection before this time
-        self._past = Counter[str]()  # counts of reads and deliveries of closed feeds
+        self._accept_from = 0.0  # Descriptors ran out, so accept no connection before this time.
+        self._past = Counter[str]()  # Counts of reads and deliveries of closed feeds.
         self._stop = Bell()
         try:
             self.socket = ListeningSocket(path)

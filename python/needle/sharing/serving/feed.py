@@ -77,11 +77,11 @@ class Task:
         self.epoch, self.generation = 0, -1
         self.left: Indices = indices[:0]
         self.delivered = self.hits = 0
-        # reports, yet to be sent, of slow samples that delay the task
+        # Reports, yet to be sent, of slow samples that delay the task.
         self.notices: deque[str] = deque()
-        self._granted = self._sent = 0  # batches of this generation
-        self._drawn = self._to_draw = 0  # samples of this generation
-        # samples drawn and not yet sent, in the order of the draws
+        self._granted = self._sent = 0  # Batches of this generation.
+        self._drawn = self._to_draw = 0  # Samples of this generation.
+        # Samples drawn and not yet sent, in the order of the draws.
         self._queue: deque[Sample] = deque()
         self._held: dict[int, list[Sample]] = {}  # the samples of sent batches, by batch number
         self._first = self._latest = time.monotonic()
@@ -113,7 +113,8 @@ class Task:
     @property
     def room(self) -> int:
         """The number of samples that may be drawn for the task now."""
-        if len(self._held) >= 2 * self.credits:  # only if the loader never releases its batches
+        # reached only if the loader never releases its batches
+        if len(self._held) >= 2 * self.credits:
             return 0
         return min(self._unused, self._to_draw - self._drawn)
 

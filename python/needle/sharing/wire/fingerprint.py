@@ -122,7 +122,8 @@ class _Contents(pickle.Pickler):
             return _parts, (kind, value.__func__)
         if isinstance(value, property):
             return _parts, (kind, value.fget, value.fset)
-        if isinstance(value, types.MappingProxyType):  # the fields of a dataclass have one each
+        # each field of a dataclass has a mapping as metadata
+        if isinstance(value, types.MappingProxyType):
             return _parts, ("mapping", dict(value))
         if callable(getattr(kind, "fingerprint", None)):
             return _parts, (kind.__qualname__, value.fingerprint())

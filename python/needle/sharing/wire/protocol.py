@@ -33,8 +33,8 @@ VERSION = 3
 MAGIC = b"nL"
 MISSED_HEARTBEATS = 3
 """Heartbeat intervals without a frame after which the other side is considered dead."""
-HANDSHAKE = 60.0  # seconds; the server may have to start workers
-_HEAD = struct.Struct("<2sBBII")  # magic, version, kind, bytes of JSON, raw bytes
+HANDSHAKE = 60.0  # Seconds; the server may have to start workers.
+_HEAD = struct.Struct("<2sBBII")  # The fields are magic, version, kind, bytes of JSON, raw bytes.
 MOST_QUEUED = 128 << 20
 """Maximum bytes queued for a peer that does not read; beyond it the connection ends."""
 _PIECE = 1 << 18
@@ -44,17 +44,17 @@ _KIB, _MIB = 1 << 10, 1 << 20
 class FrameKind(IntEnum):
     """The kinds of frames on a connection, which serves one task or a STATUS request."""
 
-    HELLO = 1  # client: {}; server: its data set and the seconds between heartbeats
-    REGISTER = 2  # client: a task, its index set and options; server: a descriptor of the memory
-    RESUME = 3  # client: start this epoch without the indices that are done
-    NEXT = 4  # client: a grant of credit for this many more batches
-    BATCH = 5  # server: where the samples of one batch lie
-    RELEASE = 6  # client: the samples of this batch are no longer in use
-    NOTICE = 8  # server: a report of a slow sample that delays the task
-    STATUS = 9  # client: request; server: the state of all tasks
-    HEARTBEAT = 10  # either side
-    BYE = 11  # client: the task ends; server: the connection ends as well
-    ERROR = 12  # server: the reason why the connection ends
+    HELLO = 1  # Client: {}; server: its data set and the seconds between heartbeats.
+    REGISTER = 2  # Client: a task, its index set and options; server: a descriptor of the memory.
+    RESUME = 3  # Client: start this epoch without the indices that are done.
+    NEXT = 4  # Client: a grant of credit for this many more batches.
+    BATCH = 5  # Server: the location of the samples of one batch.
+    RELEASE = 6  # Client: the samples of this batch are no longer in use.
+    NOTICE = 8  # Server: a report of a slow sample that delays the task.
+    STATUS = 9  # Client: a request; server: the state of all tasks.
+    HEARTBEAT = 10  # Sent by both sides.
+    BYE = 11  # Client: the task ends; server: the connection ends as well.
+    ERROR = 12  # Server: the reason why the connection ends.
 
 
 LIMITS: dict[FrameKind, tuple[int, int]] = {
