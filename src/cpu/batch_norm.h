@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "channel_rows.h"
+#include "core/normalization.h"
 #include "core/thread_pool.h"
 #include "row_major.h"
 
@@ -18,17 +19,6 @@ namespace {
 
 constexpr Index kTaskElements = 1 << 15;  // elements that one thread transforms at a time
 constexpr Index kChunkElements = 1 << 16, kChunkRows = 128, kMostChunks = 128;
-
-// The epilogue of the normalisation.
-enum class Then { kNothing, kRelu, kAddRelu };
-
-// Calls f(constant Then).
-template <class F>
-void with_then(bool adds, bool relu, F&& f) {
-  if (adds) return f(std::integral_constant<Then, Then::kAddRelu>{});
-  if (relu) return f(std::integral_constant<Then, Then::kRelu>{});
-  f(std::integral_constant<Then, Then::kNothing>{});
-}
 
 // Returns true if the loops take `v` in place.
 bool has_rows(const View& v) { return v.strides[v.ndim - 1] == 1 || v.shape[v.ndim - 1] == 1; }

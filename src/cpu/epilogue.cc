@@ -53,14 +53,13 @@ void gradient_and_sums(In grad_view, In y_view, Out out, Out bias_grad) {
   y.load();
   const View* views[] = {&grad.view, &y.view, &written.view};
   const ChannelRows rows(views, 3);
-  const Index channels = rows.channels;
-  const ThreadScratch scratch(static_cast<std::size_t>(channels) * sizeof(ChannelSums));
+  const ThreadScratch scratch(static_cast<std::size_t>(rows.channels) * sizeof(ChannelSums));
   ChannelSums* totals = scratch.as<ChannelSums>();
   const Passing<T> passing{data_of<const T>(grad.view), data_of<const T>(y.view),
                            data_of<T>(written.view)};
   sum_channels<T>(rows, passing, totals);
   written.store();
-  for (Index c = 0; c < channels; ++c) {
+  for (Index c = 0; c < rows.channels; ++c) {
     data_of<T>(bias_grad)[c * bias_grad.strides[0]] = T(totals[c].first);
   }
 }

@@ -24,6 +24,10 @@ struct Matrix {
 
   T* at(Index i, Index j) const { return data + i * row_stride + j * column_stride; }
   Matrix transposed() const { return {data, columns, rows, column_stride, row_stride}; }
+  // Returns m x n elements from (i, j) on.
+  Matrix part(Index i, Index j, Index m, Index n) const {
+    return {at(i, j), m, n, row_stride, column_stride};
+  }
 };
 
 constexpr Index kSmallWork = 1 << 21;     // up to this many multiply-adds, packing B does not pay
@@ -104,8 +108,7 @@ void multiply_panels(const Matrix<const T>& a, const Panels<T>& b, const Matrix<
       pack_a(a.at(i, 0), a.row_stride, a.column_stride, rows, a.columns, room);
     }
     const T* const packed = room ? room + place * a.columns : nullptr;
-    multiply_rows<T>({a.at(i, 0), m, a.columns, a.row_stride, a.column_stride}, packed, b,
-                     {c.at(i, 0), m, c.columns, c.row_stride, c.column_stride}, add);
+    multiply_rows<T>(a.part(i, 0, m, a.columns), packed, b, c.part(i, 0, m, c.columns), add);
   }
 }
 
@@ -120,9 +123,8 @@ void multiply_block(const Matrix<const T>& a, const T* b, Index first, const Pac
       in_place ? 0 : static_cast<std::size_t>(kPackedTiles * MR * cut.depth) * sizeof(T));
   for (Index p = 0; p < a.columns; p += cut.depth, add = true) {
     const Index k = smaller(cut.depth, a.columns - p);
-    multiply_panels<T>({a.at(0, p), a.rows, k, a.row_stride, a.column_stride},
-                       {b + p * cut.columns + first * k, k * NR, NR}, c, add,
-                       in_place ? nullptr : room.as<T>());
+    multiply_panels<T>(a.part(0, p, a.rows, k), {b + p * cut.columns + first * k, k * NR, NR}, c,
+                       add, in_place ? nullptr : room.as<T>());
   }
 }
 
@@ -159,8 +161,7 @@ void multiply_slices(const Matrix<const T>& a, const Matrix<const T>& b, const P
       const Index down = task % blocks.rows, across = task / blocks.rows;
       const Index i = row(down), j = column(across);
       const Index m = row(down + 1) - i, n = column(across + 1) - j;
-      multiply_block<T>({a.at(i, 0), m, a.columns, a.row_stride, a.column_stride}, packed, j, cut,
-                        {c.at(i, j), m, n, c.row_stride, c.column_stride}, add);
+      multiply_block<T>(a.part(i, 0, m, a.columns), packed, j, cut, c.part(i, j, m, n), add);
     }
   };
   const Index tasks = blocks.rows * blocks.columns;
@@ -175,10 +176,8 @@ void multiply_packed(const Matrix<const T>& a, const Matrix<const T>& b, const M
     const Index n = smaller(cut.columns, c.columns - j);
     for (Index p = 0; p < a.columns; p += cut.k()) {
       const Index k = smaller(cut.k(), a.columns - p);
-      multiply_slices<T>({a.at(0, p), c.rows, k, a.row_stride, a.column_stride},
-                         {b.at(p, j), k, n, b.row_stride, b.column_stride}, cut,
-                         {c.at(0, j), c.rows, n, c.row_stride, c.column_stride}, p > 0,
-                         packed.as<T>());
+      multiply_slices<T>(a.part(0, p, c.rows, k), b.part(p, j, k, n), cut, c.part(0, j, c.rows, n),
+                         p > 0, packed.as<T>());
     }
   }
 }
@@ -243,8 +242,7 @@ void multiply_range(const Matrix<const T>& a, const Matrix<const T>& b, const Ma
     pack_b(b.at(p, 0), b.row_stride, b.column_stride, k, b.columns, right);
     for (Index i = 0; i < c.rows; i += rows) {
       const Index m = smaller(rows, c.rows - i);
-      multiply_slice<T>({a.at(i, p), m, k, a.row_stride, a.column_stride}, right,
-                        {c.at(i, 0), m, c.columns, c.row_stride, 1}, p > 0, left);
+      multiply_slice<T>(a.part(i, p, m, k), right, c.part(i, 0, m, c.columns), p > 0, left);
     }
   }
 }
@@ -260,8 +258,7 @@ void multiply_ranges(const Matrix<const T>& a, const Matrix<const T>& b, const M
   parallel_for(ranges, 1, [&](Index first, Index last) {
     for (Index r = first; r < last; ++r) {
       const Index p = r * range, k = smaller(range, a.columns - p);
-      multiply_range<T>({a.at(0, p), a.rows, k, a.row_stride, a.column_stride},
-                        {b.at(p, 0), k, b.columns, b.row_stride, b.column_stride},
+      multiply_range<T>(a.part(0, p, a.rows, k), b.part(p, 0, k, b.columns),
                         {sums + r * size, c.rows, c.columns, c.columns, 1});
     }
   });
@@ -288,7 +285,7 @@ void multiply_in_place(const Matrix<const T>& a, const Matrix<const T>& b, const
                  for (Index panel = begin; panel < end; ++panel) {
                    const Index j = panel * NR;
                    const Index n = smaller(NR, c.columns - j);
-                   const Matrix<T> part{c.at(0, j), c.rows, n, c.row_stride, c.column_stride};
+                   const Matrix<T> part = c.part(0, j, c.rows, n);
                    if (n == NR) {
                      multiply_panels<T>(a, {b.at(0, j), NR, b.row_stride}, part, false);
                    } else {

@@ -2,8 +2,7 @@
 // channels; views of other layouts are copied first. For adjacent windows, pool_tiles.h processes a
 // row of them, and pool_pixels.h has the loops of a window. Gradients of other windows distribute
 // (image, channel block) pairs, because windows of neighbouring rows may overlap.
-#include <limits>
-
+#include "core/pool_formulas.h"
 #include "kernels.h"
 #include "pool_tiles.h"
 #include "row_major.h"
@@ -11,7 +10,6 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-using Index = std::int64_t;
 constexpr Index kBlock = 64;
 
 // Returns the part of output pixel (i, j)'s window that lies inside the image.
@@ -38,34 +36,6 @@ template <class T, class F>
 }
 
 // ---- forward -----------------------------------------------------------------------------------
-
-// The operation on a window: it folds two values (or vectors) and maps the final result.
-template <class T>
-struct Maximum {
-  template <class V>
-  [[gnu::always_inline]] static V fold(V old, V value) {
-    return ((value > old) | (value != value)) ? value : old;
-  }
-  template <class V>
-  [[gnu::always_inline]] V finish(V folded) const {
-    return folded;
-  }
-  static constexpr T kNothing = -std::numeric_limits<T>::infinity();
-};
-
-template <class T>
-struct Average {
-  T share;
-  template <class V>
-  [[gnu::always_inline]] static V fold(V old, V value) {
-    return old + value;
-  }
-  template <class V>
-  [[gnu::always_inline]] V finish(V folded) const {
-    return folded * share;
-  }
-  static constexpr T kNothing = T(0);
-};
 
 // Returns the pixels of a window of `image`; at<T>(image, n, w.top, w.left, 0) is the first.
 Pixels pixels_of(const View& image, const Window& w) {

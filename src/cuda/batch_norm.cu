@@ -153,16 +153,10 @@ void normalize(In x, const View* moments, In weight, In bias, In added, Out out,
 void batch_norm_by(In x, const View* moments, In weight, In bias, Out out, Out mean, Out var,
                    double eps, const Epilogue& epilogue) {
   with_stored_float(x.dtype, [&]<class T>(Tag<T>) {
-    const auto run = [&](auto kernel, In added) {
-      kernel(x, moments, weight, bias, added, out, mean, var, eps);
-    };
-    if (epilogue.residual != nullptr) {
-      run(normalize<T, Then::kAddRelu>, *epilogue.residual);
-    } else if (epilogue.relu) {
-      run(normalize<T, Then::kRelu>, x);
-    } else {
-      run(normalize<T, Then::kNothing>, x);
-    }
+    const View& added = epilogue.residual != nullptr ? *epilogue.residual : x;
+    with_then(epilogue.residual != nullptr, epilogue.relu, [&](auto then) {
+      normalize<T, then>(x, moments, weight, bias, added, out, mean, var, eps);
+    });
   });
 }
 

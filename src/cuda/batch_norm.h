@@ -2,12 +2,10 @@
 #pragma once
 
 #include "channel_rows.h"
+#include "core/normalization.h"
 
 namespace needle::cuda {
 namespace {
-
-// The epilogue of the normalisation.
-enum class Then { kNothing, kRelu, kAddRelu };
 
 // The views of one pass, all of one shape (..., C).
 struct Layout {

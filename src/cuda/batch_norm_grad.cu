@@ -175,13 +175,8 @@ void batch_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out 
                           given(epilogue.residual_grad, x_grad),
                           eps};
   with_stored_float(x.dtype, [&]<class T>(Tag<T>) {
-    if (epilogue.residual_grad != nullptr) {
-      gradient<T, Then::kAddRelu>(call);
-    } else if (epilogue.bias != nullptr) {
-      gradient<T, Then::kRelu>(call);
-    } else {
-      gradient<T, Then::kNothing>(call);
-    }
+    with_then(epilogue.residual_grad != nullptr, epilogue.bias != nullptr,
+              [&](auto then) { gradient<T, then>(call); });
   });
 }
 

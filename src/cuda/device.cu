@@ -133,13 +133,6 @@ void mark_end([[maybe_unused]] int device, [[maybe_unused]] void* memory,
 #endif
 }
 
-void copy_from_host(int device, void* to, const void* from, std::size_t bytes) {
-  refuse_while_recording("upload");
-  use(device);
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream(device)), "upload");
-  synchronize(device);
-}
-
 void copy_later(cudaStream_t on, void* to, const void* from, std::size_t bytes) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on), "upload");
 }

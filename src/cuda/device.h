@@ -59,9 +59,8 @@ void give_memory_back(int device, void* memory);
 // Declares that only `bytes` are valid. The emulator reports an access beyond them, a GPU cannot.
 void mark_end(int device, void* memory, std::size_t bytes);
 
-// Copies in stream order and waits, so the source may change on return. transfer.h does not wait.
-void copy_from_host(int device, void* to, const void* from, std::size_t bytes);
-void copy_to_host(int device, void* to, const void* from, std::size_t bytes);  // waits
+// Copies in stream order and waits.
+void copy_to_host(int device, void* to, const void* from, std::size_t bytes);
 // Copies in the order of stream `on`. A pinned source must not change until the copy has ended.
 void copy_later(cudaStream_t on, void* to, const void* from, std::size_t bytes);
 

@@ -3,9 +3,8 @@
 // the cache. Gradients are gathered: the thread of an input element visits the windows that contain
 // it, in order, so there are no atomics, results are reproducible bit for bit, and every element is
 // written.
-#include <limits>
-
 #include "allocator.h"
+#include "core/pool_formulas.h"
 #include "images.h"
 #include "kernels.h"
 
@@ -76,29 +75,14 @@ struct Pooling {
   }
 };
 
-template <class T>
-struct Maximum {
-  static __device__ T nothing() { return -std::numeric_limits<T>::infinity(); }
-  static __device__ T fold(T best, T value) {
-    return ((value > best) | (value != value)) ? value : best;
-  }
-  static __device__ T result(T best, T) { return best; }
-};
-
-template <class T>
-struct Average {
-  static __device__ T nothing() { return T(0); }
-  static __device__ T fold(T sum, T value) { return sum + value; }
-  static __device__ T result(T sum, T share) { return sum * share; }
-};
-
 template <class T, class Fold>
 __global__ void __launch_bounds__(kImageThreads) pool_kernel(const __grid_constant__ Pooling<T> p) {
   at_element(p.grid, [&](const PixelIndex& pixel, std::uint32_t channel) {
-    Computed<T> folded = Fold::nothing();
+    const Fold fold{p.share};
+    Computed<T> folded = Fold::kNothing;
     p.each_in_window(pixel, channel,
                      [&](Computed<T> value) { folded = Fold::fold(folded, value); });
-    *p.result(pixel, channel) = T(Fold::result(folded, p.share));
+    *p.result(pixel, channel) = T(fold.finish(folded));
   });
 }
 
@@ -118,7 +102,7 @@ __global__ void __launch_bounds__(kImageThreads)
                      const __grid_constant__ ImageView<Place> places) {
   at_element(p.grid, [&](const PixelIndex& pixel, std::uint32_t channel) {
     using V = Computed<T>;
-    V best = Maximum<V>::nothing();
+    V best = Maximum<V>::kNothing;
     std::uint32_t place = 0, number = 0;
     p.each_in_window(pixel, channel, [&](V value) {
       const bool wins = (value > best) | ((value != value) & (best == best));

@@ -12,7 +12,7 @@ namespace {
 
 template <class T, bool kLog, int kLanes>
 __global__ void __launch_bounds__(kRowThreads)
-    softmax_rows_kernel(const __grid_constant__ Slices s) {
+    softmax_kernel(const __grid_constant__ Slices s) {
   NEEDLE_SHARED(warps, T[kRowThreads / kWarp]);
   const RowLanes<T, kLanes> lanes(warps);
   if (lanes.row >= s.slices.size) return;
@@ -29,34 +29,15 @@ __global__ void __launch_bounds__(kRowThreads)
 }
 
 template <class T, bool kLog>
-__global__ void __launch_bounds__(kRowThreads)
-    softmax_columns_kernel(const __grid_constant__ Slices s) {
-  const std::uint32_t slice = blockIdx.x * kRowThreads + threadIdx.x;
-  if (slice >= s.slices.size) return;
-  const auto offsets = locate<2>(s.slices, slice);
-  const Row<T> out = s.out<T>(offsets);
-  const Row<const T> a = s.a<T>(offsets);
-  T highest = a[0], total = T(0);
-  const auto load = [&](std::uint32_t i) { return a[i]; };
-  stream<T>(1, s.n, 1, load, [&](std::uint32_t, T x) { highest = math::maximum(highest, x); });
-  stream<T>(0, s.n, 1, load, [&](std::uint32_t, T x) { total += math::exp(x - highest); });
-  const T last = kLog ? math::log(total) : T(1) / total;
-  stream<T>(0, s.n, 1, load, [&](std::uint32_t i, T x) {
-    const T shifted = x - highest;
-    out[i] = kLog ? shifted - last : math::exp(shifted) * last;
-  });
-}
-
-template <class T, bool kLog>
 void softmax_typed(In a, Out out, int axis) {
   if (size_of(a) == 0) return;
   const Slices s = slices_of("softmax", a, out, axis);
   if (s.alone) {
     launch("softmax", a.device, {ceil_div(s.slices.size, kRowThreads)}, {kRowThreads},
-           softmax_columns_kernel<T, kLog>, s);
+           softmax_kernel<T, kLog, 1>, s);
   } else {
-    launch_rows("softmax", a.device, s.slices.size, s.n, softmax_rows_kernel<T, kLog, kWarp>,
-                softmax_rows_kernel<T, kLog, kRowThreads>, s);
+    launch_rows("softmax", a.device, s.slices.size, s.n, softmax_kernel<T, kLog, kWarp>,
+                softmax_kernel<T, kLog, kRowThreads>, s);
   }
 }
 

@@ -2,12 +2,8 @@
 #include "steps.h"
 
 namespace needle::data::NEEDLE_ISA {
-namespace {
-
 #define NEEDLE_QUOTE_(text) #text
 #define NEEDLE_QUOTE(text) NEEDLE_QUOTE_(text)
-
-}  // namespace
 
 constinit const StepTable steps = {
     .isa = NEEDLE_QUOTE(NEEDLE_ISA),

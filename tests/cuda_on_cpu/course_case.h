@@ -74,7 +74,8 @@ class Array {
   Array(std::initializer_list<std::int64_t> shape, const std::vector<T>& values)
       : values_(values), memory_(values.size() * sizeof(T), 0) {
     view = compact(memory_.as<T>(), shape);
-    copy_from_host(0, memory_.as<void>(), values.data(), values.size() * sizeof(T));
+    copy_later(stream(0), memory_.as<void>(), values.data(), values.size() * sizeof(T));
+    synchronize(0);
   }
   explicit Array(std::initializer_list<std::int64_t> shape)  // still uninitialised
       : values_(product(shape)), memory_(values_.size() * sizeof(T), 0) {

@@ -31,7 +31,7 @@ class OnDevice {
     if (data_ == nullptr) throw needle::cuda::DeviceFailure("ladder: the GPU's memory is full");
   }
   explicit OnDevice(const std::vector<float>& values) : OnDevice(long(values.size())) {
-    needle::cuda::copy_from_host(0, data_, values.data(), bytes_);
+    needle::cuda::copy_later(needle::cuda::stream(0), data_, values.data(), bytes_);
     needle::cuda::synchronize(0);
   }
   ~OnDevice() { needle::cuda::give_memory_back(0, data_); }
@@ -151,8 +151,10 @@ bool agree(const Problem& problem, const char* wanted) {
   bool fine = true;
   for (const Step<Problem>& step : kSteps<Problem>) {
     if (!runs(step, wanted)) continue;
-    needle::cuda::copy_from_host(0, problem.out.data(), std::vector<float>(want.size(), NAN).data(),
-                                 want.size() * sizeof(float));
+    const std::vector<float> nothing(want.size(), NAN);
+    needle::cuda::copy_later(needle::cuda::stream(0), problem.out.data(), nothing.data(),
+                             nothing.size() * sizeof(float));
+    needle::cuda::synchronize(0);
     run_step(step, problem);
     if (step.finish != nullptr) step.finish(problem);
     const std::vector<float> got = problem.out.values();
