@@ -60,7 +60,7 @@ class RemoteImageFolder(ImageFolder):
         self.catalogue = catalogue or read_catalogue(self.store, extensions)
         if self.catalogue.kind != "images" or self.catalogue.classes is None:
             raise DataError(
-                f"RemoteImageFolder: {self.store.url} the data set must have one object per image, "
+                f"RemoteImageFolder: {self.store.url} must have one object per image, "
                 "got packed files; open it with RemotePacked or open_remote"
             )
         self.classes = self.catalogue.classes

@@ -66,7 +66,7 @@ class RemotePacked(ScaledDecoding):
         self.catalogue = catalogue or read_catalogue(self.store)
         if self.catalogue.kind != "packed":
             raise DataError(
-                f"RemotePacked: {self.store.url} the data set must have packed files, got one "
+                f"RemotePacked: {self.store.url} must have packed files, got one "
                 "object per image; open it with RemoteImageFolder or open_remote"
             )
         self.checked = checked
