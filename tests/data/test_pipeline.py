@@ -1,5 +1,7 @@
 """Slices of a batch equal the plain read, transform and collate, however they are prepared."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from needle.data.samples.random_source import (
     random_source,
 )
 from needle.data.samples.ticket import Ticket
+from needle.data.samples.timing import Clock, add_seconds, measured
 from needle.errors import DataError
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (9, 6, 5, 3), dtype=np.uint8)
@@ -230,3 +233,19 @@ def test_ranks_draw_the_numbers_of_the_whole_stream():
         )
         want = whole.prepare(Ticket(0, 5, 0, serial=0, shard=rank, start=2, size=3))
         assert_same(part.batch(), want.batch())
+
+
+def test_stages_within_stages_are_counted_once(monkeypatch):
+    now, here = iter([0.0, 1.0, 3.0, 10.0, 20.0, 21.0]), threading.get_ident()
+    read = lambda: next(now) if threading.get_ident() == here else 0.0  # noqa: E731
+    monkeypatch.setattr("needle.data.samples.timing.perf_counter", read)
+    clock = Clock()
+    with clock.active(), clock.measure("read"), measured("decode"):
+        pass
+    with clock.measure("read"):
+        pass
+    assert clock.seconds == {"decode": 2.0, "read": 9.0}
+    add_seconds(clock.seconds, {"read": 1.0, "collate": 5.0})
+    assert clock.seconds == {"decode": 2.0, "read": 10.0, "collate": 5.0}
+    with measured("read"):
+        pass

@@ -82,3 +82,17 @@ def test_numpy_integers_are_as_good_as_pythons():
     with keyed(7, 3, np.int64(-1)):
         assert 0 <= random_source().rand() < 1
     assert found[0] == found[1] == found[2]
+
+
+def test_one_of_takes_a_stream_for_the_choice_and_those_of_all():
+    a, b, after = Notes(), Notes(), Notes()
+    chosen = data.Compose([data.OneOf([a, data.Compose([b, Notes()])]), after])
+    for index in range(40):
+        with keyed(5, 2, index):
+            chosen(np.zeros((2, 2, 1)))
+    assert chosen.streams == 1 + 3 + 1
+    assert after.seen == [expected(4, index=i) for i in range(40)]
+    which = philox.below(philox.words(5, 2, np.arange(40), 0, 2)[:, 1], 2)
+    assert a.seen == [expected(1, index=i) for i in np.flatnonzero(which == 0)]
+    assert b.seen == [expected(2, index=i) for i in np.flatnonzero(which == 1)]
+    assert len(a.seen) > 8 and len(b.seen) > 8

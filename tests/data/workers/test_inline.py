@@ -3,6 +3,10 @@
 import numpy as np
 
 from needle import data
+from needle.data.batching.pipeline import Pipeline
+from needle.data.samples.ticket import Ticket
+from needle.data.workers import make_engine
+from needle.data.workers.inline import InlineEngine
 
 
 def pictures(count, **options):
@@ -26,3 +30,23 @@ def test_a_batch_is_its_owners_alone():
     images[...] = -1
     assert (images.numpy() == -1).all()
     np.testing.assert_array_equal(next(batches)[0].numpy(), after)
+
+
+def request(serial, *indices):
+    return Ticket(0, None, 0, np.array(indices, np.int64), serial=serial)
+
+
+def test_batches_are_made_when_they_are_collected_in_the_order_of_asking():
+    engine = make_engine("inline", Pipeline([10, 20, 30]), workers=0, prefetch=2)
+    assert isinstance(engine, InlineEngine) and engine.capacity == 1
+    engine.submit(request(4, 2, 0))
+    engine.submit(request(5, 1))
+    answer = engine.collect()
+    assert (answer.ticket.serial, answer.samples) == (4, 2) and answer.batch.tolist() == [30, 10]
+    assert answer.seconds["read"] >= 0 and engine.collect().ticket.serial == 5
+    engine.submit(request(6, 1))
+    engine.cancel()
+    engine.submit(request(7, 9))
+    answer = engine.collect()
+    assert answer.ticket.serial == 7 and isinstance(answer.error, IndexError)
+    engine.close()
