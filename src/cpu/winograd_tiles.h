@@ -48,9 +48,9 @@ struct TileSource {
   Image<const T> image;
   Index top, left;  // of the input of a tile, from its first pixel in the grid
   Index images, tile_rows, tile_columns;
-  Index filled;  // channels of a transformed tile; those beyond the image's are zeros
-  Index size;    // from one transformed tile to the next
-  Index step;    // from one frequency to the next
+  Index filled;    // channels of a transformed tile; those beyond the image's are zeros
+  Index size;      // from one transformed tile to the next
+  Index step;      // from one frequency to the next
   const T* zeros;  // for pixels outside the image: one per channel, plus one vector
 
   Index tiles() const { return images * tile_rows * tile_columns; }

@@ -11,8 +11,7 @@ namespace needle::cuda {
 namespace {
 
 template <class T, bool kLog, int kLanes>
-__global__ void __launch_bounds__(kRowThreads)
-    softmax_kernel(const __grid_constant__ Slices s) {
+__global__ void __launch_bounds__(kRowThreads) softmax_kernel(const __grid_constant__ Slices s) {
   NEEDLE_SHARED(warps, T[kRowThreads / kWarp]);
   const RowLanes<T, kLanes> lanes(warps);
   if (lanes.row >= s.slices.size) return;
