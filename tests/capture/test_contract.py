@@ -462,3 +462,19 @@ def test_a_counter_that_the_step_reads_is_guarded(place: str) -> None:
     eager, (found, messages) = losses(False)[0], losses(True)
     assert found == eager
     assert len(messages) == 1 and "every call would need a new recording" in messages[0]
+
+
+def test_a_counter_that_the_step_reads_after_changing_it_makes_it_eager() -> None:
+    weight = nn.Parameter(tensor([1.0]))
+    optimizer = optim.SGD([weight], lr=0.1)
+
+    def train(x: Any) -> Any:
+        optimizer.reset_grad()
+        (weight * x).sum().backward()
+        optimizer.step()
+        return weight.detach() * 0.0 + float(optimizer.steps)
+
+    captured = needle.capture(train, state=[weight, optimizer], check=False)
+    found, messages = called(captured, 8)
+    assert found == list(range(1, 9))
+    assert len(messages) == 1 and "reads steps after changing it" in messages[0]

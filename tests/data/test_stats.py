@@ -76,7 +76,7 @@ def test_the_doctor_of_workers_and_streams():
             return iter(range(9))
 
     assert data.doctor(data.DataLoader(Lines(), 3)).samples == 9
-    with pytest.raises(ValueError, match="must have a batch"):
+    with pytest.raises(ValueError, match="at least one batch"):
         data.doctor(data.DataLoader([]))
 
 

@@ -32,11 +32,9 @@ def of(values: Any, device: Any, dtype: str = "float32") -> Tensor:
         "instance_norm: eps": lambda a, x: ops.instance_norm(ops.reshape(a, (1, 1, 2)), eps=x),
         "group_norm: eps": lambda a, x: ops.group_norm(ops.reshape(a, (1, 1, 2)), 1, eps=x),
         "batch_norm: eps": lambda a, x: ops.batch_norm(ops.reshape(a, (2, 1)), a[:1], a[:1], x),
-        "BatchNorm1d: eps": lambda a, x: nn.BatchNorm1d(3, eps=x),
         "cross_entropy: label_smoothing": lambda a, x: ops.cross_entropy(a, 0, x),
         "var: correction": lambda a, x: ops.var(a, correction=x),
         "std: correction": lambda a, x: ops.std(a, correction=x),
-        "Dropout: p": lambda a, x: nn.Dropout(x),
     }.items(),
 )
 @pytest.mark.parametrize("wrong", ["a", 1j, object()])

@@ -82,6 +82,7 @@ class Tracer:
         self._guards = self._state.guards()
         self._snapshot_state()
         self._safe = self._before
+        self._entered = {id(c.holder): c.entries() for c in self._state.containers if c.service}
         self._renewals = Renewals(self._state, self._arrays)
 
     # ---- running the step --------------------------------------------------------------------
@@ -250,8 +251,11 @@ class Tracer:
         return slot
 
     def read_option(self, holder: dict[str, Any], name: str) -> None:
-        """Guard an option of an optimiser."""
+        """Guard an option of an optimiser, or a counter, by the value that a replay starts with."""
         value = dict.get(holder, name, MISSING)  # the group's own ``get`` would recurse
+        entered = self._entered.get(id(holder))
+        if entered is not None and fact(value) != fact(entered.get(name, MISSING)):
+            self.refuse(f"it reads {name} after changing it; read it at the start of the step")
         self._guards.append(Guard(Location(holder, name, f"the option {name}"), id, value))
 
     def _outside(self, data: str) -> NoReturn:
