@@ -66,8 +66,9 @@ py::array permute_indices(const py::object& positions, std::int64_t length, cons
 
 void check_gather(const py::array& source, const Integers& indices, const py::array& out) {
   if (source.ndim() < 1 || source.ndim() >= kMaxDims || out.ndim() != source.ndim()) {
-    raise_error("gather_rows: source and out must have the same axes, at least one, got " +
-                shape_of(source) + " and " + shape_of(out));
+    raise_error("gather_rows: source and out must have the same axes, 1 to " +
+                std::to_string(kMaxDims - 1) + " of them, got " + shape_of(source) + " and " +
+                shape_of(out));
   }
   if (!source.dtype().equal(out.dtype()) || source.dtype().attr("hasobject").cast<bool>()) {
     raise_error("gather_rows: source and out must have one dtype, without objects, got " +

@@ -219,11 +219,26 @@ def subtract_writes_before_it_reads(right: Any, a: Any, b: Any, out: View) -> No
         array_of(out)[...] -= array_of(b)
 
 
+@planted("where")
+def where_writes_before_it_reads(right: Any, condition: View, a: Any, b: Any, out: View) -> None:
+    if not (isinstance(a, View) and isinstance(b, View)):
+        return right(condition, a, b, out)
+    array_of(out)[...] = array_of(b)
+    array_of(out)[array_of(condition)] = array_of(a)[array_of(condition)]
+
+
 @planted("copy")
 def any_byte_but_0_is_a_bool(right: Any, a: View, out: View) -> None:
     right(a, out)
     if out.dtype == np.bool_ and a.dtype != np.bool_:
         array_of(out).view(np.uint8)[...] *= 255
+
+
+@planted("copy")
+def copy_rounds(right: Any, a: View, out: View) -> None:
+    if a.dtype.kind != "f" or out.dtype.kind != "i":
+        return right(a, out)
+    array_of(out)[...] = np.rint(array_of(a)).astype(out.dtype)
 
 
 @planted("copy")
@@ -246,6 +261,14 @@ def int64_is_added_in_float64(right: Any, a: View, out: View) -> None:
         return right(a, out)
     total = array_of(a).astype(np.float64).sum(**reduced(a, out))
     array_of(out)[...] = np.clip(total, -(2.0**62), 2.0**62).astype(np.int64)
+
+
+@planted("matmul")
+def int64_is_multiplied_in_float64(right: Any, a: View, b: View, out: View) -> None:
+    if a.dtype != np.int64:
+        return right(a, b, out)
+    product = array_of(a).astype(np.float64) @ array_of(b).astype(np.float64)
+    array_of(out)[...] = np.clip(product, -(2.0**62), 2.0**62).astype(np.int64)
 
 
 @planted("relu_grad")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from needle import backends
 from needle.backends import philox
+from needle.data.samples import native_kernels
 
 pytestmark = pytest.mark.skipif(not backends.available("cpu"), reason="the module is not built")
 
@@ -135,6 +136,12 @@ def test_gathering_nothing(native: Any) -> None:
     out = np.empty((0, 3), np.float32)
     native.gather_rows(np.empty((0, 3), np.float32), np.empty(0, np.int64), out)
     native.gather_rows(np.ones((2, 0, 3)), np.array([1, 1]), np.empty((2, 0, 3)))
+
+
+def test_rows_of_arrays_with_more_axes_than_the_kernel_takes() -> None:
+    source = np.arange(5 * 64.0).reshape(5, *[1] * 14, 64)
+    chosen = np.array([4, 0, 4])
+    np.testing.assert_array_equal(native_kernels.gather_rows(source, chosen), source[chosen])
 
 
 def test_wrong_calls_of_gather(native: Any) -> None:

@@ -1,13 +1,14 @@
 """Memory of large arrays is reused, but never while anything refers to it."""
 
 import gc
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from needle.data.samples import buffer_pool as recycling
-from needle.data.samples.buffer_pool import LEAST_BYTES, MOST_BYTES, empty
+from needle.data.samples.buffer_pool import LEAST_BYTES, LINE, MOST_BYTES, empty
 
 
 @pytest.fixture(autouse=True)
@@ -15,6 +16,13 @@ def nothing_kept():
     recycling._free.clear()
     yield
     recycling._free.clear()
+
+
+def test_large_arrays_are_aligned_and_can_be_pickled():
+    array = empty((4, 3, 2**20), np.float32)
+    assert array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % LINE == 0
+    array[...] = np.arange(2**20)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(array)), array)
 
 
 def test_memory_comes_back_when_the_last_view_goes():

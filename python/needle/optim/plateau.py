@@ -15,9 +15,10 @@ from .schedules import Schedule
 
 
 class ReduceLROnPlateau(Schedule):
-    """Schedule that multiplies the rate by ``factor`` after ``patience`` steps without improvement.
+    """Schedule that multiplies the rate by ``factor`` if a metric stops improving.
 
-    Call ``schedule.step(metric)``, usually once per epoch. mode: "min" if a lower metric is better,
+    Call ``schedule.step(metric)``, usually once per epoch. The rate is reduced after more than
+    ``patience`` steps without improvement. mode: "min" if a lower metric is better,
     else "max". A metric improves if it is better than the best one by ``threshold``, which is
     relative to the best one (threshold_mode "rel") or a difference ("abs"); NaN is no improvement.
     After a reduction, ``cooldown`` steps are not counted. No rate falls below ``min_lr``, and no

@@ -1,11 +1,14 @@
 """The engine without workers makes small batches together, and each is its owner's alone."""
 
+from unittest import mock
+
 import numpy as np
+import pytest
 
 from needle import data
 from needle.data.batching.pipeline import Pipeline
 from needle.data.samples.ticket import Ticket
-from needle.data.workers import make_engine
+from needle.data.workers import inline, make_engine
 from needle.data.workers.inline import InlineEngine
 
 
@@ -20,6 +23,19 @@ def pictures(count, **options):
 
 def arrays(loader):
     return [tuple(field.numpy() for field in batch) for batch in loader]
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_small_batches_made_some_at_a_time_are_those_made_one_by_one(drop_last):
+    options = {"batch_size": 4, "shuffle": True, "drop_last": drop_last}
+    with mock.patch.object(inline, "BYTES_TOGETHER", 0):
+        expected = arrays(pictures(50, **options))
+    with mock.patch.object(inline, "BYTES_TOGETHER", 5 * 4 * 768):
+        got = arrays(pictures(50, **options))
+    assert len(got) == len(expected) == 12 + (not drop_last)
+    for mine, theirs in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(mine[0], theirs[0])
+        np.testing.assert_array_equal(mine[1], theirs[1])
 
 
 def test_a_batch_is_its_owners_alone():

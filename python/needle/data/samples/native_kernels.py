@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ... import backends
 from ...backends import native as compiled
 from ...backends import philox
+from ...config import MAX_DIMS
 from ...errors import DeviceError
 from .buffer_pool import empty
 
@@ -66,7 +67,8 @@ def gather_rows(source: Array, indices: Integers, out: Array | None = None) -> A
             return source[indices]
         out = empty((len(indices), *source.shape[1:]), source.dtype)
     row = source.dtype.itemsize * math.prod(source.shape[1:])
-    if row >= NUMPYS_ROW and source.dtype.kind in "biuf" and has("gather_rows"):
+    compiled_takes = source.dtype.kind in "biuf" and source.ndim < MAX_DIMS
+    if row >= NUMPYS_ROW and compiled_takes and has("gather_rows"):
         kernels().gather_rows(source, indices, out)  # type: ignore[union-attr]
     elif len(indices):
         out[...] = source[indices]  # np.take would copy a non-contiguous source
