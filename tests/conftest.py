@@ -35,7 +35,8 @@ EXTENDED = "browser/* cuda_on_cpu/* gpu/* s3/*".split()
 """Files of ``--suite extended``, to which tests that are slow or need a GPU belong too."""
 
 NUMPY_MODE = """
-    course/* test_course_autograd.py test_draw.py test_io*.py test_refusals.py
+    course/* init/test_default_dtype.py test_course_autograd.py test_draw.py test_io*.py
+    test_refusals.py
 """.split()
 """Files that test the differences of NumPy mode; without compiled code they pass in full."""
 

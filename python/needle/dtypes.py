@@ -76,11 +76,12 @@ def as_dtype(dtype: Any, op: str = "dtype") -> DType:
     return resolved
 
 
-def numpy_dtype(dtype: Any, op: str = "dtype") -> DType:
-    """Return NumPy's dtype for a name or type; DTypeError if there is none.
+def numpy_dtype(dtype: Any, op: str = "dtype", default: DType | None = None) -> DType:
+    """Return NumPy's dtype for a name or type, ``default`` for None; DTypeError if there is none.
 
     The dtype need not be in the table, because NumPy mode accepts every NumPy dtype.
     """
+    dtype = default if dtype is None else dtype
     if isinstance(dtype, np.dtype):
         return dtype
     if dtype is None:  # NumPy would take float64

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from .. import config
+from ..dtypes import float32, float64
 
 BACKEND = config.BACKEND.read()
 
@@ -36,6 +37,8 @@ else:
 
 cpu: Any = _mode.cpu
 default_device: Any = _mode.default_device
+default_dtype = float32 if BACKEND == "nd" else float64
+"""The dtype that ``dtype=None`` means where no values determine one."""
 set_default_device: Any = _mode.set_default_device
 all_devices: Any = _mode.all_devices
 device: Any = _mode.device

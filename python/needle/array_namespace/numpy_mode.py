@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
-from ..dtypes import NAMES, check_fits, numpy_dtype, real_array
+from ..dtypes import NAMES, check_fits, float64, numpy_dtype, real_array
 from ..errors import unknown_name
 
 Array = NumpyArray[Any]
@@ -53,11 +53,11 @@ class CPUDevice(Device):
 
     def zeros(self, *shape: Any, dtype: Any = "float32") -> Array:
         """Return an array of zeros."""
-        return np.zeros(_shape_of(shape), dtype=numpy_dtype(dtype, "zeros"))
+        return np.zeros(_shape_of(shape), dtype=numpy_dtype(dtype, "zeros", float64))
 
     def ones(self, *shape: Any, dtype: Any = "float32") -> Array:
         """Return an array of ones."""
-        return np.ones(_shape_of(shape), dtype=numpy_dtype(dtype, "ones"))
+        return np.ones(_shape_of(shape), dtype=numpy_dtype(dtype, "ones", float64))
 
     def randn(self, *shape: int, dtype: Any = None) -> Array:
         """Return standard normal numbers drawn from the global ``np.random`` stream (float64)."""
@@ -69,15 +69,17 @@ class CPUDevice(Device):
 
     def one_hot(self, n: int, i: Any, dtype: Any = "float32") -> Array:
         """Return an array of shape ``i.shape + (n,)``: 1 in column ``i``, 0 elsewhere."""
-        return np.eye(n, dtype=numpy_dtype(dtype, "one_hot"))[np.asarray(i).astype(np.int64)]
+        return np.eye(n, dtype=numpy_dtype(dtype, "one_hot", float64))[
+            np.asarray(i).astype(np.int64)
+        ]
 
     def empty(self, shape: Any, dtype: Any = "float32") -> Array:
         """Return an array with undefined contents."""
-        return np.empty(shape, dtype=numpy_dtype(dtype, "empty"))
+        return np.empty(shape, dtype=numpy_dtype(dtype, "empty", float64))
 
     def full(self, shape: Any, fill_value: Any, dtype: Any = "float32") -> Array:
         """Return an array of one value."""
-        return np.full(shape, fill_value, dtype=numpy_dtype(dtype, "full"))
+        return np.full(shape, fill_value, dtype=numpy_dtype(dtype, "full", float64))
 
 
 def cpu() -> CPUDevice:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray as NumpyArray
 
-from ..array_namespace import BACKEND, Device
+from ..array_namespace import BACKEND, Device, default_dtype
 from ..array_namespace import device as as_device
 from ..autograd import Tensor
 from ..dtypes import numpy_dtype
@@ -45,7 +45,7 @@ def _random(
         return Tensor.make_const(drawn, requires_grad=requires_grad)
     host: NumpyArray[Any] = np.asarray(sample(*sizes))
     if BACKEND == "nd":
-        host = host.astype(numpy_dtype(dtype, "init"))
+        host = host.astype(numpy_dtype(dtype, "init", default_dtype))
     host = host * float(b) + float(a)
     return Tensor(host, device=device, dtype=dtype, requires_grad=requires_grad)
 
@@ -97,7 +97,7 @@ def randb(
     host: NumpyArray[Any] = np.asarray(np.random.rand(*sizes))
     if BACKEND == "nd":
         host = host.astype("float32")
-    hits = (host <= float(p)).astype(numpy_dtype(dtype, "randb"))
+    hits = (host <= float(p)).astype(numpy_dtype(dtype, "randb", default_dtype))
     return Tensor(hits, device=device, dtype=dtype, requires_grad=requires_grad)
 
 
@@ -109,7 +109,7 @@ def constant(
     requires_grad: bool = False,
 ) -> Tensor:
     """Return a tensor in which every element is ``c``."""
-    sizes, kind = as_shape("constant", shape), numpy_dtype(dtype, "constant")
+    sizes, kind = as_shape("constant", shape), numpy_dtype(dtype, "constant", default_dtype)
     return Tensor.make_const(as_device(device).full(sizes, c, kind), requires_grad)
 
 
@@ -169,6 +169,7 @@ def one_hot(
             f"{host.max()}; raise n or correct the labels"
         )
     labels = host.astype(np.int64)
-    hot: NumpyArray[Any] = np.zeros((*labels.shape, n), dtype=numpy_dtype(dtype, "one_hot"))
+    kind = numpy_dtype(dtype, "one_hot", default_dtype)
+    hot: NumpyArray[Any] = np.zeros((*labels.shape, n), dtype=kind)
     np.put_along_axis(hot, labels[..., None], 1, axis=-1)
     return Tensor(hot, device=as_device(device), dtype=dtype, requires_grad=requires_grad)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import accelerated
-from ..array_namespace import Device
+from ..array_namespace import Device, default_dtype
 from ..dtypes import numpy_dtype
 from ..host_steps import Counter
 
@@ -39,7 +39,7 @@ class Generator:
 
     def draw(self, name: str, shape: Any, a: float, b: float, device: Device, dtype: Any) -> Any:
         """Return an array filled by ``accelerated.random``, cast if ``dtype`` is not floating."""
-        wanted = numpy_dtype(dtype, "init")
+        wanted = numpy_dtype(dtype, "init", default_dtype)
         real = wanted if wanted.kind == "f" else "float32"
         out = device.empty(shape, dtype=real)
         accelerated.random(out, name, self.seed, self.draws, float(a), float(b))

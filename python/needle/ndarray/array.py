@@ -75,7 +75,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
         """Return an array over ``handle``, or over a new buffer with undefined contents."""
         shape, dtype, target = (
             shapes.as_shape("empty", shape),
-            as_dtype(dtype, "empty"),
+            default_float if dtype is None else as_dtype(dtype, "empty"),
             usable_device(device),
         )
         strides = shapes.compact_strides(shape) if strides is None else tuple(strides)
