@@ -49,6 +49,10 @@ class Counter:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self
+        if self._name not in vars(instance):
+            raise AttributeError(
+                f"{type(instance).__name__!r} object has no attribute {self._name!r}"
+            )
         if current.recorder is not None:
             current.recorder.read_option(vars(instance), self._name)
         return vars(instance)[self._name]

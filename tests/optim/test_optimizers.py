@@ -408,7 +408,15 @@ def test_clipping_tiny_and_nan_gradients(device):
     assert all(np.isnan(p.grad.numpy()).all() for p in params)
 
 
-@pytest.mark.parametrize("limit", [-1.0, math.nan, None, "1"])
+@pytest.mark.parametrize("limit", [np.array(0.5), np.array([0.5]), ndl.Tensor([0.5])])
+def test_a_norm_may_be_an_array_of_one_value(limit):
+    (p, _) = make_params(None)
+    p.grad = ndl.init.ones(*p.shape)
+    optim.clip_grad_norm([p], limit)
+    assert np.linalg.norm(p.grad.numpy()) == pytest.approx(0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize("limit", [-1.0, math.nan, None, "1", np.ones(2)])
 def test_a_norm_that_is_no_limit_is_refused_and_changes_nothing(limit):
     (p, _) = make_params(None)
     p.grad = ndl.init.ones(*p.shape)

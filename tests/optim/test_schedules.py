@@ -10,6 +10,7 @@ import pickle
 import weakref
 from typing import Any
 
+import numpy as np
 import pytest
 
 import needle as ndl
@@ -361,6 +362,63 @@ def test_options_out_of_range_are_refused_when_a_schedule_is_created(option: str
     with pytest.raises(ValueError, match=f": {option} must be"):
         build(opt)
     assert opt.lr == 1.0 or option == "milestones"
+
+
+class Mine(optim.Schedule):
+    """A schedule of a user, whose attributes have names of needle's options."""
+
+    def __init__(self, opt: optim.Optimizer, **attributes: Any) -> None:
+        vars(self).update(attributes)
+        super().__init__(opt)
+
+    def rate(self, step: int, base_lr: float) -> float:
+        return base_lr / (step + 1)
+
+
+class MyStepLR(optim.StepLR):
+    """A schedule of a user with an attribute that StepLR does not have."""
+
+    def __init__(self, opt: optim.Optimizer, gamma: float) -> None:
+        self.min_lr = None
+        super().__init__(opt, 1, gamma)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"milestones": {10: 0.1}, "max_lr": [0.1, 0.2]},
+        {"gamma": None, "total_steps": None},
+        {"gamma": math.sqrt, "step_size": "epoch"},
+    ],
+)
+def test_attributes_of_users_schedules_obey_no_rule(attributes: dict[str, Any]):
+    assert rates(Mine(optimizer(1.0), **attributes), 2) == [1.0, 0.5]
+    assert rates(MyStepLR(optimizer(1.0), 0.5), 2) == [1.0, 0.5]
+    with pytest.raises(ValueError, match="MyStepLR: gamma must be"):
+        MyStepLR(optimizer(1.0), -0.5)
+
+
+@pytest.mark.parametrize(
+    "milestones",
+    [np.array([4, 2]), {4, 2}, {4: 0, 2: 0}.keys(), [4, 2], (step for step in (4, 2))],
+)
+def test_milestones_may_be_any_iterable_and_are_copied(milestones: Any):
+    schedule = optim.MultiStepLR(optimizer(1.0), milestones, 0.5)
+    if isinstance(milestones, list):
+        milestones.clear()
+    assert rates(schedule, 5) == [1, 1, 0.5, 0.5, 0.25]
+
+
+@pytest.mark.parametrize("gamma", [np.array(0.5), np.array([0.5]), ndl.Tensor([0.5])])
+def test_options_may_be_arrays_of_one_value(gamma: Any):
+    schedule = optim.StepLR(optimizer(1.0), np.array(2), gamma)  # type: ignore[arg-type]
+    assert rates(schedule, 5) == [1, 1, 0.5, 0.5, 0.25]
+
+
+def test_a_schedule_or_optimizer_without_steps_lacks_the_attribute():
+    for kind in (optim.SGD, optim.StepLR):
+        made = object.__new__(kind)
+        assert not hasattr(made, "steps") and getattr(made, "steps", 3) == 3
 
 
 def test_wrong_arguments_are_refused():

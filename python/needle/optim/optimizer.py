@@ -21,7 +21,7 @@ from ..autograd.replay import forget_leaf
 from ..errors import CheckpointError, ShapeError
 from ..host_steps import Counter, current, host_step
 from ..torch_names import PointsToKeywords, points_to_keywords
-from .options import COUNT, NORM, RULES, broken_rule
+from .options import COUNT, NORM, RULES, broken_rule, number_of
 
 Array = Any
 Arrays = Sequence[Array]
@@ -279,7 +279,7 @@ def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
     The factor is max_norm / (norm + 1e-6), as in PyTorch. ValueError for a negative or NaN
     ``max_norm``.
     """
-    params = _listed("clip_grad_norm", params)
+    params, max_norm = _listed("clip_grad_norm", params), number_of(max_norm)
     if wrong := broken_rule({"max_norm": NORM}, {"max_norm": max_norm}):
         raise ValueError(f"clip_grad_norm: {wrong}; pass the largest norm that may stay")
     ### BEGIN YOUR SOLUTION [clip-grad-norm]

@@ -61,6 +61,11 @@ SCHEDULE_RULES: dict[str, Rule] = {
 """The rule of each option of needle's schedules; ``factor`` has one in its class."""
 
 
+def number_of(value: Any) -> Any:
+    """Return the element of an array or Tensor of one element, and any other value as it is."""
+    return value.item() if math.prod(getattr(value, "shape", (0,))) == 1 else value
+
+
 def broken_rule(rules: Mapping[str, Rule], options: Mapping[str, Any]) -> str | None:
     """Return a description of the first option that breaks its rule, or None."""
     for name, value in options.items():

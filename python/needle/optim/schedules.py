@@ -8,10 +8,12 @@ and resumed from their step number alone. ``plateau`` has the schedule that depe
 
 from __future__ import annotations
 
+import inspect
 import math
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -19,7 +21,7 @@ from ..errors import CheckpointError
 from ..host_steps import Counter, host_step
 from ..torch_names import PointsToKeywords, SchedulePointers
 from .optimizer import Optimizer
-from .options import COUNT, NOT_NEGATIVE, RATES, SCHEDULE_RULES, Rule, broken_rule
+from .options import COUNT, NOT_NEGATIVE, RATES, SCHEDULE_RULES, Rule, broken_rule, number_of
 
 
 class Schedule(PointsToKeywords, SchedulePointers):
@@ -35,7 +37,9 @@ class Schedule(PointsToKeywords, SchedulePointers):
     _SAVED: ClassVar[dict[str, Rule]] = {"steps": COUNT, "base_lrs": RATES}
 
     def __init__(self, optimizer: Optimizer) -> None:
-        if wrong := broken_rule(self._RULES, vars(self)):
+        options = {name: number_of(vars(self)[name]) for name in self._own_options()}
+        vars(self).update(options)
+        if wrong := broken_rule(self._RULES, options):
             raise ValueError(f"{type(self).__name__}: {wrong}; pass one such value for all groups")
         if not isinstance(optimizer, Optimizer):
             raise TypeError(
@@ -47,6 +51,13 @@ class Schedule(PointsToKeywords, SchedulePointers):
         self.steps = 0
         self._apply()
         optimizer.schedule = weakref.ref(self)
+
+    def _own_options(self) -> list[str]:
+        """Return the arguments of needle's own class; other attributes belong to a user's class."""
+        mro = type(self).__mro__
+        given = self._RULES.keys() & vars(self).keys()
+        own = next(each for each in mro if each.__module__.startswith(f"{__package__}."))
+        return [name for name in inspect.signature(own).parameters if name in given]
 
     def __copy__(self) -> Schedule:
         """Return a copy for the same optimiser, which keeps the original as its schedule."""
@@ -137,12 +148,15 @@ class StepLR(Schedule):
 class MultiStepLR(Schedule):
     """Step schedule: base * gamma ** (number of ``milestones`` reached), as in PyTorch."""
 
-    def __init__(self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1) -> None:
-        self.milestones, self.gamma = milestones, gamma
+    def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1) -> None:
+        self.milestones: Any = milestones
+        self.gamma = gamma
+        with suppress(TypeError, ValueError):  # the check below refuses such values
+            self.milestones = sorted(milestones)
         super().__init__(optimizer)
 
     def rate(self, step: int, base_lr: float) -> float:
-        return float(base_lr * self.gamma ** bisect_right(sorted(self.milestones), step))
+        return float(base_lr * self.gamma ** bisect_right(self.milestones, step))
 
 
 class ExponentialLR(Schedule):
