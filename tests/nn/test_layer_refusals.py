@@ -1,12 +1,15 @@
 """Options and inputs that layers reject: each error names the layer, the rule and the value."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from needle import init, nn, ops
 from needle.errors import ShapeError, UnknownNameError
+from needle.nn.arguments import KINDS, OTHERS
 
 zeros = init.zeros
 STEPS, QUERY, KEY = zeros(4, 5, 2), zeros(1, 2, 3, 4), zeros(1, 2, 3, 5)
@@ -100,7 +103,7 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
             f"{make.__name__}: stride and dilation must be at least 1, got",
         )
         for make in (nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, nn.ConvTranspose2d)
-        for options in ({"stride": 0}, {"dilation": -1})
+        for options in ({"stride": 0}, {"dilation": 0})
     ],
     (lambda: nn.Conv2d(2, 3, 3, stride=2, padding="same"), ShapeError, "Conv2d: padding='same'"),
     (
@@ -139,6 +142,15 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: nn.BatchNorm1d(3, momentum=2), ValueError, r"BatchNorm1d: momentum must be in \[0, 1"),
     (lambda: nn.LSTM(2, 3, 2, dropout=-0.5), ValueError, r"LSTM: dropout must be in \[0, 1\]"),
     (lambda: nn.Hardtanh("a", "b"), TypeError, "Hardtanh: min_val must be a number, got 'a'"),
+    (lambda: nn.MaxPool2d(-2), ShapeError, "MaxPool2d: kernel_size must not be negative, got -2"),
+    (lambda: nn.Unfold(2, padding=(0, -1)), ShapeError, "Unfold: padding must not be negative"),
+    (lambda: nn.Linear(True, 3), TypeError, r"in_features .*, got True; write int\(...\)"),
+    (lambda: nn.Linear(2, 3, bias=2), TypeError, r"bias .*, got 2; write bool\(...\)"),
+    (lambda: nn.LayerNorm(3, eps=[]), TypeError, r"eps .*, got \[\]; write float\(...\)"),
+    (lambda: nn.Linear(np.ones(1, int), 3), TypeError, "Linear: in_features must be a whole"),
+    (lambda: nn.MaxPool2d(np.ones(2)), TypeError, "MaxPool2d: kernel_size must be a whole number"),
+    (lambda: nn.ReLU(True), TypeError, "ReLU: too many positional .*; leave out PyTorch's inplace"),
+    (lambda: nn.LeakyReLU(0.1, True), TypeError, "LeakyReLU: .*; leave out PyTorch's inplace"),
     (lambda: nn.Softmax("x"), TypeError, "Softmax: dim must be a whole number, got 'x'"),
     (
         lambda: nn.ReLU(zeros(2)),
@@ -221,6 +233,44 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
 def test_a_layer_refuses(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: nn.Conv(3, 4, 5, dilation=(2, 1)), (1, 4, 8, 8)),
+        (lambda: nn.Conv(3, 4, np.int64(3)), (1, 4, 8, 8)),
+        (lambda: nn.Conv2d(3, 4, np.array([3, 3])), (1, 4, 6, 6)),
+        (lambda: nn.MaxPool2d(2, np.array([2, 4])), (1, 3, 4, 2)),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(np.array(192), 3)), (1, 3)),
+        (lambda: nn.LayerNorm(np.array([8, 8])), (1, 3, 8, 8)),
+        (lambda: nn.LayerNorm(np.int64(8)), (1, 3, 8, 8)),
+        (lambda: nn.ZeroPad2d(np.int64(-1)), (1, 3, 6, 6)),
+        (lambda: nn.Upsample(np.array([4, 5])), (1, 3, 4, 5)),
+        (lambda: nn.Linear(8, 2, bias=None), (1, 3, 8, 2)),  # type: ignore[arg-type]
+        (lambda: nn.Linear(8, 2, bias=np.int64(0)), (1, 3, 8, 2)),
+    ],
+)
+def test_arguments_that_stand_for_sizes_and_flags_are_accepted(
+    make: Any, shape: tuple[int, ...]
+) -> None:
+    layer = make()
+    assert layer(zeros(1, 3, 8, 8)).shape == shape and repr(layer)
+    assert getattr(layer, "bias", None) is None or not isinstance(layer, nn.Linear)
+
+
+def test_a_pool_of_signals_takes_a_tuple_of_one_size() -> None:
+    assert nn.AvgPool1d((2,), (1,))(zeros(1, 3, 8)).shape == (1, 3, 7)  # type: ignore[arg-type]
+
+
+def test_every_annotation_of_a_layer_is_checked_or_an_exception() -> None:
+    unchecked = {"None", "Any", "Device", "Function", "Grid", "Module"}
+    layers = [each for each in vars(nn).values() if inspect.isclass(each)]
+    for layer in layers:
+        if issubclass(layer, nn.Module):
+            for name, parameter in inspect.signature(layer).parameters.items():
+                kinds = {*str(parameter.annotation).split(" | ")}
+                assert kinds <= {*KINDS, *OTHERS, *unchecked}, (layer, name)
 
 
 def test_a_batch_of_one_is_normalised_in_evaluation() -> None:

@@ -7,8 +7,9 @@ of a number is no error of a later line.
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -17,26 +18,44 @@ from ..errors import ShapeError
 
 
 def _is_whole(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
+    try:
+        return not isinstance(value, bool) and isinstance(operator.index(value), int)
+    except TypeError:
+        return False
 
 
-def _are_whole(value: Any) -> bool:
-    items = value if isinstance(value, (list, tuple)) else [value]
-    return all(_is_whole(item) for item in items)
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, Sequence) or getattr(value, "ndim", 0) == 1
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return tuple(value) if _is_sequence(value) and not isinstance(value, str) else (value,)
+
+
+def _is_flag(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, np.bool_, np.integer)) and value in (0, 1))
 
 
 def _is_scalar(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "int": ("a whole number", _is_whole),
-    "Size": ("a whole number, or a tuple of them", _are_whole),
-    "float": ("a number", lambda v: _is_scalar(v) or hasattr(v, "shape")),
-    "init.Generator": ("a needle.init.Generator", lambda v: hasattr(v, "draw")),
-    "bool": ("True or False", lambda v: isinstance(v, (int, np.bool_)) and v in (0, 1)),
+KINDS: dict[str, tuple[str, str, Callable[[Any], bool]]] = {
+    "int": ("a whole number", "write int(...)", _is_whole),
+    "Size": (
+        "a whole number, or a tuple of them",
+        "write int(...), or a tuple of it",
+        lambda v: all(map(_is_whole, _items(v))),
+    ),
+    "float": ("a number", "write float(...)", lambda v: _is_scalar(v) or hasattr(v, "shape")),
+    "init.Generator": (
+        "a needle.init.Generator",
+        "write needle.init.Generator(seed)",
+        lambda v: hasattr(v, "draw"),
+    ),
+    "bool": ("True or False", "write bool(...)", _is_flag),
 }
-"""By annotation: what a value must be."""
+"""By annotation: what a value must be, and the remedy if it is not."""
 RANGES = {
     **dict.fromkeys(("dropout", "label_smoothing", "momentum"), (0.0, 1.0)),
     **dict.fromkeys(("eps", "layer_norm_eps"), (0.0, np.inf)),
@@ -44,7 +63,7 @@ RANGES = {
 """The least and the largest value of arguments of these names."""
 OTHERS = ("str", "Sequence[int]", "Sequence[float]")
 """Annotations beside those of ``KINDS``; the layer checks such values itself."""
-SIZES = ("int", "int | None")
+SIZES = ("int", "int | None", "Size", "Size | None")
 """Annotations of sizes and counts, except for these arguments:"""
 MAY_BE_NEGATIVE = ("dim", "ignore_index", "padding_idx")
 """Axes and labels."""
@@ -59,20 +78,22 @@ def check_arguments(layer: type, args: tuple[Any, ...], options: Mapping[str, An
     try:
         given = signature.bind_partial(*args, **options).arguments
     except TypeError as error:
-        raise TypeError(
-            f"{name}: {error}; create the layer with its options, then call it: {name}(...)(x)"
-        ) from None
+        remedy = f"create the layer with its options, then call it: {name}(...)(x)"
+        if [type(value) for value in args[len(signature.parameters) :]] == [bool]:
+            remedy = "leave out PyTorch's inplace, since layers return a new Tensor"
+        raise TypeError(f"{name}: {error}; {remedy}") from None
     for argument, value in given.items():
         annotation = str(signature.parameters[argument].annotation)
         kind, *others = annotation.split(" | ")
         if kind not in KINDS or (value is None and "None" in others):
             continue
-        if isinstance(value, Sequence) and not {*OTHERS}.isdisjoint(others):
+        if _is_sequence(value) and not {*OTHERS}.isdisjoint(others):
             continue
-        must, fits = KINDS[kind]
+        must, remedy, fits = KINDS[kind]
         if not fits(value):
-            raise TypeError(f"{name}: {argument} must be {must}, got {value!r:.80}; convert it")
-        if annotation in SIZES and value < 0 and argument not in MAY_BE_NEGATIVE:
+            raise TypeError(f"{name}: {argument} must be {must}, got {value!r:.80}; {remedy}")
+        negative = annotation in SIZES and any(item < 0 for item in _items(value))
+        if negative and argument not in MAY_BE_NEGATIVE:
             raise ShapeError(
                 f"{name}: {argument} must not be negative, got {value}; pass a size or a count"
             )

@@ -14,7 +14,7 @@ from ..autograd import Tensor
 from ..errors import ShapeError
 from ..ops import convolution
 from ..ops.transposed_convolution import transposed
-from ..shapes import Size
+from ..shapes import Size, as_int_tuple, pair
 from .module import operands
 from .window import WindowLayer
 
@@ -84,13 +84,14 @@ class Conv(Conv2d):
         dtype: Any = "float32",
         *,
         padding: Size | str | None = None,
-        dilation: int = 1,
+        dilation: Size = 1,
         groups: int = 1,
         padding_mode: str = "zeros",
     ) -> None:
-        size = kernel_size if isinstance(kernel_size, int) else kernel_size[0]
-        step = stride if isinstance(stride, int) else stride[0]
-        same = dilation * (size // 2)
+        size = as_int_tuple("Conv", "kernel_size", kernel_size)[0]
+        step = as_int_tuple("Conv", "stride", stride)[0]
+        down, across = pair("Conv", "dilation", dilation)
+        same = down * (size // 2), across * (size // 2)
         super().__init__(
             in_channels,
             out_channels,

@@ -7,7 +7,7 @@ instances are in ``group_normalization``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from .. import init, ops
@@ -263,8 +263,8 @@ class LayerNorm(Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.dim, self.eps = dim if isinstance(dim, int) else tuple(dim), eps
         self.normalized_shape = as_shape(type(self).__name__, dim)
+        self.dim, self.eps = tuple(dim) if isinstance(dim, Iterable) else dim, eps
         self.weight, self.bias = affine_parameters(
             self.normalized_shape, elementwise_affine, elementwise_affine and bias, device, dtype
         )

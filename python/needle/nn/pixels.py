@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .. import ops
 from ..autograd import Tensor
@@ -24,7 +24,7 @@ class _Padding(Module):
         super().__init__()
         name = type(self).__name__
         given = as_int_tuple(name, "padding", padding)
-        self.padding = given * 4 if isinstance(padding, int) else given
+        self.padding = given if isinstance(padding, Iterable) else given * 4
         if len(self.padding) != 4:
             raise ShapeError(
                 f"{name}: padding must be an int or (left, right, top, bottom), got {padding}; "
@@ -183,7 +183,8 @@ class Upsample(Module):
         self.mode, self.align_corners = mode, align_corners
 
     def extra_repr(self) -> str:
-        given = f"size={self.size}" if self.size else f"scale_factor={self.scale_factor}"
+        factor = f"scale_factor={self.scale_factor}"
+        given = factor if self.size is None else f"size={self.size}"
         return f"{given}, mode={self.mode!r}"
 
     def forward(self, x: Tensor) -> Tensor:

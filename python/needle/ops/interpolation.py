@@ -91,7 +91,8 @@ def _target(
             f"scale_factor={factor}; pass one"
         )
     given = size if factor is None else factor
-    each = tuple(given) if isinstance(given, Sequence) else (given,) * axes
+    several = isinstance(given, Sequence) or getattr(given, "ndim", 0) == 1
+    each = tuple(given) if several else (given,) * axes
     if len(each) != axes or not all(0 < value <= MAX_SIZE for value in each):
         raise ShapeError(
             f"interpolate: size or scale_factor must be one positive number or {axes}, got "

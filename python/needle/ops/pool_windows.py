@@ -54,10 +54,11 @@ class PoolWindows(NamedTuple):
             )
         size = (shape[2], shape[3])
         kernel, padding, dilation = _spread(kernel), _spread(padding), _spread(dilation)
-        step = _spread(stride)
+        stride = _spread(stride)
+        default = stride is None or (isinstance(stride, tuple) and not stride)
         each = (
             pair(name, "kernel", kernel),
-            pair(name, "stride", kernel if step is None or step == () else step),
+            pair(name, "stride", kernel if default else stride),
         )
         paddings, gaps = pair(name, "padding", padding), pair(name, "dilation", dilation)
         spans = [d * (k - 1) + 1 for k, d in zip(each[0], gaps, strict=True)]
