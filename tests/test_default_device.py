@@ -75,6 +75,14 @@ def test_a_decorated_function_has_its_device_at_every_call() -> None:
     assert needle.default_device() == before
 
 
+def test_a_decorator_that_is_applied_after_the_context_of_its_creation_changes_no_default() -> None:
+    before = needle.default_device()
+    with needle.set_default_device("cpu_numpy"):
+        decorator = needle.set_default_device("cpu_numpy")
+    assert decorator(needle.default_device)() == needle.cpu_numpy()
+    assert needle.default_device() == before
+
+
 def test_a_device_may_be_given_by_its_name() -> None:
     like = needle.Tensor([1.0], device=needle.cpu_numpy())
     layer = nn.Linear(2, 3, device="cpu_numpy")  # type: ignore[arg-type]

@@ -3,7 +3,8 @@
 import copy
 import math
 import pickle
-from collections import UserList, deque
+from collections import UserDict, UserList, deque
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -61,9 +62,9 @@ def test_named_modules_and_children():
     [
         *(set, frozenset, deque, UserList),
         lambda items: dict(enumerate(items)).values(),
+        lambda items: dict.fromkeys(items).keys(),
+        lambda items: UserDict(enumerate(items)),
         lambda items: MappingProxyType(dict(enumerate(items))),
-        lambda items: map(copy.copy, items),
-        lambda items: (item for item in items),
     ],
 )
 def test_modules_in_other_collections_are_not_found_and_that_is_said(kind: Any):
@@ -78,10 +79,41 @@ def test_modules_in_other_collections_are_not_found_and_that_is_said(kind: Any):
     assert len(model.parameters()) == 4
 
 
-@pytest.mark.parametrize("value", [3, None, np.ones(2)])
-def test_a_buffer_is_a_tensor(value: Any):
+class ClosedFile(Mapping[str, Any]):
+    """A mapping that cannot be read, such as a closed shelf."""
+
+    def __getitem__(self, name: str) -> Any:
+        raise ValueError(name)
+
+    __iter__ = __len__ = __getitem__  # type: ignore[assignment]
+
+
+class ChangingDeque(deque[int]):
+    """A deque to which another thread appends during every iteration."""
+
+    def __iter__(self) -> Iterator[int]:
+        for item in super().__iter__():
+            self.append(item)
+            yield item
+
+
+def test_members_that_may_be_files_or_buffers_are_not_searched(recwarn: pytest.WarningsRecorder):
     model = nn.Linear(2, 2)
-    with pytest.raises(TypeError, match="Linear.register_buffer: count must be a Tensor, got"):
+    members = [ClosedFile(), ChangingDeque([1, 2]), deque(range(10**6)), map(str, [1]), zip([1])]
+    for i, member in enumerate([*members, (item for item in [1, 2])]):
+        setattr(model, f"member{i}", member)
+    assert len(model.parameters()) == 2 and not recwarn.list
+    assert [*model.member5] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [(3, "write needle.Tensor"), (np.ones(2), "write needle.Tensor"), (None, "self.count = None")],
+)
+def test_a_buffer_is_a_tensor(value: Any, remedy: str):
+    model = nn.Linear(2, 2)
+    message = f"Linear.register_buffer: count must be a Tensor, got .*{remedy}"
+    with pytest.raises(TypeError, match=message):
         model.register_buffer("count", value)
     assert list(model.state_dict()) == ["weight", "bias"]
 
@@ -138,7 +170,6 @@ def test_to_dtype_keeps_objects_and_integers():
     assert net.to(dtype="float32").head.weight.dtype == "float32"
 
 
-@pytest.mark.skipif(len(DEVICES) < 2, reason="only one device here")
 @pytest.mark.parametrize("dtype", ["int64", "bool"])
 def test_to_keeps_parameters_floating(dtype: str):
     layer = nn.Linear(2, 3)
@@ -147,6 +178,7 @@ def test_to_keeps_parameters_floating(dtype: str):
     assert layer.weight.dtype == "float32"
 
 
+@pytest.mark.skipif(len(DEVICES) < 2, reason="only one device here")
 def test_to_device_moves_parameters_and_buffers():
     net = Net().to(DEVICES[0])
     assert {str(t.device) for t in [*net.parameters(), *net.buffers()]} == {str(DEVICES[0])}

@@ -253,7 +253,7 @@ class set_default_device(Decorator):
         """Return the function inside the context; nothing else keeps the device."""
         if self._outer is None:
             self._leave_process()
-        else:
+        elif _context.choice is self._choice:  # else the context it was made in has ended
             _context.choice = self._outer
         return super().__call__(function)
 

@@ -9,8 +9,10 @@ buffers (Tensors that are saved but not trained).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableSequence, Set, ValuesView
-from types import GeneratorType
+from collections import UserDict, UserList, deque
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -127,9 +129,12 @@ class Module(PointsToKeywords, ModulePointers):
         TypeError for anything but a Tensor.
         """
         if not isinstance(value, Tensor):
+            remedy = "write needle.Tensor(values, requires_grad=False)"
+            if value is None:
+                remedy = f"write self.{name} = None, since None needs no registration"
             raise TypeError(
                 f"{type(self).__name__}.register_buffer: {name} must be a Tensor, got "
-                f"{type(value).__name__}; write needle.Tensor(values, requires_grad=False)"
+                f"{type(value).__name__}; {remedy}"
             )
         setattr(self, name, value)
         if name not in self.buffer_names:
@@ -336,14 +341,18 @@ def _by_name(module: Module, prefix: str = "") -> dict[str, Tensor]:
     return found
 
 
-_ITERATORS = (GeneratorType, filter, map, zip)
-_OTHERS = (Mapping, MutableSequence, Set, ValuesView)
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()))
+_MAPPINGS = (MappingProxyType, UserDict)
+_OTHERS: tuple[type, ...] = (*_MAPPINGS, *_VIEWS, UserList, deque, frozenset, set)
+"""In-memory containers; reading others could read a file or consume their items."""
+_LOOKED_AT = 1000
+"""The number of items that are looked at, because a container may be a long buffer of data."""
 
 
 def _is_state(module: Module, path: str, leaf: Any) -> bool:
     if isinstance(leaf, Parameter) or path in module.buffer_names:
         return True
-    if isinstance(leaf, _ITERATORS) or (isinstance(leaf, _OTHERS) and _holds_modules(leaf)):
+    if isinstance(leaf, _OTHERS) and _holds_modules(leaf):
         warn_caller(
             f"{type(module).__name__}: modules and parameters are found in lists, tuples and dicts "
             f"only, got the {type(leaf).__name__} {path}; make it one of them",
@@ -353,7 +362,11 @@ def _is_state(module: Module, path: str, leaf: Any) -> bool:
 
 
 def _holds_modules(values: Any) -> bool:
-    items = values.values() if isinstance(values, Mapping) else values
+    values = values.values() if isinstance(values, _MAPPINGS) else values
+    try:
+        items = list(islice(values, _LOOKED_AT))
+    except RuntimeError:  # another thread is changing it
+        return False
     return any(isinstance(item, (Module, Parameter)) for item in items)
 
 
