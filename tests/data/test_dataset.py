@@ -126,7 +126,20 @@ def test_images_come_in_the_layout_and_dtype(layout, dtype):
 def test_labels_of_images_are_whole_numbers(images, labels, error, message):
     with pytest.raises(error, match=f"ImageArrays: .*{message}"):
         data.ImageArrays(images, np.array(labels))
-    assert data.ImageArrays(np.zeros((2, 1, 1, 1), np.uint8), np.array([1.0, 0.0])).labels[0] == 1
+    for whole in ([1.0, 0.0], [[1], [0]]):
+        dataset = data.ImageArrays(np.zeros((2, 1, 1, 1), np.uint8), np.array(whole))
+        assert dataset.labels.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint16"])
+@pytest.mark.parametrize("transforms", [None, [lambda x: x]])
+def test_images_of_another_scale_may_be_any_numbers(dtype, transforms):
+    images = np.arange(8).reshape(2, 2, 2, 1).astype(dtype)
+    dataset = data.ImageArrays(images, np.arange(2), transforms, scale=4, layout="HWC")
+    for found in (dataset[1][0], next(iter(data.DataLoader(dataset, 2)))[0].numpy()[1]):
+        assert found.dtype == np.float32 and np.array_equal(found, images[1] / 4)
+    with pytest.raises(ShapeError, match="must be uint8 .*; give the scale of other images"):
+        data.ImageArrays(images, np.arange(2), scale=4, dtype="uint8")
 
 
 def test_transforms_of_images_see_hwc_before_the_axes_move():

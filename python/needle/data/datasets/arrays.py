@@ -76,8 +76,9 @@ NDArrayDataset = ArrayDataset
 class ImageArrays(Dataset):
     """Images and labels in memory; images come as float32 in 0..1 or as uint8.
 
-    images: uint8 ``(N, H, W, C)``. labels: ``(N,)``, returned as int64. ``scale`` is the pixel
-    value that becomes 1. ``transforms`` receive one ``(H, W, C)`` image; an item is ``(image,
+    images: uint8 ``(N, H, W, C)``, or any numbers if a ``scale`` other than 255 is given. labels:
+    ``(N,)`` or ``(N, 1)``, returned as int64 ``(N,)``. ``scale`` is the pixel value that becomes 1.
+    ``transforms`` receive one ``(H, W, C)`` image; an item is ``(image,
     label)`` with the transformed image in ``layout``: "CHW" for networks, or "HWC" unchanged (then
     end the transforms, here or in the loader, with ``ToCHW()``). dtype: "float32", or "uint8" for
     unconverted bytes. Augmentation is fastest with "uint8" and layout "HWC", followed by
@@ -86,7 +87,7 @@ class ImageArrays(Dataset):
 
     def __init__(
         self,
-        images: npt.NDArray[np.uint8],
+        images: npt.NDArray[Any],
         labels: npt.NDArray[Any],
         transforms: Sequence[ItemTransform] | None = None,
         *,
@@ -95,7 +96,8 @@ class ImageArrays(Dataset):
         dtype: str = "float32",
     ) -> None:
         super().__init__(transforms)
-        self.images, self.labels = _checked(type(self).__name__, images, labels)
+        scaled = dtype == "float32" and scale != 255
+        self.images, self.labels = _checked(type(self).__name__, images, labels, scaled)
         self.layout = check_layout(type(self).__name__, layout, self.transforms)
         check_choice(type(self).__name__, "dtype", dtype, PIXELS)
         self.scale, self.dtype = np.float32(scale), dtype
@@ -140,13 +142,19 @@ class ImageArrays(Dataset):
 
 
 def _checked(
-    owner: str, images: npt.NDArray[Any], labels: npt.NDArray[Any]
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return images and labels; raise an error unless they are bytes and as many classes."""
-    if images.dtype != np.uint8 or labels.shape != images.shape[:1]:
+    owner: str, images: npt.NDArray[Any], labels: npt.NDArray[Any], scaled: bool
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Return images and labels; raise an error unless they are pixels and as many classes.
+
+    scaled: the images need not be uint8, since the caller has given their scale.
+    """
+    pixels = images.dtype == np.uint8 or (scaled and images.dtype.kind in "uif")
+    labels = labels[:, 0] if labels.shape == (*images.shape[:1], 1) else labels
+    if not pixels or labels.shape != images.shape[:1]:
         raise ShapeError(
             f"{owner}: images must be uint8 (N, H, W, C), with N labels, got {images.dtype} "
-            f"{images.shape} and labels {labels.shape}; other arrays fit in ArrayDataset"
+            f"{images.shape} and labels {labels.shape}; give the scale of other images, such as "
+            "scale=1, or use ArrayDataset"
         )
     with np.errstate(invalid="ignore"):
         whole = labels.astype(np.int64) if labels.dtype.kind in "biuf" else None
