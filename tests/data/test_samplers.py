@@ -242,6 +242,8 @@ def test_indices_may_be_set_between_epochs():
     assert sorted(next(iter(loader)).numpy().tolist()) == [1, 2]
     sampler.indices = [2, 0, 1]
     assert sorted(next(iter(loader)).numpy().tolist()) == [1, 2, 3]
+    with pytest.raises(ShapeError, match="SubsetRandomSampler: indices must be a 1-D list of ints"):
+        sampler.indices = [0.5]
     batches = data.BatchSampler(sampler, 2)
     loader = data.DataLoader([1, 2, 3], batch_sampler=batches)
     batches.batch_size = 0

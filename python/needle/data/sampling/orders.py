@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Sized
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -84,9 +85,18 @@ class SubsetRandomSampler(RandomSampler):
     """A sampler of given indices, in a new random order in each epoch; see ``RandomSampler``."""
 
     def __init__(self, indices: Sequence[int], seed: int | None = None) -> None:
-        check_again("SubsetRandomSampler", "indices", indices)
-        self.indices = flat_ints("SubsetRandomSampler", indices).astype(np.int64)
+        self.indices = indices
         super().__init__(self.indices, seed)
+
+    @property
+    def indices(self) -> Indices:
+        """The indices, int64 ``(n,)``; others may be assigned."""
+        return self._indices
+
+    @indices.setter
+    def indices(self, indices: Any) -> None:
+        check_again("SubsetRandomSampler", "indices", indices)
+        self._indices = flat_ints("SubsetRandomSampler", indices).astype(np.int64)
 
     @property
     def length(self) -> int:
@@ -95,19 +105,15 @@ class SubsetRandomSampler(RandomSampler):
 
     def order(self) -> Indices:
         """Return the next epoch's indices as int64 ``(n,)`` and advance the epoch."""
-        return self._chosen(super().order())
+        return self._indices[super().order()]
 
     def positions(self, start: int, stop: int) -> Indices | None:
         """Return the indices at these positions of the epoch, or None without a seed."""
         places = super().positions(start, stop)
-        return None if places is None else self._chosen(places)
+        return None if places is None else self._indices[places]
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.order().tolist())
-
-    def _chosen(self, places: Indices) -> Indices:
-        """Return the indices at these places; others may have been assigned."""
-        return flat_ints("SubsetRandomSampler", self.indices).astype(np.int64)[places]
 
 
 def shuffled(places: Indices, length: int, seed: int, epoch: int) -> Indices:
