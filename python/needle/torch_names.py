@@ -226,6 +226,21 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
 """PyTorch's keyword, and the keywords that may replace it, several for one by a space between them;
 () if it has to be left out."""
 
+ATTRIBUTES = {
+    "transform": "transforms= of the data set or of the loader",
+    "target_transform": "collate= of the loader, which can map the labels",
+    "targets": "labels, where the data set has them, or make another data set",
+    "collate_fn": "collate= of the loader",
+    "generator": "seed= of the loader",
+    "worker_init_fn": "seed= of the loader",
+    "prefetch_factor": "prefetch= of the loader",
+    "multiprocessing_context": "engine= of the loader",
+    "pin_memory": "nothing: leave it out",
+    "persistent_workers": "nothing: leave it out, workers are kept for the next epoch",
+    "in_order": "nothing: leave it out, batches are always in order",
+}
+"""PyTorch's attributes of data sets and loaders, and what to use instead."""
+
 
 # ---- names ---------------------------------------------------------------------------------------
 
@@ -405,17 +420,30 @@ class PointsToKeywords:
 
 
 class PointsToAttributes(PointsToKeywords):
-    """Base class of data sets and loaders; setting an attribute of PyTorch's name is an error.
+    """Base class of data sets and loaders; setting an attribute that nothing reads is an error.
 
-    Subclasses of a program may use these names, as its own code reads them.
+    Subclasses of a program may use any name in ``ATTRIBUTES``, as its own code reads them.
     """
 
+    _fixed: frozenset[str] = frozenset()
+    """The attributes that are read only while the object is created."""
+
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; AttributeError for PyTorch's name of an option, which nothing reads."""
-        if name in KEYWORDS and not hasattr(self, name) and _is_own(type(self)):
-            hint = keyword_hint(name, inspect.signature(type(self)).parameters)
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r} to set{hint}")
+        """Set an attribute; AttributeError if it is in ``ATTRIBUTES``, or fixed by now."""
+        if name in ATTRIBUTES and _is_own(type(self)):
+            kind = type(self).__name__
+            raise AttributeError(f"{kind} has no attribute {name!r} to set; use {ATTRIBUTES[name]}")
+        if name in self._fixed and self._is_fixed(name):
+            kind = type(self).__name__
+            raise AttributeError(
+                f"{kind}: {name} cannot be changed after the {kind} has been created, got "
+                f"{value!r:.60}; make another {kind}"
+            )
         super().__setattr__(name, value)
+
+    def _is_fixed(self, name: str) -> bool:
+        """Return True if an attribute in ``_fixed`` has its value; a program's class may set it."""
+        return name in vars(self) and _is_own(type(self))
 
 
 def _is_own(kind: type) -> bool:

@@ -265,16 +265,12 @@ def test_what_can_no_longer_be_sent_to_the_workers_is_told() -> None:
         ("num_workers", 2),
         ("device", None),
         ("timeout", 3),
-        ("order", None),
-        ("pipeline", None),
-        ("stream", True),
-        ("batch_transforms", ()),
     ],
 )
 def test_options_of_a_loader_cannot_be_set(name: str, value: Any) -> None:
     loader = data.DataLoader(list(range(6)), 3)
     with pytest.raises(
-        AttributeError, match=f"{name} cannot be changed after the loader has been created"
+        AttributeError, match=f"{name} cannot be changed after the DataLoader has been created"
     ):
         setattr(loader, name, value)
     loader.note = "attributes of one's own can be set"  # type: ignore[attr-defined]
@@ -284,10 +280,11 @@ def test_options_of_a_loader_cannot_be_set(name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     "make, name, message",
     [
-        (lambda: data.DataLoader([1]), "collate_fn", "use collate= instead of collate_fn="),
-        (lambda: data.DataLoader([1]), "persistent_workers", "leave persistent_workers= out"),
-        (images, "transform", "use transforms= instead of transform="),
-        (images, "targets", "use labels= instead of targets="),
+        (lambda: data.DataLoader([1]), "collate_fn", "use collate= of the loader"),
+        (lambda: data.DataLoader([1]), "persistent_workers", "leave it out, workers are kept"),
+        (images, "transform", "use transforms= of the data set or"),
+        (images, "targets", "use labels, where the data set has them"),
+        (lambda: data.Subset(images(), [0]), "targets", "use labels, where the data set has them"),
         (lambda: data.Subset(images(), [0]), "transforms", "give them to the loader, or to a data"),
         (lambda: data.ConcatDataset(images()), "transforms", "give them to the loader, or to a da"),
     ],
@@ -299,6 +296,50 @@ def test_attributes_that_nothing_reads_cannot_be_set(make: Any, name: str, messa
     setattr(own.__new__(own), name, [abs])  # a program's class may read it
 
 
+class Wrapper(data.Dataset):
+    """A data set that has the attributes of another one, and a transform of its own."""
+
+    def __init__(self, inner: Any) -> None:
+        self.transform, self.inner = None, inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    @property
+    def targets(self) -> Any:
+        raise RuntimeError("read by an assignment")
+
+    @targets.setter
+    def targets(self, values: Any) -> None:
+        self.labels = values
+
+
+def test_a_program_s_data_set_may_have_attributes_of_any_name() -> None:
+    wrapper = Wrapper(images())
+    wrapper.targets = [1]
+    assert wrapper.transform is None and wrapper.labels == [1] and wrapper.layout is None
+    dataset: Any = images()
+    for name in ("verbose", "dim", "input", "pad", "target"):
+        setattr(dataset, name, 1)
+
+
+class Own(data.DataLoader):
+    """A loader whose class uses the names of the loader's internals and of another loader."""
+
+    def __init__(self, dataset: Any, **options: Any) -> None:
+        self.collate_fn = self.pipeline = None
+        super().__init__(dataset, **options)
+        self.stream = self.order = self.pipeline = self.batch_transforms = object()
+        self.task = self.indices = self.share = None
+
+
+def test_a_program_s_loader_may_have_attributes_of_any_name_but_an_option() -> None:
+    loader = Own([1, 2, 3], batch_size=2)
+    assert epoch(loader) == [[1, 2], [3]] and len(loader) == 2
+    with pytest.raises(AttributeError, match="Own: batch_size cannot be changed .*another Own"):
+        loader.batch_size = 3
+
+
 def test_the_files_of_a_data_set_stay_those_that_were_opened(tmp_path: Any) -> None:
     np.save(tmp_path / "x.npy", np.zeros(2))
     tarfile.open(tmp_path / "x.tar", "w").close()
@@ -306,8 +347,27 @@ def test_the_files_of_a_data_set_stay_those_that_were_opened(tmp_path: Any) -> N
     mapped, tar = data.NpyDataset(tmp_path / "x.npy"), data.TarShards([tmp_path / "x.tar"])
     packed = data.PackedDataset(tmp_path / "x.arrow")
     for dataset, name in ((mapped, "paths"), (tar, "paths"), (tar, "fields"), (packed, "path")):
-        with pytest.raises(AttributeError, match="no setter|can't set"):
+        with pytest.raises(AttributeError, match=f"{name} cannot be changed after .*make another"):
             setattr(dataset, name, getattr(dataset, name))
+
+
+def test_a_program_s_data_set_may_have_paths_of_its_own(tmp_path: Any) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(2))
+    tarfile.open(tmp_path / "x.tar", "w").close()
+    data.pack([(1,)], tmp_path / "x.arrow", progress=False)
+    for kind, place, name in (
+        (data.NpyDataset, tmp_path / "x.npy", "paths"),
+        (data.TarShards, [tmp_path / "x.tar"], "paths"),
+        (data.TarShards, [tmp_path / "x.tar"], "fields"),
+        (data.PackedDataset, tmp_path / "x.arrow", "path"),
+    ):
+        own: Any = type("Own", (kind,), {"__module__": __name__})
+        dataset = own.__new__(own)
+        setattr(dataset, name, "mine")
+        dataset.__init__(place)
+        assert getattr(dataset, name) != "mine"
+        setattr(dataset, name, "mine")
+        assert getattr(dataset, name) == "mine"
 
 
 @engines

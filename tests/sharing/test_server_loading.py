@@ -178,7 +178,8 @@ def test_a_data_set_that_changes_between_epochs_is_refused(change: Any) -> None:
 )
 def test_options_of_a_task_cannot_be_set(name: str) -> None:
     refused = pytest.raises(
-        AttributeError, match=f"{name} cannot be changed after the loader has been created"
+        AttributeError,
+        match=f"{name} cannot be changed after the GlobalDataLoader has been created",
     )
     with served(Images(16)) as path, loader(path) as task, refused:
         setattr(task, name, 3)

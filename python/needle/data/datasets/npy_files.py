@@ -26,18 +26,15 @@ class NpyDataset(ArrayDataset):
     ``.npy`` file, is truncated or holds objects, and ShapeError if the lengths differ.
     """
 
+    _fixed = frozenset({"paths"})
+
     def __init__(
         self,
         *paths: str | os.PathLike[str],
         transforms: Sequence[ItemTransform] | None = None,
     ) -> None:
-        self._paths = tuple(os.path.abspath(path) for path in given_or_listed(paths))
-        super().__init__(*map(read_npy, self._paths), transforms=transforms)
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The files that were mapped."""
-        return self._paths
+        self.paths = tuple(os.path.abspath(path) for path in given_or_listed(paths))
+        super().__init__(*map(read_npy, self.paths), transforms=transforms)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
@@ -45,8 +42,8 @@ class NpyDataset(ArrayDataset):
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        arrays = tuple(map(read_npy, state["_paths"]))
-        for path, array, seen in zip(state["_paths"], arrays, state["arrays"]):
+        arrays = tuple(map(read_npy, state["paths"]))
+        for path, array, seen in zip(state["paths"], arrays, state["arrays"]):
             if (array.shape, array.dtype.str) != seen:
                 raise DataError(
                     f"{path}: the file has changed since it was opened, from {seen} to "

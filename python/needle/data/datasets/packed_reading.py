@@ -49,6 +49,8 @@ class PackedDataset(ScaledDecoding):
     process. Only the path is pickled; another process maps the file again.
     """
 
+    _fixed = frozenset({"path"})
+
     def __init__(
         self,
         path: str | os.PathLike[str] | PackedFile,
@@ -60,15 +62,10 @@ class PackedDataset(ScaledDecoding):
     ) -> None:
         super().__init__(transforms, scaled_decode, oriented)
         found = path if isinstance(path, PackedFile) else _mapped(Path(path).absolute())
-        self._path, self.checked = Path(found.name), checked
+        self.path, self.checked = Path(found.name), checked
         self._open: PackedFile | None = found
         self._identity = found.identity
         self.layout, self.classes = found.description.layout, found.description.classes
-
-    @property
-    def path(self) -> Path:
-        """The file that was mapped."""
-        return self._path
 
     def __len__(self) -> int:
         return self._map.description.length

@@ -44,6 +44,8 @@ class TarShards(IterableDataset):
     sample.
     """
 
+    _fixed = frozenset({"paths", "fields"})
+
     def __init__(
         self,
         paths: Iterable[str | os.PathLike[str]],
@@ -54,23 +56,13 @@ class TarShards(IterableDataset):
     ) -> None:
         check_list("TarShards", "paths", paths)
         check_list("TarShards", "fields", fields)
-        self._paths = tuple(os.path.abspath(path) for path in paths)
-        if not self._paths:
+        self.paths = tuple(os.path.abspath(path) for path in paths)
+        if not self.paths:
             raise DataError("TarShards: needs at least one tar file, got none")
-        super().__init__(len(self._paths))
-        self._fields = None if fields is None else tuple(f.lower().split(";") for f in fields)
+        super().__init__(len(self.paths))
+        self.fields = None if fields is None else tuple(f.lower().split(";") for f in fields)
         self.transforms = listed_transforms("TarShards", transforms)
         self.layout, self.oriented = "HWC", oriented
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The tar files, one per shard."""
-        return self._paths
-
-    @property
-    def fields(self) -> tuple[list[str], ...] | None:
-        """The alternatives of each field in lower case; None: all members."""
-        return self._fields
 
     def __iter__(self) -> Iterator[Any]:
         for shard in range(self.num_shards):

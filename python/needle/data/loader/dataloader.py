@@ -96,6 +96,8 @@ class DataLoader(PointsToAttributes):
     AttributeError. Raises ValueError if options contradict each other.
     """
 
+    _fixed = options.FIXED
+
     def __init__(
         self,
         dataset: Any,
@@ -117,7 +119,7 @@ class DataLoader(PointsToAttributes):
         on_error: str = "raise",
     ) -> None:
         self.dataset, self.shuffle, self.collate = dataset, shuffle, collate
-        self.stream = options.is_stream(dataset)
+        self._stream = options.is_stream(dataset)
         self.device = None if device is None else find_device(device)
         self.batch_size = check_batch_size("DataLoader", batch_size)
         self.drop_last, self.timeout = drop_last, timeout
@@ -125,21 +127,21 @@ class DataLoader(PointsToAttributes):
         self.num_workers = options.worker_count(1 if auto else num_workers)
         self.engine = options.engine_name(engine, self.num_workers)
         self.prefetch = options.prefetch_count(self.engine, prefetch, timeout)
-        of_samples, self.batch_transforms = options.divided(transforms)
+        of_samples, self._batch_transforms = options.divided(transforms)
         self.transforms = options.composed(dataset, of_samples)
         check_callables("DataLoader", "functions collate", [] if collate is None else [collate])
         self.augment = options.one_of("augment", augment, options.AUGMENT)
         self.on_error = options.one_of("on_error", on_error, options.ON_ERROR)
         self.seed = None if seed is None else check_seed("DataLoader", seed)
         options.check_order(
-            self.stream,
+            self._stream,
             batch_sampler is not None,
             sampler is not None,
             batch_size=self.batch_size != 1,
             shuffle=shuffle,
             drop_last=drop_last,
         )
-        if self.stream:
+        if self._stream:
             options.check_shards(dataset, self.num_workers)
         self.seed_drawn = self.seed is None and self.num_workers > 0
         if self.seed_drawn:
@@ -147,13 +149,13 @@ class DataLoader(PointsToAttributes):
         self._makes_sampler = sampler is None and batch_sampler is None
         self.batch_sampler = batch_sampler
         self.sampler = self._default_sampler() if sampler is None else sampler
-        self.order = self._find_order()
+        self._order = self.make_order()
         options.check_mask(self._masked(), on_error)
-        self.pipeline = self.make_pipeline()
+        self._pipeline = self.make_pipeline()
         self._choice: ChosenEngine | None = None
         if auto:
             size = getattr(batch_sampler, "batch_size", self.batch_size)
-            self._choice = choose(self.pipeline, size, self.seed, engine)
+            self._choice = choose(self._pipeline, size, self.seed, engine)
             self.engine, self.num_workers = self._choice.engine, self._choice.workers
         self._stats = Stats(workers=self.num_workers)
         self._next = Progress(0)
@@ -162,39 +164,36 @@ class DataLoader(PointsToAttributes):
         if self.engine != "inline":
             self._engine.running()  # raises pickling errors now instead of in the loop
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Raise AttributeError for an option after the loader has been created."""
-        if name in options.FIXED and "_engine" in vars(self):
-            raise AttributeError(
-                f"{type(self).__name__}: {name} cannot be changed after the loader has been "
-                f"created, got {value!r:.60}; make another loader with it"
-            )
-        super().__setattr__(name, value)
+    def _is_fixed(self, name: str) -> bool:
+        """Return True for an option of a created loader, even if its class is a program's."""
+        return "_engine" in vars(self)
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch; raise TypeError for a stream."""
-        return len(self.order)
+        return len(self._order)
 
     def __iter__(self) -> LoaderIterator:
         """Start the next epoch, or continue at the position set by ``load_state_dict``."""
         with self._engine.locked():
             self._renew()
             progress, self._next = self._next, Progress(self._next.epoch + 1)
-            tickets = self.order.epoch(self.seed, progress.epoch, progress.position)
+            tickets = self._order.epoch(self.seed, progress.epoch, progress.position)
             return self._begin(progress, tickets, self._engine)
 
     def _renew(self) -> None:
         """Have the order and the engine see what has changed since the last epoch."""
-        vars(self).update(order=self._find_order())
+        self._order = self.make_order()
         options.check_mask(self._masked(), self.on_error)
-        vars(self).update(pipeline=self.make_pipeline().with_plans_of(self.pipeline))
-        self._engine.renew(self._engine_maker(), self.pipeline)
+        self._pipeline = self.make_pipeline().with_plans_of(self._pipeline)
+        self._engine.renew(self._engine_maker(), self._pipeline)
 
     def _begin(
         self, progress: Progress, tickets: EpochTickets, engine: EngineHolder
     ) -> LoaderIterator:
         self._current = progress
-        delivery = Delivery(self.pipeline, self.batch_transforms, self.device, self._owns_batches())
+        delivery = Delivery(
+            self._pipeline, self._batch_transforms, self.device, self._owns_batches()
+        )
         return LoaderIterator(tickets, progress, engine, delivery, self._stats, self.timeout)
 
     def _owns_batches(self) -> bool:
@@ -202,8 +201,8 @@ class DataLoader(PointsToAttributes):
 
         A user's collate, fetch or batch transform may keep a reference to what it returns.
         """
-        collates = self.pipeline.collate is not default_collate
-        if self.batch_transforms or collates or self._masked():
+        collates = self._pipeline.collate is not default_collate
+        if self._batch_transforms or collates or self._masked():
             return False
         if self.engine == "processes" or in_memory_of(self.dataset) is not None:
             return True
@@ -211,7 +210,7 @@ class DataLoader(PointsToAttributes):
 
     def _masked(self) -> bool:
         """Return True if the sampler requests a mask of the valid samples in each batch."""
-        return bool(getattr(getattr(self.order, "sampler", None), "valid_mask", False))
+        return bool(getattr(getattr(self._order, "sampler", None), "valid_mask", False))
 
     # ---- position ---------------------------------------------------------------------------
 
@@ -227,7 +226,7 @@ class DataLoader(PointsToAttributes):
         None before the first shuffled epoch has begun, and with a sampler that has no
         ``positions``.
         """
-        order = self.order
+        order = self._order
         if isinstance(order, DrawnOrder):
             return None if order.drawn is None else order.split(order.drawn)
         if not isinstance(order, PositionOrder) or (self.shuffle and self._current is None):
@@ -265,14 +264,14 @@ class DataLoader(PointsToAttributes):
         DataLoader's, or was saved with another batch size or dataset length.
         """
         self._check_resumable("load_state_dict")
-        batches = len(self.order) if isinstance(self.order, PositionOrder) else None
+        batches = len(self._order) if isinstance(self._order, PositionOrder) else None
         seed, progress = read_state(state, self.seed, self.seed_drawn, self._identity(), batches)
         with self._engine.locked():
             self._next, self._current = progress, None
             vars(self).update(seed=seed)
             if self._makes_sampler:
                 vars(self).update(sampler=self._default_sampler())
-                vars(self).update(order=self._find_order())
+                self._order = self.make_order()
 
     def _check_resumable(self, method: str) -> None:
         decides = self.sampler if self.batch_sampler is None else self.batch_sampler
@@ -284,10 +283,10 @@ class DataLoader(PointsToAttributes):
 
     def _identity(self) -> dict[str, int]:
         """Return the entries of a state that must match this loader."""
-        size = self.order.batch_size if isinstance(self.order, PositionOrder) else self.batch_size
+        size = self._order.batch_size if isinstance(self._order, PositionOrder) else self.batch_size
         identity = {"version": STATE_VERSION, "batch_size": size}
-        if isinstance(self.order, StreamOrder):
-            return {**identity, "shards": self.order.shards}
+        if isinstance(self._order, StreamOrder):
+            return {**identity, "shards": self._order.shards}
         return {**identity, "length": len(self.dataset)}
 
     def _latest_progress(self) -> Progress:
@@ -307,16 +306,17 @@ class DataLoader(PointsToAttributes):
         )
         why = "" if self._choice is None else f" (chosen since {self._choice.reason})"
         text = f"batches of {self.batch_size} are prepared {where}{why}"
-        return f"{text}\n{self.pipeline.explain()}"
+        return f"{text}\n{self._pipeline.explain()}"
 
     def _default_sampler(self) -> Sampler | None:
-        if self.stream:
+        if self._stream:
             return None
         source = self.dataset
         return RandomSampler(source, self.seed) if self.shuffle else SequentialSampler(source)
 
-    def _find_order(self) -> EpochOrder:
-        if self.stream:
+    def make_order(self) -> EpochOrder:
+        """Return a new order of the batches, with the options of this loader."""
+        if self._stream:
             return StreamOrder(shards_of(self.dataset), self.batch_size, self.drop_last)
         return find_order(self.sampler, self.batch_sampler, self.batch_size, self.drop_last)
 
@@ -338,7 +338,7 @@ class DataLoader(PointsToAttributes):
         return partial(
             make_engine,
             self.engine,
-            self.pipeline,
+            self._pipeline,
             workers=self.num_workers,
             prefetch=self.prefetch,
             pin=pinning((self.device or default_device()).name),

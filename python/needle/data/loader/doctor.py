@@ -78,7 +78,7 @@ def _nothing(samples: list[Any]) -> None:
 
 
 def _first_tickets(loader: DataLoader, batches: int) -> list[Ticket]:
-    found = loader.order.epoch(loader.seed, loader.epoch, 0)
+    found = loader.make_order().epoch(loader.seed, loader.epoch, 0)
     tickets = list(islice(iter(found.next, None), batches))
     if not tickets:
         raise ValueError("doctor: the loader must have at least one batch, got an empty dataset")

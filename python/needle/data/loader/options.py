@@ -18,10 +18,9 @@ from ..workers import engine_names
 
 FIXED = frozenset(
     "dataset batch_size shuffle sampler batch_sampler num_workers engine prefetch collate "
-    "transforms augment drop_last seed device timeout on_error "
-    "share fallback credits task indices stream order pipeline batch_transforms".split()
+    "transforms augment drop_last seed device timeout on_error".split()
 )
-"""The options that cannot be set once a loader has been made, and what follows from them."""
+"""The options, which cannot be set once a loader has been created."""
 AUGMENT = ("worker", "main", "device")
 ON_ERROR = ("raise", "skip")
 PREFETCH = 2

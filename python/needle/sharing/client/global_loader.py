@@ -77,7 +77,8 @@ class GlobalDataLoader(DataLoader):
     ValueError for options that contradict each other, DataError if the server refuses the task.
     """
 
-    order: TaskOrder
+    _order: TaskOrder
+    _fixed = options.FIXED | {"share", "fallback", "credits", "task", "indices"}
 
     def __init__(
         self,
@@ -139,9 +140,7 @@ class GlobalDataLoader(DataLoader):
             device=device,
             on_error=on_error,
         )
-        order = TaskOrder(self.indices, self.batch_size, drop_last)
         vars(self).update(engine="server", shuffle=True, prefetch=prefetch, timeout=timeout)
-        vars(self).update(order=order)
         self._next: SampleProgress = SampleProgress(0, self.indices)
         self._connection = TaskConnection(
             self._address,
@@ -174,8 +173,12 @@ class GlobalDataLoader(DataLoader):
         with self._engine.locked():
             self._check_unchanged()
             progress, self._next = self._next, SampleProgress(self._next.epoch + 1, self.indices)
-            tickets = self.order.rest(self.seed, progress)
+            tickets = self._order.rest(self.seed, progress)
             return self._begin(progress, tickets, self._engine_for(progress))
+
+    def make_order(self) -> TaskOrder:
+        """Return a new order of the samples of this task."""
+        return TaskOrder(self.indices, self.batch_size, self.drop_last)
 
     def _check_unchanged(self) -> None:
         """Raise ValueError if the data set is no longer the one that the server was given."""
@@ -193,8 +196,8 @@ class GlobalDataLoader(DataLoader):
 
     def _engine_for(self, progress: SampleProgress) -> EngineHolder:
         """Return a new engine holder for each epoch; the session belongs to the latest epoch."""
-        skip, fallback = self.on_error == "skip", self.pipeline if self.fallback else None
-        make = partial(ServerEngine, self._connection, self.order, progress, skip, fallback)
+        skip, fallback = self.on_error == "skip", self._pipeline if self.fallback else None
+        make = partial(ServerEngine, self._connection, self._order, progress, skip, fallback)
         holder = EngineHolder(make)
         holder.lock = self._engine.lock  # iterators share the session
         holder.running()
@@ -203,7 +206,7 @@ class GlobalDataLoader(DataLoader):
     def _owns_batches(self) -> bool:
         if self.fallback and not super()._owns_batches():
             return False
-        return not self.batch_transforms and self.pipeline.collate is default_collate
+        return not self._batch_transforms and self._pipeline.collate is default_collate
 
     # ---- progress and state
 
