@@ -15,10 +15,12 @@ from typing import Any
 
 from ...errors import DataError
 from ..datasets.dataset import reader_of
+from ..datasets.stream import only_shard
 from ..samples.pytree import first_field, tag_sample
 from ..samples.random_source import PART_STREAM, keyed, reseed_globals
 from ..samples.ticket import SHARD_SAMPLES, Ticket
 from ..samples.timing import Clock
+from ..sampling.restarts import Restarts
 
 Progress = Callable[[int], None]
 """A function called with the index of a sample before it is read; it may raise ``Withdrawn``."""
@@ -47,6 +49,7 @@ class Reader:
         self.is_stream = not hasattr(dataset, "__getitem__")
         self.may_draw = may_draw(dataset)
         self._open: dict[int, _OpenShard] = {}
+        self.restarts = Restarts()
 
     def read(
         self,
@@ -123,7 +126,7 @@ class Reader:
                 # not ``start``, so that a resumed shard is opened in the same way
                 first = number * SHARD_SAMPLES
                 reseed_globals(ticket.seed, ticket.epoch, first, PART_STREAM)
-            shard = _OpenShard(self.dataset, number, ticket)
+            shard = _OpenShard(self, number, ticket)
             self._open[ticket.shard] = shard
         return shard
 
@@ -134,14 +137,14 @@ class Reader:
 class _OpenShard:
     """An open shard of a stream and the position of its next sample."""
 
-    def __init__(self, dataset: Any, number: int, ticket: Ticket) -> None:
+    def __init__(self, reader: Reader, number: int, ticket: Ticket) -> None:
         shard, epoch, start = ticket.shard, ticket.epoch, ticket.start
         self.epoch, self.place, self.number = epoch, start, number
-        read = getattr(dataset, "iter_shard", None)
-        if read is None:  # any other iterable has a single shard
-            self._samples: Iterator[Any] = islice(iter(dataset), start, None)
+        whole = only_shard(reader.dataset)
+        if whole is not None:
+            self._samples: Iterator[Any] = islice(reader.restarts.values(whole), start, None)
         else:
-            self._samples = iter(read(shard, epoch, start))
+            self._samples = iter(reader.dataset.iter_shard(shard, epoch, start))
         self._ended = False
 
     def continues_at(self, epoch: int, start: int) -> bool:

@@ -101,12 +101,16 @@ class Pipeline:
         self.reader = Reader(dataset, self.skip)
 
     def with_plans_of(self, before: Pipeline) -> Pipeline:
-        """Return this pipeline, with the plans of ``before`` for equal built-in transforms."""
+        """Return this pipeline, with the plans of ``before`` for equal built-in transforms.
+
+        The latest iterator of a stream is remembered too, since the next epoch may get it again.
+        """
         for name in ("chain", "later", "memory_chain"):
             mine, known = getattr(self, name), getattr(before, name)
             own = not any(map(may_draw, mine.transforms))
             if own and mine.parts == known.parts:
                 setattr(self, name, known)
+        self.reader.restarts = before.reader.restarts
         return self
 
     @property

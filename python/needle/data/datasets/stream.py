@@ -82,6 +82,14 @@ class ShardsOfRank(IterableDataset):
         return int(self.stream.shard_number(self.rank + shard * self.world))
 
 
+def only_shard(dataset: Any) -> Any | None:
+    """Return the iterable that is the only shard; None if the stream has an own ``iter_shard``."""
+    read: Any = getattr(dataset, "iter_shard", None)
+    if getattr(read, "__func__", None) is IterableDataset.iter_shard:
+        return read.__self__ if read.__self__.num_shards == 1 else None
+    return dataset if read is None else None
+
+
 def shards_of(dataset: Any) -> int:
     """Return the number of shards of a stream; 1 for a plain iterable."""
     return int(getattr(dataset, "num_shards", 1))

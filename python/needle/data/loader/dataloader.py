@@ -32,10 +32,12 @@ from ..sampling.epoch_order import (
     DrawnOrder,
     EpochOrder,
     EpochTickets,
+    ListOrder,
     PositionOrder,
     StreamOrder,
     find_order,
 )
+from ..sampling.restarts import Restarts
 from ..transforms.executors import pinning
 from ..workers import make_engine
 from ..workers.engine import Engine
@@ -149,6 +151,7 @@ class DataLoader(PointsToAttributes):
         self._makes_sampler = sampler is None and batch_sampler is None
         self.batch_sampler = batch_sampler
         self.sampler = self._default_sampler() if sampler is None else sampler
+        self._restarts = Restarts()
         self._order = self.make_order()
         options.check_mask(self._masked(), on_error)
         self._pipeline = self.make_pipeline()
@@ -318,7 +321,10 @@ class DataLoader(PointsToAttributes):
         """Return a new order of the batches, with the options of this loader."""
         if self._stream:
             return StreamOrder(shards_of(self.dataset), self.batch_size, self.drop_last)
-        return find_order(self.sampler, self.batch_sampler, self.batch_size, self.drop_last)
+        found = find_order(self.sampler, self.batch_sampler, self.batch_size, self.drop_last)
+        if isinstance(found, ListOrder):
+            found.restarts = self._restarts
+        return found
 
     def make_pipeline(self) -> Pipeline:
         """Return a new pipeline with the options of this loader."""

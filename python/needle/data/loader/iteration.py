@@ -86,8 +86,6 @@ class LoaderIterator:
         self._ready: dict[int, Completed] = {}  # Completed batches, keyed by place.
         self._answer: Completed | None = None  # The batch to deliver next, when it is complete.
         self._failed: Ticket | None = None
-        # the batches delivered by earlier epochs; 0 if this one may have none
-        self._before = stats.batches if tickets.iterates and not progress.position else 0
         finalize(self, self._holder.release, self._key).atexit = False
 
     @property
@@ -134,8 +132,6 @@ class LoaderIterator:
                 if not self._waiting:
                     self._progress.finished = True
                     self._holder.release(self._key)
-                    if 0 < self._before == self._stats.batches:
-                        raise _once(self.epoch)
                     return _END
                 self._await_answer(engine)
             assert self._answer is not None
@@ -250,13 +246,6 @@ class LoaderIterator:
 
 
 _END, _NONE = object(), object()
-
-
-def _once(epoch: int) -> TypeError:
-    return TypeError(
-        f"DataLoader: an epoch must give its samples again, got no batch in epoch {epoch}, unlike "
-        "before; have __iter__ of the sampler or stream return a new iterator each time"
-    )
 
 
 def _raisable(error: BaseException, dataset: Any) -> BaseException:

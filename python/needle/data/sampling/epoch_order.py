@@ -20,6 +20,7 @@ import numpy as np
 
 from ..samples.ticket import IndexRun, Indices, Ticket, flat_ints
 from .batches import BatchSampler, batch_count, check_batch_size
+from .restarts import Restarts
 from .sampler import Sampler, SourceSampler, check_again, set_epoch
 
 INDICES_AT_ONCE = 4096
@@ -32,9 +33,6 @@ class EpochTickets:
     begin: returns an iterator over the tickets from a place on. It is called with ``place``, and
     again after an interrupt, which ends the generator.
     """
-
-    iterates = False
-    """True if the batches depend on an ``__iter__``, which may give its values only once."""
 
     def __init__(self, begin: Callable[[int], Iterator[Ticket]], place: int) -> None:
         self._begin, self._place = begin, place
@@ -144,11 +142,11 @@ class ListOrder(EpochOrder):
     """The batches of any iterable of lists of indices; a later start skips the preceding lists."""
 
     def __init__(self, batch_sampler: Iterable[Sequence[int]]) -> None:
-        self.batch_sampler = batch_sampler
+        self.batch_sampler, self.restarts = batch_sampler, Restarts()
 
     def epoch(self, seed: int | None, epoch: int, start: int) -> EpochTickets:
         set_epoch(self.batch_sampler, epoch)
-        batches: list[Iterator[Sequence[int]]] = [iter(self.batch_sampler)]
+        batches: list[Iterator[Sequence[int]]] = [self._batches()]
 
         def tickets(place: int) -> Iterator[Ticket]:
             if not batches:
@@ -161,9 +159,15 @@ class ListOrder(EpochOrder):
                 for place, batch in islice(enumerate(batches.pop()), place, None)
             )
 
-        found = EpochTickets(tickets, start)
-        found.iterates = True
-        return found
+        return EpochTickets(tickets, start)
+
+    def _batches(self) -> Iterator[Sequence[int]]:
+        whole: Any = self.batch_sampler
+        if type(whole) is not BatchSampler:
+            return self.restarts.values(whole)
+        whole = copy.copy(whole)
+        whole.sampler = self.restarts.values(whole.sampler)
+        return iter(whole)
 
     def __len__(self) -> int:
         return len(self.batch_sampler)  # type: ignore[arg-type]
@@ -187,8 +191,6 @@ class StreamOrder(EpochOrder):
 
 class _StreamTickets(EpochTickets):
     """The tickets of a stream, except those of shards that have ended."""
-
-    iterates = True
 
     def __init__(self, order: StreamOrder, seed: int | None, epoch: int, start: int) -> None:
         self.order = order
