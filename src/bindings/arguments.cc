@@ -127,7 +127,7 @@ double to_double(const char* function, PyObject* object) {
   return value;
 }
 
-// Takes the name of one of the operations; the error lists them.
+// Takes the name of an operation. If the name is unknown, the error lists the known ones.
 template <class Op>
 void take_operation(Arguments& from, Op& value, std::span<const char* const> names) {
   PyObject* object = from.next();

@@ -1,6 +1,6 @@
-// Conversion from Python to a kernel's arguments: one Caster per argument type takes one or more
-// positional arguments. Every view is checked against its buffer, so no view from Python, however
-// wrong, makes a kernel access memory out of bounds.
+// Converts Python arguments to the arguments of a kernel. Each argument type has a Caster, which
+// takes one or more positional arguments. Every view is checked against its buffer, so that no view
+// from Python makes a kernel access memory out of bounds.
 #pragma once
 
 #include <Python.h>
@@ -16,7 +16,7 @@ namespace needle::bindings {
 bool is_view(PyObject* object);                        // a tuple of five: base.View
 View to_view(const char* function, PyObject* object);  // checked
 
-// The arguments of one call, taken one after the other.
+// The arguments of one call; next() takes them one after the other.
 struct Arguments {
   const char* function;
   PyObject* const* values;
@@ -31,17 +31,18 @@ struct Arguments {
     }
     return values[taken++];
   }
-  // Returns the items of the next argument, a tuple of `size`; the error names `what` it expects.
+  // Takes the next argument, a tuple of `size` items, and returns its items. The error says that
+  // `what` was expected.
   Arguments next_items(int size, const char* what);
   View view(PyObject* object);  // checked as well: all views of a call are on one device
   View next_view() { return view(next()); }
 };
 
-// The names of the elementwise operations of one operand (elementwise_ops.h).
+// The names of the elementwise operations with one operand (elementwise_ops.h).
 std::span<const char* const> unary_names();
 
-// A Python scalar in each representation that a kernel may take; a View of stride 0 can point to
-// it.
+// A Python scalar in each representation that a kernel may take. as_view() returns a View of stride
+// 0 that points to this object.
 struct ScalarValue {
   double floating = 0;
   std::int64_t integer = 0;
@@ -83,7 +84,8 @@ struct Caster {
   explicit Caster(Arguments& from) { take(from, value); }
 };
 
-// Views that may be None. They are allocated separately, since a caster is moved.
+// Views that may be None. They are allocated separately, so that pointers to them stay valid when a
+// caster is moved.
 struct MaybeViews {
   std::vector<std::unique_ptr<View>> views;
   const View* keep(Arguments& from, PyObject* object);  // null for None

@@ -1,6 +1,6 @@
-// The handle that Python sees: Array, a one-dimensional buffer of one dtype, and the conversions
-// between its buffers, views and NumPy arrays. It uses the C API directly, because every result
-// makes one.
+// Defines Array, the Python type of a one-dimensional buffer of one dtype, and the conversions
+// between buffers, views and NumPy arrays. It uses the C API directly instead of pybind11, because
+// every operation creates an Array.
 #pragma once
 
 #include <Python.h>
@@ -40,8 +40,8 @@ extern const ArrayMemory array_memory;
 struct PythonError {};
 [[noreturn]] void raise(PyObject* type, const std::string& message);
 
-// Runs f and returns its result, or translates its C++ exception into a Python one and returns
-// null. It lets the unwinding by which Python ends a daemon thread pass.
+// Runs f and returns its result. If f throws, sets a Python exception and returns null. The forced
+// unwinding by which Python ends a daemon thread passes through.
 template <class F>
 PyObject* guarded(F&& f) {
   try {
@@ -66,11 +66,11 @@ bool is_array(PyObject* object);
 PyObject* new_array(std::int64_t size, DType dtype, int device = 0);
 PyObject* adopt_buffer(PyObject* source);  // None where the memory cannot be shared
 
-// The buffer-protocol format of a dtype and its inverse ("l" and "q" are both int64 where they have
-// 8 bytes).
+// Convert a dtype to its buffer-protocol format and back. Both "l" and "q" mean int64 where they
+// have 8 bytes.
 const char* format_of(DType dtype);
 std::optional<DType> dtype_of_format(const char* format, Py_ssize_t itemsize);
-// A dtype given as a name, a NumPy dtype or anything whose str() is a name.
+// Converts a name, a NumPy dtype or any object whose str() is a name to a dtype.
 DType dtype_from_python(PyObject* object);
 
 }  // namespace needle::bindings

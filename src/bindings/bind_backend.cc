@@ -6,8 +6,8 @@
 namespace needle::bindings {
 namespace {
 
-// Parameters that Python declares differently: the operation is called `name`, a struct of
-// parameters is passed as its fields, and fill has one value for both types.
+// Maps C++ parameters to the names that Python uses. An operation is called `name`, a struct is
+// passed as separate fields, and fill has a single value of either type.
 struct Expansion {
   const char *declared, *python;
 };
@@ -30,7 +30,7 @@ std::string python_names(const std::string& parameter) {
   return parameter.substr(parameter.find_last_of(' ') + 1);
 }
 
-// Returns the declaration's parameters, split at the commas, under their Python names.
+// Splits the declaration at the commas and returns the Python names of its parameters.
 std::vector<std::string> parameter_names(const std::string& declaration) {
   std::istringstream parameters(declaration.substr(1, declaration.size() - 2));
   std::vector<std::string> names;

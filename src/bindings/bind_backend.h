@@ -1,7 +1,7 @@
-// Binds a KernelTable to Python: one module function per row, with the signature of
-// python/needle/backends/base.py (without `self`), which takes arguments by position or name; and
-// the names of the elementwise operations. The GIL is released while a kernel runs. Device::table()
-// returns the table in use.
+// Binds a KernelTable to Python. Each row becomes one module function with the signature of
+// python/needle/backends/base.py (without `self`), which accepts positional and keyword arguments.
+// The names of the elementwise operations are bound too. The GIL is released while a kernel runs.
+// Device::table() returns the table in use.
 #pragma once
 
 #include <Python.h>
@@ -16,8 +16,8 @@
 
 namespace needle::bindings {
 
-// One row's Python signature, derived from its declaration in kernel_table.h: "(In a, Out out)"
-// takes a and out; a struct of parameters takes its fields.
+// The Python signature of one row, derived from its declaration in kernel_table.h. "(In a, Out
+// out)" gives the parameters a and out; a struct gives one parameter per field.
 struct Signature {
   std::string function, doc;
   std::vector<PyObject*> names;  // interned str
@@ -53,7 +53,8 @@ void call_row<&KernelTable::binary>(const KernelTable& table, Arguments& from);
 template <>
 void call_row<&KernelTable::where>(const KernelTable& table, Arguments& from);
 
-// A module function with the parameters of a declaration, whose values kFunction takes.
+// A module function. It puts the Python arguments in the order of the declaration and passes them
+// to kFunction.
 template <PyObject* (*kFunction)(Arguments&)>
 struct Function {
   static inline const Signature* signature = nullptr;
@@ -85,7 +86,7 @@ PyObject* run_row(Arguments& from) {
   Py_RETURN_NONE;
 }
 
-// Returns the module's tuple `unary_names`.
+// Adds the tuple `unary_names` to the module.
 void bind_unary_names(PyObject* module);
 
 template <class Device>

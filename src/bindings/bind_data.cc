@@ -1,6 +1,6 @@
-// The submodule `data`: random words, shuffled orders, gathering rows; images are in
-// bind_images.cc. Everything is checked while the GIL is held, since the work then runs without it.
-// Indices are copied, so that no other thread changes them after the check.
+// Binds the submodule `data`: random words, shuffled orders and gathers (bind_images.cc binds
+// images). Arguments are checked while the GIL is held, because the work runs without it. Indices
+// are copied, so that no other thread can change them after the check.
 #include "module_parts.h"
 
 #include <pybind11/numpy.h>
@@ -85,8 +85,8 @@ void check_gather(const py::array& source, const Integers& indices, const py::ar
   check_writeable("gather_rows", out);
 }
 
-// Returns the dtype of words of the size of an array's elements, if there are such words and both
-// arrays' strides are multiples of them, else that of bytes.
+// Returns the dtype as which elements are copied: one with the size of an element if there is one
+// and all strides of both arrays are multiples of it, otherwise uint8.
 DType word_of(const py::array& source, const py::array& out) {
   constexpr DType kWords[] = {DType::kUInt8, DType::kBFloat16, DType::kInt32, DType::kInt64};
   for (const DType word : kWords) {
@@ -101,7 +101,7 @@ DType word_of(const py::array& source, const py::array& out) {
   return DType::kUInt8;
 }
 
-// Returns the elements of an array as words; where those are bytes of it, along another axis.
+// Returns a view of the array as words. An additional last axis has the words of one element.
 View view_of(const py::array& array, DType word) {
   View v{const_cast<void*>(array.data()), word, static_cast<int>(array.ndim())};
   const auto size = static_cast<py::ssize_t>(size_of(word));

@@ -24,8 +24,8 @@ namespace {
 constexpr std::int64_t kPrefetchBytes = 1 << 14;  // the hardware prefetches larger images
 constexpr std::int64_t kLineBytes = 64;
 
-// Prefetches a small image, since random access would wait for each one. With a distance of two
-// images conversion keeps up with memory.
+// Prefetches a small image, because random access would make conversion wait for each one. Two
+// images ahead is far enough for conversion to keep up with memory.
 void prefetch(const Sources& from, std::int64_t i) {
   if (from.indices.empty() || from.span == 0 || from.span > kPrefetchBytes) return;
   const char* first = static_cast<const char*>(from.rows->data) + from.indices[i] * from.row_bytes;
@@ -79,7 +79,7 @@ void run_images(const py::sequence& steps, const py::sequence& parameters, const
 
 // ---- lower_images ------------------------------------------------------------------------------
 
-// The fields of ImagePass in their order except `steps`, which follow as (kind, at, fill).
+// Returns the fields of ImagePass in order, except `steps`, which come last as (kind, at, fill).
 Integers numbers_of(const ImagePass& pass) {
   Integers numbers{pass.channels,
                    pass.height,
@@ -105,7 +105,8 @@ Integers numbers_of(const ImagePass& pass) {
   return numbers;
 }
 
-// places: (offset, height, width, strides of rows, columns and channels) of each image.
+// `places` has one row per image: its offset, its height and width, and its strides along rows,
+// columns and channels.
 py::tuple lower_images(const py::sequence& steps, const py::sequence& parameters,
                        const py::array_t<std::int64_t, py::array::c_style>& places,
                        std::int64_t channels, bool floats, const std::array<std::int64_t, 3>& shape,

@@ -1,6 +1,6 @@
-// The Python module ndarray_backend_cpu: the kernel rows, the Array handle, transfers to and from
-// NumPy, and the services (memory, threads, instruction sets). needle.backends.native makes a
-// Backend of it.
+// The Python module ndarray_backend_cpu. It has one function per row of the kernel table, the Array
+// type, transfers to and from NumPy, and services (memory, threads, instruction sets).
+// needle.backends.native wraps it in a Backend.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -38,8 +38,8 @@ constexpr int kTile = 8;
 
 py::dtype numpy_dtype(DType dtype) { return py::dtype(name_of(dtype)); }
 
-// Returns a View of a NumPy array's memory, or nothing if its strides are not multiples of the
-// element size.
+// Returns a View of a NumPy array's memory, or nothing if a View cannot describe it, for example
+// because a stride is not a multiple of the element size.
 std::optional<View> view_of(const py::array& source) {
   if (!source.dtype().attr("isnative").cast<bool>()) return std::nullopt;
   View v;
@@ -89,8 +89,8 @@ py::array export_view(py::handle source) {
   return py::array(numpy_dtype(a.dtype), shape, strides, a.data, owner);
 }
 
-// An operand of the course's tiled product: a (m/T, n/T, T, T) @ b (n/T, p/T, T, T) into out (m/T,
-// p/T, T, T), all contiguous.
+// Checks an operand of matmul_tiled, the course's tiled product, and returns its data. The shapes
+// are a (m/T, n/T, T, T), b (n/T, p/T, T, T) and out (m/T, p/T, T, T), all contiguous.
 float* tiled(const char* name, py::handle handle, std::int64_t rows, std::int64_t columns) {
   if (!is_array(handle.ptr())) raise(PyExc_TypeError, "matmul_tiled: operands must be Arrays");
   const auto* array = reinterpret_cast<ArrayObject*>(handle.ptr());

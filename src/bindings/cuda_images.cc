@@ -1,6 +1,6 @@
-// run_images_on runs a program of augmentation steps over a batch in host memory or in a device
-// array and writes a device array. pin_on pins memory of batches, so that the GPU reads it
-// directly.
+// run_images_on runs a program of augmentation steps over a batch and writes the result to a device
+// array. The batch is in host memory or in a device array. pin_on pins host memory that holds
+// batches, so that the GPU can read it directly.
 #include "module_parts.h"
 
 #include <cstring>
@@ -28,7 +28,8 @@ using cuda::HostPiece;
 using data::Element;
 using data::SourceImage;
 
-// Where a batch's images lie, in elements relative to one base, and the host memory to upload.
+// A batch: its images, their offsets in elements from one base address, and the pieces of host
+// memory to upload.
 struct Batch {
   Element type = Element::kByte;
   std::int64_t channels = 0;
@@ -40,7 +41,7 @@ struct Batch {
   std::vector<py::array> owners;
 };
 
-// Returns a contiguous copy of an image that has gaps or negative strides.
+// Replaces an image that has gaps or negative strides by a contiguous copy, which `batch` owns.
 void make_dense(SourceImage& image, Batch& batch) {
   const auto item = std::int64_t(size_of(batch.type));
   const std::int64_t row = image.width * batch.channels;
@@ -60,7 +61,7 @@ void make_dense(SourceImage& image, Batch& batch) {
       batch.copies.back().get(), image.height, image.width, batch.channels, row, batch.channels, 1};
 }
 
-// Adjacent images form one piece.
+// Computes the images' offsets and the pieces to upload. Adjacent images share one piece.
 void place(Batch& batch) {
   const auto item = std::int64_t(size_of(batch.type));
   std::size_t start = 0;  // of the present piece
@@ -97,7 +98,7 @@ Element element_of(const char* what, DType dtype) {
               name_of(dtype));
 }
 
-// Images that are rows of an array on the device stay where they are.
+// Makes the batch of an array that is already on the device. Nothing is uploaded.
 Batch device_batch(int device, const py::object& images, const py::object& indices) {
   const View view = to_view("run_images", images.ptr());
   NEEDLE_CHECK(view.device == device, "run_images: images and out must be on one device");

@@ -1,7 +1,7 @@
-// The Python module ndarray_backend_cuda: the kernel rows, the Array handle, transfers and the
-// services. needle.backends.cuda makes one Backend of it per GPU. It can be imported without a GPU
-// or driver: device_count() is then 0 and why() gives the reason. The tests build it a second time,
-// around kernels that run on the CPU.
+// The Python module ndarray_backend_cuda. It has one function per row of the kernel table, the
+// Array type, transfers and services. needle.backends.cuda makes one Backend of it per GPU. It can
+// be imported without a GPU or driver: device_count() is then 0 and why() gives the reason. The
+// tests build it a second time, with kernels that run on the CPU.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -95,7 +95,8 @@ void synchronize(int device) {
   cuda::synchronize(device);
 }
 
-// Functions of a device; needle.backends.cuda binds their first argument, its number.
+// Defines the functions whose first parameter is the number of a device. needle.backends.cuda binds
+// that parameter once per GPU.
 void bind_devices(py::module_& m) {
   def(m, "allocate_on", &allocate, py::arg("device"), py::arg("size"), py::arg("dtype"),
       "Backend.allocate on a device.");

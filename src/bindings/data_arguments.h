@@ -1,4 +1,4 @@
-// Argument checks of the functions of the submodule `data`. They raise needle's errors.
+// Checks the arguments of the functions in the submodule `data`, and raises needle's errors.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -19,15 +19,15 @@ std::string shape_of(const pybind11::array& array);
 // Returns a Python integer modulo 2**64.
 std::uint64_t masked(const char* name, const pybind11::handle& value);
 
-// Returns a copy of an int64 array of one axis.
+// Returns a copy of a one-dimensional int64 array.
 Integers integers(const std::string& name, const pybind11::handle& value);
 
 void check_writeable(const std::string& op, const pybind11::array& out);
 
-// Several threads write rows of out, so no two rows may overlap.
+// Throws Error if rows of `out` overlap, because several threads write them.
 void check_rows_apart(const std::string& op, const pybind11::array& out, std::int64_t row_bytes);
 
-// Returns true if each row, by the first axis, is C-contiguous.
+// Returns true if each row (each index along the first axis) is C-contiguous.
 bool is_compact_row(const pybind11::array& array);
 
 std::int64_t row_bytes(const pybind11::array& array);

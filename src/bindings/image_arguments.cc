@@ -27,7 +27,7 @@ std::int64_t span_of(const data::SourceImage& image) {
 
 namespace {
 
-// Returns the image that starts `skip` bytes into the array, with its axes from `axis` on.
+// Returns the image whose height, width and channels are axes `axis` to `axis` + 2 of the array.
 data::SourceImage image_of(const py::array& array, int axis) {
   const std::int64_t item = array.itemsize();
   std::int64_t strides[3];

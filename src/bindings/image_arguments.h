@@ -1,5 +1,5 @@
-// Checks the images, steps and parameters of run_images and converts them for C++, for the CPU and
-// CUDA. Errors are needle's.
+// Checks the images, steps and parameters of run_images and converts them to C++ types, for the CPU
+// and CUDA modules. It raises needle's errors.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -17,8 +17,7 @@ namespace needle::bindings {
 
 data::Element element_of(const std::string& what, const pybind11::array& array);
 
-// Returns the image's number of elements if they fill one piece of memory in some order of the
-// axes, else 0.
+// Returns the image's number of elements if it is contiguous for some order of its axes, else 0.
 std::int64_t span_of(const data::SourceImage& image);
 
 // The images of one call: rows of one array, or separate arrays.
@@ -41,7 +40,8 @@ struct Sources {
   }
 };
 
-// images: an array (N, H, W, C) with rows `indices` (None: all), or a list of arrays (H, W, C).
+// `images` is an array (N, H, W, C), from which `indices` selects rows (None selects all), or a
+// list of arrays (H, W, C).
 Sources sources_of(const pybind11::object& images, const pybind11::object& indices);
 
 // `owners` keeps the parameter arrays alive.

@@ -1,6 +1,6 @@
-// The Python module needle.interrupts: uninterrupted(function), a callable during which no
-// KeyboardInterrupt is raised, and assigned(variable, value), a context manager that a Ctrl-C
-// cannot leave half done. needle.contexts says what they are for.
+// The Python module needle.interrupts. uninterrupted(function) returns a callable during which no
+// KeyboardInterrupt is raised. assigned(variable, value) is a context manager that a Ctrl-C cannot
+// leave half done. needle.contexts explains what they are for.
 #include <Python.h>
 #include <pthread.h>
 #include <structmember.h>
@@ -39,8 +39,8 @@ bool is_main_thread() {
   return this_thread == Thread::kMain;
 }
 
-// Holds back SIGINT, whichever thread of the process it arrives at, and delivers it at the end. A
-// trace function does not run meanwhile, since a debugger ends a program by an exception from it.
+// Holds back SIGINT, whichever thread receives it, and delivers it at the end. Trace functions do
+// not run meanwhile, because a debugger ends a program by raising an exception from one.
 class Deferral {
  public:
   Deferral() : thread_(PyThreadState_Get()), active_(is_main_thread()) {
@@ -97,7 +97,7 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
   if (made == nullptr) return nullptr;
   made->function = Py_NewRef(function);
   made->call = call;
-  // __wrapped__, __doc__, __name__, ... as a decorated Python function has them
+  // Copies __wrapped__, __doc__, __name__, ... from the function, as decorators do.
   PyObject* functools = PyImport_ImportModule("functools");
   PyObject* updated = functools == nullptr
                           ? nullptr
@@ -170,8 +170,8 @@ PyType_Spec spec = {"needle.interrupts.uninterrupted", sizeof(Uninterrupted), 0,
                         Py_TPFLAGS_METHOD_DESCRIPTOR,
                     slots};
 
-// No Python code runs when this context manager is entered or left, so nothing needs to be
-// deferred. It costs a tenth of one whose methods are Python functions.
+// No Python code runs when this context manager is entered or left, so there is no signal to defer.
+// It takes a tenth of the time of one whose methods are Python functions.
 struct Assigned {
   PyObject_HEAD PyObject *variable, *value, *token;
 };

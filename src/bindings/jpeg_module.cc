@@ -1,7 +1,7 @@
-// The Python module jpeg_region decodes a part of a JPEG file with libjpeg-turbo, which computes
-// only the blocks of the part and stops below it. If it returns False, needle.data.formats.decoding
-// decodes the whole image by other means. It is a separate module, so that needle does not require
-// the library.
+// The Python module jpeg_region decodes a rectangle of a JPEG file with libjpeg-turbo, which
+// computes only the blocks of that rectangle and stops below it. If it returns False,
+// needle.data.formats.decoding decodes the whole image by other means. It is a separate module, so
+// that needle does not require the library.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
@@ -20,8 +20,8 @@ namespace py = pybind11;
 
 namespace {
 
-// Additional columns that are decoded on either side of the part: at the edge of the decoded area,
-// chroma upsampling lacks a neighbour.
+// The number of additional columns decoded on either side of the rectangle. Chroma upsampling lacks
+// a neighbour at the edge of the decoded area.
 constexpr JDIMENSION kMargin = 2;
 
 struct Part {
@@ -55,7 +55,7 @@ bool is_plain(const jpeg_decompress_struct& d) {
   return colours && d.data_precision == 8 && !d.progressive_mode;
 }
 
-// Decodes the rows and columns of the part, and some more columns on either side.
+// Decodes the rows and columns of the rectangle, and some more columns on either side.
 bool decode(jpeg_decompress_struct& d, unsigned scale, const Part& part, const Pixels& out) {
   jpeg_read_header(&d, TRUE);
   if (!is_plain(d)) return false;

@@ -1,5 +1,5 @@
-// Shared by the modules that pybind11 makes: needle's errors become Python exceptions, and
-// statistics a dict.
+// Helpers that the pybind11 modules share. They translate needle's errors to Python exceptions, and
+// memory statistics to a dict.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -23,7 +23,7 @@ auto translated(F&& f) {
   }
 }
 
-// Adds `function` to the module under `name`, with its errors translated.
+// Adds `function` to the module as `name`, and translates the errors that it throws.
 template <class R, class... Args, class... Extra>
 void def(pybind11::module_& m, const char* name, R (*function)(Args...), const Extra&... extra) {
   const auto call = [function](Args... args) -> R {

@@ -1,6 +1,6 @@
-// One step of Adam for one element (Kingma & Ba 2015, algorithm 1), with constants computed once
-// per step. The CPU's loop and the GPU's kernel compile this text. All of it is inlined, because
-// objects compiled for different instruction sets must share no code.
+// Adam's update of one element (Kingma & Ba 2015, algorithm 1). The constants are computed once per
+// step. The CPU loop and the GPU kernel both include this file. Its functions are always inlined,
+// because objects compiled for different instruction sets must share no code.
 #pragma once
 
 #include <cmath>

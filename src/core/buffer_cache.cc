@@ -47,7 +47,7 @@ void BufferCache::give_back_until(std::int64_t left) {
   }
 }
 
-// Without this limit a program whose buffer sizes change would keep the maximum of every size.
+// Without this limit, a program whose buffer sizes change would keep its peak of every size.
 void BufferCache::make_room(std::size_t size) {
   const std::int64_t needed = stats_.in_use + std::int64_t(size);
   const std::int64_t most = std::max(stats_.peak, needed);

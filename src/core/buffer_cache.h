@@ -24,8 +24,8 @@ struct OutOfMemory : std::bad_alloc {
   std::string message;
 };
 
-// Returns the size class of a request of `bytes`; `smallest`, a power of two, is the smallest
-// class. Classes grow by a quarter of a power of two, so at most a fifth of a buffer is unused.
+// Returns the size of the buffer for a request of `bytes`. `smallest`, a power of two, is the
+// smallest size. There are four sizes per power of two, so at most a fifth of a buffer is unused.
 std::size_t class_size(std::size_t bytes, std::size_t smallest);
 
 class BufferCache {

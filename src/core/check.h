@@ -1,7 +1,7 @@
-// Errors of the C++ side. NEEDLE_CHECK states a rule the caller must keep (it becomes a Python
-// exception in the bindings); assert() is for our own bugs.
-// raise_error and Error's members are defined in check.cc, so that objects compiled for different
-// instruction sets share no inline copy of them.
+// Errors of the C++ code. NEEDLE_CHECK checks what a caller must ensure; the bindings turn its
+// Error into a Python exception. assert() is for bugs of needle itself. raise_error and Error's
+// members are defined in check.cc, so that objects compiled for different instruction sets share no
+// inline copy of them.
 #pragma once
 
 #include <stdexcept>
@@ -9,7 +9,7 @@
 
 namespace needle {
 
-// Becomes ValueError in Python, the nearest built-in of needle.errors.NeedleError.
+// Becomes ValueError in Python, the built-in exception nearest to needle.errors.NeedleError.
 struct Error : std::invalid_argument {
   explicit Error(const std::string& message);
   ~Error() override;

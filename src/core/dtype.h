@@ -10,7 +10,7 @@
 
 namespace needle {
 
-// A row, its name, its C++ type, the row whose type elements are computed in, and its format in
+// Columns: enumerator, name, C++ type, the dtype in which elements are computed, and the format in
 // Python's buffer protocol.
 #define NEEDLE_DTYPES(ROW)                            \
   ROW(kBool, "bool", bool, kBool, "?")                \
@@ -47,7 +47,7 @@ constexpr const char* name_of(DType dtype) {
   return "?";
 }
 
-// Returns the dtype in which elements are computed (Computed), which scalar operands have too.
+// Returns the dtype in which elements are computed (Computed). Scalar operands have it too.
 constexpr DType computed(DType dtype) {
   switch (dtype) {
 #define NEEDLE_ROW(row, name, type, compute, ...) \
@@ -107,7 +107,8 @@ static inline decltype(auto) with_stored_float(DType dtype, F&& f) {
   return with_float(dtype, f);
 }
 
-// Calls f(Tag<Word>{}) with the unsigned type of `bytes` bytes: copying depends on the size alone.
+// Calls f(Tag<Word>{}), where Word is the unsigned type of `bytes` bytes. Copies use it, because
+// they depend only on the size of an element.
 template <class F>
 static inline decltype(auto) with_word(std::size_t bytes, F&& f) {
   if (bytes == 1) return f(Tag<std::uint8_t>{});

@@ -1,6 +1,6 @@
-// Augmentation of a batch on a device: a list of passes with one launch each, whose kernel computes
-// the source position of every output pixel. src/data lowers a program of steps to passes; src/cuda
-// runs them.
+// Describes the augmentation of a batch on a device as a list of passes. Each pass is one launch,
+// whose kernel computes the source position of every output pixel. src/data lowers a program of
+// steps to passes; src/cuda runs them.
 #pragma once
 
 #include <cstdint>
@@ -59,8 +59,8 @@ struct SourceRecord {
   std::int32_t row_stride, column_stride, channel_stride, unused;
 };
 
-// Pixel (y, x) inside the rectangle is pixel (row_sign * y + row, column_sign * x + column) of the
-// previous image.
+// Inside the rectangle, pixel (y, x) is a copy of pixel (row_sign * y + row, column_sign * x +
+// column) of the previous image.
 struct WindowRecord {
   std::int32_t top, left, bottom, right;
   std::int32_t row_sign, row, column_sign, column;
@@ -75,9 +75,10 @@ struct ColourRecord {
   std::int32_t changes, unused;  // 0: the image stays as it is and is not clipped
 };
 
-// The box of the previous image that is scaled. down, across: the word offsets of the two axes'
-// tables. An entry of a table has *_stride words: the first position, then for kBilinear the number
-// of weights and the weights, int32 for bytes and float32 for floats.
+// Resizes a box of the previous image; (top, left) is its first pixel. `down` and `across` are the
+// word offsets of the tables of rows and columns. A table entry has down_stride or across_stride
+// words: the first position and, for kBilinear, the number of weights and then the weights (int32
+// for bytes, float32 for floats).
 struct ResizeRecord {
   std::int32_t top, left, down, down_stride, across, across_stride;
 };

@@ -115,7 +115,7 @@ void check_last_axis(const char* op, const View& x) {
   NEEDLE_CHECK(x.ndim >= 1, std::string(op) + ": x needs an axis, got a 0-d view; reshape it");
 }
 
-// The bias has one value per channel of out, the residual has out's shape.
+// Checks that the bias has one value per channel of `out` and that the residual has its shape.
 void check_epilogue(const char* op, const View& out, const Epilogue& epilogue) {
   if (epilogue.bias != nullptr) {
     check_last_axis(op, out);
@@ -172,7 +172,7 @@ void batch_norm_grad(In grad, In x, In weight, In mean, In var, Out x_grad, Out 
                "residual's gradient, or nothing");
 }
 
-// mean and var have the shape of x with 1 as the last size.
+// Checks a mean or variance, which has the shape of x except that its last size is 1.
 void check_row_statistics(const char* op, const View& x, const View& statistic) {
   check_same_dtype(op, x, statistic);
   check_rank(op, statistic, x.ndim);
@@ -215,7 +215,7 @@ struct Windows {
   Pair kernel, stride, padding, dilation;
 };
 
-// `out` has one pixel per window of `image`; both have rank 4 and the same dtype.
+// Checks that `out` has one pixel per window of `image`. Both have rank 4 and the same dtype.
 void check_windows(const char* op, const View& image, const View& out, const Windows& w) {
   check_floating(op, image);
   check_same_dtype(op, image, out);

@@ -7,8 +7,8 @@
 
 namespace needle {
 
-// One function per row, with the arguments of its kernel, throws Error if a rule is broken. It is
-// null where the kernel checks its views itself.
+// Returns one function per row. It takes the arguments of the kernel and throws Error if they break
+// a rule. It is null if the kernel checks its views itself.
 const KernelTable& kernel_rules();
 
 }  // namespace needle

@@ -30,16 +30,17 @@ struct Geometry {
   std::int64_t groups;
 };
 
-// What a kernel does to each result before storing it (needle.backends.base.Epilogue): it adds the
-// channel's bias, adds the element of the residual, applies ReLU. A null pointer leaves a step out.
+// What a kernel does to each result before storing it (needle.backends.base.Epilogue). It adds the
+// channel's bias, then the element of the residual, and then applies ReLU. A null pointer leaves
+// out its step.
 struct Epilogue {
   const View* bias = nullptr;
   const View* residual = nullptr;
   bool relu = false;
 };
 
-// The epilogue's part of a gradient (needle.backends.base.EpilogueGrad); all pointers are null
-// without an epilogue.
+// What the gradient of an epilogue needs (needle.backends.base.EpilogueGrad). All pointers are null
+// if there is no epilogue.
 struct EpilogueGrad {
   const View* bias = nullptr;           // ReLU: recomputes the result with this bias
   const View* result = nullptr;         // residual and ReLU: the result of the forward pass

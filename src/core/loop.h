@@ -1,9 +1,9 @@
 // Trail 11 of 30: LoopPlan: axes are ordered and merged, so that a kernel sees long runs.
 // Next: src/cpu/elementwise.cc
 
-// A loop plan puts the dimensions of several views of one shape in order of their strides, merges
-// dimensions that form one run, and is walked in fixed chunks by the thread pool. Every elementwise
-// kernel uses one, so its loops see one-dimensional runs only.
+// A loop plan describes a loop over several views of one shape. It sorts the dimensions by stride
+// and merges those that form one run. The thread pool walks it in chunks of fixed size. Every
+// elementwise kernel uses one, so its inner loops see one-dimensional runs only.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct LoopPlan {
   char* data[kMaxOperands] = {};
 };
 
-// Operand 0 is the output. The sizes of its strides decide the order; a dimension in which its
-// stride is negative is flipped for all operands. All views must have the same shape.
+// Makes the plan of views of one shape; operand 0 is the output. Dimensions are sorted by the size
+// of its strides. If one of its strides is negative, that dimension is reversed in all operands.
 LoopPlan make_plan(const View* const* views, int operands);
 template <class... Views>
 static inline LoopPlan make_plan(const View& out, const Views&... others) {
@@ -34,7 +34,7 @@ static inline LoopPlan make_plan(const View& out, const Views&... others) {
   return make_plan(views, 1 + sizeof...(others));
 }
 
-// The position of element `index` of the plan, in row-major order: coordinates and addresses.
+// The position of one element of the plan: its coordinates, and its address in each operand.
 struct Position {
   std::int64_t at[kMaxDims];
   char* data[kMaxOperands];
@@ -42,8 +42,8 @@ struct Position {
 Position locate(const LoopPlan& plan, std::int64_t index);
 // Moves the position to the first element of the next innermost run.
 void next_run(const LoopPlan& plan, Position& position);
-// Returns the dimension along which operand 1 is contiguous (elements of `bytes` bytes) if that is
-// not the innermost one of operand 0, or -1 if copying by tiles would not help.
+// Finds transposed layouts. Returns the dimension along which operand 1 is contiguous (its elements
+// have `bytes` bytes), or -1 if that is also operand 0's innermost one or tiles would not help.
 int transposed_dim(const LoopPlan& plan, std::int64_t bytes);
 
 // Calls f(n, char* const data[]) for each innermost run in elements [begin, end) of the plan.
@@ -63,7 +63,8 @@ static inline void for_each_run(const LoopPlan& plan, std::int64_t begin, std::i
   }
 }
 
-// Does the same for all elements, on the thread pool. f must not depend on where a run is cut.
+// Like for_each_run, but for all elements, on the thread pool. f must not depend on where runs are
+// cut.
 template <class F>
 static inline void parallel_runs(const LoopPlan& plan, std::int64_t grain, F&& f) {
   parallel_for(plan.size, grain,

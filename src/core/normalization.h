@@ -7,8 +7,8 @@ namespace needle {
 
 enum class Then { kNothing, kRelu, kAddRelu };
 
-// Calls f(constant Then). Static, because objects compiled for different instruction sets must
-// share no code.
+// Calls f with the epilogue as a compile-time constant. Static, because objects compiled for
+// different instruction sets must share no code.
 template <class F>
 static inline void with_then(bool adds, bool relu, F&& f) {
   if (adds) return f(std::integral_constant<Then, Then::kAddRelu>{});

@@ -1,5 +1,5 @@
-// The exception of an emptied exercise block (apps/course): NotImplementedError in Python. Files
-// with such blocks include this; nothing else throws it.
+// The exception that an emptied exercise block (apps/course) throws. It becomes NotImplementedError
+// in Python. Only files with such blocks include this header.
 #pragma once
 
 #include <cstdio>

@@ -1,10 +1,10 @@
 // Trail 26 of 30: philox_block: random words as a function of where they are used.
 // Next: python/needle/data/transforms/windows.py
 
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): random words
-// as a function of where they are used. The same bits as python/needle/backends/philox.py. All of
-// it is static, because objects compiled for different instruction sets must share no code. CUDA
-// compiles the same text.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) computes
+// random words from a key and a counter. The bits equal those of python/needle/backends/philox.py.
+// All functions are static, because objects compiled for different instruction sets must share no
+// code. CUDA includes the same file.
 #pragma once
 
 #include <cstdint>

@@ -18,8 +18,8 @@ using Byte = std::uint8_t;
 
 // ---- bytes to floats ----
 
-// Computes x / 255 of a byte without a division: kHigh has 16 bits, so x * kHigh is exact, and
-// adding x times the remainder rounds as the quotient does, for each of the 256 values.
+// Computes x / 255 for a byte x without a division. kHigh has 16 bits, so x * kHigh is exact.
+// Adding x * kLow, the rest of x / 255, rounds as the division does, for all 256 values.
 constexpr float kHigh = 0x8081p-23f;
 constexpr float kLow = static_cast<float>(1.0 / 255.0 - static_cast<double>(kHigh));
 
@@ -60,7 +60,8 @@ constexpr int kFractionBits = 11;
 constexpr int kUnit = 1 << kFractionBits;
 constexpr double kFar = 1099511627776.0;  // 2**40: larger coordinates are outside of any image
 
-// Returns the input coordinate of pixel x along one axis; `moved` is the term of the pixel's row.
+// Returns a * x + moved + c, the input coordinate of output column x along one axis. `moved` is the
+// term of the output row.
 NEEDLE_PIXEL double place(double a, int x, double moved, double c) {
   const double at = a * double(x) + moved + c;
   const double near = -kFar > at ? -kFar : at;
@@ -70,7 +71,7 @@ NEEDLE_PIXEL double place(double a, int x, double moved, double c) {
 // Rounds to a whole number of units of 2**-11; halves are rounded up.
 NEEDLE_PIXEL double in_units(double at) { return std::floor(at * double(kUnit) + 0.5); }
 
-// Interpolates between four pixels (row by row) at the fractions u along x and v along y.
+// Interpolates between four pixels, given row by row, at fraction u along x and fraction v along y.
 NEEDLE_PIXEL Byte mixed(const int x[4], int u, int v) {
   const int upper = x[0] * (kUnit - u) + x[1] * u, lower = x[2] * (kUnit - u) + x[3] * u;
   const int sum = upper * (kUnit - v) + lower * v + (1 << (2 * kFractionBits - 1));
@@ -82,7 +83,7 @@ NEEDLE_PIXEL float mixed(const float x[4], float u, float v) {
   return (x[0] * s + x[1] * u) * t + (x[2] * s + x[3] * u) * v;
 }
 
-// ---- resizing of bytes: a column of weights of 2**14 to a line of 16 bits, that to a byte ----
+// ---- resizing of bytes: columns are summed to lines of 16-bit values, and lines to bytes ----
 
 constexpr int kWeightBits = 14;
 constexpr int kLineShift = 7, kOutShift = 2 * kWeightBits - kLineShift;

@@ -1,6 +1,6 @@
-// The folds of pooling, for an element or a vector of them. The CPU's loops and the GPU's kernels
-// compile this text. All of it is inlined, because objects compiled for different instruction sets
-// must share no code.
+// How pooling combines the values of a window, for single elements or vectors of them. The CPU
+// loops and the GPU kernels both include this file. All of it is inlined, because objects compiled
+// for different instruction sets must share no code.
 #pragma once
 
 #include <limits>
@@ -9,8 +9,8 @@
 
 namespace needle {
 
-// A fold of two values, where kNothing is the fold of none, and a function of the result. `share`
-// is 1 / elements of a window.
+// fold() combines two values, kNothing is its identity, and finish() converts the folded value to
+// the result. `share` is 1 / the number of elements of a window.
 template <class T>
 struct Maximum {
   T share;

@@ -1,7 +1,8 @@
-// The kernel row random turns Philox's words into elements. Element i takes word i % 4 of block i /
-// 4. Every operation here is exact or rounded once as in IEEE 754, in a fixed order, and its
-// users compile it without fused multiply-add, so CPUs, GPUs and the definition in NumPy
-// (python/needle/accelerated/random.py) give the same bits. All of it is static.
+// Converts Philox's words to elements, for the kernel row random. Element i uses word i % 4 of
+// block i / 4. Every operation here is exact or rounded once as in IEEE 754, and the order is
+// fixed. Files that include this are compiled without fused multiply-add. So CPUs, GPUs and the
+// NumPy definition (python/needle/accelerated/random.py) give the same bits. All functions are
+// static.
 #pragma once
 
 #include <cmath>
@@ -85,7 +86,7 @@ NEEDLE_RANDOM double normal(std::uint32_t word) {
   return q < 0 ? -distance : distance;
 }
 
-// One distribution with its parameters; maps a word to an element.
+// A distribution with its parameters. It converts a word to an element.
 template <RandomOp op, class T>
 struct Draw {
   T a, b;

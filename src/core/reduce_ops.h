@@ -1,5 +1,5 @@
-// The reductions, one row each, by their names in the backend interface. The combination of two
-// values is in each target's reduce file, because it depends on the accumulators used there.
+// The reductions, one row each, by their names in the backend interface. Each target's reduce file
+// defines how two values combine, because that depends on its accumulators.
 #pragma once
 
 #include <cstdint>

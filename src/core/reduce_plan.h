@@ -1,5 +1,5 @@
-// The loop plans of a reduction: one of the kept dimensions, one of the reduced dimensions. Each
-// element of `kept` starts a row that runs through `reduced` and is folded.
+// The two loop plans of a reduction: `kept` has the kept dimensions, `reduced` the reduced ones.
+// For each element of `kept`, the row of `reduced` that starts there is folded to one result.
 #pragma once
 
 #include "loop.h"
@@ -11,7 +11,8 @@ struct ReducePlan {
   LoopPlan reduced;  // operand 0: a
 };
 
-// `out` has a's shape, with 1 where a dimension is folded. Both plans begin at a's first element.
+// `out` has a's shape, except that reduced dimensions have size 1. Both plans begin at a's first
+// element.
 ReducePlan make_reduce_plan(const View& a, const View& out);
 
 }  // namespace needle

@@ -1,8 +1,8 @@
-// The functions of one element that elementwise_ops.h and the casts use. They have no branches
-// where a loop over them should vectorise. Every function is static, because objects compiled for
-// different instruction sets must share no code. CUDA compiles the same text. float32 exp, log,
-// tanh and erf are here, within 1.5 ulp; wide_math.h has the other functions of real numbers.
-// Formulas call the C library for the rest.
+// The scalar functions that elementwise_ops.h and the casts use. Those that should vectorise in a
+// loop have no branches. Every function is static, because objects compiled for different
+// instruction sets must share no code. CUDA includes the same file. float32 exp, log, tanh and erf
+// are here, within 1.5 ulp; wide_math.h has the other functions of real numbers. Formulas call the
+// C library for the rest.
 #pragma once
 
 #include <cmath>

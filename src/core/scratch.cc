@@ -27,8 +27,8 @@ struct alignas(kAlignment) Block {  // its memory follows it
   std::size_t size;
 };
 
-// Blocks in the order of allocation; pieces are cut from the newest one. If several blocks were
-// needed until the last piece was released, the next piece gets one block as large as all of them.
+// A list of blocks; pieces are cut from the newest one. If several blocks were needed, they are
+// freed when the last piece is released, and the next piece gets one block as large as all of them.
 struct Arena {
   Block* block = nullptr;
   std::size_t used = 0;             // of the newest block

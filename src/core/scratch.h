@@ -1,6 +1,6 @@
 // Temporary memory of a kernel: 64-byte aligned, uninitialised, freed at the end of the scope.
-// Kernels use these instead of std::vector, whose inline code would be shared between
-// objects compiled for different instruction sets.
+// Kernels use it instead of std::vector, whose inline code would be shared between objects compiled
+// for different instruction sets.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +23,9 @@ class Scratch {  // from the system and back to it
   void* data_;
 };
 
-// Memory that the thread keeps and reuses, for kernels that are called for every image, where a
-// malloc of 100 kB (fresh pages) would cost more than the work. Pieces are released in reverse
-// order, as scopes are left.
+// Temporary memory that the thread keeps for reuse. It serves kernels that are called once per
+// image, for which a malloc of 100 kB of fresh pages would cost more than the work. Pieces are
+// released in reverse order, as scopes are left.
 class ThreadScratch {
  public:
   explicit ThreadScratch(std::size_t bytes);  // throws std::bad_alloc

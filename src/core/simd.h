@@ -1,5 +1,6 @@
-// Vector types of the compiler, as wide as a register of the target's instruction set, for the few
-// loops that must hold several accumulators in registers. Other loops are vectorised as they are.
+// Vector types (a compiler extension) as wide as a register of the target's instruction set. Only
+// loops that must hold several accumulators in registers use them; the compiler vectorises the
+// rest.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,7 @@ using Vector = typename VectorOf<T>::type;
 template <class T>
 inline constexpr int kLanes = kVectorBytes / int(sizeof(T));
 
-// Loads a V, a vector of T or one T, from p, which may have any alignment.
+// Loads a V (a vector of T, or a single T) from p, which may have any alignment.
 template <class V, class T>
 [[gnu::always_inline]] static inline V get(const T* p) {
   V v;

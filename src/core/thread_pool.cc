@@ -1,8 +1,8 @@
-// A job is one parallel_chunks call, whose chunks the caller and the workers take from an atomic
-// counter. A waiting thread (a worker for a job, the caller for the last chunk) spins for some
-// microseconds, since kernels follow each other closely, and then sleeps on a condition variable.
-// One job runs at a time: a caller that finds the pool busy (another Python thread) runs its chunks
-// itself.
+// A job is one call of parallel_chunks. The caller and the workers take its chunks from an atomic
+// counter. Workers wait for a job, and the caller waits for the last chunk. A waiting thread first
+// spins for some microseconds, since kernels follow each other closely, and then sleeps on a
+// condition variable. One job runs at a time: a caller that finds the pool busy with a job of
+// another Python thread runs its chunks itself.
 #include "thread_pool.h"
 
 #include <algorithm>
@@ -63,8 +63,8 @@ inline void relax() {
 #endif
 }
 
-// Returns true if `ready` became true within `patience`; gives up early if another thread wants
-// this core.
+// Spins until `ready` becomes true and returns true. Returns false after `patience`, or earlier if
+// another thread wants this core.
 template <class Ready>
 bool spin(Ready&& ready, Clock::duration patience) {
   const Clock::time_point end = Clock::now() + patience;
@@ -88,8 +88,8 @@ struct Pool {
   std::atomic<int> vacancies{0};  // workers that may still join the job
   std::atomic<int> working{0};    // workers inside the job
   int workers = 0;             // started so far; they are detached and live as long as the process
-  int asleep = 0;              // of them, on `wake`
-  bool caller_asleep = false;  // on `done`
+  int asleep = 0;              // how many of them sleep on `wake`
+  bool caller_asleep = false;  // it sleeps on `done`
 
   void work() {
     inside_job = true;

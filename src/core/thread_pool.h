@@ -1,7 +1,7 @@
-// The one thread pool of the process (not OpenMP). It starts at first use and is sized by
-// set_num_threads (Python passes NEEDLE_NUM_THREADS) or by the cores that this process may use. A
-// forked child starts its own pool; nested calls run inline. Results never depend on the number of
-// threads, because the split into chunks is a function of n and grain alone.
+// The one thread pool of the process (not OpenMP). It starts at first use. set_num_threads sets its
+// size (Python passes NEEDLE_NUM_THREADS); by default it is the number of cores that this process
+// may use. A forked child starts its own pool; nested calls run inline. Results never depend on the
+// number of threads, because only n and grain determine how work is cut into chunks.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ struct RangeFunction {
 int num_threads();
 void set_num_threads(int n);  // 1 <= n; takes effect at the next parallel_for
 
-// Calls f on [0, n) cut into consecutive chunks of `grain` indices (the last may be shorter),
-// each exactly once, on up to num_threads() threads including the caller; returns when all are
-// done. Runs inline where n <= grain, or inside another parallel_for.
-// The first exception thrown by f is rethrown here.
+// Cuts [0, n) into consecutive chunks of `grain` indices (the last may be shorter) and calls f once
+// for each. Up to num_threads() threads, including the caller, share the chunks. Returns when all
+// are done. Runs inline if n <= grain, or inside another parallel_for. The first exception thrown
+// by f is rethrown here.
 void parallel_chunks(std::int64_t n, std::int64_t grain, RangeFunction f);
 
 template <class F>

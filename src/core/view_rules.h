@@ -14,7 +14,7 @@ void check_reduced_shape(const char* op, const View& a, const View& out);
 // Checks the labels' values, which are in host memory.
 void check_labels_in_range(const char* op, const View& labels, std::int64_t classes);
 
-// Returns a view of the same elements in row-major order at `data`.
+// Returns a row-major view at `data` with the shape and dtype of `like`.
 View row_major(const View& like, void* data);
 
 }  // namespace needle

@@ -1,7 +1,7 @@
-// Functions of float32 that are computed in double and rounded once, so that results are within
-// 0.51 ulp over the whole range, including tails and subnormal results, on every device. The
-// approximations are accurate to 5e-11 and free of branches, so loops over them vectorise. The
-// overloads for double are within a few ulp. The rows of elementwise_ops.h use them.
+// float32 functions that are computed in double and rounded once. Results are within 0.51 ulp on
+// every device and over the whole range, including tails and subnormal results. The approximations
+// are accurate to 5e-11 and free of branches, so loops over them vectorise. The overloads for
+// double are within a few ulp. The rows of elementwise_ops.h use these functions.
 #pragma once
 
 #include <cmath>
@@ -14,8 +14,8 @@ namespace needle::math {
 
 // ---- in double: minimax polynomials (Remez exchange), coefficients lowest degree last ----
 
-// Returns e^x as scale * (1 + grown), for |x| <= 700. expm1 is scale * grown + (scale - 1), which
-// avoids cancellation.
+// e^x as scale * (1 + grown), for |x| <= 700. expm1(x) is computed as scale * grown +
+// (scale - 1), which avoids cancellation.
 struct Exponential {
   double scale, grown;
 };
@@ -35,7 +35,7 @@ NEEDLE_MATH Exponential exponential(double x) {
   return {__builtin_bit_cast(double, (n + 1023) << 52), p * r};
 }
 
-// Limits x to +-limit; a NaN stays.
+// Clamps x to [-limit, limit]; a NaN stays NaN.
 NEEDLE_MATH double limited(double x, double limit) {
   x = x > limit ? limit : x;
   return x < -limit ? -limit : x;
@@ -200,9 +200,9 @@ NEEDLE_MATH double silu(double x) {
   return (x < 0.0 ? x * half * half : x) / (1.0 + t);
 }
 
-// Returns factor times the standard normal distribution function at -a, a >= 0. e^(-a*a/2) is split
-// at the nearest 1/16 of a, whose square is exact (Cody 1969). The factor comes first, so that the
-// product is not rounded to a subnormal number twice.
+// Returns factor times the standard normal distribution function at -a, a >= 0. In e^(-a*a/2), a is
+// split at its nearest multiple of 1/16, whose square is exact (Cody 1969). The factor comes first,
+// so that the product is not rounded to a subnormal number twice.
 NEEDLE_MATH double normal_tail(double factor, double a) {
   const double magic = 422212465065984.0;  // 1.5 * 2^48: adding it rounds to a multiple of 1/16
   double head = (a + magic) - magic, root = std::exp(-0.25 * head * head);
@@ -272,9 +272,9 @@ NEEDLE_MATH float gelu_tanh(float x) {
   double a = x;
   return float(a * wide_sigmoid(1.5957691216057308 * (a + 0.044715 * (a * a * a))));
 }
-// Returns e^-v, v = 2 sqrt(2 / pi) (a + 0.044715 a^3), as two factors, for 0 <= a <= 24: v is split
-// at `head`, the nearest 1/16 of a, and the coefficients after 26 bits, so that products with the
-// upper parts are exact.
+// Two factors of e^-v, where v = 2 sqrt(2 / pi) (a + 0.044715 a^3) and 0 <= a <= 24. v is
+// split at `head`, the multiple of 1/16 nearest to a, and the coefficients are split after 26 bits,
+// so that products of the upper parts are exact.
 struct Factors {
   double most, last;
 };

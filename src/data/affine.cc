@@ -1,6 +1,6 @@
-// Images transformed by an affine map: output pixel (column X, row Y) is the input at x = (a * X +
-// b * Y) + c, y = (d * X + e * Y) + f. Pixel centres are at integers. In float64, each operation is
-// rounded separately. Pixels outside are `fill`.
+// Transforms images by an affine map. The output pixel at column X and row Y is the input at x = (a
+// * X + b * Y) + c, y = (d * X + e * Y) + f. Pixel centres are at integers. Coordinates are
+// float64; each operation is rounded separately. Pixels outside the input are `fill`.
 //
 // Bilinear, bytes: x and y in units of 2**-11, halves rounded up: q = floor(x * 2048 + 0.5),
 // column = q >> 11, fraction = q & 2047; the weighted sum of the four pixels, in integers, is
@@ -28,13 +28,13 @@ constexpr Index kPiece = 128;  // pixels of a row whose positions are computed t
 
 // ---- places ------------------------------------------------------------------------------------
 
-// The positions of pixels X, X + 1... of row Y along one axis of the input.
+// Computes one input coordinate of each of the output pixels X, X + 1, ... in row Y.
 void places(const double* m, Index X, Index Y, Index count, double* to) {
   const double a = m[0], b = m[1] * double(Y), c = m[2];
   for (Index i = 0; i < count; ++i) to[i] = pixel::place(a, int(X + i), b, c);
 }
 
-// Positions in units of 2**-11. Adding 1.5 * 2**52 leaves the integer in a double's low bits.
+// Does the same in units of 2**-11. Adding 1.5 * 2**52 leaves the integer in a double's low bits.
 void fixed_places(const double* m, Index X, Index Y, Index count, Index* to) {
   double x[kPiece];
   places(m, X, Y, count, x);
@@ -78,7 +78,7 @@ template <class T>
   return found;
 }
 
-// One value per channel; kChannels is 0 for any number of them.
+// Computes one value per channel; kChannels is 0 for any number of them.
 template <int kChannels>
 [[gnu::always_inline]] inline void mix(const Image<Byte>& in, Index channel_stride, Index qx,
                                        Index qy, const Byte* fill, Byte* to) {
@@ -146,8 +146,8 @@ bool is_rgb(const Image<Byte>& image) {
          (image.column_stride == 3 || image.column_stride == -3);
 }
 
-// Finds the pixels whose four neighbours, and the one that is read in addition, are inside. Pixels
-// may run backwards.
+// Finds the pixels for which the four neighbours, and the extra pixel that the load reads, are
+// inside the image. The image may be mirrored.
 struct RgbMixer {
   RgbMixer(const Image<Byte>& in, const Image<Byte>& out) {
     const bool mirrored = in.column_stride < 0;
@@ -188,7 +188,8 @@ struct RgbMixer {
 
 // ---- rows --------------------------------------------------------------------------------------
 
-// Computes some pixels of a row. The images are copies, so that writing bytes cannot change them.
+// Computes `count` pixels of row i, from column j on. The images are passed by value, so that the
+// compiler knows that writing bytes does not change them.
 template <int kChannels>
 void bilinear_bytes(const Image<Byte> in, const Image<Byte> out, const double* m, Index j, Index i,
                     Index count, const Byte fill) {
@@ -206,7 +207,7 @@ void bilinear_bytes(const Image<Byte> in, const Image<Byte> out, const double* m
   }
 }
 
-// The same for bilinear floats, and for the nearest pixel of any type.
+// Does the same for bilinear floats, and for the nearest pixel of any type.
 template <int kChannels, bool kBilinear, class T>
 void from_places(const Image<T> in, const Image<T> out, const double* m, Index j, Index i,
                  Index count, const T fill) {

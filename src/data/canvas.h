@@ -1,5 +1,5 @@
-// One image between two passes over memory: a window of the source's pixels, and pending stages.
-// Cropping, mirroring and erasing change only these numbers.
+// An image between two passes over memory: a window of the source's pixels, and the stages that are
+// still pending. Cropping, mirroring and erasing change only these numbers.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,16 @@ namespace needle::data {
 inline constexpr int kMaxPending =
     12;  // pending stages, and pending erased rectangles, of one pass
 
-// A value that is set after the first `stages` of the pending stages; the remaining ones still
-// change it.
+// A fill value that is set after the first `stages` pending stages. The later stages still change
+// it.
 struct Filling {
   double value = 0;
   int stages = 0;
 };
 
-// `inside` is the part of height x width that `data` (its first pixel) holds; the rest is
-// `outside`. The stages, and then the erased rectangles, are applied when the canvas is written.
+// `data` points to the first pixel of `inside`, the part of height x width that the source
+// provides; the rest is `outside`. Writing the canvas applies the stages, and then the erased
+// rectangles.
 struct Canvas : Window {
   Element type;
   Filling outside;

@@ -1,11 +1,11 @@
-// Colours through a 3x4 matrix: channel c of the output is
+// Transforms colours by a 3x4 matrix. Channel c of the output is
 //   clip(((m[c][0] * r + m[c][1] * g) + m[c][2] * b) + m[c][3])
 // in float32, each operation rounded separately, in this order. Bytes are rounded half to even and
 // clipped to 0..255, floats clipped to 0..1. Grey: clip(m[0][0] * x + m[0][3]).
 //
-// Pieces of rows go through small arrays of planes, whose loops vectorise on every instruction set;
-// interleaved bytes have loops of their own. For a diagonal matrix, a table of 256 results would be
-// slower, because it needs one look-up per value.
+// Rows are processed in pieces, through small arrays with one plane per channel, whose loops
+// vectorise on every instruction set. Interleaved bytes have separate loops. For a diagonal matrix,
+// a table of 256 results would be slower, because it needs one look-up per value.
 #include <cstring>
 
 #include "core/not_implemented.h"
@@ -40,7 +40,7 @@ void deliver(const T* from, Index stride, Index count, T* to) {
   }
 }
 
-// Transforms one row of an image.
+// A row of an image.
 template <class T>
 struct Row {
   T* data;
@@ -52,7 +52,7 @@ Row<T> advanced(const Row<T>& row, Index columns) {
   return {row.data + columns * row.column_stride, row.column_stride, row.channel_stride};
 }
 
-// Transforms three channels of a row or of an image.
+// Returns true if the pixels of a row (or image) are three adjacent channels without gaps.
 template <class R>
 bool neighbours(const R& row) {
   return row.column_stride == 3 && row.channel_stride == 1;
@@ -82,7 +82,7 @@ void mix_row(const Row<T>& in, const Row<T>& out, Index count, const float* m) {
   /// END SOLUTION
 }
 
-// Transforms one channel by itself: grey images, and a diagonal matrix's channels.
+// Computes scale * x + offset for one channel of a row: a grey image, or a diagonal matrix.
 template <class T>
 void scale_row(const Row<T>& in, const Row<T>& out, Index count, float scale, float offset) {
   float x[kPiece];
@@ -97,8 +97,8 @@ void scale_row(const Row<T>& in, const Row<T>& out, Index count, float scale, fl
 
 // ---- interleaved bytes -------------------------------------------------------------------------
 
-// The factors and offsets for the values of a row: one pair for all (kUniform), or a repeating
-// pattern of kPattern pairs.
+// The factors and offsets of a row's values repeat after kPattern values. With kUniform, there is
+// one pair for all values.
 constexpr Index kPattern = 96;
 
 #ifdef __AVX2__
@@ -167,13 +167,14 @@ void scale_bytes(const Byte* in, Byte* out, Index count, const float* scale, con
   return rounded(_mm256_add_ps(sum, _mm256_set1_ps(m[3])));
 }
 
-// Each half has four bytes per channel.
+// Returns eight pixels as bytes; each half of the vector has four bytes per channel.
 [[gnu::always_inline]] inline __m256i mix_eight(const __m256 x[3], const float* m) {
   const __m256i r = mix_channel(x, m), g = mix_channel(x, m + 4), b = mix_channel(x, m + 8);
   return _mm256_packus_epi16(_mm256_packs_epi32(r, g), _mm256_packs_epi32(b, b));
 }
 
-// Handles eight pixels of three bytes, loaded so that the upper half starts at the ninth byte.
+// The masks for eight pixels of three bytes, loaded so that the upper half starts at the ninth
+// byte.
 struct Masks {
   __m256i channel[3];  // bytes of a channel to 32-bit numbers
   __m256i pixel;       // four bytes per channel to three per pixel, in each half
@@ -222,7 +223,7 @@ struct Masks {
                    _mm256_extracti128_si256(planes, 1));
 }
 
-// Returns the number of pixels that were computed: groups of eight, for layouts that have a loop.
+// Computes groups of eight pixels if the layout has a loop for them. Returns the number of pixels.
 Index mix_eights(const Row<Byte>& in, const Row<Byte>& out, Index count, const float* m) {
   Index i = 0;
   if (neighbours(in) && neighbours(out)) {
@@ -280,7 +281,8 @@ void colour_row(const Row<float>& in, const Row<float>& out, Index count, const 
   mix_row(in, out, count, m);
 }
 
-// Calls f(row of in, row of out, pixels); rows without gaps are joined into one.
+// Calls f(row of in, row of out, number of pixels) for each row. Rows without gaps between them are
+// joined into a single one.
 template <class T, class F>
 void each_row(const Image<T>& in, const Image<T>& out, F&& f) {
   const bool joined = in.row_stride == in.width * in.column_stride &&
@@ -303,7 +305,7 @@ void colour_image(const Image<T>& in, const Image<T>& out, const float* m) {
   });
 }
 
-// For a diagonal matrix and three interleaved bytes.
+// Transforms pixels of three interleaved bytes by a diagonal matrix.
 void scale_pixels(const Image<Byte>& in, const Image<Byte>& out, const float* m) {
   if (m[0] == m[5] && m[0] == m[10] && m[3] == m[7] && m[3] == m[11]) {
     return each_row(in, out, [&](const Row<Byte>& from, const Row<Byte>& to, Index width) {

@@ -1,5 +1,5 @@
-// Converts runs of bytes to floats: a cast, or a division by 255. Included by the steps of an
-// instruction set.
+// Converts runs of bytes to floats, by a cast or by a division by 255. The steps of each
+// instruction set include this file.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ using pixel::scaled;
 constexpr Index kLanes = simd::kLanes<float>;
 using Floats = simd::Vector<float>;
 
-// Loads kLanes bytes as floats, in reverse order where mirrored. Uses intrinsics, because gcc 12
+// Loads kLanes bytes as floats, in reverse order if kMirrored. Uses intrinsics, because gcc 12
 // compiles __builtin_convertvector byte by byte.
 template <bool kMirrored>
 [[gnu::always_inline]] inline Floats widened(const std::uint8_t* bytes) {
@@ -62,7 +62,7 @@ template <bool kMirrored>
   return __builtin_convertvector(words, Floats);
 }
 
-// Computes out[i] = f(in[i] as a float), or of in[-i] where mirrored.
+// Computes out[i] = f(float(in[i])), or f(float(in[-i])) if kMirrored.
 template <bool kMirrored, class F>
 [[gnu::always_inline]] inline void convert_run(const std::uint8_t* in, float* out, Index n, F f) {
   /// BEGIN SOLUTION [augment-rows]
@@ -80,8 +80,8 @@ template <bool kMirrored, class F>
   /// END SOLUTION
 }
 
-// Calls f with the formula of a conversion of channel c (kScale or kCast) and of the normalisation
-// that follows, if `numbers` are not null.
+// Calls f with a function that converts one value of channel c: by kScale or kCast, and then by the
+// normalisation in `numbers` (the means, then the deviations) unless that is null.
 template <class F>
 [[gnu::always_inline]] inline void with_formula(StageKind kind, const float* numbers,
                                                 Index channels, Index c, F&& f) {

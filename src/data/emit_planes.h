@@ -1,6 +1,7 @@
-// The most frequent pass converts bytes to floats, normalised if wanted, in planes (C, H, W) with
-// the margins of a crop. A plane is written from its first row to its last, margins included,
-// without a function call per row. Included by window.cc, whose general pass computes the same.
+// Implements the most frequent pass. It converts bytes to floats, normalises them on request, and
+// writes planes (C, H, W) with the margins of a crop. A plane is written from its first row to its
+// last, margins included, without a function call per row. window.cc includes this file, and its
+// general pass computes the same.
 #pragma once
 
 #include "convert.h"
@@ -31,7 +32,8 @@ bool are_planes_of_bytes(const Emission& e) {
          (e.stage_count == 1 || e.stages[1].kind == StageKind::kNormalize);
 }
 
-// Writes the margins of a row before its middle, in whole vectors, which reach into the middle.
+// Writes the left and right margins of a row. The whole vectors that it stores reach into the
+// middle, so the middle must be written afterwards.
 [[gnu::always_inline]] inline void fill_margins(float* out, Index left, Index right, Index width,
                                                 float value) {
   if (width < kLanes) {
@@ -71,15 +73,16 @@ void convert_plane(const Emission& e, const PlaneRows& p, Index c) {
                [&](auto formula) { convert_rows<kMirrored>(p, formula); });
 }
 
-// Returns true if out's planes, margins included, may be computed from a small image of bytes.
+// Returns true if emit_small_image can compute the output: it is small, its rows are contiguous,
+// and its margins correspond to a byte.
 bool is_small_image_of_bytes(const Emission& e) {
   const bool whole = e.inside.width() == e.width && e.inside.height() == e.height;
   return e.height * e.width <= kPlaneBytes && e.out_row_stride == e.width &&
          (whole || e.fill_byte >= 0);
 }
 
-// Copies the image's window with its margins to planes of bytes and converts each plane as one run:
-// the rows of a small image are too short for a loop of their own.
+// Copies the image's window with its margins to planes of bytes, and converts each plane as one
+// run, because the rows of a small image are too short for efficient loops.
 void emit_small_image(const Emission& e) {
   const Index plane = e.height * e.width;
   const ThreadScratch scratch(e.channels * kPlaneBytes);
@@ -99,8 +102,8 @@ void emit_small_image(const Emission& e) {
   }
 }
 
-// Writes `rows` rows from row y on; `in` points to the first of them, channels are `channel_stride`
-// apart.
+// Writes `rows` rows of each plane, from row y on. `in` points to the first of them; its channels
+// are `channel_stride` apart.
 void convert_planes(const Emission& e, const std::uint8_t* in, Index in_stride,
                     Index channel_stride, bool mirrored, Index y, Index rows) {
   const Rectangle& inside = e.inside;

@@ -1,5 +1,5 @@
-// The plan of a row merges adjacent axes if the strides of both sides allow it, so a compact row is
-// one memcpy; else the axis with the smallest stride in out is innermost.
+// All rows share one loop plan. It merges adjacent axes if the strides of both arrays allow it, so
+// a compact row is one memcpy. Otherwise the axis with the smallest stride in `out` is innermost.
 #include "gather.h"
 
 #include <algorithm>
@@ -16,7 +16,8 @@ constexpr std::int64_t kBytesAlone = 1
                                      << 20;  // fewer bytes are copied without waking another thread
 constexpr std::int64_t kAhead = 4;           // rows whose first cache line is prefetched
 
-// Copies a row, whose first elements are moved by `shifts` bytes from those of the plan.
+// Copies a row. It lies `out_shift` and `from_shift` bytes after the rows for which the plan was
+// made.
 template <class Word>
 void copy_row(const LoopPlan& plan, std::int64_t out_shift, std::int64_t from_shift) {
   constexpr std::int64_t kSize = sizeof(Word);

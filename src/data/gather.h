@@ -1,4 +1,4 @@
-// Gathers rows of an array of any element type by index: a batch of samples in memory.
+// Gathers rows of an array by index, which makes a batch of samples. Elements may have any type.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,9 @@
 
 namespace needle::data {
 
-// Copies row indices[i] of source to row i of out, which has as many rows as there are indices;
-// every index must be a row of the source. Both have one dtype, of which only the size counts, and
-// rows of one shape; elements need not be aligned. The rows are distributed over the threads of the
-// pool.
+// Copies row indices[i] of `source` to row i of `out`. `out` must have one row per index, and every
+// index must be a row of `source`. Both must have the same dtype, of which only the size matters,
+// and rows of the same shape. Elements need not be aligned. The threads of the pool share the rows.
 void gather_rows(const View& source, std::span<const std::int64_t> indices, const View& out);
 
 }  // namespace needle::data

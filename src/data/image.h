@@ -1,7 +1,7 @@
-// One image in memory as the steps of an augmentation program see it, and the calling convention. A
-// step reads `in` and writes every element of `out`; both are (height, width, channels) with
-// adjacent channels, and rows `row_stride` elements apart. Steps are independent of Python, batches
-// and threads: program.cc calls them, with one thread for each image.
+// An image in memory, as the steps of an augmentation program see it. A step reads `in` and writes
+// every element of `out`. Both are (height, width, channels), with adjacent channels and with rows
+// `row_stride` elements apart. Steps do not depend on Python, batches or threads: program.cc calls
+// them, and one thread processes an image.
 //
 // Integer results are equal to the NumPy definitions (python/needle/data/transforms/) bit for bit,
 // so these files are compiled with -ffp-contract=off: a fused multiplication and addition rounds

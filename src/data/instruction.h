@@ -11,11 +11,11 @@ namespace needle::data {
 
 enum class Kind { kCrop, kFlip, kResize, kColour, kAffine, kErase, kToFloat, kNormalize, kPermute };
 
-struct StepRow {  // the meaning of a step's name; constants -1: the step checks them itself
+struct StepRow {  // the meaning of a step's name; constants is -1 if the step checks them itself
   const char* name;
   Kind kind;
   int constants, parameters;
-  bool geometric;  // means height and width by the axes 0 and 1
+  bool geometric;  // uses axes 0 and 1 as height and width
 };
 
 struct Instruction {

@@ -50,7 +50,7 @@ class Lowering {
   }
 
  private:
-  // The pass and step of an instruction, and the position of its numbers in the record.
+  // Where an instruction is lowered to: its pass, and the offset of its numbers in the record.
   struct Place {
     std::size_t pass;
     std::int32_t word;
@@ -300,7 +300,7 @@ class Lowering {
     return small(axis.taps + 2);
   }
 
-  // Position p of the window along an axis is position sign * p + first of the previous image.
+  // Along one axis, position p of the window is position sign * p + first of the previous image.
   struct Along {
     std::int64_t sign, first;
 

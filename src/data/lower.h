@@ -11,8 +11,9 @@
 
 namespace needle::data {
 
-// images: those of all samples, in order. `offsets` are their distances from one base, in elements;
-// SourceImage::data is not read. Throws Error if sizes or parameters do not match.
+// `images` has the images of all samples, in order. `offsets` has their distances from one base
+// address, in elements; SourceImage::data is not read. Throws Error if sizes or parameters do not
+// match.
 ImageBatch lower(const Program& program, std::span<const SourceImage> images,
                  std::span<const std::int64_t> offsets);
 

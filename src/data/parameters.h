@@ -1,4 +1,4 @@
-// The checked parameters of one image, step by step; the input of run.cc and lower.cc. Errors name
+// Reads and checks the parameters of one step for one image, for run.cc and lower.cc. Errors name
 // the step, the rule, the value and the image.
 #pragma once
 
@@ -29,7 +29,7 @@ struct Parameters {
   void affine(double matrix[6]) const;
 };
 
-// Returns the error of a result whose size is not that of out.
+// Throws the Error for a result whose size is not the `wanted` one.
 [[noreturn]] void refuse_size(std::int64_t height, std::int64_t width, const std::int64_t wanted[2],
                               std::int64_t sample);
 

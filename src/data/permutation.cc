@@ -1,6 +1,6 @@
-// Short orders are sorted, and the most recent ones cached. Long orders are computed position by
-// position with a Feistel network on the next even power of two, applied until the value is in
-// range.
+// Short orders are computed by sorting, and the most recent ones are cached. Long orders are
+// computed position by position: a Feistel network permutes the numbers below the next even power
+// of two, and is applied again until the value is in range.
 #include "permutation.h"
 
 #include <algorithm>

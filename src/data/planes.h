@@ -1,5 +1,6 @@
-// Interleaved pixels to planes and back: a row becomes one run per channel, forwards or mirrored.
-// Included by the steps of an instruction set; three channels of bytes have vector code.
+// Converts interleaved pixels to planes and back. A row becomes one run per channel, forwards or
+// mirrored. Three channels of bytes have vector code. The steps of each instruction set include
+// this.
 #pragma once
 
 #include <cstdint>
@@ -32,13 +33,13 @@ void split_three(const T* pixels, Index n, T* planes, Index plane_stride) {
 
 #if defined(__SSSE3__)
 
-// A permutation of 48 bytes in vectors of 16. For each pair of a written and a read vector it has,
-// for each written byte, its index in the read vector, or 0x80 if it is in another one.
+// Shuffle masks for a permutation of 48 bytes in vectors of 16. byte[to][from][i] is the index in
+// input vector `from` of byte i of output vector `to`, or 0x80 if another vector holds that byte.
 struct ByteMasks {
   alignas(16) std::uint8_t byte[3][3][16];
 };
 
-// source(vector, i) is the index, among all 48, of the source of a written vector's byte i.
+// source(to, i) returns which of the 48 input bytes becomes byte i of output vector `to`.
 template <class Source>
 constexpr ByteMasks make_masks(Source source) {
   ByteMasks masks{};
@@ -53,7 +54,7 @@ constexpr ByteMasks make_masks(Source source) {
   return masks;
 }
 
-// Returns the written vector `to`.
+// Returns output vector `to` of the permutation.
 [[gnu::always_inline]] inline __m128i permuted(const __m128i from[3], const ByteMasks& masks,
                                                int to) {
   const auto* mask = reinterpret_cast<const __m128i*>(masks.byte[to]);
@@ -125,13 +126,13 @@ constexpr ByteMasks kMirrorMasks = make_masks([](int part, int i) {
   return 3 * (15 - to / 3) + to % 3;
 });
 
-// Reverses 16 pixels (48 bytes).
+// Reverses the order of 16 pixels (48 bytes).
 [[gnu::always_inline]] inline void mirror_sixteen(const std::uint8_t* pixels, std::uint8_t* out) {
   const __m128i from[3] = {load16(pixels), load16(pixels + 16), load16(pixels + 32)};
   for (int part = 0; part < 3; ++part) store16(out + 16 * part, permuted(from, kMirrorMasks, part));
 }
 
-// Writes out pixel i = pixel n - 1 - i, for as many pixels as fill vectors.
+// Writes pixel n - 1 - i to pixel i of `out`. Returns n, or 0 if the pixels do not fill a vector.
 Index mirror_three(const std::uint8_t* pixels, Index n, std::uint8_t* out) {
   if (n < 16) return 0;
   for (Index i = 0; i < n; i += 16) {  // the last vector overlaps the one before

@@ -35,8 +35,8 @@ struct OutputRow {  // one image of the output, compact, with its axes in the or
 
 class Program {
  public:
-  // Throws an Error that names the step if steps, images and output do not match. table: none for a
-  // program that is lowered (lower.h) instead of run.
+  // Throws an Error that names the step if steps, images and output do not match. `table` is null
+  // for a program that is lowered (lower.h) instead of run.
   Program(const std::vector<StepCall>& calls, std::int64_t channels, Element type,
           const OutputRow& output, const StepTable* table);
 

@@ -1,6 +1,6 @@
-// Images scaled to another size: nearest, or bilinear, with a wider filter if an axis shrinks and
+// Resizes images, by the nearest pixel or bilinearly, with a wider filter if an axis shrinks and
 // antialias is set. For each output row, the vertical pass computes one line from the rows that it
-// needs (the line stays in the cache), and the horizontal pass computes the output row from the
+// needs (the line stays in the cache), and the horizontal pass computes the output row from that
 // line. If only a part of the result is needed, both passes compute only that part.
 //
 // Bytes use fixed point, so that all backends agree bit for bit; weights have units of 2**-14:
@@ -32,8 +32,8 @@ bool has_neighbours(const Image<T>& image, Index step) {
          (image.column_stride == step || image.width == 1);
 }
 
-// Returns the number of elements of the copy that `in` needs: layouts other than rows of contiguous
-// pixels are copied.
+// Returns the number of elements of the copy that `in` needs, or 0 if it has rows of contiguous
+// pixels and needs none.
 template <class T>
 Index packed_size(const Image<T>& in) {
   const bool direct = has_neighbours(in, in.channels) || has_neighbours(in, -in.channels);
@@ -86,7 +86,7 @@ void spread(const T* row, const Image<T>& out, T* to) {
   }
 }
 
-// The positions from `begin`, a multiple of eight, to `end`.
+// Returns positions [begin, end) of an axis; `begin` is a multiple of eight.
 ResizeAxis part_of(const ResizeAxis& axis, Index begin, Index end) {
   ResizeAxis part = axis;
   part.out = end - begin;
@@ -111,7 +111,7 @@ void resize_bilinear(const Image<T>& in, const Image<T>& out, const Scaling& sca
       resize_axis(in.width, scaling.width, scaling.antialias, rows.mirrored), begin, part.right);
 
   // Computes only the columns of the line that the part reads, from the lowest position to the
-  // highest. Zeros surround them, because missing taps are read with weight zero.
+  // highest. Zeros surround them, because missing taps read a value and multiply it by zero.
   const Index last = across.out - 1;
   const Index firsts[2] = {across.first[0], across.first[last]};
   const Index ends[2] = {firsts[0] + across.count[0], firsts[1] + across.count[last]};

@@ -21,7 +21,7 @@ struct Table : ResizeAxis {
   void put(Index row, Index start, const std::vector<double>& taps);
 };
 
-// The taps of output position i: their weights (with sum 1) and where they start.
+// Computes the taps of output position i: their weights, whose sum is 1, and where they start.
 Index taps_of(const ResizeAxis& axis, Index i, std::vector<double>& weights) {
   const double scale = double(axis.in) / double(axis.out);
   const double support = axis.antialias && scale > 1.0 ? scale : 1.0;
@@ -44,7 +44,8 @@ Index taps_of(const ResizeAxis& axis, Index i, std::vector<double>& weights) {
   return start;
 }
 
-// Rounds half to even; the largest weight (the first of several) absorbs the difference to 2**14.
+// Rounds weights half to even. The largest weight (the first of equal ones) is then changed so that
+// the sum is 2**14.
 void fixed_point(const std::vector<double>& weights, std::int16_t* fixed) {
   const double one = double(1 << kWeightBits);
   long missing = 1L << kWeightBits;
@@ -115,8 +116,8 @@ const ResizeAxis& resize_axis(Index in, Index out, bool antialias, bool mirrored
       return table;
     }
   }
-  // Evicts the least recently used entry, since a resize holds two and the first may be in the
-  // cache.
+  // Evicts the least recently used entry. A resize uses two tables at once, so its second request
+  // must not evict its first table.
   Table& table = *std::min_element(tables.begin(), tables.end(),
                                    [](const auto& a, const auto& b) { return a.used < b.used; });
   table.used = ++clock;

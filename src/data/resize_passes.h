@@ -47,7 +47,7 @@ void line_tail(const Byte* rows, Index stride, const VerticalTaps& taps, Index b
   _mm256_storeu_si256(static_cast<__m256i*>(to), v);
 }
 
-// Computes 32 elements of kPairs pairs of rows; 0: any number of pairs.
+// Computes 32 elements of a line from kPairs pairs of rows; 0 means any number of pairs.
 template <int kPairs>
 [[gnu::always_inline]] inline void line_block(const Byte* rows, Index stride,
                                               const VerticalTaps& taps, std::int16_t* line) {
@@ -153,8 +153,8 @@ void sum_row(const std::int16_t* line, const ResizeAxis& axis, Index channel_cou
 
 #ifdef __AVX2__
 
-// Interleaves two pixels of kChannels 16-bit values, channel by channel, for four channels (missing
-// ones are zero).
+// Returns the shuffle mask that interleaves two pixels of kChannels 16-bit values, channel by
+// channel. The result has four channels; missing ones are zero.
 template <int kChannels>
 [[gnu::always_inline]] inline __m256i pair_mask() {
   char bytes[32];
@@ -165,7 +165,7 @@ template <int kChannels>
   return load32(bytes);
 }
 
-// Packs pixels of four bytes to pixels of kChannels bytes, in each half.
+// Returns the shuffle mask that packs pixels of four bytes to kChannels bytes, in each half.
 template <int kChannels>
 [[gnu::always_inline]] inline __m256i squeeze_mask() {
   char bytes[32];
@@ -176,7 +176,7 @@ template <int kChannels>
   return load32(bytes);
 }
 
-// Packs eight pixels, four at the start of each half of v, to 8 * kChannels bytes.
+// Stores eight pixels of kChannels bytes. Four are at the start of each half of v.
 template <int kChannels>
 [[gnu::always_inline]] inline void store_pixels(Byte* to, __m256i v) {
   const __m128i low = _mm256_castsi256_si128(v), high = _mm256_extracti128_si256(v, 1);
@@ -269,8 +269,8 @@ void sum_row(const float* line, const ResizeAxis& axis, Index channels, float* o
   }
 }
 
-// Holds the channels of a pixel in one vector; the surplus that is stored is overwritten by the
-// next pixel.
+// Computes all channels of a pixel in one vector. A store may reach into the next pixel, which is
+// stored after it.
 template <int kChannels, int kTaps>
 void vector_row(const float* line, const ResizeAxis& axis, float* out) {
   typedef float Pixel __attribute__((vector_size(16)));

@@ -91,7 +91,7 @@ struct Run {
                           erased, erased_count, to, type, strides[0], strides[1], strides[2]});
   }
 
-  // Calls next with the current contents of the canvas, written to memory.
+  // Writes the canvas to memory and calls next() with the canvas that shows that memory.
   template <class F>
   void settle(const Canvas& canvas, F&& next) const {
     const std::int64_t c = channels();
@@ -185,7 +185,8 @@ struct Run {
     return true;
   }
 
-  // Sets the part of a resized image that is computed: the window of a crop that follows, or all.
+  // Sets which part of a resized image is computed: the window of a crop that follows, or all of
+  // it.
   void wanted_part(std::size_t index, const Instruction& step, Canvas& resized) const {
     resized.inside = {0, 0, step.height, step.width};
     if (index + 1 == program.instructions_.size()) return;
@@ -200,7 +201,8 @@ struct Run {
     resized.outside = {next.fill, 0};  // the fill of the crop, if it reaches outside
   }
 
-  // Resizes a plain canvas, or applies the map m if it is not null, via memory or directly to out.
+  // Resizes a plain canvas or, if m is not null, applies the affine map m to it. The result goes
+  // directly to `out` if possible, otherwise to memory.
   template <class T>
   void transform(std::size_t index, const Instruction& step, const double* m,
                  const Canvas& canvas) const {

@@ -1,7 +1,8 @@
-// The steps of an augmentation program that are compiled once per instruction set, in the
-// namespace of the one that this translation unit is compiled for (-DNEEDLE_ISA=...), and the table
-// through which program.cc calls them. As in src/cpu nothing in these files may have weak linkage:
-// anonymous namespaces, static functions, ThreadScratch instead of std::vector.
+// Declares the steps of an augmentation program that are compiled once per instruction set, and the
+// table through which program.cc calls them. They are in the namespace of the instruction set that
+// this translation unit is compiled for (-DNEEDLE_ISA=...). As in src/cpu, nothing here may have
+// weak linkage: use anonymous namespaces, static functions, and ThreadScratch instead of
+// std::vector.
 //
 // `in` may have any strides, negative ones too (flips), and is not written; all of its pixels are
 // valid memory. resize and affine: out has adjacent channels and does not overlap
@@ -15,7 +16,7 @@
 
 namespace needle::data {
 
-// Scales the whole image (at least 1x1) to height x width, of which only `part` is computed.
+// Resizes the whole image (at least 1x1) to height x width, of which only `part` is computed.
 struct Scaling {
   std::int64_t height, width;
   Rectangle part;
@@ -26,13 +27,13 @@ template <class T>
 struct ImageSteps {
   // out has the part's size.
   void (*resize)(const Image<T>& in, const Image<T>& out, const Scaling& scaling);
-  // m: a, b, c, d, e, f. The pixel centre (X, Y) of `out` takes the value at (aX + bY + c, dX + eY
-  // + f) of `in`, or fill outside of `in`.
+  // `m` is a, b, c, d, e, f. The pixel centre (X, Y) of `out` takes the value of `in` at (aX + bY +
+  // c, dX + eY + f), or `fill` if that is outside of `in`.
   void (*affine)(const Image<T>& in, const Image<T>& out, const double m[6], bool bilinear,
                  double fill);
-  // m: 3x4, row-major; 1 or 3 channels. Any strides are allowed and `in` may be `out`. The program
-  // calls it with single rows as planes (column_stride 1, channel_stride the plane's), which must
-  // be fast.
+  // `m` is a 3x4 matrix, row-major. Images have 1 or 3 channels and any strides, and `in` may be
+  // `out`. The program passes single rows as planes (column_stride is 1, channel_stride that of the
+  // planes), which must be fast.
   void (*colour)(const Image<T>& in, const Image<T>& out, const float m[12]);
 };
 

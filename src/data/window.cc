@@ -115,7 +115,8 @@ void emit_piece(const Emission& e, const T* source, U* out, Index n, const Buffe
   if (now.data != target.data) store(e, now, out, n);
 }
 
-// Returns true if the output's pixels, and the source's at that stride, are contiguous.
+// Returns true if the output's pixels are contiguous, and those of the source are contiguous but
+// `column_stride` apart (negative if mirrored).
 bool have_pixels(const Emission& e, Index column_stride) {
   return e.channel_stride == 1 && e.out_channel_stride == 1 && e.out_column_stride == e.channels &&
          e.column_stride == column_stride;
@@ -138,7 +139,8 @@ bool is_copy(const Emission& e) {
                                 (e.column_stride == 1 && e.out_column_stride == 1));
 }
 
-// Applies colours alone, for pixels with the same layout in out and source.
+// Returns true if the only stage is a colour stage and pixels have the same layout in `out` and
+// source.
 bool is_colour(const Emission& e) {
   return have_pixels(e, e.channels) && e.stage_count == 1 && e.stages[0].kind == StageKind::kColour;
 }

@@ -1,6 +1,7 @@
-// The last pass over an image: a window of a source goes through pointwise stages (colour, to
-// float, normalise) into an output of any layout; pixels outside of the source, and erased
-// rectangles, are filled. program.cc composes it, window.cc (per instruction set) runs it.
+// The last pass over an image. A window of a source goes through pointwise stages (colour,
+// conversion to float, normalisation) into an output of any layout. Pixels outside of the source,
+// and erased rectangles, are filled. program.cc composes the pass; window.cc, compiled per
+// instruction set, runs it.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +35,8 @@ struct Erased {
   const float* values;  // one per channel, in the output's type
 };
 
-// height x width pixels; the source provides the part `inside`. Counts are in elements and
-// pixels.
+// A window of height x width pixels, of which the source provides the part `inside`. Strides are in
+// elements.
 struct Window {
   const void* data;  // the first pixel of the part
   Element source_type;
@@ -44,8 +45,8 @@ struct Window {
   std::int64_t height, width;
 };
 
-// The output is height x width x channels for any order of its axes in memory. Outside of the
-// source it is `fill`, one value per channel, already in the output's type.
+// One pass over an image. The output is height x width x channels, with its axes in any order in
+// memory. Pixels outside of the source become `fill`: one value per channel, in the output's type.
 struct Emission : Window {
   std::int64_t channels;
   const float* fill;
