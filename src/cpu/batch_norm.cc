@@ -1,7 +1,8 @@
-// batch_norm: the statistics of each channel over all other dimensions, then the normalisation,
-// whose pass also applies ReLU, or adds a residual and applies ReLU. Rows are divided into chunks
-// by the shape alone. Each chunk computes partial moments about a first mean, which are combined in
-// double and in order, so neither a large mean nor the number of threads changes the result.
+// batch_norm computes the statistics of each channel over all other dimensions, and then
+// normalises. The second pass also applies ReLU, or adds a residual and applies ReLU. The shape
+// alone determines how rows are divided into chunks. Each chunk computes moments about a first
+// mean; these are combined in double and in order. So neither a large mean nor the number of
+// threads changes the result.
 #include <cmath>
 #include <limits>
 
@@ -40,7 +41,7 @@ void first_mean(const ChannelRows& rows, const T* x, Index begin, Index end, dou
   rows.repeat(shift);
 }
 
-// Computes means and squares (of deviations) of each channel over wide rows [begin, end).
+// Computes each channel's mean and sum of squared deviations over wide rows [begin, end).
 template <class T>
 void chunk_moments(const ChannelRows& rows, const T* x, Index begin, Index end, double* means,
                    double* squares) {

@@ -37,8 +37,8 @@ Index chunk_of(const ChannelRows& rows) {  // wide rows
   return even < least ? least : even;
 }
 
-// f(begin, end, first row of parts, second row of parts) fills parts[chunk], of shape
-// [2][channels], for each chunk.
+// Calls f(begin, end, first, second) for each chunk of rows [begin, end). f fills `first` and
+// `second`, the two rows of parts[chunk], which has shape [2][channels].
 template <class F>
 void each_chunk(const ChannelRows& rows, double* parts, F&& f) {
   const Index chunk = chunk_of(rows), chunks = (rows.count() + chunk - 1) / chunk;
@@ -57,8 +57,8 @@ struct ChannelSums {
   double first = 0, second = 0;
 };
 
-// Sums, for each channel, the two terms that source.terms() assigns. Rows are divided into chunks,
-// whose partial sums are added in order.
+// Sums two terms per channel, which source.terms() computes. Rows are divided into chunks, whose
+// partial sums are added in order.
 template <class T, class Source>
 void sum_channels(const ChannelRows& rows, const Source& source, ChannelSums* totals) {
   const Index channels = rows.channels, width = rows.width(), chunk = chunk_of(rows);
@@ -93,8 +93,9 @@ void sum_channels(const ChannelRows& rows, const Source& source, ChannelSums* to
 
 // ---- application: out = formula(elements, the channel's constants) -----------------------------
 
-// Returns true if results use non-temporal stores: so large a result would evict the operands,
-// which are read twice, and would itself be evicted before it is read. Rows must be vectors.
+// Returns true if results should use non-temporal stores. A result this large would evict the
+// operands, which are read twice, and would itself be evicted before it is read. Rows must be
+// vectors.
 template <class T>
 bool streams(const ChannelRows& rows, const T* to, int out) {
   constexpr Index kStreamedBytes = Index{12} << 20;
@@ -129,10 +130,10 @@ template <class T, class V>
   put(to, value);
 }
 
-// Computes to[at[out] + i] = formula(V{}, at, i), where the elements of view v are at
-// position at[v] + i. Tasks go from the last rows to the first: the previous pass read the last
-// rows last, so the cache still holds them, and it will hold the results that the next kernel reads
-// first.
+// Computes to[at[out] + i] = formula(V{}, at, i) for all elements. at[v] + i is the position of an
+// element in view v; `out` is the number of the view that is written. Tasks go from the last rows
+// to the first. The previous pass read the last rows last, so the cache still holds them; in the
+// end it will hold the results that the next kernel reads first.
 template <class T, class F>
 void apply(const ChannelRows& rows, T* to, int out, F&& formula) {
   const Index grain = kTaskElements / rows.width() + 1, all = rows.count();

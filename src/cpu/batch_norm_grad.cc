@@ -1,5 +1,5 @@
-// The gradient of batch_norm and its epilogue: a pass that sums over each channel (chunks of rows,
-// divided by the shape alone, added in order) and a pass that writes.
+// The gradient of batch_norm and its epilogue. The first pass sums over each channel: the shape
+// alone divides rows into chunks, whose sums are added in order. The second pass writes the result.
 #include <cmath>
 
 #include "batch_norm.h"
@@ -18,7 +18,7 @@ struct Source {
   T* kept;
   const T *center, *scale, *bias;
 
-  // Element i relative to `positions` in grad, x, y and kept.
+  // Returns the gradient of element i, counted from `positions` in grad, x, y and kept.
   template <class V>
   [[gnu::always_inline]] V gradient(const Index* positions, Index i, V centred) const {
     const V g = get<V>(grad + positions[0] + i);

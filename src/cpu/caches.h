@@ -11,7 +11,8 @@ struct Caches {
   std::int64_t line, l1, l1_ways, l2;
 };
 
-// Reads the sizes once; a size that the system does not report is that of a common core.
+// Reads the sizes once. A size that the system does not report is assumed to be that of a common
+// core.
 const Caches& caches();
 
 }  // namespace needle

@@ -58,8 +58,8 @@ struct ChannelRows {
     return last - begin * merged;
   }
 
-  // Calls f(offsets, strides, rows, width) for the stretches of wide rows [begin, end) that have
-  // constant strides.
+  // Divides wide rows [begin, end) into stretches with constant strides and calls f(offsets,
+  // strides, rows, width) for each. `offsets` and `strides` have one entry per view.
   template <class F>
   [[gnu::always_inline]] void each(Index begin, Index end, F&& f) const {
     Index offsets[4] = {}, strides[4] = {};
@@ -86,7 +86,7 @@ struct ChannelRows {
     }
   }
 
-  // Returns the values of the channels repeated to `width()` columns.
+  // Repeats the values of the channels, so that `values` has width() columns.
   template <class T>
   void repeat(T* values) const {
     for (Index c = channels; c < width(); ++c) values[c] = values[c - channels];
@@ -119,8 +119,9 @@ struct ColumnSums {
     }
   }
 
-  // term(V{}, at, column, a, b) sets a and b to the contribution of an element or a vector; `at` is
-  // the position of its row's first element in each view. Rows start at `offsets`, `strides` apart.
+  // Adds rows that start at `offsets`, `strides` apart in each view. term(V{}, at, column, a, b)
+  // sets a and b to what an element or a vector contributes to the two sums. at[v] is the position
+  // of the first element of its row in view v.
   template <class Term>
   [[gnu::always_inline]] void add(const Index* offsets, const Index* strides, Index rows,
                                   Index columns, Term&& term) {

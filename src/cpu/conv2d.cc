@@ -1,11 +1,12 @@
-// conv2d and its input gradient: chooses the fastest algorithm for a shape. Each sums the products
-// (input channels) x (output channels) over the taps, in a different order: Winograd's for 3 x 3
-// and stride 1 (winograd.h); vectors of output channels, with the windows as runs of neighbours
-// (conv_windows.h) or tap by tap (conv_rows.h); vectors of pixels (conv_planes.h); and depthwise.
+// Computes conv2d and its input gradient by the fastest algorithm for a shape. All of them sum
+// products of input channels and weights over the taps, in different orders. winograd.h handles 3 x
+// 3 kernels of stride 1. conv_windows.h and conv_rows.h use vectors of output channels: the first
+// reads windows as runs of neighbours, the second goes tap by tap. conv_planes.h uses vectors of
+// pixels. depthwise.h handles one filter per channel.
 //
-// The input gradient is the same sum on the output gradient: the input pixels whose coordinates
-// agree modulo the stride form a grid, which only some taps reach. Alternatively each pixel of the
-// output gradient is spread over the pixels of its window (conv_spread.h).
+// The input gradient is the same sum over the output gradient. Input pixels whose coordinates agree
+// modulo the stride form a grid, which only some taps reach. Alternatively, conv_spread.h adds each
+// pixel of the output gradient to the pixels of its window.
 //
 // Each algorithm has its own order of the weights. For inference they can be prepared once
 // (prepared_conv2d.h).
@@ -31,7 +32,8 @@ struct Choice {
   double cost;  // in multiply-adds at full speed; unused for Winograd
 };
 
-// windows: the windows of p's pixels if p's taps are those of a dense kernel, else null.
+// Chooses an algorithm. `windows` has the windows of p's pixels if p's taps are those of a dense
+// kernel; otherwise it is null.
 template <class T>
 Choice choose(const TapProduct<T>& p, const Windows<T>* windows) {
   if constexpr (sizeof(T) == 4) {
@@ -56,7 +58,7 @@ void run_product(const TapProduct<T>& p, const Windows<T>* windows) {
   }
 }
 
-// The operands of a forward pass, without kernel positions that only meet padding.
+// The operands of a forward pass. Kernel positions that only meet padding are left out.
 template <class T>
 struct Convolution {
   Kernel kernel;
@@ -171,15 +173,15 @@ void forward_then(const View& x, const View& weight, const View* prepared, const
 
 // ---- input gradient ----------------------------------------------------------------------------
 
-// One axis of a tap: kernel position k connects the input pixels at `phase` modulo the stride with
-// the gradient pixel `offset` beyond their own index. Returns false if it connects none.
+// Along one axis, returns true if kernel position k connects input pixels phase + n * stride with
+// pixels of the output gradient. These then have the index n + *offset.
 bool reaches(Index phase, Index k, Index stride, Index padding, Index dilation, Index* offset) {
   const Index distance = phase + padding - k * dilation;
   *offset = distance / stride;
   return distance % stride == 0;
 }
 
-// The taps that reach a phase, in the order of their offsets; returns their number.
+// Writes the taps that reach a phase, in the order of their offsets, and returns their number.
 Index phase_taps(const View& weight, const Geometry& geometry, Pair phase, Tap* taps) {
   Index count = 0;
   for (Index i = weight.shape[0] - 1; i >= 0; --i) {
@@ -210,7 +212,7 @@ Image<T> phase_of(const Image<T>& image, Pair phase, Pair stride) {
           image.channel_stride};
 }
 
-// Calls f(phase of x_grad, taps, number of taps) for all pixels of x_grad, grid by grid.
+// Calls f(phase, taps, number of taps) for each phase of x_grad. The phases cover all its pixels.
 template <class T, class F>
 void each_phase(const Image<T>& x_grad, const View& weight, const Geometry& geometry, F&& f) {
   const Scratch taps(bytes_for<Tap>(weight.shape[0] * weight.shape[1]));
@@ -227,7 +229,8 @@ Grid grid_of(const Image<T>& image, Pair step) {
   return {image.images, image.height, image.width, step};
 }
 
-// Calls f(product, windows or null) for the phases of one group, whose weights begin at `filters`.
+// Calls f(product, windows) for each phase of one group, whose weights begin at `filters`.
+// `windows` may be null.
 template <class T, class F>
 void each_product(const Image<const T>& grad, const Image<T>& x_grad, const View& weight,
                   const T* filters, const Geometry& geometry, F&& f) {
@@ -311,15 +314,15 @@ void conv2d_input_grad(In grad, In weight, Out x_grad, const Geometry& geometry)
 
 namespace {
 
-// Returns a view of no memory.
+// Returns a view that has a shape but no memory.
 View shaped(const std::int64_t (&shape)[4]) {
   View v{nullptr, DType::kFloat32, 4};
   std::copy_n(shape, 4, v.shape);
   return row_major(v, nullptr);
 }
 
-// Calls f(product, windows) for a convolution of one group over images of a given shape, without
-// accessing memory.
+// Calls f(product, windows) with the description of a convolution of one group over images of a
+// given shape. Accesses no memory.
 template <class F>
 void with_product(const ImageShape& image, const View& weight, const Geometry& g, F&& f) {
   const auto windows = [](Index pixels, Index kernel, Index stride, Index padding, Index dilation) {

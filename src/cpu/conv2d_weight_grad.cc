@@ -1,9 +1,9 @@
-// The weight gradient of conv2d as a matrix product whose long side is k: k runs over the pixels of
-// the output gradient, rows are the (tap, input channel) pairs, columns the output channels, as in
-// the result. A task processes one block of rows and one range of pixels: it packs its part of the
-// patches slice by slice (never all of them) and writes a partial result. The partial results are
-// added in order. Ranges depend on the shape alone, so the sum does not depend on the number of
-// threads.
+// Computes the weight gradient of conv2d as a matrix product with a long k. k runs over the pixels
+// of the output gradient. Rows are the (tap, input channel) pairs and columns the output channels,
+// as in the result. A task processes one block of rows and one range of pixels. It packs its part
+// of the patches slice by slice (never all of them) and writes a partial result. The partial
+// results are added in order. Ranges depend on the shape alone, so the sum does not depend on the
+// number of threads.
 #include "conv_applied.h"
 #include "conv_window_sums.h"
 #include "core/thread_pool.h"
@@ -21,8 +21,8 @@ Index block_of(const WeightGradient<T>& w) {
   return round_up(ceil_div(w.rows(), ceil_div(w.rows(), kRowBlock)), Blocking<T>::MR);
 }
 
-// Returns elements [first, last) of the patch of a pixel: in place if they are contiguous, else a
-// copy.
+// Returns elements [first, last) of a pixel's patch: in place if they are contiguous, otherwise as
+// a copy in `room`.
 template <class T>
 const T* patch_of(const WeightGradient<T>& w, const Pixel& pixel, Index first, Index last,
                   T* room) {
@@ -34,8 +34,8 @@ const T* patch_of(const WeightGradient<T>& w, const Pixel& pixel, Index first, I
   return room;
 }
 
-// Copies n elements to one row of panels of kWidth columns, `step` apart; the last panel is
-// zero-padded.
+// Copies n elements, `stride` apart, to one row of panels. Panels have kWidth columns and are
+// `step` apart; the last one is zero-padded.
 template <class T, Index kWidth>
 [[gnu::always_inline]] inline void put_in_panels(const T* from, Index stride, Index n, T* to,
                                                  Index step) {
@@ -50,15 +50,15 @@ template <class T, Index kWidth>
   }
 }
 
-// The panels of some pixels, for a block of rows and for the output channels. Panels start in
-// different cache sets, since every pixel writes a part of a line to each of them.
+// The packed panels of some pixels: `seen` for a block of rows, `grads` for the output channels.
+// Panels start in different cache sets, because every pixel writes part of a line to each of them.
 template <class T>
 struct PixelPanels {
   static constexpr Index kSeenStep = odd_lines(Blocking<T>::KC * Blocking<T>::MR);
   static constexpr Index kGradStep = odd_lines(Blocking<T>::KC * Blocking<T>::NR);
   T *seen, *grads, *patch;
 
-  // Packs rows [first, last) of pixels [begin, begin + k).
+  // Packs rows [first, last) and all output channels of pixels [begin, begin + k).
   void pack(const WeightGradient<T>& w, Index begin, Index k, Index first, Index last) const {
     constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
     Pixel pixel = pixel_at(w.grid, begin);
@@ -72,7 +72,7 @@ struct PixelPanels {
   }
 };
 
-// Computes partial (rows, outputs): rows [first, last), summed over pixels [begin, end).
+// Computes rows [first, last) of a partial result (rows, outputs), summed over pixels [begin, end).
 template <class T>
 void sum_range(const WeightGradient<T>& w, Index begin, Index end, Index first, Index last,
                T* partial) {

@@ -8,13 +8,13 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// Positions of one axis of a kernel.
+// A range of kernel positions along one axis.
 struct Positions {
   Index first, count;
 };
 
-// Returns the kernel positions from the first to the last one that any window applies to a pixel:
-// at least one, and enough that the padding stays non-negative.
+// Returns the range of kernel positions along one axis that meet a pixel in some window. It has at
+// least one position, and enough of them that the padding stays non-negative.
 [[maybe_unused]] Positions applied_positions(Index kernel, Index pixels, Index windows,
                                              Index stride, Index padding, Index dilation) {
   const auto applies = [&](Index position) {

@@ -1,9 +1,9 @@
-// Convolution with few channels. It uses vectors of pixels, since a vector of channels would be
-// mostly padding. A band of image rows is copied into planes, one for each channel, with zeros
-// around it. Then pixel (i, j) of the grid is position i * pitch + j, and a tap is the same
-// offset from every position. So vectors run over positions, across the ends of rows; the few
-// positions between two rows are computed and not used. The step must be one pixel. Called by
-// conv2d.cc.
+// Convolution with few channels, for conv2d.cc. It uses vectors of pixels, since a vector of
+// channels would be mostly padding. A band of image rows is copied into planes, one for each
+// channel, with zeros around it. Pixel (i, j) of the grid is then position i * pitch + j, and a tap
+// is the same offset from every position. So vectors run over positions, across the ends of rows.
+// The results at the few positions between two rows are computed but not used. The step must be one
+// pixel.
 #pragma once
 
 #include "conv_windows.h"
@@ -43,13 +43,14 @@ constexpr Index kPlaneElements = 1 << 15;  // of all planes of a band
   return {top, left, halo, pitch, rows, bands, (rows + halo) * pitch};
 }
 
-// The size of the planes, with slack for vectors that reach past the last one.
+// Returns the number of elements of all planes, with slack for vectors that reach past the last
+// one.
 template <class T>
 Index plane_room(const PlaneLayout& layout, Index channels) {
   return channels * layout.plane_size + 2 * Blocking<T>::NR;
 }
 
-// Returns the offset of each (tap, channel) value from a position.
+// Writes the offset of each (tap, channel) value from a position to `offsets`.
 [[maybe_unused]] void plane_offsets(const PlaneLayout& layout, const Tap* taps, Index count,
                                     Index channels, Index* offsets) {
   for (Index t = 0; t < count; ++t) {
@@ -58,8 +59,8 @@ Index plane_room(const PlaneLayout& layout, Index channels) {
   }
 }
 
-// Copies columns [x, x + n) of row y of image n to one contiguous row per channel, in planes of
-// `size`.
+// Copies columns [x, x + count) of row y of image n. Each channel becomes a contiguous row in its
+// own plane; planes are `size` apart.
 template <class T>
 void copy_columns(const Image<const T>& image, Index n, Index y, Index x, Index count, T* to,
                   Index size) {
@@ -73,7 +74,7 @@ void copy_columns(const Image<const T>& image, Index n, Index y, Index x, Index 
   }
 }
 
-// Copies the pixels that rows [row, row + rows) of the grid read from image n.
+// Copies the pixels of image n that rows [row, row + rows) of the grid read to `planes`.
 template <class T>
 void copy_planes(const Image<const T>& image, const PlaneLayout& layout, Index n, Index row,
                  Index rows, T* planes) {
@@ -95,7 +96,7 @@ void copy_planes(const Image<const T>& image, const PlaneLayout& layout, Index n
 
 // ---- the product -------------------------------------------------------------------------------
 
-// Computes R output channels of 2 vectors of positions; `weights` has k rows of R.
+// Computes R output channels for 2 vectors of positions. `weights` has k rows of R elements.
 template <class T, int R, bool kShort>
 [[gnu::noinline]] void planes_tile(Index k, const Index* offsets, const T* weights, const T* planes,
                                    T* out, Index row_size) {
@@ -122,13 +123,13 @@ PlanesTile<T> planes_tile_of(Index rows, Index k) {
   return partial_of(k) == k ? &planes_tile<T, R, true> : &planes_tile<T, R, false>;
 }
 
-// Returns the output channels per tile for the fewest tiles, filled evenly.
+// Returns the number of output channels per tile that gives the fewest tiles, evenly filled.
 template <class T>
 Index tile_channels(Index outputs) {
   return ceil_div(outputs, ceil_div(outputs, Blocking<T>::MR));
 }
 
-// Packs tiles of `height` output channels, each as consecutive (tap, channel) rows.
+// Packs the weights of `height` output channels per tile. A tile has one row per (tap, channel).
 template <class T>
 void pack_plane_weights(const TapProduct<T>& p, Index height, T* packed) {
   for (Index o = 0; o < p.out.channels; o += height) {
@@ -143,7 +144,8 @@ void pack_plane_weights(const TapProduct<T>& p, Index height, T* packed) {
   }
 }
 
-// Copies rows of results (one per output channel) to rows [row, row + rows) of the grid of image n.
+// Adds the bias, applies ReLU and writes rows [row, row + rows) of output image n. `results` has
+// one row of `row_size` positions per output channel.
 template <class T>
 void write_band(const TapProduct<T>& p, const PlaneLayout& layout, Index n, Index row, Index rows,
                 const T* results, Index row_size, const T* bias) {
@@ -197,8 +199,9 @@ void run_planes(const TapProduct<T>& p) {
   });
 }
 
-// Measured costs, in units of a multiply-add: copying an element into or from a plane, and a factor
-// for tiles of few output channels, whose accumulators are too few to hide latency.
+// Measured costs. kPlaneCost is the cost, in multiply-adds, of copying an element into or from a
+// plane. A tile of fewer than kLeastSums output channels costs as much as one of kLeastSums,
+// because its accumulators are too few to hide latency.
 constexpr double kPlaneCost = 16;
 constexpr Index kLeastSums = 4;
 

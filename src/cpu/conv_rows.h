@@ -1,11 +1,11 @@
 // Trail 17 of 30: run_chunk: the same product without the matrix; it reads the image.
 // Next: python/needle/ops/loss.py
 
-// Convolution as an implicit matrix product over channels-last images, for conv2d.cc: rows are the
-// pixels of a grid, k runs over the taps' channels, columns are the output channels. The left
-// operand is never written: for each tap the micro-kernel gets pointers to the channels of its
-// tile's pixels (to zeros outside of the image). Few channels, or channels that are not contiguous,
-// are first copied into patches, one chunk of pixels at a time.
+// Convolution as an implicit matrix product over channels-last images, for conv2d.cc. Rows are the
+// pixels of a grid, k runs over the channels of the taps, and columns are the output channels. The
+// left operand is never written. Instead the micro-kernel gets, for each tap and each pixel of its
+// tile, a pointer to that pixel's channels (to zeros outside of the image). Channels that are few
+// or not contiguous are first copied into patches, one chunk of pixels at a time.
 #pragma once
 
 #include "conv_taps.h"
@@ -24,7 +24,7 @@ bool copies_patches(const TapProduct<T>& p) {
   return p.source.channel_stride != 1 || p.source.channels < kFewChannels;
 }
 
-// Packs the weights of NR output channels from j on, for taps [first, last): a panel with one row
+// Packs the weights of NR output channels, from j on, for taps [first, last). The panel has one row
 // per (tap, channel).
 template <class T>
 void pack_panel(const TapProduct<T>& p, Index j, Index first, Index last, T* packed) {
@@ -46,7 +46,7 @@ bool is_linear(const Image<T>& out) {
          (out.images == 1 || out.image_stride == out.height * out.width * out.column_stride);
 }
 
-// Writes columns [first, last) of a chunk that was computed in a buffer.
+// Copies columns [first, last) of pixels [begin, end) from the buffer `rows` to the image.
 template <class T>
 void scatter_rows(const TapProduct<T>& p, Index begin, Index end, const T* rows, Index first,
                   Index last) {
@@ -79,7 +79,7 @@ void raise(const TapProduct<T>& p, Index pixels, Index first, Index last, T* out
 
 // ---- the product -------------------------------------------------------------------------------
 
-// The left operand of a chunk of pixels as runs of pointers, for rows_tile.
+// The left operand of rows_tile for a chunk of pixels, as pointers to runs of elements.
 template <class T>
 struct Rows {
   Index runs, length;  // along k
@@ -122,15 +122,15 @@ Rows<T> copy_patches(const TapProduct<T>& p, Index begin, Index end, T* patches,
   return {1, depth, height, pointers};
 }
 
-// Rows of the weights of NR output channels.
+// The weights of NR output channels, in rows `stride` apart.
 template <class T>
 struct Panel {
   const T* rows;
   Index stride;
 };
 
-// Returns true if the weight rows of taps [first, last) from column j on need no packing: output
-// channels are contiguous, and few pixels read them.
+// Returns true if the weights of taps [first, last) can be read in place from column j on. Few
+// pixels may read them, output channels must be contiguous, and taps must follow one another.
 template <class T>
 bool reads_in_place(const TapProduct<T>& p, Index pixels, Index j, Index first, Index last) {
   const Index step = p.source.channels * p.input_stride;
@@ -142,9 +142,10 @@ bool reads_in_place(const TapProduct<T>& p, Index pixels, Index j, Index first, 
   return follow;
 }
 
-// Multiplies `pixels` rows by the panels of columns [first, last) and writes the product to out, or
-// adds it. Runs are processed in slices, so that the active part of a panel stays in L1. weights(j,
-// run, runs) returns the panel of columns from j on, with the rows of `runs` runs from `run` on.
+// Multiplies `pixels` rows by columns [first, last) of the weights. The product is added to `out`
+// if `add` is true, else stored. Runs are processed in slices, so that the active part of a panel
+// stays in L1. weights(j, run, runs) returns the panel from column j on, for `runs` runs from `run`
+// on.
 template <class T, class F>
 void multiply_rows(const Rows<T>& rows, Index pixels, F&& weights, Index first, Index last, T* out,
                    Index pixel_stride, bool add) {
@@ -168,8 +169,9 @@ void multiply_rows(const Rows<T>& rows, Index pixels, F&& weights, Index first, 
   } while (run < rows.runs);
 }
 
-// Computes columns [first, last) of pixels [begin, end): bias, product, ReLU. packed: all panels,
-// or null if this is the only chunk; then each slice of a panel is packed just before its use.
+// Computes columns [first, last) of pixels [begin, end), with bias and ReLU. `packed` has all
+// panels of the weights. It is null if this is the only chunk; then each slice of a panel is packed
+// just before its use.
 template <class T>
 void run_chunk(const TapProduct<T>& p, Index begin, Index end, Index first, Index last,
                const T* packed, const T* zeros) {

@@ -1,7 +1,8 @@
-// The input gradient of a convolution of few input channels, for conv2d.cc: the product of the
-// output gradient's pixels and the weights, with output channels as k. A row of that product is the
-// contribution of a gradient pixel to the runs of its window (conv_windows.h) and is added to a
-// band, the middle of which is the image. Zeros of the padding or of a stride are never multiplied.
+// The input gradient of a convolution with few input channels, for conv2d.cc. It multiplies the
+// pixels of the output gradient by the weights; k runs over the output channels. A row of the
+// product is what one gradient pixel contributes to the runs of its window (conv_windows.h). It is
+// added to a band, the middle of which is the image. Zeros from padding or strides are never
+// multiplied.
 #pragma once
 
 #include "conv_windows.h"
@@ -9,7 +10,7 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// A mask of the lanes in use of a panel's last vector: all ones, or zeros.
+// A mask of vector lanes: all ones for lanes in use, else zeros. A panel's last vector needs it.
 template <class T>
 using Mask = decltype(Vector<T>{} < Vector<T>{});
 
@@ -20,8 +21,9 @@ template <class T>
   return load(lanes) < Vector<T>{} + T(n);
 }
 
-// Multiplies R pixels of the gradient, `outputs` channels each, by V vectors of a run's elements,
-// and adds the products to their positions in the bands.
+// Multiplies R pixels of the gradient, which have `outputs` channels, by V vectors of a run's
+// weights, and adds the products to `bands`. `pixels` and `places` locate the rows in `grad` and in
+// `bands`.
 template <class T, int V, bool kShort>
 [[gnu::noinline]] void spread_tile(Index outputs, const T* grad, const Index* pixels, Index step,
                                    const T* weights, T* bands, const Index* places, Index rows,
@@ -47,7 +49,7 @@ template <class T, int V, bool kShort>
   }
 }
 
-// What tasks share: each pixel of grad has a window of x_grad.
+// What all tasks share. Each pixel of `grad` has a window of `x_grad`.
 template <class T>
 struct WindowSpread {
   Windows<T> windows;  // image: x_grad; bands are always copies
@@ -60,8 +62,8 @@ struct WindowSpread {
   Index band_size() const { return windows.room(windows.grid.rows); }
 };
 
-// Computes elements [e, ...) of one run for all pixels of `images` images from n on. A tile takes
-// pixels of one column, whose positions do not overlap.
+// Computes V vectors of run `run`, from element e on, for all pixels of images [n, n + images). A
+// tile takes pixels of one column, because their positions do not overlap.
 template <class T, int V>
 void spread_panel(const WindowSpread<T>& s, Index n, Index images, Index run, Index e, T* bands) {
   constexpr int R = kTilePixels<V>;
@@ -103,8 +105,8 @@ void copy_band(const Windows<T>& w, const T* band, const Image<T>& image, Index 
   }
 }
 
-// Packs panels of a run's elements, two vectors wide (the last may have one): rows are output
-// channels.
+// Packs the weights of each run into panels with one row per output channel. A panel has two
+// vectors of the run's elements; the last may have one.
 template <class T>
 void pack_runs(const TapProduct<T>& p, const Windows<T>& w, T* packed) {
   constexpr Index W = Blocking<T>::W, NR = Blocking<T>::NR;
@@ -131,7 +133,8 @@ Index spread_images(const Windows<T>& w) {
   return larger(1, smaller(kBandElements / w.room(w.grid.rows), w.grid.images / 16));
 }
 
-// p: from grad to x_grad, with the taps in the kernel's order; w: the windows of grad's pixels.
+// `p` is the product from grad to x_grad, with its taps in the kernel's order. `w` has the windows
+// of grad's pixels.
 template <class T>
 void run_spread(Windows<T> w, const TapProduct<T>& p) {
   w.copies = true;
@@ -169,8 +172,8 @@ void run_spread(Windows<T> w, const TapProduct<T>& p) {
   });
 }
 
-// Measured costs, in units of a multiply-add, of adding one or two vectors to a band, of an element
-// of the result, and of a weight that a task reads. Each image is a task.
+// Measured costs, in multiply-adds: of adding one or two vectors to a band, of an element of the
+// result, and of a weight that a task reads. The model assumes one task per image.
 constexpr double kAddCost = 128, kResultCost = 8, kWeightReadCost = 4;
 constexpr Index kFewestImages = 4;
 

@@ -100,7 +100,8 @@ template <class T>
   }
 }
 
-// Copies the pixels that `tap.run` taps read; the pixels of an image row must be contiguous.
+// Copies the adjacent pixels that `tap` and the next tap.run - 1 taps read. The pixels of an image
+// row must be contiguous.
 template <class T>
 [[gnu::always_inline]] inline void copy_neighbours(const Image<const T>& image, const Grid& grid,
                                                    const Pixel& pixel, const Tap& tap, T* to) {
@@ -127,7 +128,8 @@ bool is_dense(const Image<T>& image) {
          (image.channels == 1 || image.channel_stride == 1);
 }
 
-// Copies elements [first, last) of the patch of a pixel: the channels of one tap after the other.
+// Copies elements [first, last) of a pixel's patch, which has the channels of one tap after the
+// other.
 template <class T>
 void copy_patch(const Image<const T>& image, const Grid& grid, const Pixel& pixel, const Tap* taps,
                 Index first, Index last, T* to) {
@@ -161,8 +163,8 @@ constexpr T no_floor() {
   return -std::numeric_limits<T>::infinity();
 }
 
-// Computes out[pixel] = sum over taps and channels of source * weight, plus the bias, and at least
-// `least`.
+// A product: out[pixel] is the sum over taps and channels of source * weight, plus the bias,
+// clamped to at least `least`.
 template <class T>
 struct TapProduct {
   Image<const T> source;
@@ -221,7 +223,7 @@ void clear(T* to, Index n) {
   for (Index e = 0; e < n; ++e) to[e] = T(0);
 }
 
-// Room for `n` elements, at least one.
+// Returns the size in bytes of `n` elements, at least that of one.
 template <class T>
 std::size_t bytes_for(Index n) {
   return static_cast<std::size_t>(larger(n, 1)) * sizeof(T);

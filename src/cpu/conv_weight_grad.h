@@ -23,8 +23,8 @@ struct WeightGradient {
   Index rows() const { return tap_count * x.channels; }
 };
 
-// Splits `units` into ranges of at least `enough`, a multiple of `step`, for at most `tasks` tasks.
-// Each range has a partial result of `elements`.
+// Splits `units` units of work into at most `tasks` ranges. A range has at least `enough` units and
+// a multiple of `step`. Each range has a partial result of `elements` elements.
 template <class T>
 void cut(WeightGradient<T>& w, Index units, Index enough, Index elements, Index tasks = kRangeTasks,
          Index step = 1) {
@@ -52,7 +52,7 @@ struct WeightTarget {
   Index input_stride, output_stride;
 };
 
-// Writes the sum of the partial results in order, each (rows, filled).
+// Adds the partial results, each of shape (rows, filled), in order, and writes the sum to `out`.
 template <class T>
 void add_partials(const WeightGradient<T>& w, T* partials, Index filled,
                   const WeightTarget<T>& out) {

@@ -1,7 +1,7 @@
-// The weight gradient of a convolution of windows (conv_windows.h), for conv2d_weight_grad.cc: the
-// sums of (element of a window) x (output channel) over the pixels of a band stay in registers, as
-// vectors of output channels for some adjacent elements of a run. Neither the image nor the
-// gradient is packed, or copied except for the padding.
+// The weight gradient of a convolution by windows (conv_windows.h), for conv2d_weight_grad.cc. It
+// sums (element of a window) x (output channel) over the pixels of a band. The sums stay in
+// registers, as vectors of output channels for some adjacent elements of a run. Neither the image
+// nor the gradient is packed, and copies are made only for padding.
 #pragma once
 
 #include "conv_windows.h"
@@ -9,8 +9,9 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// Adds to sums[r] over the pixels of `rows` rows: element r of P runs of R, times V vectors of the
-// gradient's channels. x: the runs' first elements as the first pixel sees them.
+// Multiplies R adjacent elements of each of P runs by V vectors of the gradient's channels, and
+// adds the products of all pixels in `rows` rows to `sums`. x[p] points to the first element of run
+// p as the first pixel sees it.
 template <class T, int P, int R, int V>
 [[gnu::noinline]] void run_sums_tile(Index rows, Index columns, const T* const* x, Index x_row,
                                      Index x_step, const T* grad, Index grad_row, Index grad_step,
@@ -75,8 +76,8 @@ struct GradRows {
   Index row_stride, column_stride;
 };
 
-// Returns the rows in place, or a copy: channels are read in whole vectors, which must not pass the
-// end.
+// Returns the rows in place, or as a copy in `room`. Channels are read in whole vectors, which must
+// not reach past the end of the gradient.
 template <class T>
 GradRows<T> grad_rows(const WindowSums<T>& s, Index n, Index row, Index rows, T* room) {
   const Image<const T>& grad = s.grad;
@@ -90,8 +91,8 @@ GradRows<T> grad_rows(const WindowSums<T>& s, Index n, Index row, Index rows, T*
   return {room, size, grad.channels};
 }
 
-// Computes P runs from `run` on, output channels from o on. With one vector of channels a tile
-// takes two runs, to hide the latency of the sums.
+// Computes P runs, from `run` on, for V vectors of output channels, from o on. With one vector of
+// channels a tile takes two runs, to hide the latency of the sums.
 template <class T, int P, int V>
 void sum_runs(const WindowSums<T>& s, Index rows, const T* band, const GradRows<T>& grad, Index run,
               Index o, T* partial) {
@@ -130,7 +131,7 @@ void sum_band(const WindowSums<T>& s, Index rows, const T* band, const GradRows<
   }
 }
 
-// Computes partial (depth, filled) = the sums over units [begin, end).
+// Computes a partial result (depth, filled): the sums over units [begin, end).
 template <class T>
 void sum_units(const WindowSums<T>& s, Index begin, Index end, T* partial) {
   const Windows<T>& w = s.windows;

@@ -1,8 +1,8 @@
-// Convolution with few channels: vectors of output channels, where k runs over the windows'
-// elements. In a band of image rows with its padding a window consists of a few contiguous runs: a
-// kernel row of a dense image is one run. A band is the image itself if it has no padding, else a
-// copy, so single pixels need no bounds checks. This file has the windows, the bands and the
-// product (for conv2d.cc); conv_spread.h and conv_window_sums.h have its gradients.
+// Convolution with few channels, for conv2d.cc. It uses vectors of output channels, and k runs over
+// the elements of a window. A band is a group of image rows with their padding. In a band, a window
+// is a few contiguous runs; in a dense image each kernel row is one run. A band is the image itself
+// if there is no padding, otherwise a copy, so single pixels need no bounds checks. This file has
+// the windows, the bands and the product; conv_spread.h and conv_window_sums.h have its gradients.
 #pragma once
 
 #include "conv_taps.h"
@@ -11,7 +11,7 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// The windows of the pixels of a grid on an image.
+// The windows that the pixels of a grid have on an image.
 template <class T>
 struct Windows {
   Image<const T> image;
@@ -29,8 +29,8 @@ struct Windows {
   Index height(Index rows) const {
     return (rows - 1) * grid.step.h + (kernel.h - 1) * dilation.h + 1;
   }
-  // Returns true if the image itself serves as the band: the windows lie inside it, which padding
-  // of 0 alone does not say (conv_applied.h leaves out the kernel's first positions).
+  // Returns true if the image itself serves as the band, because all windows lie inside it. A
+  // padding of 0 does not ensure that: conv_applied.h may leave out the kernel's first positions.
   bool in_place() const {
     return !copies && padding.h == 0 && padding.w == 0 && is_dense(image) &&
            height(grid.rows) <= image.height && width() <= image.width;
@@ -63,7 +63,7 @@ void copy_row(const Image<const T>& image, const T* from, Index n, T* to) {
   }
 }
 
-// Returns the band for rows [row, row + rows) of the grid of image n.
+// Returns the band that rows [row, row + rows) of the grid read from image n.
 template <class T>
 const T* band_of(const Windows<T>& w, Index n, Index row, Index rows, T* room) {
   const Image<const T>& image = w.image;
@@ -84,7 +84,7 @@ const T* band_of(const Windows<T>& w, Index n, Index row, Index rows, T* room) {
   return room;
 }
 
-// Returns the number of grid rows per band of about `elements` elements; bands are about equal.
+// Returns the number of grid rows per band, for bands of about `elements` elements and equal size.
 [[maybe_unused]] Index band_rows(const Grid& grid, Index elements_a_row, Index elements) {
   const Index most = larger(1, elements / larger(1, elements_a_row));
   return ceil_div(grid.rows, ceil_div(grid.rows, smaller(most, grid.rows)));
@@ -96,12 +96,12 @@ constexpr Index kBandElements = 6144;
 constexpr Index kManyChannels = 32;   // from this many channels on conv_rows.h is fast
 constexpr Index kTaskWork = 1 << 18;  // multiply-adds that are worth a task
 
-// The pixels of a tile with one and with two vectors of output channels.
+// The number of pixels in a tile with V vectors of output channels.
 template <int V>
 constexpr int kTilePixels = V == 2 ? kTileRows : 8;
 
-// Computes R pixels of V vectors of output channels, starting from `bias` and clamped to at least
-// `least`.
+// Computes V vectors of output channels for R pixels. Sums start from `bias` and are clamped to at
+// least `least`.
 template <class T, int R, int V>
 [[gnu::always_inline]] inline void window_sums(Index runs, Index length, const Index* run_offsets,
                                                const T* band, const Index* pixels, const T* weights,
@@ -137,8 +137,8 @@ template <class T, int V>
   put_columns<T, V * Blocking<T>::W / 2>(to, columns, n, false);
 }
 
-// Stores the first n columns of the first `rows` pixels of a tile, `step` apart. Where the pixels
-// are adjacent, a vector may reach into the next pixel, which is stored after it.
+// Stores the first n channels of the first `rows` pixels of a tile. Pixels are `step` apart. If
+// they are adjacent, a vector may reach into the next pixel, which is stored after it.
 template <class T, int R, int V>
 [[gnu::always_inline]] inline void store_pixels(const Vector<T> (&acc)[R][V], Index rows, Index n,
                                                 T* to, Index step) {
@@ -165,7 +165,7 @@ template <class T, int V>
   store_pixels<T, R, V>(acc, rows, n, to, step);
 }
 
-// A convolution of windows and what its tasks share.
+// A convolution by windows, and what its tasks share.
 template <class T>
 struct WindowProduct {
   Windows<T> windows;
@@ -178,7 +178,7 @@ struct WindowProduct {
   Index bands() const { return ceil_div(windows.grid.rows, rows); }
 };
 
-// Returns R offsets from `first` on; beyond the end of the list of `count`, the last one repeats.
+// Returns R offsets of a list of `count`, from `first` on. Past its end, the last offset repeats.
 template <int R>
 [[gnu::always_inline]] inline const Index* tile_offsets(const Index* list, Index first, Index count,
                                                         Index (&last)[R]) {
@@ -231,8 +231,8 @@ Index panels_size(const TapProduct<T>& p) {
   return round_up(p.out.channels, Blocking<T>::W) * p.depth();
 }
 
-// Packs panels of output channels, two vectors wide (the last may have one): rows are (tap,
-// channel).
+// Packs the weights into panels with one row per (tap, channel). A panel has two vectors of output
+// channels; the last may have one.
 template <class T>
 void pack_panels(const TapProduct<T>& p, T* packed) {
   const Index outputs = p.out.channels;

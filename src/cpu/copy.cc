@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::int64_t kTile = 32;  // a tile of 8-byte words and its transpose fit in L1
 
-// Computes out[i * so + j] = a[i + j * sa], tile by tile; strides are in bytes.
+// Copies a transposed matrix tile by tile: element j of row i of `out` is element i of row j of
+// `a`. Rows of `out` are `so` bytes apart, those of `a` `sa` bytes.
 template <class Word>
 void copy_tiles(char* out, const char* a, std::int64_t rows, std::int64_t columns, std::int64_t so,
                 std::int64_t sa) {
@@ -30,8 +31,8 @@ void copy_tiles(char* out, const char* a, std::int64_t rows, std::int64_t column
   }
 }
 
-// Returns the plan without its innermost dimension and with dimension `dim` cut into bands of kTile
-// rows.
+// Copies transposed layouts by tiles. Dimension `dim`, along which operand 1 is contiguous, is cut
+// into bands of kTile rows.
 template <class Word>
 void copy_transposed(const LoopPlan& plan, int dim) {
   const int last = plan.ndim - 1;

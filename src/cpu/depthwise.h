@@ -1,9 +1,9 @@
-// Depthwise convolution, one filter for each channel, and its weight gradient. There is no matrix
-// product: vectors of channels are added up tap by tap, for a few neighbouring pixels at once,
-// whose sums stay in registers; the weight gradient sums a few taps over the pixels of a row. If
-// the number of channels is no multiple of a vector, the last vector begins earlier. It is used for
-// contiguous channels that fill a vector; others are computed group by group, as any grouped
-// convolution. conv2d.cc and conv2d_weight_grad.cc call it.
+// Depthwise convolution (one filter per channel) and its weight gradient. Neither is a matrix
+// product. The convolution adds up vectors of channels tap by tap, for a few neighbouring pixels
+// whose sums stay in registers. The weight gradient sums a few taps over the pixels of a row. If
+// the channels do not fill the last vector, it begins earlier. Contiguous channels that fill a
+// vector are computed here; others are computed group by group, like any grouped convolution.
+// conv2d.cc and conv2d_weight_grad.cc call it.
 #pragma once
 
 #include "conv_weight_grad.h"
@@ -60,7 +60,7 @@ struct Depthwise {
   return all;
 }
 
-// A tap: the position that it reads, and its filters.
+// A tap that pixels read: the offset of the position that it reads, and its filters.
 template <class T>
 struct SeenTap {
   Index offset;
@@ -69,8 +69,8 @@ struct SeenTap {
 
 constexpr int kPixelsAtOnce = 4, kTriplePixels = 8;
 
-// Adds to sums[p] the products of pixel p with the taps, for one vector of channels from c on;
-// pixels are `step` apart in the source.
+// Adds the products of all taps to the sums of P pixels, for the vector of channels that starts at
+// c. Pixels are `step` apart in the source.
 template <class T, int P>
 [[gnu::always_inline]] inline void add_taps(const SeenTap<T>* taps, Index count, Index c,
                                             const T* from, Index step, Vector<T> (&sums)[P]) {
@@ -144,7 +144,8 @@ template <class T, int P, bool kTriples = false>
   }
 }
 
-// Returns the taps inside the image for pixel j of the row, or for any pixel if j is negative.
+// Writes the taps of pixel j that lie inside the image to `seen` and returns their number. If j is
+// negative, only the row of a tap must be inside.
 template <class T>
 Index seen_taps(const Depthwise<T>& d, Index row, Index j, SeenTap<T>* seen) {
   Index count = 0;
@@ -159,8 +160,8 @@ Index seen_taps(const Depthwise<T>& d, Index row, Index j, SeenTap<T>* seen) {
   return count;
 }
 
-// Computes pixels [j, last), if there are at least P, P at a time; the last group overlaps the
-// previous one. Returns the first pixel that is left.
+// Computes pixels [j, last) in groups of P; the last group may overlap the previous one. Computes
+// none if there are fewer than P. Returns the first pixel that is left.
 template <class T, int P, bool kTriples>
 Index pixels_at_once(const Depthwise<T>& d, const Pixel& row, Index j, Index last,
                      const SeenTap<T>* taps, Index count) {
@@ -192,7 +193,7 @@ void depthwise_row(const Depthwise<T>& d, const Pixel& row, SeenTap<T>* taps) {
   }
 }
 
-// bias: one value per channel, contiguous, or null.
+// `bias` has one value per channel, contiguous, or is null.
 template <class T>
 void depthwise(const Image<const T>& source, const Image<T>& out, const Grid& grid, const Tap* taps,
                Index tap_count, const View& weight, const T* bias, T least) {
@@ -221,8 +222,8 @@ void depthwise(const Image<const T>& source, const Image<T>& out, const Grid& gr
 
 constexpr int kTapsAtOnce = 4;
 
-// Adds to sums[t], for each of K taps, source times gradient over n pixels: V vectors of channels,
-// the last one from lane `skip` on.
+// Adds source times gradient over n pixels to sums[t], for each of K taps and V vectors of
+// channels. The first `skip` lanes of the last vector add nothing.
 template <class T, int K, int V>
 [[gnu::always_inline]] inline void tap_sums(Index n, const T* const* x, Index x_step, const T* grad,
                                             Index grad_step, Index skip, T* const* sums) {
@@ -251,7 +252,7 @@ template <class T, int K, int V>
   }
 }
 
-// Computes K taps of one kernel row over pixels [first, last) of a row; sums (taps, channels).
+// Adds K taps of one kernel row over pixels [first, last) of a row to `sums` (taps, channels).
 template <class T, int K>
 [[gnu::noinline]] void taps_of_row(const WeightGradient<T>& d, const Pixel& row, Index first,
                                    Index last, Index tap, T* sums) {
@@ -282,8 +283,8 @@ template <class T, int K>
   }
 }
 
-// Computes adjacent taps, together over the pixels where all of them lie in the image, else one by
-// one.
+// Computes adjacent taps: together for the pixels where all of them lie in the image, one by one
+// for the others.
 template <class T>
 void tap_run(const WeightGradient<T>& d, const Pixel& row, Index tap, Index count, T* sums) {
   Index first[kTapsAtOnce], last[kTapsAtOnce], all_first = 0, all_last = d.grid.columns;

@@ -196,8 +196,8 @@ void where_loop(const LoopPlan& plan) {
       so == sizeof(T) && sc == 1 && (sa == sizeof(T) || sa == 0) && (sb == sizeof(T) || sb == 0);
   parallel_runs(plan, kGrain, [=](std::int64_t n, char* const data[]) {
     T* out = reinterpret_cast<T*>(data[0]);
-    // Bytes replace bool, because GCC compiles a selection by bool to a branch but vectorises one
-    // by a comparison.
+    // Conditions are read as bytes instead of bool. GCC vectorises a selection by a comparison, but
+    // compiles one by a bool to a branch.
     const std::uint8_t* c = reinterpret_cast<const std::uint8_t*>(data[1]);
     const T* a = reinterpret_cast<const T*>(data[2]);
     const T* b = reinterpret_cast<const T*>(data[3]);

@@ -1,7 +1,7 @@
-// The kernel rows apply_epilogue and relu_grad: relu(a + bias) with the bias along the last
-// axis; and relu's gradient with, in the same pass, its sums over all other axes, which are the
-// bias's gradient. Layouts, chunks of rows and the order of sums are those of batch norm
-// (batch_norm.h).
+// The kernel rows apply_epilogue and relu_grad. apply_epilogue computes relu(a + bias), with the
+// bias along the last axis. relu_grad computes relu's gradient and, in the same pass, its sums over
+// all other axes, which are the bias's gradient. Layouts, chunks of rows and the order of sums are
+// those of batch norm (batch_norm.h).
 #include "batch_norm.h"
 #include "core/loop.h"
 #include "core/scalar_math.h"
@@ -36,7 +36,7 @@ struct Passing {
   const T *grad, *y;
   T* kept;
 
-  // Element i relative to `positions` in grad, y and kept.
+  // Computes the terms of element i, counted from `positions` in grad, y and kept.
   template <class V>
   [[gnu::always_inline]] void terms(const Index* positions, Index i, V& passed, V& unused) const {
     passed = math::relu_passed(get<V>(grad + positions[0] + i), get<V>(y + positions[1] + i));

@@ -1,6 +1,6 @@
-// The kernel rows gather, scatter and scatter_add: whole rows (all axes but the first) by an index.
-// Scattering walks the index in order while threads share the columns of a row, so equal indices
-// give the same result for any number of threads.
+// The kernel rows gather, scatter and scatter_add select whole rows (all axes but the first) by an
+// index. Scattering walks the index in order, and threads share the columns of a row. So repeated
+// indices give the same result for any number of threads.
 #include <algorithm>
 #include <cstring>
 
@@ -26,8 +26,9 @@ void check(const char* op, const View& many, const View& table, const View& inde
   }
 }
 
-// Calls f(n, out, a) for each i in [begin, end) and each run of columns [from, to) of the row plan
-// (operand 0: out, operand 1: a), at the two rows that entry i of `index` pairs.
+// Calls f(n, out, a) for each entry i in [begin, end) of `index` and each run in elements [from,
+// to) of the row plan (operand 0: out, operand 1: a). An entry pairs row i of one array with row
+// index[i] of the other, which is `out` if kIndexOut.
 template <bool kIndexOut, class F>
 void pair_rows(const LoopPlan& plan, In a, In index, Out out, std::int64_t begin, std::int64_t end,
                std::int64_t from, std::int64_t to, F&& f) {

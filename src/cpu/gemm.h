@@ -1,9 +1,9 @@
 // Trail 13 of 30: packed_tile: a tile of the product stays in registers.
 // Next: python/needle/accelerated/convolution.py
 
-// The register-blocked product that matmul and conv2d share: micro-kernels (here), the size and the
-// output of their tiles (gemm_tile.h) and packing (gemm_pack.h), as templates on the element type.
-// One source serves every instruction set through the compiler's vector types.
+// The register-blocked product that matmul and conv2d share, as templates on the element type. This
+// file has the micro-kernels, gemm_tile.h the size and the output of their tiles, and gemm_pack.h
+// the packing. One source serves every instruction set through the compiler's vector types.
 //
 // A micro-kernel keeps an MR x NR tile of the result in registers and walks along k: a row of NR
 // elements of B (two vectors) and MR scalars of A give MR*NR multiply-adds. Everything is in an
@@ -17,7 +17,7 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// Performs one step along k: acc += (R scalars of A) outer (V vectors of B).
+// Performs one step along k: adds the outer product of R scalars of A and V vectors of B to acc.
 template <class T, int R, int V, class ScalarOfA>
 [[gnu::always_inline]] inline void outer_product(Vector<T> (&acc)[R][V], const T* b, ScalarOfA a) {
   Vector<T> row[V];
@@ -52,10 +52,10 @@ template <class T, int R = Blocking<T>::MR, int V = 2, class Step = PackedStep<T
 
 using OneRun = std::integral_constant<Index, 1>;
 
-// Computes a tile without packing A: `runs` times R pointers, each to `length` elements `step`
-// apart, follow one another along k. A row of matmul is one run; a patch of conv2d is one run of
-// channels per tap. b has rows of V vectors, `b_stride` apart. `runs` is a number or OneRun, which
-// needs fewer registers.
+// Computes a tile without packing A. k consists of `runs` runs. For each run, `a` has R pointers,
+// one per row of the tile, to `length` elements that are `step` apart. A row of matmul is one run;
+// a patch of conv2d has one run of channels per tap. b has rows of V vectors, `b_stride` apart.
+// `runs` is a number, or OneRun, which needs fewer registers.
 template <class T, int R, int V = 2, Index kLength = kPartial, class Runs>
 [[gnu::noinline]] void rows_tile(Runs runs, Index length, const T* const* a, Index step, const T* b,
                                  Index b_stride, const TileOut<T>& out) {

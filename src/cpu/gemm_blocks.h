@@ -1,8 +1,8 @@
-// The blocks of large products, from the sizes of the caches by the model of Low, Igual, Smith and
-// Quintana-Orti, "Analytical Modeling Is Enough for High-Performance BLIS" (2016), with the roles
-// of the operands exchanged: here vectors lie along the columns. The rows of one tile of A stay in
-// L1 while all columns of a block of B pass; the block of B stays in L2 while all rows of a task
-// pass.
+// Computes the blocks of large products from the sizes of the caches, by the model of Low, Igual,
+// Smith and Quintana-Orti, "Analytical Modeling Is Enough for High-Performance BLIS" (2016). The
+// roles of the operands are exchanged, because here vectors lie along the columns. The rows of one
+// tile of A stay in L1 while all columns of a block of B pass; the block of B stays in L2 while all
+// rows of a task pass.
 #pragma once
 
 #include "caches.h"
@@ -18,14 +18,15 @@ constexpr Index kTilesPerPanel = 16;
 constexpr Index kLeastTiles = 8;  // rows of tiles that are worth a task for one more thread
 constexpr Index kShares = 4;      // tasks for each thread, so that none waits long for the last one
 
-// Returns the number of vectors of `depth` elements that half of L2 holds; the other half is for
-// streamed data.
+// Returns how many columns of `depth` elements fit in half of L2; the other half is for streamed
+// data.
 template <class T>
 Index second_level_columns(Index depth) {
   return larger(1, caches().l2 / 2 / (depth * Index{sizeof(T)}));
 }
 
-// Returns true if `rows` rows, `stride` bytes apart, can have a line each in L1 at the same time.
+// Returns true if L1 can hold a line of each of `rows` rows, `stride` bytes apart, at the same
+// time.
 inline bool fit_first_level(Index rows, Index stride) {
   const Caches& c = caches();
   const Index sets = larger(1, c.l1 / c.l1_ways / c.line);
@@ -39,7 +40,7 @@ inline bool fit_first_level(Index rows, Index stride) {
   return true;
 }
 
-// How a result is cut into the blocks of the tasks, along its rows and along its columns.
+// The number of blocks, along rows and along columns, into which the tasks divide a result.
 struct Blocks {
   Index rows, columns;
 };
@@ -57,8 +58,8 @@ Blocks blocks_of(Index rows, Index columns, Index depth) {
   return {down, larger(across, smaller(wide, more))};
 }
 
-// Returns where part number `index` begins if n is cut into `parts` of whole steps, of which none
-// has two more than another.
+// Cuts n into `parts` parts of whole steps and returns where part `index` begins. The sizes of two
+// parts differ by at most one step.
 constexpr Index begin_of_part(Index index, Index parts, Index n, Index step) {
   return smaller(n, ceil_div(n, step) * index / parts * step);
 }

@@ -14,8 +14,8 @@ namespace {
 
 constexpr Index kPackedTogether = 16;
 
-// pack_a for a row stride of 1: packs a few steps along k of all panels at a time, so that memory
-// is read sequentially.
+// Does what pack_a does, for a row stride of 1. It packs a few steps along k of all panels at a
+// time, so that memory is read sequentially.
 template <class T>
 void pack_a_across(const T* a, Index k_stride, Index m, Index k, T* packed) {
   constexpr int MR = Blocking<T>::MR;
@@ -36,7 +36,7 @@ void pack_a_across(const T* a, Index k_stride, Index m, Index k, T* packed) {
   }
 }
 
-// Lane l of the result is lane `Lane(l)` of a, or of b where Lane(l) >= W.
+// Returns a vector whose lane l is lane lane(l) of a or, if lane(l) >= W, lane lane(l) - W of b.
 template <class T, class Lane, int... L>
 [[gnu::always_inline]] inline Vector<T> shuffle(const Vector<T>& a, const Vector<T>& b, Lane lane,
                                                 std::integer_sequence<int, L...>) {
@@ -48,8 +48,9 @@ template <class T, class Lane, int... L>
 #endif
 }
 
-// Exchanges the lanes of a whose number has bit S with the lanes of b whose number has not: a
-// permutation within each vector and a blend, both of which are one instruction on every target.
+// Exchanges the lanes of a whose number contains bit S with the lanes of b whose number does not.
+// It takes a permutation within each vector and a blend, each of which is one instruction on every
+// target.
 template <class T, int S>
 [[gnu::always_inline]] inline void exchange(Vector<T>& a, Vector<T>& b) {
   constexpr int W = Blocking<T>::W;
@@ -72,9 +73,9 @@ template <class T, int S = Blocking<T>::W / 2>
   }
 }
 
-// Packs one panel whose rows lie along k: blocks of W x W are transposed in registers. A store of W
-// elements reaches into the next step of k, which is written later; the last steps are written
-// element by element.
+// Packs one panel whose rows are contiguous along k. Blocks of W x W are transposed in registers. A
+// store of W elements reaches into the next step of k, which is written later; the last steps are
+// written element by element.
 template <class T>
 void pack_a_rows(const T* a, Index row_stride, Index rows, Index k, T* packed) {
   constexpr Index W = Blocking<T>::W, MR = Blocking<T>::MR, kParts = (MR + W - 1) / W;
@@ -123,7 +124,8 @@ void pack_a(const T* a, Index row_stride, Index k_stride, Index m, Index k, T* p
   }
 }
 
-// Packs one panel whose columns lie along k: blocks of W x W are transposed in registers.
+// Packs one panel whose columns are contiguous along k. Blocks of W x W are transposed in
+// registers.
 template <class T>
 void pack_b_across(const T* b, Index column_stride, Index k, Index columns, T* packed) {
   constexpr Index W = Blocking<T>::W, NR = Blocking<T>::NR;

@@ -1,5 +1,5 @@
-// The tiles of the product of gemm.h: their size, which is one row of Blocking for each instruction
-// set; partial sums, which keep rounding errors small; and writing a tile to the result.
+// The tiles of the product in gemm.h: their size (Blocking has one row per instruction set),
+// partial sums that keep rounding errors small, and storing a tile to the result.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace {
 
 using Index = std::int64_t;
 
-// Rows of a tile: rows * 2 accumulators, two vectors of B and one of A have to fit the registers
-// (16 in AVX2 and SSE2, 32 in AVX-512 and NEON).
+// The number of rows of a tile. 2 accumulators per row, two vectors of B and one of A must fit the
+// registers (16 in AVX2 and SSE2, 32 in AVX-512 and NEON).
 #if defined(__AVX512F__)
 constexpr int kTileRows = 14;
 #elif defined(__AVX2__)
@@ -47,7 +47,7 @@ constexpr Index ceil_div(Index n, Index step) { return (n + step - 1) / step; }
 constexpr Index smaller(Index a, Index b) { return a < b ? a : b; }
 constexpr Index larger(Index a, Index b) { return a > b ? a : b; }
 
-// Returns the height for tiles of few rows, one of with_tile's in gemm.h, that wastes little.
+// Returns the tile height that suits a product of `rows` rows. with_tile in gemm.h supports it.
 template <class T>
 Index tile_height(Index rows) {
   constexpr Index MR = Blocking<T>::MR, kHalf = smaller(MR, 8);
@@ -57,8 +57,8 @@ Index tile_height(Index rows) {
   return rows <= kHalf || (rows > MR && rows <= 2 * kHalf) ? kHalf : MR;
 }
 
-// The destination of a tile in the result: `rows` of its MR rows and `columns` of its NR columns
-// are stored.
+// The destination of a tile in the result. Only the first `rows` of its MR rows and the first
+// `columns` of its NR columns are stored.
 template <class T>
 struct TileOut {
   T* data;
@@ -78,7 +78,7 @@ template <class T, int R>
   }
 }
 
-// Writes n < 2 * Lanes elements in runs of fixed lengths, each a load and a store.
+// Writes n < 2 * Lanes elements in runs of Lanes, Lanes / 2, ... 1. Each run is a load and a store.
 template <class T, Index Lanes>
 [[gnu::always_inline]] inline void put_columns(T* to, const T* from, Index n, bool add) {
   if (n & Lanes) {
@@ -128,12 +128,12 @@ template <class T, int R, int V>
   store_edge<T>(tile, V * W, out);
 }
 
-// The number of products in a partial sum, which an accumulator holds before it is added to a total
-// in memory: the rounding error of a running sum grows with its length. A remainder of up to half
-// as many is included.
+// An accumulator sums this many products before it is added to a total in memory, because the
+// rounding error of a running sum grows with its length. The last partial sum may have half as many
+// more.
 constexpr Index kPartial = 128;
 
-// Returns how many of the `left` products the next partial sum of about `length` takes.
+// Returns how many of the remaining `left` products the next partial sum takes: about `length`.
 constexpr Index partial_of(Index left, Index length = kPartial) {
   return left > length + length / 2 ? length : left;
 }
@@ -163,8 +163,9 @@ template <class T, int R, int V>
   }
 }
 
-// Calls `step`, which adds one product to each accumulator, k times, in partial sums. kShort: k is
-// one partial sum; without registers for totals, short tiles are a tenth faster.
+// Calls `step` k times and adds up the results in partial sums. A call adds one product to each
+// accumulator. kShort means that k is one partial sum; such tiles are a tenth faster without
+// registers for totals.
 template <class T, bool kShort = false, int R, int V, class Step>
 [[gnu::always_inline]] inline void add_in_parts(Index k, Vector<T> (&acc)[R][V], Step step) {
   if constexpr (kShort) {

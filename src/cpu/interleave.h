@@ -1,5 +1,5 @@
-// Converts rows of one channel each to pixels of adjacent channels and back, W x W elements at a
-// time, transposed in registers. For conv_planes.h.
+// Converts rows of one channel to pixels of adjacent channels and back, for conv_planes.h. Blocks
+// of W x W elements are transposed in registers.
 #pragma once
 
 #include "gemm_pack.h"
@@ -31,8 +31,8 @@ template <class T>
 }
 
 // Computes to[x * step + c] = rows[c * row_size + x] + bias[c], clamped to at least `least`, for
-// the first n values of x. Rows, biases and their number are read in whole vectors. The channels of
-// a pixel that do not fill a vector come first.
+// the first n values of x. Whole vectors of rows and biases are read, even past the last channel.
+// The last channels of a pixel, which may not fill a vector, are written first.
 template <class T>
 void interleave(const T* rows, Index row_size, const T* bias, T least, Index channels, Index n,
                 T* to, Index step) {

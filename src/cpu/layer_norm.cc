@@ -93,7 +93,7 @@ void gradient_row(const GradientRow<T>& row, const T* weight, Index n, T* weight
   }
 }
 
-// Adds sums to totals and clears them; both are the 2 n sums for weight and bias.
+// Adds `sums` to `totals` and clears `sums`. Both have 2 n elements, for the weight and the bias.
 template <class T>
 void flush(T* sums, double* totals, Index n) {
   for (Index i = 0; i < 2 * n; ++i) {
@@ -111,7 +111,8 @@ struct Gradient {
   const T* weight;
 };
 
-// Adds to `totals` (2, n) the weight and bias gradients of rows [begin, end).
+// Writes x_grad for rows [begin, end), and their part of the weight and bias gradients to `totals`
+// (2, n).
 template <class T>
 void gradient_rows(const Gradient<T>& call, Index begin, Index end, double* totals) {
   const Index n = call.n;

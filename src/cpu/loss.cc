@@ -13,7 +13,8 @@ namespace {
 
 constexpr Index kTaskElements = 1 << 14;
 
-// Calls f(row index, contiguous logits of the row, scratch for C elements).
+// Calls f(row index, the row's logits, scratch for C elements) for each row. The logits are
+// contiguous.
 template <class T, class F>
 void each_row(const View& logits, F&& f) {
   const Index rows = logits.shape[0], n = logits.shape[1], stride = logits.strides[1];

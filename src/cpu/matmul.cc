@@ -1,13 +1,13 @@
 // matmul: out (..., m, n) = a (..., m, k) @ b (..., k, n), any strides.
 //
-// Large products follow BLIS: k is cut into slices; all threads pack a part of B's slices into
-// panels, which the micro-kernel of gemm.h reads sequentially. Then each task multiplies a block of
-// rows with a block of packed columns, whose sizes follow from the caches (gemm_blocks.h). It packs
-// the rows too, a few tiles at a time, unless they are contiguous and do not evict one another from
-// L1. Packing handles every transposition. Small and thin products read their operands in place,
-// and a single column is a row of dot products. Products with small m and n are split along k, by
-// the shape alone. The split of rows and columns does not change a result, so it may depend on the
-// threads.
+// Large products follow BLIS. k is cut into slices, and all threads pack slices of B into panels,
+// which the micro-kernel of gemm.h reads sequentially. Then each task multiplies a block of rows by
+// a block of packed columns; gemm_blocks.h computes their sizes from the caches. A task packs its
+// rows too, a few tiles at a time, unless they are contiguous and do not evict one another from L1.
+// Packing handles every transposition. Small and thin products read their operands in place, and a
+// product with one column is a row of dot products. Products with small m and n are split along k,
+// by the shape alone. The split of rows and columns does not change a result, so it may depend on
+// the number of threads.
 #include "core/scratch.h"
 #include "core/thread_pool.h"
 #include "gemm_blocks.h"
@@ -44,8 +44,8 @@ void set_zero(const Matrix<T>& c) {
 
 // ---- packed ------------------------------------------------------------------------------------
 
-// The part of B that is packed at a time: `slices` slices of k of `depth` (the last may be
-// shorter), each as panels of `columns` columns. The scratch has at most kPacked elements.
+// The part of B that is packed at a time. It has `slices` slices of k, each of `depth` rows (the
+// last may be shorter), as panels of `columns` columns. The scratch has at most kPacked elements.
 template <class T>
 struct PackedB {
   static constexpr Index kPacked = (Index{4} << 20) / Index{sizeof(T)};
@@ -74,8 +74,8 @@ struct Panels {
   Index step, stride;
 };
 
-// Computes c += or = a @ b for the rows of one tile, as many as c has. `packed` has them as a
-// panel; if it is null, they are read in place.
+// Computes c = a @ b, or c += a @ b if `add` is true, for the c.rows rows of one tile. `packed` has
+// them as a panel; if it is null, they are read in place.
 template <class T>
 void multiply_rows(const Matrix<const T>& a, const T* packed, const Panels<T>& b,
                    const Matrix<T>& c, bool add) {
@@ -95,8 +95,8 @@ void multiply_rows(const Matrix<const T>& a, const T* packed, const Panels<T>& b
 
 constexpr Index kPackedTiles = 4;  // tiles packed together: rows along a column share cache lines
 
-// Computes c += or = a @ b for any number of rows. Without `room` for kPackedTiles panels of k x MR
-// elements, the rows are read in place.
+// Does the same for any number of rows. `room` holds kPackedTiles panels of k x MR elements; if it
+// is null, the rows are read in place.
 template <class T>
 void multiply_panels(const Matrix<const T>& a, const Panels<T>& b, const Matrix<T>& c, bool add,
                      T* room = nullptr) {
@@ -112,7 +112,8 @@ void multiply_panels(const Matrix<const T>& a, const Panels<T>& b, const Matrix<
   }
 }
 
-// Performs one task: c += or = a @ columns of b from `first` on, for all packed slices.
+// Performs one task: multiplies a by the columns of b from `first` on, over all packed slices. The
+// product is added to c if `add` is true.
 template <class T>
 void multiply_block(const Matrix<const T>& a, const T* b, Index first, const PackedB<T>& cut,
                     const Matrix<T>& c, bool add) {
@@ -144,7 +145,7 @@ void pack_slices(const Matrix<const T>& b, const PackedB<T>& cut, T* packed) {
   parallel_for(panels * ceil_div(b.rows, cut.depth), ceil_div(kTaskElements, cut.depth * NR), pack);
 }
 
-// Computes c += or = a @ b, where all of b is packed at once.
+// Computes c = a @ b, or c += a @ b if `add` is true. All of b is packed at once.
 template <class T>
 void multiply_slices(const Matrix<const T>& a, const Matrix<const T>& b, const PackedB<T>& cut,
                      const Matrix<T>& c, bool add, T* packed) {
@@ -197,8 +198,8 @@ bool has_long_sums(const Matrix<const T>& a, const Matrix<T>& c) {
          a.columns >= 8 * larger(c.rows, c.columns);
 }
 
-// Returns how many rows of A the tiles read in place, if rows are adjacent in memory. A tile must
-// not pass the last row, so the last rows are packed if no tile height fits them.
+// Returns how many rows of A the tiles read in place; none unless rows are adjacent in memory. A
+// tile must not pass the last row, so the last rows are packed if no tile height fits them.
 template <class T>
 Index rows_in_place(const Matrix<const T>& a) {
   const Index left = a.rows % Blocking<T>::MR;
@@ -206,8 +207,8 @@ Index rows_in_place(const Matrix<const T>& a) {
   return a.row_stride != 1 ? 0 : exact ? a.rows : a.rows - left;
 }
 
-// Computes c += or = a @ b for a slice of k. b is packed; rows of A are packed into `room` if
-// necessary.
+// Computes c = a @ b, or c += a @ b if `add` is true, for a slice of k. b is packed; rows of A are
+// packed into `room` if necessary.
 template <class T>
 void multiply_slice(const Matrix<const T>& a, const T* b, const Matrix<T>& c, bool add, T* room) {
   constexpr Index MR = Blocking<T>::MR, NR = Blocking<T>::NR;
@@ -275,7 +276,7 @@ void multiply_ranges(const Matrix<const T>& a, const Matrix<const T>& b, const M
 
 // ---- in place ----------------------------------------------------------------------------------
 
-// Requires contiguous rows of b; copies only a last, narrow panel.
+// Computes c = a @ b in place. Rows of b must be contiguous; only a last, narrow panel is copied.
 template <class T>
 void multiply_in_place(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
   constexpr Index NR = Blocking<T>::NR;
@@ -315,7 +316,7 @@ T dot(const T* a, const T* b, Index n) {
   return sum;
 }
 
-// Requires one column, with both operands contiguous along k; reads nothing twice.
+// Computes a product with one column. Both operands must be contiguous along k.
 template <class T>
 void multiply_vector(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
   parallel_for(c.rows, ceil_div(kTaskWork, a.columns), [&](Index begin, Index end) {

@@ -1,6 +1,6 @@
-// One pass of SGD or Adam over many parameters. All of them are cut into tasks of a fixed number of
-// elements for the threads, so many small parameters cost one call and each element is read and
-// written once. Views are contiguous.
+// One pass of SGD or Adam over many parameters. Together they are cut into tasks of a fixed number
+// of elements, so many small parameters cost one call. Each element is read and written once. Views
+// are contiguous.
 #include "core/adam.h"
 #include "core/not_implemented.h"
 #include "core/scratch.h"

@@ -12,8 +12,7 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// The pixels of a window or of any rectangle; `from` points to the first channel of its first
-// pixel.
+// The pixels of a window or of any rectangle, relative to the first channel of its first pixel.
 struct Pixels {
   std::int64_t rows, columns, row_stride, column_stride;
 
@@ -41,9 +40,11 @@ struct FixedPixels {
   }
 };
 
-// Calls f(V{}, constant n, channel) for n vectors, or for one element (V is T), starting at each
-// such channel. The last vector may overlap the one before. With `beyond` it may instead reach past
-// the pixel's channels, so the pixels that follow must be written later.
+// Calls f(V{}, n, channel) for each block of channels. The block has n vectors (n is a compile-time
+// constant) and starts at `channel`; the last vector may overlap the one before. Channels too few
+// for a vector are passed one by one, as f(T{}, 1, channel). With `beyond` they are one vector
+// instead, which reaches past the pixel's channels, so the pixels that follow must be written
+// later.
 template <class T, class F>
 [[gnu::always_inline]] inline void each_channel_block(std::int64_t channels, bool beyond, F&& f) {
   using V = simd::Vector<T>;

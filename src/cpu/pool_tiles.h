@@ -1,7 +1,7 @@
-// Pooling with adjacent windows (stride = kernel), the usual case: a row of windows at a time, all
-// inside the image. If a pixel has fewer channels than a vector, the pixels of a row must be
-// contiguous; a vector then overlaps the next pixel, whose own values are written later. Called by
-// pooling.cc.
+// Pooling with adjacent windows (stride = kernel), the usual case, for pooling.cc. It processes a
+// row of windows at a time, all of them inside the image. If a pixel has fewer channels than a
+// vector, the pixels of a row must be contiguous; a vector then overlaps the next pixel, whose own
+// values are written later.
 #pragma once
 
 #include "core/kernel_table.h"
@@ -30,8 +30,8 @@ bool takes_vectors(const View& v) {
   return v.shape[3] >= simd::kLanes<T> || v.strides[2] == v.shape[3];
 }
 
-// Returns the number of windows of a row, from the first on, for which the vectors of all `kernel`
-// pixels end within the row.
+// Returns for how many windows of a row, from the first on, the vectors of all `kernel` pixels end
+// within the row.
 template <class T>
 Index whole_vectors(const View& v, Index kernel) {
   const Index channels = v.shape[3], reached = (simd::kLanes<T> + channels - 1) / channels;

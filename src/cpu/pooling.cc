@@ -1,7 +1,7 @@
 // Max and average pooling over (N, H, W, C) images and their gradients. The loops take contiguous
 // channels; views of other layouts are copied first. For adjacent windows, pool_tiles.h processes a
-// row of them, and pool_pixels.h has the loops of a window. Gradients of other windows distribute
-// (image, channel block) pairs, because windows of neighbouring rows may overlap.
+// row of them, and pool_pixels.h has the loops of a window. For gradients of other windows, a task
+// is an (image, channel block) pair, because windows of neighbouring rows may overlap.
 #include "core/pool_formulas.h"
 #include "kernels.h"
 #include "pool_tiles.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr Index kBlock = 64;
 
-// Returns the part of output pixel (i, j)'s window that lies inside the image.
+// The part of the window of output pixel (i, j) that lies inside the image.
 struct Window {
   Index top, bottom, left, right;
 };
@@ -25,7 +25,7 @@ Window window_at(const Pool2dParams& p, Index height, Index width, Index i, Inde
           clip(x + p.kernel.w, width)};
 }
 
-// Calls f(source, n) for each pixel of the window.
+// Calls f(pointer) for each pixel of the window in image n, with a pointer to its channel c.
 template <class T, class F>
 [[gnu::always_inline]] inline void each_pixel(const View& image, const Window& w, Index n, Index c,
                                               F&& f) {
@@ -74,8 +74,8 @@ void clear(const View& image, Index n, Index c, Index count) {
   });
 }
 
-// Calls f(window, n, first channel, count, gradients of one output pixel), in row-major order of
-// outputs.
+// Calls f(window, n, first channel, number of channels, gradients) for each output pixel, in
+// row-major order. The last argument has the gradients of that pixel.
 template <class T, class F>
 void each_gradient(const View& grad, const View& x_grad, const Pool2dParams& p, F&& f) {
   const Index channels = x_grad.shape[3], blocks = (channels + kBlock - 1) / kBlock;

@@ -15,7 +15,7 @@ struct ImageShape {
 struct PreparedConv2d {
   // Returns the number of elements of the prepared weights; 0 if preparing does not pay.
   std::int64_t (*size)(const ImageShape& x, const ImageShape& weight, const Geometry& geometry);
-  // Writes the prepared weights for images of shape x to `out`, which has as many elements.
+  // Writes the prepared weights for images of shape x to `out`, which has size() elements.
   void (*prepare)(In weight, Out out, const ImageShape& x, const Geometry& geometry);
   // Computes conv2d with such weights. If they are not in the order that x and the selected
   // instruction set need, it reads `weight`.

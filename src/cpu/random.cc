@@ -1,6 +1,5 @@
-// random: elements that depend only on the seed, the draw and their position
-// (core/random_formulas.h), so any thread may compute them, four at a time, as Philox produces
-// words.
+// The kernel row random. An element depends only on the seed, the draw and its position
+// (core/random_formulas.h), so any thread may compute it. Philox produces four words at a time.
 #include "core/random_formulas.h"
 #include "core/thread_pool.h"
 #include "row_major.h"

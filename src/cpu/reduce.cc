@@ -1,9 +1,10 @@
-// The kernel row reduce. Kept and reduced dimensions are planned separately; then either the
-// reduced elements of an output are contiguous ("rows": several vector accumulators along the run)
-// or the outputs are ("columns": one accumulator per column, row after row). In both, blocks of
-// bounded length are folded in the element's own type and their results in a wider one, so the
-// error of a float32 sum does not grow with its length. If there are few outputs, their elements
-// are cut into segments of fixed length, whose results are combined in order.
+// The kernel row reduce. Kept and reduced dimensions have separate loop plans. In "rows", the
+// reduced elements of an output are contiguous, and several vector accumulators run along them. In
+// "columns", the outputs are contiguous; each column has an accumulator, and rows are added one by
+// one. In both, blocks of bounded length are folded in the element's own type and their results in
+// a wider one, so the error of a float32 sum does not grow with its length. If there are few
+// outputs, their elements are cut into segments of fixed length, whose results are combined in
+// order.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -87,7 +88,7 @@ struct Prod {
   };
 };
 
-// max and min, and on bytes any and all. NaN differs from itself and wins.
+// The rules of max and min, which on bytes serve any and all too. NaN differs from itself and wins.
 template <class T, bool kMax>
 struct Extreme {
   using Lane = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
@@ -265,7 +266,7 @@ struct ColumnTile {
   }
 };
 
-// For few columns in contiguous rows, several rows are processed as one, since vectors would be
+// Folds contiguous rows of few columns. Several rows are processed as one, since vectors would be
 // short.
 template <class Rule, class Emit>
 void fold_wide_rows(const char* a, std::int64_t n, std::int64_t rows, Emit&& emit) {

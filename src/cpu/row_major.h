@@ -8,7 +8,8 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// A view itself if the kernel can use it, else uninitialised row-major memory of its shape.
+// The view itself if the kernel can use it, else a view of uninitialised row-major memory of its
+// shape.
 struct RowMajor {
   const View& whole;
   const bool in_place;

@@ -12,11 +12,10 @@ namespace {
 
 using Index = std::int64_t;
 
-// The number of elements that an accumulator of their own type sums; these sums are added in
-// double.
+// An accumulator of the elements' own type sums this many of them. These sums are added in double.
 constexpr Index kShortSum = 64;
 
-// Returns elements p[i * stride], as scalars or (stride 1) as vectors.
+// A run of memory. get() returns element i or, if V is a vector (stride 1), the elements from i on.
 template <class T>
 struct Run {
   const T* data;
@@ -60,8 +59,8 @@ template <class T, int Count, class Term>
   }
 }
 
-// Returns the mean of a run and the sum of squared deviations, computed about a first mean to avoid
-// cancellation.
+// The mean of a run and its sum of squared deviations. moments_of() computes them about a first
+// mean, to avoid cancellation.
 struct Moments {
   double n = 0, mean = 0, squares = 0;
 

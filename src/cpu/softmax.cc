@@ -63,7 +63,7 @@ void along_runs(const View& a, const View& out, int axis) {
 
 // ---- neighbouring slices -----------------------------------------------------------------------
 
-// Computes `count` adjacent slices, whose elements are a_step and out_step apart.
+// Computes `count` adjacent slices. Elements are a_step apart in `a` and out_step apart in `out`.
 template <class T, bool kLog>
 void columns(const T* a, Index a_step, T* out, Index out_step, Index n, Index count) {
   T highest[kColumns], totals[kColumns] = {};

@@ -39,8 +39,8 @@ Winograd<T> winograd_of(const TapProduct<T>& p, const T* zeros) {
 
 // ---- the three steps ---------------------------------------------------------------------------
 
-// The layout of the weights per frequency: panels of two vectors of output channels (the last may
-// have one), each with one row per input channel.
+// Transforms the weights. Each frequency has panels of two vectors of output channels (the last may
+// have one), with one row per input channel.
 template <class T>
 void transform_weights(const Winograd<T>& w, T* transformed) {
   constexpr Index W = Blocking<T>::W, NR = Blocking<T>::NR;
@@ -66,8 +66,8 @@ void transform_weights(const Winograd<T>& w, T* transformed) {
   });
 }
 
-// Computes sums[frequency] = seen[frequency] @ weights[frequency] for frequencies [first, last),
-// with `tiles` rows each.
+// Computes sums[frequency] = seen[frequency] @ weights[frequency] for frequencies [first, last).
+// Each product has `tiles` rows.
 template <class T>
 void multiply_frequencies(const Winograd<T>& w, Index first, Index last, Index tiles, const T* seen,
                           const T* weights, T* sums) {

@@ -8,8 +8,9 @@
 namespace needle::cpu::NEEDLE_ISA {
 namespace {
 
-// Measured costs, in multiply-adds at full speed, of transforming an element of a tile, and a
-// weight to all frequencies or back. They decide between this method and the direct sum.
+// Measured costs, in multiply-adds at full speed: of transforming an element of a tile, and of
+// transforming a weight to all frequencies or back. They decide between this method and the direct
+// sum.
 constexpr Index kTransformCost = 8, kWeightCost = 864, kFewestChannels = 8;
 
 // The number of products in a partial sum of a frequency. The output transform multiplies the
@@ -39,8 +40,8 @@ constexpr Index kFrequencyPartial = 16;
   return corner;
 }
 
-// Returns at least `n` elements, rounded up to an odd number of cache lines, so that rows at this
-// distance do not map to a few cache sets.
+// Rounds `elements` up to an odd number of cache lines, so that rows at this distance do not map
+// to a few cache sets.
 constexpr Index odd_lines(Index elements) { return round_up(elements, 32) + 16; }
 
 template <class T>
@@ -56,7 +57,8 @@ struct TileSource {
   Index tiles() const { return images * tile_rows * tile_columns; }
 };
 
-// Transforms `block` tiles at a time, with their channels padded to a multiple of `width`.
+// Describes the tiles of an image. `block` tiles are transformed at a time, with their channels
+// padded to a multiple of `width`.
 template <class T>
 TileSource<T> tile_source(const Image<const T>& image, const Grid& grid, const Pair& corner,
                           Index block, Index width, const T* zeros) {
@@ -85,7 +87,7 @@ TileAt tile_at(const TileSource<T>& source, Index tile) {
           tile % source.tile_columns * kTileSide};
 }
 
-// Returns the input pixels of a tile; outside the image, the zeros.
+// Points `pixels` at the input pixels of a tile or, outside the image, at zeros.
 template <class T, int kSide>
 void point_at_pixels(const TileSource<T>& source, const TileAt& tile, const T** pixels) {
   const Image<const T>& image = source.image;

@@ -1,10 +1,10 @@
-// Winograd's F(4x4, 3x3): 4 x 4 outputs of a 3 x 3 convolution from 36 products instead of 144,
+// Winograd's F(4x4, 3x3) computes 4 x 4 outputs of a 3 x 3 convolution by 36 products, not 144:
 //   Y = A^T ((G g G^T) * (B^T d B)) A,   d: 6 x 6 pixels, g: 3 x 3 weights.
 // (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016.) This file has the
 // one-dimensional steps, on vectors of channels. They interpolate polynomials at 0, a, -a, b, -b
-// and infinity. A transform multiplies the rounding errors of the sums by about 11 with the usual a
-// = 1, b = 2. With the values below it is 4.8; no six points have less than 4.7. Each step is a
-// chain of fused multiply-adds, which round once; the output transform applies the scale of a
+// and infinity. A transform multiplies the rounding errors of the sums: by about 11 with the usual
+// a = 1 and b = 2, and by 4.8 with the values below. No six points achieve less than 4.7. Each step
+// is a chain of fused multiply-adds, which round once. The output transform applies the scale of a
 // point.
 #pragma once
 
@@ -59,8 +59,8 @@ template <class T>
   y[3] = m[5] + T(kScaleA * kA * kA2) * odd_a + T(kScaleB * kB * kB2) * odd_b;
 }
 
-// The weight gradient is F(3x3, 4x4) of the same points: 3 x 3 outputs, the gradient's 4 x 4 pixels
-// in place of the weights. G e:
+// The weight gradient is F(3x3, 4x4) at the same points. It has 3 x 3 outputs, and the gradient's 4
+// x 4 pixels e take the place of the weights. Computes G e.
 template <class T>
 [[gnu::always_inline]] inline void gradient_step(const Vector<T> (&e)[4], Vector<T> (&u)[6]) {
   const Vector<T> even_a = e[0] + T(kA2) * e[2], odd_a = e[1] + T(kA2) * e[3];
@@ -73,7 +73,7 @@ template <class T>
   u[5] = e[3];
 }
 
-// ... and A^T m
+// Computes A^T m of the weight gradient.
 template <class T>
 [[gnu::always_inline]] inline void weight_grad_step(const Vector<T> (&m)[6], Vector<T> (&y)[3]) {
   const Vector<T> even_a = m[1] + m[2], even_b = m[3] + m[4];

@@ -1,6 +1,6 @@
 // The weight gradient of a 3 x 3 convolution of stride 1 by Winograd's F(3x3, 4x4), for
-// conv2d_weight_grad.cc: tiles of the image and of the gradient are transformed, their products
-// (input channel, output channel) are summed over the tiles at each of 36 frequencies, and the sums
+// conv2d_weight_grad.cc. Tiles of the image and of the gradient are transformed. At each of 36
+// frequencies, their products (input channel, output channel) are summed over the tiles. These sums
 // are transformed to the nine taps. A task takes a block of channels and a range of tiles; the
 // results of the ranges are added in order. Only for float32.
 #pragma once
@@ -54,8 +54,8 @@ constexpr Index tile_rows(Index left) {
   return left > MR && left <= 16 ? smaller(MR, 8) : smaller(MR, left);
 }
 
-// Computes sums[frequency] (inputs, outputs) = or += seen[frequency]^T @ grads[frequency] over
-// `tiles`.
+// Computes seen[frequency]^T @ grads[frequency] over `tiles` tiles. The product (inputs, outputs)
+// is added to sums[frequency] if `add` is true, else stored there.
 template <class T>
 void multiply_tiles(const TileSource<T>& x, const TileSource<T>& grad, Index tiles, const T* seen,
                     const T* grads, T* sums, Index sums_step, bool add) {
@@ -78,7 +78,7 @@ void multiply_tiles(const TileSource<T>& x, const TileSource<T>& grad, Index til
   }
 }
 
-// Transforms to the nine taps: result (9, C, O), from its first element of this block.
+// Transforms the sums to the nine taps. `result` points to this block's first element in (9, C, O).
 template <class T>
 void transform_sums(const T* sums, Index sums_step, Index inputs, Index outputs, Index row_size,
                     T* result, Index tap_step, Index input_step) {
@@ -93,8 +93,8 @@ void transform_sums(const T* sums, Index sums_step, Index inputs, Index outputs,
   }
 }
 
-// Processes input channels from c, output channels from o and tiles [begin, end); partial (9, C,
-// O).
+// Computes input channels from c and output channels from o, summed over tiles [begin, end), in
+// `partial` (9, C, O).
 template <class T>
 void sum_tiles(const WinogradGradient<T>& g, Index c, Index o, Index begin, Index end,
                const T* zeros, T* partial) {
@@ -139,7 +139,7 @@ void run_winograd_gradient(const WinogradGradient<T>& g, const WeightTarget<T>& 
   add_partials<T>(g, partials.as<T>(), g.grad.channels, out);
 }
 
-// Returns true if this takes at most two thirds of the direct sum's time, as in winograd.h.
+// Returns true if this method takes at most two thirds of the direct sum's time, as in winograd.h.
 template <class T>
 bool winograd_pays(const WinogradGradient<T>& g) {
   const Index inputs = g.x.channels, outputs = round_up(g.grad.channels, Blocking<T>::W);
