@@ -37,7 +37,7 @@ inline double now(int threads) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Returns the seconds of the slowest thread for work(thread, repeats), run on all at once.
+// Runs work(thread, repeats) on all threads at once. Returns the seconds of the slowest thread.
 template <class Work>
 double seconds_of(int threads, long repeats, Work work) {
   std::atomic<int> waiting{threads};
@@ -98,7 +98,7 @@ inline double best_gflops(int threads, double least) {
   return gflops(threads, best_seconds(threads, least, [](int, long n) { multiply_add(n); }));
 }
 
-// Returns GB/s of a[i] = b[i] + s * c[i]. bytes: the size of each array, over all threads.
+// Returns GB/s of a[i] = b[i] + s * c[i]. `bytes` is the size of each array, over all threads.
 inline double gbs(int threads, double least, long bytes) {
   const long n = bytes / 4 / threads;
   std::vector<std::vector<float>> arrays(3 * threads, std::vector<float>(n, 1.0f));

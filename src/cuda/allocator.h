@@ -29,7 +29,7 @@ class KeptMemory {
 
   void* take(std::size_t bytes);
   void give_back(void* data) noexcept;
-  // Takes this thread's temporaries from this memory from now on, or from the cache if it is null.
+  // From now on, this thread's temporaries come from `memory`, or from the cache if that is null.
   static void keep_in(KeptMemory* memory);
 
  private:

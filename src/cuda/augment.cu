@@ -1,5 +1,5 @@
-// Augmentation: a batch of images through a whole list of steps in one launch. A thread computes
-// one output pixel (one value in images of many channels): it follows the pixel back through
+// Runs a whole list of augmentation steps over a batch of images in one launch. A thread computes
+// one output pixel (one value in images of many channels). It follows the pixel back through
 // windows and erased rectangles to its source, reads it once, and applies colours and
 // normalisation. Resizing and affine maps do so for each pixel that they interpolate. Nothing is
 // written between steps, so the limit is reading the image and writing the output once.
@@ -133,7 +133,7 @@ struct Sample {
     return pixel;
   }
 
-  // Returns the input of the resampling, or of the first pixel step if there is none.
+  // Returns pixel (y, x) of the resampling's input: the image after the steps [0, before).
   __device__ P before(int y, int x) const {
     return after(0, job.pass.before, y, x, [this](int v, int u) { return read(v, u); });
   }
@@ -258,7 +258,8 @@ struct Sample {
   }
 };
 
-// blockIdx.x selects the pixels, y the image and z the channel, if kChannels are not all of them.
+// blockIdx.x selects the pixels and blockIdx.y the image. If a thread does not compute all channels
+// (kChannels), blockIdx.z selects the channel.
 template <int kChannels, Resampling kResampling>
 __global__ void __launch_bounds__(kThreads, 4) augment_kernel(const __grid_constant__ Job job) {
   const std::uint32_t pixel = blockIdx.x * kThreads + threadIdx.x;

@@ -7,8 +7,8 @@
 
 namespace needle::cuda {
 
-// `images` is the base address of the images' offsets, `words` the batch's words in device memory.
-// `out` receives the images of the last pass, one after the other.
+// `images` is the address to which the images' offsets are relative. `words` has the batch's words,
+// in device memory. `out` receives the images of the last pass, one after the other.
 void run_passes(const ImageBatch& batch, const void* images, const std::uint32_t* words, void* out,
                 int device);
 

@@ -1,9 +1,9 @@
-// batch_norm has one pass over x for the moments of each channel and one that normalises and
-// applies the epilogue: ReLU, or the addition of a residual and ReLU. A thread sums deviations from
-// its first value and their squares, and shifts them, in double, to deviations from the channel's
-// first value, so that the sums can be added. That value belongs to the sample: its squared
-// distance from the mean is at most the number of pixels times the variance, so a large mean costs
-// no precision.
+// batch_norm makes two passes over x. The first computes the moments of each channel. The second
+// normalises and applies the epilogue: ReLU, or the addition of a residual and ReLU. A thread sums
+// the deviations from its first value, and their squares. It then shifts these sums, in double, to
+// deviations from the channel's first value, so that the threads' sums can be added. That value
+// belongs to the sample: its squared distance from the mean is at most the number of pixels times
+// the variance, so a large mean costs no precision.
 #include <cmath>
 #include <limits>
 
@@ -68,9 +68,9 @@ __global__ void __launch_bounds__(kChannelThreads)
   if (add_up(total, parts, t, my)) s.write(my.channel, total, double(x(0)), t.pixels);
 }
 
-// Computes the statistics from partial moments (moments.h); `t` counts parts. The origin of a
-// channel is the mean of its first part. A part's deviations from it sum to n (mean - origin),
-// their squares to M2 + n (mean - origin)^2.
+// Computes the statistics from partial moments (moments.h); the rows of `t` are parts, not pixels.
+// The origin of a channel is the mean of its first part. The deviations of a part from it sum to n
+// (mean - origin), and their squares to M2 + n (mean - origin)^2.
 template <class V>
 __global__ void __launch_bounds__(kChannelThreads)
     parts_kernel(const float* moments, std::uint32_t pixels, const __grid_constant__ ChannelTiles t,

@@ -41,7 +41,8 @@ struct Pass {
   }
 };
 
-// Calls use(address of operand 0, values of the other kInputs operands) for the thread's pixels.
+// Calls use(address of operand 0, values of the other kInputs operands) for each of the thread's
+// pixels.
 template <class T, int kInputs, class Use>
 __device__ void each_pixel(const Layout& layout, const ChannelThread& my, Use&& use) {
   struct Loaded {

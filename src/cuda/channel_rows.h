@@ -1,11 +1,11 @@
 // Passes over the pixels (rows) of each channel (column), for batch norm and for the weight
 // gradient of layer norm. A block's tile has `across` adjacent channels and 256 / across pixels at
-// a time: 32 float channels fill a cache line, 8 are the smallest memory transaction. If channels
-// are not contiguous, a tile has one channel and the loads coalesce along pixels. Each thread keeps
-// to one channel, so the channel's constants stay in registers. A channel's threads are reduced in
-// shared memory. Each block writes partial sums, and the last block of a tile to finish adds them
-// up, since a second kernel would wait for all blocks of all channels. The split of the pixels and
-// the order of additions depend on the shape alone.
+// a time: 32 float channels fill a cache line, 8 the smallest memory transaction. If channels are
+// not contiguous, a tile has one channel and the loads coalesce along pixels. Each thread keeps to
+// one channel, so the channel's constants stay in registers. Shared memory reduces the threads of a
+// channel. Each block writes partial sums, and the last block of a tile to finish adds them up,
+// since a second kernel would wait for all blocks of all channels. The split of the pixels and the
+// order of additions depend on the shape alone.
 #pragma once
 
 #include <cmath>
@@ -29,9 +29,9 @@ struct ChannelTiles {
   std::uint32_t blocks() const { return tiles.divisor * chunks; }
 };
 
-// Returns the tiles of a pass. If `sums` is true, partial results are combined: a chunk then has
-// about as many pixels as there are chunks, so that the last block's serial loads take no longer
-// than the other blocks'.
+// Divides a pass into tiles and chunks of pixels. If `sums` is true, the chunks' results are
+// combined at the end. A chunk then has about as many pixels as there are chunks, so that the last
+// block's serial loads take no longer than the other blocks'.
 inline ChannelTiles tiles_of(const char* op, std::int64_t pixels, std::int64_t channels,
                              bool neighbours, bool sums) {
   check_count(op, pixels);
@@ -74,7 +74,7 @@ struct Sums {
   }
 };
 
-// Returns the sum over the block's threads of a channel; it is valid in the first of them.
+// Returns the sum over the block's threads with the same channel. It is valid in the first of them.
 template <class V>
 __device__ V add_threads(const V& mine, V* shared, unsigned across) {
   shared[threadIdx.x] = mine;
@@ -87,8 +87,8 @@ __device__ V add_threads(const V& mine, V* shared, unsigned across) {
 }
 
 // Counts the blocks of each tile that have written their partial sums. The last block's atomicInc
-// wraps, so the counters are zero between kernels, also when a graph is launched again. The kernels
-// of a device run in stream order, so they share the counters. If there are more tiles than
+// wraps to zero, so the counters are zero between kernels, also when a graph is launched again. The
+// kernels of a device run in stream order, so they share the counters. If there are more tiles than
 // counters, there is one chunk (tiles_of).
 __device__ unsigned finished[kManyBlocks / 2];
 
@@ -106,8 +106,9 @@ inline __device__ bool is_last(const ChannelTiles& t, const ChannelThread& my) {
   return last;
 }
 
-// Reduces `total` over the pixels by way of parts[chunk][channel]. Returns true in one thread of
-// the grid per channel, which then holds the channel's sum. All threads of a block must call it.
+// Sums `total` over all pixels of a channel; blocks exchange partial sums in parts[chunk][channel].
+// Returns true in one thread of the grid per channel, whose `total` is then the channel's sum. All
+// threads of a block must call it.
 template <class V>
 __device__ bool add_up(V& total, V* parts, const ChannelTiles& t, const ChannelThread& my) {
   NEEDLE_SHARED(shared, V[kChannelThreads]);

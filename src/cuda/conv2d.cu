@@ -1,7 +1,7 @@
-// conv2d and its input gradient are products of windows and filters (conv_windows.h); a block
-// computes a tile of pixels by output channels. Depthwise convolutions have a kernel of their own.
-// The input gradient is the same product on the output's gradient: input pixels whose coordinates
-// agree modulo the stride form a grid that only some taps reach. The other taps are skipped, so no
+// conv2d and its input gradient are products of windows and filters (conv_windows.h). A block
+// computes a tile of pixels by output channels. Depthwise convolutions have their own kernel. The
+// input gradient is the same product on the output's gradient. Input pixels whose coordinates agree
+// modulo the stride form a grid that only some taps reach. The other taps are skipped, so no
 // product with a zero is computed.
 #include <numeric>
 
@@ -33,7 +33,8 @@ __global__ void __launch_bounds__(Tile::kThreads, kMinBlocksOf<T, Tile, kA>)
                                 PixelResult<T>{p, blockIdx.y});
 }
 
-// Returns true if a kernel of sm90/ ran; it then runs for every group and writes the moments.
+// Launches the product for every group. Returns true if a kernel of sm90/ did it, which then also
+// wrote the moments.
 template <class T, class Tile, Load kA, Load kB>
 bool launch_kernel(const char* op, WindowProduct<T>& p, std::uint32_t groups, int device) {
   if constexpr (kUsesTma<T, Tile>) {
@@ -47,7 +48,7 @@ bool launch_kernel(const char* op, WindowProduct<T>& p, std::uint32_t groups, in
   return false;
 }
 
-// Returns true if the weights are aligned vectors in every tap and every group.
+// Returns true if the weights can be loaded as aligned vectors in every tap and every group.
 template <class T>
 bool vectorizable_weights(const WindowProduct<T>& p, std::int64_t strides, std::int64_t count) {
   const auto address = reinterpret_cast<std::uintptr_t>(p.weight) / sizeof(T);

@@ -1,5 +1,5 @@
-// The product of conv2d and its input gradient: windows (conv_windows.h) times filters. Shared by
-// the kernels of conv2d.cu and sm90/conv2d_tma.h.
+// The product that conv2d and its input gradient compute: windows (conv_windows.h) times filters.
+// The kernels of conv2d.cu and sm90/conv2d_tma.h share it.
 #pragma once
 
 #include "conv_windows.h"
@@ -24,7 +24,7 @@ struct WindowProduct {
   float* moments = nullptr;  // of the result (moments.h), written by TMA kernels; or null
 };
 
-// Rows are pixels, columns the channels of a group.
+// The result for one group. Rows are pixels, columns are the group's output channels.
 template <class T>
 struct PixelResult {
   using Row = ResultRow<T>;

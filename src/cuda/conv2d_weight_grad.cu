@@ -1,6 +1,7 @@
-// The weight gradient of conv2d as a matrix product with a long K axis, the pixels of the output's
-// gradient; rows are (tap, input channel) pairs, columns output channels. The result has few tiles,
-// so K is split into slices, by sizes alone, and the row reduce adds their products.
+// The weight gradient of conv2d as a matrix product. Rows are (tap, input channel) pairs, columns
+// are output channels, and the long K axis runs over the pixels of the output's gradient. The
+// result has few tiles, so K is split into slices by sizes alone; the row reduce adds their
+// products.
 #include "conv2d_weight_product.h"
 #include "depthwise.h"
 #include "kernels.h"
@@ -60,10 +61,10 @@ void launch_tiles(PixelProduct<T>& p, std::uint32_t slices, std::uint32_t groups
   launch_kernel<T, Tile, Load::kScalar>(p, blocks, device);
 }
 
-// Returns the number of slices with the least cost: the number of waves of blocks times a wave's
-// length, a slice of the pixels plus the overhead of storing and adding its result. An H100 has 132
-// multiprocessors, each with two blocks of 256 threads; the number must not depend on the GPU that
-// runs, or the order of additions would.
+// Returns the number of slices with the least cost. The cost is the number of waves of blocks times
+// the length of a wave: a slice of the pixels plus the overhead of storing and adding its result.
+// The model is an H100, which has 132 multiprocessors with two blocks of 256 threads each. The
+// number must not depend on the actual GPU, or the order of additions would too.
 template <class Tile>
 std::int64_t slices_of(std::int64_t rows, std::int64_t columns, std::int64_t pixels,
                        std::int64_t groups) {

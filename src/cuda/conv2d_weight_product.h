@@ -1,5 +1,5 @@
-// The product of conv2d's weight gradient: transposed windows times the output's gradient. Shared
-// by the kernels of conv2d_weight_grad.cu and sm90/conv2d_weight_grad_tma.h.
+// The product that conv2d's weight gradient computes: transposed windows times the output's
+// gradient. The kernels of conv2d_weight_grad.cu and sm90/conv2d_weight_grad_tma.h share it.
 #pragma once
 
 #include "conv_windows.h"
@@ -7,7 +7,7 @@
 namespace needle::cuda {
 namespace {
 
-// Operand A: m is a (tap, channel) pair, K runs through the windows.
+// Operand A, the transposed windows: row m is a (tap, channel) pair, and K runs over the windows.
 template <class T>
 struct TransposedWindows {
   using MnCoord = Offset;
@@ -25,12 +25,12 @@ struct TransposedWindows {
   }
   __device__ const T* base(const MnCoord&, const KCoord& window) const { return window.data; }
   __device__ std::int32_t offset(const MnCoord& tap, const KCoord&) const { return tap.elements; }
-  // With few channels loads are contiguous along the pixels instead.
+  // With few channels, loads are contiguous along the pixels (K) instead.
   __device__ bool k_major() const { return taps.channels.divisor < 8; }
 };
 
-// Operand B: n is a channel of the output's gradient, K runs through its pixels. kUniform: pixels
-// are evenly spaced, `column` apart, also from row to row and from image to image.
+// Operand B, the output's gradient: column n is a channel, and K runs over the pixels. kUniform
+// means that all pixels are `column` elements apart, also from row to row and image to image.
 template <class T, bool kUniform>
 struct OutputGradient {
   using MnCoord = std::int32_t;
@@ -68,7 +68,7 @@ struct PixelProduct {
   Divisor tiles_across;
 };
 
-// Rows are (tap, channel) pairs, columns output channels.
+// The result. Rows are (tap, channel) pairs, columns are output channels.
 template <class T>
 struct WeightResult {
   using V = Computed<T>;

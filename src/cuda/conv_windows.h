@@ -1,8 +1,8 @@
-// Convolutions as matrix products (gemm.h), as implicit GEMM: A has one row for each window, which
-// is read from the images and never written. Channels are last, so K runs through the channels of
-// one tap after the other, and a step along K is mostly contiguous in memory. conv2d and its input
-// gradient are the same product: the offset from an output pixel to the source pixel of a tap grows
-// by the same amount from tap to tap.
+// Convolutions as matrix products (gemm.h) by implicit GEMM. Each row of A is a window, which is
+// read from the images; A itself is never written. Channels are last, so K runs through the
+// channels of one tap after the other, and a step along K is mostly contiguous in memory. conv2d
+// and its input gradient are the same product: in both, the offset from an output pixel to the
+// source pixel of a tap grows by a constant from tap to tap.
 #pragma once
 
 #include "core/kernel_table.h"
@@ -12,8 +12,8 @@
 namespace needle::cuda {
 namespace {
 
-// The tile for results with few columns, usual in convolutions: 64 output channels fill it. The
-// accumulators of doubles would not fit its registers.
+// The tile for results with few columns, which are common in convolutions; it has 64 columns. With
+// doubles, its accumulators would not fit the registers.
 template <class T, Precision kPrecision>
 using NarrowTile = std::conditional_t<sizeof(T) <= 4,
                                       TileFor<kPrecision, RegisterTile<128, 64, 8, 8, 4>,
@@ -103,7 +103,7 @@ inline void check_offsets(const char* op, std::int64_t span) {
   }
 }
 
-// How far an axis of windows and taps reaches, in pixels.
+// Returns how far the windows and taps reach along one axis, in pixels.
 inline std::int64_t reach(std::int64_t first, std::int64_t stride, std::int64_t windows,
                           std::int64_t step, std::int64_t taps) {
   return std::max(std::abs(first), std::abs(first + stride * (windows - 1))) +
@@ -121,7 +121,7 @@ void check_offsets(const char* op, const ImageView<const T>& image, const Window
                         taps.channels.divisor * std::abs(image.channel));
 }
 
-// Returns true if channels are aligned 16-byte vectors in every pixel and every group.
+// Returns true if channels can be loaded as aligned 16-byte vectors in every pixel and every group.
 template <class T>
 bool vectorizable(const ImageView<const T>& image, std::int64_t channels) {
   const auto address = reinterpret_cast<std::uintptr_t>(image.data) / sizeof(T);
@@ -129,7 +129,7 @@ bool vectorizable(const ImageView<const T>& image, std::int64_t channels) {
   return image.channel == 1 && (static_cast<std::int64_t>(address) | all) % kVectorElements<T> == 0;
 }
 
-// Operand A: m is a window, K runs through its taps.
+// Operand A, the windows: row m is the window of one output pixel, and K runs over its taps.
 template <class T>
 struct Windows {
   using MnCoord = Position<T>;
@@ -138,7 +138,7 @@ struct Windows {
   const WindowGrid& grid;
   const Taps& taps;
 
-  // For an out-of-bounds row, reads the first window; its results are not stored.
+  // A row that is out of bounds reads the first window; its results are not stored.
   __device__ MnCoord mn_coord(std::uint32_t m) const {
     return window_position(image, grid, m < grid.pixels.size ? m : 0);
   }
@@ -151,8 +151,8 @@ struct Windows {
   __device__ bool k_major() const { return image.channel == 1; }
 };
 
-// Operand B: the weights. kUniform: elements are evenly spaced along K, `channel` apart, also from
-// tap to tap, which saves the division.
+// Operand B, the weights. kUniform means that elements are `channel` apart everywhere along K, also
+// from tap to tap. This saves the division.
 template <class T, bool kUniform>
 struct Filters {
   using MnCoord = const T*;

@@ -1,5 +1,5 @@
-// The rows fill and copy are elementwise kernels too; equal dtypes are copied as plain words. A
-// copy whose input and output are contiguous along different dimensions goes through tiles of
+// The kernel rows fill and copy are elementwise kernels too; equal dtypes are copied as words. A
+// copy whose input and output are contiguous along different dimensions goes through tiles in
 // shared memory, so that loads and stores both coalesce.
 #include "core/scalar_math.h"
 #include "core/view_rules.h"

@@ -1,6 +1,6 @@
-// Depthwise convolutions: every group has one input channel. Channels are independent, so this is
-// no matrix product, and memory bandwidth is the limit. A thread computes one element from its
-// window; adjacent threads have adjacent channels. The weight gradient is a sum over pixels for
+// Depthwise convolutions, in which every group has one input channel. Channels are independent, so
+// there is no matrix product, and memory bandwidth is the limit. A thread computes one element from
+// its window; adjacent threads have adjacent channels. The weight gradient is a sum over pixels for
 // each tap and channel (channel_rows.h).
 #pragma once
 

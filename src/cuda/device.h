@@ -1,6 +1,6 @@
-// The only calls of the CUDA runtime in src/cuda: devices, streams, memory, copies, launches.
-// Kernels and launchers include this file and call no cuda... function themselves. Every call that
-// fails throws DeviceFailure, which names the operation.
+// Wraps all calls of the CUDA runtime: devices, streams, memory, copies and launches. Kernels and
+// launchers include this file and call no cuda... function themselves. Every call that fails throws
+// DeviceFailure, which names the operation.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,8 +21,8 @@
                          ? alignof(std::type_identity_t<__VA_ARGS__>) \
                          : 16) std::type_identity_t<__VA_ARGS__>      \
       name
-// Declares dynamic shared memory, which may exceed the 48 KB of NEEDLE_SHARED, for
-// launch_with_shared; at most once in a kernel.
+// Declares dynamic shared memory for launch_with_shared, at most once in a kernel. It may exceed
+// the 48 KB of NEEDLE_SHARED.
 #define NEEDLE_DYNAMIC_SHARED(name, ...)                            \
   extern __shared__ __align__(1024) unsigned char dynamic_shared[]; \
   auto& name = *reinterpret_cast<std::type_identity_t<__VA_ARGS__>*>(dynamic_shared)
@@ -59,9 +59,9 @@ void give_memory_back(int device, void* memory);
 // Declares that only `bytes` are valid. The emulator reports an access beyond them, a GPU cannot.
 void mark_end(int device, void* memory, std::size_t bytes);
 
-// Copies in stream order and waits.
+// Copies in stream order, and waits until the copy has ended.
 void copy_to_host(int device, void* to, const void* from, std::size_t bytes);
-// Copies in the order of stream `on`. A pinned source must not change until the copy has ended.
+// Enqueues a copy on stream `on`. A pinned source must not change until the copy has ended.
 void copy_later(cudaStream_t on, void* to, const void* from, std::size_t bytes);
 
 // Pins host memory, so that the GPU can read it by DMA.

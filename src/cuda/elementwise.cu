@@ -1,4 +1,4 @@
-// The rows unary, binary and where: the formulas of core in the kernel of map.h.
+// The kernel rows unary, binary and where. They apply the formulas of src/core in map.h's kernel.
 #include "core/elementwise_formulas.h"
 #include "core/view_rules.h"
 #include "kernels.h"
@@ -7,7 +7,7 @@
 namespace needle::cuda {
 namespace {
 
-// Returns true for operations that are limited by arithmetic rather than by memory.
+// Returns true for operations whose speed is limited by arithmetic rather than by memory.
 constexpr bool is_long(UnaryOp op) { return op < UnaryOp::floor && op != UnaryOp::sqrt; }
 constexpr bool is_long(BinaryOp op) {
   return op == BinaryOp::floor_divide || op == BinaryOp::remainder || op == BinaryOp::power ||

@@ -1,9 +1,9 @@
 // The rows gather, scatter and scatter_add select whole rows (all axes but the first) by an index.
-// gather is a copy with one thread per element. Scattering keeps the order of the index if it names
-// a row twice: each entry has a block, which searches the other entries for the same row. A block
-// of scatter stops if a later entry names the row. A block of scatter_add stops if an earlier entry
-// does; otherwise it adds the rows of all later ones, in order. So there are no atomics, and the
-// results equal the CPU's bit for bit. The search takes n * n comparisons, 256 at a time:
+// gather is a copy with one thread per element. Scattering must keep the order of the index where
+// it names a row twice. So each entry has a block, which searches the other entries for the same
+// row. A block of scatter stops if a later entry names the row. A block of scatter_add stops if an
+// earlier entry does; otherwise it adds the rows of all later ones, in order. There are no atomics,
+// and the results equal the CPU's bit for bit. The search takes n * n comparisons, 256 at a time:
 // negligible for batches of labels or words, slow for millions.
 #include <algorithm>
 
@@ -75,8 +75,8 @@ __device__ bool names(const Index& index, std::int64_t row, std::uint32_t begin,
   return found;
 }
 
-// blockIdx.x is the entry of the index, y selects columns. Operands of the walk: a row of out, a
-// row of a.
+// blockIdx.x is the entry of the index, and blockIdx.y selects columns. The operands of the walk
+// are a row of out and a row of a.
 template <class T, bool kAdds>
 __global__ void __launch_bounds__(kThreads)
     scatter_kernel(const __grid_constant__ Walk walk, const Index index,

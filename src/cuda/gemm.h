@@ -1,13 +1,13 @@
 // The product of two matrices on a GPU, wherever their elements come from (matmul, convolutions). A
-// block computes one tile of the result, in steps of kTileK along K: all threads together load a
-// stage of each operand (kTileM x kTileK and kTileK x kTileN) into shared memory, then each adds
-// the product to its accumulators in registers. The stages form a pipeline: the next ones are
-// loaded (asynchronously where cp.async exists: instructions.h) while the current one is
+// block computes one tile of the result, in steps of kTileK along K. In each step, all threads load
+// a stage of each operand (kTileM x kTileK and kTileK x kTileN) into shared memory. Then each
+// thread adds the product to its accumulators in registers. The stages form a pipeline: the next
+// ones are loaded (asynchronously where cp.async exists: instructions.h) while the current one is
 // multiplied, and one barrier per step is enough. The accumulators here compute in full precision;
 // those of tensor_tile.h and swizzled_tile.h use tensor cores. A value in shared memory is used
-// kTileN (or kTileM) times, one in a register kRegN (kRegM) times: this reuse makes arithmetic, not
-// memory, the limit. Registers are loaded 16 bytes at a time; scalar loads would be a quarter as
-// many as the multiplications.
+// kTileN (or kTileM) times, one in a register kRegN (or kRegM) times. This reuse makes arithmetic,
+// not memory, the limit. Registers are loaded 16 bytes at a time; scalar loads would be a quarter
+// as many as the multiplications.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@
 namespace needle::cuda {
 namespace {
 
-// One pipeline stage of an operand in shared memory. The padding puts what a warp reads together
-// into different banks. K-major vectors are stored as they come: [mn][k] instead of [k][mn].
+// One pipeline stage of an operand in shared memory. Its padding keeps the elements that a warp
+// reads together in different banks. K-major vectors are stored as [mn][k] instead of [k][mn].
 template <class T, Load kLoad, int kTileMn, class Tile>
 struct StageOf {
   using Type = std::conditional_t<kLoad == Load::kKMajor, T[kTileMn][Tile::kTileK + 4],
@@ -200,7 +200,8 @@ struct RegisterTile {
   static constexpr int kTileM = kM, kTileN = kN, kTileK = kK, kRegM = kRegM_, kRegN = kRegN_;
   static constexpr int kThreadsN = kN / kRegN, kThreads = (kM / kRegM) * kThreadsN;
   static constexpr int kPadding = 16;  // bytes
-  // With two blocks of 256 threads a thread has 128 registers; the largest tile would spill.
+  // With two blocks of 256 threads per multiprocessor, a thread has 128 registers, and the largest
+  // tile would spill.
   static constexpr int kMinBlocks = kThreads == 256 && kM * kN <= 128 * 64 ? 2 : 1;
   static constexpr bool kCompiled = true, kTensorCores = false, kSwizzled = false;
   using VectorTile = RegisterTile;
@@ -210,7 +211,7 @@ struct RegisterTile {
 
 template <Precision kPrecision, class FullPrecision, class TensorCores>
 using TileFor = std::conditional_t<kPrecision == Precision::kFloat32, FullPrecision, TensorCores>;
-// For results with enough tiles for every multiprocessor, and for smaller ones.
+// LargeTile is for results with enough tiles for every multiprocessor, SmallTile for smaller ones.
 template <Precision kPrecision>
 using LargeTile = TileFor<kPrecision, RegisterTile<128, 128, 8, 8, 8>,
                           TensorTile<kPrecision, 128, 128, 16, 64, 32>>;
@@ -218,8 +219,8 @@ template <Precision kPrecision>
 using SmallTile =
     TileFor<kPrecision, RegisterTile<32, 32, 16, 2, 4>, TensorTile<kPrecision, 64, 32, 16, 32, 16>>;
 
-// Calls f(std::type_identity<tile for vector loads>). A small tile gains nothing from warpgroups:
-// most of its instructions load operands.
+// Calls f with the tile for vector loads, as a std::type_identity. A small tile gains nothing from
+// warpgroups: most of its instructions load operands.
 template <class Tile, class F>
 decltype(auto) with_vector_tile(int device, F&& f) {
   using Vectorized = typename Tile::VectorTile;

@@ -72,8 +72,8 @@ struct ElementGrid {
 
 constexpr unsigned kImageThreads = 256;
 
-// Calls f(grid, first image) for groups of images that have no more elements than one launch may
-// have.
+// Divides the images into groups that one launch can process, and calls f(grid, first image) for
+// each.
 template <class F>
 void each_element_grid(const char* op, const View& v, F&& f) {
   const std::int64_t elements = v.shape[1] * v.shape[2] * v.shape[3];

@@ -116,7 +116,8 @@ inline __device__ std::uint32_t bf16_of(float x) {  // rounds to nearest, ties t
   const std::uint32_t bits = bits_of(x);
   return std::isnan(x) ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
-// 5 bits of exponent, 10 of mantissa; subnormal below 2^-14, infinite from 65520 on.
+// Rounds to fp16: 5 bits of exponent, 10 of mantissa; subnormal below 2^-14, infinite from 65520
+// on.
 inline __device__ std::uint32_t fp16_of(float x) {
   const std::uint32_t sign = bits_of(x) >> 16 & 0x8000;
   const float magnitude = std::fabs(x);
@@ -133,7 +134,7 @@ inline __device__ float fp16_value(std::uint32_t bits) {
   if (exponent == 31) magnitude = float_of(mantissa == 0 ? 0x7f800000 : 0x7fffffff);
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
-// The value that an element's bits encode.
+// Returns the value that an element's bits encode.
 template <Precision kPrecision>
 __device__ float value_of(std::uint32_t bits) {
   if constexpr (kPrecision == Precision::kTf32) return float_of(bits);
@@ -237,10 +238,10 @@ __device__ void ldmatrix(std::uint32_t (&fragment)[4], const void* row) {
 }
 
 // A warp adds a (16 x K) @ b (K x 8) to its 16 x 8 accumulators. Lane 4 g + t has accumulators (g,
-// 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1); of a, rows g and g + 8, and of b, column g. In
-// TF32 (K = 8) the registers of a are (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), those of b
-// are t, t + 4. Otherwise (K = 16) a register packs two elements adjacent along K: 2t and 2t + 1 in
-// place of t, 2t + 8 and 2t + 9 in place of t + 4.
+// 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). From a it has rows g and g + 8, and from b column
+// g. In TF32 (K = 8) the registers of a are (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), those
+// of b are t, t + 4. Otherwise (K = 16) a register packs two elements adjacent along K: 2t and 2t +
+// 1 in place of t, 2t + 8 and 2t + 9 in place of t + 4.
 template <Precision kPrecision>
 __device__ void mma_sync(float (&sums)[4], const std::uint32_t (&a)[4],
                          const std::uint32_t (&b)[2]) {

@@ -10,7 +10,8 @@ namespace needle::cuda {
 NEEDLE_KERNELS(NEEDLE_ROW)
 #undef NEEDLE_ROW
 
-// The services that hand the moments of a convolution's result to batch norm (moments.h).
+// conv2d_moments also writes the moments of its result. batch_norm_of_moments normalises with these
+// moments instead of computing its own (moments.h).
 void conv2d_moments(In x, In weight, Out out, const Geometry& geometry, const Epilogue& epilogue,
                     Out moments);
 void batch_norm_of_moments(In x, In moments, In weight, In bias, Out out, Out mean, Out var,

@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(kRowThreads)
   /// END SOLUTION
 }
 
-// Operands: x_grad, grad, x; x_grad, mean, var. x_grad = scale * (g w - mean(g w) - normal * mean(g
-// w normal)).
+// The operands of `r` are x_grad, grad and x; those of `s` are x_grad, mean and var. Computes
+// x_grad = scale * (g w - mean(g w) - normal * mean(g w normal)).
 template <class T, int kLanes>
 __global__ void __launch_bounds__(kRowThreads)
     layer_norm_input_grad_kernel(const __grid_constant__ Rows r, const __grid_constant__ Rows s,

@@ -1,5 +1,5 @@
-// The row matmul: batches of strided matrices through the tiles of gemm.h. Integers multiply as
-// unsigned, so that they wrap; float32 stays float32 throughout unless config chooses less.
+// The kernel row matmul multiplies batches of strided matrices, with the tiles of gemm.h. Integers
+// are multiplied as unsigned, so that they wrap. float32 stays float32 unless config chooses less.
 #include "allocator.h"
 #include "core/view_rules.h"
 #include "kernels.h"
@@ -42,7 +42,8 @@ void launch_kernel(Product& p, int device) {
          {Tile::kThreads}, matmul_kernel<T, R, Tile, kA, kB>, p);
 }
 
-// Returns how operand 1 or 2 can be loaded: as aligned vectors along MN or K, or by elements.
+// Returns how operand 1 or 2 can be loaded: as aligned vectors along MN or K, or by single
+// elements.
 template <class T>
 Load load_of(const Product& p, int operand, std::uint32_t size, std::int64_t mn_stride,
              std::int64_t k_stride) {
@@ -85,7 +86,7 @@ View batch_of(const View& v) {
 
 constexpr std::int64_t kMaxBatches = 32768;  // of one launch
 
-// R: the type of the result; slices of K have float32 results.
+// R is the type of the result; slices of K have float32 results.
 template <class T, class R>
 void product(In a, In b, Out out, std::int64_t slices, std::int64_t slice_stride) {
   const View views[] = {batch_of(out), batch_of(a), batch_of(b)};

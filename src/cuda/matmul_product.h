@@ -1,5 +1,5 @@
-// The operands and the result of matmul in memory. Shared by the kernels of matmul.cu and
-// sm90/matmul_tma.h.
+// The operands and the result of matmul in memory. The kernels of matmul.cu and sm90/matmul_tma.h
+// share them.
 #pragma once
 
 #include "gemm.h"

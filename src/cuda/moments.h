@@ -1,8 +1,8 @@
-// Partial moments of a convolution's result, for batch norm: for each 64 consecutive pixels (rows
-// of the product) the mean of each channel and the sum of squared deviations from it, of the
-// numbers as they are stored. Their array has shape (ceil(pixels / 64), 2, C); the formula of Chan,
-// Golub & LeVeque (1979) combines them. conv2d.cu reads the result from memory;
-// sm90/moments_epilogue.h has it in registers.
+// Partial moments of a convolution's result, for batch norm. Each part covers 64 consecutive pixels
+// (rows of the product). It has each channel's mean and the sum of squared deviations from that
+// mean, computed from the values as they are stored. The array has shape (ceil(pixels / 64), 2, C);
+// the formula of Chan, Golub & LeVeque (1979) combines the parts. conv2d.cu computes them from the
+// result in memory, sm90/moments_epilogue.h from registers.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ struct Moment {
   float mean, squares;  // squares of the deviations from the mean
 };
 
-// Sums over some rows of a column: of the deviations from `origin`, one of the values, and of their
-// squares. `origin` is at most sqrt(rows) standard deviations from the mean, so a large mean costs
-// no precision.
+// Sums over some rows of a column: of the deviations from `origin`, and of their squares. `origin`
+// is one of the values, so it is at most sqrt(rows) standard deviations from the mean, and a large
+// mean costs no precision.
 struct Deviations {
   float origin, sum, squares;
 

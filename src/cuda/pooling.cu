@@ -11,7 +11,7 @@
 namespace needle::cuda {
 namespace {
 
-// The part [first, last) of the pixels that a window, or a set of windows, has along one axis.
+// A range [first, last) along one axis, of the pixels of a window or of the windows of a pixel.
 struct Range {
   std::int32_t first, last;
 };
@@ -43,7 +43,7 @@ struct Pooling {
   ImageView<T> out;
   Computed<T> share;  // 1 / elements of a window
 
-  // Calls f(value) for each pixel of x within the window of pixel `at` of the result, row by row.
+  // Calls f(value) for each pixel of x in the window of the result's pixel `at`, row by row.
   template <class F>
   __device__ void each_in_window(const PixelIndex& at, std::uint32_t channel, F&& f) const {
     const Range rows = down.window(at.row, x.height), columns = across.window(at.column, x.width);
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kImageThreads)
   });
 }
 
-// Launches one thread for each element of `out`; `more` are other images of the batch.
+// Launches one thread for each element of `out`. `more` has other images of the same batch.
 template <class T, class... More>
 void launch_pooling(const char* op, void (*kernel)(Pooling<T>, ImageView<More>...), In grad, In x,
                     Out out, const Pool2dParams& params, const ImageView<More>&... more) {

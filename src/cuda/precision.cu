@@ -23,7 +23,7 @@ void set_precision(const std::string& name) {
 }
 
 bool has_tensor_cores([[maybe_unused]] int device) {
-#ifdef NEEDLE_ONLY_SM75  // what was compiled has none
+#ifdef NEEDLE_ONLY_SM75  // the compiled kernels use none
   return false;
 #else
   return capability(device) >= 8;

@@ -17,8 +17,8 @@ void set_precision(const std::string& name);  // Error if the name is unknown
 bool has_tensor_cores(int device);            // with all precisions: from sm_80 on
 Precision precision_of(int device);           // full without tensor cores
 
-// Calls f with the precision as a type, for products of T. bfloat16 always has the precision bf16
-// and tensor cores.
+// Calls f with the precision for products of T, as an integral_constant. For bfloat16 it is always
+// kBf16, on tensor cores.
 template <class T, class F>
 void with_precision(int device, F&& f) {
   if constexpr (std::is_same_v<T, BFloat16>) {

@@ -1,8 +1,8 @@
-// random: elements are functions of the seed, the draw and their index alone
-// (core/random_formulas.h), so they equal the CPU's bit for bit; this file is compiled without
+// The kernel row random. An element is a function of the seed, the draw and its index alone
+// (core/random_formulas.h), so results equal the CPU's bit for bit. This file is compiled without
 // contraction to fused multiply-add. A thread computes one Philox block of four elements and stores
 // them as one vector if they are aligned. Memory bandwidth limits uniform numbers, float64
-// arithmetic normal ones.
+// arithmetic limits normal ones.
 #include <algorithm>
 
 #include "allocator.h"
@@ -22,8 +22,8 @@ struct alignas(kWords * sizeof(T)) Quad {
   T data[kWords];
 };
 
-// Computes the blocks from `first` on of draw `number` for `size` elements; `whole` is true if out
-// is aligned.
+// Computes `size` elements of draw number `number`, beginning with block `first`. `whole` is true
+// if out is aligned, so that a block can be stored as a vector.
 template <RandomOp op, class T>
 __global__ void __launch_bounds__(kThreads)
     random_kernel(T* out, const std::uint32_t size, const std::uint64_t first, const PhiloxKey key,

@@ -1,5 +1,5 @@
-// The row reduce: rules for reduce.h of sum, product, maximum and minimum. float32 sums accumulate
-// in float64.
+// The kernel row reduce: the rules of sum, product, maximum and minimum for reduce.h. float32 sums
+// accumulate in float64.
 #include "reduce.h"
 
 #include <limits>

@@ -23,9 +23,9 @@ constexpr std::int64_t kManyWarps = 8192, kManyThreads = 1 << 17;  // enough to 
 constexpr std::int64_t kRowSegment = 1024, kColumnSegment = 64;    // minimum length of a segment
 constexpr std::int64_t kMostSegments = 32768;
 
-// A Rule has the type Lane of elements, the type Wide of partial results and its neutral element
-// identity(). step(x, y) combines two elements, combine(x, y) two partial results (elements
-// convert), and result(x) returns an element of the output.
+// A Rule has a type Lane of elements, a type Wide of partial results and the neutral element
+// identity(). step(x, y) combines two elements, and combine(x, y) two partial results, to which
+// elements convert. result(x) converts a partial result to an element of the output.
 template <class Rule>
 using Result = decltype(Rule::result(Rule::identity()));
 
@@ -73,8 +73,8 @@ __device__ typename Rule::Wide fold_warp(typename Rule::Wide total) {
   return total;
 }
 
-// One warp, or thread, computes one segment of one output. If `partial` is null, the result goes to
-// out.
+// One warp, or one thread, computes one segment of one output. If `partial` is null, the result
+// goes to out.
 template <class Rule, bool kWarpEach>
 __global__ void __launch_bounds__(kThreads)
     reduce_kernel(const __grid_constant__ Reduction r, typename Rule::Wide* partial) {

@@ -87,7 +87,7 @@ inline View without_axis(const View& v, int axis) {
   return rest;
 }
 
-// The slices of a view along an axis and those of a result.
+// The slices of a view along an axis, and the corresponding slices of the result.
 struct Slices {
   Walk slices;  // operand 0: out, 1: a
   std::uint32_t n;

@@ -1,5 +1,5 @@
-// The partial results of a product or sum that is split along K, and their reduction. matmul and
-// the weight gradients use them.
+// The partial results of a product or sum that is split along K, and the reduction that adds them.
+// matmul and the weight gradients use them.
 #pragma once
 
 #include "kernels.h"

@@ -32,8 +32,8 @@ struct alignas(512) SwizzledStage {
 template <class Operand, Load kLoad, int kTileMn, class Tile>
 struct RoundingLoader {
   using Stage = SwizzledStage<kTileMn>;
-  // The number of threads per row of the stage. K-major: as many as the row has vectors. MN-major:
-  // enough that all vectors of a thread have the same k.
+  // The number of threads per row of the stage. K-major: one for each vector of the row. MN-major:
+  // so many that all vectors of a thread have the same k.
   static constexpr std::uint32_t kThreadsInRow =
       kLoad == Load::kKMajor ? Stage::kRow / 4 : Tile::kThreads / Stage::kRow;
   static constexpr std::uint32_t kRows = Tile::kThreads / kThreadsInRow;  // loaded together
@@ -46,8 +46,8 @@ struct RoundingLoader {
   Float4 vectors[kLoads];
 
   static __device__ std::uint32_t column() { return threadIdx.x % kThreadsInRow * 4; }
-  // Four threads store half of a row. Exchanging bits 1 and 2 of the row gives the 16 threads that
-  // store together rows whose halves lie in different banks.
+  // Four threads store half of a row. Exchanging bits 1 and 2 of the row number spreads the 16
+  // threads that store together over rows whose halves lie in different banks.
   static __device__ std::uint32_t row() {
     const std::uint32_t n = threadIdx.x / kThreadsInRow;
     return kThreadsInRow == 4 ? (n & ~6u) | (n & 2) << 1 | (n & 4) >> 1 : n;
@@ -131,8 +131,8 @@ struct StoredLoader {
   }
 };
 
-// A warp's accumulators, kWarpM x kWarpN of the tile as kMmaM x kMmaN fragments of 16 x 8 laid out
-// as mma_sync has them.
+// A warp's accumulators for kWarpM x kWarpN elements of the tile: kMmaM x kMmaN fragments of 16 x
+// 8, laid out as mma_sync has them.
 template <class Tile>
 struct WarpFragments {
   static constexpr int kMmaM = Tile::kWarpM / 16, kMmaN = Tile::kWarpN / 8;
@@ -158,9 +158,9 @@ template <class Tile, Load kA, Load kB>
 struct SwizzledAccumulator : WarpFragments<Tile> {
   using WarpFragments<Tile>::kMmaM, WarpFragments<Tile>::kMmaN;
 
-  // Loads 16 x 16 elements, from `mn` of the warp's and `k` on, as four 8 x 8 matrices. kMnFirst:
-  // the second matrix is the next along MN, as mma_sync takes a; otherwise the next along K, as it
-  // takes b.
+  // Loads the 16 x 16 elements that start at first + mn along M (N) and at k along K, as four 8 x 8
+  // matrices. With kMnFirst the second matrix is the next one along M (N), which is mma_sync's
+  // order for a; otherwise it is the next one along K, its order for b.
   template <Load kLoad, bool kMnFirst, int kTileMn>
   static __device__ void load(const SwizzledStage<kTileMn>& stage, int first, int mn, int k,
                               std::uint32_t (&fragment)[4]) {

@@ -1,9 +1,9 @@
-// A block's tile on tensor cores with scalar loads: operands are float32 in shared memory and are
+// A block's tile on tensor cores with scalar loads. Operands are float32 in shared memory and are
 // rounded when they become a warp's fragments; accumulators are float32. A warp has kWarpM x kWarpN
-// of the tile, as fragments of 16 x 8, to each of which one instruction adds; a loaded value is
-// used kWarpN / 8 (kWarpM / 16) times. Rows of shared memory are padded by 8 numbers, which puts
-// the 4 x 8 elements (k x mn) that a warp reads together into 32 different banks. precision.h says
-// when tensor cores are used. bf16 and fp16 with vector loads use swizzled_tile.h.
+// of the tile as fragments of 16 x 8; one instruction adds to one of them. A loaded value is used
+// kWarpN / 8 (or kWarpM / 16) times. Rows of shared memory are padded by 8 numbers, which puts the
+// 4 x 8 elements (k x mn) that a warp reads together into 32 different banks. precision.h says when
+// tensor cores are used. bf16 and fp16 with vector loads use swizzled_tile.h.
 #pragma once
 
 #include "swizzled_tile.h"
@@ -17,8 +17,8 @@ struct WarpAccumulator : WarpFragments<Tile> {
   static_assert(Tile::kTileK % kMmaK == 0);
   using WarpFragments<Tile>::kMmaM, WarpFragments<Tile>::kMmaN, WarpFragments<Tile>::lane;
 
-  // The instruction's k = 2t and 2t + 1 are t and t + 4 here: any order of the products is right if
-  // it is the same for both operands.
+  // The instruction's k indices 2t and 2t + 1 stand for t and t + 4 here. Any order of the products
+  // is right if both operands have the same one.
   template <bool kKMajor, class Stage>
   static __device__ float element(const Stage& stage, int k, int mn) {
     if constexpr (kKMajor) return stage[mn][k];

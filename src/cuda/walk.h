@@ -44,7 +44,7 @@ __device__ void stream(std::uint32_t begin, std::uint32_t end, std::uint32_t ste
   for (; i < end; i += step) use(i, load(i));
 }
 
-// Computes n / divisor for n < 2^31 by one multiplication (Granlund and Montgomery, 1994).
+// Divides any n < 2^31 by a fixed divisor with one multiplication (Granlund and Montgomery, 1994).
 struct Divisor {
   std::uint32_t divisor = 1, multiplier = 1, shift = 0;
 
@@ -92,8 +92,8 @@ __device__ Offsets<kOperands> locate(const Walk& walk, std::uint32_t index) {
   /// END SOLUTION
 }
 
-// Converts a plan. `views` are in the order of the plan's operands; they tell which are scalars and
-// the size of an element.
+// Converts a plan. `views` has the views of the plan's operands, in order. They tell which operands
+// are scalars, and the size of an element.
 inline Walk make_walk(const LoopPlan& plan, const View* const* views) {
   Walk walk;
   walk.ndim = plan.ndim;
@@ -126,7 +126,8 @@ inline void check_count(const char* op, std::int64_t count) {
   }
 }
 
-// Calls f(part) for parts of the plan of at most kMost elements; the outer dimensions are divided.
+// Divides the plan along its outer dimensions and calls f(part) for parts of at most kMost
+// elements.
 template <std::int64_t kMost = kPart, class F>
 void in_parts(const LoopPlan& plan, F&& f) {
   if (plan.size <= kMost) return f(plan);

@@ -12,8 +12,8 @@ namespace {
 
 using ladder::Convolution;
 
-// bytes: what the inner loop loads and stores per multiply-add of the definition, with AVX2; one
-// multiply-add of Winograd's tiles replaces 9/4 or 4 of them.
+// `bytes` is what the inner loop loads and stores per multiply-add of the definition, with AVX2.
+// One multiply-add of Winograd's tiles replaces 9/4 or 4 of them.
 struct Step {
   const char* name;
   void (*run)(const Convolution&);

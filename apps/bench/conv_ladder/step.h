@@ -1,6 +1,6 @@
-// The problem of every step of the ladder: a 3 x 3 convolution with stride 1 and zero padding, so
-// that the result has the size of the image. x (n, h, w, c), weight (3, 3, c, o), out (n, h, w, o),
-// all dense.
+// The problem of every step of the ladder: a 3 x 3 convolution with stride 1. Zero padding gives
+// the result the size of the image. x is (n, h, w, c), weight is (3, 3, c, o) and out is (n, h, w,
+// o), all dense.
 #pragma once
 
 #include "../ladder.h"
@@ -60,9 +60,9 @@ inline std::vector<float> padded(const Convolution& v, long n, long rows, long c
 constexpr long kPanel = 2 * kLanes;  // output channels of a tile
 constexpr int kPixels = 6;           // and pixels
 
-// Computes R rows of out, `out_step` apart, with kPanel columns each: the sums over `runs` runs of
-// `length` elements. The runs of row r start at a + offsets[run] + r * a_step; weights has rows of
-// kPanel.
+// Computes R rows of out, `out_step` apart, with kPanel columns each. An element is a sum over
+// `runs` runs of `length` elements. The runs of row r start at a + offsets[run] + r * a_step;
+// weights has rows of kPanel.
 template <int R>
 void packed_tile(long runs, const long* offsets, long length, const float* a, long a_step,
                  const float* weights, float* out, long out_step) {

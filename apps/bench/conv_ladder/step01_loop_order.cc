@@ -2,7 +2,7 @@
 // and an input channel, and the channels of a pixel of the result, are contiguous, so the compiler
 // vectorises the loop. The bounds are checked once for all channels.
 //
-// The remaining limit: two loads and a store for each multiply-add, since the sums are in memory.
+// The remaining limit is memory: each multiply-add takes two loads and a store of the sum.
 #include "step.h"
 
 void ladder::loop_order(const Convolution& v) {

@@ -43,8 +43,8 @@ V get(const float* p) {
   return v;
 }
 
-// Transforms columns, then rows: from in x in elements, `row` and `column` apart, to(i, j,
-// element).
+// Transforms columns, then rows. Element (i, j) of the input is at from + i * row + j * column;
+// to(i, j, element) stores an output.
 template <class V, class Step, int in, int out, class To>
 void both_ways(const float* from, long row, long column, To to) {
   V half[out][in], line[in], result[out];
@@ -59,7 +59,7 @@ void both_ways(const float* from, long row, long column, To to) {
   }
 }
 
-// Transforms the channels from c on of a tile's input to all frequencies, `step` apart.
+// Transforms a tile's channels from `corner` on to all frequencies, which are `step` apart.
 template <class V>
 void transform_input(const float* corner, long row, long column, float* to, long step) {
   both_ways<V, Input, 4, 4>(corner, row, column, [&](int i, int j, const V& v) {

@@ -27,8 +27,8 @@ struct Windows {
     const float* const from = place(row, k);
     return from != nullptr ? *from : 0;
   }
-  // Four neighbours along k are channels of one tap if there are a multiple of four
-  // channels.
+  // Returns four neighbours along k. They are channels of one tap if the number of channels is a
+  // multiple of four.
   __device__ Float4 four(int row, int k) const {
     if (s.c % 4 == 0) {
       const float* const from = place(row, k);

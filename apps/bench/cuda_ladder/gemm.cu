@@ -11,7 +11,7 @@ struct Matrix {
   __device__ float at(int row, int column) const {
     return row < rows && column < columns ? data[long(row) * columns + column] : 0;
   }
-  // Four neighbours in a row, in one load if they are aligned.
+  // Returns four neighbours of a row. One load suffices if they are aligned.
   __device__ Float4 four(int row, int column) const {
     if (row < rows && column + 3 < columns && columns % 4 == 0) {
       return *reinterpret_cast<const Float4*>(&data[long(row) * columns + column]);

@@ -16,7 +16,7 @@ namespace {
 
 using ladder::Product;
 
-// bytes: what the inner loop loads and stores per multiply-add, with AVX2.
+// `bytes` is what the inner loop loads and stores per multiply-add, with AVX2.
 struct Step {
   const char* name;
   void (*run)(const Product&);

@@ -9,7 +9,7 @@
 namespace needle::cuda {
 namespace {
 
-// The result for one group, which also stores its moments.
+// The result for one group. It stores the moments of the result too.
 struct ResultWithMoments : PixelResult<BFloat16> {
   __device__ std::uint32_t rows() const { return p.windows.pixels.size; }
   __device__ void put_moment(std::uint32_t part, std::uint32_t n, const Moment& moment) const {

@@ -82,10 +82,10 @@ inline __device__ void wgmma_wait() {
 #endif
 }
 
-// The descriptor of a matrix of 16-bit elements in shared memory with 64-byte swizzling: core
-// matrices of 8 rows of 64 bytes, which begin at multiples of 512 bytes and in which bits 1 and 2
-// of the row are XORed into the index of the 16-byte chunk. Offsets in bytes: `stride` from one
-// core matrix to the next across rows; `leading` to the next along rows, of MN-major operands.
+// Returns the descriptor of a matrix of 16-bit elements in shared memory with 64-byte swizzling. A
+// core matrix has 8 rows of 64 bytes and begins at a multiple of 512 bytes; bits 1 and 2 of the row
+// are XORed into the index of the 16-byte chunk. `stride` is the offset in bytes from one core
+// matrix to the next across rows, and `leading` that to the next along rows, of MN-major operands.
 inline __device__ std::uint64_t matrix_descriptor(const void* first, std::uint32_t leading,
                                                   std::uint32_t stride) {
 #if NEEDLE_SM90A
@@ -101,8 +101,8 @@ inline __device__ std::uint64_t matrix_descriptor(const void* first, std::uint32
 }
 
 // A warpgroup begins to add a (64 x 16) @ b (16 x 8 kCount) to its accumulators. Warp w has rows 16
-// w to 16 w + 15; of 8 columns a lane has the accumulators that mma_sync gives it. An operand is
-// MN-major or else K-major.
+// w to 16 w + 15. Of every 8 columns, a lane has the accumulators that mma_sync gives it. Each
+// operand is MN-major or K-major.
 template <Precision kPrecision, bool kMnMajorA, bool kMnMajorB, int kCount>
 __device__ void wgmma(float (&sums)[kCount][4], std::uint64_t a, std::uint64_t b) {
 #if NEEDLE_SM90A
@@ -151,7 +151,7 @@ __device__ void wgmma(float (&sums)[kCount][4], std::uint64_t a, std::uint64_t b
 
 // ---- TMA: one thread asks for a box of a tensor; an mbarrier counts the bytes that arrive ----
 
-// An mbarrier in shared memory whose phases one thread completes and any may wait for.
+// An mbarrier in shared memory. One thread completes its phases, and any thread may wait for them.
 struct Mbarrier {
   std::uint64_t state;
 };

@@ -1,6 +1,6 @@
-// The epilogue that computes the moments of a tile (moments.h) from the accumulators of warpgroups,
-// so that batch norm need not read the result for them. A partial moment belongs to the same 64
-// pixels whatever tile was chosen.
+// An epilogue that computes the moments of a tile (moments.h) from the accumulators of warpgroups,
+// so that batch norm need not read the result to compute them. A partial moment belongs to the same
+// 64 pixels whatever tile was chosen.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace needle::cuda {
 namespace {
 
-// Adds kN columns over the 8 lanes that hold their rows. In each step a lane keeps half of its
+// Sums kN columns over the 8 lanes that hold their rows. In each step a lane keeps half of its
 // columns and gives its partner the sums of the others: 4 columns take 8 shuffles, not 24. The lane
 // is left with one sum, in columns[0]. Returns that column's number, or -1 in a lane whose
 // neighbour has the same column.
@@ -46,10 +46,10 @@ inline __device__ float rows_from(std::uint32_t first, std::uint32_t most, std::
   return first < rows ? float(std::min(most, rows - first)) : 0.0F;
 }
 
-// Writes the moments of a tile; called by all threads of the block. A slice is a warp's share of
-// one partial moment: its moments go through shared memory to one thread per column, which combines
-// them in the order of their rows. The result has rows(), stored(column, value), a value as it will
-// be in memory, and put_moment(part, column's number, moment).
+// Writes the moments of a tile. All threads of the block must call it. A slice is a warp's share of
+// one partial moment. Slices go through shared memory to one thread per column, which combines them
+// in the order of their rows. `result` has rows(), stored(column, value), which returns a value as
+// it will be in memory, and put_moment(part, column's number, moment).
 template <class Accumulator, class Result>
 __device__ void write_moments(const Accumulator& accumulator, const Result& result,
                               std::uint32_t row, std::uint32_t column) {

@@ -1,6 +1,6 @@
-// A block's tile on sm_90 with operands stored in bfloat16, loaded by TMA: one thread requests a
-// box of 32 x 32 to 32 x 128 elements, and no thread computes addresses. The pipeline is that of
-// tile_product (gemm.h), and warpgroups multiply as in warpgroup_tile.h.
+// Computes a block's tile on sm_90 from operands stored in bfloat16. TMA loads them: one thread
+// requests a box of 32 x 32 to 32 x 128 elements, and no thread computes addresses. The pipeline is
+// that of tile_product (gemm.h), and warpgroups multiply as in warpgroup_tile.h.
 #pragma once
 
 #include "../conv_windows.h"
@@ -33,7 +33,7 @@ struct TmaStorage {
 template <class Operand, int kTileMn>
 inline constexpr int kBoxes = Operand::kLoad == Load::kKMajor ? 1 : kTileMn / 32;
 
-// A matrix whose map has the two axes in the order of memory.
+// An operand that is a matrix. Its map has the two axes in the order of memory.
 template <Load kLoad_>
 struct TmaMatrix {
   static constexpr Load kLoad = kLoad_;
@@ -45,8 +45,8 @@ struct TmaMatrix {
   }
 };
 
-// Weights: K runs through the channels of one tap after the other. The map has channels and n in
-// the order of memory, then the taps of a row, then rows.
+// Weights as an operand. K runs through the channels of one tap after the other. The axes of the
+// map are channels and n, in the order of memory, then the taps of a kernel row, then kernel rows.
 template <Load kLoad_>
 struct TmaFilters {
   static constexpr Load kLoad = kLoad_;
@@ -65,8 +65,8 @@ struct TmaFilters {
   }
 };
 
-// The windows of images. K-major (convolutions): mn is the window, K runs through the channels of
-// its taps. MN-major (weight gradients): the other way round.
+// The windows of images as an operand. K-major (convolutions): mn is the window, and K runs through
+// the channels of its taps. MN-major (weight gradients): the other way round.
 struct Im2colWindows {
   WindowGrid grid;  // of the tap nearest to the first pixel
   Taps taps;
@@ -149,9 +149,9 @@ __device__ void tma_product(const A& a, const B& b, std::uint32_t row, std::uint
   }
 }
 
-// The im2col map of images (N, H, W, C) for boxes of `pixels` windows; fills in `windows`. A step
-// of 32 channels lies within one tap, and taps reach at most 255 pixels. Returns no value if the
-// convolution does not fit that.
+// Returns the im2col map of images (N, H, W, C) for boxes of `pixels` windows, and fills in
+// `windows`. A step of 32 channels must lie within one tap, and taps must reach at most 255 pixels.
+// Returns no value if the convolution exceeds these limits.
 template <class T>
 std::optional<TensorMap> im2col_map_of(const ImageView<const T>& image, const WindowGrid& grid,
                                        const Taps& taps, std::uint32_t pixels,

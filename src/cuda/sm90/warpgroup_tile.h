@@ -1,7 +1,7 @@
-// A block's tile on the tensor cores of sm_90a, for bf16 and fp16 with vector loads. Operands come
-// to shared memory as in swizzled_tile.h. From there a warpgroup, four warps, multiplies 64 rows of
-// the tile by all its columns with one wgmma for each 16 of K; no thread loads fragments, which
-// leaves the registers for accumulators. wgmma runs while the warps round and store the next stage.
+// A block's tile on the tensor cores of sm_90a, for bf16 and fp16 with vector loads. Operands reach
+// shared memory as in swizzled_tile.h. There, a warpgroup (four warps) multiplies 64 rows of the
+// tile by all its columns, with one wgmma for each 16 of K. No thread loads fragments, so the
+// registers are free for accumulators. wgmma runs while the warps round and store the next stage.
 #pragma once
 
 #include "../swizzled_tile.h"
@@ -33,16 +33,16 @@ struct WarpgroupAccumulator : WarpFragments<Tile> {
     return first_row() + i / 2 * 64 + int(threadIdx.x) % kGroup / kWarp * 16 +
            WarpFragments<Tile>::lane() / 4 + i % 2 * 8;
   }
-  // For moments_epilogue.h: a warp has a slice of kSliceRows of each 64 rows of its warpgroup,
-  // kSlices counts the slices of all warps, and moment_row returns the first of the n-th 64 rows of
-  // a warpgroup.
+  // For moments_epilogue.h. A warp has a slice of kSliceRows of each 64 rows of its warpgroup, and
+  // kSlices is the number of slices of all warps. moment_row returns the first of the n-th 64 rows
+  // of a warpgroup.
   static constexpr int kSliceRows = 16, kSlices = Tile::kThreads / kWarp;
   static constexpr int kTileN = Tile::kTileN;
   static __device__ int moment_row(int group, int n) { return (group * kMmaM + n) * 64; }
-  // Describes the operand from `mn` and `k` on; SwizzledStage has wgmma's 64-byte swizzle. K-major:
-  // a row has all k of one m (n), and the next core matrix has the next 8 m (n). MN-major: a row
-  // has 32 m (n) of one k, the next core matrix has the next 8 k, and the next 32 m (n) begin 32
-  // rows further on. `mn` is a multiple of 32.
+  // Returns the descriptor of an operand, from `mn` and `k` on. SwizzledStage has wgmma's 64-byte
+  // swizzle. K-major: a row has all k of one m (n), and the next core matrix has the next 8 m (n).
+  // MN-major: a row has 32 m (n) of one k, the next core matrix has the next 8 k, and the next 32 m
+  // (n) begin 32 rows further on. `mn` is a multiple of 32.
   template <Load kLoad, int kTileMn>
   static __device__ std::uint64_t descriptor(const SwizzledStage<kTileMn>& stage, int mn, int k) {
     constexpr std::uint32_t kRow = SwizzledStage<kTileMn>::kRow;
@@ -66,7 +66,7 @@ struct WarpgroupAccumulator : WarpFragments<Tile> {
     }
     wgmma_commit();
   }
-  // The step after the next overwrites the operands of the wgmma that is waited for here.
+  // Waits for the wgmma whose operands the step after the next overwrites.
   __device__ void fence_and_wait() {
     fence_proxy_async();
     wgmma_wait();

@@ -1,7 +1,6 @@
 // conv2d_weight_grad as a matrix product: rows are the window (KH, KW, C), k is the result's
 // pixels, split into pieces, and columns are the output channels of a group. a: images, b: gradient
-// of the result. Each piece writes its own partial gradient at P[9].x times its number; reduce sums
-// them.
+// of the result. Piece i writes its partial gradient at offset i * P[9].x; reduce adds the pieces.
 
 var<private> piece: i32;
 

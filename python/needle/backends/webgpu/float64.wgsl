@@ -1,8 +1,8 @@
 // Software float64 on 32-bit integers, rounded as in IEEE 754: to nearest, ties to even. It has no
 // subnormal numbers, infinities and NaN. Formulas that must match the CPU bit for bit use it.
 
-// The 64-bit significand (high, low) times 2^(exponent - 63). The top bit of high is set and the
-// lower 11 bits of low are clear; for zero, both are 0.
+// A number is the 64-bit significand (high, low) times 2^(exponent - 63). The top bit of high is
+// set and the lower 11 bits of low are clear; for zero, both are 0.
 struct F64 { negative: bool, exponent: i32, high: u32, low: u32 }
 
 // Converts the IEEE 754 words vec2(upper, lower).

@@ -118,8 +118,8 @@ fn changed(begin: i32, end: i32, start: vec3<f32>) -> vec3<f32> {
   return pixel;
 }
 
-// The origin of pixel (y, x) after the steps [begin, end): a position before them, or the fill of
-// the step before `step`.
+// Where pixel (y, x) after the steps [begin, end) comes from: a position before them, or the fill
+// of the step before `step`.
 struct Origin { y: i32, x: i32, step: i32, filled: bool }
 
 fn origin_of(begin: i32, end: i32, row: i32, column: i32) -> Origin {

@@ -1,4 +1,5 @@
-// scatter gathers: an element of out takes the last source row whose index is its own. a: source.
+// scatter is a gather: each element of out takes the last source row whose index is its own row. a:
+// source.
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let i = thread_of(group, local);

@@ -1,5 +1,5 @@
-// scatter_add gathers: an element of out adds the source rows whose index is its own, in order,
-// since WGSL has no atomic floats. a: source.
+// scatter_add is a gather: each element of out adds the source rows whose index is its own row, in
+// order, since WGSL has no atomic floats. a: source.
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let i = thread_of(group, local);

@@ -1,8 +1,8 @@
-// Sums of two numbers per result, computed by P[3].x lanes (threads) of a workgroup each.
+// Computes two sums per result. P[3].x lanes (threads) of a workgroup share the work of a result.
 
 var<workgroup> partial: array<vec2<f32>, 256>;
 
-struct Lane { result: i32, number: i32, first: i32 }  // first: of the result's lanes in partial
+struct Lane { result: i32, number: i32, first: i32 }  // first: the result's first index in partial
 
 fn lane_of(group: vec3<u32>, index: u32) -> Lane {
   let thread = i32(index);
@@ -15,7 +15,7 @@ fn lane_of(group: vec3<u32>, index: u32) -> Lane {
   return Lane(first + result, number, result * lanes);
 }
 
-// Returns the sum of a result's lanes, in an order that depends on their number alone.
+// Adds the sums of a result's lanes, in an order that depends on their number alone.
 fn sum_of_lanes(lane: Lane, value: vec2<f32>) -> vec2<f32> {
   workgroupBarrier();
   partial[lane.first + lane.number] = value;
@@ -30,7 +30,7 @@ fn sum_of_lanes(lane: Lane, value: vec2<f32>) -> vec2<f32> {
   return partial[lane.first];
 }
 
-// Returns the sum of a lane's elements of a result; blocks of 32 keep it accurate.
+// Returns the sum of those elements of a result that this lane adds. Blocks of 32 keep it accurate.
 fn sum_of_elements(lane: Lane, shift: f32) -> vec2<f32> {
   var total = vec2<f32>(0.0, 0.0);
   if (lane.result >= P[0].x) { return total; }
