@@ -1,4 +1,4 @@
-"""Helpers for tests that run programs of this tree in processes of their own."""
+"""Helpers for tests that run this repository's programs in separate processes."""
 
 import os
 import subprocess

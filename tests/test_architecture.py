@@ -1,4 +1,4 @@
-"""The layers of the code: allowed imports in Python and in C++, read from the sources.
+"""Check the layers of the code: which imports are allowed in Python and in C++.
 
 ARCHITECTURE.md draws the same layers, which it calls floors. Nothing here runs the code that it
 reads. The rooms of data/ have tests of their own (test_data_rooms.py).

@@ -1,4 +1,4 @@
-"""Autograd: the reverse pass, which values are kept or freed, hooks, accumulated gradients."""
+"""Test autograd: the reverse pass, which values are kept or freed, hooks, accumulated gradients."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""Tensors as leaves of the graph: construction, identity, data, copies."""
+"""Test tensors as leaves of the graph: construction, identity, data, copies."""
 
 import copy
 import gc

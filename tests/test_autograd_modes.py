@@ -1,4 +1,4 @@
-"""Recording on and off: decorators, generators, coroutines, threads, lazy mode."""
+"""Turn recording on and off: decorators, generators, coroutines, threads, lazy mode."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""docs/backend.md: its examples run, and its tables name the functions of the interface."""
+"""Check docs/backend.md: its examples run, and its tables list the interface's functions."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Programs as in the course, which access the graph the way its homework does."""
+"""Run programs that access the graph as the course's homework does."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Devices and NDArray as programs written for the course use them, in both modes."""
+"""Use devices and NDArray as programs written for the course do, in both modes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The rooms of data/: allowed imports, and names.
+"""Check which imports and names the rooms of data/ may use.
 
 docs/internals/data.md describes the rooms.
 """

@@ -1,4 +1,4 @@
-"""Every package that needle, its programs and its tests import is declared in pyproject.toml.
+"""Check that pyproject.toml declares every package that needle, its apps and its tests import.
 
 An environment may contain more than was requested: the venv module of Python 3.11 installs
 setuptools, and each extra brings dependencies of its own. A test that needs such a package fails

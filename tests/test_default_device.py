@@ -1,4 +1,4 @@
-"""The default device: arrays, tensors, initialisers, layers and loaders share it."""
+"""Test that arrays, tensors, initialisers, layers and loaders use the default device."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

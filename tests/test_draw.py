@@ -1,4 +1,4 @@
-"""draw_graph: boxes with shapes, arrows, and the released part of a graph."""
+"""Test draw_graph: boxes with shapes, arrows, and the released part of a graph."""
 
 import numpy as np
 import pytest

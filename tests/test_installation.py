@@ -1,4 +1,4 @@
-"""``python -m needle``: runs the programs of apps/, and prints the facts for a bug report."""
+"""Test ``python -m needle``: it runs the programs of apps/ and prints facts for a bug report."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A Ctrl-C during a step, a batch or a change of mode is raised, and leaves no mode on.
+"""Test that a Ctrl-C in a step, a batch or a change of mode is raised, and leaves no mode on.
 
 The signal arrives before a bytecode instruction; Python raises KeyboardInterrupt when it looks for
 signals next, as it does for a user. No clock decides anything, except in the soak tests.

@@ -1,4 +1,4 @@
-"""Files of named arrays round-trip bit for bit, and damaged files raise errors."""
+"""Test that files of named arrays round-trip bit for bit, and that damaged ones raise errors."""
 
 import enum
 import json

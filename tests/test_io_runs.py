@@ -1,4 +1,4 @@
-"""Checkpoints of runs: every part is restored bit for bit, or nothing changes."""
+"""Test checkpoints of runs: every part is restored bit for bit, or nothing changes."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Leaf packages: after one is deleted, the core still imports, passes its tests and trains.
+"""Delete one leaf package at a time: the core still imports, passes its tests and trains.
 
 ARCHITECTURE.md lists the leaves. The copy of the tree never has ``apps``, the programs.
 """

@@ -1,4 +1,4 @@
-"""The compiled module: object files, instruction sets, threads, memory, invalid views."""
+"""Test the compiled module: object files, instruction sets, threads, memory, invalid views."""
 
 import multiprocessing
 import os

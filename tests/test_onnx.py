@@ -1,4 +1,4 @@
-"""ONNX: exports run in onnxruntime, imports run in needle, and onnx's operator tests pass."""
+"""Run exports in onnxruntime, imports in needle, and onnx's own operator tests."""
 
 import warnings
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""An unfit Python or folder is reported in one line, before anything is installed."""
+"""Test that an unfit Python or folder is reported in one line, before anything is installed."""
 
 import shutil
 import subprocess

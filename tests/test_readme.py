@@ -1,4 +1,4 @@
-"""README.md: its example runs and prints what the page shows, and its commands exist."""
+"""Check README.md: its example prints what the page shows, and its commands exist."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The recipes of ARCHITECTURE.md, applied to a copy of the repository and checked there.
+"""Apply the recipes of ARCHITECTURE.md to a copy of the repository, and check the result.
 
 Each section under "## Recipes" is a recipe. A fenced block after a line ``**File `PATH`, after
 `TEXT`**`` (or ``before``, or ``at the end``) is inserted next to the only line of the file that

@@ -1,4 +1,4 @@
-"""Invalid input outside of ops: functions that create tensors, values and gradients reject it."""
+"""Test that functions that create tensors, values and gradients reject invalid input."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""PyTorch's names raise errors that point to ours, and every name in the glossary exists."""
+"""Test that errors for PyTorch's names point to ours, and that the glossary's names exist."""
 
 import ast
 import copy

@@ -1,4 +1,4 @@
-"""docs/trail.md: files to read in a weekend, in order; each names the next."""
+"""Check docs/trail.md: it lists files to read in order, and each file names the next."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The definitions of the accelerated operations on small examples.
+"""Test the definitions of the accelerated operations on small examples.
 
 The op table compares them with NumPy, tests/torch_parity with PyTorch.
 """

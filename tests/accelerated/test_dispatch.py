@@ -1,4 +1,4 @@
-"""The choice between a kernel and its definition; results are the same on every device."""
+"""Test whether a kernel or its definition runs, and that both give the same result."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Fixtures for tests of the programs: a small data source, the import path, a run, pictures."""
+"""Fixtures for tests of the programs: a small data source, the import path, a run, images."""
 
 import os
 from pathlib import Path

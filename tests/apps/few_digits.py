@@ -1,4 +1,4 @@
-"""A data source with few digits, for tests of the training programs."""
+"""A data source with only a few digits, for tests of the training programs."""
 
 from pathlib import Path
 from typing import Any

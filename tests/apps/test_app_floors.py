@@ -1,4 +1,4 @@
-"""The import directions of apps/, read from the sources; tests/test_architecture.py does python/.
+"""Check the import directions in apps/; tests/test_architecture.py checks those in python/.
 
 A room is a folder, or a file that lies directly in apps/ or apps/bench/. A room imports rooms of
 lower floors only, so there are no cycles.

@@ -1,4 +1,4 @@
-"""The progress bar of a run: its text on a terminal, and when it is hidden."""
+"""Test the progress bar of a run: its text on a terminal, and when it is hidden."""
 
 import io
 import sys

@@ -1,4 +1,4 @@
-"""Tests of the harness of all benchmarks: its arithmetic, turns, command line and report."""
+"""Test the harness that all benchmarks share: statistics, turns, command line and report."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""Tests of the comparison with PyTorch: its arithmetic, every piece of work, its pages.
+"""Test the comparison with PyTorch: its statistics, every workload, and its pages.
 
 A peer that is not installed is a message, not an error."""
 

@@ -1,4 +1,4 @@
-"""Tests of the data module's benchmark: all its studies run."""
+"""Run every study of the data module's benchmark."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The course's tool: blocks, registry and tests agree; exercises are emptied and solved.
+"""Test the course's tool: blocks, registry and tests agree; exercises can be emptied and solved.
 
 ``make test-course`` checks every exercise.
 """

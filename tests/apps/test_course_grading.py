@@ -1,4 +1,4 @@
-"""Grading: only answers count, a bad submission does not stop others, no file is left behind."""
+"""Test grading: only answers count, a bad submission stops no other, and no file stays behind."""
 
 import csv
 import json

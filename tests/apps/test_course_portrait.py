@@ -1,4 +1,4 @@
-"""The page of ``progress --html``: its content, and the LeNet that it trains."""
+"""Test the page that ``progress --html`` writes: its content, and the LeNet that it trains."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Verdicts of the course: each cause is reported once, with the learner's line; endless answers."""
+"""Test the course's verdicts: each cause is reported once, with the learner's line of code."""
 
 import ast
 import contextlib

@@ -1,4 +1,4 @@
-"""Training runs under signals at random moments, and on real disks that fill up (soak).
+"""Disturb training runs with signals at random moments and with disks that fill up (soak).
 
 Runs are stopped and resumed repeatedly. Each finished run is bitwise equal to an undisturbed one,
 and no process outlives the one that was stopped.

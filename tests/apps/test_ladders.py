@@ -1,4 +1,4 @@
-"""Tests of the ladders' tables and pictures; their C++ programs compare the steps (check)."""
+"""Test the ladders' tables and plots; their C++ programs compare the steps (check)."""
 
 import stat
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of the models: names, published sizes, and training on both devices."""
+"""Test the models: names, published sizes, and training on both devices."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A newcomer's path: clone the repository and train with the command that the pages show.
+"""Do what a newcomer does: clone the repository and train with the command in the pages.
 
 The compiled kernels are copied, not compiled.
 """

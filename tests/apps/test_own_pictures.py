@@ -1,4 +1,4 @@
-"""apps/train.py --data PATH: folders of pictures in several layouts, packed files, predictions."""
+"""Test apps/train.py --data PATH: image folders in several layouts, packed files, predictions."""
 
 import csv
 from pathlib import Path

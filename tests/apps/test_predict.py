@@ -1,4 +1,4 @@
-"""Tests of apps/predict.py: it classifies the run's test images as the run did."""
+"""Test that apps/predict.py classifies the run's test images as the run did."""
 
 import json
 import os

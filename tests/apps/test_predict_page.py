@@ -1,4 +1,4 @@
-"""Tests of the page of apps/predict.py --serve: its answers, and what it refuses."""
+"""Test the page of apps/predict.py --serve: what it answers and what it refuses."""
 
 import base64
 import http.client

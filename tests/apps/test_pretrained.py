@@ -1,4 +1,4 @@
-"""Tests of pretrained weights: torchvision's files load unchanged and give PyTorch's logits.
+"""Test pretrained weights: torchvision's files load unchanged and give PyTorch's logits.
 
 torchvision is not needed: apps/bench/against has the same networks with the same names.
 """

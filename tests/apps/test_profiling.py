@@ -1,4 +1,4 @@
-"""Tests of profiles and comparisons of runs: times and work by layer, without side effects."""
+"""Test profiles and comparisons of runs: time and work per layer, without side effects."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""apps/train.py --find-lr: its rates, losses and suggestion, and that the run stays unchanged."""
+"""Test apps/train.py --find-lr: rates, losses, suggestion, and that the run does not change."""
 
 import csv
 from pathlib import Path

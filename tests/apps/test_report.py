@@ -1,4 +1,4 @@
-"""Reports: a run's numbers are read back from its figures and from its page."""
+"""Test that a run's numbers can be read back from its figures and its page."""
 
 import base64
 import io

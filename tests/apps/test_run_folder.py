@@ -1,4 +1,4 @@
-"""A run's files and its recovery: records, checkpoints, full disks, lost workers."""
+"""Test a run's files and its recovery: records, checkpoints, full disks, lost workers."""
 
 import csv
 import json

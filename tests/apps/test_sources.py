@@ -1,4 +1,4 @@
-"""Data sets read from every place (apps/training/sources.py) that apps/upload.py writes to."""
+"""Test that data sets can be read from every kind of source to which apps/upload.py writes."""
 
 from pathlib import Path
 

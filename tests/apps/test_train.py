@@ -1,4 +1,4 @@
-"""Tests of apps/train.py as users run it: results, exact resuming, Ctrl-C, user errors."""
+"""Run apps/train.py as users do: results, exact resuming, Ctrl-C, user errors."""
 
 import asyncio
 import csv

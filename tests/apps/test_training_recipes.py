@@ -1,4 +1,4 @@
-"""Tests of recipes: every file builds the parts of its run; errors in a file are named."""
+"""Test that every recipe builds its model and data, and that errors in a recipe are named."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The registry: built-in names, registration by call and by entry point, and its errors."""
+"""Test the registry: built-in names, registration by call and by entry point, and its errors."""
 
 import inspect
 import math

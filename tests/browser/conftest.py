@@ -1,4 +1,4 @@
-"""Headless Chromium, for the tests of this folder."""
+"""Fixtures that start headless Chromium for the tests in this folder."""
 
 import shutil
 from collections.abc import Callable, Iterator

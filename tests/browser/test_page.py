@@ -1,4 +1,4 @@
-"""The page of apps/predict.py --serve in a real browser, with drawn, dropped and invalid pictures.
+"""Open the page of apps/predict.py --serve in a real browser and give it valid and invalid images.
 
 Run by make test-all and make test-browser; needs Chromium and its driver (Debian: packages chromium
 and chromium-driver).

@@ -1,4 +1,4 @@
-"""The contract of capture: its inputs, its errors, and the check that finds everything else."""
+"""Test the contract of capture: its inputs, its errors, and the check that finds the rest."""
 
 import collections
 import copy

@@ -1,4 +1,4 @@
-"""Deferred recorded calls: when they run, their state after a failure, and their memory."""
+"""Test deferred calls: when they run, their state after a failure, and their memory."""
 
 import subprocess
 import sys

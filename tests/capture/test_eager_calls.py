@@ -1,4 +1,4 @@
-"""Steps that cannot be replayed run eagerly with correct results, and warn once with the reason."""
+"""Test that steps that cannot be replayed run eagerly, and warn once with the reason."""
 
 import os
 import subprocess

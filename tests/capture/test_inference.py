@@ -1,4 +1,4 @@
-"""Passes for inference: constants leave the replay, and batch norm is folded into convolutions."""
+"""Test the passes for inference: constants are computed once, and batch norm is folded."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""``needle.capture`` on a backend whose kernels call other functions of the same backend."""
+"""Test ``needle.capture`` on a backend whose kernels call other functions of the backend."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Calls for which a recording must not be replayed, and calls that must not break the next one."""
+"""Test which calls must not replay a recording, and which must not break the next call."""
 
 import copy
 import threading

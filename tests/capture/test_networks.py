@@ -1,4 +1,4 @@
-"""Random networks, whose replays are bit-identical, and what may be folded into a convolution."""
+"""Test that random networks replay bit for bit, and what is folded into a convolution."""
 
 from collections.abc import Callable
 from typing import Any

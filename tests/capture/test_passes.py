@@ -1,4 +1,4 @@
-"""The passes over a recording: what each removes or adds; results stay bit-identical."""
+"""Test what each pass removes from a recording or adds to it; results stay bit-identical."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Replays compared with eager steps bit for bit: models, optimisers, schedules, shapes, modes."""
+"""Compare replays with eager steps bit for bit: models, optimisers, schedules, shapes, modes."""
 
 import warnings
 from collections.abc import Callable

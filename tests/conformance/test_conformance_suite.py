@@ -1,4 +1,4 @@
-"""The conformance suite on needle's backends, on the example ``lists``, and on faulty backends."""
+"""Run the conformance suite on needle's backends, the example ``lists`` and faulty backends."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Reference results in plain NumPy float64: a loss, an epoch of a network, images.
+"""Reference results in NumPy float64: a loss, an epoch of a network, images.
 
 Written from the formulas and independent of needle; the tests of this folder compare with them.
 """

@@ -1,4 +1,4 @@
-"""Tests of the homework's modules simple_ml and mlp_resnet with files like the published ones."""
+"""Test the homework's modules simple_ml and mlp_resnet on files like the published ones."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""The course's module paths and names that needle has elsewhere; the table is course_names.py."""
+"""Test that the course's module paths and names, listed in course_names.py, work in needle."""
 
 import importlib
 import pickle

@@ -1,4 +1,4 @@
-"""Tests of programs that use the graph: own ops, topological order, second derivatives."""
+"""Test programs that use the graph: own ops, topological order, second derivatives."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tests of initial values by exact numbers: one draw of the global generator per tensor."""
+"""Test exact initial values: each tensor takes one draw from the global generator."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of the names that course programs import, and of the order of positional arguments."""
+"""Test the names that course programs import, and the order of positional arguments."""
 
 import inspect
 from typing import Any

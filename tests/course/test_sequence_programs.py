@@ -1,4 +1,4 @@
-"""Tests of the course's last homework: language models and their training loop."""
+"""Test the course's last homework: language models and their training loop."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of whole programs: softmax regression, a two-layer net and ResNet9, by the formulas."""
+"""Compare whole programs with formulas: softmax regression, a two-layer net and ResNet9."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Runs nvcc and stores ptxas's report of registers, shared memory and spills beside the object.
+"""Runs nvcc and stores ptxas's report of registers, shared memory and spills next to the object.
 
 CMake calls it in place of nvcc (CUDA_COMPILER_LAUNCHER), with nvcc's command line.
 """

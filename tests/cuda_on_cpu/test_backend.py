@@ -1,4 +1,4 @@
-"""The CUDA backend with its kernels on the CPU: conformance, memory, devices, training steps."""
+"""Run the CUDA backend's kernels on the CPU: conformance, memory, devices, training steps."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""The GPU ladders (apps/bench/cuda_ladder), emulated: every step agrees with the first."""
+"""Run the GPU ladders (apps/bench/cuda_ladder) on the emulator; every step equals the first."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``needle.capture`` with graphs: replayed launches give the same bits as the eager step.
+"""Test ``needle.capture`` with CUDA graphs: replayed launches give the bits of the eager step.
 
 Also the foundations of graphs: what a recording rejects, whose memory it uses, and errors of
 kernels reported at the operation that caused them.

@@ -1,4 +1,4 @@
-"""Augmentation on the emulated GPU: images are bitwise those of the definitions and of the CPU.
+"""Test augmentation on the emulated GPU: it equals the definitions and the CPU bit for bit.
 
 Also ``DataLoader(augment="device")`` from pinned slots.
 """

@@ -1,4 +1,4 @@
-"""Moments written by a convolution's epilogue, and batch norm from them, on the emulated GPU."""
+"""Test the moments that a convolution's epilogue writes, and batch norm that uses them."""
 
 from collections import Counter
 from collections.abc import Iterator

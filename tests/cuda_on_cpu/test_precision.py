@@ -1,4 +1,4 @@
-"""Products by tensor cores on the emulated GPU: the rounding of operands, and a network's steps.
+"""Test tensor-core products on the emulated GPU: how operands are rounded, and a network's steps.
 
 Products of each size in each precision are in tests/gpu.
 """

@@ -1,4 +1,4 @@
-"""Arrays of bfloat16 on the emulated GPU: kernels compute in float32 and round each result once."""
+"""Test bfloat16 arrays on the emulated GPU: kernels compute in float32 and round once."""
 
 from collections.abc import Iterator
 from typing import Any

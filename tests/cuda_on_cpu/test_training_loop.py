@@ -1,4 +1,4 @@
-"""apps/train.py on the emulated device: the host does not wait for it within a step."""
+"""Test that apps/train.py does not wait for the device within a step."""
 
 import csv
 import os

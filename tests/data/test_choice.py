@@ -1,4 +1,4 @@
-"""num_workers="auto": its rule, its measurements, and batches that do not depend on the choice."""
+"""Test num_workers="auto": its rule, its measurements, and that batches do not depend on it."""
 
 import random
 import threading

@@ -1,4 +1,4 @@
-"""CIFAR-10 in both layouts, read from small files of its format and from invalid ones."""
+"""Read CIFAR-10 in both layouts from small files in its format, and from invalid ones."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Collating samples into batches, and converting batches to Tensors."""
+"""Test how samples are collated into batches and batches converted to Tensors."""
 
 from collections import namedtuple
 

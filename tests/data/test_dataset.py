@@ -1,4 +1,4 @@
-"""Datasets over arrays: integer, slice and array indices, batched fetch, subsets, concatenation."""
+"""Test array datasets: integer, slice and array indices, batched fetch, subsets, concatenation."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Partial decoding: the regions that transforms read, and JPEGs decoded there with equal pixels."""
+"""Test partial decoding: the region that transforms read is decoded to the same pixels."""
 
 import io
 import pickle

@@ -1,4 +1,4 @@
-"""The size to which transforms let a decoder shrink an image, and which data sets are told it."""
+"""Test how far transforms let a decoder shrink an image, and which data sets use this."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Decoding compared with Pillow and the raw pixels: modes, scales, 16 bits, damage, huge images."""
+"""Compare decoding with Pillow and raw pixels: modes, scales, 16 bits, damage, huge images."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Downloads from a server with faults: mirrors, resuming, checksums, and what stays on disk."""
+"""Download from a faulty server: mirrors, resuming, checksums, and what stays on disk."""
 
 import gzip
 import hashlib

@@ -1,4 +1,4 @@
-"""IDX files: they round-trip, and every kind of damage is an error with file and offset."""
+"""Test that IDX files round-trip, and that errors for damaged ones name file and offset."""
 
 import gzip
 import struct

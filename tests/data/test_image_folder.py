@@ -1,4 +1,4 @@
-"""ImageFolder: sorted classes and files, decoding, damaged files, and a missing Pillow."""
+"""Test ImageFolder: sorted classes and files, decoding, damaged files, and a missing Pillow."""
 
 import pickle
 import shutil

@@ -1,4 +1,4 @@
-"""Failures in the middle of an epoch lose no batch, leak no worker and block no thread."""
+"""Test that failures within an epoch lose no batch, leak no worker and block no thread."""
 
 from __future__ import annotations
 

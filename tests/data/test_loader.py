@@ -1,4 +1,4 @@
-"""The loader: the course's defaults, seeded orders, resuming, and contradictory options."""
+"""Test the loader: the course's defaults, seeded orders, resuming, and conflicting options."""
 
 from collections import namedtuple
 

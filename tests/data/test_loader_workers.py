@@ -1,4 +1,4 @@
-"""The loader with workers: contradictory options, abandoned and concurrent iterators, closing."""
+"""Test loaders with workers: conflicting options, abandoned and concurrent iterators, closing."""
 
 import os
 import subprocess

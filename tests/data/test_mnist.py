@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST from small IDX files: where they are found, samples, and bad files."""
+"""Read MNIST and Fashion-MNIST from small IDX files: search paths, samples, and bad files."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""The compiled functions of needle.data: words, orders, rows, threads, and wrong calls.
+"""Test the compiled functions of needle.data: words, orders, rows, threads, and invalid calls.
 
 Results equal NumPy's to the last bit. Wrong calls are errors, never crashes.
 """

@@ -1,4 +1,4 @@
-"""NpyDataset: memory-mapped arrays, pickled as paths, and invalid files."""
+"""Test NpyDataset: it maps arrays into memory, pickles them as paths, and rejects bad files."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Packed files: they round-trip through a memory map, and are written completely or not at all."""
+"""Test packed files: they round-trip through a memory map and are written in full or not at all."""
 
 import os
 import pickle

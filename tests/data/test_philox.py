@@ -1,4 +1,4 @@
-"""Philox: known answers, words as pure functions of their position, and shuffled orders."""
+"""Test Philox: known answers, words as pure functions of their position, and shuffled orders."""
 
 from itertools import permutations
 

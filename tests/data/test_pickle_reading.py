@@ -1,4 +1,4 @@
-"""The restricted unpickler reads old and new names of the needed globals and refuses others."""
+"""Test that the restricted unpickler reads the globals it needs and refuses all others."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""Plans: where choices run, which values are refused, and whose error is raised."""
+"""Test plans: where choices run, which values are refused, and which error is raised."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The course's text corpus: ids, columns, slices, and malformed files."""
+"""Test the course's text corpus: ids, columns, slices, and malformed files."""
 
 import numpy as np
 import pytest

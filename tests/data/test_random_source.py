@@ -1,4 +1,4 @@
-"""Keyed draws: streams are numbered by position in a list and equal for every way of calling."""
+"""Test keyed draws: a stream's number is its position in a list, however it is called."""
 
 import numpy as np
 

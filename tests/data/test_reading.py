@@ -1,4 +1,4 @@
-"""Samples are read in groups and transformed while cached; grouping changes no byte."""
+"""Test that samples are read and transformed in groups, which changes no byte."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The published data sets, if NEEDLE_TEST_DATA names a folder that contains them.
+"""Test the published data sets, if NEEDLE_TEST_DATA names a folder that contains them.
 
 The folder has the layout of the downloads: mnist/, cifar-10-batches-py/, cifar-10-batches-bin/.
 """

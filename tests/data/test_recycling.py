@@ -1,4 +1,4 @@
-"""Memory of large arrays is reused, but never while anything refers to it."""
+"""Test that memory of large arrays is reused, but never while anything refers to it."""
 
 import gc
 import pickle

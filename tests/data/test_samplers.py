@@ -1,4 +1,4 @@
-"""Samplers: orders are functions of (seed, epoch); weights, ranks and buckets."""
+"""Test samplers: orders are functions of (seed, epoch); weights, ranks and buckets."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Statistics of a loader by stage, and the doctor that reads them."""
+"""Test a loader's statistics by stage, and the doctor that reads them."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Streams: every sample once for any number of workers and ranks, state as (shard, position)."""
+"""Test streams: each sample comes once for any number of workers and ranks, and can be resumed."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""StringTable: strings round-trip, and two arrays are its only storage."""
+"""Test that StringTable round-trips strings, and that two arrays are its only storage."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Slices of a batch, wherever it is cut, join into the whole batch or into its error."""
+"""Test that a batch split into slices is reassembled, or raises the same error."""
 
 import pickle
 from collections import namedtuple

@@ -1,4 +1,4 @@
-"""Tar shards in WebDataset's layout: samples, fields, positions to resume from, damage."""
+"""Test tar shards in WebDataset's layout: samples, fields, resuming, damaged files."""
 
 import io
 import pickle

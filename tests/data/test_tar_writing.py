@@ -1,4 +1,4 @@
-"""write_tar_shards and TarShards are inverses of each other."""
+"""Test that TarShards reads back what write_tar_shards wrote."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The definitions of the augmentations against plain loops in float64, Pillow and torch."""
+"""Compare the definitions of the augmentations with float64 loops, Pillow and torch."""
 
 import colorsys
 import math

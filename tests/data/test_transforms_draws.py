@@ -1,4 +1,4 @@
-"""Random draws of transforms, transforms as values, bad arguments and whole batches.
+"""Test random draws of transforms, transforms as values, bad arguments and batch transforms.
 
 Parameters are fair, independent along every part of the key, and independent between rows; identity
 parameters change nothing.

@@ -1,4 +1,4 @@
-"""DataParallel in one process, against sums in float64, and the registry of communicators."""
+"""Test DataParallel in one process against float64 sums, and the registry of communicators."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Communicator and DataParallel under mpiexec, with 1 to 4 processes."""
+"""Run Communicator and DataParallel under mpiexec, with 1 to 4 processes."""
 
 import json
 import os

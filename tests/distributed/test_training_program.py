@@ -1,4 +1,4 @@
-"""apps/train.py under mpiexec: equal weights, exact evaluation, resuming, errors, Ctrl-C."""
+"""Run apps/train.py under mpiexec: equal weights, exact evaluation, resuming, errors, Ctrl-C."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""docs/glossary.md: needle's code in its two comparison tables runs.
+"""Run needle's code in the two comparison tables of docs/glossary.md.
 
 What the tables say about needle is tested elsewhere; what they say about PyTorch is tested here.
 """

@@ -1,4 +1,4 @@
-"""The pages of the documentation: examples run and print what the page shows, and links resolve.
+"""Check the documentation: examples print what the page shows, and links resolve.
 
 A ```text block that follows a ```python block is the output of that block, or the error that ends
 it; "..." in it matches any text. ``python -m tests.docs.test_pages PAGE ...`` writes the current

@@ -1,4 +1,4 @@
-"""Requirements of a release: one version everywhere, and workflows that call existing commands."""
+"""Check what a release requires: one version everywhere, workflows that call existing commands."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The tables of docs/syllabus.md agree with the exercises: hours and tags; ten weeks cover all."""
+"""Compare docs/syllabus.md's hours and tags with the exercises; its ten weeks cover all of them."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Helpers for tests of several exercises: errors as results, finite differences, softmax."""
+"""Helpers that several exercises' tests share: errors as results, finite differences, softmax."""
 
 from collections.abc import Callable
 from typing import Any

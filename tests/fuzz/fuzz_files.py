@@ -1,4 +1,4 @@
-"""Every file format that needle reads: corrupted files are rejected by name, or read correctly.
+"""Corrupt files of every format that needle reads: each is rejected by name, or read correctly.
 
 ``garble`` tries mutations of one format in its own process, which may crash: it runs ``python -m
 tests.fuzz.fuzz_files NAME FIRST COUNT``. make fuzz and the tests call it.

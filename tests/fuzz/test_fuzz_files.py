@@ -1,4 +1,4 @@
-"""Corrupted files of every format, read in a child process: rejected by name, or read correctly.
+"""Read corrupted files of every format in a child process: rejected by name, or read correctly.
 
 A crash of the child, such as a segmentation fault, fails the test. ``make fuzz`` tries more of
 them.

@@ -1,4 +1,4 @@
-"""Malicious files: each is rejected by an error that names it, quickly and in little memory."""
+"""Read malicious files: an error that names the file rejects each quickly and in little memory."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Whole programs on a GPU: gradients, augmentation, loading, training, memory.
+"""Run whole programs on a GPU: gradients, augmentation, loading, training, memory.
 
 ``make test-cuda`` runs them on a GPU after the conformance suite. Without a GPU, ``make test-all``
 runs them on the emulated one, with fewer steps.

@@ -1,4 +1,4 @@
-"""Products and convolutions of every tile, in every precision, compared with float64.
+"""Compare products and convolutions of every tile, in every precision, with float64.
 
 Operands are rounded in NumPy as the tensor cores round them, so that only the order of sums
 differs. The emulator runs them as a GPU of sm_80 and, where other kernels take part, of sm_90, with

@@ -1,4 +1,4 @@
-"""init.Generator: equal bits on every device, correct distributions, NumPy's stream untouched."""
+"""Test init.Generator: equal bits on every device, correct distributions, NumPy's stream unused."""
 
 from statistics import NormalDist
 from typing import Any

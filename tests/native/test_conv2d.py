@@ -1,4 +1,4 @@
-"""conv2d and its gradients: every algorithm, prepared weights, NaN and infinities."""
+"""Test conv2d and its gradients: every algorithm, prepared weights, NaN and infinities."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple

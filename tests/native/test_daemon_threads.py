@@ -1,4 +1,4 @@
-"""A program exits normally even if daemon threads are inside a kernel."""
+"""Test that a program exits normally even if daemon threads are inside a kernel."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Kernels called with incompatible views raise; nothing outside a buffer is accessed.
+"""Test that kernels reject incompatible views and access nothing outside a buffer.
 
 Each row is a valid call with the arguments that make it invalid. The last test requires a row for
 every kernel with several views.

@@ -1,4 +1,4 @@
-"""The conformance suite's cases at the sizes that the code paths of the CPU kernels need.
+"""Run the conformance suite's cases at the sizes that the CPU kernels' code paths need.
 
 The suite itself runs on every backend, so its arrays are small. Here each kernel meets vectors and
 their tails, packed panels, several ranges of rows and parts of long sums, on every instruction set,

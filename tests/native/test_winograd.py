@@ -1,4 +1,4 @@
-"""Winograd's algorithm for conv2d and its gradients: bounds on its error, and its selection.
+"""Test Winograd's algorithm for conv2d and its gradients: error bounds, and when it is chosen.
 
 Its results are tested with the other algorithms in test_conv2d. The root-mean-square error of its
 float32 results against float64 is at most 4.5 times that of sequential float32 sums; the weight

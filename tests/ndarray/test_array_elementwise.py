@@ -1,4 +1,4 @@
-"""Every elementwise function against NumPy in float64, over dtypes, layouts and devices."""
+"""Compare every elementwise function with NumPy in float64, over dtypes, layouts and devices."""
 
 import math
 import warnings

@@ -1,4 +1,4 @@
-"""The namespace beyond elementwise functions, compared with NumPy, and all its errors.
+"""Compare the namespace's other functions with NumPy, and test all its errors.
 
 Creation, manipulation, reductions, searching, linear algebra, dtypes.
 """

@@ -1,4 +1,4 @@
-"""Exchange of NDArrays with NumPy, DLPack, torch, pickle, copy and text."""
+"""Exchange NDArrays with NumPy, DLPack and torch; pickle, copy and print them."""
 
 import copy
 import gc

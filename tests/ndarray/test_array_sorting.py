@@ -1,4 +1,4 @@
-"""Sorting, unique values, shifts and cumulative functions of the namespace, against NumPy."""
+"""Compare sorting, unique values, shifts and cumulative functions with NumPy."""
 
 from typing import Any
 

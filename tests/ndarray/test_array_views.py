@@ -1,4 +1,4 @@
-"""Examples of views, which share memory and have NumPy's strides, and of indexing and setitem.
+"""Test views, which share memory and have NumPy's strides, and indexing and setitem by example.
 
 The random counterpart is ``tests/properties``.
 """

@@ -1,4 +1,4 @@
-"""bfloat16: every operation computes in float32 and rounds its result once.
+"""Test that every bfloat16 operation computes in float32 and rounds its result once.
 
 The oracle rounds the bits of a float32 in integers; the float32 results are NumPy's.
 """

@@ -1,4 +1,4 @@
-"""The dtype table: one row for each dtype, with equal rows in Python and in C++."""
+"""Test the dtype table: one row for each dtype, with equal rows in Python and in C++."""
 
 import re
 from itertools import pairwise

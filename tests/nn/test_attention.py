@@ -1,4 +1,4 @@
-"""Attention and transformer: formulas in float64, gradients, initial draws, errors."""
+"""Test attention and transformers: float64 formulas, gradients, initial draws, errors."""
 
 from typing import Any
 

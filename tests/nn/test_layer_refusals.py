@@ -1,4 +1,4 @@
-"""Options and inputs that layers reject: each error names the layer, the rule and the value."""
+"""Test that errors for rejected options and inputs name the layer, the rule and the value."""
 
 import inspect
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Common behaviour of all layers: each row of the layer table on every device."""
+"""Test what all layers have in common: each row of the layer table on every device."""
 
 import copy
 import pickle

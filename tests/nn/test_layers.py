@@ -1,4 +1,4 @@
-"""Layers: the course's numbers (order of draws, formulas), further options, error messages."""
+"""Test layers: the course's numbers (order of draws, formulas), further options, error messages."""
 
 import math
 

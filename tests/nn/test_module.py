@@ -1,4 +1,4 @@
-"""Module: contents and their order, modes, moving, saving, copying, repr."""
+"""Test Module: contents and their order, modes, moving, saving, copying, repr."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""Numerical behaviour of nn ops beyond the op table: huge inputs, NaN, ties, layouts."""
+"""Test nn ops beyond the op table: huge inputs, NaN, ties, layouts."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""RNN, LSTM, their cells, Embedding: draws, formulas, errors."""
+"""Test RNN, LSTM, their cells and Embedding: draws, formulas, errors."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""``needle.summary``: shapes, parameters and multiplications by layer; nothing else changes."""
+"""Test ``needle.summary``: shapes, parameters and multiplications by layer, no side effects."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The mapping of names and layouts, without PyTorch: shapes, values, errors."""
+"""Test the mapping of names and layouts to PyTorch's, without PyTorch: shapes, values, errors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Convolution and pooling of any geometry: the definition, and gradients as adjoints."""
+"""Compare convolutions and pools of any geometry with their definitions; gradients are adjoints."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The homework notebooks of a student tree: they run, accept answers and check them."""
+"""Test a student tree's homework notebooks: they run, accept answers and check them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Each part's homework notebook runs from first to last cell, in an empty and in a solved tree."""
+"""Run each part's homework notebook from start to end, in an unsolved and in a solved tree."""
 
 import re
 from pathlib import Path

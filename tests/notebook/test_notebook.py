@@ -1,4 +1,4 @@
-"""Tests of hw_notebook.ipynb: it equals its source, runs from top to bottom, has no outputs."""
+"""Test hw_notebook.ipynb: it equals its source, runs from top to bottom, has no outputs."""
 
 import os
 import re

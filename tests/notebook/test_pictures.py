@@ -1,4 +1,4 @@
-"""Tests of the notebook's pictures: positions, windows, graphs, timelines."""
+"""Test the notebook's drawings: positions, windows, graphs, timelines."""
 
 import numpy as np
 import pytest

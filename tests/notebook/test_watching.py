@@ -1,4 +1,4 @@
-"""Tests of ``watch``: reloading keeps objects, and growing graphs cause warnings."""
+"""Test ``watch``: reloading keeps objects, and growing graphs cause warnings."""
 
 import importlib
 import os

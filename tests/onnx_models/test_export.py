@@ -1,4 +1,4 @@
-"""Exports of indexing, selection and sequence models: onnxruntime gives needle's results."""
+"""Export indexing, selection and sequence models: onnxruntime gives needle's results."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Imported operators: results of onnx's reference, and refusals that name the node."""
+"""Compare imported operators with onnx's reference; refusals name the node."""
 
 import inspect
 import sys

@@ -1,4 +1,4 @@
-"""Malformed ONNX files: each gives an OnnxError that names the file, without side effects."""
+"""Test that malformed ONNX files raise an OnnxError that names the file, without side effects."""
 
 import os
 from collections.abc import Callable

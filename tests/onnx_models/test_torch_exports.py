@@ -1,4 +1,4 @@
-"""Files of PyTorch's exporter: building blocks of its image classifiers give PyTorch's results."""
+"""Import PyTorch's exports of building blocks of image classifiers; results equal PyTorch's."""
 
 import io
 import warnings

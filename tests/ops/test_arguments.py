@@ -1,4 +1,4 @@
-"""Arguments of the wrong type, dtype or size: errors that name the op, the rule and the value."""
+"""Test that errors for a wrong type, dtype or size name the op, the rule and the value."""
 
 from typing import Any
 

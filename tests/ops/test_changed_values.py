@@ -1,4 +1,4 @@
-"""Values that change between the forward pass and backward: an error, never a wrong gradient.
+"""Change values between the forward pass and backward: an error, never a wrong gradient.
 
 For every row of the op table, each input and each result is changed after the forward pass. The
 gradients are those of the unchanged values, or backward raises GraphError.

@@ -1,4 +1,4 @@
-"""Numbers as operands of ``where`` and comparisons; order, gather and scatter in more cases."""
+"""Test ``where`` and comparisons with numbers, and more cases of order, gather and scatter."""
 
 import warnings
 from typing import Any

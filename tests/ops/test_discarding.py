@@ -1,4 +1,4 @@
-"""Values that no gradient reads are freed early, which changes no gradient and no later read."""
+"""Test that values no gradient reads are freed early, without changing gradients or later reads."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator

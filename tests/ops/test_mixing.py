@@ -1,4 +1,4 @@
-"""Operands of different kinds: dtypes, devices, and objects that are not tensors."""
+"""Test operands of different kinds: dtypes, devices, and objects that are not tensors."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The effects of registering an op: function, method, exported names, up-to-date lists of names."""
+"""Test what registering an op does: function, method, exported names, lists of names."""
 
 import inspect
 

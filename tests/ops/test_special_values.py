@@ -1,4 +1,4 @@
-"""NaN in the operands of ops passes through values and gradients; powers follow IEEE 754.
+"""Test that NaN passes through values and gradients, and that powers follow IEEE 754.
 
 The expected gradients of powers are PyTorch's; where PyTorch is installed they are compared again.
 """

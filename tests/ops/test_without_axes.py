@@ -1,4 +1,4 @@
-"""0-d tensors through every op that accepts one.
+"""Call every op that accepts a 0-d tensor with one.
 
 NumPy's arithmetic returns scalars for 0-d arrays. The result of an op, and its gradients, must be
 arrays of the input's dtype nevertheless.

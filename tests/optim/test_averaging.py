@@ -1,4 +1,4 @@
-"""The average of weights: its formula, applying and restoring, saving and resuming."""
+"""Test the average of weights: its formula, applying and restoring, saving and resuming."""
 
 from __future__ import annotations
 

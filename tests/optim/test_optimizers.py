@@ -1,4 +1,4 @@
-"""Optimisers: formulas in float64, the course's behaviour, groups, clipping, state."""
+"""Test optimisers: float64 formulas, the course's behaviour, groups, clipping, state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules: the rate at every step, sequences, rates per group, resuming."""
+"""Test schedules: the rate at every step, sequences, rates per group, resuming."""
 
 from __future__ import annotations
 

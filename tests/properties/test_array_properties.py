@@ -1,4 +1,4 @@
-"""Random shapes, views, indices and assignments: NDArray behaves like NumPy on every device."""
+"""Test that NDArray matches NumPy on random shapes, views, indices and assignments."""
 
 from itertools import pairwise
 from typing import Any

@@ -1,4 +1,4 @@
-"""Hostile servers and symbolic links in the cache: reads are bounded, and no secret leaks."""
+"""Test hostile servers and links in the cache: reads are bounded, and no secret leaks."""
 
 import gzip
 import os

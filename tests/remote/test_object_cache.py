@@ -1,4 +1,4 @@
-"""ObjectCache: a strict size limit, complete entries after a crash, no error if it is read-only."""
+"""Test ObjectCache: a strict size limit, complete entries after a crash, a read-only folder."""
 
 import contextlib
 import errno

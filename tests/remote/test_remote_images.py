@@ -1,4 +1,4 @@
-"""RemoteImageFolder: the same batches as ImageFolder, whatever faults the store injects."""
+"""Test that RemoteImageFolder gives ImageFolder's batches, whatever faults the store has."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""RemotePacked: shards are fetched once, by ranges, and then read as PackedDataset reads them."""
+"""Test that RemotePacked fetches shards once, by ranges, and reads like PackedDataset."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

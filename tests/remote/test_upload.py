@@ -1,4 +1,4 @@
-"""upload: the objects it writes, resuming after an interruption, and what it refuses."""
+"""Test upload: the objects it writes, resuming after an interruption, and what it refuses."""
 
 import http.server
 import threading

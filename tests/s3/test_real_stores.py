@@ -1,4 +1,4 @@
-"""Data sets in real object stores: uploaded data comes back, even with faults.
+"""Test real object stores: uploaded data sets are read back intact, even with faults.
 
 Run by make test-all and make test-s3.
 """

@@ -1,4 +1,4 @@
-"""A watchdog for these tests: one that hangs has its stacks printed and its process ended."""
+"""A watchdog for these tests: if one hangs, it prints the stacks and ends the process."""
 
 from __future__ import annotations
 

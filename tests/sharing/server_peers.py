@@ -1,4 +1,4 @@
-"""Misbehaving peers of a server, and programs to be killed, for the tests of faults."""
+"""Misbehaving peers of a server, and programs that tests kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SampleCache: its memory is bounded, held samples stay, and the least needed are evicted first.
+"""Test SampleCache: memory is bounded, held samples stay, and the least needed are evicted first.
 
 The tests compare it with a naive model of the same rules.
 """

@@ -1,4 +1,4 @@
-"""Planner: every task gets each index of its set once per epoch, whatever the other tasks do."""
+"""Test that the planner gives a task each of its indices once per epoch, whatever others do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planner under a state machine: tasks join, leave, pause, resume and drop epochs at any moment.
+"""Test the planner with random actions: tasks join, leave, pause, resume and drop epochs.
 
 Each task still gets every index of its set exactly once per epoch.
 """

@@ -1,4 +1,4 @@
-"""Planner: how many draws of tasks coincide, compared with the bounds of the page on proofs."""
+"""Compare how many of the tasks' draws coincide with the bounds on the page of proofs."""
 
 from __future__ import annotations
 

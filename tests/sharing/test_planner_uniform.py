@@ -1,4 +1,4 @@
-"""Planner: each task's orders are uniform and independent between epochs, for every rule."""
+"""Test that the planner's orders are uniform and independent between epochs, for every rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access to a server, the files of a dead server, and the program that starts and shows servers."""
+"""Test access to servers, files of dead servers, and the command that starts and lists servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of a server: killed tasks, workers and servers, and peers that violate the protocol."""
+"""Test server faults: killed tasks, workers and servers, and peers that violate the protocol."""
 
 from __future__ import annotations
 

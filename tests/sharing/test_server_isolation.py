@@ -1,4 +1,4 @@
-"""A fault of one task raises an error in that task only; all other tasks continue."""
+"""Test that a fault of one task raises an error in that task only; all others continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks of a server see DataLoader's samples, each index once per epoch, with few reads."""
+"""Test that tasks of a server get DataLoader's samples, once per epoch, with few reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages between a loader and its server: frames, index sets, records, transforms, blocks."""
+"""Test the messages between loader and server: frames, index sets, records, transforms, blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that loaders start: what they inherit, when they end, and loading without one."""
+"""Test servers that loaders start: what they inherit, when they end, and loading without one."""
 
 from __future__ import annotations
 

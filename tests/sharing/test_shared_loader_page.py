@@ -1,4 +1,4 @@
-"""The examples of docs/shared_loader.md and its appendix run."""
+"""Run the examples of docs/shared_loader.md and its appendix."""
 
 from __future__ import annotations
 

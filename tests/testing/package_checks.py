@@ -1,4 +1,4 @@
-"""A backend's package in tests without installing it: entry point, PYTHONPATH, commands."""
+"""Helpers that test a backend package without installing it: entry point, PYTHONPATH, commands."""
 
 import importlib
 import os

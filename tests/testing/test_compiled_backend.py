@@ -1,4 +1,4 @@
-"""The C++ package of new_backend, compiled with the kernels of the example, passes conformance.
+"""Compile new_backend's C++ package with the example's kernels: it passes conformance.
 
 Skipped where a compiler, CMake, pybind11 or OpenMP is missing.
 """

@@ -1,4 +1,4 @@
-"""The CUDA package of new_backend: it compiles, and raises errors where it cannot run.
+"""Compile the CUDA package that new_backend writes; it raises errors where it cannot run.
 
 Without a GPU, kernels run on the emulator of tests/cuda_on_cpu; nvcc compiles them where it is
 installed.

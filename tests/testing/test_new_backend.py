@@ -1,4 +1,4 @@
-"""Packages written by new_backend: they are found, fail as listed, and pass when filled in."""
+"""Test packages that new_backend writes: they are found, fail as listed, pass when filled in."""
 
 from pathlib import Path
 from typing import Any

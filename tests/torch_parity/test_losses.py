@@ -1,4 +1,4 @@
-"""Losses compared with PyTorch: values, first and second gradients, reductions and refusals."""
+"""Compare losses with PyTorch: values, first and second gradients, reductions and refusals."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Pools compared with PyTorch: every option, values, first and second gradients, refusals."""
+"""Compare pools with PyTorch: every option, values, first and second gradients, refusals."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Attention masks and sequences of several lengths, compared with PyTorch."""
+"""Compare attention masks and sequences of several lengths with PyTorch."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Every row of the layer table against PyTorch, through the mapping of state dicts.
+"""Compare every row of the layer table with PyTorch, through the mapping of state dicts.
 
 Values, gradients of inputs and parameters, and running statistics, in training and evaluation:
 float64 to 1e-9, float32 to 1e-5.

@@ -1,4 +1,4 @@
-"""Augmentation on WebGPU: images are bitwise those of the definitions and of the CPU.
+"""Test augmentation on WebGPU: it equals the definitions and the CPU bit for bit.
 
 Also ``DataLoader(augment="device")``.
 """

@@ -1,4 +1,4 @@
-"""Networks compiled to a browser's commands run on an adapter here and match the CPU's results."""
+"""Test that networks compiled for a browser run on an adapter here and match the CPU."""
 
 from typing import Any
 

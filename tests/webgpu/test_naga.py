@@ -1,4 +1,4 @@
-"""Every WGSL kernel of the WebGPU backend, validated and translated to Metal without a GPU.
+"""Validate every WGSL kernel of the WebGPU backend and translate it to Metal, without a GPU.
 
 The translator is naga, which wgpu uses: the npm package naga-wasm, run by ``tools/naga.mjs``.
 """

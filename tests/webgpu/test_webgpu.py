@@ -1,4 +1,4 @@
-"""The WebGPU backend: the conformance suite, limits of its dtypes, memory, and a network.
+"""Test the WebGPU backend: conformance, limits of its dtypes, memory, and a network.
 
 Tests with the fixture ``gpu`` need the package wgpu and a driver, for example Mesa's lavapipe.
 """

@@ -1,4 +1,4 @@
-"""Products that load their operands by TMA on the emulated GPU are right; others do not use it."""
+"""Test which matrix products load their operands by TMA on the emulated GPU, and their results."""
 
 from collections.abc import Iterator
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""A watchdog for these tests: an alarm fails a test that hangs, or ends the process."""
+"""A watchdog for these tests: an alarm fails a test that hangs, or else ends the process."""
 
 import faulthandler
 import signal

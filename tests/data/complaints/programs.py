@@ -1,4 +1,4 @@
-"""Helpers to run programs in processes of their own and to inspect processes.
+"""Helpers that run programs in their own processes and inspect processes.
 
 They read Linux's /proc; tests that need it are skipped on other systems (``linux``).
 """

@@ -1,4 +1,4 @@
-"""Data sets for the complaints' tests, in a small module that workers import quickly."""
+"""Data sets for these tests, in a small module that workers import quickly."""
 
 import os
 import random

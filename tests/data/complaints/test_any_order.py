@@ -1,4 +1,4 @@
-"""Random sequences of operations: take batches, kill workers, abandon loops, move states.
+"""Run random sequences of operations: take batches, kill workers, abandon loops, move states.
 
 All examples use the same loaders, so leftovers of one example show in the next.
 """

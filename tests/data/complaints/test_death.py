@@ -1,4 +1,4 @@
-"""Workers and parents that die, Ctrl-C, and what must not be forked: complaints 4, 9 and 19."""
+"""Kill workers and their parents, and send Ctrl-C: complaints 4, 9 and 19."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Exceptions in workers and samples that cannot be read: complaint 17 and on_error."""
+"""Raise exceptions in workers, and read corrupt samples: complaint 17 and on_error."""
 
 import io
 import sys

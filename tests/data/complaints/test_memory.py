@@ -1,4 +1,4 @@
-"""Memory, descriptors and threads: complaints 1, 2, 3, 10 and 18."""
+"""Bound memory, descriptors and threads: complaints 1, 2, 3, 10 and 18."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""A loader's report about itself: explain()."""
+"""Test explain(), a loader's report about itself."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Stopping an epoch and resuming it elsewhere: complaint 16."""
+"""Stop an epoch and resume it elsewhere: complaint 16."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Streams and distributed ranks: complaints 13 and 14."""
+"""Divide streams among workers, and samples among ranks: complaints 13 and 14."""
 
 from collections import Counter
 from typing import Any

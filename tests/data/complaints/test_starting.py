@@ -1,4 +1,4 @@
-"""Starting workers, pickling for them, and optional dependencies: complaints 7, 8, 21 and 22."""
+"""Start workers, pickle for them, lack optional packages: complaints 7, 8, 21 and 22."""
 
 import subprocess
 import sys

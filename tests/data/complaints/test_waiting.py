@@ -1,4 +1,4 @@
-"""Waiting and the overhead per batch: complaints 11 and 12, prefetch and busy waiting."""
+"""Measure waiting, the overhead per batch and prefetching: complaints 11 and 12."""
 
 import time
 from functools import partial

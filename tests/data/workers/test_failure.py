@@ -1,4 +1,4 @@
-"""Failures of the process engine: workers that die, errors, Ctrl-C, and a parent that is gone."""
+"""Test failures of the process engine: dying workers, errors, Ctrl-C, and a parent that is gone."""
 
 import os
 import signal

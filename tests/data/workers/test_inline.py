@@ -1,4 +1,4 @@
-"""The engine without workers makes small batches together, and each is its owner's alone."""
+"""Test that the engine without workers prepares small batches together, without sharing memory."""
 
 from unittest import mock
 

@@ -1,4 +1,4 @@
-"""Exhausted limits are typed errors that name the resource and a remedy."""
+"""Test that an exhausted limit raises an error that names the resource and a remedy."""
 
 import errno
 import os

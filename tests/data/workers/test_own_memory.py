@@ -1,4 +1,4 @@
-"""Shared memory goes back when the last view goes; arrays keep their layout in it."""
+"""Test that shared memory is freed with its last view, and that arrays keep their layout."""
 
 import os
 import sys

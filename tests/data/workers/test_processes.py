@@ -1,4 +1,4 @@
-"""The process engine: correct batches, cheap starts, bounded resources and no leaks."""
+"""Test the process engine: correct batches, fast starts, bounded resources and no leaks."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Slots are returned once nothing refers to their memory."""
+"""Test that a slot is freed once nothing refers to its memory."""
 
 import gc
 from typing import Any

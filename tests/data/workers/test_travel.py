@@ -1,4 +1,4 @@
-"""Arrays sent to workers: one mapped from a file is sent as an offset in the file, not copied."""
+"""Test that an array mapped from a file is sent to workers as a file offset, not copied."""
 
 import pickle
 import tracemalloc

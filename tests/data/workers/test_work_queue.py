@@ -1,4 +1,4 @@
-"""The work queue goes on if the holder of its lock dies, and says so if the holder stops."""
+"""Test that the work queue survives the death of its lock's holder, and reports one that stops."""
 
 import multiprocessing
 import os
