@@ -322,8 +322,8 @@ def _workers(count: int, engine: str | None) -> Workers:
 def _name_pictures(options: dict[str, Any]) -> None:
     """If ``--data`` is a folder, packed file or URL, replace it by the data set ``pictures``.
 
-    If a folder has the name of a data set, the data set is used, and a note says so. Only
-    ``pictures`` means the folder, as no other option tells where they are.
+    If a folder has the name of a data set, the data set is used, and a note says so. The exception
+    is a folder named ``pictures``, since no other option says where those images are.
     """
     given = options["data"]
     place = None if given is None else as_place(given)

@@ -40,7 +40,7 @@ DECORATORS: dict[str, tuple[Callable[[], Any], Callable[[], bool]]] = {
     "applied": (WEIGHTS.applied, lambda: WEIGHTS.weight.item() == 3),
     "using": (lambda: precision.using("bf16"), lambda: precision.get() == "bf16"),
 }
-"""Each context manager for programs, and a function that tells whether it is open."""
+"""Each public context manager, and a function that returns whether it is active."""
 
 
 @pytest.fixture(params=DECORATORS)

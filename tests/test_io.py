@@ -365,7 +365,7 @@ HALF = "\ud83d"
 
 
 def test_halves_of_surrogate_pairs_are_refused(tmp_path: Path) -> None:
-    """Two halves in a row would be read back as one character."""
+    """Reject lone surrogates: two in a row would be read back as one character."""
     for tensors, about in (({HALF: 1.0}, {}), ({"a": 1.0}, {"b": HALF}), ({"a": 1.0}, {HALF: "b"})):
         with pytest.raises(ValueError, match="text must be valid Unicode, got '.ud83d'"):
             io.save(tmp_path / "c", tensors, about)

@@ -60,7 +60,7 @@ class Block:
 
 
 def blocks_of(path: str, text: str) -> list[Block]:
-    """Return the blocks of a file; MarkerError with the line of a marker without its partner."""
+    """Return the blocks of a file; MarkerError, with the line, if a marker has no partner."""
     language = LANGUAGES[Path(path).suffix]
     lines = text.split("\n")
     found: list[Block] = []
@@ -68,7 +68,7 @@ def blocks_of(path: str, text: str) -> list[Block]:
     for number, line in enumerate(lines):
         begin, end = language.begin.match(line), language.end.match(line)
         if (begin and opened) or (end and not opened):
-            raise MarkerError(f"{path}:{number + 1}: a marker without its partner; restore both")
+            raise MarkerError(f"{path}:{number + 1}: a marker has no partner; restore both")
         if begin:
             opened = number, begin
         elif end and opened:

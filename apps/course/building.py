@@ -44,9 +44,9 @@ def built_program(root: Path, name: str) -> Path | None:
 
 
 def build(root: Path, names: Collection[str], guard: Guard = UNLIMITED) -> str:
-    """Compile the changed parts of these programs or of the library.
+    """Compile what has changed in these programs or in the library.
 
-    Returns "" or the compiler's output from the first error on. The first build takes minutes: it
+    Returns "", or the compiler's output from the first error on. The first build takes minutes: it
     compiles all kernels for this machine's instruction set.
     """
     if LIBRARY in names:
@@ -149,7 +149,7 @@ def _python_options() -> list[str]:
 
 
 def _tool(name: str) -> str:
-    """Return the program beside this Python, else the one on the path."""
+    """Return the program in the folder of this Python, else the one on PATH."""
     own = Path(sys.executable).with_name(name)
     return str(own) if own.is_file() else shutil.which(name) or name
 

@@ -1,7 +1,7 @@
 """Student trees: copies of the source tree with empty blocks and the solutions kept aside.
 
 The solutions lie in ``.course/solutions.json`` of the copy, so ``solve`` needs nothing else.
-Answers that a solution replaces are kept beside them.
+Answers that a solution replaces are kept next to it.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def empty_blocks(root: Path, blocks: dict[str, list[Block]]) -> None:
 
 
 def solutions_of(root: Path) -> dict[str, list[str]]:
-    """Return the stored solutions, the texts of each tag's blocks; none if they are withheld.
+    """Return the stored solutions as the texts of each tag's blocks; {} if they are withheld.
 
-    EditionError in another tree.
+    Raises EditionError if ``root`` is not a student tree.
     """
     if not is_student_tree(root):
         raise EditionError(
@@ -111,7 +111,7 @@ def put_back(root: Path, tags: Collection[str]) -> list[Path]:
 
 
 def _own(root: Path) -> set[str]:
-    """Return the tags whose blocks hold the learner's own answer, though it equals the solution."""
+    """Return the tags where the learner's own answer happens to equal the solution."""
     return _equal_to_solutions(root) - _recorded_as_taken(root)
 
 
@@ -135,10 +135,10 @@ def _keep_attempt(root: Path, tag: str) -> Path | None:
 
 
 def taken_tags(root: Path) -> set[str]:
-    """Return the tags whose blocks hold the solutions that ``put_back`` put there.
+    """Return the tags of the blocks that ``put_back`` filled with their solutions.
 
-    Empty outside a student tree. An answer of the learner's own is not listed, even if its text
-    equals the solution.
+    The set is empty outside a student tree. The learner's own answers are not listed, even if they
+    equal the solution.
     """
     if not is_student_tree(root):
         return set()

@@ -163,7 +163,7 @@ class Bench:
         return Grade(name, results, time.monotonic() - begun, note)
 
     def _guard(self, home: Path) -> Guard:
-        """Return the limits of a submission's processes, which see no other tree than theirs."""
+        """Return the limits of a submission's processes, which can see no tree but their own."""
         kept = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
         environment = {**kept, "HOME": str(home), "TMPDIR": str(home)}
         deadline = time.monotonic() + 60 * self.rules.minutes

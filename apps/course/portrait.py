@@ -139,7 +139,7 @@ def _kernel(exercise: Exercise, own: float, reference: float, peak: float) -> st
 
 
 def own_lenet(root: Path, found: Mapping[str, str]) -> dict[str, Any]:
-    """Return the output of ``own_lenet``; on failure, "open" (a tag) or "problem" (a text)."""
+    """Return the output of ``own_lenet``; if it fails, {"open": tag} or {"problem": message}."""
     if found["lenet5"] not in DONE:
         return {"open": "lenet5"}
     command = [sys.executable, "-m", "apps.course.own_lenet"]

@@ -97,7 +97,7 @@ def remember_rate(root: Path, tag: str, rate: Rate | str) -> None:
 
 
 def remember(root: Path, results: Sequence[Result]) -> None:
-    """Store the results of a check, and the time before it if that was for one exercise."""
+    """Store a check's results; if it checked one exercise, add the minutes since the last check."""
     entries, blocks = load(root), blocks_in(root)
     if len(results) == 1:
         entry = entries.setdefault(results[0].exercise.tag, Entry())

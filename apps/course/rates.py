@@ -31,7 +31,7 @@ OWN_KERNEL = "07"
 class Rate:
     """GFLOP/s on one core: the learner's code, the library's kernel, and the core's peak.
 
-    cores: how many cores were tried in addition, and how many times faster they were.
+    cores: a larger number of cores that was tried, and how many times faster it was.
     """
 
     own: float
@@ -48,9 +48,9 @@ class Rate:
 
 
 def rate_of(root: Path, exercise: Exercise) -> Rate | str:
-    """Return the rate of an exercise's code, or a text.
+    """Return the rate of an exercise's code, or a string.
 
-    The text is the rate of an exercise on a GPU, or the reason why no rate was measured.
+    The string is the rate of an exercise on a GPU, or the reason why no rate was measured.
     ``exercise.rate`` names a ladder and a step, such as "gemm_ladder 03", or the library of part 9.
     """
     name = exercise.rate.partition(" ")[0]
@@ -85,7 +85,7 @@ def _rate_of_library(root: Path, rate: str) -> Rate:
 
 
 def _rate_on_gpu(root: Path, rate: str) -> str:
-    """Return the rate of a step of webgpu_ladder, beside the library's kernel on the adapter."""
+    """Return the rate of a webgpu_ladder step, and that of the library's kernel on the adapter."""
     name, step = rate.split()
     command = [sys.executable, "-m", f"apps.bench.{name}", "--step", step]
     said = subprocess.check_output(command, cwd=root, env=environment_of(root, "np"), text=True)

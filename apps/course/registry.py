@@ -52,7 +52,7 @@ class Exercise:
 
     @property
     def counterpart(self) -> str:
-        """The sentence that names the question of the public course, or ""."""
+        """A sentence that names the corresponding question in the public course, or ""."""
         return f"In the public course: {self.homework}." if self.homework else ""
 
 
@@ -168,7 +168,7 @@ def _tags(word: str) -> set[str]:
     near = difflib.get_close_matches(word, exercises(), n=5)
     numbers = [exercise.part for exercise in exercises().values()]
     raise RegistryError(
-        f"{word}: neither an exercise nor a part; "
+        f"{word} is neither an exercise nor a part; "
         + (f"similar: {', '.join(near)}; " if near else "")
         + f"give parts from {min(numbers)} to {max(numbers)}, such as 1 4 or 1-4, or exercises "
         "that `python -m apps.course list` shows"

@@ -15,14 +15,14 @@ from .edition import ROOT, is_student_tree
 from .registry import exercises
 
 VIEWS = 4
-"""The part that needle's own arrays need; before it only NumPy's arrays work."""
+"""The part that implements needle's own arrays; until it is solved, only NumPy's work."""
 
 
 def use_tree(root: Path = ROOT) -> None:
     """Make ``import needle`` use this tree's sources, and print which tree it is.
 
-    If exercises of part 4 are open, NumPy's arrays are used (NEEDLE_BACKEND=np). ImportError if
-    needle was imported from another place earlier.
+    If exercises of part 4 are open, use NumPy's arrays (NEEDLE_BACKEND=np). Raises ImportError if
+    needle has already been imported from elsewhere.
     """
     source = root / "python"
     imported = getattr(sys.modules.get("needle"), "__file__", None)

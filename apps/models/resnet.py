@@ -16,7 +16,7 @@ from .registry import model
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut: ReLU(BN(conv(ReLU(BN(conv(x))))) + shortcut(x)).
+    """Two 3 x 3 convolutions and a shortcut: ReLU(BN(conv(ReLU(BN(conv(x))))) + shortcut(x)).
 
     The batch norms do the addition and ReLU in the same passes over memory.
 
@@ -45,7 +45,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3 (with the stride, as in torchvision) and 1 x 1 convolutions beside a shortcut.
+    """1 x 1, 3 x 3 (with the stride, as in torchvision) and 1 x 1 convolutions, and a shortcut.
 
     x (N, in_channels, H, W) -> (N, 4 channels, H/stride, W/stride); ``shortcut`` as in BasicBlock.
     """

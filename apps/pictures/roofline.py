@@ -22,7 +22,7 @@ WORDS = {"gbs large": "memory", "gbs small": "cache"}
 
 @dataclass(frozen=True)
 class Kernel:
-    """A measured call: its operations, the least number of bytes it moves, its seconds."""
+    """A measured call: its operations, the minimum number of bytes it moves, and its seconds."""
 
     name: str
     operations: float

@@ -19,7 +19,7 @@ FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-pthread")
 
 
 def compiler() -> str | None:
-    """Return the C++ compiler: CXX, or the first common name that is installed, or None."""
+    """Return $CXX or, if it is unset, the first common C++ compiler that is installed, or None."""
     names = (os.environ.get("CXX"), "c++", "g++", "clang++")
     return next((name for name in names if name and shutil.which(name)), None)
 
@@ -27,8 +27,8 @@ def compiler() -> str | None:
 def measure(threads: int, seconds: float = 0.1) -> dict[str, float]:
     """Return "gflops", "gbs large" and "gbs small" (GB/s of 34 MB and 1 MB arrays).
 
-    threads: number of threads. seconds: least duration of each sample. RuntimeError without a
-    compiler.
+    threads: number of threads. seconds: minimum duration of each sample. Raises RuntimeError if
+    there is no compiler.
     """
     with tempfile.TemporaryDirectory() as folder:
         run = [str(_built(Path(folder, "limits"))), str(threads), str(seconds)]

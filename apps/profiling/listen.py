@@ -1,8 +1,8 @@
 """Measure the layers and kernels of a training step. Called by run.py and profile_layers.py.
 
-Kernels: timing functions replace those of the Backend instance, as in needle.capture, so code that
-is not profiled is not slowed down. Forward: a timing function replaces each leaf module's
-``forward``. Backward: a hook on every node of the graph tells which layer's gradient starts.
+Timing functions replace the kernels of the Backend instance, as in needle.capture, and the
+``forward`` of each leaf module, so code that is not profiled is not slowed down. In the backward
+pass, a hook on every node of the graph reports which layer's gradient starts.
 """
 
 from __future__ import annotations

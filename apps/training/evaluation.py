@@ -70,8 +70,8 @@ def ranks(logits: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
 def read(parts: list[tuple[Any, Any, float]]) -> tuple[float, NDArray[Any]]:
     """Return the loss and the logits (N, classes) of a batch, given those of its parts.
 
-    parts: loss and logits, on the device, and the share of the batch; reading them waits for the
-    device.
+    parts: loss and logits on the device, and the part's share of the batch. Reading them waits for
+    the device.
     """
     total = 0.0
     for loss, _, share in parts:

@@ -47,7 +47,7 @@ SAMPLED = 16
 
 
 class Ranks:
-    """The slices of this process in a run of several processes or with virtual replicas.
+    """This process's slices of each batch, in a run with several processes or virtual replicas.
 
     Each batch is cut into slices: slice i has the samples i, i + slices, ... of the batch.
     """

@@ -45,7 +45,7 @@ class Clock:
     all_duration: float = 0.0
 
     def add(self, loading: float, duration: float) -> None:
-        """Add the seconds of a batch, of which ``loading`` were spent waiting for it."""
+        """Add a batch's seconds: ``duration`` in total, ``loading`` of them spent waiting."""
         self.loading += loading
         self.duration += duration
         self.all_loading += loading

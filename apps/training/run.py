@@ -47,8 +47,8 @@ from .step import Gradients
 
 EVALUATION_BATCH = 500
 STEPS_AHEAD = 16
-"""Steps whose results are read together if the device computes beside the host, which waits then:
-for one step it would cost the time in which the device has nothing to do."""
+"""Number of steps whose results are read at once if the device runs asynchronously. Reading waits
+for the device, so reading after every step would leave the device idle each time."""
 Counts = tuple[int, float, int, int]
 """Samples, sum of losses, correct answers, correct among the five largest logits."""
 

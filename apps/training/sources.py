@@ -193,7 +193,7 @@ def _rows(dataset: Any, start: int, stop: int) -> tuple[Any, Any]:
 
 
 def _fit(source: Source, dataset: Any, wanted: tuple[int, int]) -> data.Transform | None:
-    """Return the transform from the images of a dataset to images of one size, if one is needed."""
+    """Return the transform that gives a dataset's images one size; None if none is needed."""
     if source.size is None:
         return data.Resize(wanted)
     return fitting(tuple(dataset[0][0].shape[:2]), wanted)

@@ -47,7 +47,7 @@ def draw(values: list[float], path: Path) -> None:
 
 
 def _windows(values: list[float]) -> list[list[float]]:
-    """The last values up to and including each one."""
+    """Return, for each value, a window of the last values up to and including it."""
     return [values[max(0, i + 1 - SMOOTHED) : i + 1] for i in range(len(values))]
 
 

@@ -389,7 +389,7 @@ def _is_whole(arrays: Arrays, metadata: Metadata) -> bool:
 
 
 def _write_whole(path: Path, content: bytes) -> None:
-    """Write to a new file beside ``path``, flush it to disk, then rename it to ``path``."""
+    """Write to a new file next to ``path``, flush it to disk, then rename it to ``path``."""
     target = Path(os.path.realpath(path))
     writer = f"{os.getpid()}-{threading.get_ident()}"  # two writers may save to one path
     partial = target.with_name(f".{target.name}.{writer}.partial")

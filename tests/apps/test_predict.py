@@ -43,7 +43,7 @@ def test_pictures_are_seen_as_in_training(run: Path, pictures: Path, name: str) 
 def test_preparation_is_that_of_the_data_set(run: Path, tmp_path: Path) -> None:
     """Compare a preprocessed picture of the data set's size with the run's own input.
 
-    They agree up to the rounding of the data set's 17 grey levels to PNG's 256."""
+    They agree up to rounding, since PNG stores the data set's 17 grey levels in 256."""
     from PIL import Image
 
     from apps.training.sources import SOURCES, open_split

@@ -265,7 +265,7 @@ def test_zeros_made_in_a_step_are_a_kernel_call() -> None:
 
 
 def test_a_batch_of_the_program_is_no_constant() -> None:
-    """If x were a constant, all activations would be kept; a replay needs two at a time."""
+    """If x were a constant, all activations would be kept; a replay needs only two at a time."""
     model, x = trained()
     step = needle.capture(lambda: model(x), state=[model, x])
     with needle.no_grad():

@@ -228,7 +228,7 @@ def test_greys_of_more_than_eight_bits_are_rounded(content, exact):
 )
 def test_greys_of_an_unknown_range_are_no_damage(grey):
     with pytest.raises(
-        DataError, match="greys with more than 8 bits must be integers in"
+        DataError, match="greyscale pixels deeper than 8 bits must be integers in"
     ) as caught:
         decoding.decode(encoded(grey, "TIFF"))
     assert "damaged" not in str(caught.value)

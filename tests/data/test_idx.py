@@ -98,5 +98,5 @@ def test_more_data_than_the_header_says(path):
 def test_a_missing_file_and_a_dtype_that_idx_lacks(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_idx(tmp_path / "none")
-    with pytest.raises(DTypeError, match="IDX has no int64; convert to one of uint8, int8"):
+    with pytest.raises(DTypeError, match="IDX cannot store int64; convert to one of uint8, int8"):
         write_idx(tmp_path / "a", np.arange(3))

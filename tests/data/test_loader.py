@@ -216,10 +216,10 @@ def _add_draw(x):
         (
             {"batch_sampler": [[1]], "batch_size": 4, "drop_last": True},
             ValueError,
-            "decides whole batches, got batch_size, drop_last beside it; leave them out",
+            "decides whole batches, got batch_size, drop_last as well; leave them out",
         ),
-        ({"batch_sampler": [[1]], "shuffle": True}, ValueError, "got shuffle beside it"),
-        ({"batch_sampler": [[1]], "sampler": [1]}, ValueError, "got sampler beside it"),
+        ({"batch_sampler": [[1]], "shuffle": True}, ValueError, "got shuffle as well"),
+        ({"batch_sampler": [[1]], "sampler": [1]}, ValueError, "got sampler as well"),
         ({"seed": "a"}, TypeError, "seed must be an int or None, got 'a'"),
         ({"seed": 2**64}, ValueError, r"seed must be in \[0, 2\*\*64\)"),
     ],

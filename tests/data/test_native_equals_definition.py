@@ -213,7 +213,7 @@ def test_every_byte_is_scaled_and_normalised(steps):
 
 
 def layouts(images):
-    """Return the same images channels last, channel-major, transposed and reversed."""
+    """Return equal images in four memory layouts: HWC, CHW, transposed, negative strides."""
     major = np.ascontiguousarray(images.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
     turned = np.ascontiguousarray(images.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
     backward = np.ascontiguousarray(images[:, ::-1, ::-1])[:, ::-1, ::-1]

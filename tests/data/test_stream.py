@@ -98,8 +98,8 @@ def test_random_numbers_differ_between_shards_and_not_between_runs():
 @pytest.mark.parametrize(
     "make, error, message",
     [
-        (lambda: data.DataLoader(Shards([1]), shuffle=True), ValueError, "got shuffle beside it"),
-        (lambda: data.DataLoader(Shards([1]), sampler=[0]), ValueError, "got sampler beside it"),
+        (lambda: data.DataLoader(Shards([1]), shuffle=True), ValueError, "got shuffle as well"),
+        (lambda: data.DataLoader(Shards([1]), sampler=[0]), ValueError, "got sampler as well"),
         (lambda: data.DataLoader(iter([1])), TypeError, "can be iterated only once; write an It"),
         (
             lambda: data.DataLoader(3),

@@ -42,7 +42,7 @@ def test_samples_that_do_not_fit_leave_nothing(tmp_path):
         with pytest.raises(DataError, match=words):
             data.write_tar_shards([sample], tmp_path / "%d.tar")
     assert not list(tmp_path.iterdir())
-    with pytest.raises(ValueError, match="pattern must have a place for the number"):
+    with pytest.raises(ValueError, match="pattern must have a placeholder for the number"):
         data.write_tar_shards([(PIXELS[0], 1)], tmp_path / "x.tar")
     with pytest.raises(DataError, match=r"sample 0 cannot be written as \.id .*it must be bytes"):
         data.write_tar_shards([(PIXELS[0], 3)], tmp_path / "%d.tar", fields=("PNG", "id"))

@@ -33,7 +33,7 @@ def command(processes: int, *arguments: object) -> list[str]:
 def run(
     processes: int, *arguments: object, seconds: float = 240, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the program to its end; return the exit code and the output."""
+    """Run the program until it exits; return the exit code and the output."""
     return subprocess.run(
         command(processes, *arguments),
         env=environment(**variables),

@@ -87,7 +87,7 @@ def reads(shape: tuple[int, ...], kernel: tuple[int, ...], settings: Settings) -
 
 
 def draw_output(x: Array, weight: Array, settings: Settings) -> Callable[[tuple[int, ...]], str]:
-    """Return a drawing of an element of the convolution: its window beside the weights."""
+    """Return a function that draws an output element: its window next to the weights."""
     image, group = padded(x, settings[1]), weight.shape[2]
     where = reads(x.shape, weight.shape, settings)
 
@@ -167,7 +167,7 @@ def adjoint(
 
 
 def draw_weight_grad(grad: Array, x: Array, kernel: tuple[int, ...], settings: Settings) -> Any:
-    """Return a drawing of a weight's gradient: the pixels that it meets beside grad."""
+    """Return a function that draws a weight's gradient: the pixels it meets, next to grad."""
     image, where = padded(x, settings[1]), reads(x.shape, kernel, settings)
 
     def drawn(index: tuple[int, ...]) -> str:
@@ -190,7 +190,7 @@ def draw_weight_grad(grad: Array, x: Array, kernel: tuple[int, ...], settings: S
 
 
 def draw_input_grad(grad: Array, weight: Array, shape: tuple[int, ...], settings: Settings) -> Any:
-    """Return a drawing of a pixel's gradient: the outputs that read it beside the weights."""
+    """Return a function that draws a pixel's gradient: the outputs that read it, and weights."""
     where, groups = reads(shape, weight.shape, settings), settings[3]
 
     def drawn(index: tuple[int, ...]) -> str:

@@ -61,7 +61,7 @@ def test_convolution(case: Any, device: Any) -> None:
 
 @st.composite
 def windows(draw: Any) -> tuple[Any, ...]:
-    """Return (x shape, kernel, stride, padding) that fit each other."""
+    """Draw an x shape, kernel, stride and padding that fit together."""
     kernel = draw(pairs)
     padding = tuple(draw(st.integers(0, k // 2)) for k in kernel)
     size = tuple(draw(st.integers(k, 8)) for k in kernel)

@@ -1,7 +1,7 @@
 """All of OpenStack Swift in one process: account, container and object servers, and the proxy.
 
 Four processes would import Swift four times. swift.py runs this file in isolated mode, because a
-file named swift.py lies beside it; FOLDER contains the configurations.
+file named swift.py lies next to it; FOLDER contains the configurations.
 """
 
 import sys

@@ -26,9 +26,7 @@ Orders = npt.NDArray[np.int64]
 
 @dataclass
 class Task:
-    """A task of a scenario: its set, the round in which it joins, and the rounds in which it is
-    active.
-    """
+    """A task in a scenario: its set, the round in which it joins, and when it is active."""
 
     indices: Sequence[int]
     start: int = 0
@@ -37,7 +35,7 @@ class Task:
 
 @dataclass
 class Played:
-    """The finished epochs of each task, int (epochs, n), and reads and deliveries of all rounds."""
+    """Each task's finished epochs, int (epochs, n), and the counts of reads and deliveries."""
 
     epochs: list[Orders]
     reads: int = 0
@@ -45,7 +43,7 @@ class Played:
 
 
 class RoundByRound(Planned):
-    """The draws of the server where no task can lead: every round is drawn by ``Coupled``."""
+    """A policy without a leader: ``Coupled`` draws every round."""
 
     def draw(self, slots: list[int]) -> dict[int, int]:
         return self._coupled.draw(slots)

@@ -25,7 +25,7 @@ SETS = st.frozensets(st.integers(0, 30), min_size=1, max_size=20)
 
 
 class Machine(RuleBasedStateMachine):
-    """The planner beside a model of plain sets."""
+    """A state machine that compares the planner with a model made of plain sets."""
 
     tasks = Bundle("tasks")
 

@@ -87,7 +87,7 @@ def test_a_killed_task_is_gone_within_a_second_and_the_others_go_on() -> None:
 
 @pytest.mark.parametrize("times", [3, pytest.param(100, marks=pytest.mark.soak)])
 def test_tasks_killed_at_random_moments(times: int) -> None:
-    """Kill a task at random moments, again and again, beside one whose epochs must be complete."""
+    """Kill a task repeatedly at random moments; another task's epochs must stay complete."""
     rng, dataset = random.Random(1), Images(200, 2e-4)
     wanted = as_data_loader(dataset, 1, 0)
     with served(dataset) as path, loader(path, task="mine") as mine:

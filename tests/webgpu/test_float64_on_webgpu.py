@@ -1,4 +1,4 @@
-"""float64.wgsl emulates 64-bit floats with integers: each operation is bit-identical to NumPy's."""
+"""Test that float64.wgsl, which emulates doubles with integers, equals NumPy bit for bit."""
 
 import numpy as np
 import pytest

@@ -1,1 +1,1 @@
-"""needle beside PyTorch: python -m apps.bench.against."""
+"""Benchmarks that compare needle with PyTorch: python -m apps.bench.against."""

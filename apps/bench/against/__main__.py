@@ -1,4 +1,4 @@
-"""Measure needle beside PyTorch: python -m apps.bench.against [STUDY ...]
+"""Compare needle's speed with PyTorch's: python -m apps.bench.against [STUDY ...]
 
 Its options are those of harness/program.py.
 """

@@ -303,7 +303,7 @@ EAGER = ("PyTorch, eager", "PyTorch, channels last")
 COMPILED, GRAPHED = "PyTorch, compiled", f"PyTorch, {GRAPH}"
 RUNTIME = "ONNX Runtime"
 PACKAGES = {"PyTorch": ("torch",), RUNTIME: ("onnxruntime", "onnx")}
-"""The modules that a library needs beside needle."""
+"""The modules that each library needs in addition to needle."""
 
 
 def place(settings: Settings) -> str:

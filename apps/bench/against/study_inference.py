@@ -1,4 +1,4 @@
-"""Inference beside ONNX Runtime: the models of apps.models on one image and on batches.
+"""Compare inference with ONNX Runtime: the models of apps.models on one image and on batches.
 
 ONNX Runtime runs the file that ``needle.onnx.export`` makes of the same model.
 """

@@ -1,4 +1,4 @@
-"""The limits of the machine, of which the other studies report shares."""
+"""Measure the machine's limits; the other studies report shares of them."""
 
 from __future__ import annotations
 

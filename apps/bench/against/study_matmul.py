@@ -46,7 +46,7 @@ def flops(piece: str) -> float:
 
 
 def targets(result: Result) -> list[Target]:
-    """Return the targets of the slowest product, beside PyTorch and the peak."""
+    """Return the slowest product's targets, relative to PyTorch and to the machine's peak."""
     found = [t.least(f"matmul, {result.threads}, the least of all sizes", result, GOAL)]
     return found + t.share_targets("matmul", result, flops, SHARE)
 

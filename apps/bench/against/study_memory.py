@@ -24,12 +24,12 @@ from .study import Build, PieceStudy
 GOAL = 1.2
 CHANNELS, SIDE = 64, 32
 BATCHES = {"large": 128, "small": 4, "huge": 2048}  # arrays of 34 MB, 1 MB and 537 MB
-PARAMETERS = (("large", 21), ("small", 1))  # count of 512 x 512 x 3 x 3 arrays: 198 MB and 9 MB
+PARAMETERS = (("large", 21), ("small", 1))  # number of 512 x 512 x 3 x 3 arrays: 198 MB, 9 MB
 
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation. passes: the least number of times that the large array is read or written."""
+    """An operation. passes: how often it must at least read or write the large array."""
 
     build: Callable[[Side, Any], Step]
     passes: float
@@ -127,7 +127,7 @@ def builds(settings: Settings) -> dict[str, Build]:
 
 
 def traffic(piece: str) -> float:
-    """Return the least number of bytes that must move."""
+    """Return the minimum number of bytes that must be moved."""
     name, _, size = piece.rpartition(", ")
     if name.endswith(" step"):
         return OPTIMIZERS[name.removesuffix(" step")] * dict(PARAMETERS)[size] * 512 * 512 * 9 * 4

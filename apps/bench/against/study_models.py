@@ -29,7 +29,7 @@ MEGA = 1e6
 
 @dataclass(frozen=True)
 class ModelStudy:
-    """The study of a model. goal: the least ratio of speeds. batches: the batch sizes."""
+    """The study of one model. goal: the smallest acceptable speed ratio. batches: batch sizes."""
 
     model: str
     title: str

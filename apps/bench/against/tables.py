@@ -29,7 +29,7 @@ def fastest(result: Result, names: Iterable[str], piece: str) -> str:
 
 
 def duel(result: Result, piece: str) -> tuple[str, str]:
-    """Return needle's fastest contestant and the peer's."""
+    """Return the fastest contestant of needle and the fastest one of the peers."""
     peers = [name for name in result.outcomes if is_peer(name)]
     return fastest(result, OURS, piece), fastest(result, peers, piece)
 
@@ -103,7 +103,7 @@ def percent(share: float) -> str:
 
 
 def least(name: str, result: Result, goal: float, pieces: Sequence[str] | None = None) -> Target:
-    """Return the piece with the smallest ratio as a target."""
+    """Return a target for the piece of work with the smallest speed ratio."""
     found = []
     for piece in pieces or pieces_of(result):
         ours, theirs = duel(result, piece)

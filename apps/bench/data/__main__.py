@@ -1,4 +1,4 @@
-"""Measure the data module beside others: python -m apps.bench.data [STUDY ...]
+"""Compare the data module with other loaders: python -m apps.bench.data [STUDY ...]
 
 Its options are those of harness/program.py. A contestant that skips samples fails the run.
 """

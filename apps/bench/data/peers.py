@@ -145,5 +145,5 @@ def own_generator(worker: int) -> None:
 
 
 def torch_arrays(batch: Any) -> tuple[Any, Any]:
-    """Return the images and labels of a batch of torch as NumPy arrays."""
+    """Return the images and labels of a torch batch as NumPy arrays."""
     return batch[0].numpy(), batch[1].numpy()

@@ -1,4 +1,4 @@
-"""Single transforms and the fused chain on one thread, beside OpenCV.
+"""Compare single transforms and the fused chain with OpenCV, on one thread.
 
 needle runs compiled plans over a batch of 64 images, including the draw of parameters, into the
 array of the batch. OpenCV is called image by image and writes into the same array. All work is

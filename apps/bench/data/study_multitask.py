@@ -1,4 +1,4 @@
-"""Several tasks on the same photographs: the shared loader beside a loader for each task.
+"""Compare the shared loader with a loader for each task, for several tasks on one data set.
 
 Each task is a process that takes batches and discards them. Separate loaders share the
 cores: each has cores / tasks workers.

@@ -14,7 +14,7 @@ from typing import Any
 Numbers = dict[str, float]
 Call = Callable[[], object]
 PEAK = " (peak)"
-"""The end of the name of a measurement of the machine's GFLOP/s beside that of a call."""
+"""Suffix in the name of a measurement: the machine's GFLOP/s, measured along with a call's."""
 
 
 class Subject:

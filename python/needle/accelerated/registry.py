@@ -2,7 +2,7 @@
 
 The definition says what the operation means and runs everywhere: on NumPy arrays and on any
 backend that has the ten required functions. Where the array's backend provides the optional kernel
-of the same name, the kernel runs instead. Called by the family files beside this one.
+of the same name, the kernel runs instead. Called by the other files in this folder.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Discarded:
 
 
 SMALLEST = 4096
-"""The least number of elements of a value whose inputs are worth the time to discard them."""
+"""Inputs of values with fewer elements than this are not worth the time to discard them."""
 
 
 def discard_inputs(node: Any) -> None:

@@ -1,4 +1,4 @@
-"""Reference counts that decide behaviour: they tell whether only known owners hold an object.
+"""Reference counts, which show whether only known owners hold an object.
 
 The memory of such an object can be freed early (``discarding``), changed in place (``optim``) or
 used again (``capture``). CPython versions differ in what an expression keeps on the stack, so

@@ -122,7 +122,7 @@ class Tape:
         leaves = [node for node in order if node.op is None] + [out_grad]
         self.leaves = Leaves(leaves)
         self.kept: Callable[[], Leaves | None] | None = None
-        """A weak reference to the leaves whose data stays as long as a value of the graph."""
+        """A weak reference to the leaves, which keep their data as long as a value of the graph."""
         self.position = {node: i for i, node in enumerate(leaves)}
         self.rows: list[tuple[Op, tuple[int, ...], Any, Any]] = []
         self.changed: dict[int, Op] = {}
@@ -130,7 +130,7 @@ class Tape:
         self.depth = 1
         """The number of backward passes that recomputing nests."""
         self.linear = {*range(len(leaves))}
-        """Positions whose gradient reads no value, nor that of a row before it: nodes may stay."""
+        """Positions where neither this gradient nor an earlier one reads a value: a node may stay."""
         passes = 1
         for node in order:
             if node.op is not None:
@@ -295,9 +295,9 @@ class LateGradients:
 
 
 def promise_gradients(order: Sequence[Any], tape: Tape | None) -> None:
-    """Make ``.grad`` of constants made by operations computable from ``tape`` when it is read.
+    """Let constants that operations made compute their ``.grad`` from ``tape`` when it is read.
 
-    Without a tape, reading it raises GraphError. A captured step keeps no such gradients.
+    Without a tape, reading ``.grad`` raises GraphError. A captured step keeps no such gradients.
     """
     made = [
         node
@@ -341,8 +341,8 @@ def release_onto(tape: Tape) -> Callable[[Any], None]:
 
     As long as the program holds a value such as a hidden state, the leaves keep their data, and an
     optimiser writes updates to new buffers. The loss itself, the first node to be released, does
-    not keep them, nor does a captured step. Nodes before the loss whose gradients read no value are
-    left as they are: a chain of updates, W = W - lr * W.grad.detach(), is never recomputed.
+    not keep them, nor does a captured step. Nodes before the loss are left as they are if their
+    gradients read no value: a chain of updates, W = W - lr * W.grad.detach(), is never recomputed.
     """
     leaves = tape.leaves
 

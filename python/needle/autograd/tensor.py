@@ -100,9 +100,9 @@ def as_operand(b: Any, like: Any = None) -> Tensor:
 
 
 def number_dtype(number: float, dtype: Any) -> Any:
-    """Return the dtype that a Python number takes as an operand beside an array of ``dtype``.
+    """Return the dtype that a Python number takes in an operation with an array of ``dtype``.
 
-    This is ``dtype``, except float32 for a float beside integers, and int64 for an int beside bool.
+    This is ``dtype``, except float32 for a float with integers, and int64 for an int with bool.
     """
     if isinstance(number, float):
         return dtype if is_floating(dtype) else "float32"

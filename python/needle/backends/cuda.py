@@ -25,7 +25,7 @@ BFLOAT16_KERNELS = (
     *("max_pool2d", "max_pool2d_grad", "avg_pool2d", "avg_pool2d_grad"),
     *("apply_epilogue", "relu_grad"),
 )
-"""The optional kernels that read and write bfloat16, beside the elementwise ones."""
+"""The optional kernels that read and write bfloat16, in addition to the elementwise ones."""
 
 
 def load(index: int = 0) -> Backend:

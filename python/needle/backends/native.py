@@ -19,7 +19,7 @@ from .base import OPTIONAL, REQUIRED, SERVICES, UNARY, Backend
 MODULE = "needle.backend_ndarray.ndarray_backend_cpu"
 
 COURSE = ("matmul_tiled", "__tile_size__", "__device_name__")
-"""Attributes of a device that programs of the course use, beside the interface."""
+"""Attributes of a device that course programs use, in addition to the interface."""
 
 
 def load() -> Backend:

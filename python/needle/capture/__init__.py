@@ -278,7 +278,7 @@ def capture(
     """
     if recordings < 1:
         raise ValueError(
-            f"capture: recordings must be at least 1, got {recordings}; leave it out for 8"
+            f"capture: recordings must be at least 1, got {recordings}; leave it out to keep 8"
         )
     check_state(state)
     options = Options(byte_count(memory), exact, graphs=graphs, recordings=recordings, check=check)

@@ -142,7 +142,7 @@ def hook_list(hooks: dict[int, Any] | None) -> list[Any]:
 
 
 def fact(value: Any) -> Any:
-    """Return what can be compared of a value: the bits of an array, a plain value, or a class.
+    """Return what a guard compares: the bits of an array, a plain value, or the class of an object.
 
     Zeros of different sign differ, and NaN equals itself.
     """

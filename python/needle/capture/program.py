@@ -1,7 +1,7 @@
-"""Programs, which replay a recorded step: kernel calls bound to buffers, and guards.
+"""``Program``, which checks a recording's guards and replays its kernel calls.
 
-The kernel calls are pairs (kernel, arguments), as in a CUDA graph (``device_graphs``). Host steps
-(``host_steps``) divide them into segments. ``tracer`` makes the recording of a Program, and
+A kernel call is a pair (kernel, arguments), as in a CUDA graph (``device_graphs``). Host steps
+(``host_steps``) divide the calls into segments. ``tracer`` makes the recording of a Program, and
 ``Captured`` runs it.
 """
 

@@ -66,7 +66,7 @@ class ArrayReference:
 class Container:
     """A collection, or the attributes of an object, whose entries are part of the state.
 
-    ``owner``: the Tensor of which this is the attribute dict, if any. ``leaf``: the index of an
+    ``owner``: the Tensor that has this attribute dict, if any. ``leaf``: the index of an
     argument, if the entries are its attributes or the argument itself. ``service``: it belongs to
     an object of ``SERVICES``.
     """

@@ -38,7 +38,7 @@ COMPUTED = "data of the host that is neither, or that Python computed or copied"
 
 @dataclass(eq=False)
 class StepCall:
-    """One call of a captured function, with its signature and with the arguments also flattened.
+    """One call of a captured function, with its signature and its arguments, nested and flat.
 
     ``roots``: the objects given as the state of the step, with their labels. ``always_check``:
     compare a replay of this call with the step.
@@ -317,7 +317,7 @@ class Tracer:
         self._random = random_state()
 
     def _place_of(self, value: Any) -> Location | None:
-        """Return the location of an argument, a host step's result or an array of NumPy in state.
+        """Return the location of an argument, a host step's result or a NumPy array in the state.
 
         Plain arguments are constants.
         """

@@ -43,7 +43,7 @@ class Communicator:
         self.begin_all_reduce(array, ordered)()
 
     def broadcast(self, array: Array, root: int = 0) -> None:
-        """Replace ``array`` by that of rank ``root``."""
+        """Overwrite ``array`` with the one of rank ``root``."""
 
     def barrier(self, seconds: float | None = None) -> None:
         """Wait until all ranks have called this method.

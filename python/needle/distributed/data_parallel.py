@@ -93,10 +93,10 @@ class DataParallel:
 
     @contextmanager
     def slice(self, samples: int) -> Iterator[list[float]]:
-        """Return a context for a slice's backward pass, whose loss is a mean over ``samples``.
+        """Return a context for a slice's backward pass; its loss is a mean over ``samples``.
 
-        A slice without samples needs no backward pass. The program may append numbers, as many for
-        every slice, to the list that the context yields; ``average`` sums them over all slices.
+        A slice without samples needs no backward pass. The program may append numbers to the list
+        that the context yields, equally many in every slice; ``average`` sums them over all slices.
         After an exception the program can restart the step, unless gradients have been sent.
         """
         self._begin_slice(samples)
@@ -141,7 +141,7 @@ class DataParallel:
 
     @host_step
     def _send(self, number: int, gradient: Any) -> None:
-        """Send a bucket when backward has completed the gradient that is usually its last."""
+        """Send a bucket once backward has computed the gradient that usually completes it."""
         if not self._open or number > len(self._waits):
             return
         if number < len(self._waits):

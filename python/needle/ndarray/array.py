@@ -247,7 +247,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
         return wrap(kernels.binary(device.backend, name, first, second), device)
 
     def foreign_operand(self, op: str, other: Any) -> Any:
-        """Return a NumPy operand, or one of a number's subclass, as a View or a Python scalar.
+        """Return a NumPy operand, or a number of a subclass, as a View or a Python scalar.
 
         The result is NotImplemented for an object of any other type; lists, tuples and complex
         numbers raise DTypeError.

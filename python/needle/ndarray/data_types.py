@@ -82,7 +82,7 @@ _KINDS: dict[str, Callable[[DType], bool]] = {
 def isdtype(dtype: Any, kind: Any) -> bool:
     """Return True if ``dtype`` is of a kind, such as "bool", "integral" or "real floating".
 
-    ``kind`` may also be a dtype, or a tuple of kinds and dtypes of which one must match.
+    ``kind`` may also be a dtype, or a tuple of kinds and dtypes; one of them must match.
     """
     if isinstance(kind, tuple):
         return any(isdtype(dtype, item) for item in kind)

@@ -1,7 +1,7 @@
 """Indexing: arithmetic on shapes and strides, and on index arrays in host memory.
 
 Basic items (ints, slices, newaxis, ellipsis) give a view of the same memory. Index arrays and masks
-give an ``IndexPlan``, which follows NumPy's rules: index arrays, and ints beside them, broadcast
+give an ``IndexPlan``, which follows NumPy's rules: index arrays, and ints among them, broadcast
 together, and their axes replace the indexed axes if these are adjacent, otherwise come first. A 0-d
 bool adds an axis of size 1 (True) or 0 (False). ``array`` calls this file.
 """

@@ -1,7 +1,7 @@
 """Reductions over every axis (None), one axis or a tuple of axes, with ``keepdims``.
 
-sum, prod, max, min, any and all are kernels, of which mean, var, std and cumulative sums are
-composed. Sums of bool and integers are int64; a mean of integers is float32.
+sum, prod, max, min, any and all are kernels; mean, var, std and cumulative sums are composed
+of them. Sums of bool and integers are int64; a mean of integers is float32.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def diff(
     ``prepend`` and ``append`` are joined to the array along ``axis`` first, unless ``n`` is 0.
     """
     if n < 0:
-        raise ShapeError(f"diff: n must not be negative, got {n}; pass a number of differences")
+        raise ShapeError(f"diff: n must not be negative, got {n}; pass 0 or more")
     place = normalize_axis("diff", axis, as_array("diff", x).ndim)
     if n:
         x = concat([part for part in (prepend, x, append) if part is not None], axis=place)

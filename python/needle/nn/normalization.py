@@ -163,7 +163,7 @@ class BatchStatistics(Module):
 
 
 class SumOverProcesses(Protocol):
-    """A differentiable sum of a Tensor over processes that train together.
+    """A function that sums a Tensor over the processes of a training run, with a gradient.
 
     weight: this process's fraction of the loss; gradients are scaled so that its own has factor 1.
     """

@@ -54,7 +54,7 @@ class WindowLayer(Module):
             padding = self.sizes("padding", padding, 0)
             if min(padding) < 0:
                 raise ShapeError(
-                    f"{name}: padding must not be negative, got {padding}; cut the input instead"
+                    f"{name}: padding must not be negative, got {padding}; crop the input instead"
                 )
         sides = sides_of(name, padding, self.window, stride, dilation)
         zeros, self.border = (sides, NONE) if padding_mode == "zeros" else (NONE, sides)

@@ -28,7 +28,7 @@ def read(onnx: Any, path: Path) -> Any:
         proto = onnx.load_model_from_string(content)
     except Exception as error:  # protobuf has no public class for this error
         raise OnnxError(
-            f"it is not an ONNX file, or damaged ({error}); use another copy"
+            f"it is not an ONNX file or is damaged ({error}); use another copy"
         ) from error
     for each in _all_stored(proto.graph):
         if each.data_location == onnx.TensorProto.EXTERNAL:
@@ -63,7 +63,9 @@ def _opset(onnx: Any, proto: Any) -> int:
     newest = min(NEWEST, onnx.defs.onnx_opset_version())
     versions = {each.version for each in proto.opset_import if each.domain in ("", "ai.onnx")}
     if not versions:
-        raise OnnxError("it is not an ONNX file, or damaged: it names no opset; use another copy")
+        raise OnnxError(
+            "it is not an ONNX file or is damaged (it names no opset); use another copy"
+        )
     if len(versions) != 1 or not OLDEST <= min(versions) <= newest:
         found = ", ".join(map(str, sorted(versions)))
         raise OnnxError(
@@ -98,17 +100,17 @@ def _all_stored(graph: Any) -> Iterator[Any]:
 
 
 def _fetch(onnx: Any, proto: Any, folder: Path) -> None:
-    """Replace a reference to another file by the bytes in it."""
+    """Replace a reference to an external file by the bytes in it."""
     entries = {each.key: each.value for each in proto.external_data}
     where = Path(entries.get("location", ""))
     if where.is_absolute() or ".." in where.parts or not where.parts:
-        raise OnnxError(f"the other file must be in the model's folder, got {str(where)!r}")
+        raise OnnxError(f"external data must be in the model's folder, got {str(where)!r}")
     offset, itemsize = int(entries.get("offset", 0)), _itemsize(onnx, proto.data_type)
     needed = math.prod(proto.dims) * itemsize
     length = int(entries.get("length", needed))
     if offset < 0 or length != needed or any(size < 0 for size in proto.dims):
         raise OnnxError(
-            f"its shape {list(proto.dims)} needs {needed} bytes, but the model names {length} "
+            f"its shape {list(proto.dims)} needs {needed} bytes, but the model gives {length} "
             f"bytes from byte {offset} on; use another copy"
         )
     proto.raw_data = _bytes(folder, where, offset, length)
@@ -128,11 +130,13 @@ def _bytes(folder: Path, where: Path, offset: int, length: int) -> bytes:
     for part in where.parts:
         at = at / part
         if at.is_symlink():
-            raise OnnxError(f"the other file {str(where)!r} is a link; copy the file")
+            raise OnnxError(f"the external data file {str(where)!r} is a link; copy the file")
     try:
         descriptor = os.open(at, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0))
     except OSError as error:
-        raise OnnxError(f"cannot read {at}: {error.strerror}; copy it beside the model") from error
+        raise OnnxError(
+            f"cannot read {at}: {error.strerror}; copy it into the model's folder"
+        ) from error
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size < offset + length:

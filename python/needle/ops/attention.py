@@ -66,7 +66,7 @@ def scaled_dot_product_attention(
 def _kept(shape: tuple[int, ...], p: float, device: Any, dtype: Any) -> Tensor:
     """Return 1/(1-p) for what is kept and 0 for what is dropped, with probability p."""
     if isinstance(p, bool) or not 0 < p <= 1:
-        raise ValueError(f"{NAME}: dropout_p must be in [0, 1], got {p}; pass a share")
+        raise ValueError(f"{NAME}: dropout_p must be in [0, 1], got {p}; it is a probability")
     kept = np.random.rand(*shape).astype("float32") <= 1 - p
     mask = kept / (1 - p) if p < 1 else np.zeros(shape)
     return Tensor(mask, device=device, dtype=dtype, requires_grad=False)

@@ -34,7 +34,7 @@ from .shape import broadcast_to, permute, reshape
 def _flat_positions(name: str, index: Any, shape: Shape, axis: int) -> Host:
     """Return the row-major positions in ``shape`` to which an index along ``axis`` refers.
 
-    The index has as many axes as ``shape``, of which only ``axis`` may be longer.
+    The index must have as many axes as ``shape``, and may be longer only along ``axis``.
     """
     host = integers(name, "the index", index)
     fits = len(host.shape) == len(shape) and all(
@@ -42,8 +42,8 @@ def _flat_positions(name: str, index: Any, shape: Shape, axis: int) -> Host:
     )
     if not fits and host.size:
         raise ShapeError(
-            f"{name}: the index must have as many axes as the tensor, of which only axis "
-            f"{axis} may be longer, got index shape {host.shape} for shape {shape}; broadcast it, "
+            f"{name}: the index must have as many axes as the tensor and be longer only along axis "
+            f"{axis}, got index shape {host.shape} for shape {shape}; broadcast it, "
             "or use index_select"
         )
     check_range(name, "the index", host, shape[axis], f"correct it, or axis {axis}")
@@ -86,9 +86,10 @@ class Gather(LinearOp):
 def gather(a: Tensor, axis: int, index: Any) -> Tensor:
     """Return the elements of ``a`` at ``index`` along ``axis``, in the shape of ``index``.
 
-    For 3 axes and axis 1, out[i, j, k] = a[i, index[i, j, k], k]. ``index``: integers in [0, size
-    of the axis) with as many axes as ``a``, of which only ``axis`` may be longer; a Tensor, array
-    or list. IndexingError if one is out of bounds, DTypeError unless they are integers.
+    For 3 axes and axis 1, out[i, j, k] = a[i, index[i, j, k], k]. ``index``: a Tensor, array or
+    list of integers in [0, size of the axis), with as many axes as ``a``; only along
+    ``axis`` may it be longer than ``a``. IndexingError if an index is out of bounds, DTypeError
+    unless all are integers.
     """
     shape = shape_of("gather", a)
     if not shape:
@@ -106,9 +107,10 @@ def scatter(a: Tensor, axis: int, index: Any, src: Any, reduce: str | None = Non
     """Return a copy of ``a`` with the elements of ``src`` at ``index`` along ``axis``.
 
     For 3 axes and axis 1, out[i, index[i, j, k], k] = src[i, j, k]. ``index`` as in ``gather``;
-    ``src``: a number, or a tensor no axis of which is shorter than the index's. If several elements
-    have the same position, the last is written, and it alone gets the gradient; ``reduce="add"``
-    adds all of them to the element of ``a``. DTypeError if the dtypes of src and a differ.
+    ``src``: a number, or a tensor at least as long as the index along every axis. If several
+    elements have the same position, the last is written, and it alone gets the gradient;
+    ``reduce="add"`` adds all of them to the element of ``a``. DTypeError if the dtypes of src
+    and a differ.
     """
     shape = shape_of("scatter", a)
     if not shape:

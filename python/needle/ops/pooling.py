@@ -68,9 +68,9 @@ class MaxPool2dGrad(_Pool2d):
 
 
 class MaxPool2dSelect(_Pool2d):
-    """Selection of the elements of a (N, C, H, W) at the first maxima of the windows of x.
+    """The op that takes from a (N, C, H, W) the element at the first maximum of each window of x.
 
-    The adjoint of MaxPool2dGrad. It is written with array operations, because only second
+    It is the adjoint of MaxPool2dGrad, written with array operations, because only second
     derivatives need it.
     """
 

@@ -301,7 +301,7 @@ def _is_not(a: Tensor, b: object) -> Any:
 
 
 def _compares_labels(a: Tensor, b: Tensor) -> bool:
-    """Return True for tensors of the same shape of which one has integers, such as labels."""
+    """Return True if the shapes are equal and one tensor holds integers, such as labels."""
     mine, others = a.cached_data, b.cached_data
     if mine is None or others is None:  # a lazy value has not been computed yet
         return False

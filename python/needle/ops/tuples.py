@@ -140,7 +140,7 @@ class SplitWithSizes(TensorTupleOp):
 def split_with_sizes(a: Tensor, sizes: int | Sequence[int], axis: int = 0) -> TensorTuple:
     """Return consecutive pieces of ``a`` along ``axis``, as views in a TensorTuple.
 
-    ``sizes``: the size of each piece, or one int for all pieces, of which the last may be smaller.
+    ``sizes``: the size of each piece, or one int for all pieces; the last may then be smaller.
     ShapeError unless the sizes add up to that of the axis.
     """
     total = _divided("split", a, axis)

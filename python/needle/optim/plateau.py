@@ -81,7 +81,7 @@ class ReduceLROnPlateau(Schedule):
         if not isinstance(value, Real):
             raise TypeError(
                 f"{type(self).__name__}: metric must be a number or a Tensor of one value, got "
-                f"{metric!r:.80}; pass the loss of the validation, say"
+                f"{metric!r:.80}; pass the validation loss, for example"
             )
         self.steps, value = self.steps + 1, float(value)
         if self._improves(value):

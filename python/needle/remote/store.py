@@ -202,6 +202,7 @@ def _checked(url: str) -> str:
     whole = PLACE.fullmatch(url) if NETWORK.match(url) else rest.strip("/") or not mark
     if not whole or (mark and re.search("[?#]", rest)):
         raise DataError(
-            f"{head}: an address must be s3://bucket/prefix or http://host/path, without ? and #"
+            f"{head}: an address must be s3://bucket/prefix or http://host/path, without a query "
+            "(?) or fragment (#)"
         )
     return (url if mark else os.path.abspath(url)).rstrip("/") + "/"

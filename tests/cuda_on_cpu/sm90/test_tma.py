@@ -41,7 +41,7 @@ OTHERS = {
     "far padding": ((1, 9, 8, 32), (3, 3, 32, 40), (1, 150), (1, 150), (1, 1), 1),
     "a long stride": ((1, 9, 90, 32), (3, 3, 32, 40), (1, 9), (1, 1), (1, 1), 1),
 }
-"""Convolutions of the same tiles whose operands TMA cannot load."""
+"""Convolutions with the same tiles whose operands TMA cannot load."""
 
 
 def check_convolution(shapes: Any, how: Geometry) -> list[bool]:

@@ -187,7 +187,7 @@ def busy(folder: Path, engine: str, state: str) -> tuple[subprocess.Popen[str], 
 
 
 def interrupt(folder: Path, engine: str, state: str, delay: float) -> float:
-    """Send Ctrl-C to the whole process group, as a terminal does; return the seconds to its end."""
+    """Send Ctrl-C to the process group, as a terminal does; return the seconds until it ends."""
     program, pids = busy(folder, engine, state)
     time.sleep(delay)
     began = time.monotonic()

@@ -117,7 +117,7 @@ print(found.hexdigest())
 
 
 def test_6_batches_are_the_same_with_and_without_compiled_kernels(tmp_path: Path):
-    """Images of bytes are equal by NumPy's definitions alone and by the kernels in two workers."""
+    """NumPy's definitions in one process and the kernels in two workers give equal uint8 images."""
     alone = run(tmp_path, DIGEST, "0", variables={"NEEDLE_BACKEND": "np"})
     assert len(alone) == len(hashlib.sha256().hexdigest()) + 1
     assert run(tmp_path, DIGEST, "2") == alone
@@ -125,7 +125,7 @@ def test_6_batches_are_the_same_with_and_without_compiled_kernels(tmp_path: Path
 
 @pytest.mark.parametrize("options", [{}, *ENGINES], ids=named)
 def test_5_no_random_number_comes_twice(options):
-    """Over 2 epochs of 40 samples all draws of needle's and both global generators are distinct."""
+    """In 2 epochs of 40 samples no draw repeats, in needle's generator or the two global ones."""
     loader = data.DataLoader(Drawn(40), 4, seed=1, **options)
     with loader:
         rows = [np.stack([x.numpy() for x in batch], 1) for _ in range(2) for batch in loader]
@@ -136,13 +136,13 @@ def test_5_no_random_number_comes_twice(options):
 
 
 def drawing(samples: list[Any]) -> Any:
-    """Collate the samples beside a number that is drawn for the whole batch."""
+    """Collate the samples, and draw a random number for the whole batch."""
     return np.array(samples), np.random.rand(1)
 
 
 @pytest.mark.parametrize("collate", [None, drawing])
 def test_5_random_numbers_are_of_the_sample_not_of_the_worker(collate):
-    """The draws, those of the global generators too, do not depend on the number of processes."""
+    """No draw depends on the number of processes, not even a draw from a global generator."""
     wanted, *others = (
         epochs(data.DataLoader(Drawn(40), 4, True, seed=1, num_workers=count, collate=collate))
         for count in (1, 2, 5)

@@ -1,4 +1,4 @@
-"""The options of ``needle.capture``, of which the passes read the first three."""
+"""The options of ``needle.capture``; the passes read the first three."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Options:
     """The options of one captured step."""
 
     memory: int | None = None
-    """The limit in bytes on the temporaries; None is no limit, 0 the least possible."""
+    """The limit in bytes on temporary memory; None: no limit, 0: as little as possible."""
     exact: bool = True
     """True if results must be bit-identical to the eager step."""
     inference: bool = False

@@ -51,7 +51,7 @@ class Slice:
 
     @property
     def trees(self) -> tuple[Any, ...]:
-        """The tree of each sample if they differ, else ()."""
+        """The tree of each sample if the trees differ, else ()."""
         tree = None if self.structure is None else self.structure.tree
         return tree[2] if tree and tree[0] == MIXED else ()
 

@@ -43,7 +43,7 @@ class Gathering:
         return None if self._rows is None or self.filled == 0 else self._rows[: self.filled]
 
     def _with_room(self, made: Array) -> Array:
-        """Return rows for all images, the first of which are a copy of ``made``."""
+        """Return rows for all images; the first rows are a copy of ``made``."""
         if len(made) == self.count:
             return made
         rows = empty((self.count, *made.shape[1:]), made.dtype)

@@ -243,7 +243,7 @@ class Pipeline:
         return Slice(_rows_structure(len(leaves)), leaves, len(where), in_place)
 
     def _checked(self, ticket: Ticket) -> Integers:
-        """Return the ticket's indices after a range check, whose error concerns this batch only."""
+        """Return the ticket's indices; an IndexError for a bad index affects this batch only."""
         run, length = ticket.run, len(self.dataset)
         if run is not None and run.once("highest", lambda: highest(run.indices)) < length:
             return ticket.indices

@@ -1,6 +1,6 @@
 """Digits: 1 797 real handwritten digits of 8x8 pixels, included in the package.
 
-Origin and licence: digits-LICENSE.md beside this file.
+Origin and licence: digits-LICENSE.md next to this file.
 """
 
 from __future__ import annotations

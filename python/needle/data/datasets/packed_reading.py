@@ -290,9 +290,9 @@ class PackedFile:
 def _is_compressed(content: memoryview) -> bool:
     """Return True if the first record batch of an Arrow file has the field "compression".
 
-    pyarrow cannot tell before it decompresses. The file ends with its footer, the footer's length
-    in four bytes, and the magic bytes. The batches are field 3 of Footer; the batch is field 2 of
-    its Message, compression field 3 of RecordBatch.
+    pyarrow offers no way to check before it decompresses. The file ends with its footer, the
+    footer's length in four bytes, and the magic bytes. The batches are
+    field 3 of Footer; the batch is field 2 of its Message, compression field 3 of RecordBatch.
     """
     unpack = struct.unpack_from
     end = len(content) - len(MARK) - 4

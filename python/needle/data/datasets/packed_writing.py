@@ -52,7 +52,7 @@ def pack(
     its transforms; they are later read with its ``mode`` and ``oriented``. progress: show a
     progress bar on a terminal if tqdm is installed. Named tuples are read back as tuples. The file
     is written completely or not at all, and atomically replaces an older one. Writing temporarily
-    needs as much space again, in a hidden folder beside the file; the next call removes what a
+    needs as much space again, in a hidden folder next to the file; the next call removes what a
     killed run has left there. Raises TypeError or DataError if samples are inconsistent.
     """
     pa = pyarrow("pack")
@@ -147,7 +147,7 @@ def _taken_apart(dataset: Any, encode: str, quality: int) -> Iterator[tuple[str,
 
 
 def _innermost(dataset: Any) -> list[Any]:
-    """Return the datasets of which subsets and concatenations are made."""
+    """Return the datasets from which subsets and concatenations are made."""
     inside = getattr(dataset, "datasets", ())
     inside = [dataset.dataset] if isinstance(dataset, Subset) else inside
     return [inner for each in inside for inner in _innermost(each)] or [dataset]
@@ -214,7 +214,7 @@ def _classes(dataset: Any) -> tuple[str, ...] | None:
 
 @contextmanager
 def _scratch_beside(target: Path) -> Iterator[Path]:
-    """Yield a hidden scratch folder beside ``target``; remove stale ones before, and it after."""
+    """Yield a hidden scratch folder next to ``target``, and remove it and any stale ones."""
     start = f".{target.name}.packing~{socket.gethostname()}~"
     for left in target.parent.glob(f"{glob.escape(start)}*"):
         if not _lives(left.name[len(start) :].split("~")[0]):

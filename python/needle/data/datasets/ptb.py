@@ -60,7 +60,7 @@ class Corpus:
         self.train, self.test = self.tokenize(train, max_lines), self.tokenize(test, max_lines)
 
     def tokenize(self, path: PathLike, max_lines: int | None = None) -> list[int]:
-        """Return the ids of the words of a text, adding new words to the dictionary."""
+        """Return the ids of the words in a text, adding new words to the dictionary."""
         add = self.dictionary.add_word
         return [add(word) for line in _lines(path, max_lines) for word in (*line, END_OF_LINE)]
 

@@ -7,8 +7,8 @@ with identical pixels. The module is built if libjpeg-turbo's headers are instal
 An image is rotated according to its EXIF orientation, as in every viewer, and composited on white
 if it has transparency. Colour profiles are ignored; CMYK is converted to RGB by Pillow's formula.
 Only the first frame of an animation is decoded. 16-bit RGB is truncated to its upper 8 bits, except
-in PPM; 16-bit greys, and floats in 0..1, are rounded to 8 bits. Greyscale images with other ranges
-are refused.
+in PPM; 16-bit greyscale and floats in 0..1 are rounded to 8 bits. Greyscale images with other
+ranges are refused.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def decode(
     JPEG at least twice as large is decoded at a half, quarter or eighth of its size, but never
     smaller than at_least. name: the name used in error messages, for content from a container.
     max_pixels: the maximum number of pixels. dtype: "uint8", or "float32" with values in 0..1,
-    which keeps all bits of 16-bit greys. region: a function from the height and width of the result
+    which keeps all bits of 16-bit greyscale. region: a function from the result's height and width
     to the needed region; pixels of a JPEG outside the region are undefined, and damage below it may
     go undetected if the file has its end marker. oriented: rotate the image according to its EXIF
     orientation; False returns it as stored. Raises DataError if the file is damaged, truncated, too
@@ -315,7 +315,7 @@ def _by_pillow(opener: Any, content: Content, asked: Asked) -> Pixels:
 
 
 def _pixels_of(opener: Any, image: Any, mode: str) -> Pixels:
-    """Return the pixels; greys with more than 8 bits bypass Pillow's conversion, which clips."""
+    """Return the pixels; greyscale deeper than 8 bits bypasses Pillow's conversion, which clips."""
     if image.mode[0] in "IF":
         return _deep_grey(image)
     width, height = image.size
@@ -337,8 +337,8 @@ def _deep_grey(image: Any) -> Pixels:
     full = 1 if image.mode == "F" else 65535
     if not 0 <= least <= most <= full:
         raise _Unreadable(
-            "greys with more than 8 bits must be integers in 0..65535 or floats in 0..1, got "
-            f"{pixels.dtype} from {least} to {most}; convert the file to 8 or 16 bits"
+            "greyscale pixels deeper than 8 bits must be integers in 0..65535 or floats in 0..1, "
+            f"got {pixels.dtype} from {least} to {most}; convert the file to 8 or 16 bits"
         )
     if image.mode == "F":
         return np.array(pixels, np.float32)

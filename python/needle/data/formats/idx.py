@@ -71,7 +71,7 @@ def write_idx(path: PathLike, array: npt.NDArray[Any]) -> None:
     codes = {dtype.newbyteorder("="): code for code, dtype in TYPES.items()}
     if array.dtype not in codes:
         known = ", ".join(dtype.name for dtype in codes)
-        raise DTypeError(f"write_idx: IDX has no {array.dtype}; convert to one of {known}")
+        raise DTypeError(f"write_idx: IDX cannot store {array.dtype}; convert to one of {known}")
     code = codes[array.dtype]
     header = struct.pack(f">HBB{array.ndim}I", 0, code, array.ndim, *array.shape)
     content = header + array.astype(TYPES[code]).tobytes()

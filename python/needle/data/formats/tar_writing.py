@@ -37,7 +37,7 @@ def write_tar_shards(
     check_at_least("write_tar_shards", "samples_per_shard", samples_per_shard, 1)
     if os.fspath(pattern) == _named(pattern, 0) or _named(pattern, 0) == _named(pattern, 1):
         raise ValueError(
-            f"write_tar_shards: pattern must have a place for the number, got {pattern!r}; "
+            f"write_tar_shards: pattern must have a placeholder for the number, got {pattern!r}; "
             f"write 'train-%06d.tar'"
         )
     valid = all(each not in ("", "__key__") and not set(";/") & set(each) for each in fields)

@@ -130,7 +130,7 @@ def _refuse_beside(rule: str, remedy: str = "", **options: bool) -> None:
     clash = [name for name, given in options.items() if given]
     if clash:
         raise ValueError(
-            f"DataLoader: {rule}, got {', '.join(clash)} beside it; leave "
+            f"DataLoader: {rule}, got {', '.join(clash)} as well; leave "
             f"{'it' if len(clash) == 1 else 'them'} out{remedy}"
         )
 

@@ -85,7 +85,7 @@ def run_images(
 ) -> None:
     """Gather a batch of images, apply all steps to each in one pass, and write ``out``.
 
-    images: bytes or float32 ``(N, H, W, C)``, of which the rows ``indices`` are gathered, or a
+    images: bytes or float32 ``(N, H, W, C)``, from which the rows ``indices`` are gathered, or a
     list of images ``(H, W, C)``. parameters: float64 ``(n, k)`` for each step. out: ``(n, ...)``.
     threads: 0 for all threads of the pool, 1 for the calling thread. Raises ValueError if steps,
     parameters and shapes do not match.

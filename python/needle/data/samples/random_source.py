@@ -133,7 +133,7 @@ def reseed_globals(seed: int, epoch: int, index: int, stream: int = 0) -> None:
     """Seed ``random`` and ``np.random`` for one sample if ``reseed_every_sample`` enabled it.
 
     stream: 0 before reading the sample, 1 + a transform's stream before calling the transform,
-    ``PART_STREAM`` before ``fetch`` or collate of several samples, the first of which is ``index``.
+    ``PART_STREAM`` before ``fetch`` or collate of several samples, starting with ``index``.
     """
     if not _reseeding:
         return

@@ -123,8 +123,8 @@ def check_colours(op: str, image: Image) -> None:
         least, most = image.min(), image.max()
         if not in_colour_range(least, most):
             raise ValueError(
-                f"{op}: floating images must be in 0..1, got {least:g} to {most:g}; divide them by "
-                f"white first, and put Normalize last"
+                f"{op}: floating images must be in 0..1, got {least:g} to {most:g}; divide them "
+                "by their maximum value (such as 255) first, and put Normalize last"
             )
 
 

@@ -23,7 +23,7 @@ Range = tuple[float, float]
 
 LUMA = (0.299, 0.587, 0.114)
 # A quarter turn of (I, Q) in the YIQ colour space of 1953 (NTSC), expressed as a matrix on (R, G,
-# B): inverse(T) @ [[0, 0, 0], [0, 0, -1], [0, 1, 0]] @ T. It maps greys to zero.
+# B): inverse(T) @ [[0, 0, 0], [0, 0, -1], [0, 1, 0]] @ T. It maps grey to zero.
 QUARTER_TURN = (
     (0.167703246654, 0.329268146449, -0.496971393103),
     (-0.328130813958, 0.035520928869, 0.292609885089),

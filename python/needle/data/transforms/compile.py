@@ -251,7 +251,7 @@ def _kind(part: PlacedTransform) -> str:
 
 
 def _expanded(part: PlacedTransform, spec: ImageSpec | None) -> list[PlacedTransform]:
-    """Return the part for images of this kind or, for a OneOf that can be masked, its children."""
+    """Return ``part`` placed for ``spec``, or its children if it is a OneOf that can be masked."""
     if isinstance(part.transform, OneOf) and spec is not None:
         children = list(_children(part.transform, part.stream, part.choices))
         opened = [_settled(replace(child, spec=spec)) for child in children]

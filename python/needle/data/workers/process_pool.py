@@ -25,9 +25,9 @@ from .shared_memory import Memory
 
 @dataclass
 class WorkerHandle:
-    """A worker process, from its start to its end.
+    """The pool's record of one worker process, from start to exit.
 
-    code: the exit code, -signal if a signal ended it, None while it is unknown.
+    code: the exit code, or -signal if a signal killed it; None while it is unknown.
     """
 
     number: int

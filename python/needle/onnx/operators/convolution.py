@@ -1,4 +1,4 @@
-"""Conv and ConvTranspose of sequences and images, and the padding of windows."""
+"""Import Conv and ConvTranspose for sequences and images, and compute a window's padding."""
 
 from __future__ import annotations
 

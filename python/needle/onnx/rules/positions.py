@@ -102,12 +102,12 @@ def _slices(name: Any, entries: list[Any]) -> Any:
 
 
 def _gather(graph: Graph, name: Any, entries: list[Any], sizes: list[Any]) -> Any:
-    """Return the nodes of an index with arrays; integers beside arrays count as arrays."""
+    """Return the nodes of an index with arrays; integers alongside arrays count as arrays."""
     axes = [i for i, entry in enumerate(entries) if not isinstance(entry, slice)]
     if len(axes) == 1:
         return ("Gather", name, graph.positions(entries[axes[0]]), {"axis": axes[0]})
     if any(graph.holds_input(entries[i]) for i in axes if _is_array(entries[i])):
-        raise _refusal("the model's input beside another array")
+        raise _refusal("the model's input together with another array")
     places = np.stack(np.broadcast_arrays(*(on_host(entries[i]) for i in axes)), axis=-1)
     rest = [i for i in range(len(entries)) if i not in axes]
     first = ("Transpose", name, {"perm": [*axes, *rest]})

@@ -333,7 +333,7 @@ def _index_set(indices: Any, length: int) -> npt.NDArray[np.int64]:
     if len(found) != len(given) or not len(found):
         raise ValueError(
             "GlobalDataLoader: there must be at least one index and no duplicates, got "
-            f"{len(given)} of which {len(found)} differ; pass each index once"
+            f"{len(given)} indices, {len(found)} of them distinct; pass each index once"
         )
     return found
 
@@ -350,7 +350,7 @@ def _check_credits(credits: Any, prefetch: int) -> int:
 
 
 def _server_options(address: Any, **given: Any) -> ServerOptions:
-    """Return the options of a server to start; ValueError for an option beside an address."""
+    """Return the options of a server to start; ValueError if an address is given as well."""
     for name, value in given.items():
         if address is not None and value is not None:
             raise ValueError(

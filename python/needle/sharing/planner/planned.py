@@ -40,14 +40,14 @@ class Planned:
         self._give_up()
 
     def begin(self, slot: int, whole: bool) -> None:
-        """Start or continue an epoch of a slot, whose indices are already in ``members``."""
+        """Start or continue an epoch of a slot; ``members`` already holds its indices."""
         if whole:
             self._fresh.add(slot)
         else:  # its earlier draws are unknown, and may have been made under this plan
             self._give_up()
 
     def end(self, slot: int) -> None:
-        """End the epoch of a slot, whose remaining indices are still in ``members``."""
+        """End the epoch of a slot; ``members`` still holds its remaining indices."""
         if slot in self._bound and (slot == self._leader or self.members.left[slot]):
             self._give_up()
         self._bound.discard(slot)
@@ -106,7 +106,7 @@ class Planned:
     def _part(
         self, missed: Indices, others: Indices, hits: Indices, places: int
     ) -> tuple[Indices, Indices]:
-        """Return the fills and the refused hits for a leader's epoch that ends before the slot's.
+        """Return the fills and the refused hits if the leader's epoch ends before the slot's.
 
         In the first ``places`` positions of a uniform order, the number of indices shared with the
         leader is random. The slot takes that many shared indices, hits first, and fills the other

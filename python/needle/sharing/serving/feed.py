@@ -55,7 +55,7 @@ class ServerOptions:
     samples in memory. budget: bytes of prepared samples kept beyond those in use. beat: seconds
     between heartbeats. until_last: the server ends with its last task, or if no task comes. seed:
     the planner's seed. spill: bytes of samples kept beyond the budget; if it is positive, all
-    samples are in an unnamed file, of which the system keeps a part in memory.
+    samples are in an unnamed file that the system keeps partly in memory.
     """
 
     workers: int = 2
@@ -227,7 +227,7 @@ class Feed:
         return self.reading.reads
 
     def check(self, task: Task, others: int) -> None:
-        """Raise DataError if the memory, or the slots beside ``others``, are too few for a task."""
+        """Raise DataError if memory, or the slots that ``others`` leave free, do not suffice."""
         if others >= MAX_TASKS:
             raise DataError(
                 f"server: at most {MAX_TASKS} tasks may have equal shared transforms, got one "

@@ -209,7 +209,7 @@ class SampleCache(Generic[Key]):
         ### END YOUR SOLUTION
 
     def _victim(self) -> Key:
-        """Return the oldest key with the least need, after updating needs that may be stale."""
+        """Return the oldest key that the fewest epochs need, after updating stale counts."""
         ### BEGIN YOUR SOLUTION [cache-evict]
         while True:
             lowest = min(need for need, keys in self._queues.items() if keys)

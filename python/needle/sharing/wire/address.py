@@ -128,7 +128,7 @@ class ListeningSocket:
 def connect(path: Path) -> socket.socket | None:
     """Return a connection to the server at ``path``; None if no server listens there.
 
-    Raises WorkerError if it belongs to another user.
+    Raises WorkerError if the socket belongs to another user.
     """
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -155,7 +155,7 @@ def read_layout(values: Any) -> SampleLayout:
 def _read_field(shape: list[int], name: str) -> Field:
     dtype = np.dtype(np.uint8 if name in TEXTS else str(name))
     if name in TEXTS and (len(shape) != 1 or shape[0] < _LENGTH):
-        raise ValueError(f"a text in a field of shape {shape!r:.60}")
+        raise ValueError(f"a string in a field of shape {shape!r:.60}")
     good = len(shape) <= MOST_AXES and all(type(size) is int and size >= 0 for size in shape)
     if not good or dtype.kind not in NUMBER_KINDS:
         raise ValueError(f"a field of {dtype} and shape {shape!r:.60}")

@@ -22,7 +22,7 @@ __all__ = ["KINDS", "package_files", "write_package"]
 
 TEMPLATES = Path(__file__).parent / "templates"
 FOLDERS = {"python": ("python",), "cpp": ("compiled", "cpp"), "cuda": ("compiled", "cuda")}
-"""The folders of templates of each kind, beside ``common``."""
+"""The template folders of each kind, in addition to ``common``."""
 KINDS = tuple(FOLDERS)
 INSTALL = {
     "python": "pip install --no-deps",
