@@ -38,7 +38,7 @@ class LayerRow:
     """The tolerance of float64 compared with PyTorch."""
 
     def inputs(self, random: np.random.Generator, **given: int) -> list[Any]:
-        """Return normal inputs, whose sizes are drawn from 3 to 7 unless ``given``."""
+        """Return normally distributed inputs; sizes are drawn from 3 to 7 unless ``given``."""
         drawn = {letter: int(random.integers(3, 8)) for letter in "NCHWTL"} | given
         return [
             random.standard_normal([drawn[s] if isinstance(s, str) else s for s in shape])

@@ -96,7 +96,7 @@ def called(
 
 
 def alike(name: str, oracle: Callable[..., Any], inputs: Any, *args: Any, **fields: Any) -> OpRow:
-    """Return the row of an op whose oracle takes the same ``args`` after the inputs."""
+    """Return the row of an op; its oracle takes the same ``args`` after the inputs."""
     return called(name, lambda *a: oracle(*a, *args), inputs, *args, **fields)
 
 

@@ -91,7 +91,7 @@ AVG_POOLS = [
 
 
 def signals(name: str, oracle: Any, inputs: Any, *args: Any) -> OpRow:
-    """Return the row of a pool of signals, whose oracle sees images with one row."""
+    """Return the row of a pool of signals; its oracle gets them as images with one row."""
     return called(name, lambda x: oracle(x[..., None, :])[..., 0, :], inputs, *args)
 
 

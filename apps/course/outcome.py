@@ -35,7 +35,7 @@ def gist(text: str, root: Path) -> dict[str, str]:
 def place_of(
     frames: Sequence[tuple[str, int]], root: Path, tags: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return the place of an error as file:line, and the exercise whose block contains it.
+    """Return where an error occurred, as file:line, and the exercise whose block contains it.
 
     frames: (file, line), the innermost last. The place is the innermost line in a block of the
     exercises ``tags``, else the innermost one in the sources, else in the tests, else empty.

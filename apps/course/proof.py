@@ -133,7 +133,7 @@ def levels(chosen: Sequence[Exercise]) -> list[list[Exercise]]:
 
 
 class Workbench:
-    """A student tree in ``folder`` whose blocks each step empties or fills."""
+    """A student tree in ``folder``; each step of the proof empties or fills its blocks."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.root, self.folder, self.tree = root, folder, folder / "tree"

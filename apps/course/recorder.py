@@ -62,7 +62,7 @@ class TooLong(BaseException):
 
 
 STOPPED: set[str] = set()
-"""The exercises whose tests took too long; tests of those that build on them are not run."""
+"""The exercises whose tests took too long. Tests of exercises that build on them are skipped."""
 
 
 def _stop(number: int, frame: Any) -> None:

@@ -1,6 +1,6 @@
 """Loads weights from files into models, with needle's own names or PyTorch's names and layouts.
 
-torchvision's files for ResNets load as they are into the models whose names end in _imagenet.
+torchvision's files for ResNets load unchanged into the models with names that end in _imagenet.
 """
 
 from __future__ import annotations

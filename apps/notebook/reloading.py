@@ -23,7 +23,7 @@ KEPT = ("__dict__", "__weakref__", "__module__", "__qualname__")
 
 
 class Reloader:
-    """Reloads imported modules of ``packages`` whose files have changed."""
+    """Reloads the imported modules of ``packages`` when their files have changed."""
 
     def __init__(self, packages: Sequence[str]) -> None:
         self.packages = tuple(packages)

@@ -15,7 +15,7 @@ from needle import data
 from needle.data.formats.files import is_hidden
 
 UNEQUAL = 10
-"""Classes whose sizes differ by more than this factor are reported."""
+"""Class sizes that differ by more than this factor are reported."""
 SPLIT_NAME = re.compile(
     r"(train|test)(ing)?([\W_\d].*)?|val(id|idation)?([\W_\d].*)?", re.IGNORECASE
 )

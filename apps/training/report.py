@@ -287,7 +287,7 @@ def _table(
     numbers: Sequence[int] = (),
     kind: str = "plain",
 ) -> str:
-    """Return a table whose first column names its rows."""
+    """Return a table with row headers in its first column."""
     kinds = [' class="number"' if i in numbers else "" for i in range(len(head))]
     lines = ["".join(f'<th scope="col"{k}>{escape(c)}</th>' for c, k in zip(head, kinds))]
     for first, *cells in rows:

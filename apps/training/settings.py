@@ -38,14 +38,14 @@ class Settings:
     ema: float = 0.0
     """Decay of the moving average of the weights that is evaluated and saved; 0: none."""
     accumulate: int = 1
-    """Number of parts of a batch whose gradients are added."""
+    """Number of parts into which a batch is divided; their gradients are added."""
     flip_test: bool = False
     """Average the logits of each test image and its mirror image."""
     augment: list[dict[str, Any]] = field(default_factory=list)
     weights: str = ""
     """File of initial weights; empty: none."""
     only_matching: bool = False
-    """Load only the weights whose names and shapes are those of the model."""
+    """Load only the weights that match the model's in name and shape."""
     source: str = "builtin"
     """The place that the data is read from: one of sources.PLACES, or a URL."""
     precision: str = "float32"
@@ -53,7 +53,7 @@ class Settings:
     image_size: int = 0
     """Height and width of the model's images; 0: the model's own."""
     virtual_replicas: int = 0
-    """Number of slices of a batch whose gradients are added in a fixed order; 0: any order."""
+    """Number of slices of a batch; their gradients are added in a fixed order. 0: any order."""
     sync_batch_norm: bool = False
     """Batch norm takes its statistics over the batches of all processes."""
     limit: int = 0

@@ -55,7 +55,7 @@ with suppress(ImportError):  # not built: the functions above are used
 
 
 class finalize(weakref.finalize):  # type: ignore[type-arg]
-    """A ``weakref.finalize`` whose callback cannot swallow a Ctrl-C."""
+    """A ``weakref.finalize`` with a callback that cannot swallow a Ctrl-C."""
 
     __slots__ = ()
     __call__ = uninterrupted(weakref.finalize.__call__)
@@ -96,7 +96,7 @@ class Decorator(ContextDecorator):
         return super().__call__(function)
 
     def _run(self, body: Any) -> Any:
-        """Yield from a generator or coroutine, each of whose steps runs inside a context."""
+        """Yield from a generator or coroutine, and run each of its steps inside a context."""
         step, value = body.send, None
         while True:
             with self._recreate_cm():
@@ -129,7 +129,7 @@ class _FromGenerator(Decorator):
 
 
 def context(function: Callable[P, Iterator[Any]]) -> Callable[P, _FromGenerator]:
-    """Return ``contextlib.contextmanager(function)`` whose managers are ``Decorator`` objects."""
+    """Return ``contextlib.contextmanager(function)``, but with managers that are ``Decorator``s."""
     make = contextmanager(function)
 
     @functools.wraps(function)

@@ -19,7 +19,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class")
 
 HOMES = ("needle", "needle.nn", "needle.optim", "needle.data", "needle.init")
-"""The packages whose public names are known; the first that has a missing name is pointed to."""
+"""The packages with known public names; a hint points to the first one that has a missing name."""
 
 NAMES: dict[str, dict[str, str]] = {
     "needle": {
@@ -172,7 +172,7 @@ MODULES = {
     "needle.data.dataloader": "needle.data.DataLoader",
     "needle.jit": "needle.capture(step, state=[model, optimizer])",
 }
-"""PyTorch's modules whose names are no missing attributes of the packages in ``NAMES``."""
+"""PyTorch's modules with names that are not missing attributes of the packages in ``NAMES``."""
 
 LEFT_OUT = (
     *("create_graph", "inplace", "set_to_none", "foreach", "fused", "capturable", "verbose"),
@@ -266,7 +266,7 @@ def missing_attribute(home: str, name: str) -> AttributeError:
 
 
 class ModuleFinder:
-    """The last finder of ``sys.meta_path``, whose errors for modules of PyTorch give a hint."""
+    """The last finder of ``sys.meta_path``; its errors for modules of PyTorch give a hint."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -316,7 +316,7 @@ def _elsewhere(name: str) -> str | None:
 
 
 class PointingFunction:
-    """A function named like a package of PyTorch, whose attributes raise errors with a hint."""
+    """A function named like a package of PyTorch; missing attributes raise errors with a hint."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
@@ -365,7 +365,7 @@ class _Pointers:
 
 
 class MethodPointers(_Pointers, home="Tensor"):
-    """Base class of Tensor, whose errors for PyTorch's method names give needle's names."""
+    """Base class of Tensor; errors for PyTorch's method names mention needle's names."""
 
 
 class ModulePointers(_Pointers, home="Module"):

@@ -212,7 +212,7 @@ def test_the_main_process_transforms_images_of_many_sizes_and_without_those_left
 
 
 class Counting(data.IterableDataset):
-    """A stream of two shards of five samples, whose random numbers identify the sample."""
+    """A stream of two shards of five samples; a random number identifies each sample."""
 
     def __init__(self):
         super().__init__(2)

@@ -45,7 +45,7 @@ CHANGES: list[Callable[[Tensor], None]] = [assign] if NP else [assign, write, wr
 
 
 def forward(row: OpRow, device: Any) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """Return inputs, floating results, and a loss whose own gradients need none of them."""
+    """Return inputs, floating results, and a loss with gradients that need none of them."""
     inputs = [tensor(typed(host, "float64"), device) for host in drawn(row)]
     outputs = [out for out in results(row.call(*inputs)) if out.dtype.kind == "f"]
     sums = [(out * 0.5).sum() for out in outputs if out.requires_grad]
@@ -282,7 +282,7 @@ def test_a_retained_graph_after_a_step() -> None:
 
 @pytest.mark.parametrize("name", [*OPTIMIZERS, "data"])
 def test_a_hidden_state_that_is_carried_over_steps(name: str, device: Any) -> None:
-    """The gradient through earlier steps is that at the weights which those steps used."""
+    """A gradient through earlier steps is computed at the weights that those steps used."""
     make_on = functools.partial(make, device=device)
     params = [make_on(3, 3), make_on(3, 4), make_on(4, 4)]
 

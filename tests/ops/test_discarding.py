@@ -43,7 +43,7 @@ class ReadError(Exception):
 
 
 def unreadable(data: Any, device: Any) -> Any:
-    """Return the layout of an array, or of a tuple of arrays, whose data cannot be read."""
+    """Return a stand-in with the array's layout, or a tuple of them; its data cannot be read."""
     if isinstance(data, tuple):
         return tuple(unreadable(each, device) for each in data)
     return Discarded(data, device)

@@ -75,7 +75,7 @@ def compare_functions(
 
 
 def both(name: str, *args: Any, **options: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Return calls of both libraries' functions of this name, whose first argument is an array."""
+    """Return calls of both libraries' functions of this name, with an array as first argument."""
     return (
         lambda: getattr(ndl, name)(ndl.Tensor(args[0]), *args[1:], **options),
         lambda: getattr(F, name)(*map(_given, args), **options),

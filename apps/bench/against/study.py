@@ -86,6 +86,6 @@ def _opened(name: str, builds: Builds, peaks: bool, settings: Settings) -> Subje
 def calls_of(
     side: Side, builds: dict[str, Build], least: float, peak: Callable[[], float] | None = None
 ) -> Calls:
-    """Return a side's pieces as measurements whose samples take at least ``least`` seconds."""
+    """Return a side's pieces of work as measurements; a sample takes at least ``least`` seconds."""
     calls = {name: build(side) for name, build in builds.items()}
     return Calls(calls, least, wait=side.wait, release=side.release, peak=peak)

@@ -35,7 +35,7 @@ class Benchmark:
     """A set of studies with one command line and one page.
 
     name: the package in apps/bench. how: the page's text on how numbers are measured. packages:
-    those whose versions the page states. counts: whether the studies are repeated for each number
+    those whose versions the page states. counts: True if the studies are repeated for each number
     of threads.
     """
 

@@ -14,7 +14,7 @@ from .registry import Array, accelerated, empty, empty_dense, view_or_none
 
 
 def views_of(epilogue: Epilogue) -> Epilogue:
-    """Return an epilogue whose fields are views of these arrays."""
+    """Return an epilogue with views of these arrays as its fields."""
     if epilogue.bias is None and epilogue.residual is None:
         return epilogue
     return Epilogue(view_or_none(epilogue.bias), view_or_none(epilogue.residual), epilogue.relu)
@@ -52,7 +52,7 @@ def _passed(grad: Array, y: Array) -> Array:
 
 @accelerated(floating=False)
 def relu_grad(grad: Array, y: Array, sums: bool = False) -> tuple[Array, Any]:
-    """Return the gradient of relu, whose result was y: grad where y > 0, else 0.
+    """Return the gradient of y = relu(x): grad where y > 0, else 0.
 
     Where y is NaN, the gradient is NaN. With ``sums``, the second result is the gradient's sum over
     all axes but the last, (C,), which is the gradient of a bias added before relu; otherwise it is

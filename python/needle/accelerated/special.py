@@ -112,7 +112,7 @@ def _normal_tail(
 ) -> registry.Array:
     """Return ``factor`` times the standard normal distribution function at -a, a >= 0.
 
-    e**(-a*a/2) is split at the nearest 1/16 of a, whose square is exact (Cody 1969).
+    e**(-a*a/2) is split at a rounded to 1/16, since that has an exact square (Cody 1969).
     """
     near = xp.minimum(a, 40.0)
     head = xp.floor(near * 16 + 0.5) / 16

@@ -176,7 +176,7 @@ def reverse_pass(
     release: Callable[[Any], None] | None = None,
     stops: Collection[Any] = (),
 ) -> None:
-    """Visit ``order`` in reverse from its last node, whose gradient is ``out_grad``.
+    """Visit ``order`` in reverse; the gradient of its last node is ``out_grad``.
 
     ``visit(node, grad)`` is called for each node reached, with its complete gradient, after its
     hooks have run. The pass does not continue to the inputs of the nodes in ``stops``. With

@@ -130,7 +130,7 @@ class Tape:
         self.depth = 1
         """The number of backward passes that recomputing nests."""
         self.linear = {*range(len(leaves))}
-        """Positions where neither this gradient nor an earlier one reads a value: a node may stay."""
+        """Positions where neither this gradient nor any before it reads a value: nodes may stay."""
         passes = 1
         for node in order:
             if node.op is not None:

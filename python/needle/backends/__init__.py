@@ -68,7 +68,7 @@ def get(name: str) -> Backend:
 
 
 def loaded() -> list[Backend]:
-    """Return the loaded backends, except those whose name has been registered again."""
+    """Return the loaded backends, except those that a later registration has replaced."""
     return list(_loaded.values())
 
 

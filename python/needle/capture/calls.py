@@ -1,4 +1,4 @@
-"""Recorded kernel calls, whose arguments have slots in place of buffers.
+"""Recorded kernel calls, with slots in place of buffers in their arguments.
 
 ``tracer`` makes calls, ``passes`` rewrite them, ``program`` runs them.
 """
@@ -62,7 +62,7 @@ class Call:
         return self.with_views(lambda v: v._replace(handle=others.get(v.handle, v.handle)))
 
     def linked(self, backend: Backend) -> tuple[Callable[..., Any], list[Any]]:
-        """Return the kernel and its arguments, whose views ``BufferSlot.bind`` fills in."""
+        """Return the kernel and its arguments; ``BufferSlot.bind`` fills in their views."""
         args: list[Any] = []
         _link(self.args, args)
         return getattr(backend, self.name), args

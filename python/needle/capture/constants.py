@@ -1,4 +1,4 @@
-"""The constants of a recording, whose results are kept from replay to replay.
+"""The constants of a recording: calls whose results are kept from replay to replay.
 
 The pass ``constants`` chooses their calls, which read only parameters. ``program`` asks for an
 update before each replay.

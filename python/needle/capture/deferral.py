@@ -32,7 +32,7 @@ class DeferredCalls:
 
     def _forget(self) -> None:
         self.calls: list[Call] = []
-        # _made: slots that the calls create, whose buffers may be dropped before the calls run.
+        # _made: slots that the calls create; their buffers may be dropped before the calls run.
         # _held: older slots with their buffers, which must be kept alive.
         self._made: dict[BufferSlot, Callable[[], Any]] = {}
         self._held: dict[BufferSlot, Any] = {}
@@ -56,7 +56,7 @@ class DeferredCalls:
         return False
 
     def run(self, backend: Backend) -> None:
-        """Run the calls; values whose buffers were dropped are placed in planned memory."""
+        """Run the calls; a value that has lost its buffer is placed in planned memory."""
         calls, made, held = self.calls, self._made, self._held
         self._forget()
         alive = {slot: handle for slot, ref in made.items() if (handle := ref()) is not None}

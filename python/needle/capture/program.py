@@ -146,7 +146,7 @@ class Program:
         return not exchanges_messages(self.recording.segments)
 
     def written_arrays(self, leaves: Sequence[Any]) -> list[Any]:
-        """Return the arrays of arguments and state whose buffers a replay writes to."""
+        """Return the arrays of arguments and state that a replay writes to."""
         places = [bind.location for bind in self._bindings if bind.slot.written]
         given = [place for place in places if place.leaf is None or place.leaf < len(leaves)]
         return [array for place in given if (array := array_in(place.get(leaves))) is not None]

@@ -27,7 +27,7 @@ DISTRIBUTED = __package__.rpartition(".")[0] + ".distributed"
 
 @dataclass(eq=False)
 class InputBinding:
-    """A binding of a slot to the array at ``location``, whose layout must be as recorded."""
+    """Binds a slot to the array at ``location``, which must have the recorded layout."""
 
     slot: BufferSlot
     location: Location
@@ -70,7 +70,7 @@ def current_value(source: Any, values: Sequence[Any]) -> Any:
 
 @dataclass(eq=False)
 class HostCall:
-    """A call of a host step, in whose arguments Locations and ArrayTemplates stand for arrays.
+    """A call of a host step; Locations and ArrayTemplates stand for arrays in its arguments.
 
     ``changes_state``: it may write to arrays of the Python state.
     """
@@ -107,7 +107,7 @@ class Recording:
     result: Any = None
     """The result of the step, in which ArrayTemplates and Locations stand for values."""
     constants: list[Call] = field(default_factory=list)
-    """Calls whose results are kept between replays until a parameter changes."""
+    """Calls that run again only if a parameter changes; replays keep their results."""
     parameters: list[InputBinding] = field(default_factory=list)
     """The bindings of parameters that constants read."""
 
@@ -121,7 +121,7 @@ class Recording:
         return [slot for slot in self.slots if slot.temporary and slot.first_use]
 
     def new_slot(self, shape: Shape, dtype: DType, constant: bool = False) -> View:
-        """Return a view of a new temporary, or of one whose contents are kept between replays."""
+        """Return a view of a new temporary; a ``constant`` one keeps its contents between replays."""
         number = max(slot.number for slot in self.slots) + 1
         slot = BufferSlot(number, product(shape), dtype, constant=constant)
         self.slots.append(slot)

@@ -43,7 +43,7 @@ MAX_LENGTH = 1000
 """The most entries of a list or dict that are guarded one by one; of longer ones the length is."""
 COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
 SERVICES = (Optimizer, Schedule, ExponentialAverage, Generator)
-"""Objects whose methods a replay calls again, so that their attributes need no guards."""
+"""Objects that need no guards for their attributes, because a replay calls their methods."""
 CODE = (type, ModuleType, FunctionType, MethodType)
 GRAPH_KEYS = ("op", "inputs", *RECORDS)
 """Attributes of a Tensor that a replay does not set, since it makes constants."""
@@ -64,7 +64,7 @@ class ArrayReference:
 
 @dataclass(eq=False)
 class Container:
-    """A collection, or the attributes of an object, whose entries are part of the state.
+    """A collection, or an object's attributes, with entries that are part of the state.
 
     ``owner``: the Tensor that has this attribute dict, if any. ``leaf``: the index of an
     argument, if the entries are its attributes or the argument itself. ``service``: it belongs to
@@ -256,7 +256,7 @@ def is_followed(value: Any) -> bool:
 
 
 def _is_own_object(value: Any) -> bool:
-    """Return True for an object with attributes whose class belongs to the program."""
+    """Return True for an object with attributes that is an instance of a class of the program."""
     root = type(value).__module__.partition(".")[0]
     own = root == "__main__" or (
         root not in ("needle", "numpy") and root not in sys.stdlib_module_names

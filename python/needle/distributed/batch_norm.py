@@ -1,4 +1,4 @@
-"""Synchronised batch norm, whose statistics span the batches of all processes."""
+"""Synchronised batch norm, with statistics over the batches of all processes."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class NamesTensors(Protocol):
 
 
 class Bucket(NamedTuple):
-    """A range of the vector, with the numbers of the parameters whose gradients lie in it."""
+    """A range of the vector, and the numbers of the parameters with gradients in that range."""
 
     place: slice
     parameters: range

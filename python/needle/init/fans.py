@@ -1,4 +1,4 @@
-"""Initialisers whose scale depends on the inputs (fan_in) and outputs (fan_out) of a unit.
+"""Initialisers scaled by a unit's number of inputs (fan_in) and outputs (fan_out).
 
 Sources: Glorot & Bengio 2010 (Xavier) and He et al. 2015 (Kaiming). The tensor has shape
 (fan_in, fan_out) unless ``shape`` is given; the scale always comes from the fans.

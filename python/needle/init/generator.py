@@ -1,4 +1,4 @@
-"""``Generator``, whose random numbers are computed on the device, and ``needle.seed``.
+"""``Generator``, which computes random numbers on the device, and ``needle.seed``.
 
 ``rand``, ``randn``, ``randb`` and ``nn.Dropout`` accept a generator. Without one they draw from
 NumPy's global stream on the host, as course programs expect.

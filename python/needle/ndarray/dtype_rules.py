@@ -26,7 +26,7 @@ ROUNDING = ("floor", "ceil", "trunc", "round")
 FLOAT_TEST = ("isnan", "isinf", "isfinite")
 NOT_ZERO = (*base.BINARY_LOGICAL, "logical_not")
 BOOL_FORM = {"maximum": "logical_or", "minimum": "logical_and"}
-"""Operations on two bool arrays whose result is bool, and the kernel that computes them."""
+"""Operations on two bool arrays that give bool, and the kernels that compute them."""
 
 
 @lru_cache(None)

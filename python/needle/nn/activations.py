@@ -251,7 +251,7 @@ class Hardswish(Module):
 
 
 class PReLU(Module):
-    """Leaky rectifier whose slope below 0 is trained (He et al. 2015).
+    """Leaky rectifier with a trained slope below 0 (He et al. 2015).
 
     weight (num_parameters,): one slope for all channels, or one per channel (axis 1); it starts at
     ``init``.

@@ -19,7 +19,7 @@ from ..dtypes import COMPUTE_DTYPES
 from .package import OPSET, OnnxError
 
 MAX_ELEMENTS = 2**28
-"""Maximum number of elements of a result whose size is set by a file (1 GiB of float32)."""
+"""Maximum number of elements of a result if a file determines its size (1 GiB of float32)."""
 
 
 @dataclass(frozen=True)

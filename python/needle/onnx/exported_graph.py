@@ -141,7 +141,7 @@ class Graph:
         return [self.nodes, [(n, a.dtype, a.shape, a.tobytes()) for n, a in self.stored.items()]]
 
     def proto(self, name: str, results: Sequence[Any]) -> Any:
-        """Return the graph as an ``onnx.GraphProto`` whose outputs are ``results``."""
+        """Return the graph as an ``onnx.GraphProto`` with the outputs ``results``."""
         onnx = onnx_package()
         labels = ["output", *(f"output_{i}" for i in range(1, len(results)))]
 
@@ -197,7 +197,7 @@ def rule(*kinds: type[Op]) -> Callable[[Rule], Rule]:
 
 
 def formula(expression: Callable[..., Any]) -> Rule:
-    """Return the rule of an op whose expression is a function of the op and its inputs."""
+    """Return the rule of an op, given its expression as a function of the op and its inputs."""
     return lambda graph, node: expression(node.op, *node.inputs)
 
 

@@ -1,4 +1,4 @@
-"""Import of ONNX files as modules, whose stored floats are Parameters.
+"""Import ONNX files as modules; floats stored in a file become Parameters.
 
 A file is untrusted data: reading.py and the onnx package check it, and none of it is executed.
 Nodes run in the order of the file. Those whose inputs are all constant, such as shape computations,

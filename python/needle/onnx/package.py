@@ -13,7 +13,7 @@ OPSET = 17
 OLDEST = 7
 """Oldest opset version that can be imported."""
 NEWEST = 28
-"""Newest opset version whose changes are known; later ones may change what attributes mean."""
+"""Newest opset version that needle knows; later ones may change what attributes mean."""
 
 
 class OnnxError(NeedleError, ValueError):

@@ -1,4 +1,4 @@
-"""Adaptive pools, whose windows cover the image in a grid of a given size, and max_unpool2d.
+"""Adaptive pools, which cover the image with a given number of windows, and max_unpool2d.
 
 Window i of OH spans [floor(i*H/OH), ceil((i+1)*H/OH)), as in PyTorch.
 """

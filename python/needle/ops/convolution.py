@@ -1,6 +1,6 @@
 # Trail 15 of 30: Conv2d and its two gradients; each has the other two as gradients.
 # Next: src/cpu/conv_taps.h
-"""2-D convolution and its two gradients, each an op whose gradients are the other two.
+"""2-D convolution and its two gradients: the gradients of each of these ops are the other two.
 
 The ops take images as NCHW and the weight as the kernels and layers do, (KH, KW, C/groups, O). The
 functions ``conv2d``, ``conv2d_input_grad`` and ``conv2d_weight_grad`` take PyTorch's weight, (O,

@@ -138,7 +138,7 @@ def _count(name: str, a: Tensor, axes: Axes) -> int:
 
 
 def _widened(a: Any) -> Tensor:
-    """Cast int32 and int64, whose sums or squares overflow, to the device's widest float."""
+    """Cast int32 and int64 to the device's widest float, since sums or squares would overflow."""
     x: Tensor = as_operand(a)
     if is_floating(x.dtype) or x.dtype.itemsize < 4:
         return x

@@ -34,7 +34,7 @@ Parts = tuple[Tensor | None, ...]
 
 
 class LinearOp(TensorOp):
-    """An op whose gradient reads no value: a linear function, rearrangement or step function."""
+    """An op with a gradient that reads no value: linear, a rearrangement or a step function."""
 
     reads = ()
 

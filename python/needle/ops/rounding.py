@@ -8,7 +8,7 @@ from .registry import Array, LinearOp, op
 
 
 class _Step(LinearOp):
-    """Base class of step functions, whose gradient is defined as 0 everywhere."""
+    """Base class of step functions; their gradient is defined as 0 everywhere."""
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         return Tensor.make_const(xp.zeros_like(out_grad.realize_cached_data()))

@@ -109,7 +109,7 @@ class AdamW(Adam):
 
 
 class NAdam(_OfMoments):
-    """Adam with Nesterov's momentum (Dozat 2016), whose coefficient mu grows with the step t.
+    """Adam with Nesterov momentum (Dozat 2016); its coefficient mu grows with the step t.
 
     mu(t) = beta1 * (1 - 0.96**(t*momentum_decay) / 2) weights the gradient and the first moment.
     decoupled_weight_decay: as in AdamW. maximize: g is the negative gradient. Results agree with

@@ -61,7 +61,7 @@ class Client(Protocol):
     loop: Any
 
     async def get(self, name: str, start: int, end: int | None, etag: str, most: int) -> Answer:
-        """Return bytes ``start`` to ``end`` (None: the last) of an object whose ETag is ``etag``.
+        """Return bytes ``start`` to ``end`` (None: the last) of an object with the ETag ``etag``.
 
         At most ``most + 1`` bytes of a response are read.
         """
@@ -205,7 +205,7 @@ class Web:
 
 
 class Other:
-    """A client for local folders and all other fsspec protocols, whose requests run in threads."""
+    """A client for local folders and other fsspec protocols; its requests run in threads."""
 
     def __init__(self, url: str, retry: Retry) -> None:
         try:

@@ -196,7 +196,7 @@ class RemotePacked(ScaledDecoding):
             )
 
     def _filled(self, numbers: list[int], files: dict[int, IO[bytes]]) -> list[int]:
-        """Fill the files of these shards; return the shards whose MD5 is wrong."""
+        """Fill the files of these shards; return the shards with a wrong MD5."""
         hashes = {number: hashlib.md5(usedforsecurity=False) for number in numbers}
         for number in numbers:
             files[number].seek(0)

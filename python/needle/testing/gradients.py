@@ -130,7 +130,7 @@ def _check_one(
 def _worst_element(
     scalar: Function, points: Sequence[Any], i: int, gradient: Host, step: float
 ) -> str:
-    """Describe the element whose partial derivative has the largest error, in one line."""
+    """Describe in one line the element with the largest error in its partial derivative."""
     if gradient.size > 1000:  # each element costs two evaluations of f
         return ""
     expected = np.zeros_like(gradient)

@@ -20,7 +20,7 @@ PACKAGES = (
     *("pillow", "simplejpeg", "pyarrow", "fsspec", "s3fs", "aiohttp", "onnx", "onnxruntime"),
     *("bottle", "torch"),
 )
-"""Packages whose version may explain what a program does."""
+"""Packages that may explain, by their versions, what a program does."""
 
 
 def facts(devices: Sequence[Device]) -> dict[str, Any]:

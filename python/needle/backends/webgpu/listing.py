@@ -72,7 +72,7 @@ class Listing(Queue):
         buffers: Sequence[Buffer],
         workgroups: tuple[int, int, int],
     ) -> None:
-        """Record a kernel, whose first buffer is its result.
+        """Record a kernel; its first buffer is the result.
 
         A browser rejects a buffer with two writable bindings. The second binding therefore gets a
         copy, or an empty buffer if the first has no contents yet.
@@ -107,7 +107,7 @@ class Listing(Queue):
 
 
 class ListingBackend(WebGpuBackend):
-    """A WebGPU backend whose ``queue`` records commands."""
+    """A WebGPU backend with a ``queue`` that records commands."""
 
     queue: Listing
 

@@ -18,7 +18,7 @@ from .required import THREADS, grid, words
 ROWS = 4
 """Rows of four words for the settings, which precede those of the parameters."""
 MOST = (SLOT // 16 - ROWS) // 2
-"""Maximum number of parameters whose offsets fit in a dispatch."""
+"""Maximum number of parameters in a dispatch, limited by the space for their offsets."""
 Group = Sequence[View]
 
 

@@ -1,4 +1,4 @@
-"""The pass "dead calls", which removes calls whose results are never read.
+"""The pass "dead calls", which removes calls if nothing reads their results.
 
 The calls are visited from the last to the first. A slot is *needed* if it is read by a later call
 that stays, or if it outlives the step because it is fresh, bound or a constant. A call stays if it

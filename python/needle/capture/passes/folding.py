@@ -114,7 +114,7 @@ def _varies_with_channel(constant: View, value: View, channels: int) -> bool:
 
 
 def _channels(constant: View, count: int, shape: tuple[int, ...] | None = None) -> Any:
-    """Return a per-channel constant as a view of ``shape``, whose last axis is the channels."""
+    """Return a per-channel constant as a view of ``shape``, with the channels on the last axis."""
     shape = shape or (count,)
     strides = (0,) * (len(shape) - 1) + (1,)
     return View(constant.handle, shape, strides, constant.offset, constant.dtype)

@@ -31,7 +31,7 @@ CHEAP = {
     *("fill", "copy", "unary", "binary", "where", "one_hot"),
     *("apply_epilogue", "batch_norm", "layer_norm"),
 }
-"""Memory-bound kernels, whose time is that of reading their arguments and writing their results."""
+"""Memory-bound kernels: reading arguments and writing results takes nearly all of their time."""
 MAX_CHAIN = 6
 """Maximum number of calls repeated for one value."""
 PATIENCE = 10

@@ -23,7 +23,7 @@ from ..samples.tensor_hook import to_tensors as to_tensors
 _NUMBERS = {"bool": dtypes.bool_, "int": dtypes.int64, "float": dtypes.float64}
 """Kinds of Python's numbers, the widest last, and the dtypes that hold them exactly."""
 MIXED = "mixed"
-"""The kind of a leaf whose values do not fit each other, and the container of differing trees."""
+"""Marks a leaf with values of different kinds, and the container of samples that differ."""
 
 
 @dataclass(frozen=True)

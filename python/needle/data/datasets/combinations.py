@@ -128,7 +128,7 @@ class Subset(_Combination):
         return None if fetch is None else fetch(self.indices[indices])
 
     def in_memory(self) -> tuple[npt.NDArray[Any], ...] | None:
-        """Return the inner dataset's whole arrays, whose rows ``rows`` selects."""
+        """Return the inner dataset's whole arrays; ``rows`` selects rows from them."""
         return in_memory_of(self.dataset)
 
     def rows(self, indices: Indices) -> Indices:

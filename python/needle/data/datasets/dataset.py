@@ -61,7 +61,7 @@ class Dataset(PointsToAttributes):
     # ---- optional: whole arrays and whole batches, which are faster --------------------------
 
     def in_memory(self) -> tuple[npt.NDArray[Any], ...] | None:
-        """Return whole arrays whose rows are the samples, images first, or None (the default).
+        """Return whole arrays with one row per sample, images first, or None (the default).
 
         With them, a batch is gathered and transformed in one native call. Sample i is the tuple of
         the arrays' rows ``rows(i)``; ``row_transforms()`` apply to the first of them.

@@ -132,7 +132,7 @@ class MNIST(ImageArrays):
 
     @classmethod
     def _check_identity(cls, path: Path, labels: npt.NDArray[np.uint8]) -> None:
-        """Check the content; for subclasses whose files are named as those of another data set."""
+        """Check the content, in subclasses that share their file names with another data set."""
 
 
 class FashionMNIST(MNIST):

@@ -33,7 +33,7 @@ MARK = b"ARROW1"
 
 
 class GarbledSample(DataError):
-    """Raised for a sample whose bytes do not match the checksum that ``pack`` wrote."""
+    """Raised if a sample's bytes do not match the checksum that ``pack`` wrote."""
 
 
 class PackedDataset(ScaledDecoding):
@@ -247,7 +247,7 @@ class PackedFile:
             raise self._garbled(number, place, str(error)) from None
 
     def check(self, places: Indices) -> None:
-        """Raise DataError for the first of these samples whose checksum is wrong."""
+        """Raise DataError for the first of these samples that has a wrong checksum."""
         new = places[~self.verified[places]]
         for place, expected in zip(new.tolist(), self.checksums[new].tolist()):
             if self._checksum(place) != expected:

@@ -81,7 +81,7 @@ def find_folder(folder: Path, name: str) -> Path:
 
 
 def _alike(folder: Path, names: Sequence[str]) -> list[Path]:
-    """Return the paths in the folder whose letters and digits match one of the names."""
+    """Return the folder's paths that match one of the names, comparing letters and digits only."""
     plain = [_letters(name) for name in names]
     there = os.listdir(folder) if folder.is_dir() else []
     alike = [name for name in there if _letters(name) in plain]

@@ -21,7 +21,7 @@ __all__ = ["HTTPException", "Request", "open_limited"]
 
 
 class _Answer(http.client.HTTPResponse):
-    """A response whose headers, and each ``read1``, may take at most the socket's timeout."""
+    """A response that limits its headers, and each ``read1``, to the socket's timeout."""
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)

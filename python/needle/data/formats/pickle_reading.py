@@ -35,7 +35,7 @@ class _DType:
 
 
 class _Array:
-    """Stand-in for ``numpy.ndarray``, whose ``__setstate__`` sets the data as NumPy's does."""
+    """Stand-in for ``numpy.ndarray``; its ``__setstate__`` sets the data as NumPy's does."""
 
     value: npt.NDArray[np.uint8] | None = None
 

@@ -72,7 +72,7 @@ class EngineHolder:
             self._user = None
 
     def release(self, user: object) -> None:
-        """Cancel the tickets of ``user``, whose epoch has ended or was dropped.
+        """Cancel the tickets of ``user`` after its epoch has ended or was dropped.
 
         The garbage collector may call this in any thread, so it never blocks: if another iterator
         owns the lock at this moment, that iterator's ``taken_by`` cancels the tickets.

@@ -264,7 +264,7 @@ def _raisable(error: BaseException, dataset: Any) -> BaseException:
 
 
 def transformed(batch: Any, transforms: Sequence[Callable[..., Any]], ticket: Ticket) -> Any:
-    """Return the batch after the batch transforms, whose draws are keyed by its first sample."""
+    """Apply the batch transforms, with draws keyed by the batch's first sample."""
     seed = ticket.seed
     with nullcontext() if seed is None else keyed(seed, ticket.epoch, ticket.first) as draws:
         if draws is not None:

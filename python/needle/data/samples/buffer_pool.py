@@ -29,7 +29,7 @@ _Memory = npt.NDArray[np.uint8]
 
 
 class _Lent(weakref.ref):  # type: ignore[type-arg]
-    """A weak reference whose callback runs when the last view of an array's memory is gone."""
+    """A weak reference that calls a function when the last view of an array's memory is gone."""
 
     __slots__ = ("memory",)
     memory: _Memory

@@ -15,7 +15,7 @@ from time import perf_counter
 from ...contexts import assigned
 
 STAGES = ("read", "decode", "augment", "collate", "wait_data")
-"""The stages whose time and samples a loader reports."""
+"""The stages for which a loader reports time and samples."""
 MOST_PARTS = 32
 """The maximum number of parts of a batch."""
 _PARTS_PER_WORKER = 4

@@ -19,7 +19,7 @@ BATCH_STREAM = ORDER_STREAM - 2
 
 
 class LengthBucketBatchSampler(Sampler):
-    """Lists of ``batch_size`` indices whose ``lengths`` are in one bucket, for batch_sampler=.
+    """Lists of ``batch_size`` indices with ``lengths`` in one bucket, for batch_sampler=.
 
     lengths: one number per sample. boundaries: increasing lengths that separate the buckets, where
     a boundary belongs to the upper bucket; by default there are ``buckets`` buckets with about the

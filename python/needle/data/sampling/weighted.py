@@ -83,7 +83,7 @@ class WeightedRandomSampler(Sampler):
         return self.num_samples
 
     def _without_replacement(self, drawn: npt.NDArray[np.float64]) -> Indices:
-        """Draw without replacement by sorting exponential times whose rates are the weights.
+        """Draw without replacement by sorting exponential times, with the weights as rates.
 
         The logarithms of the times are finite for any positive weight.
         """

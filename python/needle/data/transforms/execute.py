@@ -29,7 +29,7 @@ Integers = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.float64]
 
 FILLING = ("crop", "affine", "erase")
-"""Steps whose last constant is the value of pixels outside the image, or erased."""
+"""Steps with the value of erased pixels, or of pixels outside the image, as last constant."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class DeviceExecutor:
 
 
 def device_executor(device: str) -> DeviceExecutor | None:
-    """Return the executor of a device whose backend has ``run_images``; None for other devices."""
+    """Return the executor of a device; None if its backend has no ``run_images``."""
     place = _place_with("run_images", device)
     return None if place is None else DeviceExecutor(place)
 

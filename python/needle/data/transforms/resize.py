@@ -73,7 +73,7 @@ class Resize(_Resizing):
             object.__setattr__(self, "size", pair)
 
     def new_size(self, height: int | None, width: int | None) -> tuple[int | None, int | None]:
-        """Return ``size``, or the size whose shorter side is ``size`` if that is an int."""
+        """Return ``size``; if it is an int, the size that makes the shorter side ``size``."""
         if isinstance(self.size, tuple):
             return self.size
         if not height or not width:

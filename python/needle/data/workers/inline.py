@@ -1,4 +1,4 @@
-"""The engine without workers, whose ``collect`` prepares a batch in the calling thread.
+"""The engine without workers: ``collect`` prepares a batch in the calling thread.
 
 If native kernels prepare small batches from arrays in memory, one call prepares several batches,
 since the Python overhead of a call is half the time that the images of one batch take.

@@ -99,7 +99,7 @@ class Launcher:
         return number
 
     def note_ended(self) -> None:
-        """Record the workers whose ends the supervisor has reported, without waiting."""
+        """Record the worker exits that the supervisor has reported, without waiting."""
         while self._channel is not None and _readable(self._channel):
             self._note(_END_SECONDS)
 

@@ -150,7 +150,7 @@ def _portable(error: BaseException) -> bytes | None:
 
 
 def _in_parts(error: BaseException) -> bytes:
-    """Pickle an exception whose ``__init__`` rejects ``args`` or that has unpicklable parts."""
+    """Pickle an exception that rejects ``args`` in ``__init__`` or has unpicklable parts."""
     args = tuple(value if _is_picklable(value) else repr(value) for value in error.args)
     state = {name: value for name, value in vars(error).items() if _is_picklable(value)}
     # neither args nor vars() hold the filename

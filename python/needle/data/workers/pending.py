@@ -51,7 +51,7 @@ class Part:
 
 @dataclass(eq=False)
 class Batch:
-    """A ticket whose batch workers are preparing.
+    """A ticket for a batch that workers are preparing.
 
     area, offset: the location of its ticket in shared memory. ring, slot: the location of its rows.
     records: its entries in the work queue. answer: collects the seconds of all parts and the error

@@ -98,7 +98,7 @@ class ProcessPool:
     def wait(self, timeout: float | None) -> list[int]:
         """Return the descriptors that are readable, after ``timeout`` seconds (None: no limit).
 
-        The socket of a worker whose end has been recorded counts as readable.
+        The socket of a worker that is known to have exited counts as readable.
         """
         members = self.members.values()
         dead = [each.channel.fileno() for each in members if each.pid in self._launcher.ended]

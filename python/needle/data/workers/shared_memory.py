@@ -51,7 +51,7 @@ class Memory:
 
     @classmethod
     def attach(cls, fd: int, size: int, *, writable: bool, private: bool = False) -> Memory:
-        """Map memory whose descriptor another process sent, and take over the descriptor.
+        """Map memory from a descriptor that another process sent, and take over the descriptor.
 
         private: map copy-on-write, as after a fork; the mapping is read-only if the system cannot
         reserve memory for copies of all pages.

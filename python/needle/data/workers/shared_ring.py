@@ -96,7 +96,7 @@ class Ring:
         return free[0]
 
     def give_back(self, slot: int) -> None:
-        """Free a taken slot whose batch will not be delivered."""
+        """Free a taken slot if its batch will not be delivered."""
         self._taken.discard(slot)
 
     def lend(self, slot: int, rows: int) -> list[npt.NDArray[Any] | None]:

@@ -62,7 +62,7 @@ class SupervisorProcess:
         finalize(self, _end, os.getpid(), self._control, self.process)
 
     def connect(self, method: str) -> socket.socket:
-        """Return a channel for a new loader, whose workers start by ``method``."""
+        """Return a channel for a new loader that starts its workers by ``method``."""
         ours, theirs = _socket_pair()
         modules = [name for name in _PRELOADED if name in sys.modules]
         with theirs, suppress(OSError):  # if the supervisor is dead, the first start reports it

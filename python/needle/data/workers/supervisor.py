@@ -207,7 +207,7 @@ class Supervisor:
 
 
 def _has_one_thread() -> bool:
-    """Return False if an import has started a thread, whose held locks a fork would copy."""
+    """Return False if an import has started a thread: a fork would copy the locks it holds."""
     with suppress(OSError):
         return len(os.listdir("/proc/self/task")) == 1
     return threading.active_count() == 1

@@ -94,7 +94,7 @@ class WorkQueue:
             return False
 
     def free(self, record: int) -> None:
-        """Free a record whose worker has answered or died."""
+        """Free a record after its worker has answered or died."""
         self._table[record, _STATE] = FREE
 
     def owned(self, worker: int) -> list[int]:

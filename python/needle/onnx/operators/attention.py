@@ -68,7 +68,7 @@ def _heads(call: Call, index: int) -> Tensor:
 
 
 def _masked(call: Call, scores: Tensor, past: int) -> tuple[Tensor, Any]:
-    """Return the scores plus all masks, and the rows whose keys are all masked (None: no row)."""
+    """Return the scores plus all masks, and the rows with every key masked (None: no row)."""
     rows, columns = scores.shape[2:]
     hidden = np.zeros((1, 1, rows, columns), bool)
     lengths = call.numbers(6)

@@ -82,7 +82,7 @@ def _gather_elements(call: Call) -> Tensor:
 
 
 def _tuples(call: Call, batch: int) -> tuple[Any, ...]:
-    """Return the index of GatherND and ScatterND, whose last axis holds coordinates."""
+    """Return the index of GatherND and ScatterND; its last axis holds coordinates."""
     places, sizes = call.array(1).astype(np.int64), call.x.shape
     count = places.shape[-1] if places.ndim else 0
     if not 0 <= batch < max(places.ndim, 1) or not 0 < count <= len(sizes) - batch:

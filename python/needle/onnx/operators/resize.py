@@ -122,7 +122,7 @@ def _places(mode: str, size: int, target: int, scale: float, part: Any) -> Array
 
 
 def _weights(call: Call, mode: str, at: Array, size: int, scale: float) -> Array:
-    """Return the interpolation matrix (new size, size), whose rows sum to 1."""
+    """Return the interpolation matrix (new size, size); each row sums to 1."""
     a = call.get("cubic_coeff_a", -0.75)
     reach, kernel = (1, _triangle) if mode == "linear" else (2, lambda d: _cubic(d, a))
     shrink = min(scale, 1.0) if call.flag("antialias") else 1.0

@@ -92,7 +92,7 @@ class Assembler:
     def _from_rows(
         self, layout: SampleLayout, base: int, rows: Indices, ticket: Ticket, clock: Clock
     ) -> Any:
-        """Make a batch of samples of one layout whose blocks are the rows of a strided array."""
+        """Make a batch of samples that have one layout and are rows of a strided array."""
         assert self._memory is not None
         columns, leaves = layout.columns(self._memory.buffer, base, int(rows.max()) + 1), []
         if self.chain.parts:

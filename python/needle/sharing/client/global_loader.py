@@ -1,4 +1,4 @@
-"""GlobalDataLoader: a ``DataLoader`` whose samples are prepared by a server for many tasks.
+"""GlobalDataLoader: a ``DataLoader`` that gets samples from a server shared by many tasks.
 
 It checks its options and gives DataLoader the order and the engine of server_engine.py.
 wire/descriptions.py divides the transforms between server and loader.
@@ -291,7 +291,7 @@ class GlobalDataLoader(DataLoader):
 
 
 class _Absent:
-    """A placeholder for a data set whose samples only the server has."""
+    """A placeholder for a data set that only the server holds."""
 
     def __init__(self, length: int) -> None:
         self._length = length

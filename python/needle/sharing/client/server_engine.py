@@ -1,4 +1,4 @@
-"""The engine and the order of a ``GlobalDataLoader``, whose batches come from a server.
+"""The engine and the order of a ``GlobalDataLoader``, which gets its batches from a server.
 
 A ticket names the position and size of a batch. The server decides which samples the batch has, so
 the progress of an epoch is one bit per sample, and the engine's answers carry the indices that were
@@ -197,7 +197,7 @@ class ServerEngine(Engine):
             self._local.submit(ticket.of(indices))
 
     def collect(self, timeout: float | None = None) -> Completed:
-        """Return the next batch of the server, whose ticket names the samples delivered."""
+        """Return the server's next batch; its ticket names the samples delivered."""
         if self._local is None:
             try:
                 return self._from_server(timeout)

@@ -17,7 +17,7 @@ from .policy import Members, shuffled
 
 
 class Planned:
-    """A policy with a leader, whose order is drawn at the start of its epoch.
+    """A policy with a leader; the leader's order is drawn at the start of its epoch.
 
     A follower takes the leader's index whenever it still needs it. Otherwise it fills the position
     with an index that the leader will not reach before either epoch ends. The fills of several

@@ -192,7 +192,7 @@ class Server:
             connection.close()
 
     def _tidy(self) -> None:
-        """Close connections that have ended or whose lease has expired, and feeds without tasks."""
+        """Close connections that have ended or let their lease expire, and feeds without tasks."""
         lease = MISSED_HEARTBEATS * self.options.beat
         for connection in list(self.connections.values()):
             connection.flush()

@@ -68,7 +68,7 @@ class Sample:
 
 
 class PolledProcesses(ProcessEngine):
-    """Worker processes whose descriptors the server's thread polls together with its sockets."""
+    """Worker processes; the server's thread polls their descriptors along with its sockets."""
 
     def descriptors(self) -> list[int]:
         """Return descriptors, one of which becomes readable when ``collect`` may have a result."""

@@ -43,7 +43,7 @@ TRANSFORMS: dict[str, type[Transform]] = {
 }
 """The transforms that a server can run for its loaders."""
 WIDENING = (ToFloat, Normalize, ToCHW, Permute)
-"""Cheap transforms whose output is not smaller; at the end of the list, each loader runs them."""
+"""Cheap transforms that do not shrink their input; loaders run them if they come last."""
 MOST_TRANSFORMS = 64
 
 

@@ -51,7 +51,7 @@ def _case(
     states: list[list[HostArray]],
     in_place: bool = False,
 ) -> Case:
-    """Return a case whose outputs are the new parameters and the states, updated in place.
+    """Return a case that compares the new parameters and the states, which are updated in place.
 
     ``in_place``: the parameters' buffers are also the outputs.
     """

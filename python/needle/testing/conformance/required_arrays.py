@@ -95,7 +95,7 @@ def _copy_cases(source: DType) -> Iterator[Case]:
 
 
 def _castable(host: HostArray, target: DType) -> HostArray:
-    """Return values whose cast C defines: finite, and not negative for unsigned dtypes."""
+    """Return values with a cast that C defines: finite, and not negative for unsigned dtypes."""
     if host.dtype.kind != "f" or target.kind in "fb":
         return host
     host = np.where(np.isfinite(host), host, 5)

@@ -214,7 +214,7 @@ def _small_results() -> Iterator[Case]:
 
 
 def _shared_operands() -> Iterator[Case]:
-    """Yield calls whose output is the second operand, and calls with overlapping inputs."""
+    """Yield calls that write to their second operand, and calls with overlapping inputs."""
     for dtype in COMPUTE_DTYPES:
         pair = large_values((3, 4), dtype), large_values((4, 3), dtype).T.copy()
         for name in ("logical_xor", "less") if dtype == np.bool_ else ("subtract", "maximum"):
