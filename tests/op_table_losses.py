@@ -1,4 +1,4 @@
-"""Rows of the op table: losses of classes with weights, and losses of corresponding elements."""
+"""Rows of the op table: class losses with weights, and losses of corresponding elements."""
 
 from __future__ import annotations
 

@@ -377,7 +377,7 @@ Loop = tuple[Callable[[], Any], Callable[[], None]]
 
 
 class Interrupter:
-    """A thread that sends this process a Ctrl-C, up to ``seconds`` after it is asked to."""
+    """A thread that sends this process a Ctrl-C on request, within ``seconds``."""
 
     def __init__(self) -> None:
         self.asked, self.sent = SimpleQueue[float | None](), SimpleQueue[bool]()

@@ -1,4 +1,4 @@
-"""Checks of exercises: run their tests in a process and give each exercise a state.
+"""Check exercises: run their tests in a process and give each exercise a state.
 
 Called by __main__.py and proof.py.
 """

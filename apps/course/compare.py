@@ -1,4 +1,4 @@
-"""Comparisons for the tests of exercises: ``expect`` for values, ``expect_error`` for errors.
+"""Compare values (``expect``) and errors (``expect_error``) in the tests of exercises.
 
 A wrong answer raises WrongAnswer with a small case (given, expected, got). It names a likely cause
 if the answer is a known mistake, from the table below or from the test itself.

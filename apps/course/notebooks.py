@@ -151,7 +151,7 @@ def _folded(source: str) -> list[str]:
 
 
 def around(root: Path, block: Block) -> str:
-    """Return the source of the function that a block is in, with "..." for the blocks' texts."""
+    """Return the source of the function around a block, with "..." in place of its blocks."""
     text = (root / block.path).read_text("utf-8")
     found = blocks_of(block.path, text)
     lines: list[str | None] = list(text.split("\n"))

@@ -102,7 +102,7 @@ RATES: dict[str, Callable[[Path, str], Rate | str]] = {
 
 
 def _seconds(root: Path, size: int, threads: int) -> float:
-    """Return the seconds of a product; OpenMP reads its number of threads at the process start."""
+    """Time a product in its own process, since OpenMP reads its thread count at the start."""
     module = built_backend(root, FAST)
     command = [sys.executable, "-m", "apps.course.product", str(module), str(size)]
     environment = {**environment_of(root, "np"), "OMP_NUM_THREADS": str(threads)}

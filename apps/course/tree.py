@@ -1,4 +1,4 @@
-"""Select the tree from which a notebook imports needle; its first cell calls ``use_tree``.
+"""Select the tree from which a notebook imports needle; the first cell calls ``use_tree``.
 
 A notebook runs the needle of the tree that contains it, never an installed one, also in a student
 tree with open exercises.

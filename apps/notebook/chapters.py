@@ -1,4 +1,4 @@
-"""Tables of the exercises that belong to a section of the notebook."""
+"""Show tables of the exercises that belong to a section of the notebook."""
 
 from __future__ import annotations
 

@@ -211,9 +211,9 @@ def verdict(result: Result) -> list[str]:
 
 
 def line_of_answer(text: str, tags: Iterable[str]) -> list[str]:
-    """Return a paragraph on the first line of an answer that an error names; none if it names none.
+    """Return a paragraph on the first line of the answer that an error message names, if any.
 
-    Paths lose the tree's folder in the errors of a compiler, so places are compared by their end.
+    A compiler's errors omit the tree's folder, so paths are compared by their ends.
     """
     found = blocks_in(ROOT)
     blocks = [block for tag in tags for block in found.get(tag, [])]

@@ -1,4 +1,4 @@
-"""Reloading of edited modules that keeps the identity of classes and functions.
+"""Reload edited modules while classes and functions keep their identity.
 
 After ``importlib.reload`` old objects are not instances of the new classes, and other modules keep
 the old functions. Here a class stays the same object and gets the new attributes, and a function

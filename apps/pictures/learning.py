@@ -1,4 +1,4 @@
-"""Pictures of training: curves, and grids of images (filters, feature maps, mistakes)."""
+"""Draw pictures of training: curves, and grids of images (filters, feature maps, mistakes)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timelines of a loader: when each worker read samples, and when the program waited.
+"""Draw timelines of a loader: when each worker read samples, and when the program waited.
 
 The samples of the data set ``Slow`` record which worker read them and when; ``recorded`` iterates
 over a loader of it with a simulated training step.

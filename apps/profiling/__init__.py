@@ -1,4 +1,4 @@
-"""Profiles of a training step and of inference: the time of layers and kernels.
+"""Profile a training step or inference: the time of each layer and kernel.
 
 listen.py measures, cost.py counts the operations and bytes of a kernel call, tables.py writes
 tables and traces, limits.py measures the machine. Called by train.py --profile and

@@ -196,7 +196,7 @@ def _part(dataset: Any, train: bool) -> Any:
 
 
 def chosen(dataset: Any, places: Any) -> Any:
-    """Return a Subset that knows its paths if the dataset does."""
+    """Return a Subset that has ``paths`` if the dataset has them."""
     part: Any = data.Subset(dataset, places)
     if hasattr(dataset, "paths"):
         part.paths = np.array([dataset.paths[int(place)] for place in places])

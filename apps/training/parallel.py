@@ -170,7 +170,7 @@ class Ranks:
         return Evaluation(_cross_entropy(logits, labels), logits, labels)
 
     def batch_of(self, loader: data.DataLoader) -> int:
-        """Return the number of samples of a batch of all ranks."""
+        """Return the number of samples in a batch, summed over all ranks."""
         return loader.batch_size * self.group.size
 
     # ---- agreement ---------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class Ranks:
 
 
 class SharedState:
-    """A loader with the state of one process, so that any number of processes can resume it."""
+    """A loader that saves its state as one process would, so that any number can resume it."""
 
     def __init__(self, loader: data.DataLoader, size: int) -> None:
         self.loader, self.size = loader, size

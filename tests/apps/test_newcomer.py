@@ -28,7 +28,7 @@ def run(folder: Path, *command: str, **variables: str) -> str:
 
 @pytest.mark.slow
 def test_two_commands_train_a_network(tmp_path: Path) -> None:
-    """The option -o makes make skip the target build."""
+    """With -o, make skips the target ``build``."""
     if not (ROOT / ".git").exists() or shutil.which("make") is None:
         pytest.skip("needs a git repository and make")
     run(tmp_path, "git", "clone", "--quiet", str(ROOT), "needle")

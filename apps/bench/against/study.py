@@ -1,4 +1,4 @@
-"""Studies of pieces of work; each contestant runs all pieces in a process of its own."""
+"""Studies that time several pieces of work; each contestant runs all of them in its own process."""
 
 from __future__ import annotations
 

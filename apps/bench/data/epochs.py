@@ -1,4 +1,4 @@
-"""Measurements of loaders: whole epochs are timed.
+"""Measure loaders by timing whole epochs.
 
 The labels of every batch are summed and a pixel of each image is read, also in timed runs, so that
 no loader gains time by returning data that was never produced.

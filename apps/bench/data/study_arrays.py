@@ -1,4 +1,4 @@
-"""Arrays in memory without transforms: the cost of a loader compared with slicing by hand.
+"""Compare loaders of arrays in memory, without transforms, with slicing the arrays by hand.
 
 A slice in order is a view: no data is moved, so its rate is that of creating views. Batches of a
 loader are copies, because users may keep them.

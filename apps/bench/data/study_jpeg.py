@@ -1,4 +1,4 @@
-"""Batches of normalised float32 images from a folder of photographs, mostly a test of decoding.
+"""Load normalised float32 batches from a folder of photographs, mostly a test of decoding.
 
 The limit is the rate of the decoder with the resize on one thread, times the number of cores.
 needle's resize is antialiased, which reads more pixels; OpenCV's is not.

@@ -1,4 +1,4 @@
-"""Detection of values that changed between the forward pass and ``backward``.
+"""Detect values that changed between the forward pass and ``backward``.
 
 Every recorded node keeps, in ``saved``, the arrays of its inputs, the array of its result and the
 time of its computation. If an array has been assigned since, it is another object; if a buffer has

@@ -1,4 +1,4 @@
-"""Release of intermediate values that no gradient reads. Called by ``value`` for each new node.
+"""Release intermediate values that no gradient reads. Called by ``value`` for each new node.
 
 A graph keeps its intermediate values for ``backward``, but a gradient may not need all of them: the
 gradient of ``relu`` reads the result and not the input. Ops declare this with ``reads``. A value is

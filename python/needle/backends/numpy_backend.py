@@ -42,7 +42,10 @@ def array_of(view: View) -> Array:
 
 
 def _buffer_dtype(dtype: DType) -> DType:
-    """Return the dtype of a buffer: NumPy's buffer protocol does not know those of ml_dtypes."""
+    """Return a buffer's dtype: unsigned integers in place of the dtypes of ml_dtypes.
+
+    NumPy's buffer protocol does not support those.
+    """
     return np.dtype(f"u{dtype.itemsize}") if is_storage(dtype) else dtype
 
 

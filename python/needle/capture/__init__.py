@@ -1,4 +1,4 @@
-"""Capture of training steps, which records a step's kernel calls once and then replays them.
+"""Capture training steps: record a step's kernel calls once and then replay them.
 
 ``step = needle.capture(train_step, state=[model, optimizer])``. A replay runs neither autograd nor
 op dispatch, and its result is bit-identical to that of the eager step. ARCHITECTURE.md explains the

@@ -1,4 +1,4 @@
-"""The check of a recording: a replay compared to the bit with the step itself, from one state.
+"""Check a recording: replay it and run the step itself from one state, and compare every bit.
 
 The state is copied before the replay and restored after it; then the step runs as it does while it
 is recorded. Arrays are compared by digests, so that only one copy of the state is kept. Called by

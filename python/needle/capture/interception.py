@@ -1,4 +1,4 @@
-"""Interception of backend calls while a step is recorded.
+"""Intercept backend calls while a step is recorded.
 
 Each function of a Backend instance is replaced by a wrapper that calls it and notifies the tracer.
 The wrappers exist only during a recording, so eager code pays nothing. A call from another thread

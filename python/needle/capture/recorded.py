@@ -121,7 +121,7 @@ class Recording:
         return [slot for slot in self.slots if slot.temporary and slot.first_use]
 
     def new_slot(self, shape: Shape, dtype: DType, constant: bool = False) -> View:
-        """Return a view of a new temporary; a ``constant`` one keeps its contents between replays."""
+        """Return a view of a new temporary; a ``constant`` one keeps its contents for replays."""
         number = max(slot.number for slot in self.slots) + 1
         slot = BufferSlot(number, product(shape), dtype, constant=constant)
         self.slots.append(slot)

@@ -26,7 +26,7 @@ BEFORE_PAUSES = 5e-3  # Seconds in which a wait yields its core, but does not sl
 SHORTEST_PAUSE, LONGEST_PAUSE = 2e-5, 1e-3  # seconds
 QUESTION = 0.5  # Seconds in which the waiting ranks report to each other.
 TAG = 4711
-# seconds between the errors of two ranks that fail in the same way; the first ends the others
+# Rank r waits r times this many seconds before it fails, since the first to fail ends the others.
 TURN = 0.1
 LAST_TURN = 3.0
 

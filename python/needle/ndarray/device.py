@@ -258,7 +258,7 @@ class set_default_device(Decorator):
         return super().__call__(function)
 
     def _recreate_cm(self) -> set_default_device:
-        made = object.__new__(set_default_device)  # no setting of the process, even for a moment
+        made = object.__new__(set_default_device)  # __init__ would set the process's default
         made._choice, made._outer, made._former = _Choice(self._choice.where), _context.choice, None
         return made
 

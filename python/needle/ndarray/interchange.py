@@ -1,4 +1,4 @@
-"""Conversion of an array from and to NumPy, DLPack, pickles, strings and scalars, as a mixin.
+"""Convert an array from and to NumPy, DLPack, pickles, strings and scalars, as a mixin.
 
 On devices that use host memory nothing is copied: the backend's ``export`` returns a host array
 that shares the memory. ``host_array`` and ``upload`` convert input; the functions of ``creation``

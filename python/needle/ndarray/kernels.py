@@ -1,6 +1,6 @@
 # Trail 6 of 30: binary chooses dtype, layout and buffer, then calls the backend.
 # Next: python/needle/backends/numpy_backend.py
-"""Calls of a backend's kernels on views and Python scalars; each returns a new view.
+"""Call a backend's kernels on views and Python scalars; each function returns a new view.
 
 This file promotes dtypes, casts and broadcasts operands, chooses the layout of the result (dense,
 in the operands' axis order) and allocates its buffer, so that a backend sees only what

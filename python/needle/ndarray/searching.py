@@ -1,4 +1,4 @@
-"""Positions of elements (argmax, argmin, nonzero), and elements taken by position."""
+"""Find positions of elements (argmax, argmin, nonzero), and take elements by position."""
 
 from __future__ import annotations
 

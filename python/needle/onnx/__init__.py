@@ -1,4 +1,4 @@
-"""Conversion of models to and from ONNX files, which requires 'needle[onnx]'.
+"""Convert models to and from ONNX files, which requires 'needle[onnx]'.
 
 ``save`` and ``load`` work with files, ``export`` and ``convert`` with an ``onnx.ModelProto``. The
 supported operators are the rows of ``exported_graph.EXPORTS`` (by op, filled by rules/) and of

@@ -1,4 +1,4 @@
-"""Reading of ONNX files into complete, checked messages of the onnx package.
+"""Read ONNX files into complete, checked messages of the onnx package.
 
 A file is untrusted data. Values in other files are read only from the model's own folder, never
 through a symbolic link, and never beyond the end of the other file. Called by importing.py.

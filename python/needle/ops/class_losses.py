@@ -166,7 +166,7 @@ def _is_distribution(ids: Any, shape: Shape) -> bool:
 def _of_probabilities(
     logits: Tensor, ids: Any, smoothing: float, reduction: str, weight: Tensor | None
 ) -> Tensor:
-    """Return the cross entropy of logits with a distribution over the classes per row."""
+    """Return the cross entropy of logits and target probabilities, one distribution per row."""
     q = as_operand(ids, logits)
     axis = min(1, len(logits.shape) - 1)
     classes = logits.shape[axis]
@@ -193,7 +193,7 @@ def _checked_labels(name: str, ids: Any, shape: Shape, ignore_index: int) -> Hos
             f"{name}: labels must be one class number per row, shape {wanted}, got shape "
             f"{host.shape}; reshape them, or take the argmax of one-hot labels"
         )
-    # Cast to unsigned, a negative label exceeds the limit: one pass checks both bounds.
+    # A negative label exceeds the limit when cast to unsigned: one pass checks both bounds.
     if not host.size or np.maximum.reduce(host.view(np.uint64), axis=None) < classes:
         return host
     wrong = host[((host < 0) | (host >= classes)) & (host != ignore_index)]

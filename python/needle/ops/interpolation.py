@@ -1,4 +1,4 @@
-"""Resampling of signals and images: nearest, linear, cubic. Called by ``nn.Upsample``.
+"""Resample signals and images: nearest, linear, cubic. Called by ``nn.Upsample``.
 
 Each axis is resampled separately: an output is a weighted sum of a few inputs, its taps. The
 positions follow PyTorch; the cubic weights are those of Keys 1981 with a = -0.75.

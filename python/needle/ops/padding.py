@@ -1,4 +1,4 @@
-"""Padding, or cropping, of a tensor along any axes."""
+"""Pad or crop a tensor along any axes."""
 
 from __future__ import annotations
 

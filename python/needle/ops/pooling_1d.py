@@ -1,4 +1,4 @@
-"""Pooling of signals (N, C, L) or (C, L), computed as pooling of images with one row."""
+"""Pool signals (N, C, L) or (C, L), as images with one row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of the elementwise functions on every device, in units in the last place (ulp).
+"""Measure the error of elementwise functions on every device, in units in the last place (ulp).
 
 ``measure`` compares float32 results with float64 over the whole range of float32; ``python -m
 needle.testing.accuracy`` prints the table of docs/internals/accuracy.md. In NumPy mode only

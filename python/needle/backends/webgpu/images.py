@@ -1,4 +1,4 @@
-"""Augmentation of image batches on WebGPU, given as lists of steps; see images.wgsl.
+"""Augment image batches on WebGPU, with steps given as lists; see images.wgsl.
 
 The compiled CPU module lowers the steps to passes, as it does for CUDA (src/data/lower.h). ``load``
 returns an ``ImageBackend`` if that module is built.

@@ -1,4 +1,4 @@
-"""Recording of WebGPU commands instead of running them, to export a program to a web page.
+"""Record WebGPU commands instead of running them, to export a program to a web page.
 
 ``Listing`` replaces ``Queue``, so no adapter is needed. A program without Python creates the
 buffers, writes the host's data into them, and runs the commands in order.

@@ -1,4 +1,4 @@
-"""Collation: samples become arrays with a new first axis (``default_collate``).
+"""Collate samples into arrays with a new first axis (``default_collate``).
 
 Whether values are stacked depends on the whole batch, not on how it was split into slices: a
 ``Slice`` leaves values that cannot be stacked unchanged, and ``Slice.batch`` decides for the whole

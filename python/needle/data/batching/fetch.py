@@ -1,4 +1,4 @@
-"""Fetching of samples one at a time: from a map dataset by index, from a stream in order.
+"""Fetch samples one at a time: from a map dataset by index, from a stream in order.
 
 Random numbers are keyed by sample, an error is tagged with the index of its sample, and unreadable
 samples are skipped if on_error="skip". pipeline.py calls this file, then transforms and collates.

@@ -1,4 +1,4 @@
-"""Collection of the images of a slice, in groups, into one array as long as their shapes are equal.
+"""Collect the images of a slice, in groups, into one array as long as their shapes are equal.
 
 pipeline.py requests rows before it transforms a group, and then adds the result.
 """

@@ -120,7 +120,7 @@ class Pipeline:
 
     @property
     def stream(self) -> bool:
-        """True if the dataset is a stream, whose tickets name a shard instead of indices."""
+        """True if the dataset is a stream; its tickets name a shard instead of indices."""
         return self.reader.is_stream
 
     def layout(self) -> list[Field] | None:

@@ -230,7 +230,7 @@ class ConcatDataset(_Combination):
 
     @property
     def ends(self) -> list[int]:
-        """The cumulative lengths, any of which may change between epochs."""
+        """The cumulative lengths, which may change between epochs."""
         return list(accumulate(map(len, self.datasets)))
 
     def _inside(self) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""Checks of indices, and conversion of slices to indices. Called by the datasets."""
+"""Check indices, and convert slices to indices. Called by the datasets."""
 
 from __future__ import annotations
 

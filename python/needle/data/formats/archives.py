@@ -1,4 +1,4 @@
-"""Download of a tar archive and extraction of named files, either all or none of them.
+"""Download a tar archive and extract named files from it, either all or none of them.
 
 Called by datasets/cifar10.py. pooch's Untar is unsuitable, because it extracts members one by one
 under their final names and requires the archive to be kept.

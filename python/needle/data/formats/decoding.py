@@ -1,4 +1,4 @@
-"""Decoding of image files: JPEG by simplejpeg, everything else by Pillow (both optional extras).
+"""Decode image files: JPEG by simplejpeg, everything else by Pillow (both optional extras).
 
 Both release the GIL. Called by ImageFolder, packed files and tar shards, which locate and read the
 files. If a region of a JPEG suffices, the compiled module jpeg_region decodes only the region,

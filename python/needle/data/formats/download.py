@@ -1,4 +1,4 @@
-"""Downloads of published files: mirrors, resuming, digests, atomic rename, progress bars.
+"""Download published files: mirrors, resuming, digests, atomic rename, progress bars.
 
 Called by archives.py and by the data sets, which list files, URLs and digests. pooch (1.9) is
 unsuitable: it has no mirrors, restarts partial downloads, has no size limit, retries permanent
@@ -232,7 +232,7 @@ def writing(path: Path) -> Iterator[None]:
     """Raise DataError if writing fails because of disk space or permissions."""
     try:
         yield
-    except gzip.BadGzipFile:  # an error of reading, not of writing
+    except gzip.BadGzipFile:  # a read error, not a write error
         raise
     except OSError as error:
         raise DataError(

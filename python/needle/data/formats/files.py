@@ -1,4 +1,4 @@
-"""Opening of files that may be damaged or malicious, and removal of secrets from URLs in messages.
+"""Open files that may be damaged or malicious, and remove secrets from URLs in messages.
 
 Called by everything that reads files in ``formats/`` and ``datasets/``.
 """

@@ -1,4 +1,4 @@
-"""Arrays in the .npy format of numpy.save, in a memory-mapped file or in bytes; no pickled objects.
+"""Read numpy.save's .npy format from a memory-mapped file or from bytes, without pickled objects.
 
 Sizes are checked against the content before memory is allocated. Called by datasets/npy_files.py
 and datasets/tar_shards.py.

@@ -1,4 +1,4 @@
-"""The choice of an engine for ``num_workers="auto"``, based on a short measurement.
+"""Choose an engine for ``num_workers="auto"`` by a short measurement.
 
 Called by dataloader.py. The batches do not depend on the engine.
 """

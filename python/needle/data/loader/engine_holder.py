@@ -67,7 +67,7 @@ class EngineHolder:
         return engine, True
 
     def forget(self, user: object) -> None:
-        """Make the next ``taken_by`` of ``user`` cancel its tickets, some of which may be lost."""
+        """Make the next ``taken_by`` of ``user`` cancel its tickets, since some may be lost."""
         if self._user is user:
             self._user = None
 

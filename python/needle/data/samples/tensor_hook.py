@@ -1,4 +1,4 @@
-"""Conversion of a batch to Tensors, by functions that ``needle`` sets in ``array_namespace``.
+"""Convert a batch to Tensors, with functions that ``needle`` sets in ``array_namespace``.
 
 ``data`` does not import autograd. Called by loader/iteration.py and datasets/ptb.py.
 """

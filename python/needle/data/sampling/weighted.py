@@ -1,4 +1,4 @@
-"""Sampling by weight, for instance to draw rare classes or hard samples more often."""
+"""Sample by weight, for instance to draw rare classes or hard samples more often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rotation, translation, scaling and shear about the centre of an image, as one resampling.
+"""Rotate, translate, scale and shear an image about its centre, in one resampling.
 
 A row of parameters is (a, b, c, d, e, f): the output pixel in column X and row Y is the value of
 the input at column ``x = aX + bY + c`` and row ``y = dX + eY + f``. Coordinates are 0 at the

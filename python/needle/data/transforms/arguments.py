@@ -1,4 +1,4 @@
-"""Validation of the arguments of transforms and of the images passed to them.
+"""Validate the arguments of transforms and the images passed to them.
 
 Every message names the transform, the rule, the value and a remedy.
 """

@@ -1,4 +1,4 @@
-"""Flips and permutations of the axes."""
+"""Transforms that flip or permute the axes of an image."""
 
 from __future__ import annotations
 

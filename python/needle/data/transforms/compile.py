@@ -1,4 +1,4 @@
-"""Compilation of a list of transforms into segments that process whole batches.
+"""Compile a list of transforms into segments that process whole batches.
 
 Adjacent transforms with a native form are fused into one call; the others run in Python. The
 result is that of calling the transforms in order, each with the random streams of its position in

@@ -1,4 +1,4 @@
-"""Erasing of rectangles. A row of parameters is (top, left, height, width)."""
+"""Erase rectangles. A row of parameters is (top, left, height, width)."""
 
 from __future__ import annotations
 

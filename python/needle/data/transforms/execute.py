@@ -1,4 +1,4 @@
-"""Execution of one segment of a plan: adjacent transforms applied to a batch of images.
+"""Execute one segment of a plan: adjacent transforms applied to a batch of images.
 
 A "native" segment is one call to an executor. A "defined" segment calls ``apply`` for each image,
 with parameters drawn for the whole batch; native segments are tested against it. A "python" segment

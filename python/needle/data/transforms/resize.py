@@ -1,4 +1,4 @@
-"""Resizing of a whole image, or of a box drawn at random.
+"""Resize a whole image, or a box drawn at random.
 
 A row of parameters is (top, left, height, width), a box of the input in pixels. resampling.py
 defines how a box is scaled.

@@ -1,4 +1,4 @@
-"""Conversion of pixels to the values that a network takes: floats in 0..1, then normalised."""
+"""Convert pixels to the values that a network takes: floats in 0..1, then normalised."""
 
 from __future__ import annotations
 

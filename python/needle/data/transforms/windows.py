@@ -1,6 +1,6 @@
 # Trail 27 of 30: RandomCrop: parameters for a whole batch, apply for one image.
 # Next: src/data/run.cc
-"""Windows of an image: random crops, centre crops and padding.
+"""Crop and pad images: random crops, centre crops and padding.
 
 A row of parameters is (top, left), the position of the window in the image. A window may extend
 beyond the image.

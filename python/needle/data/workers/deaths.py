@@ -1,4 +1,4 @@
-"""Classification of a worker's death: killed from outside, by a sample, or during start-up.
+"""Classify a worker's death: killed from outside, by a sample, or during start-up.
 
 Kills from outside slow an epoch down but do not end it at once: workers are restarted with a
 back-off that grows while no part of a batch is finished. It is an error if a sample kills its

@@ -1,4 +1,4 @@
-"""Pickling of a data set and its pipeline, once, into memory that all workers share.
+"""Pickle a data set and its pipeline, once, into memory that all workers share.
 
 Workers read the arrays without copying them; pages that a worker writes are copied on write, as
 after a fork. Memory-mapped arrays are mapped again from their files. If cloudpickle is installed,

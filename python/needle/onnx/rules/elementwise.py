@@ -1,4 +1,4 @@
-"""Rules of elementwise ops: arithmetic, functions, selection and comparisons."""
+"""Export rules for elementwise ops: arithmetic, functions, selection and comparisons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of convolution, pooling and norms."""
+"""Export rules for convolution, pooling and norms."""
 
 from __future__ import annotations
 

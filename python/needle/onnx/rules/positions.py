@@ -1,4 +1,4 @@
-"""Rules of indexing, embedding and shifts; indices may be the model's input."""
+"""Export rules for indexing, embedding and shifts; indices may be the model's input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of sums, extremes, sorting, softmax and matrix products."""
+"""Export rules for sums, extremes, sorting, softmax and matrix products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of shape ops: reshape, transpose, concatenate, stack, split."""
+"""Export rules for shape ops: reshape, transpose, concatenate, stack, split."""
 
 from __future__ import annotations
 

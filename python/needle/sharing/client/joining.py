@@ -1,4 +1,4 @@
-"""Connections from a loader to its server, which is already running or is started by the loader.
+"""Connect a loader to its server, which is already running or is started by the loader.
 
 The socket name of a server that loaders start is made from the contents of the data set, so that
 programs with equal data sets use one server without being told its address. The data set reaches

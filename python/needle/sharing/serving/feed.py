@@ -386,7 +386,7 @@ def _sample_bytes(pipeline: Pipeline) -> int:
     if fields is None:
         try:
             made = Compose(pipeline.chain.transforms).output(ImageSpec(1, 1, 1, np.dtype(np.uint8)))
-        except Exception:  # a transform does not accept the one grey pixel
+        except Exception:  # a transform rejects an image of one grey pixel
             made = None
         size = (0,) if made is None else tuple(0 if each is None else each for each in made.shape)
         fields = [Field(size, np.dtype(np.uint8) if made is None else made.dtype)]

@@ -1,4 +1,4 @@
-"""Reading of samples for a feed: in chunks by all workers, and suspect samples one at a time.
+"""Read samples for a feed: in chunks by all workers, and suspect samples one at a time.
 
 The server's thread reads no sample itself. If a chunk fails or takes too long, its samples are read
 one by one by a separate engine, so that a sample that fails or hangs delays only the tasks that

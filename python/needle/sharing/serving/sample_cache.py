@@ -281,7 +281,7 @@ class SampleStore:
         except Exception as error:
             yield from ((sample, error) for sample in chunk)
             return
-        for i, sample in enumerate(chunk):  # layouts may differ: images of several sizes, texts
+        for i, sample in enumerate(chunk):  # layouts differ for strings, say
             try:
                 self._write([sample], made.rows(slice(i, i + 1)))
             except Exception as error:

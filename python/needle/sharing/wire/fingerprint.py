@@ -1,4 +1,4 @@
-"""Fingerprints of data sets, which are equal only if, judged by the contents, the samples are.
+"""Fingerprints of data sets, which are equal only if the contents imply equal samples.
 
 A server gets its data set pickled. The fingerprint therefore covers the contents of the pickle
 (arrays, options, transforms), the code of classes that are not installed, and the size and times of

@@ -1,4 +1,4 @@
-"""Checks of the services ``adopt`` and ``export``, which may share host memory or decline.
+"""Check the services ``adopt`` and ``export``, which may share host memory or decline.
 
 Called by ``run``. The other services have no result to compare, so they are only called.
 """

@@ -1,4 +1,4 @@
-"""Generator of backend packages, in which the ten functions are empty.
+"""Generate backend packages in which the ten functions are empty.
 
 Call ``write_package(name, kind, folder)``, or ``python -m needle.testing.new_backend NAME`` on the
 command line. The files come from ``templates``: ``common`` and the folders of the kind. The
