@@ -38,7 +38,7 @@ pytestmark = needs_kernels
 
 
 class Signal(int):
-    """A signal that reading ``sent`` sends, without letting Python check for signals."""
+    """Sends a signal when ``sent`` is read, without letting Python check for signals."""
 
     sent = property(ctypes.CDLL(None)["raise"])
 

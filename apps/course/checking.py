@@ -219,7 +219,7 @@ def _ended(record: Record, root: Path, stack: str, status: int) -> Record:
 
 
 def _signal_or_status(status: int) -> str:
-    """Return the signal that ended a process, or that a shell reports, by name; else the status."""
+    """Return the name of the signal that ended a process or a shell's child, else the status."""
     number = -status if status < 0 else status - 128
     known = {each.value: each.name for each in signal.Signals}
     return known.get(number, f"exit status {status}")

@@ -97,7 +97,7 @@ def put_back(root: Path, tags: Collection[str]) -> list[Path]:
     solutions = solutions_of(root)
     missing = [tag for tag in tags if tag not in solutions]
     if missing:
-        raise EditionError(f"{', '.join(missing)}: were already solved in this tree")
+        raise EditionError(f"{', '.join(missing)}: already solved in this tree")
     held = [tag for tag in tags if not solutions[tag]]
     if held:
         raise EditionError(

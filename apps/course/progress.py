@@ -1,4 +1,4 @@
-"""The progress of a learner: opened hints, results of checks, solutions taken; kept in ``.course``.
+"""Store a learner's progress in ``.course``: opened hints, results of checks, solutions taken.
 
 The full source tree stores no progress, as every exercise is solved there.
 """

@@ -87,7 +87,7 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
     """Stop a test after LONGEST seconds of processor time, which does not depend on the load."""
     tags = set(_tags(item))
     if late := sorted(STOPPED & tags.union(*map(needed, tags))):
-        raise TooLong(f"not run: a test of {', '.join(late)} was stopped before")
+        raise TooLong(f"not run: a test of {', '.join(late)} had to be stopped")
     before = signal.signal(signal.SIGPROF, _stop)
     signal.setitimer(signal.ITIMER_PROF, LONGEST)
     try:

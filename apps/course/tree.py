@@ -28,8 +28,8 @@ def use_tree(root: Path = ROOT) -> None:
     imported = getattr(sys.modules.get("needle"), "__file__", None)
     if imported is not None and source not in Path(imported).parents:
         raise ImportError(
-            f"needle was imported from {Path(imported).parent} before; restart the kernel and run "
-            "this cell first"
+            f"needle has already been imported from {Path(imported).parent}; restart the kernel "
+            "and run this cell first"
         )
     sys.path[:0] = [str(source), str(root)]
     empty = open_tags(root)

@@ -50,7 +50,7 @@ def wrong_answers(root: Path) -> dict[str, list[Wrong]]:
     for path in sorted((root / WRONG).glob("*.toml")):
         for tag, rows in read_table(path).items():
             if tag not in exercises() or tag in found:
-                raise RegistryError(f"{path.name}: {tag}: is not an exercise, or is in two files")
+                raise RegistryError(f"{path.name}: {tag} is not an exercise, or is in two files")
             found[tag] = [_wrong(path.name, tag, row) for row in rows]
     return found
 

@@ -73,7 +73,7 @@ class Ranks:
         self._synchronised = settings.sync_batch_norm
         if self._synchronised and self._ordered:
             raise NeedleError(
-                "--sync-batch-norm: needs a batch in one piece on each process; leave out "
+                "--sync-batch-norm: each process must compute its batch as a whole; leave out "
                 "--virtual-replicas and --accumulate"
             )
 

@@ -228,8 +228,9 @@ class Run:
                 return last
             raise NeedleError(
                 f"--batch-size: {self.settings.model} has batch norm, which needs two samples, but "
-                f"of {whole} samples in {slices * parts} pieces (--accumulate, --virtual-replicas, "
-                "processes) one has a single sample; give a larger --batch-size or fewer pieces"
+                f"{whole} samples in {slices * parts} pieces (--accumulate, --virtual-replicas, "
+                "processes) leave one with a single sample; give a larger --batch-size or fewer "
+                "pieces"
             ) from error
         finally:
             np.random.set_state(state)

@@ -86,7 +86,7 @@ def _as_shape(op: str, shape: Any) -> Shape:
         raise ShapeError(f"{op}: sizes must not be negative, got shape {result}")
     check_ndim(op, len(result))
     if math.prod(size or 1 for size in result) > MAX_SIZE:  # strides must fit 64 bits too
-        raise ShapeError(f"{op}: an array has at most 2**60 elements, got shape {result}")
+        raise ShapeError(f"{op}: an array may have at most 2**60 elements, got shape {result}")
     return result
 
 
@@ -108,7 +108,7 @@ def as_int_tuple(op: str, what: str, value: Any) -> tuple[int, ...]:
 def check_ndim(op: str, ndim: int) -> None:
     """Raise ShapeError for more than MAX_DIMS axes."""
     if ndim > MAX_DIMS:
-        raise ShapeError(f"{op}: an array has at most {MAX_DIMS} axes, got {ndim}; reshape it")
+        raise ShapeError(f"{op}: an array may have at most {MAX_DIMS} axes, got {ndim}; reshape it")
 
 
 @lru_cache(_CACHED)

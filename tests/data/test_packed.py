@@ -196,7 +196,7 @@ def test_the_first_sample_decides_the_order_of_keys(tmp_path):
     "samples, message",
     [
         ([], "must have at least one sample, got none"),
-        ([(1, 2), (1,)], r"sample 1 must be a tuple of 2, as sample 0 is, got a tuple of 1"),
+        ([(1, 2), (1,)], r"sample 1 must be a tuple of 2, like sample 0, got a tuple of 1"),
         ([()], "sample 0 must have a field, got an empty tuple"),
         ([1, "a"], "sample 1: expected a Python int in field '0', as in sample 0, got text"),
         ([1, 2.0], "sample 1: expected a Python int in field '0'.*got a Python float"),

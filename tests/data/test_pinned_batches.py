@@ -291,7 +291,7 @@ def loader(name: str, run: str) -> Any:
 
 
 def feed(hasher: Any, value: Any) -> Any:
-    """Feed type, shape, dtype and bytes of every leaf, and the containers; return ``hasher``."""
+    """Feed ``hasher`` the containers, and the type, shape, dtype and bytes of every leaf."""
     hasher.update(type(value).__name__.encode())
     if hasattr(value, "numpy"):
         value = value.numpy()

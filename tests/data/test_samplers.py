@@ -286,7 +286,7 @@ def test_an_epoch_may_be_empty_from_the_start_or_after_resuming():
 
 @pytest.mark.parametrize("kind", [set, frozenset])
 def test_a_set_is_no_data_set(kind):
-    with pytest.raises(TypeError, match=r"a set has no order that lasts; give sorted\(dataset\)"):
+    with pytest.raises(TypeError, match=r"a set has no fixed order; give sorted\(dataset\)"):
         data.DataLoader(kind(["a", "b"]))
 
 

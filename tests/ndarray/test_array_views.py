@@ -265,7 +265,7 @@ ERRORS = [
     (lambda a: len(a[0, 0]), TypeError, "len: a 0-d array has no length"),
     (lambda a: iter(a[0, 0]), TypeError, "iter: a 0-d array cannot be iterated"),
     (lambda a: bool(a), ShapeError, "item: the array must have one element"),
-    (lambda a: [1, 2][a[0, 0]], DTypeError, "index: the array must be of integers, got float32"),
+    (lambda a: [1, 2][a[0, 0]], DTypeError, "index: the array must hold integers, got float32"),
     (lambda a: nd.reshape(a, (1,) * 17), ShapeError, "at most 16 axes"),
     (lambda a: nd.reshape(a, (-1, -1)), ShapeError, "at most one -1"),
     (lambda a: nd.reshape(a, (-1, 5)), ShapeError, "must stay 12"),

@@ -16,7 +16,7 @@ nn, functional = torch.nn, torch.nn.functional
 
 
 class Fire(nn.Module):
-    """SqueezeNet's block: two convolutions of one squeezed image, joined; pooling rounds up."""
+    """SqueezeNet's block: two convolutions of a squeezed image, concatenated; ceil-mode pooling."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -85,7 +85,7 @@ def test_what_a_list_cannot_hold_is_refused() -> None:
     device = needle.ndarray.BackendDevice("webgpu_listing", ListingBackend())
     x = needle.ndarray.array(np.ones((2, 3), "float32"), device=device)
     y = x + x
-    with pytest.raises(DeviceError, match="cannot read values while it is listed"):
+    with pytest.raises(DeviceError, match="cannot read values while it is recorded"):
         y.numpy()
     with pytest.raises(DeviceError, match="cannot write over a kernel's result"):
         device.backend.upload(np.zeros((2, 3), "float32"), y.view)

@@ -37,7 +37,7 @@ class Leaves:
         self._time = now()
 
     def copy(self) -> Leaves:
-        """Return new ``Leaves`` of the same nodes, which keep data that ``forget`` drops here."""
+        """Return new ``Leaves`` of the same nodes; they keep data that ``forget`` drops here."""
         other = copy.copy(self)
         vars(other).update(_entries=[*self._entries])
         return other
@@ -312,7 +312,7 @@ def promise_gradients(order: Sequence[Any], tape: Tape | None) -> None:
 
 
 def note_tape(node: Any, tape: Tape, position: int, accumulate: bool) -> None:
-    """Note that the gradient of the leaf ``node`` comes from ``tape``, or also from it."""
+    """Note that the gradient of the leaf ``node`` comes, at least partly, from ``tape``."""
     earlier = [each for each in node.tapes if each[0]() is not None] if accumulate else []
     node.tapes = [*earlier, (weakref.ref(tape), position)]
 

@@ -396,7 +396,7 @@ class Backend(ABC):
         raise NotImplementedError
 
     def prepared_conv2d_size(self, x_shape: Shape, weight_shape: Shape, geometry: Geometry) -> int:
-        """Return the number of elements that ``prepare_conv2d`` writes; 0 if it would not pay.
+        """Return the number of elements that ``prepare_conv2d`` writes; 0 if it is not worthwhile.
 
         A backend overrides this, ``prepare_conv2d`` and ``conv2d_prepared`` together;
         ``needle.capture`` calls them for float32 in inference. x_shape: (N, H, W, C); weight_shape:

@@ -79,7 +79,7 @@ def backend_of(module: ModuleType, **special: Any) -> Backend:
     members.update(special)
     if missing := [name for name in REQUIRED if name not in members]:
         raise DeviceError(
-            f"{module.__name__}: the module lacks {', '.join(missing)}, so it is of another "
+            f"{module.__name__}: the module lacks {', '.join(missing)}, so it belongs to another "
             "version; build it again with 'pip install .'"
         )
     members["module"] = module

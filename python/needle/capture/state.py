@@ -102,7 +102,7 @@ def random_state() -> Any:
 
 
 def short_text(value: Any) -> str:
-    """Return a plain value, or the class of another one, for messages."""
+    """Return how messages show a value: a plain value itself, any other by its class."""
     text = repr(value) if isinstance(value, PLAIN_TYPES) else f"a {type(value).__name__}"
     return text if len(text) <= 40 else text[:37] + "..."
 

@@ -205,7 +205,7 @@ class ArrayInterchange:
 
     def __index__(self) -> int:
         if self.view.dtype.kind not in "iu":
-            raise DTypeError(f"index: the array must be of integers, got {self.view.dtype}")
+            raise DTypeError(f"index: the array must hold integers, got {self.view.dtype}")
         return int(self.item())
 
     def __format__(self, spec: str) -> str:

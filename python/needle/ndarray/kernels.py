@@ -31,7 +31,7 @@ def empty(backend: Backend, shape: Shape, dtype: DType, strides: Strides | None 
         strides = shapes.compact_strides(shape)
     size = shapes.product(shape)
     if size > shapes.MAX_SIZE:
-        raise ShapeError(f"empty: an array has at most 2**60 elements, got shape {shape}")
+        raise ShapeError(f"empty: an array may have at most 2**60 elements, got shape {shape}")
     if is_storage(dtype) and dtype.name not in backend.dtypes:
         raise DTypeError(
             f"{backend.name}: arrays must be of {', '.join(backend.dtypes)}, got {dtype}; use "

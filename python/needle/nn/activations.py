@@ -218,7 +218,7 @@ class Hardtanh(Module):
         if not min_val <= max_val:
             raise ValueError(
                 f"{type(self).__name__}: min_val must be at most max_val, got {min_val} and "
-                f"{max_val}; exchange them"
+                f"{max_val}; swap them"
             )
         self.min_val, self.max_val = min_val, max_val
 

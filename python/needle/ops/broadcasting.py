@@ -30,7 +30,7 @@ def check_broadcast(op: str, *arrays: Any) -> None:
 
 
 def unbroadcast(grad: Tensor, like: Tensor) -> Tensor:
-    """Sum ``grad`` to the shape, and cast it to the dtype, of ``like``, a broadcast operand."""
+    """Sum ``grad`` to the shape of the broadcast operand ``like``, and cast it to its dtype."""
     ### BEGIN YOUR SOLUTION [unbroadcast]
     shape = like.shape
     if grad.shape == shape and grad.dtype is like.dtype:

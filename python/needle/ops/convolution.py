@@ -66,7 +66,7 @@ class _Convolution(TensorOp):
             )
 
     def _for_x(self, grad: Tensor, x: Tensor, weight: Tensor) -> Tensor | None:
-        """Return conv2d's gradient for x, or None if x requires none, as a net's input does."""
+        """Return conv2d's gradient for x, or None if x requires none, like a network's input."""
         if not x.requires_grad:
             return None
         return Conv2dInputGrad(x.shape, self.geometry)(grad, weight)

@@ -134,7 +134,7 @@ def _parse(
     if not set((before + after).replace("...", "").replace(",", "")) <= letters or "," in after:
         raise _error(subscripts, "labels must be letters or '...'")
     if any(text.count("...") > 1 for text in (*texts, after)):
-        raise _error(subscripts, "a term has at most one '...'")
+        raise _error(subscripts, "a term may have at most one '...'")
     hidden = [
         len(shape) - len(text.replace("...", "")) if "..." in text else 0
         for text, shape in zip(texts, shapes, strict=True)

@@ -169,7 +169,7 @@ class Optimizer(PointsToKeywords):
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raise ValueError if an option is out of range."""
         if wrong := broken_rule(RULES, options):
-            raise ValueError(f"{type(self).__name__}: {wrong}; pass such a value")
+            raise ValueError(f"{type(self).__name__}: {wrong}; correct the value")
 
     @host_step(changes_state=True)
     def step(self) -> None:
@@ -281,7 +281,7 @@ def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
     """
     params, max_norm = _listed("clip_grad_norm", params), number_of(max_norm)
     if wrong := broken_rule({"max_norm": NORM}, {"max_norm": max_norm}):
-        raise ValueError(f"clip_grad_norm: {wrong}; pass the largest norm that may stay")
+        raise ValueError(f"clip_grad_norm: {wrong}; pass the largest norm to allow")
     ### BEGIN YOUR SOLUTION [clip-grad-norm]
     with_grad = [p for p in params if p.grad is not None]
     grads = [p.grad.realize_cached_data() for p in with_grad]

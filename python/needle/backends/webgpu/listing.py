@@ -94,7 +94,7 @@ class Listing(Queue):
     def write(self, buffer: Buffer, offset: int, data: Any) -> None:
         """Record a host write; raise DeviceError if a kernel has written to the buffer."""
         if any(buffer.number == command.target for command in self.commands):
-            raise DeviceError("webgpu: a listed program cannot write over a kernel's result")
+            raise DeviceError("webgpu: a recorded program cannot overwrite a kernel's result")
         self._filled.add(buffer.number)
         self.written.append((buffer.number, offset, bytes(memoryview(data).cast("B"))))
 
@@ -103,7 +103,7 @@ class Listing(Queue):
 
     def read(self, buffer: Buffer, offset: int, size: int) -> NoReturn:
         """Raise DeviceError, since nothing has run."""
-        raise DeviceError("webgpu: a program cannot read values while it is listed")
+        raise DeviceError("webgpu: a program cannot read values while it is recorded")
 
 
 class ListingBackend(WebGpuBackend):

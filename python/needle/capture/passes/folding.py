@@ -79,7 +79,7 @@ class _Folder:
     ) -> tuple[Call | None, Any]:
         """Return the only reader of a temporary, if it is a call of ``name``, and its operand.
 
-        The call must read the whole temporary, and ``wanted`` be true of the other operand.
+        The call must read the whole temporary, and ``wanted`` must be true of the other one.
         """
         slot = view.handle
         recorded = self.recording.calls()

@@ -165,7 +165,7 @@ def _spool(
                 spools = [_Spool(scratch / str(j), column) for j, (column, _) in enumerate(values)]
             if (structure, len(values)) != (first, len(spools)):
                 raise TypeError(
-                    f"pack: sample {i} must be a {first} of {len(spools)}, as sample 0 is, got a "
+                    f"pack: sample {i} must be a {first} of {len(spools)}, like sample 0, got a "
                     f"{structure} of {len(values)}"
                 )
             by_name = {value[0].name: value for value in values}  # keys may be in any order

@@ -61,7 +61,7 @@ def find_file(folder: Path, *names: str) -> Path | None:
 
 
 def contents_of(*folders: Path) -> str:
-    """Return in words what is in the first folder that exists, for an error about lacking files."""
+    """Return in words what is in the first folder that exists, for an error about missing files."""
     folder = next((each for each in folders if each.is_dir()), None)
     if folder is None:
         return f"{folders[-1]} does not exist"

@@ -36,7 +36,7 @@ def parse_npy(name: str, file: IO[bytes], content: bytes | mmap.mmap) -> npt.NDA
         start = file.tell()
         length = int.from_bytes(content[start : start + (2 if version == (1, 0) else 4)], "little")
         if length > MAX_HEADER:
-            raise ValueError(f"a header has at most {MAX_HEADER} bytes, got {length}")
+            raise ValueError(f"a header may have at most {MAX_HEADER} bytes, got {length}")
         shape, fortran, dtype = HEADERS[version](file)
         if dtype.kind not in "biufc" or not all(type(axis) is int and axis >= 0 for axis in shape):
             raise ValueError(f"it must hold rows of numbers, got {dtype} of shape {shape}")

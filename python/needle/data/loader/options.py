@@ -31,7 +31,7 @@ def is_stream(dataset: Any) -> bool:
     if hasattr(dataset, "__getitem__"):
         return False
     if isinstance(dataset, (set, frozenset)):
-        raise TypeError("DataLoader: a set has no order that lasts; give sorted(dataset)")
+        raise TypeError("DataLoader: a set has no fixed order; give sorted(dataset)")
     if not hasattr(dataset, "__iter__"):
         raise TypeError(
             "DataLoader: a dataset must have __getitem__ and __len__, or __iter__, got "
@@ -95,7 +95,7 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> str:
 
 
 def check_order(stream: bool, batch_sampler: bool, sampler: bool, **others: bool) -> None:
-    """Raise ValueError if options of the order contradict each other; True: the user gave it.
+    """Raise ValueError if options that set the order conflict; True: the user gave this option.
 
     others: "shuffle", "batch_size" and "drop_last".
     """

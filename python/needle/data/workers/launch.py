@@ -155,7 +155,7 @@ class Launcher:
         return answer is not None
 
     def _answer(self, seconds: float) -> tuple[str, int, int] | None:
-        """Return the supervisor's next message, recording a worker's end; None at EOF."""
+        """Return the supervisor's next message, and record a worker's exit; None at EOF."""
         assert self._channel is not None
         self._channel.settimeout(seconds)
         got = receive(self._channel)

@@ -14,7 +14,7 @@ from ..call import OPERATORS, Call, operator
 
 
 def _one(name: str, function: Callable[..., Tensor], **attributes: float) -> None:
-    """Register ``function`` of the first input and of ``attributes``, which maps to defaults."""
+    """Register ``function``, which takes the first input and ``attributes`` (with defaults)."""
     OPERATORS[name] = lambda call: function(
         call.x, *(call.get(*each) for each in attributes.items())
     )

@@ -128,7 +128,7 @@ class ServerAddress:
             )
         if time.monotonic() > end:
             raise LoaderServerError(
-                f"GlobalDataLoader: no server has started to listen at {self.path}; start one by "
+                f"GlobalDataLoader: no server has started listening at {self.path}; start one by "
                 "hand"
             )
         return start_server(self.dataset, self.path, self.options, self.fingerprint, start)

@@ -72,7 +72,7 @@ class Members:
         self.left[slot] = 0
 
     def take(self, index: int, taken: int) -> None:
-        """Remove ``index`` for the slots of the mask ``taken``, all of which have it."""
+        """Remove ``index`` for the slots in the mask ``taken``; all of them must have it."""
         masks, places, rows = self.masks, self._places, self.rows
         mask = masks[index]
         row = rows[mask]

@@ -79,7 +79,7 @@ class Connection(FrameSocket):
             self.greeted = True
             self.send(kind, {"version": VERSION, **self.host.hello()})
         elif not self.greeted:
-            raise DataError(f"server: a connection starts with HELLO, got {kind.name}")
+            raise DataError(f"server: a connection must start with HELLO, got {kind.name}")
         elif kind is FrameKind.REGISTER:
             self._register(frame)
         elif kind is FrameKind.STATUS:

@@ -67,7 +67,7 @@ def socket_path(address: str | os.PathLike[str]) -> Path:
     path = Path(text) if os.sep in text else folder() / f"{text}{_SOCKET}"
     if len(os.fsencode(path)) > LONGEST:
         raise DataError(
-            f"server: the path of a socket has at most {LONGEST} bytes, got {path}; use a shorter "
+            f"server: a socket's path may have at most {LONGEST} bytes, got {path}; use a shorter "
             f"name, or set {RUNTIME_DIR.name}"
         )
     return path

@@ -222,7 +222,7 @@ def _check_head(magic: bytes, version: int, number: int, length: int, more: int)
     limits = LIMITS.get(kind, (_KIB, 0))
     if length > limits[0] or more > limits[1]:
         raise DataError(
-            f"server: a {kind.name} frame has at most {limits[0]} + {limits[1]} bytes, got "
+            f"server: a {kind.name} frame may have at most {limits[0]} + {limits[1]} bytes, got "
             f"{length} + {more}"
         )
     return kind
@@ -234,7 +234,7 @@ def _object(kind: FrameKind, body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise DataError(f"server: the JSON of a {kind.name} frame is invalid ({error})") from None
     if not isinstance(values, dict):
-        raise DataError(f"server: a {kind.name} frame holds a JSON object, got {body[:40]!r}")
+        raise DataError(f"server: a {kind.name} frame must hold a JSON object, got {body[:40]!r}")
     return values
 
 
