@@ -25,7 +25,7 @@ from needle.errors import DataError, NeedleError
 
 @dataclass(frozen=True)
 class Measured:
-    """A run: the source of its data, the number of its workers, the rows of its epochs."""
+    """A run: its data source, its number of workers, and one row per epoch."""
 
     source: str
     workers: int

@@ -92,7 +92,7 @@ def split_relus(net: nn.Module) -> None:
 
 
 class Column(NamedTuple):
-    """A device and the number of threads of its kernels; 0: all of them."""
+    """A device, and the number of threads that its kernels use; 0: all of them."""
 
     device: str
     threads: int = 0

@@ -75,7 +75,7 @@ def check_images_of_the_device(device: str, dtype: str) -> None:
 def batches(
     device: str | None, augment: str, workers: int = 0, transforms: Any = PHOTO
 ) -> list[Any]:
-    """Return two epochs of a loader of images of one size."""
+    """Return two epochs from a loader with images of one size."""
     images = pixels((14, 18, 12, 3), "uint8", 3)
     with data.DataLoader(
         data.ArrayDataset(images, np.arange(14)),

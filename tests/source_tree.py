@@ -21,7 +21,7 @@ class Import:
 
 
 def modules(package: Path) -> dict[str, Path]:
-    """Return the files of a package by the names of their modules."""
+    """Return a package's files, keyed by module name."""
     found = {}
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package.parent).with_suffix("").parts

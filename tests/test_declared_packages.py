@@ -61,7 +61,7 @@ def named(node: ast.AST) -> Iterator[str]:
 
 
 def foreign_imports() -> dict[str, Path]:
-    """Return, for each imported module of other projects, one of the files that import it."""
+    """Return the imported modules of other projects, each with one file that imports it."""
     files = [path for folder in SOURCES for path in sorted((ROOT / folder).rglob("*.py"))]
     files.append(ROOT / "hw_notebook.py")
     own = {path.stem for path in files} | {path.parent.name for path in files} | PROVIDED

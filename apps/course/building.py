@@ -17,7 +17,7 @@ from pathlib import Path
 from .processes import STOPPED, UNLIMITED, Guard, run_group
 
 FOLDERS = ("build/course", "build/make")
-"""Folders of the programs: of ``build`` here, and of ``make``."""
+"""Folders of compiled programs: the one that ``build`` uses, and the one that ``make`` uses."""
 PROGRAMS = {
     "gemm_ladder": "apps/bench/gemm_ladder/gemm_ladder",
     "conv_ladder": "apps/bench/conv_ladder/conv_ladder",

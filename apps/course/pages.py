@@ -1,4 +1,4 @@
-"""The output of the course's commands: an exercise, the list of all, the table of a check."""
+"""Format the course commands' output: an exercise, the list of all, the results of a check."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def backend_in(module: Path) -> Backend:
 
 
 def seconds(backend: Backend, size: int) -> float:
-    """Return the shortest time of ROUNDS products of two (size, size) matrices of float32."""
+    """Return the shortest time of ROUNDS products of two float32 (size, size) matrices."""
     dtype = np.dtype("float32")
 
     def matrix(values: float) -> View:

@@ -1,4 +1,4 @@
-"""A pytest plugin that writes the outcome of each test of an exercise as a line of JSON.
+"""A pytest plugin that writes the outcome of each of an exercise's tests as a line of JSON.
 
 ``checking`` loads it with ``-p apps.course.recorder --course-report FILE``. Each line is written at
 once, also when a test begins, and FILE.trace gets the stack of a process that is stopped or

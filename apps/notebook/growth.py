@@ -14,7 +14,7 @@ from needle.autograd.graph import find_topo_sort
 from needle.autograd.replay import ReplayedValue
 
 MOST_NODES = 2000
-"""Limit of the nodes of one graph; the deepest model of apps/models has fewer."""
+"""Maximum number of nodes in one graph; the deepest model in apps/models has fewer."""
 MOST_STEPS = 8
 """Limit of finished backward passes in one graph, and of graphs in one list."""
 

@@ -20,7 +20,7 @@ MOST = 64
 
 
 def places(view: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the position of each element of an NDArray: offset + the sum of i * stride."""
+    """Return the position of each element in an NDArray: offset + the sum of i * stride."""
     found = np.full(view.shape, view._offset, dtype=np.int64)
     for axis, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
         along = np.arange(size) * stride

@@ -146,7 +146,7 @@ def picture_paths(given: list[Path]) -> list[Path]:
 
 
 def _description(path: Path, about: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings and classes of the run from the metadata of either kind of file."""
+    """Return the run's settings and classes, from the metadata of either kind of file."""
     try:
         if "checkpoint" in about:
             extra = json.loads(about["checkpoint"])["extra"]

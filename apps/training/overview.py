@@ -22,7 +22,7 @@ SPLIT_NAME = re.compile(
 OVERVIEW, SPLIT = "pictures.png", "split.csv"
 CELL, COLUMNS, ROWS = 64, 10, 12
 LABEL, MOST_LETTERS = 120, 18
-"""Width of the column with the names of the classes in pixels, and of a name in letters."""
+"""Width in pixels of the column of class names, and width of a name in letters."""
 
 
 def remarks(train: Any, test: Any) -> list[str]:

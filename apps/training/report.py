@@ -198,7 +198,7 @@ def class_rows(evaluation: Evaluation, classes: tuple[str, ...]) -> list[tuple[A
 
 
 def _confusion(evaluation: Evaluation, classes: tuple[str, ...]) -> str:
-    """Return the table of counts of (true, predicted), coloured by the share of the true class."""
+    """Return the table of (true, predicted) counts, coloured by share of the true class."""
     counts = evaluation.confusion()
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     lines = [

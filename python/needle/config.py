@@ -169,7 +169,7 @@ recorded graph keeps the precision of its recording.
 """
 
 conv2d_algorithm = Setting("NEEDLE_CONV2D", CONV2D, ("auto", "direct", "winograd"))
-"""The algorithm of float32 3x3 convolutions of stride 1, and of their gradients, on the CPU.
+"""The CPU's algorithm for float32 3x3 convolutions with stride 1, and for their gradients.
 
 ``winograd`` needs a quarter of the multiplications, but its rounding errors are about three times
 those of ``direct``; ``auto`` takes it where it is much faster.

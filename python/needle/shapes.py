@@ -387,7 +387,7 @@ class Geometry(NamedTuple):
         )
 
     def output_size(self, op: str, size: Sequence[int], kernel: Sequence[int]) -> tuple[int, int]:
-        """Return the number of windows (down, across) of ``kernel`` on an image of ``size``.
+        """Return how many windows (down, across) of ``kernel`` fit on an image of ``size``.
 
         ShapeError, which names ``op``, if none fits.
         """

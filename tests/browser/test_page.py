@@ -52,7 +52,7 @@ def address(classifier: Classifier) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def portrait(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the page of ``python -m apps.course progress --html``, of a tree with one exercise."""
+    """Return the page that ``apps.course progress --html`` writes for a tree with one exercise."""
     tree = tmp_path_factory.mktemp("course") / "tree"
     write_edition(ROOT, tree, {"scalar-add"})
     command = [sys.executable, "-m", "apps.course", "progress", "--html", "portrait.html"]

@@ -122,7 +122,7 @@ def test_host_code_that_follows_a_device_pointer_is_stopped() -> None:
 
 
 def rows(kernel: Any) -> dict[tuple[str, str], tuple[int, int, int]]:
-    """Return the numbers of accesses, of parts and of necessary parts, by memory and direction."""
+    """Return the counts of accesses, parts and necessary parts, by memory and direction."""
     return {
         ("shared" if shared else "device", "write" if write else "read"): tuple(numbers)
         for _, _, shared, write, *numbers in faults.counted(kernel)

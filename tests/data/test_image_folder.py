@@ -132,7 +132,7 @@ def test_a_relative_path_outlives_chdir(root, kind, monkeypatch):
 
 
 def opened_photograph(path, kind, **options):
-    """Return the images that a reader of this kind yields for a file, the only one of its class."""
+    """Return the images that this kind of reader yields for a file, the only one in its class."""
     if kind == "folder":
         return data.ImageFolder(path.parents[1], layout="HWC", dtype="uint8", **options)
     with tarfile.open(path.with_suffix(".tar"), "w") as tar:

@@ -123,7 +123,7 @@ def test_jpegs(tmp_path):
 
 @pytest.fixture
 def photographs(tmp_path):
-    """Return a folder of photographs of two classes, turned by 90 degrees by their metadata."""
+    """Return a folder of photographs in two classes; their metadata turns them by 90 degrees."""
     exif = Image.Exif()
     exif[274] = 6
     for i, name in enumerate(("b/1.jpg", "a/2.png", "a/1.jpg")):

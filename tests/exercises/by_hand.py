@@ -9,7 +9,7 @@ Array = np.ndarray[Any, Any]
 
 
 def outcome(function: Callable[[], Any], *kinds: type[Exception]) -> Any:
-    """Return the function's result, or the name of the error of one of these kinds."""
+    """Return the function's result, or the name of the error if it is one of these kinds."""
     try:
         return function()
     except NotImplementedError:  # the exercise is still open

@@ -18,7 +18,7 @@ LAYOUTS = ("row-major", "transposed", "reversed", "with gaps")
 
 
 def places_of(shape: tuple[int, ...], layout: str) -> Array:
-    """Return the positions of the elements of a view of this shape and layout in a buffer."""
+    """Return where the elements of a view with this shape and layout lie in a buffer."""
     size = math.prod(shape)
     if layout == "transposed":
         return np.arange(size).reshape(shape[::-1]).T
@@ -315,7 +315,7 @@ def check_reduce(backend: Backend) -> None:
 
 
 def _again(name: str, axes: tuple[int, ...]) -> Array:
-    """Return a reduction of GRID that reads only the first element of each group."""
+    """Return a reduction of GRID that reads only the first element in each group."""
     first = GRID[tuple(slice(0, 1) if axis in axes else slice(None) for axis in (0, 1))]
     return first * (GRID.size // first.size) if name == "sum" else first
 

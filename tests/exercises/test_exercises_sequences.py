@@ -327,7 +327,7 @@ class Recorder:
 
 
 def layer_of_factors() -> tuple[Any, Recorder]:
-    """Return a layer of two heads of width 2 whose layers multiply by small integers."""
+    """Return attention with two heads of width 2; its layers multiply by small integers."""
     layer: Any = AttentionLayer(4, 2, 2, device=DEVICE, dtype="float64")
     for number, name in enumerate("qkv"):
         setattr(layer, f"prenorm_{name}", Times(10.0))

@@ -1,4 +1,4 @@
-"""Corrupted copies of bytes and of JSON values, each a function of its seed."""
+"""Corrupt copies of bytes and of JSON values, each a function of its seed."""
 
 import json
 from typing import Any

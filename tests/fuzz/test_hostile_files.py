@@ -248,7 +248,7 @@ MANY = (
 
 
 def many_arrays() -> bytes:
-    """Return a pickle of 2 000 arrays over one megabyte, each of which Fortran order would copy."""
+    """Return a pickle of 2 000 arrays over one megabyte; Fortran order would copy each of them."""
     start = b"\x80\x02(cnumpy.core.multiarray\n_reconstruct\nq\0cnumpy\nndarray\nq\1cnumpy\ndtype\n"
     kind = b"X\2\0\0\0u1K\0K\1\x87Rq\2B" + struct.pack("<I", 1 << 20) + bytes(1 << 20) + b"q\3"
     each = b"h\0h\1K\0\x85X\1\0\0\0b\x87R(K\1M\0\4M\0\4\x86h\2\x88h\3tb"

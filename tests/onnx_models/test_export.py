@@ -186,7 +186,7 @@ def test_a_language_model_from_ids(kind: str) -> None:
 
 
 class Table(nn.Module):
-    """A row of the op table; the floats of its inputs are the first sample of the model's input."""
+    """A row of the op table; its floating inputs are the first sample in the model's input."""
 
     def __init__(self, row: OpRow) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackS
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder of thirty PNGs, 9 x 8 to 11 x 10 pixels, in three classes, one of them
+    """Return a folder with thirty PNGs, 9 x 8 to 11 x 10 pixels, in three classes, one of them
     nested.
     """
     rng = np.random.default_rng(0)

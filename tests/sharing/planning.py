@@ -79,19 +79,19 @@ def play(policy: type[Planned], tasks: Sequence[Task], rounds: int, seed: int = 
 
 
 def uniform(counts: npt.NDArray[np.integer]) -> float:
-    """Return the p-value of the hypothesis that all cells are equally likely."""
+    """Test the hypothesis that all cells are equally likely; return the p-value."""
     return float(stats.chisquare(counts).pvalue)
 
 
 def permutations_equal(orders: Orders) -> float:
-    """Return the p-value of all orders of a set of at most five being equally likely."""
+    """Test the hypothesis that all orders of at most five indices are equally likely; return p."""
     cells = {order: i for i, order in enumerate(itertools.permutations(sorted(orders[0])))}
     numbers = [cells[tuple(order)] for order in orders.tolist()]
     return uniform(np.bincount(numbers, minlength=len(cells)))
 
 
 def successive_independent(orders: Orders) -> float:
-    """Return the p-value of the orders of successive epochs of a small set being independent.
+    """Test the hypothesis that a small set's orders in successive epochs are independent; return p.
 
     Pairs that share an epoch are tested separately; the result is twice the smaller p-value.
     """
@@ -106,7 +106,7 @@ def successive_independent(orders: Orders) -> float:
 
 
 def positions_equal(orders: Orders) -> float:
-    """Return the p-value of each index being equally likely at each position of an epoch."""
+    """Test the hypothesis that each index is equally likely at each position; return p."""
     count, n = orders.shape
     table = np.zeros((n, n))
     np.add.at(table, (np.searchsorted(np.sort(orders[0]), orders), np.arange(n)), 1)
@@ -114,7 +114,7 @@ def positions_equal(orders: Orders) -> float:
 
 
 def quarters_independent(orders: Orders) -> float:
-    """Return the p-value of an index's quarters in successive epochs being independent."""
+    """Test the hypothesis that an index's quarters in successive epochs are independent; return p."""
     count, n = orders.shape
     assert n % 4 == 0
     quarters = np.argsort(orders, axis=1) * 4 // n  # indices in ascending order
@@ -124,7 +124,7 @@ def quarters_independent(orders: Orders) -> float:
 
 
 def _table(table: npt.NDArray[np.float64], total: int, n: int) -> float:
-    """Return the chi-square p-value of a sum of tables with margins fixed by permutations of n."""
+    """Return the chi-square p-value for summed tables, with margins fixed by permutations of n."""
     expected = total / table.size
     statistic = ((table - expected) ** 2).sum() / expected * (n - 1) / n
     return float(stats.chi2.sf(statistic, (len(table) - 1) ** 2))

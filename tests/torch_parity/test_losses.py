@@ -14,7 +14,7 @@ SEEDS = range(24)
 
 
 def scores(r: Random) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """Return a shape of logits, the shape of its labels, and the number of classes."""
+    """Return a shape for logits, a shape for their labels, and the number of classes."""
     classes = int(r.integers(1, 6))
     rest = tuple(int(n) for n in r.integers(1, 4, r.integers(0, 4)))
     if not rest:

@@ -34,7 +34,7 @@ def gpu():
 
 
 def in_wgsl(formula: str) -> str:
-    """Return a formula of elementwise_ops.h in the syntax of elementwise.wgsl."""
+    """Return a formula from elementwise_ops.h in the syntax of elementwise.wgsl."""
     if formula == "x != x":
         return "math_is_nan(x)"
     named = re.sub(r"std::(sqrt|floor|ceil|trunc)\b", r"\1", formula).replace("std::rint", "round")

@@ -15,7 +15,7 @@ from .sides import EAGER, Side, Step
 from .study import Build, PieceStudy
 
 GOAL, SHARE = 1.0, 0.8
-"""Goals of the ratio of speeds, and of the share of the machine's arithmetic peak."""
+"""Goals for the speed ratio, and for the share of the machine's arithmetic peak."""
 SQUARES = (256, 512, 1024, 2048)
 IM2COL = ((32768, 576, 64), (8192, 1152, 128), (2048, 2304, 256), (512, 4608, 512))
 """Rows, inner size and columns for 32 images and 3 x 3 filters."""

@@ -36,7 +36,7 @@ def prepare(settings: Settings) -> None:
 
 
 def cases(settings: Settings) -> list[Case]:
-    """Return the cases of needle with processes and threads, of PyTorch, and of the decoder."""
+    """Return the cases: needle with processes and with threads, PyTorch, and the decoder."""
     found = [
         Case(name, partial(open_ours, engine=engine), ours.TWO_THREADS)
         for name, engine in OURS.items()

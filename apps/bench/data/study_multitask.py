@@ -31,7 +31,7 @@ BATCH, PHOTOS, EPOCHS = 32, 256, 4  # enough that batches prepared before a run 
 OURS = "server"
 SYSTEMS = (OURS, "needle apart", "torch apart")
 GOALS = {2: 1.8, 4: 3.0}
-"""The goals of the shared loader's rate over that of separate ones, by the number of tasks."""
+"""Goals for the ratio of the shared loader's rate to separate loaders', by number of tasks."""
 
 
 def prepare(settings: Settings) -> None:

@@ -85,7 +85,7 @@ def versus(
     unit: str = "",
     **options: Any,
 ) -> Target:
-    """Return the ratio of the medians of two cases as a target. unit: that of the measurements."""
+    """Return two cases' ratio of medians as a target. unit: the unit of the measurements."""
     words = [f"{name}: {median_and_range(result, name, key)} {unit}".rstrip() for name in cases]
     return Target(what, result.ratio(*cases, key), goal, *words, **options)
 

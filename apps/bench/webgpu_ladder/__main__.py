@@ -32,7 +32,7 @@ AROUND = 64
 UNWRITTEN = -77777.0
 """The contents of a result's memory before the kernel runs."""
 ROUNDS, TIMES = 3, 4
-"""Rounds of a timing, the best of which counts, and the products of a round."""
+"""Rounds per timing (the best one counts), and products per round."""
 EMPTY = "// NotImplementedError: "
 
 

@@ -39,7 +39,7 @@ class Op:
         raise NotImplementedError
 
     def gradient(self, out_grad: Any, node: Any) -> Any:
-        """Return the gradient of each of ``node.inputs``, given the gradient of ``node``.
+        """Return the gradients of ``node.inputs``, given the gradient of ``node``.
 
         The result is one node, or a tuple of nodes with None for an input without gradient. Write
         it with public ops, so that it can be differentiated again.

@@ -33,7 +33,7 @@ BUILT_IN = {
 }
 
 _NUMBERED = re.compile(r"(cuda|webgpu):([0-9]{1,4})")
-"""The name of one of several devices of a built-in backend, such as ``cuda:1``, the second GPU."""
+"""Matches one of several devices of a built-in backend, such as ``cuda:1``, the second GPU."""
 
 _registered: dict[str, Backend | Factory] = {}
 _loaded: dict[str, Backend] = {}

@@ -18,7 +18,7 @@ WRITTEN = {
     *("out", "x_grad", "weight_grad", "bias_grad", "residual_grad"),
     *("outs", "velocities", "firsts", "seconds"),
 }
-"""Names of kernel parameters, and of fields of ``EpilogueGrad``, that are written."""
+"""Names of the kernel parameters and ``EpilogueGrad`` fields that are written."""
 STATISTICS = {
     "batch_norm": {"mean", "var"},
     "batch_norm_of_moments": {"mean", "var"},

@@ -58,7 +58,7 @@ class SavedState:
         random.setstate(self._python)
 
     def facts(self, result: Any) -> list[Fact]:
-        """Return (label, fact) of the result and of each part of the state that has changed."""
+        """Return (label, fact) for the result and for each part of the state that has changed."""
         found = list(_facts("the result", result))
         for container in State(self._call.roots, self._call.leaves).containers:
             if isinstance(container.holder, MappingProxyType):

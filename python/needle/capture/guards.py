@@ -126,7 +126,7 @@ def array_in(value: Any) -> NDArray | None:
 
 
 def layout(value: Any) -> Any:
-    """Return the shape and dtype of an array, or of that of a Tensor; None for any other value."""
+    """Return the shape and dtype of an array or a Tensor; None for any other value."""
     array = array_in(value)
     return None if array is None else (array.shape, array.dtype)
 

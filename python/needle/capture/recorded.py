@@ -49,7 +49,7 @@ class InputBinding:
 
 @dataclass(eq=False)
 class ArrayTemplate:
-    """A template of a Tensor of class ``kind``, or of an NDArray if that is None, on a slot."""
+    """A template for a Tensor of class ``kind``, or for an NDArray if that is None, on a slot."""
 
     slot: BufferSlot
     like: View

@@ -181,7 +181,7 @@ class NDArray(ArrayMethods, ArrayInterchange):
             _Rows(self, items).put(source)
 
     def assign(self, value: Any, *, new: bool = False) -> None:
-        """Set ``self[...] = value``, which may share memory; ``new``: the array has no values yet."""
+        """Set ``self[...] = value``, which may share memory; ``new``: it has no values yet."""
         if not new:
             prepare_write(self)
         value = self._source(value)

@@ -18,7 +18,7 @@ def matmul(x1: NDArray, x2: NDArray, /) -> NDArray:
 
 
 def tensordot(x1: NDArray, x2: NDArray, /, *, axes: Any = 2) -> NDArray:
-    """Return sums of products over ``axes``: n (the last of x1, the first of x2) or two lists."""
+    """Return sums of products over ``axes``: two lists, or n for x1's last n and x2's first n."""
     left, right = _contracted(as_array("tensordot", x1), as_array("tensordot", x2), axes)
     if [x1.shape[i] for i in left] != [x2.shape[i] for i in right]:
         raise ShapeError(

@@ -131,7 +131,7 @@ class _InstanceNorm(BatchStatistics):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Normalisation of each channel of each sample of x (N, C, L) or (C, L) over L.
+    """Normalisation of each sample's channels over L, for x (N, C, L) or (C, L).
 
     Options are those of ``InstanceNorm2d``.
     """
@@ -140,7 +140,7 @@ class InstanceNorm1d(_InstanceNorm):
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Normalisation of each channel of each sample of x (N, C, H, W) or (C, H, W) over H and W.
+    """Normalisation of each sample's channels over H and W, for x (N, C, H, W) or (C, H, W).
 
     Ulyanov et al. 2016. With ``affine`` there are weight and, unless ``bias`` is False, bias (C,).
     With ``track_running_stats`` evaluation uses running averages of the mean and the unbiased

@@ -27,7 +27,7 @@ from .module import Module, Parameter
 def affine_parameters(
     shape: tuple[int, ...], weight: bool, bias: bool, device: Device | None, dtype: Any
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return a weight of ones and a bias of zeros, or None in place of either."""
+    """Return a weight of ones and a bias of zeros; either may be None instead."""
     return (
         Parameter(init.ones(*shape, device=device, dtype=dtype)) if weight else None,
         Parameter(init.zeros(*shape, device=device, dtype=dtype)) if bias else None,

@@ -25,7 +25,7 @@ from .selection import where
 
 
 def _plain(index: Any) -> Any:
-    """Return an entry of an index: the array of a Tensor, and a copy of any array or list.
+    """Return an index entry: the array of a Tensor, and a copy of any array or list.
 
     The copy is needed because the gradient uses the index later.
     """

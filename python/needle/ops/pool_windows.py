@@ -83,7 +83,7 @@ class PoolWindows(NamedTuple):
         return down, across
 
     def counts(self, include_padding: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the number of counted rows of each window down, and of counted columns across."""
+        """Return how many rows of each window count, going down, and how many columns, across."""
         rows, columns = (
             tuple(
                 min(i * s - p + k, size + p if include_padding else size)

@@ -190,7 +190,7 @@ class AvgPool2d(_Pool2d):
 
 
 class AvgPool2dGrad(_Pool2d):
-    """Gradient of average pooling, spread evenly over each window of an input of ``x_shape``."""
+    """Gradient of average pooling, spread evenly over each window of an ``x_shape`` input."""
 
     def __init__(self, x_shape: Shape, *windows: Any, **options: Any) -> None:
         super().__init__(*windows, **options)

@@ -29,7 +29,7 @@ VERSION = 1
 KINDS = ("images", "packed")
 PACKED = ".arrow"
 MAX_INDEX = MAX_METADATA
-"""Maximum bytes of an index: 600 000 images, or shards of any number of samples."""
+"""Maximum size of an index in bytes: 600 000 images, or shards with any number of samples."""
 MIN_ROW = 40
 """Minimum bytes of a row of an index, so that empty rows do not fill the memory."""
 MAX_SAMPLES = 1 << 48

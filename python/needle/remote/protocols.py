@@ -28,7 +28,7 @@ from .retry import Damaged, Refused, Retry
 MD5 = re.compile(r"[0-9a-f]{32}")
 PAGE = 1000
 MAX_PAGE = 1 << 26
-"""Maximum bytes of a page of a listing, or of the body of an error."""
+"""Maximum size of a listing's page or of an error's body, in bytes."""
 MAX_REDIRECTS = 10
 REDIRECTS = (301, 302, 303, 307, 308)
 CHUNK = 1 << 18

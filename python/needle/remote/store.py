@@ -23,7 +23,7 @@ from .retry import Changed, Damaged, Retry, retried
 
 T = TypeVar("T")
 MAX_PAGES = 100_000
-"""Maximum number of pages of a listing, of a thousand objects each."""
+"""Maximum number of pages in a listing, with a thousand objects each."""
 
 
 @dataclass(frozen=True)

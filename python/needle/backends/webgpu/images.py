@@ -26,7 +26,7 @@ Step = tuple[str, tuple[float, ...]]
 Lower = Callable[..., tuple[list[list[int]], NumpyArray[np.uint32]]]
 
 FIRST_STEP = 16
-"""Number of parameters of a pass before those of its steps."""
+"""Number of parameters that a pass has before those of its steps."""
 LARGEST = 2**31
 """Number of elements that a signed 32-bit offset can address."""
 

@@ -187,7 +187,7 @@ class NormKernels(RequiredKernels):
     def _lanes(
         self, name: str, views: Sequence[View], kept: list[int], flags: int = 0, eps: float = 0
     ) -> None:
-        """Run a kernel of sums.wgsl with one result per element of the kept axes of views[1]."""
+        """Run a kernel in sums.wgsl with one result per element in the kept axes of views[1]."""
         shape = views[1].shape
         reduced = [i for i in range(len(shape)) if i not in kept]
         steps = tuple(view.strides for view in views)

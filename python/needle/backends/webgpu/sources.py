@@ -117,7 +117,7 @@ def reduction(name: str, dtype: DType) -> str:
 
 @cache
 def positions(reduction: str, dtype: DType) -> str:
-    """Return the kernel of argmax or argmin: the positions of ``max`` or ``min`` of a dtype."""
+    """Return the argmax or argmin kernel for a dtype: the positions of ``max`` or ``min``."""
     combine = f"fn combine(x: T, y: T) -> T {{ return {_COMBINE[reduction]}; }}\n"
     return "\n".join([math(dtype), combine, *map(text, ("threads", "rows", "arg_reduce"))])
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 PREFIXES = " KMGT"
-"""Prefixes of units of bytes, each for the next power of 1000, or of 1024 before "iB"."""
+"""Prefixes for "B", in ascending powers of 1000, or of 1024 before "iB"."""
 
 
 @dataclass(frozen=True)

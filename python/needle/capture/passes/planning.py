@@ -24,7 +24,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Plan:
-    """A placement of temporaries: the first element of each in the arena of its dtype.
+    """A placement of temporaries: where each one starts in its dtype's arena.
 
     ``sizes`` has the number of elements of each arena.
     """

@@ -21,7 +21,7 @@ MAX_BYTES = 1 << 30
 MAX_METADATA = 1 << 26
 """Maximum bytes of what describes the data: an index, a footer, a small file of known content."""
 MAX_HEADER = 1 << 20
-"""Maximum bytes of the header of an array or of a member."""
+"""Maximum size of an array's or a member's header, in bytes."""
 
 SYSTEM_FOLDERS = frozenset(
     ("__macosx", "@eadir", "#recycle", "@recycle", "$recycle.bin", "system volume information")

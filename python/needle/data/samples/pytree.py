@@ -27,7 +27,7 @@ _LEAVES = (np.ndarray, np.generic, int, float, str, bytes)
 
 @dataclass(frozen=True)
 class Field:
-    """The dtype of an array leaf and the shape of one sample's row of it."""
+    """The dtype of an array leaf, and the shape of one sample's row."""
 
     row_shape: tuple[int, ...]
     dtype: np.dtype[Any]

@@ -29,7 +29,7 @@ NO_SAMPLE = -(1 << 63)
 SERIALS = itertools.count()
 """The serial numbers of tickets; each submission to an engine takes the next one."""
 SHARD_SAMPLES = 2**40
-"""Sample i of shard s of a stream uses the random numbers of index ``s * 2**40 + i``."""
+"""Sample i in shard s of a stream uses the random numbers of index ``s * 2**40 + i``."""
 
 
 class IndexRun:
@@ -57,7 +57,7 @@ class IndexRun:
 
 
 class Ticket(NamedTuple):
-    """The samples of a batch, or of part of one, and the key of their random numbers.
+    """The samples of a batch, or of part of one, and the key for their random numbers.
 
     place: the position of the batch in its epoch; for a stream, ``cycle * shards + shard``.
     seed: the key of the random numbers; None means the global NumPy stream.

@@ -139,7 +139,7 @@ class DrawnOrder(PositionOrder):
 
 
 class ListOrder(EpochOrder):
-    """The batches of any iterable of lists of indices; a later start skips the preceding lists."""
+    """Batches from any iterable of index lists; a later start skips the preceding lists."""
 
     def __init__(self, batch_sampler: Iterable[Sequence[int]]) -> None:
         self.batch_sampler, self.restarts = batch_sampler, Restarts()

@@ -56,7 +56,7 @@ def set_epoch(sampler: Any, epoch: int) -> None:
 
 
 class SourceSampler(Sampler):
-    """Base class of the samplers of all indices of ``source``, a data set or a length.
+    """Base class of samplers that yield all indices of ``source``, a data set or a length.
 
     If the data set grows or shrinks, the new length takes effect in the next epoch.
     """

@@ -42,7 +42,7 @@ class _Window(ImageTransform):
 
 @dataclass(frozen=True)
 class RandomCrop(_Window):
-    """Crop of a window of ``size`` at a random position of the image padded with ``fill``.
+    """Crops a window of ``size`` at a random position from the image padded with ``fill``.
 
     padding: pixels on each side; 3 by default without a size, 0 with one. size: None means the size
     of the image; the window is then shifted by up to ``padding``. An image smaller than the window
@@ -103,7 +103,7 @@ class RandomCrop(_Window):
 
 @dataclass(frozen=True)
 class CenterCrop(_Window):
-    """Crop of the centred window of ``size``, with ``fill`` around a smaller image."""
+    """Crops the centred window of ``size``, with ``fill`` around a smaller image."""
 
     size: int | tuple[int, int]
     fill: float = 0.0

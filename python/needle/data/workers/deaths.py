@@ -112,7 +112,7 @@ class Deaths:
 
 
 def named(part: Part, sample: int) -> str:
-    """Return a description of the sample, or of all samples of a part that is fetched at once."""
+    """Describe the sample, or all samples of a part if they are fetched at once."""
     if sample != NO_SAMPLE:
         return f"sample {sample}"
     ticket = part.batch.ticket

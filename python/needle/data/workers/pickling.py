@@ -46,7 +46,7 @@ class Stamp:
 
 
 def stamp_of(value: Any) -> Stamp:
-    """Return the state of a value: a digest of its pickle, and a checksum of each array.
+    """Return a value's state: a digest of its pickle, and a checksum for each array.
 
     Large read-only arrays are identified by their address. The state of a value that cannot be
     pickled is the error.

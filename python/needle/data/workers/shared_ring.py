@@ -23,7 +23,7 @@ _ALIGN = 64
 
 @dataclass(frozen=True)
 class Layout:
-    """The picklable layout of a slot: the offsets of the array leaves of up to ``rows`` samples.
+    """The picklable layout of a slot: array leaves of up to ``rows`` samples, and their offsets.
 
     fields: one per leaf of the batch; None for a leaf that is not an array with fixed-size rows.
     """
@@ -53,7 +53,7 @@ class Layout:
 
 
 class Ring:
-    """The consumer's side of a ring of ``slots`` slots in one block of shared memory.
+    """The consumer's side of a ring with ``slots`` slots in one block of shared memory.
 
     A slot is free, taken by a batch that workers write, or lent to the consumer. pin: registers
     the memory with a device, which may read it until ``close``.

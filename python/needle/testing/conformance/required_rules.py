@@ -47,7 +47,7 @@ def rule_cases() -> Iterator[Case]:
 def scalar_cases(
     name: str, pair: Sequence[HostArray], scalar: Scalar, function: Any, **options: Any
 ) -> Iterator[Case]:
-    """Yield cases of ``binary`` with a scalar in place of each operand of ``pair``.
+    """Yield cases of ``binary`` with a scalar in place of either operand in ``pair``.
 
     function: the oracle of two arrays.
     """

@@ -82,7 +82,7 @@ def operands(row: str, shape: Shape, dtype: DType) -> tuple[HostArray, ...]:
 
 
 def all_pairs(first: HostArray, second: HostArray | None = None) -> tuple[HostArray, HostArray]:
-    """Return all pairs of a value of ``first`` and one of ``second`` (None: of ``first``)."""
+    """Return all pairs of a value from ``first`` and one from ``second`` (None: ``first``)."""
     a, b = np.meshgrid(first, first if second is None else second)
     return np.ascontiguousarray(a), np.ascontiguousarray(b)
 
